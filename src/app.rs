@@ -218,7 +218,7 @@ pub fn validate(options: &ServeArgs) -> Result<(), InvalidSetting> {
 /// Parses the rate limits and the trusted proxies, and applies the defaults. No other code does.
 fn parse_settings(options: &ServeArgs) -> Result<(Rates, TrustedProxies), InvalidSetting> {
     if options.redis_prefix.trim().is_empty() {
-        let why = "it must not be blank: whose keys are whose could not be told".to_owned();
+        let why = "it must not be blank: the prefix identifies the shop's keys".to_owned();
         return Err(InvalidSetting { flag: "--redis-prefix", why });
     }
     let RateLimitArgs {
@@ -274,7 +274,7 @@ async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
         .await
         .context("Redis does not answer. Is it running, and is REDIS_URL right?")?;
     match policy.as_deref() {
-        None => tracing::warn!("Redis does not tell its maxmemory-policy; it must be noeviction"),
+        None => tracing::warn!("Redis does not report its maxmemory-policy; it must be noeviction"),
         Some("noeviction") => {}
         Some(policy) => bail!(
             "Redis runs with maxmemory-policy {policy}: when it is full it removes locks that are \

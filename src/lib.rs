@@ -17,7 +17,7 @@ pub mod checker;
 
 pub mod rate_limit;
 
-pub mod keys;
+pub mod big_keys;
 
 pub mod jobs;
 

@@ -8,13 +8,13 @@ use anyhow::{Context, bail};
 use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
+use holdfast::big_keys;
 use holdfast::config::{
-    self, AuditArgs, Cli, CliCommand, KeysArgs, LessonArgs, MigrateArgs, RemovalMethod, ServeArgs,
-    SizeMeasure, Switch, UpArgs, UserAddArgs, UserCommand,
+    self, AuditArgs, Cli, CliCommand, KeysArgs, LessonArgs, MigrateArgs, ServeArgs, UpArgs,
+    UserAddArgs, UserCommand,
 };
 use holdfast::db;
-use holdfast::embedded::{self, RunningUp, UpOptions};
-use holdfast::keys;
+use holdfast::embedded::{self, RunningUp};
 use holdfast::lab;
 use holdfast::output;
 use holdfast::shop::users::Credentials;
@@ -85,29 +85,17 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
     if let Err(invalid) = app::validate(&settings) {
         bail!("{}: {}", config::variable(invalid.flag), invalid.why);
     }
-    let options = UpOptions {
-        replicas: options.replicas,
-        listen: options.listen,
-        data: options.data,
-        redlock: options.redlock,
-        pool_sizes: options.pool_sizes,
-        lab: options.lab == Switch::On,
-        lock: options.lock,
-        demo_users_on_network: options.demo_users_on_network,
-        serve_program: std::env::current_exe().context("can't find this very program")?,
-    };
-    let lab = options.lab;
     let prepare = async |database_url: &str| {
         db::migrate(database_url).await?;
         seed_database(database_url).await?;
         Ok(())
     };
-    let beside = async |running, hands| {
-        if lab {
-            lab::runner::serve(running, hands).await;
+    let companion = async |running: RunningUp, control| {
+        if running.lab {
+            lab::runner::serve(running, control).await;
         }
     };
-    Box::pin(embedded::up(options, prepare, beside)).await
+    embedded::up(&options, prepare, companion).await
 }
 
 async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
@@ -188,34 +176,11 @@ async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn manage_keys(options: KeysArgs) -> anyhow::Result<ExitCode> {
-    let url = match options.redis_url {
-        Some(url) => url,
+    let url = match &options.redis_url {
+        Some(url) => url.clone(),
         None => find_up(&options.data, "Redis is with --redis-url or REDIS_URL")?.redis_url,
     };
-    let delete = match (options.delete_big, options.delete) {
-        (true, _) => keys::command::DeleteTarget::Big { is_confirmed: options.yes },
-        (false, names) if names.is_empty() => keys::command::DeleteTarget::Nothing,
-        (false, names) => keys::command::DeleteTarget::Named(names),
-    };
-    let asked = keys::command::KeysOptions {
-        pattern: options.pattern,
-        top: usize::from(options.top),
-        by_memory: options.by == SizeMeasure::Memory,
-        big: keys::BigKeyThreshold {
-            string_bytes: options.big_string,
-            elements: options.big_elements,
-        },
-        delete,
-        with: if options.with == RemovalMethod::Unlink {
-            keys::KeyRemovalMethod::Unlink
-        } else {
-            keys::KeyRemovalMethod::Batches
-        },
-        prefix: options.redis_prefix,
-        force: options.force,
-        json: options.json,
-    };
-    let done = keys::command::run(app::locks(&url)?.redis(), &asked).await?;
+    let done = big_keys::command::run(app::locks(&url)?.redis(), &options).await?;
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

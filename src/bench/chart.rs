@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 
 use super::results::{Results, StrategyResult};
 use super::runs::BATCHED;
-use super::table::{count, describe_method, failure_reason, short};
+use super::table::{count, describe_method, short};
 
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 130.0;
@@ -21,12 +21,12 @@ const FOOT: f64 = 96.0;
 
 const STYLE: &str = "
   .paper{fill:#fff;stroke:#d0d7de} .grid{stroke:#d8dee4} .ours{fill:#0a6e5c} .theirs{fill:#6b8299}
-  .nobody{fill:#c3cad2} text{fill:#1f2328;stroke:#fff;stroke-width:4px;paint-order:stroke;
+  .no-op{fill:#c3cad2} text{fill:#1f2328;stroke:#fff;stroke-width:4px;paint-order:stroke;
   font:15px system-ui,-apple-system,'Segoe UI',Roboto,'DejaVu Sans',sans-serif} .small{font-size:13px;
   fill:#59636e} .title{font-size:19px;font-weight:600} .broken{fill:#b42318;font-weight:600}
   .end{text-anchor:end} .mid{text-anchor:middle}
   @media (prefers-color-scheme:dark){.paper{fill:#0d1117;stroke:#30363d} .grid{stroke:#262c36}
-  .ours{fill:#3fb994} .theirs{fill:#6b8299} .nobody{fill:#3d444d} text{fill:#e6edf3;stroke:#0d1117}
+  .ours{fill:#3fb994} .theirs{fill:#6b8299} .no-op{fill:#3d444d} text{fill:#e6edf3;stroke:#0d1117}
   .small{fill:#9198a1} .broken{fill:#ff7b72}}";
 /// Strategies of this project, drawn in a color of their own.
 const OURS: [&str; 2] = ["fenced", BATCHED];
@@ -62,8 +62,8 @@ pub(super) fn draw(results: &Results) -> String {
     }
     if let Some(noop) = results.noop_per_s {
         let y = TOP + ROW * results.arms.len() as f64;
-        bar(&mut svg, y, "no-op", "nobody", axis.x(noop.median));
-        let words = format!("{} answers/s, nothing done", count(noop.median));
+        bar(&mut svg, y, "no-op", "no-op", axis.x(noop.median));
+        let words = format!("{} responses/s, no order", count(noop.median));
         text(&mut svg, axis.x(noop.median) + 10.0, y + 21.0, "small", &words);
     }
     let machine = &results.machine;
@@ -82,7 +82,7 @@ pub(super) fn draw(results: &Results) -> String {
 fn row(svg: &mut String, axis: &Axis, y: f64, arm: &StrategyResult) {
     let Some(orders) = arm.orders_per_s else {
         text(svg, LEFT - 12.0, y + 21.0, "end", arm.name);
-        text(svg, LEFT + 8.0, y + 21.0, "broken", &failure_reason(arm));
+        text(svg, LEFT + 8.0, y + 21.0, "broken", &arm.audit.to_string());
         return;
     };
     let end = axis.x(orders.median);
@@ -115,7 +115,7 @@ fn escaped(words: &str) -> String {
 fn summary(results: &Results) -> String {
     let words = results.arms.iter().map(|arm| match arm.orders_per_s {
         Some(orders) => format!("{} {}", arm.name, count(orders.median)),
-        None => format!("{} {}", arm.name, failure_reason(arm)),
+        None => format!("{} {}", arm.name, arm.audit),
     });
     escaped(&format!("Orders per second on one hot item: {}", words.collect::<Vec<_>>().join(", ")))
 }

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::measurements::{Measurement, Measurements, Metric, Spread};
-use super::runs::{BASELINE, BATCHED, BenchRun, MANY_CLIENTS, NO_STRATEGY, ROW_LOCK, Task};
+use super::measurements::{Measurement, Measurements, Spread};
+use super::runs::{BASELINE, BATCHED, BenchRun, MANY_CLIENTS, ROW_LOCK, Task};
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Goal {
@@ -16,7 +16,8 @@ pub(super) struct Goal {
     pub(super) at_least: f64,
     pub(super) reach_for: f64,
     pub(super) value: Option<Spread>,
-    pub(super) met: GoalStatus,
+    /// `None` without a value.
+    pub(super) met: Option<GoalStatus>,
     /// Reason for a missing value.
     pub(super) missing: Option<String>,
 }
@@ -29,26 +30,23 @@ pub(super) enum GoalStatus {
     /// At least as good as `at_least`, but not as `reach_for`.
     AtLeast,
     No,
-    Unknown,
 }
 
-pub(super) fn all(data: &Measurements) -> Vec<Goal> {
-    let clients = data.method.connections;
-    let run = |strategy, task| BenchRun { strategy, task };
-    let hot = |strategy| run(strategy, Task::Hot(clients));
+/// Returns all goals; `clients` is the number of clients of the usual runs.
+pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
+    let run = |strategy, task| BenchRun { strategy, task, clients };
+    let hot = |strategy| BenchRun::hot(strategy, clients);
     let (batched, row_lock, owner) = (hot(BATCHED), hot(ROW_LOCK), hot(BASELINE));
     let (atomic, fenced) = (hot("atomic"), hot("fenced"));
-    let many = run(BATCHED, Task::Hot(MANY_CLIENTS));
-    let no_op = |clients| run(NO_STRATEGY, Task::Noop(clients));
+    let many = BenchRun::hot(BATCHED, MANY_CLIENTS);
+    let no_op = BenchRun::no_op;
     let rate = |upper, lower| data.ratio(upper, lower, |round| Some(round.per_second));
-    let sold_out = rate(run(BATCHED, Task::SoldOut(clients)), no_op(clients));
+    let sold_out = rate(run(BATCHED, Task::SoldOut), no_op(clients));
     let p99 = |upper, lower| data.ratio(upper, lower, |round| round.p99_ms);
-    // Of the two strategies at the same task.
-    let both = |task, metric| data.ratio(run(BATCHED, task), run(ROW_LOCK, task), metric);
-    let per_second: Metric = |round| Some(round.per_second);
-    let single = both(Task::Hot(1), |round| round.p50_ms);
-    let spread = both(Task::Spread(clients), per_second);
-    let pay = both(Task::Pay(clients), per_second);
+    let one_client = |strategy| BenchRun::hot(strategy, 1);
+    let single = data.ratio(one_client(BATCHED), one_client(ROW_LOCK), |round| round.p50_ms);
+    let spread = rate(run(BATCHED, Task::Spread), run(ROW_LOCK, Task::Spread));
+    let pay = rate(run(BATCHED, Task::Payments), run(ROW_LOCK, Task::Payments));
     let of_batched = |metric| data.each(batched, metric);
     let same_many = format!("the same, {MANY_CLIENTS} clients");
     let many_over_n = format!("batched: {MANY_CLIENTS} clients / {clients}");
@@ -102,15 +100,14 @@ impl Goal {
             Ok(value) => (Some(value), None),
             Err(why) => (None, Some(why)),
         };
-        let reaches = |goal: f64| {
-            value.map(|v| if less_is_better { v.median <= goal } else { v.median >= goal })
-        };
-        let met = match (reaches(reach_for), reaches(at_least)) {
-            (Some(true), _) => GoalStatus::Reached,
-            (_, Some(true)) => GoalStatus::AtLeast,
-            (_, Some(false)) => GoalStatus::No,
-            _ => GoalStatus::Unknown,
-        };
+        let met = value.map(|Spread { median, .. }| {
+            let reaches = |goal| if less_is_better { median <= goal } else { median >= goal };
+            match (reaches(reach_for), reaches(at_least)) {
+                (true, _) => GoalStatus::Reached,
+                (false, true) => GoalStatus::AtLeast,
+                (false, false) => GoalStatus::No,
+            }
+        });
         Self {
             id,
             what: what.to_owned(),
@@ -138,13 +135,13 @@ mod tests {
         };
         assert_eq!(
             [9.0, 10.0, 16.0].map(|v| met(false, v)),
-            [GoalStatus::No, GoalStatus::AtLeast, GoalStatus::Reached]
+            [GoalStatus::No, GoalStatus::AtLeast, GoalStatus::Reached].map(Some)
         );
         assert_eq!(
             [1.4, 1.2, 0.9].map(|v| met(true, v)),
-            [GoalStatus::No, GoalStatus::AtLeast, GoalStatus::Reached]
+            [GoalStatus::No, GoalStatus::AtLeast, GoalStatus::Reached].map(Some)
         );
         let none = Goal::new("P", "", "×", [1.0, 2.0], Err("why".to_owned()));
-        assert_eq!((none.met, none.missing.as_deref()), (GoalStatus::Unknown, Some("why")));
+        assert_eq!((none.met, none.missing.as_deref()), (None, Some("why")));
     }
 }

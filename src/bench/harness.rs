@@ -11,7 +11,6 @@ use serde::Deserialize;
 use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
-use super::log_files;
 use super::runs::{
     AuditSummary, BASELINE, BenchRun, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS,
     ServerCounters, Task,
@@ -44,8 +43,9 @@ pub(super) fn warm_up(length: Duration) -> Duration {
 
 #[derive(Debug)]
 pub(super) struct Harness {
-    pool: Pool,
-    redis: Vec<MultiplexedConnection>,
+    pub(super) pool: Pool,
+    /// The shop's Redis, then the nodes of the quorum.
+    pub(super) redis: Vec<MultiplexedConnection>,
     unpaid: DelayQueue,
     /// Counters per second of the idle shop.
     idle: ServerCounters,
@@ -72,7 +72,7 @@ impl Harness {
                 .push(redis::Client::open(url.as_str())?.get_multiplexed_async_connection().await?);
         }
         let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
-        log_files::preallocate(&pool).await?;
+        preallocate_wal(&pool).await?;
         let locks = lock::Redis::open(&running.redis_url)?;
         let unpaid = queue_of(locks, &lock::Settings::default().prefix);
         let mut tokens = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
@@ -86,34 +86,6 @@ impl Harness {
         harness.idle =
             harness.counters().await?.since(before).times(1.0 / IDLE_PERIOD.as_secs_f64());
         Ok(harness)
-    }
-
-    pub(super) fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
-    pub(super) fn main_redis(&mut self) -> Option<&mut MultiplexedConnection> {
-        self.redis.first_mut()
-    }
-
-    /// Returns whether a strategy is configured, by placing one order under it; if not, the reason.
-    pub(super) async fn check_strategy(
-        &mut self,
-        strategy: &str,
-    ) -> anyhow::Result<Result<(), String>> {
-        let replicas = self.replicas_of(self.pool_sizes[0])?;
-        let skus = self.items(1, MAX_AMOUNT).await?;
-        let (body, lock) = (order(&skus[0]), lock(strategy));
-        let mut request = Vec::new();
-        let mut script = Posts::new("/api/orders", &self.tokens[0], &[lock], &[body], 0);
-        Script::next(&mut script, &mut request).context("a request")?;
-        let (status, body) = load::send(replicas[0], &request).await?;
-        let body = String::from_utf8_lossy(&body).into_owned();
-        Ok(match status {
-            201 => Ok(()),
-            422 => Err("not configured here".to_owned()),
-            _ => Err(format!("it answers {status}: {body}")),
-        })
     }
 
     /// Empties the shop, runs the load, and audits the books.
@@ -136,27 +108,26 @@ impl Harness {
     /// Returns the load plan and the items it orders.
     async fn plan(
         &mut self,
-        BenchRun { strategy, task }: BenchRun,
+        BenchRun { strategy, task, clients: n }: BenchRun,
         pool_size: u32,
         length: Duration,
     ) -> anyhow::Result<(LoadPlan, Vec<String>)> {
         let replicas = self.replicas_of(pool_size)?;
         let (items, stock) = match task {
-            Task::Hot(_) | Task::Noop(_) => (1, MAX_AMOUNT),
-            Task::SoldOut(_) => (1, 0),
-            Task::Spread(_) => (SPREAD_ITEMS, MAX_AMOUNT),
-            Task::Pay(users) => (users, MAX_AMOUNT),
+            Task::Hot | Task::NoOp => (1, MAX_AMOUNT),
+            Task::SoldOut => (1, 0),
+            Task::Spread => (SPREAD_ITEMS, MAX_AMOUNT),
+            Task::Payments => (n, MAX_AMOUNT),
         };
         let skus = self.items(items, stock).await?;
         // The no-op takes no lock, but parses the header like the others.
         let headers = [lock(if strategy == NO_STRATEGY { BASELINE } else { strategy })];
-        let clients = if let Task::Pay(users) = task {
-            self.payers(&skus, users, &replicas, &headers, length).await?
+        let clients = if task == Task::Payments {
+            self.payers(&skus, n, &replicas, &headers, length).await?
         } else {
             let path = if strategy == NO_STRATEGY { "/api/lab/noop" } else { "/api/orders" };
             let bodies: Vec<String> = skus.iter().map(|sku| order(sku)).collect();
             let first = Posts::new(path, "", &headers, &bodies, 0);
-            let n = task.clients();
             let script =
                 |i: usize, token| first.for_client(path, token, &headers, i * bodies.len() / n);
             let clients = self.tokens.iter().take(n).enumerate();
@@ -164,20 +135,11 @@ impl Harness {
                 .map(|(i, token)| client(replicas[i % replicas.len()], script(i, token)))
                 .collect()
         };
-        let fixed = matches!(task, Task::Pay(_));
+        let fixed = task == Task::Payments;
         let warm_up = if fixed { Duration::ZERO } else { warm_up(length) };
         let window = (!fixed).then_some(length);
-        Ok((
-            LoadPlan {
-                clients,
-                warm_up,
-                window,
-                expected: task.expected(),
-                observe: false,
-                live: None,
-            },
-            skus,
-        ))
+        let expected = task.expected();
+        Ok((LoadPlan { clients, warm_up, window, expected, observe: false, live: None }, skus))
     }
 
     /// Prepares users with money and unpaid orders; returns the clients that pay for them.
@@ -304,10 +266,40 @@ impl Harness {
     }
 }
 
+/// Creates Postgres' WAL segments ahead of time, in a second or two, on 1 GB of disk by default.
+///
+/// A new cluster creates each segment (16 MB) when it needs it: all commits wait 20 to 50 ms, once
+/// a second at ten thousand orders a second. A cluster that has run for a day recycles old
+/// segments, and that is the state to measure. So this creates as many segments as Postgres allows
+/// between two checkpoints (`max_wal_size`), lets a checkpoint recycle them, and keeps them
+/// (`min_wal_size`).
+async fn preallocate_wal(pool: &Pool) -> anyhow::Result<()> {
+    let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
+    let (most, files): (String, i64) = sqlx::query_as(
+        "select current_setting('max_wal_size'),
+                pg_size_bytes(current_setting('max_wal_size'))
+                    / pg_size_bytes(current_setting('wal_segment_size'))",
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    for statement in
+        [format!("alter system set min_wal_size = '{most}'"), "select pg_reload_conf()".to_owned()]
+    {
+        sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&mut *connection).await?;
+    }
+    // `pg_switch_wal` does nothing on a segment without writes.
+    let next_file = "select pg_switch_wal() from pg_logical_emit_message(false, 'next', '')";
+    for _ in 0..files {
+        sqlx::raw_sql(next_file).execute(&mut *connection).await?;
+    }
+    sqlx::raw_sql("checkpoint").execute(&mut *connection).await?;
+    Ok(())
+}
+
 /// Creates `count` users, the last an admin, and returns a session token of each. Writes to the
 /// database directly, because hashing a password is slow by design.
 async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
-    let hash = users::hash_password("a password that nobody uses".to_owned()).await?;
+    let hash = users::hash_password("an unused password".to_owned()).await?;
     let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
     let mut tx = connection.begin().await?;
     let mut tokens = Vec::with_capacity(count);

@@ -5,7 +5,6 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use holdfast_lock::clock::monotonic_us;
 use serde::Serialize;
 use time::format_description::well_known::Rfc3339;
@@ -38,13 +37,13 @@ pub(super) struct Machine {
 pub(super) async fn describe(folder: &Path, harness: &mut Harness) -> anyhow::Result<Machine> {
     let load_average = read_to_string("/proc/loadavg").ok();
     let postgres: String = {
-        let mut connection = harness.pool().acquire().await.map_err(|(_, error)| error)?;
+        let mut connection = harness.pool.acquire().await.map_err(|(_, error)| error)?;
         sqlx::query_scalar("show server_version").fetch_one(&mut *connection).await?
     };
-    let redis = harness.main_redis().context("there is a Redis")?;
-    let info: String = redis::cmd("INFO").arg("server").query_async(redis).await?;
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut harness.redis[0]).await?;
     let folder = folder.to_owned();
-    let fsync = tokio::task::spawn_blocking(move || fsync_us(&folder)).await??;
+    let (fsync_us, fsync_longest_us) =
+        tokio::task::spawn_blocking(move || measure_fsync(&folder)).await??;
     Ok(Machine {
         date: time::OffsetDateTime::now_utc().format(&Rfc3339)?,
         holdfast: env!("CARGO_PKG_VERSION"),
@@ -57,8 +56,8 @@ pub(super) async fn describe(folder: &Path, harness: &mut Harness) -> anyhow::Re
         system: system(),
         postgres: postgres.split(' ').next().unwrap_or_default().to_owned(),
         redis: redis_version(&info),
-        fsync_us: fsync.median,
-        fsync_longest_ms: fsync.longest / 1_000,
+        fsync_us,
+        fsync_longest_ms: fsync_longest_us / 1_000,
         load_average: load_average.and_then(|text| text.split(' ').next()?.parse().ok()),
     })
 }
@@ -86,13 +85,8 @@ fn redis_version(info: &str) -> String {
     }
 }
 
-/// Duration of one sync, in microseconds.
-struct Fsync {
-    median: u64,
-    longest: u64,
-}
-
-fn fsync_us(folder: &Path) -> anyhow::Result<Fsync> {
+/// Returns the median and the maximum duration of a sync, in microseconds.
+fn measure_fsync(folder: &Path) -> anyhow::Result<(u64, u64)> {
     let path = folder.join("fsync");
     let mut file = File::create(&path)?;
     let mut times = Vec::new();
@@ -107,5 +101,5 @@ fn fsync_us(folder: &Path) -> anyhow::Result<Fsync> {
     }
     std::fs::remove_file(&path)?;
     times.sort_unstable();
-    Ok(Fsync { median: times[times.len() / 2], longest: times[times.len() - 1] })
+    Ok((times[times.len() / 2], times[times.len() - 1]))
 }

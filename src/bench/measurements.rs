@@ -10,21 +10,8 @@ use super::runs::{BenchRun, Round};
 
 #[derive(Debug)]
 pub(super) struct Measurements {
-    pub(super) method: Method,
-    /// Strategies that could not run, with the reason.
-    pub(super) skipped: BTreeMap<&'static str, String>,
     pub(super) rounds: BTreeMap<BenchRun, Vec<Round>>,
     pub(super) lock: Option<LockBench>,
-}
-
-#[derive(Debug, Clone, Serialize)]
-pub(super) struct Method {
-    pub(super) rounds: u32,
-    pub(super) seconds: f64,
-    pub(super) warm_up_seconds: f64,
-    pub(super) connections: usize,
-    pub(super) replicas: usize,
-    pub(super) pool_sizes: Vec<u32>,
 }
 
 /// Median and range over the rounds.
@@ -69,14 +56,10 @@ pub(super) type Metric = fn(&Round) -> Option<f64>;
 impl Measurements {
     /// Returns the rounds of a run if all were sound; otherwise the reason.
     pub(super) fn sound(&self, run: BenchRun) -> Result<&[Round], String> {
-        let name = run.strategy;
         match self.rounds.get(&run) {
             Some(rounds) if rounds.iter().all(|round| round.audit.ok) => Ok(rounds),
-            Some(_) => Err(format!("{name} is not sound")),
-            None => Err(match self.skipped.get(name) {
-                Some(why) => format!("{name}: {why}"),
-                None => format!("{name} was not run"),
-            }),
+            Some(_) => Err(format!("{} is not sound", run.strategy)),
+            None => Err(format!("{} was not run", run.strategy)),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Price list: the cost of each strategy, side by side on one machine.
+//! Benchmark: the cost of each strategy, side by side on one machine.
 //!
 //! Starts a shop of its own ([`harness`]): a private Postgres that syncs every commit, Redis, and
 //! two replicas per pool size. Runs every strategy on one hot item, and what else the figures need
@@ -13,7 +13,6 @@
 mod chart;
 mod goals;
 mod harness;
-mod log_files;
 mod machine;
 mod measurements;
 mod results;
@@ -33,8 +32,8 @@ use crate::output;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
 use harness::Harness;
-use measurements::{LockBench, Measurements, Method};
-use results::Results;
+use measurements::{LockBench, Measurements};
+use results::{Method, Results};
 use runs::{BATCHED, BenchRun, NO_STRATEGY, Round};
 
 /// Default selection; the other strategies cost the same as one of these, or are slow by design.
@@ -45,15 +44,6 @@ const CALIBRATION_PART: f64 = 0.2;
 const REDLOCK_NODES: u16 = 3;
 /// Approximate time to empty and audit the shop, per run.
 const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
-
-/// Formats a duration for people, rounded up.
-fn round_up(seconds: f64) -> String {
-    // 91 s would round up to "100 seconds".
-    if seconds <= 90.0 {
-        return format!("{:.0} seconds", (seconds / 10.0).ceil() * 10.0);
-    }
-    format!("{:.0} minutes", (seconds / 60.0).ceil())
-}
 
 /// Runs the benchmark, prints the table on stdout and writes the files.
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
@@ -91,14 +81,11 @@ fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
     if let Some(name) = only.iter().find(|name| Strategy::named(name).is_none()) {
         bail!("there is no strategy “{name}”; there are {}", Strategy::names());
     }
-    let wanted = |name: &str| {
-        if only.is_empty() {
-            DEFAULT_STRATEGIES.contains(&name)
-        } else {
-            only.iter().any(|only| only == name)
-        }
+    let is_selected = |name: &str| match only {
+        [] => DEFAULT_STRATEGIES.contains(&name),
+        only => only.iter().any(|only| only == name),
     };
-    Ok(STRATEGIES.iter().filter(|strategy| wanted(strategy.name)).collect())
+    Ok(STRATEGIES.iter().filter(|strategy| is_selected(strategy.name)).collect())
 }
 
 async fn measure(
@@ -110,16 +97,7 @@ async fn measure(
     let connections = usize::from(options.connections);
     let mut harness = Harness::open(shop, &options.pool_sizes, connections).await?;
     let machine = machine::describe(shop.folder(), &mut harness).await?;
-    let mut skipped = BTreeMap::new();
-    let mut names = Vec::new();
-    for arm in arms {
-        match harness.check_strategy(arm.name).await? {
-            Ok(()) => names.push(arm.name),
-            Err(why) => {
-                skipped.insert(arm.name, why);
-            }
-        }
-    }
+    let names: Vec<&'static str> = arms.iter().map(|arm| arm.name).collect();
     let schedule = runs::schedule(&names, connections);
     let mut pools: BTreeMap<BenchRun, u32> = BTreeMap::new();
     for run in schedule.iter().filter(|run| run.strategy != NO_STRATEGY) {
@@ -131,9 +109,8 @@ async fn measure(
     let mut rounds: BTreeMap<BenchRun, Vec<Round>> = BTreeMap::new();
     let length = Duration::from_secs_f64(options.seconds);
     let all = options.rounds * schedule.len() as u32;
-    let takes =
-        (length + harness::warm_up(length) + OVERHEAD_PER_RUN).as_secs_f64() * f64::from(all);
-    eprintln!("{all} run{}, {} or so …", if all == 1 { "" } else { "s" }, round_up(takes));
+    let expected = (length + harness::warm_up(length) + OVERHEAD_PER_RUN) * all;
+    eprintln!("{all} runs, about {} s …", expected.as_secs());
     for number in 1..=options.rounds {
         let mut order = schedule.clone();
         if number % 2 == 0 {
@@ -156,7 +133,7 @@ async fn measure(
         replicas: harness::REPLICAS,
         pool_sizes: options.pool_sizes.clone(),
     };
-    Ok(Results::new(machine, Measurements { method, skipped, rounds, lock }, &pools))
+    Ok(Results::new(machine, method, Measurements { rounds, lock }, &pools))
 }
 
 /// Returns the pool size with the highest throughput, by a short run with each.
@@ -178,18 +155,4 @@ async fn best_pool(
         }
     }
     Ok(best.1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn duration_is_in_seconds_then_minutes() {
-        for (seconds, words) in
-            [(24.0, "30 seconds"), (90.0, "90 seconds"), (91.0, "2 minutes"), (601.0, "11 minutes")]
-        {
-            assert_eq!(round_up(seconds), words);
-        }
-    }
 }

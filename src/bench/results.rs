@@ -6,8 +6,8 @@ use serde::Serialize;
 
 use super::goals::{self, Goal};
 use super::machine::Machine;
-use super::measurements::{LockBench, Measurements, Method, Spread};
-use super::runs::{AuditSummary, BASELINE, BenchRun, NO_STRATEGY, Round, Task};
+use super::measurements::{LockBench, Measurements, Spread};
+use super::runs::{AuditSummary, BASELINE, BenchRun, Round};
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
 
@@ -19,8 +19,6 @@ pub(super) struct Results {
     pub(super) arms: Vec<StrategyResult>,
     /// Responses per second of the same path without the work.
     pub(super) noop_per_s: Option<Spread>,
-    /// Strategies that could not run, with the reason.
-    pub(super) skipped: BTreeMap<&'static str, String>,
     pub(super) figures: Vec<Goal>,
     pub(super) lock: Option<LockBench>,
     pub(super) runs: Vec<RunRecord>,
@@ -30,7 +28,6 @@ pub(super) struct Results {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct StrategyResult {
     pub(super) name: &'static str,
-    pub(super) about: &'static str,
     /// Connections to Postgres per replica.
     pub(super) pool_size: u32,
     pub(super) sound: bool,
@@ -50,41 +47,53 @@ pub(super) struct StrategyResult {
     pub(super) lost: u64,
 }
 
-/// All rounds of one run, or only their verdicts if one was not sound.
+/// How the benchmark was run.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct Method {
+    pub(super) rounds: u32,
+    pub(super) seconds: f64,
+    pub(super) warm_up_seconds: f64,
+    pub(super) connections: usize,
+    pub(super) replicas: usize,
+    pub(super) pool_sizes: Vec<u32>,
+}
+
+/// All rounds of one run, or only their audits if one was not sound.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct RunRecord {
-    pub(super) strategy: &'static str,
-    pub(super) task: &'static str,
-    pub(super) clients: usize,
-    pub(super) rounds: Option<Vec<Round>>,
-    pub(super) audits: Vec<AuditSummary>,
+    #[serde(flatten)]
+    run: BenchRun,
+    rounds: Option<Vec<Round>>,
+    audits: Vec<AuditSummary>,
 }
 
 impl Results {
     pub(super) fn new(
         machine: Machine,
+        method: Method,
         data: Measurements,
         pools: &BTreeMap<BenchRun, u32>,
     ) -> Self {
-        let clients = data.method.connections;
-        let hot = |strategy| BenchRun { strategy, task: Task::Hot(clients) };
+        let clients = method.connections;
         let arm = |strategy: &'static Strategy| {
-            let run = hot(strategy.name);
-            let ratio = data.ratio(run, hot(BASELINE), |round| Some(round.per_second));
+            let run = BenchRun::hot(strategy.name, clients);
+            let baseline = BenchRun::hot(BASELINE, clients);
+            let ratio = data.ratio(run, baseline, |round| Some(round.per_second));
             let rounds = data.rounds.get(&run)?;
-            Some(StrategyResult::new(strategy, *pools.get(&run)?, rounds, ratio.ok()))
+            Some(StrategyResult::new(strategy.name, *pools.get(&run)?, rounds, ratio.ok()))
         };
-        let noop = BenchRun { strategy: NO_STRATEGY, task: Task::Noop(clients) };
-        let noop = data.rounds.get(&noop);
+        let record = |(run, rounds): (&BenchRun, &Vec<Round>)| RunRecord {
+            run: *run,
+            rounds: data.sound(*run).ok().map(<[Round]>::to_vec),
+            audits: rounds.iter().map(|round| round.audit.clone()).collect(),
+        };
         Self {
-            arms: STRATEGIES.iter().filter_map(arm).collect(),
-            noop_per_s: noop
-                .and_then(|rounds| Spread::of(rounds.iter().map(|round| round.per_second))),
-            figures: goals::all(&data),
-            runs: data.rounds.iter().map(|(run, rounds)| RunRecord::new(*run, rounds)).collect(),
             machine,
-            method: data.method,
-            skipped: data.skipped,
+            arms: STRATEGIES.iter().filter_map(arm).collect(),
+            noop_per_s: data.each(BenchRun::no_op(clients), |round| Some(round.per_second)).ok(),
+            figures: goals::all(&data, clients),
+            runs: data.rounds.iter().map(record).collect(),
+            method,
             lock: data.lock,
         }
     }
@@ -92,7 +101,7 @@ impl Results {
 
 impl StrategyResult {
     fn new(
-        strategy: &'static Strategy,
+        name: &'static str,
         pool_size: u32,
         rounds: &[Round],
         ratio_to_owner: Option<Spread>,
@@ -108,8 +117,7 @@ impl StrategyResult {
         }
         let worst = |round: &&Round| (!round.audit.ok, round.audit.oversold, round.audit.forks);
         Self {
-            name: strategy.name,
-            about: strategy.about,
+            name,
             pool_size,
             sound,
             audit: rounds.iter().max_by_key(worst).map(|r| r.audit.clone()).unwrap_or_default(),
@@ -122,19 +130,6 @@ impl StrategyResult {
             redis_reads_per_order: median(|round| Some(round.redis_reads)),
             refused,
             lost: rounds.iter().map(|round| round.lost).sum(),
-        }
-    }
-}
-
-impl RunRecord {
-    fn new(BenchRun { strategy, task }: BenchRun, rounds: &[Round]) -> Self {
-        let sound = rounds.iter().all(|round| round.audit.ok);
-        Self {
-            strategy,
-            task: task.name(),
-            clients: task.clients(),
-            rounds: sound.then(|| rounds.to_vec()),
-            audits: rounds.iter().map(|round| round.audit.clone()).collect(),
         }
     }
 }

@@ -1,19 +1,21 @@
 //! Runs (one strategy at one task) and the results of one round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use serde::Serialize;
 
 use crate::load::{LoadReport, jain};
 use crate::shop::audit::ItemAudit;
+use crate::shop::types::grouped;
 
 /// One strategy at one task.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct BenchRun {
     /// Name of the strategy; [`NO_STRATEGY`] for a task that needs none.
     pub(super) strategy: &'static str,
     pub(super) task: Task,
+    pub(super) clients: usize,
 }
 
 /// Baseline of the ratios: the textbook's lock.
@@ -28,53 +30,44 @@ pub(super) const NO_STRATEGY: &str = "-";
 pub(super) const SPREAD_ITEMS: usize = 1_000;
 pub(super) const MANY_CLIENTS: usize = 256;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub(super) enum Task {
-    /// This number of clients orders one item.
-    Hot(usize),
+    /// The clients order one item.
+    Hot,
     /// The same requests, received, checked and answered, without an order.
-    Noop(usize),
+    NoOp,
     /// The clients order [`SPREAD_ITEMS`] items in turn.
-    Spread(usize),
+    Spread,
     /// The clients order an item that is sold out.
-    SoldOut(usize),
+    SoldOut,
     /// Each client pays for a fixed number of orders, placed beforehand.
-    Pay(usize),
+    Payments,
 }
 
 impl BenchRun {
+    pub(super) fn hot(strategy: &'static str, clients: usize) -> Self {
+        Self { strategy, task: Task::Hot, clients }
+    }
+
+    pub(super) fn no_op(clients: usize) -> Self {
+        Self { strategy: NO_STRATEGY, task: Task::NoOp, clients }
+    }
+
     /// Returns the run that calibrates the pool size of this one: many items and payments use
     /// several connections at once, the hot item uses one.
     pub(super) fn calibration(self, clients: usize) -> Self {
         match self.task {
-            Task::Spread(_) | Task::Pay(_) => self,
-            Task::Hot(_) | Task::Noop(_) | Task::SoldOut(_) => {
-                Self { task: Task::Hot(clients), ..self }
-            }
+            Task::Spread | Task::Payments => self,
+            Task::Hot | Task::NoOp | Task::SoldOut => Self::hot(self.strategy, clients),
         }
     }
 }
 
 impl Task {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Task::Hot(_) => "hot",
-            Task::Noop(_) => "no-op",
-            Task::Spread(_) => "spread",
-            Task::SoldOut(_) => "sold-out",
-            Task::Pay(_) => "payments",
-        }
-    }
-
-    pub(super) fn clients(self) -> usize {
-        match self {
-            Task::Hot(n) | Task::Noop(n) | Task::Spread(n) | Task::SoldOut(n) | Task::Pay(n) => n,
-        }
-    }
-
     pub(super) fn expected(self) -> fn(u16) -> bool {
         match self {
-            Task::SoldOut(_) => |status| status == 409,
+            Task::SoldOut => |status| status == 409,
             _ => |status| (200..300).contains(&status),
         }
     }
@@ -82,40 +75,34 @@ impl Task {
 
 impl fmt::Display for BenchRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { strategy, task } = self;
-        let n = task.clients();
-        match task {
-            Task::Noop(_) => write!(f, "no-op, {n} clients"),
-            Task::Hot(_) => {
-                write!(f, "{strategy}, one item, {n} client{}", if n == 1 { "" } else { "s" })
-            }
-            Task::Spread(_) => write!(f, "{strategy}, {SPREAD_ITEMS} items, {n} clients"),
-            Task::SoldOut(_) => write!(f, "{strategy}, sold out, {n} clients"),
-            Task::Pay(_) => write!(f, "{strategy}, payments, {n} users"),
-        }
+        let Self { strategy, task, clients } = self;
+        let task = match task {
+            Task::Hot => "one item",
+            Task::NoOp => "no-op",
+            Task::Spread => "many items",
+            Task::SoldOut => "sold out",
+            Task::Payments => "payments",
+        };
+        write!(f, "{strategy}, {task}, {clients} clients")
     }
 }
 
 /// Returns all runs of a round: each strategy on the hot item, the no-op, and the other runs that
 /// the figures need of [`BATCHED`] and [`ROW_LOCK`], if they are among `strategies`.
 pub(super) fn schedule(strategies: &[&'static str], clients: usize) -> Vec<BenchRun> {
-    let run = |strategy, task| BenchRun { strategy, task };
-    let mut all = vec![run(NO_STRATEGY, Task::Noop(clients))];
-    let hot = |strategy: &&'static str| run(strategy, Task::Hot(clients));
-    all.extend(strategies.iter().map(hot));
+    let mut all = vec![BenchRun::no_op(clients)];
+    all.extend(strategies.iter().map(|strategy| BenchRun::hot(strategy, clients)));
     for strategy in [BATCHED, ROW_LOCK].into_iter().filter(|name| strategies.contains(name)) {
-        for task in [Task::Hot(1), Task::Spread(clients), Task::Pay(clients)] {
-            all.push(run(strategy, task));
-        }
+        all.push(BenchRun::hot(strategy, 1));
+        all.extend([Task::Spread, Task::Payments].map(|task| BenchRun { strategy, task, clients }));
         if strategy == BATCHED {
-            all.extend(
-                [Task::Hot(MANY_CLIENTS), Task::SoldOut(clients)].map(|task| run(strategy, task)),
-            );
-            all.push(run(NO_STRATEGY, Task::Noop(MANY_CLIENTS)));
+            all.push(BenchRun::hot(strategy, MANY_CLIENTS));
+            all.push(BenchRun { strategy, task: Task::SoldOut, clients });
+            all.push(BenchRun::no_op(MANY_CLIENTS));
         }
     }
-    let mut record = std::collections::BTreeSet::new();
-    all.retain(|run| record.insert(*run));
+    let mut scheduled = BTreeSet::new();
+    all.retain(|run| scheduled.insert(*run));
     all
 }
 
@@ -146,8 +133,6 @@ pub(super) struct Round {
     pub(super) per_second: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
-    /// Responses with the expected status, including the warm-up's.
-    pub(super) answers: u64,
     pub(super) jain_clients: f64,
     pub(super) jain_replicas: f64,
     /// Reads from clients' sockets that Redis processed, per expected response.
@@ -197,7 +182,6 @@ impl Round {
             per_second: report.per_second(),
             p50_ms: report.latency_ms(0.5),
             p99_ms: report.latency_ms(0.99),
-            answers: report.expected_total,
             jain_clients: jain(&report.by_client),
             jain_replicas: jain(&report.by_target),
             redis_reads: used.redis_reads,
@@ -209,23 +193,28 @@ impl Round {
     }
 }
 
+impl fmt::Display for AuditSummary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ok, oversold, forks, breaks, failed } = self;
+        match (ok, oversold) {
+            (true, _) => write!(f, "sound"),
+            (false, 0) if failed.is_empty() => {
+                write!(f, "not sound: {breaks} breaks, {forks} forks")
+            }
+            (false, 0) => write!(f, "not sound: {}", failed.join("; ")),
+            (false, oversold) => {
+                let oversold = grouped(oversold.unsigned_abs());
+                write!(f, "oversold by {oversold} ({} forks)", grouped(*forks as u64))
+            }
+        }
+    }
+}
+
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if !self.audit.ok {
-            let AuditSummary { oversold, forks, breaks, failed, .. } = &self.audit;
-            return write!(
-                f,
-                "NOT sound: oversold by {oversold}, {forks} forks, {breaks} breaks {}",
-                failed.join("; ")
-            );
-        }
-        let ms = |value: Option<f64>| value.map_or("–".to_owned(), |ms| format!("{ms:.1} ms"));
-        write!(f, "{:.0}/s, p50 {}, p99 {}", self.per_second, ms(self.p50_ms), ms(self.p99_ms))?;
+        write!(f, "{:.0}/s, {}", self.per_second, self.audit)?;
         for (status, count) in &self.refused {
             write!(f, ", {count} × {status}")?;
-        }
-        if self.lost > 0 {
-            write!(f, ", {} lost", self.lost)?;
         }
         Ok(())
     }

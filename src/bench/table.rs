@@ -4,11 +4,11 @@ use std::fmt::Write as _;
 
 use super::goals::{Goal, GoalStatus};
 use super::machine::Machine;
-use super::measurements::{Method, Spread};
-use super::results::{Results, StrategyResult};
+use super::measurements::Spread;
+use super::results::{Method, Results, StrategyResult};
 use crate::shop::types::grouped;
 
-/// Returns the price list; with `goals`, also every figure beside its goals.
+/// Returns the table of the strategies; with `goals`, also every figure beside its goals.
 pub(super) fn table(results: &Results, goals: bool) -> String {
     let mut text = String::new();
     let Results { machine, method, .. } = results;
@@ -24,20 +24,17 @@ pub(super) fn table(results: &Results, goals: bool) -> String {
     if let Some(noop) = results.noop_per_s {
         let _ = writeln!(
             text,
-            "{:<10}{:>6}{:>10}{:>17}   (the same requests, taken and answered, nothing done)",
+            "{:<10}{:>6}{:>10}{:>17}   (the same requests, received and answered, without an order)",
             "no-op",
             "",
             count(noop.median),
             range(noop)
         );
     }
-    for (name, why) in &results.skipped {
-        let _ = writeln!(text, "{name:<10}{:>6}  left out: {why}", "");
-    }
     let _ = writeln!(
         text,
-        "\nfair: Jain's index over the clients. reads: what Redis read per order. Ratios are medians\n\
-         of the rounds' ratios. The clients ran on the same cores: only ratios travel."
+        "\nfair: Jain's index over the clients. reads: reads of Redis per order. Ratios are medians\n\
+         of the rounds' ratios. The clients ran on the same cores: only ratios carry over."
     );
     if goals {
         text.push_str(&goals_table(&results.figures));
@@ -47,8 +44,8 @@ pub(super) fn table(results: &Results, goals: bool) -> String {
 
 fn line(arm: &StrategyResult) -> String {
     let mut line = format!("{:<10}{:>6}", arm.name, arm.pool_size);
-    let Some(orders) = arm.orders_per_s.filter(|_| arm.sound) else {
-        let _ = write!(line, "{:>10}  {}", "–", failure_reason(arm));
+    let Some(orders) = arm.orders_per_s else {
+        let _ = write!(line, "{:>10}  {}", "–", arm.audit);
         return line;
     };
     let _ = write!(
@@ -71,19 +68,6 @@ fn line(arm: &StrategyResult) -> String {
     line
 }
 
-/// Returns the reason why a strategy has no figures.
-pub(super) fn failure_reason(arm: &StrategyResult) -> String {
-    let audit = &arm.audit;
-    let forks = count(audit.forks as f64);
-    match audit.oversold {
-        0 if audit.failed.is_empty() => {
-            format!("not sound: {} breaks, {forks} forks", audit.breaks)
-        }
-        0 => format!("not sound: {}", audit.failed.join("; ")),
-        oversold => format!("oversold by {} ({forks} forks)", count(oversold as f64)),
-    }
-}
-
 fn goals_table(figures: &[Goal]) -> String {
     let mut text = format!(
         "\n{:<6}{:<48}{:>10}{:>17}{:>10}{:>11}\n",
@@ -98,9 +82,9 @@ fn goals_table(figures: &[Goal]) -> String {
             (Some(value), met) => {
                 let spread = if value.min < value.max { range(*value) } else { String::new() };
                 let met = match met {
-                    GoalStatus::Reached => "reached",
-                    GoalStatus::AtLeast => "met",
-                    GoalStatus::No | GoalStatus::Unknown => "NOT met",
+                    Some(GoalStatus::Reached) => "reached",
+                    Some(GoalStatus::AtLeast) => "met",
+                    Some(GoalStatus::No) | None => "NOT met",
                 };
                 (format!("{}{unit}", short(value.median)), spread, met.to_owned())
             }
@@ -129,7 +113,7 @@ pub(super) fn describe_machine(machine: &Machine) -> String {
     format!(
         "Holdfast {holdfast}{debug}, {day}. {cores} cores ({cpu}){memory}, {system}{load}.\n\
          Postgres {postgres} (fsync and synchronous_commit on), {redis}.\n\
-         A sync of its disk takes {} µs; the longest of two seconds took {} ms.",
+         An fsync of its disk takes {} µs; the longest within two seconds took {} ms.",
         machine.fsync_us, machine.fsync_longest_ms
     )
 }
@@ -137,8 +121,8 @@ pub(super) fn describe_machine(machine: &Machine) -> String {
 pub(super) fn describe_method(method: &Method) -> String {
     let Method { rounds, seconds, connections, replicas, .. } = method;
     format!(
-        "{connections} clients, {replicas} replicas, {rounds} round{} of {seconds} s, forth and back; the books \
-         audited after every run.",
+        "{connections} clients, {replicas} replicas, {rounds} round{} of {seconds} s in \
+         alternating order; audited after every run.",
         if *rounds == 1 { "" } else { "s" }
     )
 }

@@ -1,7 +1,6 @@
 //! The command line and the configuration; every flag of `serve` has an environment variable.
 //!
-//! The doc comments are the text of `--help`. Only `main`, `app` and `bench` read this module; the
-//! rest of the crate takes plain arguments.
+//! The doc comments are the text of `--help`. The domain and the web take plain arguments instead.
 
 #[cfg(test)]
 mod documentation;
@@ -289,13 +288,15 @@ pub struct BenchArgs {
 /// Options of `holdfast keys`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "Looking changes nothing. It asks Redis for names a hundred at a time and leaves \
-    as much time to others as it takes; of a Cluster it looks at every primary. `*` marks what \
-    counts as big; memory is Redis' own estimate.\n\n\
-    Nothing is removed unless --delete names it, or --delete-big is confirmed. Names are printed, \
-    and read by --delete, with what can't be printed as \\xNN and a backslash as \\\\. Interrupted \
-    in between, a key is left with fewer elements; the same command goes on with it.\n\n\
-    Exit code 0: done. 1: not, or not all of it; stderr says why."
+    after_help = "A search changes nothing. It reads a hundred names at a time and pauses as long as \
+    each step took; in a Cluster it searches every primary. `*` marks big keys: strings of more \
+    than 10,240 bytes, and other keys of more than 5,000 elements. Memory is Redis' own estimate, in \
+    bytes.\n\n\
+    Keys are removed with UNLINK, or in batches of 500 elements if Redis refuses that. Nothing is \
+    removed unless --delete names it, or --delete-big is confirmed. Names are printed, and read by \
+    --delete, with unprintable bytes as \\xNN and a backslash as \\\\. After an interruption a key may \
+    have fewer elements; repeat the command to remove the rest.\n\n\
+    Exit code 0: done. 1: an error, or not everything was removed; stderr says why."
 )]
 pub struct KeysArgs {
     /// URL of Redis, as for `serve` [default: the running `holdfast up` of --data]
@@ -310,57 +311,21 @@ pub struct KeysArgs {
     /// Number of keys to list, largest first
     #[arg(long, default_value_t = 20, value_parser = whole_number::<u16>(1..=1_000), conflicts_with = "delete")]
     pub top: u16,
-    /// Measure of size. By elements, the bytes of a string are scaled by the ratio of the
-    /// thresholds of big keys: 10,240 bytes count as 5,000 elements
-    #[arg(long, value_name = "WHAT", default_value = "memory", conflicts_with = "delete")]
-    pub by: SizeMeasure,
-    /// Strings of more bytes than this are big
-    #[arg(long, value_name = "BYTES", default_value_t = 10_240)]
-    pub big_string: u64,
-    /// Other keys of more elements than this are big
-    #[arg(long, value_name = "COUNT", default_value_t = 5_000)]
-    pub big_elements: u64,
     /// Remove these keys, without a confirmation
     #[arg(long, value_name = "KEY", num_args = 1.., conflicts_with = "delete_big")]
     pub delete: Vec<String>,
     /// Remove the listed big keys, after a confirmation
     #[arg(long)]
     pub delete_big: bool,
-    /// Method of removal: `unlink` at once, with the memory freed in the background, or in
-    /// `batches` of 500 elements, for a Redis without UNLINK
-    #[arg(long, value_name = "HOW", default_value = "unlink")]
-    pub with: RemovalMethod,
     /// Skip the confirmation of --delete-big
     #[arg(long, short, requires = "delete_big")]
     pub yes: bool,
-    /// Also remove the shop's own keys: its locks, tokens and queues. Two processes may then hold a
-    /// lock that is removed
-    #[arg(long)]
-    pub force: bool,
-    /// Prefix of the shop's own keys
+    /// Prefix of the shop's own keys, which are never removed
     #[arg(long, env = "HOLDFAST_REDIS_PREFIX", default_value = "holdfast:")]
     pub redis_prefix: String,
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
-}
-
-/// Measure of the size of a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum SizeMeasure {
-    /// Memory usage.
-    Memory,
-    /// Number of elements.
-    Elements,
-}
-
-/// Method of removing a big key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-pub enum RemovalMethod {
-    /// At once; the memory is freed in the background.
-    Unlink,
-    /// In batches of elements.
-    Batches,
 }
 
 /// On or off.

@@ -182,9 +182,9 @@ impl Pool {
         })
     }
 
-    /// Creates a pool at the same address for a person's transactions: its sessions may wait for a
-    /// row, and be idle in a transaction, for up to `timeout`. Does not connect yet. Must be called
-    /// on the main runtime.
+    /// Creates a pool at the same address for transactions that a person steps through: its
+    /// sessions may wait, and be idle in a transaction, for up to `timeout`. Must be called on the
+    /// main runtime.
     pub fn with_session_timeout(&self, size: u32, timeout: Duration) -> Self {
         let timeout = format!("{}ms", timeout.as_millis());
         let timeouts = [
@@ -281,9 +281,8 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
     Ok(pool_of(options, size))
 }
 
-/// Parses the address. Slow statements are logged at level debug, without a warning: the lab pauses
-/// processes within a statement, and a migration or a busy disk is slow too. A statement that is
-/// too slow fails with a timeout.
+/// Parses the address. Slow statements are no warnings: the lab pauses processes within one, and
+/// statements have a timeout.
 fn options(url: &str) -> Result<PgConnectOptions, Error> {
     let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
     Ok(options.log_slow_statements(LevelFilter::Debug, SLOW_STATEMENT))
@@ -299,7 +298,7 @@ fn pool_of(options: PgConnectOptions, size: u32) -> Pool {
     pool.into()
 }
 
-/// Connects once, to learn the cause of a failure: a pool reports only a timeout.
+/// Connects once, because a pool reports only a timeout as the cause of a failure.
 pub async fn check_reachable(url: &str) -> Result<(), Error> {
     let options = options(url)?;
     let connect = sqlx::PgConnection::connect_with(&options);

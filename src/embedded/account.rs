@@ -53,7 +53,7 @@ impl Account {
 
     pub(super) fn chown(&self, folder: &Path) -> Result<()> {
         rustix::fs::chown(folder, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))
-            .map_err(|error| file("cannot give away the folder", folder)(error.into()))
+            .map_err(|error| file("cannot change the owner of", folder)(error.into()))
     }
 
     /// Returns whether this user can reach and write to a folder: no parent is closed to it.

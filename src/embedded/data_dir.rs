@@ -15,10 +15,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
+use tokio::process::Command;
 
 use super::account::Account;
 use super::error::{Error, Result, file};
 use super::print_progress;
+use super::process::tied_command;
 
 /// Attempts to lock the folder; `read_env` holds the lock for a moment.
 const MAX_LOCK_ATTEMPTS: u32 = 10;
@@ -54,9 +56,7 @@ pub struct RunningUp {
 impl DataDir {
     /// Creates the folder if necessary and locks it; a second `up` reports `address`.
     pub(super) async fn open(path: &Path, address: &str) -> Result<Self> {
-        // As root, the services' user must be able to traverse it.
-        let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
-        create_folder(path, mode)?;
+        create_data_folder(path)?;
         let path = fs::canonicalize(path).map_err(file("cannot find", path))?;
         let lock_path = path.join("up.lock");
         let mut lock = OpenOptions::new()
@@ -85,7 +85,8 @@ impl DataDir {
 
     /// Finds or creates the folder of the services' data.
     pub(super) fn services_dir(&self) -> Result<ServicesDir> {
-        if let Some(external_path) = self.external_path()? {
+        if let Some(text) = read_if_exists(&self.path.join("services"))? {
+            let external_path = PathBuf::from(text.trim());
             let account = Account::for_services(&external_path.join("postgres"))?;
             return prepare_services_dir(external_path, account);
         }
@@ -96,16 +97,6 @@ impl DataDir {
                 self.move_to_var_lib(account)
             }
             _ => Ok(services_dir),
-        }
-    }
-
-    /// Returns the path in the file `services`, if it exists.
-    fn external_path(&self) -> Result<Option<PathBuf>> {
-        let pointer = self.path.join("services");
-        match fs::read_to_string(&pointer) {
-            Ok(text) => Ok(Some(PathBuf::from(text.trim()))),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(file("cannot read", &pointer)(error)),
         }
     }
 
@@ -206,6 +197,19 @@ fn prepare_services_dir(path: PathBuf, account: Option<Account>) -> Result<Servi
 }
 
 impl ServicesDir {
+    /// Returns the command of a service, which runs as the services' account in an environment that
+    /// is the same on every machine: a `PGDATA` or a locale of the user must not reach it.
+    pub(super) fn command(&self, program: &Path, death_signal: &str) -> Command {
+        let mut command = tied_command(program, death_signal);
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        command.env_clear().env("PATH", path).env("LC_ALL", "C").env("TZ", "UTC").current_dir("/");
+        if let Some(account) = &self.account {
+            // The standard library also drops the supplementary groups when root becomes a user.
+            command.uid(account.uid).gid(account.gid);
+        }
+        command
+    }
+
     /// Creates the data folder of a service, if necessary.
     pub(super) fn create(&self, name: &str) -> Result<()> {
         let folder = self.path.join(name);
@@ -217,8 +221,22 @@ impl ServicesDir {
     }
 }
 
+/// Returns the text of a file; `None` if it does not exist.
+pub(super) fn read_if_exists(path: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(file("cannot read", path)(error)),
+    }
+}
+
+/// Creates a data folder. As root, the services' user must be able to traverse it.
+pub(super) fn create_data_folder(path: &Path) -> Result<()> {
+    create_folder(path, if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 })
+}
+
 /// Creates a folder with this mode; an existing folder keeps its own.
-pub(super) fn create_folder(path: &Path, mode: u32) -> Result<()> {
+fn create_folder(path: &Path, mode: u32) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(mode).create(path);
     made.map_err(file("cannot make the folder", path))
 }

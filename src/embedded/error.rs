@@ -34,7 +34,7 @@ pub enum Error {
     /// The address is reachable from other machines, and the demo users' passwords are their names.
     #[error(
         "{0} can be reached from other machines, and the demo users' passwords are their names. \
-         Listen on 127.0.0.1, or say that you mean it: --demo-users-on-network"
+         Listen on 127.0.0.1, or allow it with --demo-users-on-network"
     )]
     NotLoopback(SocketAddr),
     #[error(
@@ -59,8 +59,8 @@ pub enum Error {
          use another folder: --data FOLDER", folder.display()
     )]
     OwnedByOtherUser { folder: PathBuf, owner: u32 },
-    #[error("{what} failed ({status}):\n{output}")]
-    Helper { what: &'static str, status: String, output: String },
+    #[error("initdb failed ({status}):\n{output}")]
+    InitDb { status: String, output: String },
     #[error("{name} ended before it was ready ({status}). The end of {}:\n{tail}", log.display())]
     Died { name: String, status: String, log: PathBuf, tail: String },
     #[error(

@@ -6,19 +6,18 @@
 //! that it did not start. No guarantees on Windows, which has neither signals nor these sockets.
 //!
 //! Reading order: `up` (the whole sequence), `data_dir`, `account`, `programs`, `sockets`,
-//! `orphans`, `spawner`, `supervisor`, then one file per kind of child. Of the crate, this module
-//! uses only `clock` and `output`. Tests: `tests/up.rs`.
+//! `orphans`, `process`, `supervisor`, then one file per kind of child. Tests: `tests/up.rs`.
 
 mod account;
 mod data_dir;
 mod error;
 mod orphans;
 mod postgres;
+mod process;
 mod programs;
 mod redis;
 mod replicas;
 mod sockets;
-mod spawner;
 mod supervisor;
 mod temp_cluster;
 mod temp_redis;
@@ -26,11 +25,10 @@ mod up;
 
 pub use data_dir::{RunningUp, read_env};
 pub use error::Error;
-pub use spawner::tied_command;
 pub use supervisor::ProcessHandle;
 pub use temp_cluster::{TempCluster, TempClusterOptions};
 pub use temp_redis::TempRedis;
-pub use up::{ProcessControl, UpOptions, up};
+pub use up::{ProcessControl, up};
 
 /// Prints a progress message to stderr, apart from results on stdout.
 fn print_progress(message: &str) {

@@ -3,23 +3,25 @@
 //! Guarantees that only processes that an `up` on this folder started are signalled: a pid that was
 //! reused has another start time (or the machine another boot). Does not find a child whose `up`
 //! was killed between starting and recording it; on Linux that child ended with its parent
-//! (`spawner.rs`).
+//! (`process.rs`).
 
+use std::cell::RefCell;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
-use super::data_dir::write_private;
+use super::data_dir::{read_if_exists, write_private};
 use super::error::{Error, Result, file};
 use super::{print_progress, sockets};
 
 /// Grace period after a signal: Postgres writes a checkpoint.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
+/// Prefix of the line of `pids` that names the sockets' folder.
+const SOCKETS: &str = "sockets ";
 /// Interval of checks whether a process has exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -35,97 +37,58 @@ struct RegisteredChild {
 #[derive(Debug)]
 pub(super) struct ChildRegistry {
     path: PathBuf,
-    children: Mutex<RegisteredChildren>,
-}
-
-#[derive(Debug, Default)]
-struct RegisteredChildren {
-    sockets: Option<PathBuf>,
-    processes: Vec<RegisteredChild>,
+    sockets: PathBuf,
+    children: RefCell<Vec<RegisteredChild>>,
 }
 
 impl ChildRegistry {
-    /// Creates an empty registry; call [`terminate_all`] first.
-    pub(super) fn new(data: &Path) -> Self {
-        Self { path: data.join("pids"), children: Mutex::default() }
-    }
-
-    pub(super) fn record_sockets(&self, folder: &Path) -> Result<()> {
-        self.change(|children| children.sockets = Some(folder.to_owned()))
+    /// Records the sockets' folder; call [`terminate_all`] first.
+    pub(super) fn new(data: &Path, sockets: &Path) -> Result<Self> {
+        let (path, sockets) = (data.join("pids"), sockets.to_owned());
+        let registry = Self { path, sockets, children: RefCell::default() };
+        registry.write()?;
+        Ok(registry)
     }
 
     /// Records a child that was just started, in place of its predecessor.
     pub(super) fn record_child(&self, role: &str, pid: u32) -> Result<()> {
-        let Some((pid, start)) =
-            i32::try_from(pid).ok().and_then(|pid| Some((pid, start_of(pid)?)))
-        else {
-            return Ok(()); // It has exited already, which its supervisor reports.
-        };
-        self.change(|children| {
-            children.processes.retain(|process| process.role != role);
-            children.processes.push(RegisteredChild { role: role.to_owned(), pid, start });
-        })
+        let pid = i32::try_from(pid).unwrap_or_default();
+        // Without a start time it has exited already, which its supervisor reports.
+        let Some(start) = start_of(pid) else { return Ok(()) };
+        let child = RegisteredChild { role: role.to_owned(), pid, start };
+        self.children.borrow_mut().retain(|other| other.role != role);
+        self.children.borrow_mut().push(child);
+        self.write()
     }
 
     pub(super) fn clear(&self) {
+        sockets::remove(&self.sockets);
         let _ = fs::remove_file(&self.path);
     }
 
-    fn change(&self, change: impl FnOnce(&mut RegisteredChildren)) -> Result<()> {
-        let mut children = self.children.lock();
-        change(&mut children);
-        write_private(&self.path, &children.to_text())
-    }
-}
-
-impl RegisteredChildren {
-    fn to_text(&self) -> String {
-        let sockets = self.sockets.iter().map(|path| format!("sockets {}\n", path.display()));
-        let processes = self
-            .processes
-            .iter()
-            .map(|process| format!("{} {} {}\n", process.role, process.pid, process.start));
-        sockets.chain(processes).collect()
-    }
-
-    fn parse(text: &str) -> Self {
-        let mut children = Self::default();
-        for line in text.lines() {
-            let mut words = line.splitn(3, ' ');
-            match (words.next(), words.next(), words.next()) {
-                (Some("sockets"), Some(path), None) => children.sockets = Some(PathBuf::from(path)),
-                (Some(role), Some(pid), Some(start)) => {
-                    let (role, start) = (role.to_owned(), start.to_owned());
-                    if let Ok(pid) = pid.parse() {
-                        children.processes.push(RegisteredChild { role, pid, start });
-                    }
-                }
-                _ => {} // Ignores lines that `to_text` does not write.
-            }
+    fn write(&self) -> Result<()> {
+        let mut text = format!("{SOCKETS}{}\n", self.sockets.display());
+        for RegisteredChild { role, pid, start } in &*self.children.borrow() {
+            text += &format!("{role} {pid} {start}\n");
         }
-        children
+        write_private(&self.path, &text)
     }
 }
 
 /// Ends what the last `up` on this folder left, replicas first, Postgres last; waits for each.
 pub(super) async fn terminate_all(data: &Path, cluster: &Path) -> Result<()> {
     let path = data.join("pids");
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(file("cannot read", &path)(error)),
-    };
-    let children = RegisteredChildren::parse(&text);
+    let Some(text) = read_if_exists(&path)? else { return Ok(()) };
     // Recorded in the order of starting, so ended in reverse.
-    for process in children.processes.iter().rev().filter(|process| process.is_alive()) {
-        print_progress(&format!(
-            "ending {} (pid {}), left by a killed `up`",
-            process.role, process.pid
-        ));
-        process.end().await?;
+    for child in text.lines().rev().filter_map(RegisteredChild::parse) {
+        if child.is_alive() {
+            let RegisteredChild { role, pid, .. } = &child;
+            print_progress(&format!("ending {role} (pid {pid}), left by a killed `up`"));
+            child.end().await?;
+        }
     }
-    if let Some(folder) = &children.sockets {
-        sockets::remove(folder);
+    if let Some(folder) = text.lines().find_map(|line| line.strip_prefix(SOCKETS)) {
+        sockets::remove(Path::new(folder));
     }
     remove_stale_pid_file(cluster);
     let _ = fs::remove_file(data.join("env"));
@@ -144,6 +107,13 @@ fn remove_stale_pid_file(cluster: &Path) {
 }
 
 impl RegisteredChild {
+    /// Parses a line of `pids`; `None` if it names no child.
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.splitn(3, ' ').map(str::to_owned);
+        let (role, pid, start) = (words.next()?, words.next()?.parse().ok()?, words.next()?);
+        Some(Self { role, pid, start })
+    }
+
     fn is_alive(&self) -> bool {
         start_of(self.pid).is_some_and(|start| start == self.start)
     }
@@ -216,15 +186,10 @@ mod tests {
     }
 
     #[test]
-    fn pid_file_round_trips() {
-        let process = RegisteredChild { role: "redis".into(), pid: 12, start: "boot 34".into() };
-        let children = RegisteredChildren {
-            sockets: Some("/tmp/holdfast-1".into()),
-            processes: vec![process],
-        };
-        let read = RegisteredChildren::parse(&children.to_text());
-        assert_eq!(read.sockets, children.sockets);
-        assert_eq!(read.processes, children.processes);
+    fn line_of_the_pid_file_is_parsed() {
+        let child = RegisteredChild { role: "redis".into(), pid: 12, start: "boot 34".into() };
+        assert_eq!(RegisteredChild::parse("redis 12 boot 34"), Some(child));
+        assert_eq!(RegisteredChild::parse("sockets /tmp/holdfast-1"), None);
     }
 
     #[test]

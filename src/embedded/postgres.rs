@@ -10,13 +10,12 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
-use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::data_dir::{ServicesDir, create_folder};
+use super::data_dir::ServicesDir;
 use super::error::{Error, Result, file, system};
 use super::print_progress;
-use super::spawner::{ChildEnvironment, ChildSpec, ShutdownPolicy, set_minimal_environment};
+use super::process::{ChildSpec, ShutdownPolicy};
 
 /// Timeout of a start; crash recovery after a kill under load takes seconds.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -38,63 +37,46 @@ pub(super) fn url(sockets: &Path, database: &str) -> String {
     )
 }
 
+/// Creates the cluster unless it exists; returns its folder.
 pub(super) async fn create_cluster(initdb: &Path, services_dir: &ServicesDir) -> Result<PathBuf> {
     let cluster = services_dir.path.join("postgres");
     if cluster.join("PG_VERSION").exists() {
         return Ok(cluster);
     }
-    print_progress("making a Postgres cluster …");
-    let new = services_dir.path.join("postgres.new");
-    let mut failure = None;
-    for locale in LOCALES {
-        if new.exists() {
-            fs::remove_dir_all(&new).map_err(file("cannot remove the half-made cluster", &new))?;
-        }
-        create_folder(&new, 0o700)?;
-        if let Some(account) = &services_dir.account {
-            account.chown(&new)?;
-        }
-        failure = run_initdb(initdb, &new, locale, services_dir).await?;
-        if failure.is_none() {
-            break;
-        }
+    print_progress("creating a Postgres cluster …");
+    let [locale, alternative] = LOCALES;
+    let mut created = run_initdb(initdb, locale, services_dir).await;
+    if created.is_err() {
+        created = run_initdb(initdb, alternative, services_dir).await;
     }
-    if let Some(failure) = failure {
-        return Err(failure);
-    }
-    fs::rename(&new, &cluster).map_err(file("cannot rename into place", &new))?;
+    fs::rename(created?, &cluster).map_err(file("cannot rename into place", &cluster))?;
     Ok(cluster)
 }
 
-/// Runs initdb. `Some` is a failure inside initdb, which another locale may avoid.
-async fn run_initdb(
-    initdb: &Path,
-    folder: &Path,
-    locale: &str,
-    services_dir: &ServicesDir,
-) -> Result<Option<Error>> {
-    let mut command = Command::new(initdb);
-    set_minimal_environment(&mut command);
+/// Creates a cluster under another name; returns its folder.
+async fn run_initdb(initdb: &Path, locale: &str, services_dir: &ServicesDir) -> Result<PathBuf> {
+    let new = services_dir.path.join("postgres.new");
+    if new.exists() {
+        fs::remove_dir_all(&new).map_err(file("cannot remove the half-made cluster", &new))?;
+    }
+    services_dir.create("postgres.new")?;
+    let mut command = services_dir.command(initdb, "KILL");
     command
         .arg("--pgdata")
-        .arg(folder)
+        .arg(&new)
         .args(["--username=holdfast", "--encoding=UTF8", "--data-checksums"])
         // Access is restricted by the mode of the sockets' folder; there is no other way in.
         .args(["--auth-local=trust", "--auth-host=reject"])
-        .arg(format!("--locale={locale}"))
-        .kill_on_drop(true)
-        .process_group(0);
-    if let Some(account) = &services_dir.account {
-        command.uid(account.uid).gid(account.gid);
-    }
+        .arg(format!("--locale={locale}"));
     let output = command.output().await.map_err(system("cannot run initdb"))?;
     if output.status.success() {
-        return Ok(None);
+        return Ok(new);
     }
     let output_bytes = [output.stdout, output.stderr].concat();
-    let output_text = String::from_utf8_lossy(&output_bytes).trim().to_owned();
-    let status = output.status.to_string();
-    Ok(Some(Error::Helper { what: "making the cluster with initdb", status, output: output_text }))
+    Err(Error::InitDb {
+        status: output.status.to_string(),
+        output: String::from_utf8_lossy(&output_bytes).trim().to_owned(),
+    })
 }
 
 pub(super) fn spec(
@@ -102,47 +84,40 @@ pub(super) fn spec(
     cluster: &Path,
     services_dir: &ServicesDir,
     sockets: &Path,
-    log: PathBuf,
 ) -> ChildSpec {
+    let shutdown = ShutdownPolicy {
+        signal: Signal::INT,
+        grace_period: GRACE_PERIOD,
+        // Immediate shutdown: the next start recovers, as after a crash.
+        escalation: Signal::QUIT,
+    };
     let settings = [
-        "listen_addresses=".to_owned(),
-        "port=5432".to_owned(),
-        format!("unix_socket_directories={}", sockets.display()),
-        "unix_socket_permissions=0700".to_owned(),
-        format!("max_connections={MAX_CONNECTIONS}"),
+        "listen_addresses=",
+        "port=5432",
+        &format!("unix_socket_directories={}", sockets.display()),
+        "unix_socket_permissions=0700",
+        &format!("max_connections={MAX_CONNECTIONS}"),
         // Explicit, because all measurements of the lab depend on them.
-        "fsync=on".to_owned(),
-        "full_page_writes=on".to_owned(),
-        "synchronous_commit=on".to_owned(),
+        "fsync=on",
+        "full_page_writes=on",
+        "synchronous_commit=on",
         // Holds what a hot item writes in twenty seconds, so that the holder of its lock need not
         // write out a dirty page to read another. Memory is allocated on use.
-        "shared_buffers=512MB".to_owned(),
+        "shared_buffers=512MB",
         // The statements are short: compiling them costs more than running them.
-        "jit=off".to_owned(),
-        "logging_collector=off".to_owned(),
-        "log_destination=stderr".to_owned(),
-        "log_line_prefix=%m [%p] %a ".to_owned(),
-        "log_timezone=UTC".to_owned(),
-        "timezone=UTC".to_owned(),
+        "jit=off",
+        "logging_collector=off",
+        "log_destination=stderr",
+        "log_line_prefix=%m [%p] %a ",
+        "log_timezone=UTC",
+        "timezone=UTC",
     ];
-    let mut args = vec!["-D".into(), cluster.into()];
-    args.extend(settings.iter().flat_map(|setting| ["-c".into(), setting.into()]));
-    ChildSpec {
-        name: "Postgres".to_owned(),
-        role: "postgres".to_owned(),
-        program: program.to_owned(),
-        args,
-        environment: ChildEnvironment::Minimal,
-        account: services_dir.account.clone(),
-        log,
-        shutdown: ShutdownPolicy {
-            signal: Signal::INT,
-            signal_name: "INT",
-            grace_period: GRACE_PERIOD,
-            // Immediate shutdown: the next start recovers, as after a crash.
-            escalation: Signal::QUIT,
-        },
+    let mut command = services_dir.command(program, "INT");
+    command.arg("-D").arg(cluster);
+    for setting in settings {
+        command.args(["-c", setting]);
     }
+    ChildSpec { name: "Postgres".to_owned(), role: "postgres".to_owned(), command, shutdown }
 }
 
 pub(super) async fn check_ready(sockets: &Path) -> std::result::Result<(), String> {

@@ -24,21 +24,16 @@ pub(super) struct Programs {
 impl Programs {
     /// Finds all programs; `cluster` is the folder of the cluster, which need not exist yet.
     pub(super) fn find(cluster: &Path) -> Result<Self> {
-        let search_paths = search_paths();
-        let folder = postgres_folder(&search_paths, cluster)?;
-        let redis = find_redis(&search_paths)?;
-        Ok(Self { postgres: folder.join("postgres"), initdb: folder.join("initdb"), redis })
+        let folder = postgres_folder(&search_paths(), cluster)?;
+        let (postgres, initdb) = (folder.join("postgres"), folder.join("initdb"));
+        Ok(Self { postgres, initdb, redis: redis()? })
     }
 }
 
 /// Finds Redis alone.
 pub(super) fn redis() -> Result<PathBuf> {
-    find_redis(&search_paths())
-}
-
-fn find_redis(search_paths: &[PathBuf]) -> Result<PathBuf> {
-    find_program(search_paths, &["redis-server", "valkey-server"])
-        .ok_or_else(|| missing("redis-server", &Packages::REDIS))
+    find_program(&search_paths(), &["redis-server", "valkey-server"])
+        .ok_or_else(|| missing("redis-server"))
 }
 
 /// Returns Postgres' folder: of the version that created the cluster, or else the first found.
@@ -48,7 +43,7 @@ fn postgres_folder(search_paths: &[PathBuf], cluster: &Path) -> Result<PathBuf> 
         .filter(|folder| is_program(&folder.join("postgres")) && is_program(&folder.join("initdb")))
         .collect();
     let Some(first) = found.first() else {
-        return Err(missing("postgres", &Packages::POSTGRES));
+        return Err(missing("postgres"));
     };
     let Some(made_by) = cluster_version(cluster) else {
         return Ok(PathBuf::from(first));
@@ -128,40 +123,24 @@ fn parse_version(text: &str) -> Option<u32> {
     number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// The package of one program, per package manager.
-struct Packages {
-    apt: &'static str,
-    brew: &'static str,
-    dnf: &'static str,
-    pacman: &'static str,
-    apk: &'static str,
-}
+/// Package managers: program, command, and the packages of Postgres and Redis.
+const PACKAGE_MANAGERS: [(&str, &str, [&str; 2]); 4] = [
+    ("apt-get", "sudo apt-get install", ["postgresql", "redis-server"]),
+    ("dnf", "sudo dnf install", ["postgresql-server", "valkey"]),
+    ("pacman", "sudo pacman -S", ["postgresql", "valkey"]),
+    ("apk", "sudo apk add", ["postgresql", "redis"]),
+];
+/// Command and packages of the package manager that is named if none of those is installed.
+const HOMEBREW: (&str, [&str; 2]) = ("brew install", ["postgresql@17", "redis"]);
 
-impl Packages {
-    const POSTGRES: Self = Self {
-        apt: "postgresql",
-        brew: "postgresql@17",
-        dnf: "postgresql-server",
-        pacman: "postgresql",
-        apk: "postgresql",
-    };
-    const REDIS: Self =
-        Self { apt: "redis-server", brew: "redis", dnf: "valkey", pacman: "valkey", apk: "redis" };
-}
-
-fn missing(program: &'static str, packages: &Packages) -> Error {
-    let managers = [
-        ("apt-get", packages.apt, "sudo apt-get install"),
-        ("dnf", packages.dnf, "sudo dnf install"),
-        ("pacman", packages.pacman, "sudo pacman -S"),
-        ("apk", packages.apk, "sudo apk add"),
-    ];
+fn missing(program: &'static str) -> Error {
     // Searched in the usual folders, independent of `HOLDFAST_PROGRAMS_PATH`.
     let usual = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].map(PathBuf::from);
-    let (package, install) = managers
+    let (install, [postgres, redis]) = PACKAGE_MANAGERS
         .iter()
-        .find(|(manager, _, _)| find_program(&usual, &[manager]).is_some())
-        .map_or((packages.brew, "brew install"), |(_, package, install)| (*package, *install));
+        .find(|(manager, ..)| find_program(&usual, &[manager]).is_some())
+        .map_or(HOMEBREW, |(_, install, packages)| (install, *packages));
+    let package = if program == "postgres" { postgres } else { redis };
     Error::Missing { program, package: package.to_owned(), command: format!("{install} {package}") }
 }
 

@@ -3,14 +3,14 @@
 //! Guarantees that it never evicts a key (an evicted lock is a lost lock) and that a crash loses at
 //! most the last second. So nothing that matters may be stored in Redis only.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use ::redis::{AsyncConnectionConfig, Client, RedisResult};
+use ::redis::{AsyncConnectionConfig, Client, RedisError, cmd};
 
 use super::data_dir::ServicesDir;
+use super::process::{ChildSpec, ShutdownPolicy};
 use super::sockets;
-use super::spawner::{ChildEnvironment, ChildSpec, ShutdownPolicy};
 
 /// Timeout of a start, which reads the append-only file.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -35,46 +35,36 @@ pub(super) fn url(folder: &Path, name: &str) -> String {
 pub(super) fn spec(
     program: &Path,
     services_dir: &ServicesDir,
-    folder: &Path,
-    name: &str,
-    log: PathBuf,
+    sockets: &Path,
+    role: &str,
 ) -> ChildSpec {
-    let (socket, data) = (sockets::redis(folder, name), services_dir.path.join(name));
-    let mut args = vec!["--unixsocket".into(), socket.into(), "--dir".into(), data.into()];
-    let settings = [
-        ["--port", "0"],
-        ["--unixsocketperm", "700"],
-        ["--daemonize", "no"],
-        ["--save", ""],
-        ["--appendonly", "yes"],
-        ["--appendfsync", "everysec"],
-        ["--maxmemory-policy", "noeviction"],
-        ["--loglevel", "notice"],
-        ["--logfile", ""],
-    ];
-    args.extend(settings.as_flattened().iter().map(Into::into));
+    let mut command = services_dir.command(program, "TERM");
+    command
+        .arg("--unixsocket")
+        .arg(sockets::redis(sockets, role))
+        .arg("--dir")
+        .arg(services_dir.path.join(role))
+        .args(["--port", "0", "--unixsocketperm", "700", "--daemonize", "no"])
+        .args(["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"])
+        .args(["--maxmemory-policy", "noeviction", "--loglevel", "notice", "--logfile", ""]);
+    let name = if role == MAIN { "Redis".to_owned() } else { format!("Redis {role}") };
     ChildSpec {
-        name: if name == MAIN { "Redis".to_owned() } else { format!("Redis {name}") },
-        role: name.to_owned(),
-        program: program.to_owned(),
-        args,
-        environment: ChildEnvironment::Minimal,
-        account: services_dir.account.clone(),
-        log,
+        name,
+        role: role.to_owned(),
+        command,
         shutdown: ShutdownPolicy::terminate(GRACE_PERIOD),
     }
 }
 
 /// Checks that it answers and has loaded its data.
-pub(super) async fn check_ready(folder: &Path, name: &str) -> Result<(), String> {
-    ping(&url(folder, name)).await.map_err(|error| error.to_string())
-}
-
-pub(super) async fn ping(url: &str) -> RedisResult<()> {
-    let limits = AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(ATTEMPT_TIMEOUT))
-        .set_response_timeout(Some(ATTEMPT_TIMEOUT));
-    let client = Client::open(url)?;
-    let mut connection = client.get_multiplexed_async_connection_with_config(&limits).await?;
-    ::redis::cmd("PING").query_async(&mut connection).await
+pub(super) async fn check_ready(url: &str) -> Result<(), String> {
+    let ping = async {
+        let limits = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(ATTEMPT_TIMEOUT))
+            .set_response_timeout(Some(ATTEMPT_TIMEOUT));
+        let client = Client::open(url)?;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&limits).await?;
+        cmd("PING").exec_async(&mut connection).await
+    };
+    ping.await.map_err(|error: RedisError| error.to_string())
 }

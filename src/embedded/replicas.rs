@@ -5,15 +5,16 @@
 //! the check and the replica's own bind; then the replica's log says so.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::data_dir::RunningUp;
 use super::error::{Error, Result};
-use super::spawner::{ChildEnvironment, ChildSpec, ShutdownPolicy};
+use super::process::{ChildSpec, ShutdownPolicy, tied_command};
+use crate::config::UpArgs;
+use crate::load;
 
 /// Timeout for opening its pools and its port.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -21,21 +22,6 @@ pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Grace period to answer open requests.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
-/// Maximum length of a response that is read and quoted.
-const MAX_RESPONSE_BYTES: u64 = 2 << 10;
-/// Default pool size of a replica: sixteen replicas stay below Postgres' limit.
-const DEFAULT_POOL_SIZE: &str = "16";
-
-#[derive(Debug)]
-pub(super) struct ReplicaOptions<'a> {
-    pub(super) program: &'a Path,
-    pub(super) database_url: &'a str,
-    pub(super) redis_url: &'a str,
-    /// Separated by commas; may be empty.
-    pub(super) redlock_urls: &'a str,
-    pub(super) lock: &'a str,
-    pub(super) lab: bool,
-}
 
 /// Returns the replicas' addresses: the first, and those on the ports after it.
 pub(super) fn addresses(listen: SocketAddr, replicas: u16) -> Result<Vec<SocketAddr>> {
@@ -63,62 +49,48 @@ pub(super) fn base_url(address: SocketAddr) -> String {
 }
 
 pub(super) fn spec(
+    program: &Path,
     address: SocketAddr,
     pool_size: Option<u32>,
-    options: &ReplicaOptions<'_>,
-    log: PathBuf,
+    options: &UpArgs,
+    running: &RunningUp,
 ) -> ChildSpec {
     let port = address.port();
-    let set = |name: &str, value: &str| (name.to_owned(), Some(value.to_owned()));
-    let mut changes = vec![
-        set("DATABASE_URL", options.database_url),
-        set("REDIS_URL", options.redis_url),
-        set("REDLOCK_URLS", options.redlock_urls),
-        set("HOLDFAST_LISTEN", &address.to_string()),
-        set("HOLDFAST_LOCK", options.lock),
-        set("HOLDFAST_LAB", if options.lab { "on" } else { "off" }),
-        // One name for all replicas would be ambiguous; without it, each is named by its port.
-        ("HOLDFAST_REPLICA".to_owned(), None),
-    ];
-    match pool_size {
-        Some(size) => changes.push(set("HOLDFAST_POOL_SIZE", &size.to_string())),
-        None if std::env::var_os("HOLDFAST_POOL_SIZE").is_none() => {
-            changes.push(set("HOLDFAST_POOL_SIZE", DEFAULT_POOL_SIZE));
-        }
-        None => {}
-    }
+    let mut command = tied_command(program, "TERM");
     // `PGSSLMODE`, `PGOPTIONS` etc. are meant for the user's own Postgres.
-    let theirs = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    changes.extend(theirs.filter(|name| name.starts_with("PG")).map(|name| (name, None)));
-    ChildSpec {
-        name: format!("replica {port}"),
-        role: format!("replica-{port}"),
-        program: options.program.to_owned(),
-        args: vec!["serve".into()],
-        environment: ChildEnvironment::Inherited(changes),
-        account: None,
-        log,
-        shutdown: ShutdownPolicy::terminate(GRACE_PERIOD),
+    for (name, _) in std::env::vars_os() {
+        if name.as_encoded_bytes().starts_with(b"PG") {
+            command.env_remove(name);
+        }
     }
+    command
+        .arg("serve")
+        .env("DATABASE_URL", &running.database_url)
+        .env("REDIS_URL", &running.redis_url)
+        .env("REDLOCK_URLS", running.redlock_urls.join(","))
+        .env("HOLDFAST_LISTEN", address.to_string())
+        .env("HOLDFAST_LOCK", &options.lock)
+        .env("HOLDFAST_LAB", if running.lab { "on" } else { "off" })
+        // One name for all replicas would be ambiguous; without it, each is named by its port.
+        .env_remove("HOLDFAST_REPLICA");
+    if let Some(size) = pool_size {
+        command.env("HOLDFAST_POOL_SIZE", size.to_string());
+    }
+    let (name, role) = (format!("replica {port}"), format!("replica-{port}"));
+    ChildSpec { name, role, command, shutdown: ShutdownPolicy::terminate(GRACE_PERIOD) }
 }
 
 pub(super) async fn check_ready(address: SocketAddr) -> std::result::Result<(), String> {
-    match timeout(ATTEMPT_TIMEOUT, request_readyz(reachable(address))).await {
-        Ok(Ok(answer)) if answer.split(' ').nth(1) == Some("200") => Ok(()),
-        Ok(Ok(answer)) => Err(format!("/readyz answered: {}", answer.trim())),
+    let address = reachable(address);
+    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\n\r\n");
+    match timeout(ATTEMPT_TIMEOUT, load::send(address, request.as_bytes())).await {
+        Ok(Ok((200, _))) => Ok(()),
+        Ok(Ok((status, body))) => {
+            Err(format!("/readyz answered {status}: {}", String::from_utf8_lossy(&body)))
+        }
         Ok(Err(error)) => Err(error.to_string()),
         Err(_) => Err("/readyz did not answer".to_owned()),
     }
-}
-
-/// Sends a minimal HTTP request; returns the beginning of the response.
-async fn request_readyz(address: SocketAddr) -> std::io::Result<String> {
-    let mut stream = TcpStream::connect(address).await?;
-    let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::new();
-    stream.take(MAX_RESPONSE_BYTES).read_to_end(&mut answer).await?;
-    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 /// Replaces the unspecified address, which is not connectable, with loopback.

@@ -6,38 +6,27 @@
 
 use std::env;
 use std::fs::{self, DirBuilder};
-use std::io::ErrorKind;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use super::account::Account;
-use super::error::{Error, Result, file};
+use super::error::{Result, file};
 
 /// Maximum length of a socket's path: Linux allows 107, macOS 103.
 const MAX_SOCKET_PATH: usize = 103;
 /// Name of Postgres' socket on port 5432.
 const POSTGRES_SOCKET: &str = ".s.PGSQL.5432";
 const PREFIX: &str = "holdfast-";
-/// Attempts to find an unused random name.
-const MAX_ATTEMPTS: u32 = 5;
 
 pub(super) fn create(account: Option<&Account>) -> Result<PathBuf> {
-    let base = base(account);
-    for _ in 0..MAX_ATTEMPTS {
-        let path = base.join(format!("{PREFIX}{:08x}", rand::random::<u32>()));
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => {
-                if let Some(account) = account {
-                    account.chown(&path)?;
-                }
-                return Ok(path);
-            }
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(file("cannot make the sockets' folder", &path)(error)),
-        }
+    let path = base(account).join(format!("{PREFIX}{:016x}", rand::random::<u64>()));
+    // Fails if it exists: it could be another user's.
+    let created = DirBuilder::new().mode(0o700).create(&path);
+    created.map_err(file("cannot make the sockets' folder", &path))?;
+    if let Some(account) = account {
+        account.chown(&path)?;
     }
-    let taken = std::io::Error::from(ErrorKind::AlreadyExists);
-    Err(Error::File { what: "cannot make the sockets' folder in", path: base, source: taken })
+    Ok(path)
 }
 
 /// Removes a folder that has our prefix and mode; it contains only sockets and lock files.
@@ -60,7 +49,8 @@ pub(super) fn redis(folder: &Path, name: &str) -> PathBuf {
 
 /// Returns `XDG_RUNTIME_DIR` if the services run as this user and the path fits, else `/tmp`.
 fn base(account: Option<&Account>) -> PathBuf {
-    let length = |base: &Path| postgres(&base.join(format!("{PREFIX}00000000"))).as_os_str().len();
+    let length =
+        |base: &Path| postgres(&base.join(format!("{PREFIX}0000000000000000"))).as_os_str().len();
     env::var_os("XDG_RUNTIME_DIR")
         .map(PathBuf::from)
         .filter(|base| account.is_none() && base.is_absolute() && base.is_dir())

@@ -3,20 +3,24 @@
 //! Guarantees that a child which was ready once is restarted whenever it exits by itself, with
 //! backoff if it keeps exiting, and that after `stop` it no longer runs. Does not detect a child
 //! that hangs: a paused process is a lesson, not a failure.
+//!
+//! The tasks are local to the main thread, because they start processes (`process.rs`).
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
+use std::rc::Rc;
 use std::time::Duration;
 
 use holdfast_lock::clock::Backoff;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::error::{Error, Result};
+use super::orphans::ChildRegistry;
 use super::print_progress;
-use super::spawner::{ChildSpec, ShutdownPolicy, Spawner, StartedChild, tail};
+use super::process::{self, ChildSpec, NotReady, ShutdownPolicy, send, tail};
 
 /// Backoff before restarts.
 const RESTART_BACKOFF: Backoff =
@@ -25,16 +29,13 @@ const RESTART_BACKOFF: Backoff =
 const STABLE_AFTER: Duration = Duration::from_secs(10);
 /// Time between the harsher signal and SIGKILL.
 const KILL_DELAY: Duration = Duration::from_secs(2);
-/// Interval of readiness checks.
-const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub(super) struct SupervisedChild {
-    name: String,
+    handle: ProcessHandle,
     log: PathBuf,
     log_from: u64,
     desired: watch::Sender<DesiredState>,
-    signals: mpsc::UnboundedSender<SignalRequest>,
     ended: watch::Receiver<Option<String>>,
 }
 
@@ -78,82 +79,76 @@ impl ProcessHandle {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
 enum DesiredState {
     /// The child is starting: an exit is an error, not a crash.
     Start,
     Run,
     Stop,
+    /// As `Stop`, without the grace period.
+    StopNow,
 }
 
 struct ChildSupervisor {
     spec: ChildSpec,
-    spawner: Spawner,
+    log: PathBuf,
+    log_from: u64,
+    registry: Rc<ChildRegistry>,
     desired: watch::Receiver<DesiredState>,
     signals: mpsc::UnboundedReceiver<SignalRequest>,
-    is_urgent: watch::Receiver<bool>,
 }
 
 impl SupervisedChild {
-    /// Starts a child; `is_urgent` becomes true to cut the grace period of its shutdown short.
-    pub(super) async fn start(
-        spawner: &Spawner,
+    /// Starts a child. Must be called within a `LocalSet` on the main thread.
+    pub(super) fn start(
         spec: ChildSpec,
-        is_urgent: &watch::Receiver<bool>,
+        log: PathBuf,
+        registry: Rc<ChildRegistry>,
     ) -> Result<Self> {
-        let started = spawner.start(&spec).await?;
         let (desired, desired_state) = watch::channel(DesiredState::Start);
         let (end, ended) = watch::channel(None);
-        let (signals, signal_requests) = mpsc::unbounded_channel();
-        let (name, log, log_from) = (spec.name.clone(), spec.log.clone(), started.log_from);
-        let spawner = spawner.clone();
-        let is_urgent = is_urgent.clone();
-        let supervisor = ChildSupervisor {
+        let (signals, requests) = mpsc::unbounded_channel();
+        let handle = ProcessHandle { name: spec.name.clone(), signals };
+        let mut supervisor = ChildSupervisor {
             spec,
-            spawner,
+            log: log.clone(),
+            log_from: 0,
+            registry,
             desired: desired_state,
-            signals: signal_requests,
-            is_urgent,
+            signals: requests,
         };
-        tokio::spawn(async move {
-            let status = supervisor.supervise(started).await;
-            end.send_replace(Some(status));
+        let child = supervisor.start()?;
+        let log_from = supervisor.log_from;
+        tokio::task::spawn_local(async move {
+            end.send_replace(Some(supervisor.supervise(child).await));
         });
-        Ok(Self { name, log, log_from, desired, signals, ended })
+        Ok(Self { handle, log, log_from, desired, ended })
     }
 
     /// Waits until `probe` succeeds; from then on the child is restarted whenever it exits.
-    pub(super) async fn wait_ready(
-        &self,
-        limit: Duration,
-        probe: impl AsyncFn() -> std::result::Result<(), String>,
-    ) -> Result<()> {
-        let mut last = "it was not asked".to_owned();
-        let probing = async {
-            loop {
-                match probe().await {
-                    Ok(()) => break,
-                    Err(error) => last = error,
-                }
-                sleep(PROBE_INTERVAL).await;
+    pub(super) async fn wait_ready<P>(&self, limit: Duration, probe: impl Fn() -> P) -> Result<()>
+    where
+        P: Future<Output = std::result::Result<(), String>>,
+    {
+        match process::wait_ready(limit, probe, self.wait_failed()).await {
+            Ok(()) => {
+                self.desired.send_replace(DesiredState::Run);
+                Ok(())
             }
-        };
-        let outcome = tokio::select! {
-            outcome = timeout(limit, probing) => outcome,
-            error = self.wait_failed() => return Err(error),
-        };
-        if outcome.is_err() {
-            let (name, log) = (self.name.clone(), self.log.clone());
-            let (seconds, tail) = (limit.as_secs(), tail(&self.log, self.log_from));
-            return Err(Error::NotReady { name, seconds, last, log, tail });
+            Err(NotReady::Exited(error)) => Err(error),
+            Err(NotReady::TimedOut(last)) => Err(Error::NotReady {
+                name: self.handle.name.clone(),
+                seconds: limit.as_secs(),
+                last,
+                log: self.log.clone(),
+                tail: tail(&self.log, self.log_from),
+            }),
         }
-        self.desired.send_replace(DesiredState::Run);
-        Ok(())
     }
 
     /// Returns a control handle of the child.
     pub(super) fn handle(&self) -> ProcessHandle {
-        ProcessHandle { name: self.name.clone(), signals: self.signals.clone() }
+        self.handle.clone()
     }
 
     /// Waits until the child is no longer supervised, which is an error except after `stop`.
@@ -161,24 +156,44 @@ impl SupervisedChild {
         let mut ended = self.ended.clone();
         let status = ended.wait_for(Option::is_some).await.ok().and_then(|status| status.clone());
         Error::Died {
-            name: self.name.clone(),
+            name: self.handle.name.clone(),
             status: status.unwrap_or_else(|| "its task ended".to_owned()),
             log: self.log.clone(),
             tail: tail(&self.log, self.log_from),
         }
     }
 
-    pub(super) async fn stop(&mut self) {
-        self.desired.send_replace(DesiredState::Stop);
-        let _ = self.ended.wait_for(Option::is_some).await;
+    /// Stops the child, and waits until it has exited.
+    pub(super) async fn stop(&self) {
+        // After `stop_now`, the child is already stopping.
+        self.desired.send_if_modified(|state| {
+            let running = *state < DesiredState::Stop;
+            *state = if running { DesiredState::Stop } else { *state };
+            running
+        });
+        let _ = self.ended.clone().wait_for(Option::is_some).await;
+    }
+
+    /// Ends the grace period of [`SupervisedChild::stop`], which still waits for the exit.
+    pub(super) fn stop_now(&self) {
+        self.desired.send_replace(DesiredState::StopNow);
     }
 }
 
 impl ChildSupervisor {
+    /// Starts the child, and records it for the next `up`.
+    fn start(&mut self) -> Result<Child> {
+        let (child, log_from) = process::start(&mut self.spec.command, &self.log)?;
+        self.log_from = log_from;
+        if let Some(pid) = child.id() {
+            self.registry.record_child(&self.spec.role, pid)?;
+        }
+        Ok(child)
+    }
+
     /// Supervises the child until `stop`, or until it exits before it was ready; returns how it
     /// exited.
-    async fn supervise(mut self, first: StartedChild) -> String {
-        let mut current = first;
+    async fn supervise(mut self, mut child: Child) -> String {
         let mut restarts = 0;
         loop {
             let since = Instant::now();
@@ -186,10 +201,12 @@ impl ChildSupervisor {
             let mut killed = false;
             let status = loop {
                 tokio::select! {
-                    status = current.child.wait() => break status,
-                    () = wait_stopped(&mut self.desired) => return self.shut_down(current.child).await,
+                    status = child.wait() => break status,
+                    () = wait_for(&mut self.desired, DesiredState::Stop) => {
+                        return self.shut_down(child).await;
+                    }
                     Some((signal, confirmation)) = self.signals.recv() => {
-                        send(&current.child, signal);
+                        send(&child, signal);
                         killed |= signal == Signal::KILL;
                         let _ = confirmation.send(());
                     }
@@ -204,42 +221,39 @@ impl ChildSupervisor {
             }
             let name = &self.spec.name;
             if killed {
-                print_progress(&format!("the lab killed {name}, as its run wanted"));
+                print_progress(&format!("{name} was killed by the lab, as planned"));
             } else {
-                let words = tail(&self.spec.log, current.log_from);
-                print_progress(&format!("{name} ended ({status}); its last words:\n{words}"));
+                let output = tail(&self.log, self.log_from);
+                print_progress(&format!("{name} ended ({status}); the end of its log:\n{output}"));
             }
             match self.restart(&mut restarts).await {
-                Some(started) => current = started,
+                Some(started) => child = started,
                 None => return status,
             }
         }
     }
 
     /// Restarts the child with backoff until that succeeds; `None` if it is stopped first.
-    async fn restart(&mut self, restarts: &mut u32) -> Option<StartedChild> {
+    async fn restart(&mut self, restarts: &mut u32) -> Option<Child> {
         loop {
             *restarts += 1;
             let wait = RESTART_BACKOFF.after(*restarts);
-            print_progress(&format!(
-                "starting {} again in {:.1} s",
-                self.spec.name,
-                wait.as_secs_f64()
-            ));
+            let name = &self.spec.name;
+            print_progress(&format!("restarting {name} in {:.1} s", wait.as_secs_f64()));
             let over = Instant::now() + wait;
             loop {
                 tokio::select! {
                     () = sleep_until(over) => break,
-                    () = wait_stopped(&mut self.desired) => return None,
+                    () = wait_for(&mut self.desired, DesiredState::Stop) => return None,
                     // Meant for the process that has exited.
                     Some((_, confirmation)) = self.signals.recv() => drop(confirmation),
                 }
             }
-            match self.spawner.start(&self.spec).await {
-                Ok(started) => {
-                    let pid = started.child.id().unwrap_or_default();
+            match self.start() {
+                Ok(child) => {
+                    let pid = child.id().unwrap_or_default();
                     print_progress(&format!("{} runs again (pid {pid})", self.spec.name));
-                    return Some(started);
+                    return Some(child);
                 }
                 Err(error) => print_progress(&format!("{}: {error}", self.spec.name)),
             }
@@ -248,16 +262,16 @@ impl ChildSupervisor {
 
     /// Stops the child: sends its signal, then the harsher one, then SIGKILL.
     async fn shut_down(&mut self, mut child: Child) -> String {
-        let ShutdownPolicy { signal, grace_period, escalation, .. } = self.spec.shutdown;
+        let ShutdownPolicy { signal, grace_period, escalation } = self.spec.shutdown;
         send(&child, Signal::CONT); // A paused process handles no signals.
         send(&child, signal);
         tokio::select! {
             status = child.wait() => return describe(status),
             () = sleep(grace_period) => {
-                let name = &self.spec.name;
-                print_progress(&format!("{name} does not end within {} s", grace_period.as_secs()));
+                let (name, seconds) = (&self.spec.name, grace_period.as_secs());
+                print_progress(&format!("{name} did not end within {seconds} s"));
             }
-            _ = self.is_urgent.wait_for(|is_urgent| *is_urgent) => {}
+            () = wait_for(&mut self.desired, DesiredState::StopNow) => {}
         }
         send(&child, escalation);
         if let Ok(status) = timeout(KILL_DELAY, child.wait()).await {
@@ -268,17 +282,9 @@ impl ChildSupervisor {
     }
 }
 
-/// Waits until the child must stop, or its owner is dropped.
-async fn wait_stopped(desired: &mut watch::Receiver<DesiredState>) {
-    let _ = desired.wait_for(|state| *state == DesiredState::Stop).await;
-}
-
-/// Sends a signal to a child that was not reaped yet, so that its pid is still its own.
-fn send(child: &Child, signal: Signal) {
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        let _ = kill_process(pid, signal);
-    }
+/// Waits until at least this state is desired, or the child's owner is dropped.
+async fn wait_for(desired: &mut watch::Receiver<DesiredState>, state: DesiredState) {
+    let _ = desired.wait_for(|desired| *desired >= state).await;
 }
 
 fn describe(status: std::io::Result<ExitStatus>) -> String {

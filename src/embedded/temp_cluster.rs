@@ -6,27 +6,22 @@
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::{AsyncBufReadExt as _, BufReader};
+use rustix::process::Signal;
 use tokio::process::Child;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
-use super::data_dir::{RunningUp, read_env};
-use super::spawner::tied_command;
+use super::data_dir::{RunningUp, create_data_folder, read_env};
+use super::process::{self, NotReady, send, tail, tied_command, wait_ready};
 
 /// Timeout of a start, which creates a cluster and starts services and replicas.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
-const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of a stop; `up` stops its children within their own limits.
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
-/// Lines of its stderr that an error quotes.
-const MAX_QUOTED_LINES: usize = 15;
+/// Log of `up`, in its folder.
+const LOG: &str = "up.log";
 /// Range of its ports, below the ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
@@ -46,7 +41,6 @@ pub struct TempClusterOptions<'a> {
 pub struct TempCluster {
     up: Child,
     folder: PathBuf,
-    output_lines: Arc<Mutex<Vec<String>>>,
 }
 
 impl TempCluster {
@@ -60,7 +54,7 @@ impl TempCluster {
         let replicas = u16::try_from(sizes.len())?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
         let program = std::env::current_exe().context("can't find this very program")?;
-        let mut command = tied_command(&program);
+        let mut command = tied_command(&program, "TERM");
         // The settings of the user's own shop do not apply.
         for (name, _) in std::env::vars_os() {
             let ours = name.as_encoded_bytes().starts_with(b"HOLDFAST_");
@@ -73,42 +67,24 @@ impl TempCluster {
             .args(["--replicas", &replicas.to_string(), "--pool-sizes", &sizes.join(",")])
             .args(["--listen", &listen.to_string(), "--data"])
             .arg(&folder)
-            .env("HOLDFAST_JOBS", if options.jobs { "on" } else { "off" })
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped());
+            .env("HOLDFAST_JOBS", if options.jobs { "on" } else { "off" });
         eprintln!("starting a shop of its own in {} …", folder.display());
-        let mut up = command.spawn().context("can't start `holdfast up`")?;
-        let output_lines = Arc::new(Mutex::new(Vec::new()));
-        if let Some(stderr) = up.stderr.take() {
-            let output_lines = Arc::clone(&output_lines);
-            tokio::spawn(async move {
-                let mut lines = BufReader::new(stderr).lines();
-                while let Ok(Some(line)) = lines.next_line().await {
-                    let mut output_lines = output_lines.lock();
-                    if output_lines.len() == MAX_QUOTED_LINES {
-                        output_lines.remove(0);
-                    }
-                    output_lines.push(line);
-                }
-            });
-        }
-        Ok(Self { up, folder, output_lines })
+        create_data_folder(&folder)?;
+        let (up, _) = process::start(&mut command, &folder.join(LOG))?;
+        Ok(Self { up, folder })
     }
 
     pub async fn ready(&mut self) -> anyhow::Result<RunningUp> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        loop {
-            if let Some(running) = read_env(&self.folder) {
-                return Ok(running);
+        let probe = || std::future::ready(read_env(&self.folder).ok_or_else(String::new));
+        match wait_ready(START_TIMEOUT, probe, self.up.wait()).await {
+            Ok(running) => Ok(running),
+            Err(not_ready) => {
+                let log = tail(&self.folder.join(LOG), 0);
+                match not_ready {
+                    NotReady::Exited(status) => bail!("`holdfast up` ended ({}):\n{log}", status?),
+                    NotReady::TimedOut(_) => bail!("`holdfast up` is not ready:\n{log}"),
+                }
             }
-            if let Some(status) = self.up.try_wait()? {
-                bail!("`holdfast up` ended ({status}); it said:\n{}", self.quoted_output());
-            }
-            if Instant::now() > deadline {
-                bail!("`holdfast up` is not ready; it said:\n{}", self.quoted_output());
-            }
-            sleep(POLL_INTERVAL).await;
         }
     }
 
@@ -117,11 +93,7 @@ impl TempCluster {
     }
 
     pub async fn stop(mut self) {
-        if let Some(pid) =
-            self.up.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw)
-        {
-            let _ = kill_process(pid, Signal::TERM);
-        }
+        send(&self.up, Signal::TERM);
         if timeout(STOP_TIMEOUT, self.up.wait()).await.is_err() {
             let _ = self.up.kill().await;
         }
@@ -130,11 +102,6 @@ impl TempCluster {
         {
             eprintln!("holdfast: can't remove {}: {error}", self.folder.display());
         }
-    }
-
-    fn quoted_output(&self) -> String {
-        let output_lines = self.output_lines.lock();
-        output_lines.join("\n")
     }
 }
 

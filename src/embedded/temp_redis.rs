@@ -12,13 +12,11 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use tokio::process::Child;
-use tokio::time::{Instant, sleep};
 
-use super::spawner::tied_command;
+use super::process::{NotReady, tied_command, wait_ready};
 use super::{programs, redis, sockets};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
 /// A temporary Redis.
 #[derive(Debug)]
@@ -42,8 +40,7 @@ impl TempRedis {
         let password = format!("{:032x}", rand::random::<u128>());
         // Another process may take the port; then Redis fails to start.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let mut command = tied_command(&program);
-        command
+        let child = tied_command(&program, "TERM")
             .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
             .args(["--requirepass", &password])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
@@ -51,28 +48,19 @@ impl TempRedis {
             .arg("--unixsocket")
             .arg(&socket)
             .arg("--dir")
-            .arg(&folder);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child =
-            command.spawn().with_context(|| format!("can't start {}", program.display()))?;
+            .arg(&folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .with_context(|| format!("can't start {}", program.display()))?;
         let url = format!("redis+unix://{}?pass={password}", socket.display());
-        let mut spare = Self { url, port, password, child, folder };
-        spare.ready().await?;
-        Ok(spare)
-    }
-
-    async fn ready(&mut self) -> anyhow::Result<()> {
-        let deadline = Instant::now() + START_TIMEOUT;
-        while let Err(error) = redis::ping(&self.url).await {
-            if let Some(status) = self.child.try_wait()? {
-                bail!("a spare Redis ended at once ({status})");
-            }
-            if Instant::now() > deadline {
-                bail!("a spare Redis does not answer: {error}");
-            }
-            sleep(POLL_INTERVAL).await;
+        let mut temp_redis = Self { url, port, password, child, folder };
+        let probe = || redis::check_ready(&temp_redis.url);
+        match wait_ready(START_TIMEOUT, probe, temp_redis.child.wait()).await {
+            Ok(()) => Ok(temp_redis),
+            Err(NotReady::Exited(status)) => bail!("a temporary Redis ended at once ({})", status?),
+            Err(NotReady::TimedOut(last)) => bail!("a temporary Redis does not answer: {last}"),
         }
-        Ok(())
     }
 
     /// Kills it (SIGKILL) and waits until it has exited.

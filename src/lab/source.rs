@@ -45,8 +45,8 @@ const FILES: [Source; 7] = [
     Source {
         name: "remove.rs",
         about: "how a big key is removed without a stall",
-        path: "src/keys/remove.rs",
-        text: include_str!("../keys/remove.rs"),
+        path: "src/big_keys/remove.rs",
+        text: include_str!("../big_keys/remove.rs"),
     },
     Source {
         name: "reserve.rs",

@@ -14,8 +14,8 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use crate::big_keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::embedded::TempRedis;
-use crate::keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::lab::lesson::{Lesson, LessonResult};
 use crate::lab::scenario::Scenario;
 
@@ -178,7 +178,7 @@ async fn measure(
 
 /// Removes the hash as `holdfast keys --delete` does.
 async fn remove_in_steps(url: &str, with: KeyRemovalMethod) -> anyhow::Result<()> {
-    let removal = keys::remove(&Redis::open(url)?, KEY.as_bytes(), with, |_| {}).await?;
+    let removal = big_keys::remove(&Redis::open(url)?, KEY.as_bytes(), with, |_| {}).await?;
     let removal = removal.context("the hash was not there")?;
     ensure!(removal.left == 0 && removal.with == with, "it was not removed: {removal:?}");
     Ok(())

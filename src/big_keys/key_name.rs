@@ -3,33 +3,20 @@
 //! Guarantees that the text parses to the same bytes, and that no name can move the cursor of the
 //! terminal that displays it.
 
-use std::fmt::Write as _;
-
 /// Formats a name: printable characters unchanged, a backslash as `\\`, all else as `\n`, `\r`,
 /// `\t` or `\xNN`, byte by byte.
 pub fn escape(name: &[u8]) -> String {
     let mut text = String::with_capacity(name.len());
-    let bytes = |text: &mut String, bytes: &[u8]| {
-        for byte in bytes {
-            let _ = write!(text, "\\x{byte:02x}");
-        }
-    };
     for chunk in name.utf8_chunks() {
         for letter in chunk.valid().chars() {
-            match letter {
-                '\\' => text.push_str("\\\\"),
-                '\n' => text.push_str("\\n"),
-                '\r' => text.push_str("\\r"),
-                '\t' => text.push_str("\\t"),
-                '\'' | '"' => text.push(letter),
-                // A longer escape: the character is invisible, or changes its neighbours.
-                _ if letter.escape_debug().len() > 1 => {
-                    bytes(&mut text, letter.encode_utf8(&mut [0; 4]).as_bytes());
-                }
-                _ => text.push(letter),
+            // A longer escape: the character is invisible, or changes its neighbours.
+            if letter.escape_debug().len() > 1 && !matches!(letter, '\'' | '"') {
+                text += &letter.encode_utf8(&mut [0; 4]).as_bytes().escape_ascii().to_string();
+            } else {
+                text.push(letter);
             }
         }
-        bytes(&mut text, chunk.invalid());
+        text += &chunk.invalid().escape_ascii().to_string();
     }
     text
 }
@@ -37,39 +24,32 @@ pub fn escape(name: &[u8]) -> String {
 /// Parses a name that [`escape`] formatted. Fails if a backslash does not begin a known escape.
 pub fn unescape(text: &str) -> Result<Vec<u8>, String> {
     let mut name = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let [first, behind @ ..] = rest {
-        rest = behind;
-        if *first != b'\\' {
-            name.push(*first);
-            continue;
-        }
-        let (byte, length) = match rest {
-            [b'\\', ..] => (b'\\', 1),
-            [b'n', ..] => (b'\n', 1),
-            [b'r', ..] => (b'\r', 1),
-            [b't', ..] => (b'\t', 1),
-            [b'x', high, low, ..] => match (hex(*high), hex(*low)) {
-                (Some(high), Some(low)) => (high * 16 + low, 3),
-                _ => return Err(escape_error(text)),
+    let mut bytes = text.bytes();
+    let hex = |digit| char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    while let Some(byte) = bytes.next() {
+        let unescaped = match byte {
+            b'\\' => match bytes.next() {
+                Some(b'\\') => Some(b'\\'),
+                Some(b'n') => Some(b'\n'),
+                Some(b'r') => Some(b'\r'),
+                Some(b't') => Some(b'\t'),
+                Some(b'x') => bytes
+                    .next()
+                    .and_then(hex)
+                    .zip(bytes.next().and_then(hex))
+                    .map(|(high, low)| high * 16 + low),
+                _ => None,
             },
-            _ => return Err(escape_error(text)),
+            byte => Some(byte),
         };
-        name.push(byte);
-        rest = &rest[length..];
+        name.push(unescaped.ok_or_else(|| {
+            format!(
+                "“{text}” has a backslash that begins no known escape; a backslash of the key \
+                 itself is written \\\\, any other byte \\xNN"
+            )
+        })?);
     }
     Ok(name)
-}
-
-fn escape_error(text: &str) -> String {
-    format!(
-        "in “{text}” a backslash begins nothing that is known; a backslash of the key itself is \
-         written \\\\, any other byte \\xNN"
-    )
-}
-
-fn hex(digit: u8) -> Option<u8> {
-    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 /// Serializes a name as text: JSON strings cannot hold arbitrary bytes.

@@ -69,14 +69,8 @@ pub(super) fn is_unsupported(code: Option<&str>, error: &impl Display) -> bool {
             .any(|refusal| text.contains(refusal))
 }
 
-/// Returns whether an error with this code says that the key belongs to another node, or is being
-/// migrated there.
-pub(super) fn is_moved(code: Option<&str>) -> bool {
-    matches!(code, Some("ASK" | "MOVED" | "TRYAGAIN"))
-}
-
-/// Returns whether an error with this code says that the key is no longer of the type that the
-/// command requires.
-pub(super) fn is_another_type(code: Option<&str>) -> bool {
-    code == Some("WRONGTYPE")
+/// Returns whether an error with this code says that the key is now of another type, or on another
+/// node of the Cluster.
+pub(super) fn is_gone(code: Option<&str>) -> bool {
+    matches!(code, Some("WRONGTYPE" | "ASK" | "MOVED" | "TRYAGAIN"))
 }
