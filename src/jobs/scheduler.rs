@@ -20,9 +20,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::cron::{CronSchedule, TickDecision, decide};
-use super::execute::{self, Executor, RunOutcome, TickOffer};
+use super::execute::{self, DueTick, Executor, RunOutcome};
+use super::job::{Job, OncePolicy};
 use super::store;
-use super::{Job, OncePolicy};
 use crate::probe::Probe;
 use crate::shop::{Error, Shop};
 
@@ -151,19 +151,11 @@ impl Scheduler {
         probe: Probe,
     ) -> Result<Option<RunOutcome>, Error> {
         let scheduled = self.0.scheduled.iter().find(|scheduled| scheduled.job.name == job);
-        let Some(scheduled) = scheduled else { return Ok(None) };
-        let schedule = scheduled.schedule.clone();
-        let offer = TickOffer {
-            job: scheduled.job,
-            schedule,
-            due_at,
-            now: due_at,
-            is_retry: false,
-            once,
-            probe,
-        };
+        let Some(ScheduledJob { job, schedule }) = scheduled else { return Ok(None) };
+        let (schedule, now, is_retry) = (schedule.clone(), due_at, false);
+        let tick = DueTick { job, schedule, due_at, now, is_retry, once, probe };
         let (scheduler, shop) = (self.clone(), &self.0.executor.shop);
-        let execution = async move { scheduler.execute(&offer).await };
+        let execution = async move { scheduler.execute(&tick).await };
         let outcome = shop.running.spawn_on(execution, &shop.runtime).await;
         outcome.map_err(|error| Error::Bug(format!("a run's task ended: {error}")))?.map(Some)
     }
@@ -182,22 +174,22 @@ impl Scheduler {
         }
         let schedule = scheduled.schedule.clone();
         let (once, probe) = (OncePolicy::LockAndRow, Probe::Off);
-        let offer = TickOffer { job, schedule, due_at, now, is_retry, once, probe };
-        let (mark, shop) =
-            (RunningMark { scheduler: self.clone(), job: job.name }, &self.0.executor.shop);
+        let tick = DueTick { job, schedule, due_at, now, is_retry, once, probe };
+        let mark = RunningMark { scheduler: self.clone(), job: job.name };
+        let shop = &self.0.executor.shop;
         let execution = async move {
-            if let Err(error) = mark.scheduler.execute(&offer).await {
+            if let Err(error) = mark.scheduler.execute(&tick).await {
                 mark.scheduler.note_unavailable(&error);
             }
         };
         drop(shop.running.spawn_on(execution, &shop.runtime));
     }
 
-    async fn execute(&self, offer: &TickOffer) -> Result<RunOutcome, Error> {
-        let outcome = execute::execute(&self.0.executor, offer).await?;
+    async fn execute(&self, tick: &DueTick) -> Result<RunOutcome, Error> {
+        let outcome = execute::execute(&self.0.executor, tick).await?;
         self.note_available(&self.0.redis_is_unavailable, "Redis");
         if matches!(outcome, RunOutcome::AlreadyDone) {
-            self.0.done_ticks.lock().insert(offer.job.name, offer.due_at);
+            self.0.done_ticks.lock().insert(tick.job.name, tick.due_at);
         }
         Ok(outcome)
     }
@@ -207,13 +199,13 @@ impl Scheduler {
         let unavailable =
             if redis { &self.0.redis_is_unavailable } else { &self.0.postgres_is_unavailable };
         if !unavailable.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "no job is begun");
+            tracing::warn!(%error, "no job is started");
         }
     }
 
     fn note_available(&self, unavailable: &AtomicBool, what: &str) {
         if unavailable.swap(false, Ordering::Relaxed) {
-            tracing::info!("{what} is back, and jobs are begun again");
+            tracing::info!("{what} is available again; jobs are started");
         }
     }
 
