@@ -1,9 +1,9 @@
 //! I9: a *sold out* was true at some moment of its request.
 //!
 //! Position `p` of a chain is the state after its first `p` entries. A *sold out* saw one position:
-//! after every entry that was answered before this request was sent, before every entry whose
-//! request was sent after this answer, and not before the position of a *sold out* that was
-//! answered before this request was sent. Assigning to each the first position that fits, in the
+//! after every entry whose response was received before this request was sent, before every entry
+//! whose request was sent after this response, and not before the position of a *sold out* that was
+//! received before this request was sent. Assigning to each the first position that fits, in the
 //! order of sending, leaves the most room for the others: if that fails, every assignment fails.
 
 use std::collections::{BTreeMap, HashMap};
@@ -46,15 +46,6 @@ struct SoldOutCheck<'a> {
     first: usize,
 }
 
-/// The content of a *sold out*.
-struct SoldOutClaim {
-    place: usize,
-    requested: i64,
-    available: i64,
-    /// True if the rules reject the request with `available`.
-    is_insufficient: bool,
-}
-
 impl<'a> SoldOutCheck<'a> {
     fn new(
         checked: &'a CheckedLedger<'a>,
@@ -78,25 +69,21 @@ impl<'a> SoldOutCheck<'a> {
     fn check(&self, places: &[usize], findings: &mut Findings<'_>) {
         let observations = findings.observations;
         let mut by_start = places.to_vec();
-        findings.sort(&mut by_start, |a, b| {
-            observations[*a].invoked_us.cmp(&observations[*b].invoked_us)
-        });
+        let start = |place: &usize| observations[*place].invoked_us;
+        findings.sort(&mut by_start, |a, b| start(a).cmp(&start(b)));
         let mut by_end = places.to_vec();
-        findings.sort(&mut by_end, |a, b| {
-            observations[*a].completed_us.cmp(&observations[*b].completed_us)
-        });
+        let end = |place: &usize| observations[*place].completed_us;
+        findings.sort(&mut by_end, |a, b| end(a).cmp(&end(b)));
         let mut by_end = by_end.into_iter().peekable();
         let mut positions: HashMap<usize, usize> = HashMap::new();
-        // The highest position seen by a request that was answered by now, and that request.
+        // The highest position seen by a request that has its response by now, and that request.
         let mut floor: Option<(usize, usize)> = None;
         for place in by_start {
             let seen = &observations[place];
             let ObservedOutcome::Insufficient { requested, available, .. } = seen.outcome else {
                 continue;
             };
-            while let Some(before) =
-                by_end.next_if(|p| observations[*p].completed_us < seen.invoked_us)
-            {
+            while let Some(before) = by_end.next_if(|place| end(place) < seen.invoked_us) {
                 findings.step();
                 if let Some(position) = positions.get(&before) {
                     floor = floor.max(Some((*position, before)));
@@ -104,13 +91,14 @@ impl<'a> SoldOutCheck<'a> {
             }
             let is_insufficient =
                 spec::is_insufficient(&seen.operation, self.chain.key, requested, available);
-            let claim = SoldOutClaim { place, requested, available, is_insufficient };
             let (low, high) = self.bounds(seen, self.later_entry.get(&place), findings);
-            match self.first_position(&claim, low, high, floor, findings) {
-                Some(position) => {
-                    positions.insert(place, position);
+            let from = low.max(floor.map_or(0, |(position, _)| position));
+            let position = self.first_position(available, from, high, findings);
+            match position.filter(|_| is_insufficient) {
+                Some(position) => drop(positions.insert(place, position)),
+                None => {
+                    self.report_impossible(place, is_insufficient, (low, high), floor, findings);
                 }
-                None => self.report_impossible(&claim, low, high, floor, findings),
             }
         }
     }
@@ -130,33 +118,31 @@ impl<'a> SoldOutCheck<'a> {
         (low.max(self.first), high.min(before))
     }
 
-    /// Returns the first position from `low` (and from `floor`) to `high` that confirms the claim.
+    /// Returns the first position from `low` to `high` at which the value is `available`.
     fn first_position(
         &self,
-        claim: &SoldOutClaim,
+        available: i64,
         low: usize,
         high: usize,
-        floor: Option<(usize, usize)>,
         findings: &mut Findings<'_>,
     ) -> Option<usize> {
-        if !claim.is_insufficient {
-            return None;
-        }
-        let low = low.max(floor.map_or(0, |(position, _)| position));
-        let same = self.positions.get(&claim.available)?;
+        let same = self.positions.get(&available)?;
         let next = findings.first(same.len(), |at| same[at] >= low);
         same.get(next).copied().filter(|position| *position <= high)
     }
 
     fn report_impossible(
         &self,
-        claim: &SoldOutClaim,
-        low: usize,
-        high: usize,
+        place: usize,
+        is_insufficient: bool,
+        (low, high): (usize, usize),
         floor: Option<(usize, usize)>,
         findings: &mut Findings<'_>,
     ) {
-        let SoldOutClaim { place, requested, available, is_insufficient } = *claim;
+        let seen = &findings.observations[place];
+        let ObservedOutcome::Insufficient { requested, available, .. } = seen.outcome else {
+            return;
+        };
         let key = self.chain.key;
         let claim_text = format!(
             "{} requested {requested} of {key} and was rejected with {available} available",
@@ -177,8 +163,8 @@ impl<'a> SoldOutCheck<'a> {
             )
         } else {
             let span = format!("from {} to {}", after(low), after(high));
-            match floor.filter(|_| self.first_position(claim, low, high, None, findings).is_some())
-            {
+            let position = self.first_position(available, low, high, findings);
+            match floor.filter(|_| position.is_some()) {
                 Some((position, before)) => {
                     requests.push(before);
                     format!(
@@ -191,10 +177,9 @@ impl<'a> SoldOutCheck<'a> {
                 None => format!("{claim_text}: at no moment of the request, {span}, was that so"),
             }
         };
-        let edges = low.min(high)..=high;
-        let seqs = [*edges.start(), *edges.end()];
+        let edges = [low.min(high), high].into_iter();
         let mut seqs: Vec<i64> =
-            seqs.iter().filter_map(|p| self.seqs.get(p.checked_sub(1)?).copied()).collect();
+            edges.filter_map(|p| self.seqs.get(p.checked_sub(1)?).copied()).collect();
         seqs.dedup();
         findings.add(Invariant::SoldOut, seqs, requests, text);
     }

@@ -17,7 +17,8 @@ use chrono::{DateTime, Utc};
 use croner::Cron;
 use time::OffsetDateTime;
 
-use super::store::{JobRuns, OpenRun, RETRY_BACKOFF, RunState};
+use super::history::JobRun;
+use super::store::{RETRY_BACKOFF, RunState};
 
 #[derive(Debug, Clone)]
 pub struct CronSchedule(Cron);
@@ -55,18 +56,18 @@ pub enum TickDecision {
     Wait(Option<OffsetDateTime>),
 }
 
-/// Returns what to do about a job with these rows.
+/// Returns what to do about a job with these runs: the newest first, and the open run, if any.
 pub fn decide(
     schedule: Option<&CronSchedule>,
     now: OffsetDateTime,
-    known: &JobRuns,
+    runs: &[JobRun],
 ) -> TickDecision {
-    if let Some(open) = &known.open {
+    if let Some(open) = runs.iter().find(|run| run.state != RunState::Done) {
         return decide_open(schedule, now, open);
     }
     let Some(schedule) = schedule else { return TickDecision::Wait(None) };
     match schedule.latest_tick(now) {
-        Some(tick) if !is_covered(tick, now, known) => TickDecision::Start(tick),
+        Some(tick) if !is_covered(tick, now, runs.first()) => TickDecision::Start(tick),
         _ => TickDecision::Wait(schedule.next_tick(now)),
     }
 }
@@ -74,7 +75,7 @@ pub fn decide(
 fn decide_open(
     schedule: Option<&CronSchedule>,
     now: OffsetDateTime,
-    open: &OpenRun,
+    open: &JobRun,
 ) -> TickDecision {
     // A clock that is set back must not prolong a pause.
     let latest = match open.state {
@@ -93,9 +94,8 @@ fn decide_open(
 
 /// Returns whether a tick was run, or a run started after it: a run does *all outstanding work*,
 /// not *the work of one minute*.
-fn is_covered(tick: OffsetDateTime, now: OffsetDateTime, known: &JobRuns) -> bool {
-    let last = known.last.as_ref();
-    last.is_some_and(|last| last.due_at == tick || (tick..=now).contains(&last.started_at))
+fn is_covered(tick: OffsetDateTime, now: OffsetDateTime, newest: Option<&JobRun>) -> bool {
+    newest.is_some_and(|run| run.due_at == tick || (tick..=now).contains(&run.started_at))
 }
 
 /// Returns the time to the second, for the cron crate.
@@ -111,23 +111,38 @@ fn from_chrono(moment: DateTime<Utc>) -> Option<OffsetDateTime> {
 mod tests {
     use std::time::Duration;
 
+    use sqlx::types::Json;
     use time::macros::datetime;
 
     use super::*;
-    use crate::jobs::store::NewestRun;
 
     fn hourly() -> CronSchedule {
         CronSchedule::parse("7 * * * *").expect("a cron expression")
     }
 
-    fn ran(due_at: OffsetDateTime, started_at: OffsetDateTime) -> JobRuns {
-        JobRuns { last: Some(NewestRun { due_at, started_at }), open: None }
+    fn ran(due_at: OffsetDateTime, started_at: OffsetDateTime) -> [JobRun; 1] {
+        let run = JobRun {
+            id: 1,
+            job: "hourly".to_owned(),
+            due_at,
+            state: RunState::Done,
+            attempt: 1,
+            attempts_allowed: 5,
+            replica: "a".to_owned(),
+            fence: 1,
+            started_at,
+            ended_at: None,
+            next_at: None,
+            result: None,
+            trouble: None,
+            earlier: Json(Vec::new()),
+        };
+        [run]
     }
 
-    fn open(state: RunState, next_at: Option<OffsetDateTime>) -> JobRuns {
+    fn open(state: RunState, next_at: Option<OffsetDateTime>) -> [JobRun; 1] {
         let due_at = datetime!(2026-11-22 10:07 UTC);
-        let last = Some(NewestRun { due_at, started_at: due_at });
-        JobRuns { last, open: Some(OpenRun { due_at, state, next_at }) }
+        ran(due_at, due_at).map(|run| JobRun { state, next_at, ..run })
     }
 
     #[test]
@@ -152,8 +167,8 @@ mod tests {
     fn tick_is_due_once() {
         let (tick, now) = (datetime!(2026-11-22 12:07 UTC), datetime!(2026-11-22 12:30 UTC));
         let schedule = hourly();
-        let decide = |known: &JobRuns| super::decide(Some(&schedule), now, known);
-        assert_eq!(decide(&JobRuns::default()), TickDecision::Start(tick));
+        let decide = |runs: &[JobRun]| super::decide(Some(&schedule), now, runs);
+        assert_eq!(decide(&[]), TickDecision::Start(tick));
         let before = datetime!(2026-11-22 11:07 UTC);
         assert_eq!(decide(&ran(before, before)), TickDecision::Start(tick));
         assert_eq!(decide(&ran(tick, tick)), TickDecision::Wait(schedule.next_tick(now)));
@@ -196,7 +211,7 @@ mod tests {
             decide(Some(&schedule), now, &future),
             TickDecision::Start(datetime!(2026-11-22 12:07 UTC))
         );
-        // A pause is not prolonged by the hours that the clock was put back.
+        // A pause is not prolonged by the hours that the clock was set back.
         let failed = open(RunState::Failed, Some(now + Duration::from_hours(5)));
         assert!(matches!(decide(Some(&schedule), now, &failed), TickDecision::Retry(_)));
         let parked = open(RunState::Parked, Some(now + Duration::from_hours(5)));

@@ -98,14 +98,7 @@ impl RunOutcome {
     }
 
     pub fn was_executed(&self) -> bool {
-        matches!(
-            self,
-            RunOutcome::Done(_)
-                | RunOutcome::Failed(_)
-                | RunOutcome::Parked(_)
-                | RunOutcome::Stale
-                | RunOutcome::Stopped
-        )
+        !matches!(self, RunOutcome::Busy(_) | RunOutcome::AlreadyDone | RunOutcome::NotDue)
     }
 }
 

@@ -1,4 +1,4 @@
-//! Reads runs for the page and the API.
+//! Reads runs, for the scheduler, the page and the API.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,10 +1,9 @@
 //! Rows of job runs: which replica started which tick, and its result.
 //!
 //! Guarantees, by Postgres alone: one row per job and tick, one open run per job, and a result that
-//! only the latest holder writes (compare-and-set on the fence). A poll reads a few rows by index.
+//! only the latest holder writes (compare-and-set on the fence).
 //! Tests: `tests/it/jobs.rs`.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use holdfast_lock::clock::Backoff;
@@ -38,62 +37,6 @@ pub enum RunState {
     Failed,
     /// Its attempts are used up: an admin should look at it.
     Parked,
-}
-
-/// The newest run of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewestRun {
-    pub due_at: OffsetDateTime,
-    /// Start of its latest attempt.
-    pub started_at: OffsetDateTime,
-}
-
-/// The run of a job that is not done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenRun {
-    pub due_at: OffsetDateTime,
-    pub state: RunState,
-    pub next_at: Option<OffsetDateTime>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct JobRuns {
-    pub last: Option<NewestRun>,
-    pub open: Option<OpenRun>,
-}
-
-/// The runs known of all jobs, and when they were read, by Postgres's clock.
-#[derive(Debug)]
-pub struct JobsSnapshot {
-    pub now: OffsetDateTime,
-    pub runs: HashMap<String, JobRuns>,
-}
-
-pub async fn load_snapshot(pool: &Pool, jobs: &[String]) -> Result<JobsSnapshot, Error> {
-    let rows = sqlx::query!(
-        r#"select names.job as "job!", clock_timestamp() as "now!",
-                  last.due_at as "last_due_at?", last.started_at as "last_started_at?",
-                  open.due_at as "open_due_at?", open.state as "open_state?: RunState",
-                  open.next_at as "open_next_at?"
-             from unnest($1::text[]) as names (job)
-             left join lateral (select due_at, started_at from job_runs
-                                 where job = names.job order by id desc limit 1) last on true
-             left join job_runs open on open.job = names.job and open.state <> 'done'"#,
-        jobs,
-    )
-    .fetch_all(&mut *pool.acquire().await?)
-    .await?;
-    let now = rows.first().map_or(OffsetDateTime::UNIX_EPOCH, |row| row.now);
-    let runs = rows.into_iter().map(|row| {
-        let last = row.last_due_at.zip(row.last_started_at);
-        let open = row.open_due_at.zip(row.open_state);
-        let job_runs = JobRuns {
-            last: last.map(|(due_at, started_at)| NewestRun { due_at, started_at }),
-            open: open.map(|(due_at, state)| OpenRun { due_at, state, next_at: row.open_next_at }),
-        };
-        (row.job, job_runs)
-    });
-    Ok(JobsSnapshot { now, runs: runs.collect() })
 }
 
 /// The holder of the job's lock, which claims a run.

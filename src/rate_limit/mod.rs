@@ -110,20 +110,22 @@ impl Limiter {
     /// Remembers `name` for `ttl`; see [`Limiter::is_remembered`]. Does nothing while Redis is
     /// unavailable.
     pub async fn remember(&self, name: &str, ttl: Duration) {
-        self.client.remember(name, ttl).await;
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let mut command = redis::cmd("SET");
+        command.arg(self.client.key("known", name)).arg(1).arg("PX").arg(ttl_ms);
+        self.client.query::<()>(command).await;
     }
 
     /// Returns whether `name` is remembered, by one call; `false` while Redis is unavailable.
     pub async fn is_remembered(&self, name: &str) -> bool {
-        self.client.is_remembered(name).await
+        let mut command = redis::cmd("EXISTS");
+        command.arg(self.client.key("known", name));
+        self.client.query(command).await == Some(1_u64)
     }
 
     fn bucket(&self, policy: Policy, client: &str) -> ClientBucket {
         let name = format!("{}:{client}", policy.name);
-        let local = match self.locals.get(&name) {
-            Some(local) => local,
-            None => self.locals.get_with_by_ref(&name, SharedLocalBucket::default),
-        };
+        let local = self.locals.get_with_by_ref(&name, SharedLocalBucket::default);
         ClientBucket { policy, name, local }
     }
 }

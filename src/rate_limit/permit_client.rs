@@ -5,6 +5,7 @@
 //! [`MAX_WAITING`](crate::coalesce::MAX_WAITING) others waiting.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
@@ -114,11 +115,8 @@ impl PermitClient {
                     requests.respond(grant, called_us);
                 }
             }
-            Ok(Err(error)) => self.enter_degraded(&error.to_string()),
-            Err(_) => {
-                let ms = CALL_TIMEOUT.as_millis();
-                self.enter_degraded(&format!("no response within {ms} ms"));
-            }
+            Ok(Err(error)) => self.enter_degraded(&error),
+            Err(timeout) => self.enter_degraded(&timeout),
         }
         results
     }
@@ -129,7 +127,7 @@ impl PermitClient {
             for WaitingRequests { bucket: ClientBucket { policy, name, .. }, results, lease } in
                 waiting
             {
-                call.key(format!("{}limit:{{{name}}}", self.prefix));
+                call.key(self.key("limit", name));
                 call.arg(&bucket::script_arguments(policy.rate)).arg(results.len()).arg(*lease);
             }
             self.redis.invoke::<Vec<(u64, u64, u64, u64, u64)>>(call)
@@ -148,34 +146,21 @@ impl PermitClient {
     }
 
     /// Applies the limits in this replica alone until Redis responds again.
-    fn enter_degraded(self: &Arc<Self>, cause: &str) {
+    fn enter_degraded(self: &Arc<Self>, cause: &dyn Display) {
         if self.degraded.swap(true, Ordering::Relaxed) {
             return;
         }
-        tracing::warn!(cause, "Redis does not respond: each replica applies its rate limits alone");
+        tracing::warn!(%cause, "Redis does not respond: each replica applies its rate limits alone");
         metrics::gauge!(RATE_LIMIT_DEGRADED).set(1.0);
         self.redis.runtime().spawn(probe_until_available(Arc::downgrade(self)));
     }
 
-    pub async fn remember(&self, name: &str, ttl: Duration) {
-        let mut command = redis::cmd("SET");
-        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        command.arg(self.remembered_key(name)).arg(1).arg("PX").arg(ttl_ms);
-        self.query::<()>(command).await;
-    }
-
-    pub async fn is_remembered(&self, name: &str) -> bool {
-        let mut command = redis::cmd("EXISTS");
-        command.arg(self.remembered_key(name));
-        self.query(command).await == Some(1_u64)
-    }
-
-    fn remembered_key(&self, name: &str) -> String {
-        format!("{}known:{{{name}}}", self.prefix)
+    pub fn key(&self, kind: &str, name: &str) -> String {
+        format!("{}{kind}:{{{name}}}", self.prefix)
     }
 
     /// Sends a command; returns `None` if Redis is unavailable.
-    async fn query<T: redis::FromRedisValue + Send + 'static>(
+    pub async fn query<T: redis::FromRedisValue + Send + 'static>(
         &self,
         command: redis::Cmd,
     ) -> Option<T> {

@@ -43,7 +43,7 @@ use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku};
 /// Orders claimed at once: their work takes a fraction of a claim's time.
 const MAX_CLAIMED: usize = 64;
 /// Upper bound of the concurrent transactions, which use the replica's connections.
-const MAX_IN_FLIGHT: usize = 4;
+const MAX_GROUPS_IN_FLIGHT: usize = 4;
 /// Pause between two claims, unless the queue reports an entry that is due earlier.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Mean pause before the next claim after an error.
@@ -209,8 +209,8 @@ impl ExpiryWorker {
             Err(_) => (false, ids),
         };
         let left: Vec<OrderId> = left.into_iter().map(OrderId).collect();
-        for some in left.chunks(MAX_CLAIMED) {
-            self.process(some.to_vec()).await?;
+        for batch in left.chunks(MAX_CLAIMED) {
+            self.process(batch.to_vec()).await?;
         }
         Ok(is_requeued)
     }
@@ -268,9 +268,9 @@ impl ExpiryWorker {
         Ok(())
     }
 
-    /// Starts groups whose items are not busy, up to [`MAX_IN_FLIGHT`] in flight.
+    /// Starts groups whose items are not busy, up to [`MAX_GROUPS_IN_FLIGHT`] in flight.
     fn start_groups(&mut self) {
-        while self.in_flight.len() < MAX_IN_FLIGHT
+        while self.in_flight.len() < MAX_GROUPS_IN_FLIGHT
             && let Some(ExpiryGroup { orders, skus, watched }) = self.pending.next(&self.busy)
         {
             self.busy.extend(skus.iter().cloned());
