@@ -1,8 +1,7 @@
 //! Rows of job runs: which replica started which tick, and its result.
 //!
 //! Guarantees, by Postgres alone: one row per job and tick, one open run per job, and a result that
-//! only the latest holder writes (compare-and-set on the fence).
-//! Tests: `tests/it/jobs.rs`.
+//! only the latest holder writes (compare-and-set on the fence). Tests: `tests/it/jobs.rs`.
 
 use std::time::Duration;
 

@@ -198,7 +198,7 @@ impl ExpiryWorker {
         if overdue.is_empty() {
             return Ok(false);
         }
-        let ids: Vec<Uuid> = overdue.iter().map(|overdue| overdue.order.0).collect();
+        let ids: Vec<Uuid> = overdue.iter().map(|overdue| overdue.id).collect();
         let (is_requeued, left) = match self.executor.queue.bring_forward(&ids).await {
             Ok(requeued) => {
                 if requeued.added > 0 {
