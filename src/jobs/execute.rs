@@ -114,97 +114,72 @@ impl From<AttemptResult> for RunOutcome {
     }
 }
 
-/// Executes a tick. After an error either nothing was started, or the next holder takes the run
-/// over.
-pub(super) async fn execute(executor: &Executor, tick: &DueTick) -> Result<RunOutcome, Error> {
-    let execution = TickExecution { executor, tick };
-    let key = LockKey::new(format!("{{job:{}}}", tick.job.name))?;
-    tick.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
-    if tick.once == OncePolicy::Nothing {
-        return Ok(execution.run(1, None).await.into());
-    }
-    let keys = [key.clone()];
-    let request = AcquireRequest {
-        kind: LockKind::Fenced,
-        wait: Wait::Try,
-        ttl: None,
-        deadline: Instant::now() + ACQUIRE_TIMEOUT,
-        keys: &keys,
-    };
-    let mut guards = match executor.shop.locks.leases().acquire(request).await? {
-        AcquireOutcome::Acquired(guards) => guards,
-        AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. } => {
-            return Ok(RunOutcome::Busy(holder));
+impl Executor {
+    /// Executes a tick. After an error either nothing was started, or the next holder takes the run
+    /// over.
+    pub(super) async fn execute(&self, tick: &DueTick) -> Result<RunOutcome, Error> {
+        let key = LockKey::new(format!("{{job:{}}}", tick.job.name))?;
+        tick.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
+        if tick.once == OncePolicy::Nothing {
+            return Ok(self.run(tick, 1, None).await.into());
         }
-    };
-    let began = Instant::now();
-    let outcome = execution.under_lock(&key, &mut guards).await;
-    if let Ok(outcome) = &outcome
-        && outcome.was_executed()
-    {
-        record_outcome(tick.job, outcome, began.elapsed());
-        // Unless the replica stops or the lock is lost, it is held for the job's minimum time.
-        tokio::select! {
-            () = sleep_until(began + tick.job.min_lock_time) => {}
-            () = executor.stop.cancelled() => {}
-            () = lock_lost(fenced(&guards, &key)) => {}
+        let keys = [key.clone()];
+        let request = AcquireRequest {
+            kind: LockKind::Fenced,
+            wait: Wait::Try,
+            ttl: None,
+            deadline: Instant::now() + ACQUIRE_TIMEOUT,
+            keys: &keys,
+        };
+        let mut guards = match self.shop.locks.leases().acquire(request).await? {
+            AcquireOutcome::Acquired(guards) => guards,
+            AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. } => {
+                return Ok(RunOutcome::Busy(holder));
+            }
+        };
+        let began = Instant::now();
+        let outcome = self.under_lock(tick, &key, &mut guards).await;
+        if let Ok(outcome) = &outcome
+            && outcome.was_executed()
+        {
+            record_outcome(tick.job, outcome, began.elapsed());
+            // Unless the replica stops or the lock is lost, it is held for the job's minimum time.
+            tokio::select! {
+                () = sleep_until(began + tick.job.min_lock_time) => {}
+                () = self.stop.cancelled() => {}
+                () = lock_lost(fenced(&guards, &key)) => {}
+            }
         }
+        guards.release().await;
+        tick.probe.at(Point::Release, [ProbedValue::key(key.as_str())]).await;
+        outcome
     }
-    guards.release().await;
-    tick.probe.at(Point::Release, [ProbedValue::key(key.as_str())]).await;
-    outcome
-}
 
-/// Counts and logs the outcome as soon as it is written.
-fn record_outcome(job: &Job, outcome: &RunOutcome, took: Duration) {
-    let (job, label, ms) = (job.name, outcome.label(), took.as_millis());
-    metrics::counter!(JOB_RUNS, "job" => job, "outcome" => label).increment(1);
-    match outcome {
-        RunOutcome::Failed(cause) => tracing::warn!(job, ms, cause, "a job failed; it is retried"),
-        RunOutcome::Parked(cause) => tracing::error!(job, ms, cause, "a job is parked: see /jobs"),
-        RunOutcome::Stale => tracing::warn!(job, ms, "a job ended after its run was taken over"),
-        RunOutcome::Done(result) => tracing::debug!(job, ms, %result, "a job is done"),
-        RunOutcome::Stopped
-        | RunOutcome::Busy(_)
-        | RunOutcome::AlreadyDone
-        | RunOutcome::NotDue => {}
-    }
-}
-
-fn fenced<'g>(guards: &'g Guards, key: &LockKey) -> Option<&'g FencedGuard> {
-    guards.guard(key).and_then(|guard| guard.as_fenced())
-}
-
-/// Returns when the lock is lost; without a lock it never returns.
-async fn lock_lost(guard: Option<&FencedGuard>) {
-    match guard {
-        Some(guard) => guard.lost().await,
-        None => std::future::pending().await,
-    }
-}
-
-struct TickExecution<'a> {
-    executor: &'a Executor,
-    tick: &'a DueTick,
-}
-
-impl TickExecution<'_> {
-    async fn under_lock(&self, key: &LockKey, guards: &mut Guards) -> Result<RunOutcome, Error> {
-        let attempt = match self.tick.once {
-            OncePolicy::LockAndRow => match self.claim(key, guards).await? {
-                Ok(attempt) => Some(attempt),
-                Err(outcome) => return Ok(outcome),
+    async fn under_lock(
+        &self,
+        tick: &DueTick,
+        key: &LockKey,
+        guards: &mut Guards,
+    ) -> Result<RunOutcome, Error> {
+        let attempt = match tick.once {
+            OncePolicy::LockAndRow => match self.claim(tick, key, guards).await? {
+                ClaimResult::Claimed(attempt) => Some(attempt),
+                ClaimResult::Done => return Ok(RunOutcome::AlreadyDone),
+                ClaimResult::Parked => {
+                    return Ok(RunOutcome::Parked(store::HOLDER_DIED.to_owned()));
+                }
+                ClaimResult::NotDue | ClaimResult::StaleFence(_) => return Ok(RunOutcome::NotDue),
             },
             OncePolicy::Lock | OncePolicy::Nothing => None,
         };
         let fence = guards.fence(key);
         let number = attempt.as_ref().map_or(1, |claimed| claimed.attempt);
         let began = Instant::now();
-        let result = self.run(number, fenced(guards, key)).await;
-        metrics::histogram!(JOB_DURATION, "job" => self.tick.job.name).record(began.elapsed());
+        let result = self.run(tick, number, fenced(guards, key)).await;
+        metrics::histogram!(JOB_DURATION, "job" => tick.job.name).record(began.elapsed());
         match (attempt, fence) {
             (Some(attempt), Some(fence)) => {
-                self.record_result(&attempt, fence, result, began).await
+                self.record_result(tick, &attempt, fence, result, began).await
             }
             _ => Ok(result.into()),
         }
@@ -214,44 +189,43 @@ impl TickExecution<'_> {
     /// counter: raises the counter above the row's fence and tries again.
     async fn claim(
         &self,
+        tick: &DueTick,
         key: &LockKey,
         guards: &mut Guards,
-    ) -> Result<Result<ClaimedAttempt, RunOutcome>, Error> {
-        let DueTick { job, due_at, now, is_retry, .. } = self.tick;
-        let Executor { shop, replica, .. } = self.executor;
-        let parked_until = self.tick.next_tick(*now);
+    ) -> Result<ClaimResult, Error> {
+        let DueTick { job, due_at, now, is_retry, .. } = tick;
+        let Executor { shop, replica, .. } = self;
+        let parked_until = tick.next_tick(*now);
         for _ in 0..=MAX_FENCE_RAISES {
             let Some(fence) = guards.fence(key) else { break };
             let holder = store::JobLockHolder { job: job.name, replica, fence };
-            match store::claim(&shop.pool, holder, *due_at, *is_retry, parked_until).await? {
-                ClaimResult::Claimed(attempt) => return Ok(Ok(attempt)),
-                ClaimResult::Done => return Ok(Err(RunOutcome::AlreadyDone)),
-                ClaimResult::NotDue => return Ok(Err(RunOutcome::NotDue)),
-                ClaimResult::Parked => {
-                    return Ok(Err(RunOutcome::Parked(store::HOLDER_DIED.to_owned())));
-                }
-                ClaimResult::StaleFence(floor) => {
-                    if guards.raise_fence(key, floor).await?.is_none() {
-                        break;
-                    }
-                }
+            let claimed =
+                store::claim(&shop.pool, holder, *due_at, *is_retry, parked_until).await?;
+            let ClaimResult::StaleFence(floor) = claimed else { return Ok(claimed) };
+            if guards.raise_fence(key, floor).await?.is_none() {
+                break;
             }
         }
         // The lock was lost, or its fence is still not above the row's.
-        Ok(Err(RunOutcome::NotDue))
+        Ok(ClaimResult::NotDue)
     }
 
     /// Runs the job in its own task, which isolates a panic.
-    async fn run(&self, attempt: i32, guard: Option<&FencedGuard>) -> AttemptResult {
-        let (DueTick { job, .. }, Executor { shop, replica, stop }) = (self.tick, self.executor);
+    async fn run(
+        &self,
+        tick: &DueTick,
+        attempt: i32,
+        guard: Option<&FencedGuard>,
+    ) -> AttemptResult {
+        let (job, Executor { shop, replica, stop }) = (tick.job, self);
         let context = JobContext {
             shop: shop.clone(),
-            due_at: self.tick.due_at,
+            due_at: tick.due_at,
             attempt,
             fence: guard.map(FencedGuard::fence),
             replica: replica.clone(),
-            has_row: self.tick.once == OncePolicy::LockAndRow,
-            probe: self.tick.probe.clone(),
+            has_row: tick.once == OncePolicy::LockAndRow,
+            probe: tick.probe.clone(),
         };
         let mut task = shop.running.spawn_on((job.run_once)(context), &shop.runtime);
         let ended = tokio::select! {
@@ -279,6 +253,7 @@ impl TickExecution<'_> {
     /// over.
     async fn record_result(
         &self,
+        tick: &DueTick,
         attempt: &ClaimedAttempt,
         fence: i64,
         result: AttemptResult,
@@ -290,8 +265,8 @@ impl TickExecution<'_> {
             }
             result => result,
         };
-        let next_tick = self.tick.next_tick(attempt.started_at + began.elapsed());
-        let pool = &self.executor.shop.pool;
+        let next_tick = tick.next_tick(attempt.started_at + began.elapsed());
+        let pool = &self.shop.pool;
         for write in 1.. {
             match store::record_result(pool, attempt, fence, &result, next_tick).await {
                 Ok(true) => break,
@@ -301,6 +276,34 @@ impl TickExecution<'_> {
             }
         }
         Ok(result.into())
+    }
+}
+
+/// Counts and logs the outcome as soon as it is written.
+fn record_outcome(job: &Job, outcome: &RunOutcome, took: Duration) {
+    let (job, label, ms) = (job.name, outcome.label(), took.as_millis());
+    metrics::counter!(JOB_RUNS, "job" => job, "outcome" => label).increment(1);
+    match outcome {
+        RunOutcome::Failed(cause) => tracing::warn!(job, ms, cause, "a job failed; it is retried"),
+        RunOutcome::Parked(cause) => tracing::error!(job, ms, cause, "a job is parked: see /jobs"),
+        RunOutcome::Stale => tracing::warn!(job, ms, "a job ended after its run was taken over"),
+        RunOutcome::Done(result) => tracing::debug!(job, ms, %result, "a job is done"),
+        RunOutcome::Stopped
+        | RunOutcome::Busy(_)
+        | RunOutcome::AlreadyDone
+        | RunOutcome::NotDue => {}
+    }
+}
+
+fn fenced<'g>(guards: &'g Guards, key: &LockKey) -> Option<&'g FencedGuard> {
+    guards.guard(key).and_then(|guard| guard.as_fenced())
+}
+
+/// Returns when the lock is lost; without a lock it never returns.
+async fn lock_lost(guard: Option<&FencedGuard>) {
+    match guard {
+        Some(guard) => guard.lost().await,
+        None => std::future::pending().await,
     }
 }
 

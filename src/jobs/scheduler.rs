@@ -20,7 +20,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::cron::{CronSchedule, TickDecision, decide};
-use super::execute::{self, DueTick, Executor, RunOutcome};
+use super::execute::{DueTick, Executor, RunOutcome};
 use super::history::{self, JobRun};
 use super::job::{Job, OncePolicy};
 use crate::probe::Probe;
@@ -189,7 +189,7 @@ impl Scheduler {
     }
 
     async fn execute(&self, tick: &DueTick) -> Result<RunOutcome, Error> {
-        let outcome = execute::execute(&self.0.executor, tick).await?;
+        let outcome = self.0.executor.execute(tick).await?;
         self.note_available(&self.0.redis_is_unavailable, "Redis");
         if matches!(outcome, RunOutcome::AlreadyDone) {
             self.0.done_ticks.lock().insert(tick.job.name, tick.due_at);
