@@ -9,10 +9,9 @@
 //! Does not guarantee that the whole limit is usable: permits leased by a replica that the client
 //! no longer uses are lost (at most 200 ms of the rate per replica), and a bucket found empty is
 //! not asked again for up to 50 ms. If Redis loses its data, a burst is possible again. While Redis
-//! is unavailable, each replica applies the whole limit alone. Memory is bounded: [`MAX_CLIENTS`]
-//! names per process; in Redis a bucket expires as soon as it is full.
-//!
-//! Tests: `tests/it/rate_limits.rs`.
+//! is unavailable, or thousands of requests wait for it, each replica applies the whole limit
+//! alone. Memory is bounded: [`MAX_CLIENTS`] names per process; in Redis a bucket expires as soon
+//! as it is full. Tests: `tests/it/rate_limits.rs`.
 
 pub mod bucket;
 mod local_bucket;
