@@ -46,7 +46,7 @@ pub enum CoalesceError {
 }
 
 #[derive(Debug)]
-enum JoinResult {
+enum LookupJoin {
     /// The caller starts the task.
     First,
     Behind,
@@ -90,27 +90,27 @@ where
     {
         let (reply, result) = oneshot::channel();
         match self.join(&key, PendingLookup { query, reply }) {
-            JoinResult::First => {
+            LookupJoin::First => {
                 let all = self.clone();
                 tasks.spawn_on(async move { all.serve(&key, call).await }, runtime);
             }
-            JoinResult::Behind => {}
-            JoinResult::Full => return Err(CoalesceError::QueueIsFull.into()),
+            LookupJoin::Behind => {}
+            LookupJoin::Full => return Err(CoalesceError::QueueIsFull.into()),
         }
         result.await.unwrap_or_else(|_| Err(CoalesceError::TaskPanicked.into()))
     }
 
-    fn join(&self, key: &K, lookup: PendingLookup<Q, A, E>) -> JoinResult {
+    fn join(&self, key: &K, lookup: PendingLookup<Q, A, E>) -> LookupJoin {
         let mut queues = self.0.lock();
         match queues.get_mut(key) {
-            Some(queue) if queue.len() >= MAX_WAITING => JoinResult::Full,
+            Some(queue) if queue.len() >= MAX_WAITING => LookupJoin::Full,
             Some(queue) => {
                 queue.push(lookup);
-                JoinResult::Behind
+                LookupJoin::Behind
             }
             None => {
                 queues.insert(key.clone(), vec![lookup]);
-                JoinResult::First
+                LookupJoin::First
             }
         }
     }
@@ -185,7 +185,7 @@ mod tests {
         }
     }
 
-    fn join(all: &Doubling, query: usize) -> (JoinResult, PendingResult) {
+    fn join(all: &Doubling, query: usize) -> (LookupJoin, PendingResult) {
         let (reply, result) = oneshot::channel();
         (all.join(&"tea", PendingLookup { query, reply }), result)
     }
@@ -216,16 +216,16 @@ mod tests {
     async fn lookups_during_a_call_are_in_the_next() {
         let all = Doubling::default();
         let (joined, first) = join(&all, 0);
-        assert!(matches!(joined, JoinResult::First));
+        assert!(matches!(joined, LookupJoin::First));
         let (permit, mut calls) = serve(&all);
         assert_eq!(calls.recv().await, Some(vec![0]));
         let mut results = Vec::new();
         for n in 1..=MAX_WAITING {
             let (joined, result) = join(&all, n);
-            assert!(matches!(joined, JoinResult::Behind), "{n}");
+            assert!(matches!(joined, LookupJoin::Behind), "{n}");
             results.push(result);
         }
-        assert!(matches!(join(&all, 0).0, JoinResult::Full));
+        assert!(matches!(join(&all, 0).0, LookupJoin::Full));
         // A lookup whose caller has gone is left out.
         drop(results.remove(0));
         for _ in 0..=MAX_WAITING.div_ceil(MAX_PER_CALL) {
@@ -242,7 +242,7 @@ mod tests {
         let mut expected = vec![MAX_PER_CALL; MAX_WAITING / MAX_PER_CALL];
         expected[MAX_WAITING / MAX_PER_CALL - 1] -= 1;
         assert_eq!(sizes, expected);
-        assert!(matches!(join(&all, 0).0, JoinResult::First), "the task has ended");
+        assert!(matches!(join(&all, 0).0, LookupJoin::First), "the task has ended");
     }
 
     #[tokio::test]
@@ -267,7 +267,7 @@ mod tests {
         drop(permit);
         assert!(first.await.is_err() && second.await.is_err(), "both were dropped");
         let (joined, third) = join(&all, 3);
-        assert!(matches!(joined, JoinResult::First));
+        assert!(matches!(joined, LookupJoin::First));
         let (permit, _calls) = serve(&all);
         let _ = permit.send(true);
         assert!(matches!(third.await, Ok(Ok(6))));
