@@ -1,7 +1,24 @@
 //! Checks each value's chain of entries, ordered by `(version, seq)`: I1, I2, I3, I7 and I8.
 
-use super::report::{Findings, Invariant, request_name};
-use super::{ObservedRequest, RecordedEntry, RecordedLedger, RecordedValue};
+use std::collections::{BTreeMap, HashMap};
+
+use super::report::{Findings, Invariant};
+use super::{RecordedEntry, RecordedLedger, RecordedValue};
+
+/// A ledger with the results of the rules so far.
+#[derive(Debug)]
+pub(super) struct CheckedLedger<'a> {
+    pub ledger: &'a RecordedLedger,
+    /// One per entry.
+    pub bounds: Vec<TimeBounds>,
+    /// Requests rejected as sold out, or for insufficient funds.
+    pub insufficient: Vec<usize>,
+    /// For those whose operation another attempt executed later: the index of the entry that was
+    /// not written yet.
+    pub later_entry: HashMap<usize, usize>,
+    /// One per value.
+    pub chains: Vec<EntryChain<'a>>,
+}
 
 /// Bounds on the time when an entry took effect, and the requests that imply them.
 #[derive(Debug, Clone, Copy)]
@@ -34,60 +51,39 @@ pub(super) struct EntryChain<'a> {
     pub latest: Vec<u64>,
 }
 
-/// Checks all chains of a ledger; `bounds` has one element per entry.
+/// Checks all chains of a ledger.
 pub(super) fn check<'a>(
-    ledger: &'a RecordedLedger,
-    bounds: &[TimeBounds],
-    observations: &[ObservedRequest],
-    findings: &mut Findings,
+    checked: &CheckedLedger<'a>,
+    findings: &mut Findings<'_>,
 ) -> Vec<EntryChain<'a>> {
-    let mut places: Vec<usize> = (0..ledger.entries.len()).collect();
-    let sort_key = |place: usize| {
-        let RecordedEntry { key, version, seq, .. } = &ledger.entries[place];
-        (key, *version, *seq)
-    };
-    findings.sort(&mut places, |a, b| sort_key(*a).cmp(&sort_key(*b)));
-    let mut groups = places
-        .chunk_by(|a, b| ledger.entries[*a].key == ledger.entries[*b].key)
-        .map(|group| (&ledger.entries[group[0]].key, group))
-        .peekable();
+    let CheckedLedger { ledger, bounds, .. } = checked;
+    let mut places_by_key: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, entry) in ledger.entries.iter().enumerate() {
+        findings.step();
+        places_by_key.entry(&entry.key).or_default().push(place);
+    }
     let mut chains = Vec::with_capacity(ledger.values.len());
     for (key, value) in &ledger.values {
-        while let Some((stray, group)) = groups.next_if(|(other, _)| *other < key) {
-            report_stray(ledger, stray, group, findings);
-        }
-        let group = groups.next_if(|(other, _)| *other == key).map_or(&[][..], |(_, group)| group);
-        let chain_bounds: Vec<TimeBounds> = group.iter().map(|place| bounds[*place]).collect();
-        let mut chain = EntryChain {
-            key,
-            value: *value,
-            entries: group.to_vec(),
-            earliest: Vec::new(),
-            latest: group.iter().map(|place| bounds[*place].to).collect(),
-        };
+        let mut entries = places_by_key.remove(key.as_str()).unwrap_or_default();
+        let order = |place: &usize| (ledger.entries[*place].version, ledger.entries[*place].seq);
+        findings.sort(&mut entries, |a, b| order(a).cmp(&order(b)));
+        let latest = entries.iter().map(|place| bounds[*place].to).collect();
+        let mut chain = EntryChain { key, value: *value, entries, earliest: Vec::new(), latest };
         check_links(ledger, &chain, findings);
         check_fences(ledger, &chain, findings);
-        check_real_time(ledger, &mut chain, &chain_bounds, observations, findings);
+        check_real_time(checked, &mut chain, findings);
         chains.push(chain);
     }
-    for (stray, group) in groups {
-        report_stray(ledger, stray, group, findings);
+    for (key, places) in places_by_key {
+        let seqs = places.iter().map(|place| ledger.entries[*place].seq).collect();
+        let text = format!("{key} has entries, and there is no such value");
+        findings.add(Invariant::Sum, seqs, vec![], text);
     }
     chains
 }
 
-fn report_stray(ledger: &RecordedLedger, key: &str, group: &[usize], findings: &mut Findings) {
-    let seqs = group.iter().map(|place| ledger.entries[*place].seq).collect();
-    findings.add(
-        Invariant::Sum,
-        seqs,
-        vec![],
-        format!("{key} has entries, and there is no such value"),
-    );
-}
-
 /// Checks I1, I2 and I3.
-fn check_links(ledger: &RecordedLedger, chain: &EntryChain<'_>, findings: &mut Findings) {
+fn check_links(ledger: &RecordedLedger, chain: &EntryChain<'_>, findings: &mut Findings<'_>) {
     let key = chain.key;
     let mut running = chain.value.opening;
     let mut oversold = false;
@@ -118,12 +114,8 @@ fn check_links(ledger: &RecordedLedger, chain: &EntryChain<'_>, findings: &mut F
         }
         running = running.saturating_add(*delta);
         if *before < 0 || *after < 0 {
-            findings.add(
-                Invariant::Negative,
-                vec![*seq],
-                vec![],
-                format!("{described}: below zero"),
-            );
+            let text = format!("{described}: below zero");
+            findings.add(Invariant::Negative, vec![*seq], vec![], text);
         } else if running < 0 && !oversold {
             oversold = true;
             let text = format!("{described}: {} more were sold than ever existed", -running);
@@ -147,7 +139,7 @@ fn seqs_of(previous: Option<&RecordedEntry>, seq: i64) -> Vec<i64> {
 }
 
 /// Checks I8; skips entries without a fence.
-fn check_fences(ledger: &RecordedLedger, chain: &EntryChain<'_>, findings: &mut Findings) {
+fn check_fences(ledger: &RecordedLedger, chain: &EntryChain<'_>, findings: &mut Findings<'_>) {
     let mut highest: Option<(i64, i64)> = None;
     for place in &chain.entries {
         findings.step();
@@ -170,21 +162,21 @@ fn check_fences(ledger: &RecordedLedger, chain: &EntryChain<'_>, findings: &mut 
 /// Checks I7 within the chain, and computes the earliest times. [`super::transactions`] computes
 /// the latest ones, and the bounds that other chains imply.
 fn check_real_time(
-    ledger: &RecordedLedger,
+    checked: &CheckedLedger<'_>,
     chain: &mut EntryChain<'_>,
-    bounds: &[TimeBounds],
-    observations: &[ObservedRequest],
-    findings: &mut Findings,
+    findings: &mut Findings<'_>,
 ) {
+    let bounds: Vec<TimeBounds> =
+        chain.entries.iter().map(|place| checked.bounds[*place]).collect();
     let mut latest_start: Option<usize> = None;
     for (at, bound) in bounds.iter().enumerate() {
         findings.step();
         if let Some(before) = latest_start.filter(|before| bounds[*before].from > bound.to) {
-            let seqs = [before, at].map(|at| ledger.entries[chain.entries[at]].seq);
+            let seqs = [before, at].map(|at| checked.ledger.entries[chain.entries[at]].seq);
             let requests: Vec<usize> =
                 bounds[before].writer.into_iter().chain(bound.acknowledged).collect();
             let names: Vec<String> =
-                requests.iter().map(|index| request_name(observations, *index)).collect();
+                requests.iter().map(|index| findings.name_of(*index)).collect();
             let text = format!(
                 "{} entry {} precedes entry {}, but {} was sent at {} µs, and the other had its \
                  response at {} µs ({}): it should follow it",

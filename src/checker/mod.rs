@@ -45,24 +45,14 @@ pub fn check_counting_steps(
     state: &RecordedState,
     observations: &[ObservedRequest],
 ) -> (Vec<Violation>, u64) {
-    let mut findings = Findings::default();
-    let checked = request_rules::check(state, observations, &mut findings);
-    let money = state.money.as_ref().map(|ledger| (ledger, &checked.money));
-    let ledgers: Vec<_> = [(&state.stock, &checked.stock)].into_iter().chain(money).collect();
-    let mut chains: Vec<_> = ledgers
-        .iter()
-        .map(|(ledger, requests)| {
-            chain::check(ledger, &requests.bounds, observations, &mut findings)
-        })
-        .collect();
-    let mut ledger_chains: Vec<transactions::LedgerChains<'_, '_>> = ledgers
-        .iter()
-        .zip(&mut chains)
-        .map(|((ledger, requests), chains)| (*ledger, &requests.bounds[..], &mut chains[..]))
-        .collect();
-    transactions::check(&mut ledger_chains, observations, &mut findings);
-    for ((ledger, requests), chains) in ledgers.iter().zip(&chains) {
-        sold_out_rules::check(ledger, chains, observations, requests, &mut findings);
+    let mut findings = Findings::new(observations);
+    let mut ledgers = request_rules::check(state, &mut findings);
+    for ledger in &mut ledgers {
+        ledger.chains = chain::check(ledger, &mut findings);
+    }
+    transactions::check(&mut ledgers, &mut findings);
+    for ledger in &ledgers {
+        sold_out_rules::check(ledger, &mut findings);
     }
     (findings.violations, findings.steps)
 }

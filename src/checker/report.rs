@@ -76,13 +76,18 @@ impl fmt::Display for Violation {
 }
 
 /// Violations found so far, and the number of steps.
-#[derive(Debug, Default)]
-pub(super) struct Findings {
+#[derive(Debug)]
+pub(super) struct Findings<'a> {
+    pub observations: &'a [ObservedRequest],
     pub violations: Vec<Violation>,
     pub steps: u64,
 }
 
-impl Findings {
+impl<'a> Findings<'a> {
+    pub fn new(observations: &'a [ObservedRequest]) -> Self {
+        Self { observations, violations: Vec::new(), steps: 0 }
+    }
+
     pub fn add(
         &mut self,
         invariant: Invariant,
@@ -115,10 +120,11 @@ impl Findings {
         }
         low
     }
-}
 
-/// Returns the index, key and id of a request, for messages.
-pub(super) fn request_name(observations: &[ObservedRequest], index: usize) -> String {
-    let request = observations[index].request.map(|id| format!(", id {id}")).unwrap_or_default();
-    format!("request #{index} (key {}{request})", observations[index].key)
+    /// Returns the index, key and id of a request, for messages.
+    pub fn name_of(&self, index: usize) -> String {
+        let seen = &self.observations[index];
+        let id = seen.request.map(|id| format!(", id {id}")).unwrap_or_default();
+        format!("request #{index} (key {}{id})", seen.key)
+    }
 }

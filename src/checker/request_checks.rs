@@ -1,11 +1,11 @@
 //! Checks each operation: requested, acknowledged, written (I4, I5, I6, and I10 for orders).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use uuid::Uuid;
 
-use super::chain::TimeBounds;
-use super::report::{Findings, Invariant, request_name};
+use super::chain::{CheckedLedger, TimeBounds};
+use super::report::{Findings, Invariant};
 use super::spec::OrderOperation;
 use super::{
     ObservedChange, ObservedOperation, ObservedOutcome, ObservedRequest, RecordedEntry,
@@ -16,42 +16,45 @@ use crate::shop::failure::Rejection;
 
 /// Checks the operations of one kind in one ledger.
 pub(super) struct RequestChecks<'a> {
-    ledger: &'a RecordedLedger,
-    observations: &'a [ObservedRequest],
+    /// The bounds and later entries that the checks compute, for all operations so far.
+    pub checked: CheckedLedger<'a>,
     /// The entries of this kind.
     entries: HashMap<OrderId, Vec<usize>>,
-    /// One per entry of the ledger.
-    pub bounds: Vec<TimeBounds>,
-    /// See [`LedgerRequests::later_entry`](super::request_rules::LedgerRequests::later_entry).
-    pub later_entry: HashMap<usize, usize>,
 }
+
+/// The entries of one operation, by their index in the ledger; one per key if all is well.
+type EntriesByKey<'a> = BTreeMap<&'a str, Vec<usize>>;
 
 impl<'a> RequestChecks<'a> {
     pub fn new(
         ledger: &'a RecordedLedger,
         reason: &str,
-        observations: &'a [ObservedRequest],
         orders: &HashMap<OrderId, &RecordedOrder>,
-        findings: &mut Findings,
+        findings: &mut Findings<'_>,
     ) -> Self {
         let mut entries: HashMap<OrderId, Vec<usize>> = HashMap::new();
         for (place, entry) in ledger.entries.iter().enumerate() {
             findings.step();
-            let its_order = entry.order.filter(|order| orders.contains_key(order));
-            match its_order {
-                Some(order) if entry.reason == reason => {
-                    entries.entry(order).or_default().push(place);
-                }
-                None if entry.reason == reason => {
+            if entry.reason != reason {
+                continue;
+            }
+            match entry.order.filter(|order| orders.contains_key(order)) {
+                Some(order) => entries.entry(order).or_default().push(place),
+                None => {
                     let text =
                         format!("{}: there should be an order that it belongs to", describe(entry));
                     findings.add(Invariant::Unmatched, vec![entry.seq], vec![], text);
                 }
-                _ => {}
             }
         }
-        let bounds = vec![TimeBounds::UNBOUNDED; ledger.entries.len()];
-        Self { ledger, observations, entries, bounds, later_entry: HashMap::new() }
+        let checked = CheckedLedger {
+            ledger,
+            bounds: vec![TimeBounds::UNBOUNDED; ledger.entries.len()],
+            insufficient: Vec::new(),
+            later_entry: HashMap::new(),
+            chains: Vec::new(),
+        };
+        Self { checked, entries }
     }
 
     /// Checks one operation with all its attempts.
@@ -59,27 +62,29 @@ impl<'a> RequestChecks<'a> {
         &mut self,
         operation: OrderOperation<'_>,
         attempts: &[usize],
-        findings: &mut Findings,
+        findings: &mut Findings<'_>,
     ) {
         let (order, what) = (operation.order().id, operation.reason());
-        let mut entries = self.entries.remove(&order).unwrap_or_default();
-        let ledger = self.ledger;
-        let key_of = |place: &usize| &ledger.entries[*place].key;
-        findings.sort(&mut entries, |a, b| key_of(a).cmp(key_of(b)));
+        let mut entries = EntriesByKey::new();
+        for place in self.entries.remove(&order).unwrap_or_default() {
+            findings.step();
+            entries.entry(&self.checked.ledger.entries[place].key).or_default().push(place);
+        }
+        let observations = findings.observations;
         let acknowledged = attempts
             .iter()
-            .any(|a| matches!(self.observations[*a].outcome, ObservedOutcome::Done { .. }));
+            .any(|a| matches!(observations[*a].outcome, ObservedOutcome::Done { .. }));
         self.check_entries(operation, &entries, acknowledged, findings);
         let mut fresh = Vec::new();
         for attempt in attempts {
             findings.step();
             if let ObservedOutcome::Done { order: acknowledged, changes, replayed } =
-                &self.observations[*attempt].outcome
+                &observations[*attempt].outcome
             {
                 if *acknowledged == order {
                     self.check_response(*attempt, changes, &entries, findings);
                 } else {
-                    let name = request_name(self.observations, *attempt);
+                    let name = findings.name_of(*attempt);
                     let text = format!(
                         "{name} got order {acknowledged} as its response; order {order} is recorded"
                     );
@@ -89,7 +94,7 @@ impl<'a> RequestChecks<'a> {
             }
         }
         if let [first, second, ..] = fresh[..] {
-            let [a, b] = [first, second].map(|place| request_name(self.observations, place));
+            let [a, b] = [first, second].map(|place| findings.name_of(place));
             let text = format!(
                 "both {a} and {b} got a response of the first {what} of order {order}: one of them \
                  should be a replay"
@@ -98,7 +103,14 @@ impl<'a> RequestChecks<'a> {
         }
         self.check_rejected(order, what, &entries, attempts, findings);
         self.bound_times(&entries, attempts, findings);
-        self.find_later_entries(&entries, attempts, findings);
+        // An executed key is replayed before any rejection, so a *sold out* with this key precedes
+        // the entry.
+        for attempt in attempts {
+            if let ObservedOutcome::Insufficient { key, .. } = &observations[*attempt].outcome {
+                let later = entries.get(key.as_str()).and_then(|places| places.first());
+                self.checked.later_entry.extend(later.map(|place| (*attempt, *place)));
+            }
+        }
     }
 
     /// Checks that each key that should have changed has one entry with its delta, which the rules
@@ -106,24 +118,16 @@ impl<'a> RequestChecks<'a> {
     fn check_entries(
         &self,
         operation: OrderOperation<'_>,
-        entries: &[usize],
+        entries: &EntriesByKey<'_>,
         acknowledged: bool,
-        findings: &mut Findings,
+        findings: &mut Findings<'_>,
     ) {
         let (order, what) = (operation.order().id, operation.reason());
-        let mut deltas = operation.deltas();
-        findings.sort(&mut deltas, |a, b| a.0.cmp(&b.0));
-        let mut rest = entries;
+        let deltas: BTreeMap<String, i64> = operation.deltas().into_iter().collect();
         for (key, delta) in &deltas {
-            let before = self.first_of(rest, key, findings);
-            let (stray, from_key) = rest.split_at(before);
-            self.report_stray(stray, findings);
-            let end =
-                findings.first(from_key.len(), |at| self.ledger.entries[from_key[at]].key != *key);
-            let (own, after) = from_key.split_at(end);
-            rest = after;
             findings.step();
-            let seqs = || own.iter().map(|place| self.ledger.entries[*place].seq).collect();
+            let own = entries.get(key.as_str()).map_or(&[][..], Vec::as_slice);
+            let seqs = || own.iter().map(|place| self.entry(*place).seq).collect();
             match own {
                 [] if acknowledged => {} // `check_response` reports it, with the request.
                 [] => {
@@ -131,7 +135,7 @@ impl<'a> RequestChecks<'a> {
                     findings.add(Invariant::Unmatched, vec![], vec![], text);
                 }
                 [only] => {
-                    let entry = &self.ledger.entries[*only];
+                    let entry = self.entry(*only);
                     if entry.delta != *delta {
                         let text = format!("{}: its delta should be {delta:+}", describe(entry));
                         findings.add(Invariant::Differs, seqs(), vec![], text);
@@ -160,16 +164,17 @@ impl<'a> RequestChecks<'a> {
                 }
             }
         }
-        self.report_stray(rest, findings);
-    }
-
-    fn report_stray(&self, places: &[usize], findings: &mut Findings) {
-        for place in places {
+        let stray = entries.iter().filter(|(key, _)| !deltas.contains_key(**key));
+        for place in stray.flat_map(|(_, places)| places) {
             findings.step();
-            let entry = &self.ledger.entries[*place];
+            let entry = self.entry(*place);
             let text = format!("{}: its order has nothing of the kind", describe(entry));
             findings.add(Invariant::Unmatched, vec![entry.seq], vec![], text);
         }
+    }
+
+    fn entry(&self, place: usize) -> &'a RecordedEntry {
+        &self.checked.ledger.entries[place]
     }
 
     /// Checks I4: request, response and entries agree.
@@ -177,11 +182,11 @@ impl<'a> RequestChecks<'a> {
         &self,
         attempt: usize,
         changes: &[ObservedChange],
-        entries: &[usize],
-        findings: &mut Findings,
+        entries: &EntriesByKey<'_>,
+        findings: &mut Findings<'_>,
     ) {
-        let observation = &self.observations[attempt];
-        let name = request_name(self.observations, attempt);
+        let observation = &findings.observations[attempt];
+        let name = findings.name_of(attempt);
         let mut stated: Vec<&ObservedChange> = changes.iter().collect();
         findings.sort(&mut stated, |a, b| a.key.cmp(&b.key));
         if let ObservedOperation::Place(lines) = &observation.operation {
@@ -203,9 +208,8 @@ impl<'a> RequestChecks<'a> {
             findings.step();
             let ObservedChange { key, before, delta, after } = change;
             let response = format!("the response to {name} has {key} {before} {delta:+} → {after}");
-            let from = self.first_of(entries, key, findings);
-            let entry = entries.get(from).map(|place| &self.ledger.entries[*place]);
-            match entry.filter(|entry| entry.key == *key) {
+            let place = entries.get(key.as_str()).and_then(|places| places.first());
+            match place.map(|place| self.entry(*place)) {
                 None => {
                     let text =
                         format!("{response}: there should be such an entry, and there is none");
@@ -226,22 +230,20 @@ impl<'a> RequestChecks<'a> {
         &self,
         order: OrderId,
         what: &str,
-        entries: &[usize],
+        entries: &EntriesByKey<'_>,
         attempts: &[usize],
-        findings: &mut Findings,
+        findings: &mut Findings<'_>,
     ) {
-        let rejected: Vec<usize> = attempts
-            .iter()
-            .copied()
-            .filter(|a| !may_have_executed(&self.observations[*a]))
-            .collect();
+        let observations = findings.observations;
+        let rejected = attempts.iter().copied().filter(|a| !may_have_executed(&observations[*a]));
+        let rejected: Vec<usize> = rejected.collect();
         if rejected.is_empty() || entries.is_empty() {
             return;
         }
         if rejected.len() == attempts.len() {
             let seqs: Vec<i64> =
-                entries.iter().map(|place| self.ledger.entries[*place].seq).collect();
-            let name = request_name(self.observations, rejected[0]);
+                entries.values().flatten().map(|place| self.entry(*place).seq).collect();
+            let name = findings.name_of(rejected[0]);
             let text = format!(
                 "{name} was rejected, and so was every attempt of it; the {what} of order {order} \
                  should have no entry, and has {seqs:?}"
@@ -250,12 +252,12 @@ impl<'a> RequestChecks<'a> {
             return;
         }
         let by_request: HashMap<Uuid, usize> =
-            rejected.iter().filter_map(|a| Some((self.observations[*a].request?, *a))).collect();
-        for place in entries {
+            rejected.iter().filter_map(|a| Some((observations[*a].request?, *a))).collect();
+        for place in entries.values().flatten() {
             findings.step();
-            let entry = &self.ledger.entries[*place];
+            let entry = self.entry(*place);
             if let Some(attempt) = by_request.get(&entry.request) {
-                let name = request_name(self.observations, *attempt);
+                let name = findings.name_of(*attempt);
                 let text =
                     format!("{name} was rejected and wrote {} all the same", describe(entry));
                 findings.add(Invariant::Rejected, vec![entry.seq], vec![*attempt], text);
@@ -265,8 +267,14 @@ impl<'a> RequestChecks<'a> {
 
     /// Bounds the time of the entries, by the attempts that may have written them and by those that
     /// were acknowledged.
-    fn bound_times(&mut self, entries: &[usize], attempts: &[usize], findings: &mut Findings) {
-        let seen = |place: &usize| &self.observations[*place];
+    fn bound_times(
+        &mut self,
+        entries: &EntriesByKey<'_>,
+        attempts: &[usize],
+        findings: &mut Findings<'_>,
+    ) {
+        let observations = findings.observations;
+        let seen = |place: &usize| &observations[*place];
         let mut by_request: HashMap<Uuid, usize> = HashMap::new();
         // By preference: acknowledged as the first execution, unknown outcome, replay.
         let (mut fresh, mut unknown, mut replay) = (None, None, None);
@@ -292,38 +300,15 @@ impl<'a> RequestChecks<'a> {
             }
         }
         let likely = fresh.or(unknown).or(replay);
-        for place in entries {
+        for place in entries.values().flatten() {
             findings.step();
-            let writer = by_request.get(&self.ledger.entries[*place].request).copied().or(likely);
-            self.bounds[*place] = TimeBounds {
+            let writer = by_request.get(&self.entry(*place).request).copied().or(likely);
+            self.checked.bounds[*place] = TimeBounds {
                 from: writer.map_or(0, |a| seen(&a).invoked_us),
                 writer,
                 to: acknowledged.map_or(u64::MAX, |a| seen(&a).completed_us),
                 acknowledged,
             };
-        }
-    }
-
-    /// Returns the index of the first of these entries (sorted by key) whose key is at least `key`.
-    fn first_of(&self, entries: &[usize], key: &str, findings: &mut Findings) -> usize {
-        findings.first(entries.len(), |at| self.ledger.entries[entries[at]].key.as_str() >= key)
-    }
-
-    /// Finds the entry that each *sold out* preceded: an executed key is replayed before any
-    /// rejection, so a *sold out* with this key precedes the entry.
-    fn find_later_entries(
-        &mut self,
-        entries: &[usize],
-        attempts: &[usize],
-        findings: &mut Findings,
-    ) {
-        for attempt in attempts {
-            if let ObservedOutcome::Insufficient { key, .. } = &self.observations[*attempt].outcome
-            {
-                let from = self.first_of(entries, key, findings);
-                let later = entries.get(from).filter(|p| self.ledger.entries[**p].key == *key);
-                self.later_entry.extend(later.map(|place| (*attempt, *place)));
-            }
         }
     }
 }

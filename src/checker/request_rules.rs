@@ -6,47 +6,27 @@
 
 use std::collections::HashMap;
 
-use super::chain::TimeBounds;
-use super::report::{Findings, Invariant, request_name};
+use super::chain::CheckedLedger;
+use super::report::{Findings, Invariant};
 use super::request_checks::RequestChecks;
 use super::spec::OrderOperation;
 use super::{
-    ObservedOperation, ObservedOutcome, ObservedRequest, RecordedLedger, RecordedOrder,
-    RecordedState, RecordedValue,
+    ObservedOperation, ObservedOutcome, RecordedLedger, RecordedOrder, RecordedState, RecordedValue,
 };
 use crate::shop::{OrderId, UserId};
-
-/// Results for both ledgers.
-pub(super) struct CheckedRequests {
-    pub stock: LedgerRequests,
-    pub money: LedgerRequests,
-}
-
-/// Results for one ledger.
-#[derive(Default)]
-pub(super) struct LedgerRequests {
-    /// One per entry.
-    pub bounds: Vec<TimeBounds>,
-    /// Requests rejected as sold out, or for insufficient funds.
-    pub insufficient: Vec<usize>,
-    /// For those whose operation another attempt executed later: the index of the entry that was
-    /// not written yet.
-    pub later_entry: HashMap<usize, usize>,
-}
 
 /// Indices of observations, by what they belong to.
 type IndicesBy<K> = HashMap<K, Vec<usize>>;
 
-/// Checks all recorded and all observed operations.
-pub(super) fn check(
-    state: &RecordedState,
-    observations: &[ObservedRequest],
-    findings: &mut Findings,
-) -> CheckedRequests {
+/// Checks all recorded and all observed operations. Returns the stock, and the money if recorded.
+pub(super) fn check<'a>(
+    state: &'a RecordedState,
+    findings: &mut Findings<'a>,
+) -> Vec<CheckedLedger<'a>> {
     let mut placings: IndicesBy<(UserId, &str)> = HashMap::new();
     let mut payings: IndicesBy<OrderId> = HashMap::new();
     let (mut stock_insufficient, mut money_insufficient) = (Vec::new(), Vec::new());
-    for (index, seen) in observations.iter().enumerate() {
+    for (index, seen) in findings.observations.iter().enumerate() {
         findings.step();
         let insufficient = match seen.operation {
             ObservedOperation::Place(_) => {
@@ -63,7 +43,7 @@ pub(super) fn check(
         }
     }
     let orders: HashMap<OrderId, &RecordedOrder> = state.orders.iter().map(|o| (o.id, o)).collect();
-    let mut stock = RequestChecks::new(&state.stock, "order", observations, &orders, findings);
+    let mut stock = RequestChecks::new(&state.stock, "order", &orders, findings);
     let mut keys: HashMap<(UserId, &str), OrderId> = HashMap::new();
     for order in &state.orders {
         findings.step();
@@ -75,36 +55,26 @@ pub(super) fn check(
         }
         stock.check(OrderOperation::Place(order), &attempts, findings);
     }
-    check_unexecuted(placings.into_values().flatten(), observations, findings);
-    let stock = LedgerRequests {
-        bounds: stock.bounds,
-        insufficient: stock_insufficient,
-        later_entry: stock.later_entry,
-    };
-    let mut money = LedgerRequests::default();
+    check_unexecuted(placings.into_values().flatten(), findings);
+    let mut checked = vec![CheckedLedger { insufficient: stock_insufficient, ..stock.checked }];
     if let Some(ledger) = &state.money {
-        let checks = check_payments(state, ledger, observations, &orders, &mut payings, findings);
-        check_unexecuted(payings.into_values().flatten(), observations, findings);
-        money = LedgerRequests {
-            bounds: checks.bounds,
-            insufficient: money_insufficient,
-            later_entry: checks.later_entry,
-        };
+        let money = check_payments(state, ledger, &orders, &mut payings, findings);
+        check_unexecuted(payings.into_values().flatten(), findings);
+        checked.push(CheckedLedger { insufficient: money_insufficient, ..money });
     }
-    CheckedRequests { stock, money }
+    checked
 }
 
 /// Checks that payments and refunds match the status of orders, and that the sums agree.
 fn check_payments<'a>(
     state: &RecordedState,
     ledger: &'a RecordedLedger,
-    observations: &'a [ObservedRequest],
     orders: &HashMap<OrderId, &RecordedOrder>,
     payings: &mut IndicesBy<OrderId>,
-    findings: &mut Findings,
-) -> RequestChecks<'a> {
-    let mut payments = RequestChecks::new(ledger, "payment", observations, orders, findings);
-    let mut refunds = RequestChecks::new(ledger, "refund", observations, orders, findings);
+    findings: &mut Findings<'_>,
+) -> CheckedLedger<'a> {
+    let mut payments = RequestChecks::new(ledger, "payment", orders, findings);
+    let mut refunds = RequestChecks::new(ledger, "refund", orders, findings);
     let mut spent: i128 = 0;
     for order in &state.orders {
         findings.step();
@@ -131,24 +101,19 @@ fn check_payments<'a>(
         );
         findings.add(Invariant::Money, vec![], vec![], text);
     }
-    payments
+    payments.checked
 }
 
 /// Checks the attempts of operations that are not recorded: none may be acknowledged.
-fn check_unexecuted(
-    attempts: impl Iterator<Item = usize>,
-    observations: &[ObservedRequest],
-    findings: &mut Findings,
-) {
+fn check_unexecuted(attempts: impl Iterator<Item = usize>, findings: &mut Findings<'_>) {
     let mut attempts: Vec<usize> = attempts.collect();
     findings.sort(&mut attempts, usize::cmp);
     for place in attempts {
         findings.step();
-        if let ObservedOutcome::Done { order, .. } = &observations[place].outcome {
-            let name = request_name(observations, place);
+        if let ObservedOutcome::Done { order, .. } = &findings.observations[place].outcome {
+            let name = findings.name_of(place);
             let text = format!(
-                "{name} got order {order} as its response; no order is recorded under this \
-                 key"
+                "{name} got order {order} as its response; no order is recorded under this key"
             );
             findings.add(Invariant::Lost, vec![], vec![place], text);
         }

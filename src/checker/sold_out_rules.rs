@@ -1,45 +1,33 @@
 //! I9: a *sold out* was true at some moment of its request.
 //!
 //! Position `p` of a chain is the state after its first `p` entries. A *sold out* saw one position:
-//! after every entry that was answered before this request was sent, before every entry whose
-//! request was sent after this answer, and not before the position of a *sold out* that was
-//! answered before this request was sent. Assigning to each the first position that fits, in the
+//! after every entry whose response was received before this request was sent, before every entry
+//! whose request was sent after this response, and not before the position of a *sold out* that was
+//! received before this request was sent. Assigning to each the first position that fits, in the
 //! order of sending, leaves the most room for the others: if that fails, every assignment fails.
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::chain::EntryChain;
-use super::report::{Findings, Invariant, request_name};
-use super::request_rules::LedgerRequests;
-use super::{ObservedOutcome, ObservedRequest, RecordedLedger, spec};
+use super::chain::{CheckedLedger, EntryChain};
+use super::report::{Findings, Invariant};
+use super::{ObservedOutcome, ObservedRequest, spec};
 
 /// Checks every *sold out* of a value in this ledger.
-pub(super) fn check(
-    ledger: &RecordedLedger,
-    chains: &[EntryChain<'_>],
-    observations: &[ObservedRequest],
-    requests: &LedgerRequests,
-    findings: &mut Findings,
-) {
+pub(super) fn check(checked: &CheckedLedger<'_>, findings: &mut Findings<'_>) {
     let mut by_key: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for place in &requests.insufficient {
+    for place in &checked.insufficient {
         findings.step();
-        if let ObservedOutcome::Insufficient { key, .. } = &observations[*place].outcome {
+        if let ObservedOutcome::Insufficient { key, .. } = &findings.observations[*place].outcome {
             by_key.entry(key).or_default().push(*place);
         }
     }
-    for chain in chains {
+    for chain in &checked.chains {
         if let Some(places) = by_key.remove(chain.key) {
-            SoldOutCheck::new(ledger, chain, findings).check(
-                &places,
-                observations,
-                &requests.later_entry,
-                findings,
-            );
+            SoldOutCheck::new(checked, chain, findings).check(&places, findings);
         }
     }
     for (key, places) in by_key {
-        let name = request_name(observations, places[0]);
+        let name = findings.name_of(places[0]);
         let text = format!("{name} was rejected for {key}, which does not exist");
         findings.add(Invariant::SoldOut, vec![], places, text);
     }
@@ -48,77 +36,54 @@ pub(super) fn check(
 /// The value at each position.
 struct SoldOutCheck<'a> {
     chain: &'a EntryChain<'a>,
-    /// By position; there is one more than entries.
-    values: Vec<i64>,
+    later_entry: &'a HashMap<usize, usize>,
     seqs: Vec<i64>,
     /// The positions of each value, ascending.
     positions: HashMap<i64, Vec<usize>>,
-    /// Segment tree of minima over `values`, its leaves in the second half.
-    minima: Vec<i64>,
     /// Index of each entry in the chain, by its index in the ledger.
     ranks: HashMap<usize, usize>,
     /// The first position that a request can see: after the opening entry, if there is one.
     first: usize,
 }
 
-/// The content of a *sold out*.
-struct SoldOutClaim {
-    place: usize,
-    requested: i64,
-    available: i64,
-    /// True if the rules reject the request with `available`.
-    is_insufficient: bool,
-}
-
 impl<'a> SoldOutCheck<'a> {
-    fn new(ledger: &RecordedLedger, chain: &'a EntryChain<'a>, findings: &mut Findings) -> Self {
-        let entries = chain.entries.iter().map(|place| &ledger.entries[*place]);
-        let values: Vec<i64> =
-            [chain.value.opening].into_iter().chain(entries.clone().map(|e| e.after)).collect();
+    fn new(
+        checked: &'a CheckedLedger<'a>,
+        chain: &'a EntryChain<'a>,
+        findings: &mut Findings<'_>,
+    ) -> Self {
+        let entries = chain.entries.iter().map(|place| &checked.ledger.entries[*place]);
+        let values = [chain.value.opening].into_iter().chain(entries.clone().map(|e| e.after));
         let mut positions: HashMap<i64, Vec<usize>> = HashMap::new();
-        for (position, value) in values.iter().enumerate() {
+        for (position, value) in values.enumerate() {
             findings.step();
-            positions.entry(*value).or_default().push(position);
-        }
-        let mut minima = vec![i64::MAX; values.len()];
-        minima.extend(&values);
-        for at in (1..values.len()).rev() {
-            findings.step();
-            minima[at] = minima[2 * at].min(minima[2 * at + 1]);
+            positions.entry(value).or_default().push(position);
         }
         let ranks = chain.entries.iter().enumerate().map(|(rank, place)| (*place, rank)).collect();
         let opened = entries.clone().next().is_some_and(|entry| entry.reason == "opening");
         let seqs = entries.map(|entry| entry.seq).collect();
-        Self { chain, values, seqs, positions, minima, ranks, first: usize::from(opened) }
+        let later_entry = &checked.later_entry;
+        Self { chain, later_entry, seqs, positions, ranks, first: usize::from(opened) }
     }
 
-    fn check(
-        &self,
-        places: &[usize],
-        observations: &[ObservedRequest],
-        later_entry: &HashMap<usize, usize>,
-        findings: &mut Findings,
-    ) {
+    fn check(&self, places: &[usize], findings: &mut Findings<'_>) {
+        let observations = findings.observations;
         let mut by_start = places.to_vec();
-        findings.sort(&mut by_start, |a, b| {
-            observations[*a].invoked_us.cmp(&observations[*b].invoked_us)
-        });
+        let start = |place: &usize| observations[*place].invoked_us;
+        findings.sort(&mut by_start, |a, b| start(a).cmp(&start(b)));
         let mut by_end = places.to_vec();
-        findings.sort(&mut by_end, |a, b| {
-            observations[*a].completed_us.cmp(&observations[*b].completed_us)
-        });
+        let end = |place: &usize| observations[*place].completed_us;
+        findings.sort(&mut by_end, |a, b| end(a).cmp(&end(b)));
         let mut by_end = by_end.into_iter().peekable();
         let mut positions: HashMap<usize, usize> = HashMap::new();
-        // The highest position seen by a request that was answered by now, and that request.
+        // The highest position seen by a request that has its response by now, and that request.
         let mut floor: Option<(usize, usize)> = None;
         for place in by_start {
             let seen = &observations[place];
             let ObservedOutcome::Insufficient { requested, available, .. } = seen.outcome else {
                 continue;
             };
-            while let Some(before) =
-                by_end.next_if(|p| observations[*p].completed_us < seen.invoked_us)
-            {
+            while let Some(before) = by_end.next_if(|place| end(place) < seen.invoked_us) {
                 findings.step();
                 if let Some(position) = positions.get(&before) {
                     floor = floor.max(Some((*position, before)));
@@ -126,13 +91,14 @@ impl<'a> SoldOutCheck<'a> {
             }
             let is_insufficient =
                 spec::is_insufficient(&seen.operation, self.chain.key, requested, available);
-            let claim = SoldOutClaim { place, requested, available, is_insufficient };
-            let (low, high) = self.bounds(seen, later_entry.get(&place), findings);
-            match self.first_position(&claim, low, high, floor, findings) {
-                Some(position) => {
-                    positions.insert(place, position);
+            let (low, high) = self.bounds(seen, self.later_entry.get(&place), findings);
+            let from = low.max(floor.map_or(0, |(position, _)| position));
+            let position = self.first_position(available, from, high, findings);
+            match position.filter(|_| is_insufficient) {
+                Some(position) => drop(positions.insert(place, position)),
+                None => {
+                    self.report_impossible(place, is_insufficient, (low, high), floor, findings);
                 }
-                None => self.report_impossible(&claim, low, high, floor, observations, findings),
             }
         }
     }
@@ -142,7 +108,7 @@ impl<'a> SoldOutCheck<'a> {
         &self,
         seen: &ObservedRequest,
         later_entry: Option<&usize>,
-        findings: &mut Findings,
+        findings: &mut Findings<'_>,
     ) -> (usize, usize) {
         let (earliest, latest) = (&self.chain.earliest, &self.chain.latest);
         let low = findings.first(latest.len(), |at| latest[at] >= seen.invoked_us);
@@ -152,38 +118,35 @@ impl<'a> SoldOutCheck<'a> {
         (low.max(self.first), high.min(before))
     }
 
-    /// Returns the first position from `low` (and from `floor`) to `high` that confirms the claim.
+    /// Returns the first position from `low` to `high` at which the value is `available`.
     fn first_position(
         &self,
-        claim: &SoldOutClaim,
+        available: i64,
         low: usize,
         high: usize,
-        floor: Option<(usize, usize)>,
-        findings: &mut Findings,
+        findings: &mut Findings<'_>,
     ) -> Option<usize> {
-        if !claim.is_insufficient {
-            return None;
-        }
-        let low = low.max(floor.map_or(0, |(position, _)| position));
-        let same = self.positions.get(&claim.available)?;
+        let same = self.positions.get(&available)?;
         let next = findings.first(same.len(), |at| same[at] >= low);
         same.get(next).copied().filter(|position| *position <= high)
     }
 
     fn report_impossible(
         &self,
-        claim: &SoldOutClaim,
-        low: usize,
-        high: usize,
+        place: usize,
+        is_insufficient: bool,
+        (low, high): (usize, usize),
         floor: Option<(usize, usize)>,
-        observations: &[ObservedRequest],
-        findings: &mut Findings,
+        findings: &mut Findings<'_>,
     ) {
-        let SoldOutClaim { place, requested, available, is_insufficient } = *claim;
+        let seen = &findings.observations[place];
+        let ObservedOutcome::Insufficient { requested, available, .. } = seen.outcome else {
+            return;
+        };
         let key = self.chain.key;
         let claim_text = format!(
             "{} requested {requested} of {key} and was rejected with {available} available",
-            request_name(observations, place)
+            findings.name_of(place)
         );
         let after = |position: usize| match position.checked_sub(1) {
             None => "its opening".to_owned(),
@@ -199,50 +162,25 @@ impl<'a> SoldOutCheck<'a> {
                 after(high)
             )
         } else {
-            let minimum = self.minimum(low, high, findings);
             let span = format!("from {} to {}", after(low), after(high));
-            match floor.filter(|_| self.first_position(claim, low, high, None, findings).is_some())
-            {
+            let position = self.first_position(available, low, high, findings);
+            match floor.filter(|_| position.is_some()) {
                 Some((position, before)) => {
                     requests.push(before);
                     format!(
                         "{claim_text}: that was so {span}, but not since {}, which {} had seen before this \
                          request was sent",
                         after(position),
-                        request_name(observations, before)
+                        findings.name_of(before)
                     )
                 }
-                None => format!(
-                    "{claim_text}: at no moment of the request was that so; {span} the minimum was \
-                     {minimum}"
-                ),
+                None => format!("{claim_text}: at no moment of the request, {span}, was that so"),
             }
         };
-        let edges = low.min(high)..=high;
-        let seqs = [*edges.start(), *edges.end()];
+        let edges = [low.min(high), high].into_iter();
         let mut seqs: Vec<i64> =
-            seqs.iter().filter_map(|p| self.seqs.get(p.checked_sub(1)?).copied()).collect();
+            edges.filter_map(|p| self.seqs.get(p.checked_sub(1)?).copied()).collect();
         seqs.dedup();
         findings.add(Invariant::SoldOut, seqs, requests, text);
-    }
-
-    /// Returns the minimum value from position `low` to `high`.
-    fn minimum(&self, low: usize, high: usize, findings: &mut Findings) -> i64 {
-        let (mut from, mut to) = (low + self.values.len(), high + 1 + self.values.len());
-        let mut minimum = i64::MAX;
-        while from < to {
-            findings.step();
-            if from % 2 == 1 {
-                minimum = minimum.min(self.minima[from]);
-                from += 1;
-            }
-            if to % 2 == 1 {
-                to -= 1;
-                minimum = minimum.min(self.minima[to]);
-            }
-            from /= 2;
-            to /= 2;
-        }
-        minimum
     }
 }

@@ -56,22 +56,18 @@ impl<'a> OrderOperation<'a> {
     pub fn apply_rules(self, key: &str, before: i64) -> Result<Option<ObservedChange>, Rejection> {
         let order = self.order();
         let (user, idempotency_key) = (order.user, IdempotencyKey::generate());
+        let priced = || priced_order(order.id, order.total_cents);
         match self {
             Self::Place(_) => {
                 let units = order.lines.iter().find(|(sku, _)| sku == key).map_or(0, |line| line.1);
                 place(user, key, units, before)
             }
-            Self::Pay(_) => decide(
-                &PayOrder::new(user, priced_order(order.id, order.total_cents), idempotency_key),
-                OrderStatus::Pending,
-                before,
-            ),
+            Self::Pay(_) => {
+                let command = PayOrder::new(user, priced(), idempotency_key);
+                decide(&command, OrderStatus::Pending, before)
+            }
             Self::Refund(_) => {
-                let command = RefundOrder::new(
-                    user,
-                    priced_order(order.id, order.total_cents),
-                    Some(idempotency_key),
-                );
+                let command = RefundOrder::new(user, priced(), Some(idempotency_key));
                 decide(&command, OrderStatus::Paid, before)
             }
         }

@@ -6,14 +6,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::chain::{EntryChain, TimeBounds};
-use super::report::{Findings, Invariant, request_name};
-use super::{ObservedRequest, RecordedEntry, RecordedLedger};
+use super::RecordedEntry;
+use super::chain::{CheckedLedger, TimeBounds};
+use super::report::{Findings, Invariant};
 use crate::shop::OrderId;
-
-/// A ledger with the bounds of its entries and its chains.
-pub(super) type LedgerChains<'a, 'b> =
-    (&'a RecordedLedger, &'b [TimeBounds], &'b mut [EntryChain<'a>]);
 
 /// Graph of the transactions of all chains: an order's entries of one reason, or a single entry.
 #[derive(Default)]
@@ -28,11 +24,7 @@ struct TransactionGraph<'a> {
 }
 
 /// Checks all chains, and narrows their bounds to what the other chains imply.
-pub(super) fn check(
-    ledgers: &mut [LedgerChains<'_, '_>],
-    observations: &[ObservedRequest],
-    findings: &mut Findings,
-) {
+pub(super) fn check(ledgers: &mut [CheckedLedger<'_>], findings: &mut Findings<'_>) {
     let graph = TransactionGraph::new(ledgers, findings);
     let sorted = graph.topological_order(findings);
     if sorted.len() < graph.entry.len() {
@@ -56,8 +48,8 @@ pub(super) fn check(
         }
     }
     let mut reported: Vec<bool> = vec![false; graph.entry.len()];
-    for (number, (ledger, _, chains)) in ledgers.iter_mut().enumerate() {
-        for chain in chains.iter_mut() {
+    for (number, CheckedLedger { ledger, chains, .. }) in ledgers.iter_mut().enumerate() {
+        for chain in chains {
             for (rank, place) in chain.entries.iter().enumerate() {
                 findings.step();
                 let node = graph.node_of_entry[number][*place];
@@ -66,13 +58,7 @@ pub(super) fn check(
                 let late =
                     from > graph.bounds[node].to && chain.earliest[rank] <= graph.bounds[node].to;
                 if late && !std::mem::replace(&mut reported[node], true) {
-                    graph.report_late(
-                        &ledger.entries[*place],
-                        earliest[node],
-                        node,
-                        observations,
-                        findings,
-                    );
+                    graph.report_late(&ledger.entries[*place], earliest[node], node, findings);
                 }
                 let before = rank.checked_sub(1).map_or(0, |before| chain.earliest[before]);
                 chain.earliest[rank] = chain.earliest[rank].max(from).max(before);
@@ -88,13 +74,13 @@ pub(super) fn check(
 }
 
 impl<'a> TransactionGraph<'a> {
-    fn new(ledgers: &[LedgerChains<'a, '_>], findings: &mut Findings) -> Self {
+    fn new(ledgers: &[CheckedLedger<'a>], findings: &mut Findings<'_>) -> Self {
         let mut graph = Self::default();
         let mut nodes: HashMap<(OrderId, &str), usize> = HashMap::new();
         let mut keys: HashSet<(usize, &str)> = HashSet::new();
-        for (ledger, bounds, chains) in ledgers {
+        for CheckedLedger { ledger, bounds, chains, .. } in ledgers {
             let mut node_of_entry = Vec::with_capacity(bounds.len());
-            for (entry, bounds) in ledger.entries.iter().zip(*bounds) {
+            for (entry, bounds) in ledger.entries.iter().zip(bounds) {
                 findings.step();
                 let next = graph.entry.len();
                 let mut node = entry.order.map_or(next, |order| {
@@ -112,7 +98,7 @@ impl<'a> TransactionGraph<'a> {
                 }
                 node_of_entry.push(node);
             }
-            for chain in chains.iter() {
+            for chain in chains {
                 for pair in chain.entries.windows(2) {
                     findings.step();
                     let [before, after] = [pair[0], pair[1]].map(|place| node_of_entry[place]);
@@ -128,7 +114,7 @@ impl<'a> TransactionGraph<'a> {
     }
 
     /// Returns the transactions in topological order, without those that a cycle precedes.
-    fn topological_order(&self, findings: &mut Findings) -> Vec<usize> {
+    fn topological_order(&self, findings: &mut Findings<'_>) -> Vec<usize> {
         let mut open: Vec<usize> = self.before.iter().map(Vec::len).collect();
         let mut ready: VecDeque<usize> = (0..open.len()).filter(|node| open[*node] == 0).collect();
         let mut sorted = Vec::with_capacity(open.len());
@@ -146,7 +132,7 @@ impl<'a> TransactionGraph<'a> {
     }
 
     /// Reports one cycle of the transactions that could not be sorted.
-    fn report_cycle(&self, sorted: &[usize], findings: &mut Findings) {
+    fn report_cycle(&self, sorted: &[usize], findings: &mut Findings<'_>) {
         let mut left = vec![true; self.entry.len()];
         for node in sorted {
             left[*node] = false;
@@ -179,15 +165,12 @@ impl<'a> TransactionGraph<'a> {
         entry: &RecordedEntry,
         predecessor: usize,
         node: usize,
-        observations: &[ObservedRequest],
-        findings: &mut Findings,
+        findings: &mut Findings<'_>,
     ) {
-        let requests: Vec<usize> = self.bounds[predecessor]
-            .writer
-            .into_iter()
-            .chain(self.bounds[node].acknowledged)
-            .collect();
-        let names: Vec<String> = requests.iter().map(|r| request_name(observations, *r)).collect();
+        let (writer, acknowledged) =
+            (self.bounds[predecessor].writer, self.bounds[node].acknowledged);
+        let requests: Vec<usize> = writer.into_iter().chain(acknowledged).collect();
+        let names: Vec<String> = requests.iter().map(|index| findings.name_of(*index)).collect();
         let text = format!(
             "{} follows {} by the chains of other values; but the latter was sent at {} µs, and the \
              former had its response at {} µs ({})",

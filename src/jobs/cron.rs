@@ -12,44 +12,30 @@
 //! - **far ahead by mistake, and back**: only the rows of those very ticks exist, so today's ticks
 //!   run today.
 
-use std::cmp::Ordering;
-use std::fmt;
-use std::str::FromStr as _;
-use std::time::Duration;
+use anyhow::Context as _;
+use chrono::{DateTime, Utc};
+use croner::Cron;
+use time::OffsetDateTime;
 
-use croner::errors::CronError;
-use croner::{CivilDateTime, Cron, CronDateTime, Resolution, Weekday};
-use holdfast_lock::clock::Backoff;
-use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
+use super::history::JobRun;
+use super::store::{RETRY_BACKOFF, RunState};
 
-use super::store::{JobRuns, OpenRun, RunState};
-
-/// Backoff before a failed run is retried.
-pub const RETRY_BACKOFF: Backoff =
-    Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
-
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct CronSchedule(Cron);
-
-impl fmt::Debug for CronSchedule {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CronSchedule({})", self.0.as_str())
-    }
-}
 
 impl CronSchedule {
     pub fn parse(expression: &str) -> anyhow::Result<Self> {
-        let cron = Cron::from_str(expression);
-        Ok(Self(cron.map_err(|error| anyhow::anyhow!("{expression:?} is no timetable: {error}"))?))
+        let cron = expression.parse();
+        Ok(Self(cron.with_context(|| format!("{expression:?} is not a cron expression"))?))
     }
 
     /// Returns the latest tick at or before `now`.
     pub fn latest_tick(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
-        self.0.find_previous_occurrence(&Utc::of(now), true).ok().map(|found| found.0)
+        from_chrono(self.0.find_previous_occurrence(&to_chrono(now), true).ok()?)
     }
 
     pub fn next_tick(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
-        self.0.find_next_occurrence(&Utc::of(now), false).ok().map(|found| found.0)
+        from_chrono(self.0.find_next_occurrence(&to_chrono(now), false).ok()?)
     }
 
     pub fn describe(&self) -> String {
@@ -70,18 +56,18 @@ pub enum TickDecision {
     Wait(Option<OffsetDateTime>),
 }
 
-/// Returns what to do about a job with these rows.
+/// Returns what to do about a job with these runs: the newest first, and the open run, if any.
 pub fn decide(
     schedule: Option<&CronSchedule>,
     now: OffsetDateTime,
-    known: &JobRuns,
+    runs: &[JobRun],
 ) -> TickDecision {
-    if let Some(open) = &known.open {
+    if let Some(open) = runs.iter().find(|run| run.state != RunState::Done) {
         return decide_open(schedule, now, open);
     }
     let Some(schedule) = schedule else { return TickDecision::Wait(None) };
     match schedule.latest_tick(now) {
-        Some(tick) if !is_covered(tick, now, known) => TickDecision::Start(tick),
+        Some(tick) if !is_covered(tick, now, runs.first()) => TickDecision::Start(tick),
         _ => TickDecision::Wait(schedule.next_tick(now)),
     }
 }
@@ -89,17 +75,17 @@ pub fn decide(
 fn decide_open(
     schedule: Option<&CronSchedule>,
     now: OffsetDateTime,
-    open: &OpenRun,
+    open: &JobRun,
 ) -> TickDecision {
-    // A clock that was put back must not prolong a pause.
-    let longest = match open.state {
+    // A clock that is set back must not prolong a pause.
+    let latest = match open.state {
         RunState::Running => return TickDecision::TakeOver(open.due_at),
         RunState::Done => return TickDecision::Wait(None),
         RunState::Failed => Some(now + RETRY_BACKOFF.longest),
         RunState::Parked => schedule.and_then(|schedule| schedule.next_tick(now)),
     };
     match open.next_at {
-        Some(at) if at <= now || longest.is_some_and(|longest| at > longest) => {
+        Some(at) if at <= now || latest.is_some_and(|latest| at > latest) => {
             TickDecision::Retry(open.due_at)
         }
         at => TickDecision::Wait(at),
@@ -108,78 +94,55 @@ fn decide_open(
 
 /// Returns whether a tick was run, or a run started after it: a run does *all outstanding work*,
 /// not *the work of one minute*.
-fn is_covered(tick: OffsetDateTime, now: OffsetDateTime, known: &JobRuns) -> bool {
-    let last = known.last.as_ref();
-    last.is_some_and(|last| last.due_at == tick || (tick..=now).contains(&last.started_at))
+fn is_covered(tick: OffsetDateTime, now: OffsetDateTime, newest: Option<&JobRun>) -> bool {
+    newest.is_some_and(|run| run.due_at == tick || (tick..=now).contains(&run.started_at))
 }
 
-/// A time for the cron crate, to the second.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Utc(OffsetDateTime);
-
-impl Utc {
-    fn of(moment: OffsetDateTime) -> Self {
-        let seconds = moment.unix_timestamp();
-        Self(OffsetDateTime::from_unix_timestamp(seconds).unwrap_or(OffsetDateTime::UNIX_EPOCH))
-    }
-
-    fn from_civil(civil: CivilDateTime) -> Option<Self> {
-        let small = |number: u32| u8::try_from(number).ok();
-        let month = Month::try_from(small(civil.month())?).ok()?;
-        let date = Date::from_calendar_date(civil.year(), month, small(civil.day())?).ok()?;
-        let (hour, minute) = (small(civil.hour())?, small(civil.minute())?);
-        let time = Time::from_hms(hour, minute, small(civil.second())?).ok()?;
-        Some(Self(PrimitiveDateTime::new(date, time).assume_utc()))
-    }
+/// Returns the time to the second, for the cron crate.
+fn to_chrono(moment: OffsetDateTime) -> DateTime<Utc> {
+    DateTime::from_timestamp(moment.unix_timestamp(), 0).unwrap_or_default()
 }
 
-impl CronDateTime for Utc {
-    fn to_civil(&self) -> CivilDateTime {
-        let (year, month, day) = self.0.to_calendar_date();
-        let (hour, minute, second) = self.0.to_hms();
-        let (month, day) = (u32::from(u8::from(month)), u32::from(day));
-        CivilDateTime::new(
-            croner::CivilDate::from_parts_unchecked(year, month, day),
-            croner::CivilTime::from_parts_unchecked(hour.into(), minute.into(), second.into()),
-        )
-    }
-
-    fn civil_weekday(&self) -> Weekday {
-        Weekday::from_days_from_sunday(self.0.weekday().number_days_from_sunday().into())
-    }
-
-    fn resolve_civil(&self, civil: CivilDateTime) -> Result<Resolution<Self>, CronError> {
-        Self::from_civil(civil).map(Resolution::Single).ok_or(CronError::InvalidDate)
-    }
-
-    fn checked_add_seconds(&self, seconds: i64) -> Option<Self> {
-        self.0.checked_add(time::Duration::seconds(seconds)).map(Self)
-    }
-
-    fn cmp_instant(&self, other: &Self) -> Ordering {
-        self.cmp(other)
-    }
+fn from_chrono(moment: DateTime<Utc>) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp(moment.timestamp()).ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use sqlx::types::Json;
     use time::macros::datetime;
 
     use super::*;
-    use crate::jobs::store::NewestRun;
 
     fn hourly() -> CronSchedule {
-        CronSchedule::parse("7 * * * *").expect("a timetable")
+        CronSchedule::parse("7 * * * *").expect("a cron expression")
     }
 
-    fn ran(due_at: OffsetDateTime, started_at: OffsetDateTime) -> JobRuns {
-        JobRuns { last: Some(NewestRun { due_at, started_at }), open: None }
+    fn ran(due_at: OffsetDateTime, started_at: OffsetDateTime) -> [JobRun; 1] {
+        let run = JobRun {
+            id: 1,
+            job: "hourly".to_owned(),
+            due_at,
+            state: RunState::Done,
+            attempt: 1,
+            attempts_allowed: 5,
+            replica: "a".to_owned(),
+            fence: 1,
+            started_at,
+            ended_at: None,
+            next_at: None,
+            result: None,
+            trouble: None,
+            earlier: Json(Vec::new()),
+        };
+        [run]
     }
 
-    fn open(state: RunState, next_at: Option<OffsetDateTime>) -> JobRuns {
+    fn open(state: RunState, next_at: Option<OffsetDateTime>) -> [JobRun; 1] {
         let due_at = datetime!(2026-11-22 10:07 UTC);
-        let last = Some(NewestRun { due_at, started_at: due_at });
-        JobRuns { last, open: Some(OpenRun { due_at, state, next_at }) }
+        ran(due_at, due_at).map(|run| JobRun { state, next_at, ..run })
     }
 
     #[test]
@@ -190,11 +153,11 @@ mod tests {
         let before = datetime!(2026-11-22 12:06:59.9 UTC);
         assert_eq!(hourly().latest_tick(before), Some(datetime!(2026-11-22 11:07 UTC)));
         assert_eq!(hourly().next_tick(before), Some(datetime!(2026-11-22 12:07 UTC)));
-        let leap = CronSchedule::parse("0 3 29 2 *").expect("a timetable");
+        let leap = CronSchedule::parse("0 3 29 2 *").expect("a cron expression");
         assert_eq!(leap.next_tick(now), Some(datetime!(2028-02-29 03:00 UTC)));
         // 0 and 7 are Sunday, as crontab has it (some crates begin with Sunday as 1).
         for sunday in ["0 4 * * 0", "0 4 * * 7", "0 4 * * SUN"] {
-            let weekly = CronSchedule::parse(sunday).expect("a timetable");
+            let weekly = CronSchedule::parse(sunday).expect("a cron expression");
             assert_eq!(weekly.latest_tick(now), Some(datetime!(2026-11-22 04:00 UTC)), "{sunday}");
         }
         assert!(CronSchedule::parse("every now and then").is_err());
@@ -204,8 +167,8 @@ mod tests {
     fn tick_is_due_once() {
         let (tick, now) = (datetime!(2026-11-22 12:07 UTC), datetime!(2026-11-22 12:30 UTC));
         let schedule = hourly();
-        let decide = |known: &JobRuns| super::decide(Some(&schedule), now, known);
-        assert_eq!(decide(&JobRuns::default()), TickDecision::Start(tick));
+        let decide = |runs: &[JobRun]| super::decide(Some(&schedule), now, runs);
+        assert_eq!(decide(&[]), TickDecision::Start(tick));
         let before = datetime!(2026-11-22 11:07 UTC);
         assert_eq!(decide(&ran(before, before)), TickDecision::Start(tick));
         assert_eq!(decide(&ran(tick, tick)), TickDecision::Wait(schedule.next_tick(now)));
@@ -248,7 +211,7 @@ mod tests {
             decide(Some(&schedule), now, &future),
             TickDecision::Start(datetime!(2026-11-22 12:07 UTC))
         );
-        // A pause is not prolonged by the hours that the clock was put back.
+        // A pause is not prolonged by the hours that the clock was set back.
         let failed = open(RunState::Failed, Some(now + Duration::from_hours(5)));
         assert!(matches!(decide(Some(&schedule), now, &failed), TickDecision::Retry(_)));
         let parked = open(RunState::Parked, Some(now + Duration::from_hours(5)));

@@ -19,14 +19,14 @@ use tokio::task::JoinError;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::cron::{CronSchedule, RETRY_BACKOFF};
+use super::cron::CronSchedule;
+use super::job::{Job, JobContext, OncePolicy};
 use super::store::{self, AttemptResult, ClaimResult, ClaimedAttempt};
-use super::{Job, JobContext, OncePolicy};
 use crate::metrics::{JOB_DURATION, JOB_RUNS};
 use crate::probe::{Point, Probe, ProbedValue};
 use crate::shop::{Error, Shop};
 
-/// Timeout of acquiring the lock. It does not wait for a holder: Redis answers at once, or is away.
+/// Timeout of acquiring the lock, which does not wait for a holder.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Retries of the claim after raising Redis's fence above the row's.
 const MAX_FENCE_RAISES: u32 = 3;
@@ -47,8 +47,9 @@ pub(super) struct Executor {
     pub(super) stop: CancellationToken,
 }
 
+/// A tick to execute.
 #[derive(Debug, Clone)]
-pub(super) struct TickOffer {
+pub(super) struct DueTick {
     pub(super) job: &'static Job,
     pub(super) schedule: Option<CronSchedule>,
     pub(super) due_at: OffsetDateTime,
@@ -60,7 +61,13 @@ pub(super) struct TickOffer {
     pub(super) probe: Probe,
 }
 
-/// The outcome of offering a tick to a replica.
+impl DueTick {
+    fn next_tick(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
+        self.schedule.as_ref().and_then(|schedule| schedule.next_tick(now))
+    }
+}
+
+/// The outcome of a tick on one replica.
 #[derive(Debug)]
 pub enum RunOutcome {
     Done(Value),
@@ -91,51 +98,185 @@ impl RunOutcome {
     }
 
     pub fn was_executed(&self) -> bool {
-        matches!(
-            self,
-            RunOutcome::Done(_)
-                | RunOutcome::Failed(_)
-                | RunOutcome::Parked(_)
-                | RunOutcome::Stale
-                | RunOutcome::Stopped
-        )
+        !matches!(self, RunOutcome::Busy(_) | RunOutcome::AlreadyDone | RunOutcome::NotDue)
     }
 }
 
-/// Executes a tick. After an error either nothing was started, or the next holder takes the run
-/// over.
-pub(super) async fn execute(executor: &Executor, offer: &TickOffer) -> Result<RunOutcome, Error> {
-    let key = LockKey::new(format!("{{job:{}}}", offer.job.name))?;
-    offer.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
-    if offer.once == OncePolicy::Nothing {
-        let exit = run(executor, offer, 1, None).await;
-        return Ok(exit.into());
-    }
-    let keys = [key.clone()];
-    let ask = AcquireRequest {
-        kind: LockKind::Fenced,
-        wait: Wait::Try,
-        ttl: None,
-        deadline: Instant::now() + ACQUIRE_TIMEOUT,
-        keys: &keys,
-    };
-    let mut guards = match executor.shop.locks.leases().acquire(ask).await? {
-        AcquireOutcome::Acquired(guards) => guards,
-        AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. } => {
-            return Ok(RunOutcome::Busy(holder));
+/// The outcome of an attempt.
+impl From<AttemptResult> for RunOutcome {
+    fn from(result: AttemptResult) -> Self {
+        match result {
+            AttemptResult::Done(result) => RunOutcome::Done(result),
+            AttemptResult::Failed(cause) => RunOutcome::Failed(cause),
+            AttemptResult::Parked(cause) => RunOutcome::Parked(cause),
+            AttemptResult::Stopped => RunOutcome::Stopped,
         }
-    };
-    let began = Instant::now();
-    let outcome = under_lock(executor, offer, &key, &mut guards).await;
-    if let Ok(outcome) = &outcome
-        && outcome.was_executed()
-    {
-        record_outcome(offer.job, outcome, began.elapsed());
-        hold_lock(executor, offer, &key, &guards, began).await;
     }
-    guards.release().await;
-    offer.probe.at(Point::Release, [ProbedValue::key(key.as_str())]).await;
-    outcome
+}
+
+impl Executor {
+    /// Executes a tick. After an error either nothing was started, or the next holder takes the run
+    /// over.
+    pub(super) async fn execute(&self, tick: &DueTick) -> Result<RunOutcome, Error> {
+        let key = LockKey::new(format!("{{job:{}}}", tick.job.name))?;
+        tick.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
+        if tick.once == OncePolicy::Nothing {
+            return Ok(self.run(tick, 1, None).await.into());
+        }
+        let keys = [key.clone()];
+        let request = AcquireRequest {
+            kind: LockKind::Fenced,
+            wait: Wait::Try,
+            ttl: None,
+            deadline: Instant::now() + ACQUIRE_TIMEOUT,
+            keys: &keys,
+        };
+        let mut guards = match self.shop.locks.leases().acquire(request).await? {
+            AcquireOutcome::Acquired(guards) => guards,
+            AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. } => {
+                return Ok(RunOutcome::Busy(holder));
+            }
+        };
+        let began = Instant::now();
+        let outcome = self.under_lock(tick, &key, &mut guards).await;
+        if let Ok(outcome) = &outcome
+            && outcome.was_executed()
+        {
+            record_outcome(tick.job, outcome, began.elapsed());
+            // Unless the replica stops or the lock is lost, it is held for the job's minimum time.
+            tokio::select! {
+                () = sleep_until(began + tick.job.min_lock_time) => {}
+                () = self.stop.cancelled() => {}
+                () = lock_lost(fenced(&guards, &key)) => {}
+            }
+        }
+        guards.release().await;
+        tick.probe.at(Point::Release, [ProbedValue::key(key.as_str())]).await;
+        outcome
+    }
+
+    async fn under_lock(
+        &self,
+        tick: &DueTick,
+        key: &LockKey,
+        guards: &mut Guards,
+    ) -> Result<RunOutcome, Error> {
+        let attempt = match tick.once {
+            OncePolicy::LockAndRow => match self.claim(tick, key, guards).await? {
+                ClaimResult::Claimed(attempt) => Some(attempt),
+                ClaimResult::Done => return Ok(RunOutcome::AlreadyDone),
+                ClaimResult::Parked => {
+                    return Ok(RunOutcome::Parked(store::HOLDER_DIED.to_owned()));
+                }
+                ClaimResult::NotDue | ClaimResult::StaleFence(_) => return Ok(RunOutcome::NotDue),
+            },
+            OncePolicy::Lock | OncePolicy::Nothing => None,
+        };
+        let fence = guards.fence(key);
+        let number = attempt.as_ref().map_or(1, |claimed| claimed.attempt);
+        let began = Instant::now();
+        let result = self.run(tick, number, fenced(guards, key)).await;
+        metrics::histogram!(JOB_DURATION, "job" => tick.job.name).record(began.elapsed());
+        match (attempt, fence) {
+            (Some(attempt), Some(fence)) => {
+                self.record_result(tick, &attempt, fence, result, began).await
+            }
+            _ => Ok(result.into()),
+        }
+    }
+
+    /// Claims the row. If the row's fence is not below that of the held lock, Redis has lost its
+    /// counter: raises the counter above the row's fence and tries again.
+    async fn claim(
+        &self,
+        tick: &DueTick,
+        key: &LockKey,
+        guards: &mut Guards,
+    ) -> Result<ClaimResult, Error> {
+        let DueTick { job, due_at, now, is_retry, .. } = tick;
+        let Executor { shop, replica, .. } = self;
+        let parked_until = tick.next_tick(*now);
+        for _ in 0..=MAX_FENCE_RAISES {
+            let Some(fence) = guards.fence(key) else { break };
+            let holder = store::JobLockHolder { job: job.name, replica, fence };
+            let claimed =
+                store::claim(&shop.pool, holder, *due_at, *is_retry, parked_until).await?;
+            let ClaimResult::StaleFence(floor) = claimed else { return Ok(claimed) };
+            if guards.raise_fence(key, floor).await?.is_none() {
+                break;
+            }
+        }
+        // The lock was lost, or its fence is still not above the row's.
+        Ok(ClaimResult::NotDue)
+    }
+
+    /// Runs the job in its own task, which isolates a panic.
+    async fn run(
+        &self,
+        tick: &DueTick,
+        attempt: i32,
+        guard: Option<&FencedGuard>,
+    ) -> AttemptResult {
+        let (job, Executor { shop, replica, stop }) = (tick.job, self);
+        let context = JobContext {
+            shop: shop.clone(),
+            due_at: tick.due_at,
+            attempt,
+            fence: guard.map(FencedGuard::fence),
+            replica: replica.clone(),
+            has_row: tick.once == OncePolicy::LockAndRow,
+            probe: tick.probe.clone(),
+        };
+        let mut task = shop.running.spawn_on((job.run_once)(context), &shop.runtime);
+        let ended = tokio::select! {
+            ended = &mut task => return job_result(ended),
+            () = sleep(job.timeout) => {
+                let limit = job.timeout;
+                AttemptResult::Failed(format!("it took longer than {limit:?}, and was cancelled"))
+            }
+            () = lock_lost(guard) => AttemptResult::Failed("its lock was lost".to_owned()),
+            () = stop.cancelled() => AttemptResult::Stopped,
+        };
+        task.abort();
+        match timeout(CANCEL_TIMEOUT, task).await {
+            // The job completed before the abort took effect.
+            Ok(Ok(done)) => job_result(Ok(done)),
+            Ok(Err(_)) => ended,
+            Err(_) => {
+                tracing::error!(job = job.name, "a job does not stop: it never awaits");
+                ended
+            }
+        }
+    }
+
+    /// Records the result, with retries, while the lock keeps other holders from taking the run
+    /// over.
+    async fn record_result(
+        &self,
+        tick: &DueTick,
+        attempt: &ClaimedAttempt,
+        fence: i64,
+        result: AttemptResult,
+        began: Instant,
+    ) -> Result<RunOutcome, Error> {
+        let result = match result {
+            AttemptResult::Failed(cause) if attempt.attempt >= attempt.attempts_allowed => {
+                AttemptResult::Parked(cause)
+            }
+            result => result,
+        };
+        let next_tick = tick.next_tick(attempt.started_at + began.elapsed());
+        let pool = &self.shop.pool;
+        for write in 1.. {
+            match store::record_result(pool, attempt, fence, &result, next_tick).await {
+                Ok(true) => break,
+                Ok(false) => return Ok(RunOutcome::Stale),
+                Err(error) if write == MAX_WRITE_ATTEMPTS => return Err(error),
+                Err(_) => sleep(WRITE_BACKOFF.after(write)).await,
+            }
+        }
+        Ok(result.into())
+    }
 }
 
 /// Counts and logs the outcome as soon as it is written.
@@ -143,31 +284,14 @@ fn record_outcome(job: &Job, outcome: &RunOutcome, took: Duration) {
     let (job, label, ms) = (job.name, outcome.label(), took.as_millis());
     metrics::counter!(JOB_RUNS, "job" => job, "outcome" => label).increment(1);
     match outcome {
-        RunOutcome::Failed(cause) => {
-            tracing::warn!(job, ms, cause, "a job failed; it is tried again")
-        }
+        RunOutcome::Failed(cause) => tracing::warn!(job, ms, cause, "a job failed; it is retried"),
         RunOutcome::Parked(cause) => tracing::error!(job, ms, cause, "a job is parked: see /jobs"),
-        RunOutcome::Stale => tracing::warn!(job, ms, "a job ended after another had followed it"),
+        RunOutcome::Stale => tracing::warn!(job, ms, "a job ended after its run was taken over"),
         RunOutcome::Done(result) => tracing::debug!(job, ms, %result, "a job is done"),
         RunOutcome::Stopped
         | RunOutcome::Busy(_)
         | RunOutcome::AlreadyDone
         | RunOutcome::NotDue => {}
-    }
-}
-
-/// Holds the lock for the job's minimum time, unless the replica stops or the lock is lost.
-async fn hold_lock(
-    executor: &Executor,
-    offer: &TickOffer,
-    key: &LockKey,
-    guards: &Guards,
-    began: Instant,
-) {
-    tokio::select! {
-        () = sleep_until(began + offer.job.min_lock_time) => {}
-        () = executor.stop.cancelled() => {}
-        () = lock_lost(fenced(guards, key)) => {}
     }
 }
 
@@ -183,173 +307,18 @@ async fn lock_lost(guard: Option<&FencedGuard>) {
     }
 }
 
-async fn under_lock(
-    executor: &Executor,
-    offer: &TickOffer,
-    key: &LockKey,
-    guards: &mut Guards,
-) -> Result<RunOutcome, Error> {
-    let attempt = match offer.once {
-        OncePolicy::LockAndRow => match claim(executor, offer, key, guards).await? {
-            Ok(attempt) => Some(attempt),
-            Err(outcome) => return Ok(outcome),
-        },
-        OncePolicy::Lock | OncePolicy::Nothing => None,
+fn job_result(ended: Result<anyhow::Result<Value>, JoinError>) -> AttemptResult {
+    let error = match ended {
+        Ok(Ok(result)) => return AttemptResult::Done(result),
+        Ok(Err(error)) => return AttemptResult::Failed(format!("{error:#}")),
+        Err(error) => error,
     };
-    let fence = guards.fence(key);
-    let number = attempt.as_ref().map_or(1, |claimed| claimed.attempt);
-    let began = Instant::now();
-    let exit = run(executor, offer, number, fenced(guards, key)).await;
-    metrics::histogram!(JOB_DURATION, "job" => offer.job.name).record(began.elapsed());
-    match (attempt, fence) {
-        (Some(attempt), Some(fence)) => {
-            record_result(executor, offer, &attempt, fence, exit, began).await
+    AttemptResult::Failed(match error.try_into_panic() {
+        Ok(panic) => {
+            let message = panic.downcast_ref::<&str>().map(|message| (*message).to_owned());
+            let message = message.or_else(|| panic.downcast_ref::<String>().cloned());
+            format!("it panicked: {}", message.unwrap_or_default())
         }
-        _ => Ok(exit.into()),
-    }
-}
-
-/// Claims the row. If the row's fence is not below that of the held lock, Redis has lost its
-/// counter: raises the counter above the row's fence and tries again.
-async fn claim(
-    executor: &Executor,
-    offer: &TickOffer,
-    key: &LockKey,
-    guards: &mut Guards,
-) -> Result<Result<ClaimedAttempt, RunOutcome>, Error> {
-    let parked_until = offer.schedule.as_ref().and_then(|schedule| schedule.next_tick(offer.now));
-    for _ in 0..=MAX_FENCE_RAISES {
-        let Some(fence) = guards.fence(key) else { break };
-        let holder =
-            store::JobLockHolder { job: offer.job.name, replica: &executor.replica, fence };
-        let pool = &executor.shop.pool;
-        match store::claim(pool, holder, offer.due_at, offer.is_retry, parked_until).await? {
-            ClaimResult::Claimed(attempt) => return Ok(Ok(attempt)),
-            ClaimResult::Done => return Ok(Err(RunOutcome::AlreadyDone)),
-            ClaimResult::NotDue | ClaimResult::OtherRunIsOpen => {
-                return Ok(Err(RunOutcome::NotDue));
-            }
-            ClaimResult::Parked => {
-                return Ok(Err(RunOutcome::Parked(store::HOLDER_DIED.to_owned())));
-            }
-            ClaimResult::StaleFence(floor) => {
-                if guards.raise_fence(key, floor).await?.is_none() {
-                    break;
-                }
-            }
-        }
-    }
-    // The lock was lost, or its fence is still not above the row's.
-    Ok(Err(RunOutcome::NotDue))
-}
-
-/// How a job's task ended.
-enum JobExit {
-    Ended(Result<Value, String>),
-    /// The replica stops.
-    Stopped,
-}
-
-/// The outcome of an execution without a row.
-impl From<JobExit> for RunOutcome {
-    fn from(exit: JobExit) -> Self {
-        match exit {
-            JobExit::Ended(Ok(result)) => RunOutcome::Done(result),
-            JobExit::Ended(Err(cause)) => RunOutcome::Failed(cause),
-            JobExit::Stopped => RunOutcome::Stopped,
-        }
-    }
-}
-
-/// Runs the job in its own task, which isolates a panic.
-async fn run(
-    executor: &Executor,
-    offer: &TickOffer,
-    attempt: i32,
-    guard: Option<&FencedGuard>,
-) -> JobExit {
-    let context = JobContext {
-        shop: executor.shop.clone(),
-        due_at: offer.due_at,
-        attempt,
-        fence: guard.map(FencedGuard::fence),
-        replica: executor.replica.clone(),
-        has_row: offer.once == OncePolicy::LockAndRow,
-        probe: offer.probe.clone(),
-    };
-    let mut task =
-        executor.shop.running.spawn_on((offer.job.run_once)(context), &executor.shop.runtime);
-    let ended = tokio::select! {
-        ended = &mut task => return JobExit::Ended(job_result(ended)),
-        () = sleep(offer.job.timeout) => {
-            let limit = offer.job.timeout;
-            JobExit::Ended(Err(format!("it took longer than {limit:?}, and was cancelled")))
-        }
-        () = lock_lost(guard) => JobExit::Ended(Err("its lock was lost".to_owned())),
-        () = executor.stop.cancelled() => JobExit::Stopped,
-    };
-    task.abort();
-    match timeout(CANCEL_TIMEOUT, task).await {
-        // The job completed before the abort took effect.
-        Ok(Ok(done)) => JobExit::Ended(job_result(Ok(done))),
-        Ok(Err(_)) => ended,
-        Err(_) => {
-            tracing::error!(job = offer.job.name, "a job does not stop: it never waits");
-            ended
-        }
-    }
-}
-
-fn job_result(ended: Result<anyhow::Result<Value>, JoinError>) -> Result<Value, String> {
-    match ended {
-        Ok(Ok(result)) => Ok(result),
-        Ok(Err(error)) => Err(format!("{error:#}")),
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => {
-                let message = panic.downcast_ref::<&str>().map(|message| (*message).to_owned());
-                let message = message.or_else(|| panic.downcast_ref::<String>().cloned());
-                Err(format!("it panicked: {}", message.unwrap_or_default()))
-            }
-            Err(error) => Err(error.to_string()),
-        },
-    }
-}
-
-/// Records the result, with retries, while the lock keeps other holders from taking the run over.
-async fn record_result(
-    executor: &Executor,
-    offer: &TickOffer,
-    attempt: &ClaimedAttempt,
-    fence: i64,
-    exit: JobExit,
-    began: Instant,
-) -> Result<RunOutcome, Error> {
-    let result = match exit {
-        JobExit::Ended(Ok(result)) => AttemptResult::Done(result),
-        JobExit::Ended(Err(cause)) if attempt.attempt >= attempt.attempts_allowed => {
-            let now = attempt.started_at + began.elapsed();
-            AttemptResult::Parked(
-                cause,
-                offer.schedule.as_ref().and_then(|schedule| schedule.next_tick(now)),
-            )
-        }
-        JobExit::Ended(Err(cause)) => {
-            AttemptResult::Failed(cause, RETRY_BACKOFF.after(attempt.attempt.unsigned_abs()))
-        }
-        JobExit::Stopped => AttemptResult::Stopped,
-    };
-    for write in 1.. {
-        match store::record_result(&executor.shop.pool, attempt.id, fence, &result).await {
-            Ok(true) => break,
-            Ok(false) => return Ok(RunOutcome::Stale),
-            Err(error) if write == MAX_WRITE_ATTEMPTS => return Err(error),
-            Err(_) => sleep(WRITE_BACKOFF.after(write)).await,
-        }
-    }
-    Ok(match result {
-        AttemptResult::Done(result) => RunOutcome::Done(result),
-        AttemptResult::Failed(cause, _) => RunOutcome::Failed(cause),
-        AttemptResult::Parked(cause, _) => RunOutcome::Parked(cause),
-        AttemptResult::Stopped => RunOutcome::Stopped,
+        Err(error) => error.to_string(),
     })
 }

@@ -1,4 +1,4 @@
-//! Reads runs for the page and the API.
+//! Reads runs, for the scheduler, the page and the API.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -6,10 +6,7 @@ use sqlx::types::Json;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-// The names in the text of the queries.
-use EarlierAttempt as Earlier;
-
-use super::store::RunState::{self, self as State};
+use super::store::RunState;
 use crate::db::Pool;
 use crate::shop::Error;
 
@@ -81,9 +78,9 @@ impl JobRun {
 pub async fn latest(pool: &Pool, max: i64) -> Result<Vec<JobRun>, Error> {
     let runs = sqlx::query_as!(
         JobRun,
-        r#"select id, job, due_at, state as "state: State", attempt, attempts_allowed, replica,
+        r#"select id, job, due_at, state as "state: RunState", attempt, attempts_allowed, replica,
                   fence, started_at, ended_at, next_at, result, trouble,
-                  earlier as "earlier: Json<Vec<Earlier>>"
+                  earlier as "earlier: Json<Vec<EarlierAttempt>>"
              from job_runs order by id desc limit $1"#,
         max,
     )
@@ -103,18 +100,18 @@ pub async fn newest_and_open(
     let now = now.fetch_one(&mut *connection).await?;
     let runs = sqlx::query_as!(
         JobRun,
-        r#"select id, job, due_at, state as "state: State", attempt, attempts_allowed, replica,
+        r#"select id, job, due_at, state as "state: RunState", attempt, attempts_allowed, replica,
                   fence, started_at, ended_at, next_at, result, trouble,
-                  earlier as "earlier: Json<Vec<Earlier>>"
+                  earlier as "earlier: Json<Vec<EarlierAttempt>>"
              from job_runs
             where id in (select id from job_runs where state <> 'done'
                          union
-                         select (select max(id) from job_runs where job = asked.job)
-                           from unnest($1::text[]) as asked (job)
+                         select (select max(id) from job_runs where job = names.job)
+                           from unnest($1::text[]) as names (job)
                          union
                          select (select max(id) from job_runs
-                                  where job = asked.job and state = 'done')
-                           from unnest($1::text[]) as asked (job))
+                                  where job = names.job and state = 'done')
+                           from unnest($1::text[]) as names (job))
             order by id desc"#,
         jobs,
     )
@@ -126,9 +123,9 @@ pub async fn newest_and_open(
 pub async fn find(pool: &Pool, job: &str, due_at: OffsetDateTime) -> Result<Option<JobRun>, Error> {
     let run = sqlx::query_as!(
         JobRun,
-        r#"select id, job, due_at, state as "state: State", attempt, attempts_allowed, replica,
+        r#"select id, job, due_at, state as "state: RunState", attempt, attempts_allowed, replica,
                   fence, started_at, ended_at, next_at, result, trouble,
-                  earlier as "earlier: Json<Vec<Earlier>>"
+                  earlier as "earlier: Json<Vec<EarlierAttempt>>"
              from job_runs where job = $1 and due_at = $2"#,
         job,
         due_at,

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::{Job, JobContext};
+use super::job::{Job, JobContext};
 use crate::db::Pool;
 use crate::probe::{Point, ProbedValue};
 use crate::shop::Error;
@@ -26,7 +26,7 @@ pub(super) const JOB: Job = Job {
     run_once: |context| Box::pin(run_once(context)),
 };
 
-pub async fn run_once(context: JobContext) -> anyhow::Result<Value> {
+async fn run_once(context: JobContext) -> anyhow::Result<Value> {
     let seen = || ProbedValue { key: format!("{{job:{NAME}}}"), value: None, fence: context.fence };
     if context.fence.is_some() {
         context.probe.at(Point::Held, [seen()]).await;

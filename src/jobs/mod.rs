@@ -13,79 +13,25 @@
 //! ([`lab_tick`]). A job that never awaits is not stopped. Tests: `tests/it/jobs.rs`,
 //! `jobs_replicas.rs`.
 
+pub mod audit;
 pub mod cron;
 pub mod history;
 pub mod lab_tick;
 pub mod order_expiry;
 pub mod purge;
-pub mod reconcile;
 pub mod scheduler;
 pub mod status;
 pub mod store;
 
-mod block_scan;
 mod execute;
-
-use std::time::Duration;
-
-use futures_util::future::BoxFuture;
-use serde_json::Value;
-use time::OffsetDateTime;
-
-use crate::probe::Probe;
-use crate::shop::Shop;
+mod job;
 
 pub use execute::RunOutcome;
+pub use job::{Job, JobContext, OncePolicy};
 pub use scheduler::Scheduler;
 
-/// A scheduled job.
-#[derive(Debug)]
-pub struct Job {
-    /// Name in rows, locks and metrics: `a-z`, `0-9` and dashes.
-    pub name: &'static str,
-    pub about: &'static str,
-    /// Cron expression, in UTC; a job without one runs only at ticks it is offered.
-    pub cron: Option<&'static str>,
-    /// Timeout of a run: a longer run is cancelled and has failed.
-    pub timeout: Duration,
-    /// Minimum time for which the lock is held after it was acquired. The row already makes the
-    /// tick run once; this keeps late replicas from reading it.
-    pub min_lock_time: Duration,
-    /// Does all outstanding work and returns a summary. It may be dropped at any await, and called
-    /// again after it completed.
-    pub run_once: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
-}
-
 pub static JOBS: [&Job; 4] =
-    [&reconcile::JOB, &purge::JOB, &order_expiry::reconcile_queue::JOB, &lab_tick::JOB];
-
-/// The context of one attempt, passed to the job.
-#[derive(Debug, Clone)]
-pub struct JobContext {
-    pub shop: Shop,
-    /// The tick for which the job runs.
-    pub due_at: OffsetDateTime,
-    /// Number of the attempt, from 1.
-    pub attempt: i32,
-    pub fence: Option<i64>,
-    pub replica: String,
-    /// True if a row ensures that this tick runs once.
-    pub has_row: bool,
-    /// Points at which the lab can pause the run.
-    pub probe: Probe,
-}
-
-/// The mechanism that makes a tick run once. The scheduler uses `LockAndRow`; the others are for
-/// the lab.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OncePolicy {
-    /// None: every replica runs it.
-    Nothing,
-    /// A lock, released after the run.
-    Lock,
-    /// The same lock, and a row identified by job and tick.
-    LockAndRow,
-}
+    [&audit::JOB, &purge::JOB, &order_expiry::requeue::JOB, &lab_tick::JOB];
 
 #[cfg(test)]
 mod tests {

@@ -1,27 +1,28 @@
-//! Purges old stored responses, ended sessions, old runs of jobs and marks of the lab.
+//! The job `purge`: deletes old stored responses, ended sessions, old runs of jobs and lab marks.
 //!
 //! Guarantees: every statement is a transaction of its own, bounded by rows or by blocks, so it
-//! holds row locks briefly, stays far below the statement timeout, and an interrupted run keeps its
-//! progress. No statement reads all of a table that grows forever: key records are found by
-//! [`super::scan`], the rest from one end of an index. If a kind fails, the other kinds are purged
-//! all the same; the run then fails and names the kind and the cause.
+//! holds row locks briefly, and an interrupted run keeps its progress. No statement reads all of a
+//! table that grows forever. If a kind fails, the other kinds are purged all the same; the run then
+//! fails and names the kind and the cause. A run is bounded by time, not by rows: it keeps up with
+//! the shop as long as Postgres deletes faster than it inserts.
 //!
-//! A run is bounded by time, not by rows: it keeps up with the shop as long as Postgres deletes
-//! faster than it inserts.
-//!
-//! An order's key record stays, without its response; all other key records are deleted: see
-//! [`crate::shop::store::purge`]. Tests: `tests/it/purge.rs`.
+//! Key records ([`crate::shop::store::purge`]) are scanned in blocks: a run scans a part of the
+//! table, and the next run continues. A row that becomes old behind the position, or that two
+//! concurrent scans skip, is found by the next scan. Postgres 14 or later is needed: without a TID
+//! range scan each statement reads the whole table. Tests: `tests/it/purge.rs`.
 
 use std::fmt::Write as _;
+use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::Value;
+use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::block_scan::BlockScan;
-use super::{Job, JobContext, lab_tick, store};
+use super::job::{Job, JobContext};
+use super::{lab_tick, store};
 use crate::db::Pool;
 use crate::shop::store::purge;
 use crate::shop::{Error, users};
@@ -30,12 +31,10 @@ use crate::shop::{Error, users};
 pub const RUNS_KEPT_DAYS: i32 = 30;
 const KINDS: u32 = 5;
 
-pub const NAME: &str = "purge";
-
 pub(super) const JOB: Job = Job {
-    name: NAME,
-    about: "Deletes what is kept for a time only: answers to requests, for a day; sessions, until they \
-            are over; runs of these jobs, for a month.",
+    name: "purge",
+    about: "Deletes what is kept for a time only: stored responses, for a day; sessions, until they \
+            end; runs of these jobs, for a month.",
     cron: Some("23 * * * *"),
     timeout: Duration::from_mins(5),
     min_lock_time: Duration::from_secs(5),
@@ -74,7 +73,7 @@ impl Default for PurgeLimits {
     }
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeResult {
     /// Key records, except those of orders.
     pub keys: u64,
@@ -84,7 +83,6 @@ pub struct PurgeResult {
     pub runs: u64,
     pub marks: u64,
     /// Blocks read to find key records and responses.
-    #[serde(default)]
     pub blocks: u64,
     /// True if the run had time for all of its share.
     pub all: bool,
@@ -102,17 +100,14 @@ pub struct PurgeFailure {
 /// Purges all kinds. An error names the kinds that failed; the others are purged.
 pub async fn run_once(context: JobContext) -> anyhow::Result<Value> {
     let result = purge(&context.shop.pool, &PurgeLimits::default()).await;
-    if let Some(message) = result.error_message() {
-        bail!(message);
+    if !result.failed.is_empty() {
+        bail!(result.error_message());
     }
-    serde_json::to_value(result).context("what was purged")
+    serde_json::to_value(result).context("the result of the purge")
 }
 
 impl PurgeResult {
-    pub fn error_message(&self) -> Option<String> {
-        if self.failed.is_empty() {
-            return None;
-        }
+    fn error_message(&self) -> String {
         let mut message = String::new();
         for PurgeFailure { kind, cause } in &self.failed {
             let _ = write!(message, "{kind}: {cause}; ");
@@ -120,10 +115,9 @@ impl PurgeResult {
         let Self { keys, answers, sessions, runs, marks, .. } = self;
         let _ = write!(
             message,
-            "forgotten nevertheless: keys {keys}, answers {answers}, sessions {sessions}, \
-             runs {runs}, marks {marks}"
+            "purged: keys {keys}, answers {answers}, sessions {sessions}, runs {runs}, marks {marks}"
         );
-        Some(message)
+        message
     }
 }
 
@@ -131,38 +125,31 @@ impl PurgeResult {
 pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
     let began = Instant::now();
     let until = |kind: u32| began + limits.time_per_kind * kind;
-    let PurgeResult {
-        mut keys, mut answers, mut sessions, mut runs, mut marks, mut blocks, ..
-    } = PurgeResult::default();
-    let scan = |kind, number| BlockScan { kind, pool, limits, until: until(number) };
+    let rows = limits.rows_per_statement;
+    let mut result = PurgeResult { all: true, ..PurgeResult::default() };
+    let blocks = &mut result.blocks;
+    // The small kinds first; orders, which have the most records, get the remaining time. Key
+    // records are scanned twice: deleting needs no disk space, and must continue when removing
+    // responses fails for lack of it. The second scan finds the blocks in memory.
+    let marks = || lab_tick::delete_old(pool, rows);
+    let marks = delete_all(&mut result.marks, until(1), marks).await;
+    let runs = || store::delete_old(pool, RUNS_KEPT_DAYS, rows);
+    let runs = delete_all(&mut result.runs, until(2), runs).await;
+    let sessions = || users::purge_sessions(pool, rows);
+    let sessions = delete_all(&mut result.sessions, until(3), sessions).await;
+    let keys = BlockScan { kind: "keys", pool, limits, until: until(4) };
     let records = |blocks, before| purge::purge_records(pool, blocks, before);
+    let keys = keys.run(&mut result.keys, blocks, records).await;
+    let answers = BlockScan { kind: "answers", pool, limits, until: until(KINDS) };
     let bodies = |blocks, before| purge::purge_bodies(pool, blocks, before);
-    // The small kinds first; orders, which have the most records, get the remaining time.
+    let answers = answers.run(&mut result.answers, blocks, bodies).await;
     let ended: [(&'static str, Result<bool, Error>); KINDS as usize] = [
-        (
-            "marks",
-            batches(&mut marks, until(1), || lab_tick::delete_old(pool, limits.rows_per_statement))
-                .await,
-        ),
-        (
-            "runs",
-            batches(&mut runs, until(2), || {
-                store::delete_old(pool, RUNS_KEPT_DAYS, limits.rows_per_statement)
-            })
-            .await,
-        ),
-        (
-            "sessions",
-            batches(&mut sessions, until(3), || {
-                users::purge_sessions(pool, limits.rows_per_statement)
-            })
-            .await,
-        ),
-        ("keys", scan("keys", 4).run(&mut keys, &mut blocks, records).await),
-        ("answers", scan("answers", KINDS).run(&mut answers, &mut blocks, bodies).await),
+        ("marks", marks),
+        ("runs", runs),
+        ("sessions", sessions),
+        ("keys", keys),
+        ("answers", answers),
     ];
-    let mut result =
-        PurgeResult { keys, answers, sessions, runs, marks, blocks, all: true, failed: Vec::new() };
     for (kind, ended) in ended {
         result.all &= matches!(ended, Ok(true));
         if let Err(error) = ended {
@@ -174,7 +161,7 @@ pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
 
 /// Repeats a statement until it affects no rows or the time is up; returns whether no rows are
 /// left. `rows` counts the affected rows, also before an error.
-async fn batches<F>(
+async fn delete_all<F>(
     rows: &mut u64,
     until: Instant,
     statement: impl Fn() -> F,
@@ -189,6 +176,65 @@ where
             return Ok(more == 0);
         }
     }
+}
+
+/// One part of a scan of the key records. Each kind has its own position.
+struct BlockScan<'a> {
+    /// The purged kind; its position is stored under this name.
+    kind: &'static str,
+    pool: &'a Pool,
+    limits: &'a PurgeLimits,
+    /// No statement but the first is started after this time.
+    until: Instant,
+}
+
+impl BlockScan<'_> {
+    /// Executes `statement` for each range of blocks of the next part, with the time before which
+    /// rows may be purged; returns whether the part is done. `rows` and `read` count rows and
+    /// blocks, also before an error.
+    async fn run<F>(
+        &self,
+        rows: &mut u64,
+        read: &mut u64,
+        statement: impl Fn(Range<i64>, OffsetDateTime) -> F,
+    ) -> Result<bool, Error>
+    where
+        F: Future<Output = Result<u64, Error>>,
+    {
+        let (blocks, before) = purge::purge_bounds(self.pool).await?;
+        let position =
+            sqlx::query_scalar!("select next_block from purge_walks where kind = $1", self.kind)
+                .fetch_optional(&mut *self.pool.acquire().await?)
+                .await?;
+        let mut part = next_part(position.unwrap_or(0), blocks, self.limits);
+        while !part.is_empty() {
+            let end = part.end.min(part.start + self.limits.blocks_per_statement);
+            *rows += statement(part.start..end, before).await?;
+            *read += (end - part.start).unsigned_abs();
+            sqlx::query!(
+                "insert into purge_walks (kind, next_block) values ($1, $2)
+                 on conflict (kind) do update set next_block = excluded.next_block",
+                self.kind,
+                end,
+            )
+            .execute(&mut *self.pool.acquire().await?)
+            .await?;
+            part.start = end;
+            if Instant::now() >= self.until {
+                break;
+            }
+        }
+        Ok(part.is_empty())
+    }
+}
+
+/// Returns the next part: from `position` on, or from the start if `position` is the end or beyond
+/// it because the table shrank.
+fn next_part(position: i64, blocks: i64, limits: &PurgeLimits) -> Range<i64> {
+    // Rounded up, so that this many runs scan the whole table.
+    let share = (blocks + limits.runs_per_scan - 1) / limits.runs_per_scan;
+    let from = if position >= blocks { 0 } else { position };
+    from..blocks.min(from + share.max(limits.min_blocks_per_run))
 }
 
 #[cfg(test)]
@@ -206,16 +252,35 @@ mod tests {
 
     #[test]
     fn error_lists_failures_and_completed_work() {
-        assert_eq!(
-            PurgeResult { keys: 1, all: true, ..PurgeResult::default() }.error_message(),
-            None
-        );
         let failed = vec![PurgeFailure { kind: "sessions", cause: "no such table".to_owned() }];
         let purged = PurgeResult { keys: 3, failed, ..PurgeResult::default() };
         assert_eq!(
-            purged.error_message().unwrap(),
-            "sessions: no such table; forgotten nevertheless: keys 3, answers 0, sessions 0, \
-             runs 0, marks 0"
+            purged.error_message(),
+            "sessions: no such table; purged: keys 3, answers 0, sessions 0, runs 0, marks 0"
         );
+    }
+
+    #[test]
+    fn scan_covers_all_blocks_within_its_runs() {
+        let limits =
+            PurgeLimits { min_blocks_per_run: 10, runs_per_scan: 24, ..PurgeLimits::default() };
+        for blocks in [0, 1, 9, 10, 11, 239, 240, 241, 999, 1_000_003] {
+            let (mut next, mut seen, mut runs) = (0, 0, 0);
+            while seen < blocks {
+                let part = next_part(next, blocks, &limits);
+                assert_eq!(part.start, seen, "{blocks}: no gap");
+                assert!(part.end - part.start <= (blocks / 24 + 1).max(10), "{blocks}: {part:?}");
+                (next, seen, runs) = (part.end, part.end, runs + 1);
+            }
+            assert!(runs <= 24, "{blocks}: {runs}");
+            assert_eq!(next_part(next, blocks, &limits).start, 0, "{blocks}: it begins anew");
+        }
+    }
+
+    #[test]
+    fn truncated_table_is_scanned_from_its_start() {
+        let limits = PurgeLimits { min_blocks_per_run: 10, ..PurgeLimits::default() };
+        assert_eq!(next_part(500, 8, &limits), 0..8);
+        assert_eq!(next_part(500, 0, &limits), 0..0);
     }
 }

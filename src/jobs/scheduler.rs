@@ -1,6 +1,6 @@
 //! The scheduler: one in every replica, all of which decide alike.
 //!
-//! It polls every two seconds with one indexed statement in Postgres; Redis is not queried while
+//! It polls every two seconds with one query by index in Postgres; Redis is not queried while
 //! nothing is due. Between polls it sleeps until the next tick, for [`POLL_INTERVAL`] at most, so
 //! it detects a clock that jumps, a machine that was suspended and a holder that died within that
 //! time.
@@ -20,9 +20,9 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::cron::{CronSchedule, TickDecision, decide};
-use super::execute::{self, Executor, RunOutcome, TickOffer};
-use super::store;
-use super::{Job, OncePolicy};
+use super::execute::{DueTick, Executor, RunOutcome};
+use super::history::{self, JobRun};
+use super::job::{Job, OncePolicy};
 use crate::probe::Probe;
 use crate::shop::{Error, Shop};
 
@@ -44,7 +44,7 @@ struct SchedulerState {
     names: Vec<String>,
     /// Jobs that a poll of this replica started and that still run.
     running_jobs: Mutex<HashSet<&'static str>>,
-    /// Ticks that are done although the newest row does not show it: the clock was put back.
+    /// Ticks that are done although the newest row does not show it: the clock was set back.
     done_ticks: Mutex<HashMap<&'static str, OffsetDateTime>>,
     postgres_is_unavailable: AtomicBool,
     redis_is_unavailable: AtomicBool,
@@ -115,8 +115,9 @@ impl Scheduler {
     /// Polls once, starts due runs in their own tasks, and returns the pause before the next poll.
     pub async fn poll(&self) -> Duration {
         let mut pause = POLL_INTERVAL.mul_f64(rand::rng().random_range(0.75..=1.0));
-        let snapshot = match store::load_snapshot(&self.0.executor.shop.pool, &self.0.names).await {
-            Ok(snapshot) => snapshot,
+        let pool = &self.0.executor.shop.pool;
+        let (now, runs) = match history::newest_and_open(pool, &self.0.names).await {
+            Ok(runs) => runs,
             Err(error) => {
                 self.note_unavailable(&error);
                 return pause;
@@ -124,15 +125,17 @@ impl Scheduler {
         };
         self.note_available(&self.0.postgres_is_unavailable, "Postgres");
         for scheduled in &self.0.scheduled {
-            let runs = snapshot.runs.get(scheduled.job.name).cloned().unwrap_or_default();
-            match decide(scheduled.schedule.as_ref(), snapshot.now, &runs) {
-                TickDecision::Start(due_at) if self.is_done(scheduled.job, due_at) => {}
+            let runs = runs.iter().filter(|run| run.job == scheduled.job.name);
+            let runs: Vec<JobRun> = runs.cloned().collect();
+            match decide(scheduled.schedule.as_ref(), now, &runs) {
+                TickDecision::Start(due_at)
+                    if self.0.done_ticks.lock().get(scheduled.job.name) == Some(&due_at) => {}
                 TickDecision::Start(due_at) | TickDecision::TakeOver(due_at) => {
-                    self.start(scheduled, due_at, snapshot.now, false);
+                    self.start(scheduled, due_at, now, false);
                 }
-                TickDecision::Retry(due_at) => self.start(scheduled, due_at, snapshot.now, true),
+                TickDecision::Retry(due_at) => self.start(scheduled, due_at, now, true),
                 TickDecision::Wait(Some(at)) => {
-                    let left = Duration::try_from(at - snapshot.now).unwrap_or_default();
+                    let left = Duration::try_from(at - now).unwrap_or_default();
                     pause = pause.min(left.max(MIN_POLL_INTERVAL));
                 }
                 TickDecision::Wait(None) => {}
@@ -151,19 +154,11 @@ impl Scheduler {
         probe: Probe,
     ) -> Result<Option<RunOutcome>, Error> {
         let scheduled = self.0.scheduled.iter().find(|scheduled| scheduled.job.name == job);
-        let Some(scheduled) = scheduled else { return Ok(None) };
-        let schedule = scheduled.schedule.clone();
-        let offer = TickOffer {
-            job: scheduled.job,
-            schedule,
-            due_at,
-            now: due_at,
-            is_retry: false,
-            once,
-            probe,
-        };
+        let Some(ScheduledJob { job, schedule }) = scheduled else { return Ok(None) };
+        let (schedule, now, is_retry) = (schedule.clone(), due_at, false);
+        let tick = DueTick { job, schedule, due_at, now, is_retry, once, probe };
         let (scheduler, shop) = (self.clone(), &self.0.executor.shop);
-        let execution = async move { scheduler.execute(&offer).await };
+        let execution = async move { scheduler.execute(&tick).await };
         let outcome = shop.running.spawn_on(execution, &shop.runtime).await;
         outcome.map_err(|error| Error::Bug(format!("a run's task ended: {error}")))?.map(Some)
     }
@@ -182,22 +177,22 @@ impl Scheduler {
         }
         let schedule = scheduled.schedule.clone();
         let (once, probe) = (OncePolicy::LockAndRow, Probe::Off);
-        let offer = TickOffer { job, schedule, due_at, now, is_retry, once, probe };
-        let (mark, shop) =
-            (RunningMark { scheduler: self.clone(), job: job.name }, &self.0.executor.shop);
+        let tick = DueTick { job, schedule, due_at, now, is_retry, once, probe };
+        let mark = RunningMark { scheduler: self.clone(), job: job.name };
+        let shop = &self.0.executor.shop;
         let execution = async move {
-            if let Err(error) = mark.scheduler.execute(&offer).await {
+            if let Err(error) = mark.scheduler.execute(&tick).await {
                 mark.scheduler.note_unavailable(&error);
             }
         };
         drop(shop.running.spawn_on(execution, &shop.runtime));
     }
 
-    async fn execute(&self, offer: &TickOffer) -> Result<RunOutcome, Error> {
-        let outcome = execute::execute(&self.0.executor, offer).await?;
+    async fn execute(&self, tick: &DueTick) -> Result<RunOutcome, Error> {
+        let outcome = self.0.executor.execute(tick).await?;
         self.note_available(&self.0.redis_is_unavailable, "Redis");
         if matches!(outcome, RunOutcome::AlreadyDone) {
-            self.0.done_ticks.lock().insert(offer.job.name, offer.due_at);
+            self.0.done_ticks.lock().insert(tick.job.name, tick.due_at);
         }
         Ok(outcome)
     }
@@ -207,18 +202,14 @@ impl Scheduler {
         let unavailable =
             if redis { &self.0.redis_is_unavailable } else { &self.0.postgres_is_unavailable };
         if !unavailable.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "no job is begun");
+            tracing::warn!(%error, "no job is started");
         }
     }
 
     fn note_available(&self, unavailable: &AtomicBool, what: &str) {
         if unavailable.swap(false, Ordering::Relaxed) {
-            tracing::info!("{what} is back, and jobs are begun again");
+            tracing::info!("{what} is available again; jobs are started");
         }
-    }
-
-    fn is_done(&self, job: &Job, due_at: OffsetDateTime) -> bool {
-        self.0.done_ticks.lock().get(job.name) == Some(&due_at)
     }
 }
 

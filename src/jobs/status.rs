@@ -4,11 +4,10 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use super::Scheduler;
 use super::cron::CronSchedule;
 use super::history::{self, JobRun};
 use super::order_expiry::{ExpiryStatus, OrderExpiry};
-use super::scheduler::ScheduledJob;
+use super::scheduler::{ScheduledJob, Scheduler};
 use super::store::RunState;
 use crate::shop::{Error, Shop};
 

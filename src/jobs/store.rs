@@ -1,26 +1,25 @@
 //! Rows of job runs: which replica started which tick, and its result.
 //!
 //! Guarantees, by Postgres alone: one row per job and tick, one open run per job, and a result that
-//! only the latest holder writes (compare-and-set on the fence). A poll reads a few rows by index.
-//! Tests: `tests/it/jobs.rs`.
+//! only the latest holder writes (compare-and-set on the fence). Tests: `tests/it/jobs.rs`.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
+use holdfast_lock::clock::Backoff;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::postgres::types::PgInterval;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-// The name in the text of the queries.
-use RunState as State;
-
 use crate::db::Pool;
 use crate::shop::Error;
 
 /// Attempts of a run before it is parked.
 pub const MAX_ATTEMPTS: i32 = 5;
+/// Backoff before a failed run is retried.
+pub const RETRY_BACKOFF: Backoff =
+    Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
 /// Upper bound of the previous attempts that a row keeps.
 const MAX_EARLIER_ATTEMPTS: i32 = 20;
 
@@ -37,62 +36,6 @@ pub enum RunState {
     Failed,
     /// Its attempts are used up: an admin should look at it.
     Parked,
-}
-
-/// The newest run of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewestRun {
-    pub due_at: OffsetDateTime,
-    /// Start of its latest attempt.
-    pub started_at: OffsetDateTime,
-}
-
-/// The run of a job that is not done.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct OpenRun {
-    pub due_at: OffsetDateTime,
-    pub state: RunState,
-    pub next_at: Option<OffsetDateTime>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct JobRuns {
-    pub last: Option<NewestRun>,
-    pub open: Option<OpenRun>,
-}
-
-/// The runs known of all jobs, and when they were read, by Postgres's clock.
-#[derive(Debug)]
-pub struct JobsSnapshot {
-    pub now: OffsetDateTime,
-    pub runs: HashMap<String, JobRuns>,
-}
-
-pub async fn load_snapshot(pool: &Pool, jobs: &[String]) -> Result<JobsSnapshot, Error> {
-    let rows = sqlx::query!(
-        r#"select asked.job as "job!", clock_timestamp() as "now!",
-                  last.due_at as "last_due_at?", last.started_at as "last_started_at?",
-                  open.due_at as "open_due_at?", open.state as "open_state?: State",
-                  open.next_at as "open_next_at?"
-             from unnest($1::text[]) as asked (job)
-             left join lateral (select due_at, started_at from job_runs
-                                 where job = asked.job order by id desc limit 1) last on true
-             left join job_runs open on open.job = asked.job and open.state <> 'done'"#,
-        jobs,
-    )
-    .fetch_all(&mut *pool.acquire().await?)
-    .await?;
-    let now = rows.first().map_or(OffsetDateTime::UNIX_EPOCH, |row| row.now);
-    let runs = rows.into_iter().map(|row| {
-        let last = row.last_due_at.zip(row.last_started_at);
-        let open = row.open_due_at.zip(row.open_state);
-        let job_runs = JobRuns {
-            last: last.map(|(due_at, started_at)| NewestRun { due_at, started_at }),
-            open: open.map(|(due_at, state)| OpenRun { due_at, state, next_at: row.open_next_at }),
-        };
-        (row.job, job_runs)
-    });
-    Ok(JobsSnapshot { now, runs: runs.collect() })
 }
 
 /// The holder of the job's lock, which claims a run.
@@ -118,10 +61,8 @@ pub struct ClaimedAttempt {
 pub enum ClaimResult {
     Claimed(ClaimedAttempt),
     Done,
-    /// It failed or is parked, and its pause is not over.
+    /// It failed or is parked, and its pause is not over; or the run of another tick is open.
     NotDue,
-    /// The run of another tick is open, and covers this tick.
-    OtherRunIsOpen,
     /// The fence in the row, which is not below the holder's: Redis has lost its fences.
     StaleFence(i64),
     /// The holder of every attempt died; the run is now parked.
@@ -157,7 +98,7 @@ pub async fn claim(
         return Ok(ClaimResult::Claimed(attempt));
     }
     let run = sqlx::query!(
-        r#"select id, state as "state: State", attempt, attempts_allowed, fence
+        r#"select id, state as "state: RunState", attempt, attempts_allowed, fence
              from job_runs where job = $1 and due_at = $2"#,
         holder.job,
         due_at,
@@ -165,7 +106,7 @@ pub async fn claim(
     .fetch_optional(&mut *connection)
     .await?;
     drop(connection);
-    let Some(run) = run else { return Ok(ClaimResult::OtherRunIsOpen) };
+    let Some(run) = run else { return Ok(ClaimResult::NotDue) };
     match run.state {
         RunState::Done => Ok(ClaimResult::Done),
         RunState::Failed | RunState::Parked if !is_retry => Ok(ClaimResult::NotDue),
@@ -234,10 +175,10 @@ async fn park_dead(
 pub enum AttemptResult {
     /// It is done, with this summary.
     Done(Value),
-    /// It failed; it is retried after this pause.
-    Failed(String, Duration),
-    /// Its last attempt failed; it is retried at this time.
-    Parked(String, Option<OffsetDateTime>),
+    /// It failed; it is retried after a pause.
+    Failed(String),
+    /// The last attempt failed; the run is retried at the next tick.
+    Parked(String),
     /// Its replica was stopped: another replica may run it at once, and the attempt does not count.
     Stopped,
 }
@@ -246,17 +187,19 @@ pub enum AttemptResult {
 /// nothing is written.
 pub async fn record_result(
     pool: &Pool,
-    id: i64,
+    attempt: &ClaimedAttempt,
     fence: i64,
-    outcome: &AttemptResult,
+    attempt_result: &AttemptResult,
+    next_tick: Option<OffsetDateTime>,
 ) -> Result<bool, Error> {
-    let (state, result, trouble, pause, at, extra_attempts) = match outcome {
+    let (state, result, trouble, pause, at, extra_attempts) = match attempt_result {
         AttemptResult::Done(result) => (RunState::Done, Some(result), None, None, None, 0),
-        AttemptResult::Failed(cause, pause) => {
-            (RunState::Failed, None, Some(cause.as_str()), Some(*pause), None, 0)
+        AttemptResult::Failed(cause) => {
+            let pause = RETRY_BACKOFF.after(attempt.attempt.unsigned_abs());
+            (RunState::Failed, None, Some(cause.as_str()), Some(pause), None, 0)
         }
-        AttemptResult::Parked(cause, at) => {
-            (RunState::Parked, None, Some(cause.as_str()), None, *at, 0)
+        AttemptResult::Parked(cause) => {
+            (RunState::Parked, None, Some(cause.as_str()), None, next_tick, 0)
         }
         AttemptResult::Stopped => {
             (RunState::Failed, None, Some("its replica was stopped"), Some(Duration::ZERO), None, 1)
@@ -273,7 +216,7 @@ pub async fn record_result(
                 next_at = coalesce(clock_timestamp() + $6::interval, $7),
                 attempts_allowed = attempts_allowed + $8
           where id = $1 and fence = $2 and state = 'running'",
-        id,
+        attempt.id,
         fence,
         state as RunState,
         result,

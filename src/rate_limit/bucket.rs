@@ -11,7 +11,7 @@
 //! permit is spent up to [`Rate::lease_us`] after its grant, so it is charged as if granted at that
 //! time.
 
-use super::Rate;
+use super::rate::Rate;
 
 /// A bucket; a new one is full.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub struct BucketGrant {
 /// Returns the arguments of the script for a rate: permits, period, burst, refill time of a burst,
 /// lifetime of a lease; times in µs.
 pub fn script_arguments(rate: Rate) -> [u64; 5] {
-    [rate.permits(), rate.period_us(), rate.burst(), rate.refill_us(), rate.lease_us()]
+    [rate.permits, rate.period_us, rate.burst(), rate.refill_us(), rate.lease_us()]
 }
 
 impl TokenBucket {

@@ -1,8 +1,12 @@
 //! One replica's view of a bucket: its leased permits, and the time until which it is known to be
 //! empty.
 
-use super::Rate;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
 use super::bucket::{BucketGrant, TokenBucket};
+use super::rate::Rate;
 
 /// Divisor of the lease: an empty bucket is not asked again for at least this part of it. At a high
 /// rate the next permit accrues so soon that each would cost a call.
@@ -28,6 +32,9 @@ pub(super) struct LocalBucket {
     /// Bucket of this replica alone, for use while Redis is unavailable.
     degraded: TokenBucket,
 }
+
+/// The local state of a bucket, shared by all requests for it.
+pub(super) type SharedLocalBucket = Arc<Mutex<LocalBucket>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PermitResult {

@@ -9,10 +9,9 @@
 //! Does not guarantee that the whole limit is usable: permits leased by a replica that the client
 //! no longer uses are lost (at most 200 ms of the rate per replica), and a bucket found empty is
 //! not asked again for up to 50 ms. If Redis loses its data, a burst is possible again. While Redis
-//! is unavailable, each replica applies the whole limit alone. Memory is bounded: [`MAX_CLIENTS`]
-//! names per process; in Redis a bucket expires as soon as it is full.
-//!
-//! Tests: `tests/it/rate_limits.rs`.
+//! is unavailable, or thousands of requests wait for it, each replica applies the whole limit
+//! alone. Memory is bounded: [`MAX_CLIENTS`] names per process; in Redis a bucket expires as soon
+//! as it is full. Tests: `tests/it/rate_limits.rs`.
 
 pub mod bucket;
 mod local_bucket;
@@ -23,27 +22,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
-use parking_lot::Mutex;
 
 use crate::metrics::RATE_LIMIT_REJECTIONS;
 use holdfast_lock::Redis;
 use holdfast_lock::clock::monotonic_us;
-use local_bucket::{LocalBucket, PermitResult};
-use permit_client::PermitClient;
-pub use rate::Rate;
+use local_bucket::{PermitResult, SharedLocalBucket};
+use permit_client::{ClientBucket, PermitClient};
+
+pub use rate::{Policy, Rate};
 
 /// Upper bound of names in memory; a request of an evicted name costs a call.
 const MAX_CLIENTS: u64 = 50_000;
 /// Idle time after which a name is evicted.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
-
-/// A rate limit: its name in headers, and the rate per client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Policy {
-    /// Lower case and dashes.
-    pub name: &'static str,
-    pub rate: Rate,
-}
 
 /// A client's status under one limit, as far as this replica knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,18 +63,6 @@ pub struct Limiter {
     locals: Cache<String, SharedLocalBucket>,
 }
 
-/// The local state of a bucket, shared by all requests for it.
-type SharedLocalBucket = Arc<Mutex<LocalBucket>>;
-
-/// One limit for one name, with its local state.
-#[derive(Debug, Clone)]
-struct LimitCheck {
-    policy: Policy,
-    /// Identifies the bucket in Redis, after the prefix.
-    name: String,
-    local: SharedLocalBucket,
-}
-
 impl Limiter {
     /// Creates limits that all processes with the same Redis and prefix share.
     pub fn new(redis: Redis, prefix: &str) -> Self {
@@ -100,79 +79,70 @@ impl Limiter {
     /// # Cancel safety
     /// Safe: permits on their way to a dropped future are lost, and nothing else.
     pub async fn admit(&self, limits: &[(Policy, &str)]) -> LimitDecision {
-        let checks: Vec<LimitCheck> =
-            limits.iter().map(|(policy, client)| self.check(*policy, client)).collect();
+        let buckets: Vec<ClientBucket> =
+            limits.iter().map(|(policy, client)| self.bucket(*policy, client)).collect();
         let now_us = monotonic_us();
         // Checks all limits before it spends a permit.
-        for check in &checks {
-            let decision = check.local.lock().peek(now_us);
+        for bucket in &buckets {
+            let decision = bucket.local.lock().peek(now_us);
             if let PermitResult::Rejected { wait_us } = decision {
-                return reject(&checks, check.policy, wait_us);
+                return reject(&buckets, bucket.policy, wait_us);
             }
         }
-        let mut unknown = Vec::new();
-        for check in &checks {
-            let decision = check.local.lock().spend(now_us);
-            match decision {
-                PermitResult::Granted => {}
-                PermitResult::Rejected { wait_us } => {
-                    return reject(&checks, check.policy, wait_us);
+        let mut missing = buckets.clone();
+        missing.retain(|bucket| bucket.local.lock().spend(now_us) != PermitResult::Granted);
+        if !missing.is_empty() {
+            let results = self.client.request_permits(missing.clone()).await;
+            for (bucket, mut decision) in missing.iter().zip(results) {
+                let Policy { rate, .. } = bucket.policy;
+                if decision == PermitResult::Unknown {
+                    decision = bucket.local.lock().take_degraded(rate, monotonic_us());
                 }
-                PermitResult::Unknown => unknown.push(check.clone()),
-            }
-        }
-        if !unknown.is_empty() {
-            let results = self.client.request_permits(&unknown).await;
-            for (check, result) in unknown.iter().zip(results) {
-                let decision = match result {
-                    PermitResult::Unknown => {
-                        check.local.lock().take_degraded(check.policy.rate, monotonic_us())
-                    }
-                    result => result,
-                };
                 if let PermitResult::Rejected { wait_us } = decision {
-                    return reject(&checks, check.policy, wait_us);
+                    return reject(&buckets, bucket.policy, wait_us);
                 }
             }
         }
-        LimitDecision::Admitted(statuses(&checks))
+        LimitDecision::Admitted(statuses(&buckets))
     }
 
     /// Remembers `name` for `ttl`; see [`Limiter::is_remembered`]. Does nothing while Redis is
     /// unavailable.
     pub async fn remember(&self, name: &str, ttl: Duration) {
-        self.client.remember(name, ttl).await;
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let mut command = redis::cmd("SET");
+        command.arg(self.client.key("known", name)).arg(1).arg("PX").arg(ttl_ms);
+        self.client.query::<()>(command).await;
     }
 
     /// Returns whether `name` is remembered, by one call; `false` while Redis is unavailable.
     pub async fn is_remembered(&self, name: &str) -> bool {
-        self.client.is_remembered(name).await
+        let mut command = redis::cmd("EXISTS");
+        command.arg(self.client.key("known", name));
+        self.client.query(command).await == Some(1_u64)
     }
 
-    fn check(&self, policy: Policy, client: &str) -> LimitCheck {
+    fn bucket(&self, policy: Policy, client: &str) -> ClientBucket {
         let name = format!("{}:{client}", policy.name);
-        let local = match self.locals.get(&name) {
-            Some(local) => local,
-            None => self.locals.get_with_by_ref(&name, SharedLocalBucket::default),
-        };
-        LimitCheck { policy, name, local }
+        let local = self.locals.get_with_by_ref(&name, SharedLocalBucket::default);
+        ClientBucket { policy, name, local }
     }
 }
 
-fn reject(checks: &[LimitCheck], by: Policy, wait_us: u64) -> LimitDecision {
+fn reject(buckets: &[ClientBucket], by: Policy, wait_us: u64) -> LimitDecision {
     metrics::counter!(RATE_LIMIT_REJECTIONS, "limit" => by.name).increment(1);
-    let statuses = statuses(checks);
+    let statuses = statuses(buckets);
     LimitDecision::Rejected { by, wait: Duration::from_micros(wait_us), statuses }
 }
 
-fn statuses(checks: &[LimitCheck]) -> Vec<LimitStatus> {
+fn statuses(buckets: &[ClientBucket]) -> Vec<LimitStatus> {
     let now_us = monotonic_us();
-    let status = |check: &LimitCheck| {
-        let local = check.local.lock();
+    let status = |bucket: &ClientBucket| {
+        let local = bucket.local.lock();
         let full_s = local.full_us(now_us).div_ceil(1_000_000);
-        LimitStatus { policy: check.policy, left: local.left(now_us), full_s }
+        LimitStatus { policy: bucket.policy, left: local.left(now_us), full_s }
     };
-    checks.iter().map(status).collect()
+    buckets.iter().map(status).collect()
 }
 
 #[cfg(test)]
@@ -184,14 +154,14 @@ mod tests {
     }
 
     /// A limiter whose Redis is unavailable.
-    fn away() -> Limiter {
+    fn limiter_without_redis() -> Limiter {
         let redis = Redis::open("redis://127.0.0.1:1").unwrap_or_else(|_| unreachable!());
         Limiter::new(redis, "test:")
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn replica_limits_locally_without_redis() {
-        let limiter = away();
+        let limiter = limiter_without_redis();
         let policy = policy("1/h:20");
         let mut passed = 0;
         for _ in 0..100 {
@@ -203,16 +173,16 @@ mod tests {
         assert_eq!(passed, 20);
         let other = limiter.admit(&[(policy, "1.2.3.5")]).await;
         assert!(matches!(other, LimitDecision::Admitted(_)), "{other:?}");
-        assert!(!limiter.is_remembered("anybody").await);
+        assert!(!limiter.is_remembered("alice").await);
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn many_addresses_use_bounded_memory() {
-        let limiter = away();
+        let limiter = limiter_without_redis();
         let policy = policy("50/s");
         for n in 0..200_000_u32 {
-            let check = limiter.check(policy, &std::net::Ipv4Addr::from(n).to_string());
-            check.local.lock().spend(0);
+            let bucket = limiter.bucket(policy, &std::net::Ipv4Addr::from(n).to_string());
+            bucket.local.lock().spend(0);
         }
         limiter.locals.run_pending_tasks();
         assert!(limiter.locals.entry_count() <= MAX_CLIENTS, "{}", limiter.locals.entry_count());

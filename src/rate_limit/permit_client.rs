@@ -1,164 +1,140 @@
 //! Takes permits from the buckets in Redis, with one call at a time per process.
 //!
 //! Requests that arrive during a call share the next one. If a call fails, this replica applies the
-//! whole limit alone until Redis responds again.
+//! whole limit alone until Redis responds again; it also does so for a request that finds
+//! [`MAX_WAITING`](crate::coalesce::MAX_WAITING) others waiting.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::try_join_all;
 use holdfast_lock::Redis;
-use holdfast_lock::clock::monotonic_us;
+use holdfast_lock::clock::{jittered, monotonic_us};
 use holdfast_lock::redis::Error as RedisError;
-use parking_lot::Mutex;
-use rand::RngExt as _;
 use redis::Script;
-use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
+use tokio_util::task::TaskTracker;
 
 use super::bucket::{self, BucketGrant};
-use super::local_bucket::PermitResult;
-use super::{LimitCheck, Rate, SharedLocalBucket};
+use super::local_bucket::{PermitResult, SharedLocalBucket};
+use super::rate::Policy;
+use crate::coalesce::{CoalesceError, Coalescer};
 use crate::metrics::{RATE_LIMIT_CALLS, RATE_LIMIT_DEGRADED};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("bucket.lua")));
 
-/// Upper bound of buckets per call, because a script blocks Redis for all other clients.
-const MAX_BUCKETS_PER_CALL: usize = 128;
+/// Upper bound of buckets per script, because it blocks Redis for all other clients.
+const MAX_BUCKETS_PER_SCRIPT: usize = 128;
 /// Timeout of a call, after which the limit of this replica alone decides.
 const CALL_TIMEOUT: Duration = Duration::from_millis(200);
-/// Interval of the checks for a Redis that was unavailable; each is jittered by half of it.
+/// Mean interval of the checks for a Redis that was unavailable.
 const PROBE_INTERVAL: Duration = Duration::from_millis(400);
 
 #[derive(Debug)]
 pub(super) struct PermitClient {
     redis: Redis,
     prefix: String,
-    pending: Mutex<PendingRequests>,
+    requests: Coalescer<(), Vec<ClientBucket>, Vec<PermitResult>, CoalesceError>,
+    tasks: TaskTracker,
     /// Set when a call failed, until Redis responds again; Redis is not called while it is set.
     degraded: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct PendingRequests {
-    waiters: HashMap<String, BucketWaiters>,
-    /// True while a task calls Redis; requests that join are part of its next call.
-    has_task: bool,
+/// The bucket of one client under one limit, with its local state.
+#[derive(Debug, Clone)]
+pub(super) struct ClientBucket {
+    pub policy: Policy,
+    /// Identifies the bucket in Redis, after the prefix.
+    pub name: String,
+    pub local: SharedLocalBucket,
 }
 
-/// Requests that wait for permits of one bucket.
-#[derive(Debug)]
-struct BucketWaiters {
-    rate: Rate,
-    local: SharedLocalBucket,
-    senders: Vec<oneshot::Sender<PermitResult>>,
-}
-
-#[derive(Debug)]
-struct BucketRequest {
-    name: String,
-    waiters: BucketWaiters,
+/// The requests that wait for permits of one bucket, in FIFO order.
+struct WaitingRequests<'r> {
+    bucket: &'r ClientBucket,
+    results: Vec<&'r mut PermitResult>,
     /// Number of permits to lease.
     lease: u64,
 }
 
 impl PermitClient {
     pub fn new(redis: Redis, prefix: &str) -> Self {
-        let (pending, degraded) = (Mutex::default(), AtomicBool::new(false));
-        Self { redis, prefix: prefix.to_owned(), pending, degraded }
+        let (requests, tasks, degraded) =
+            (Coalescer::default(), TaskTracker::new(), AtomicBool::new(false));
+        Self { redis, prefix: prefix.to_owned(), requests, tasks, degraded }
     }
 
-    /// Requests one permit per check. A result is unknown if Redis does not respond.
-    pub async fn request_permits(self: &Arc<Self>, checks: &[LimitCheck]) -> Vec<PermitResult> {
+    /// Requests one permit of each bucket. A result is unknown if Redis does not respond.
+    pub async fn request_permits(
+        self: &Arc<Self>,
+        buckets: Vec<ClientBucket>,
+    ) -> Vec<PermitResult> {
+        let unknown = vec![PermitResult::Unknown; buckets.len()];
         if self.degraded.load(Ordering::Relaxed) {
-            return vec![PermitResult::Unknown; checks.len()];
+            return unknown;
         }
-        let (receivers, has_task) = {
-            let mut pending = self.pending.lock();
-            let receivers: Vec<_> = checks.iter().map(|check| pending.join(check)).collect();
-            (receivers, std::mem::replace(&mut pending.has_task, true))
+        let client = Arc::clone(self);
+        let call = move |requests| {
+            let client = Arc::clone(&client);
+            async move { Ok(client.take_permits(requests).await) }
         };
-        if !has_task {
-            let client = Arc::clone(self);
-            self.redis.runtime().spawn(async move { client.call_until_empty().await });
-        }
-        // The calling task may have panicked: the local limit decides then.
-        let results = join_all(receivers).await.into_iter();
-        results.map(|result| result.unwrap_or(PermitResult::Unknown)).collect()
+        let tasks = (&self.tasks, self.redis.runtime());
+        self.requests.look_up(tasks, (), buckets, call).await.unwrap_or(unknown)
     }
 
-    async fn call_until_empty(self: &Arc<Self>) {
-        let _reset = ResetOnPanic(self);
-        while let Some(requests) = self.take_requests() {
-            if requests.is_empty() {
-                continue;
+    /// Takes the permits of these requests, as far as no lease in the local state covers them by
+    /// now.
+    async fn take_permits(
+        self: &Arc<Self>,
+        requests: Vec<Vec<ClientBucket>>,
+    ) -> Vec<Vec<PermitResult>> {
+        let called_us = monotonic_us();
+        let mut results: Vec<Vec<PermitResult>> =
+            requests.iter().map(|buckets| vec![PermitResult::Unknown; buckets.len()]).collect();
+        let mut waiting: BTreeMap<&str, WaitingRequests<'_>> = BTreeMap::new();
+        for (bucket, result) in requests.iter().flatten().zip(results.iter_mut().flatten()) {
+            let mut local = bucket.local.lock();
+            *result = local.spend(called_us);
+            if *result == PermitResult::Unknown {
+                let lease = local.lease_size(bucket.policy.rate, called_us);
+                let new = || WaitingRequests { bucket, results: Vec::new(), lease };
+                waiting.entry(&bucket.name).or_insert_with(new).results.push(result);
             }
-            let called_us = monotonic_us();
-            metrics::counter!(RATE_LIMIT_CALLS).increment(1);
-            let grants = match timeout(CALL_TIMEOUT, self.call(&requests)).await {
-                Ok(grants) => grants.map_err(|error| error.to_string()),
-                Err(_) => Err(format!("no answer within {} ms", CALL_TIMEOUT.as_millis())),
-            };
-            match grants {
-                Ok(grants) => {
-                    for (request, grant) in requests.into_iter().zip(grants) {
-                        request.waiters.respond(grant, called_us);
-                    }
+        }
+        if waiting.is_empty() {
+            return results;
+        }
+        metrics::counter!(RATE_LIMIT_CALLS).increment(1);
+        let waiting: Vec<WaitingRequests<'_>> = waiting.into_values().collect();
+        match timeout(CALL_TIMEOUT, self.call(&waiting)).await {
+            Ok(Ok(grants)) => {
+                for (requests, grant) in waiting.into_iter().zip(grants) {
+                    requests.respond(grant, called_us);
                 }
-                Err(cause) => {
-                    self.enter_degraded(&cause);
-                    for sender in requests.into_iter().flat_map(|request| request.waiters.senders) {
-                        let _ = sender.send(PermitResult::Unknown);
-                    }
-                }
             }
+            Ok(Err(error)) => self.enter_degraded(&error),
+            Err(timeout) => self.enter_degraded(&timeout),
         }
+        results
     }
 
-    /// Returns the buckets of the next call; `None` if no request waits, and then the task ends.
-    /// Requests that a lease in the local state covers by now pass without a call.
-    fn take_requests(&self) -> Option<Vec<BucketRequest>> {
-        let mut pending = self.pending.lock();
-        let names: Vec<String> =
-            pending.waiters.keys().take(MAX_BUCKETS_PER_CALL).cloned().collect();
-        let mut requests = Vec::with_capacity(names.len());
-        for name in names {
-            let Some(mut waiters) = pending.waiters.remove(&name) else { continue };
-            let now_us = monotonic_us();
-            let local = waiters.local.clone();
-            let mut local = local.lock();
-            waiters.senders.retain(|sender| !sender.is_closed());
-            while !waiters.senders.is_empty() && local.spend(now_us) == PermitResult::Granted {
-                waiters.senders.pop().map(|sender| sender.send(PermitResult::Granted));
-            }
-            if !waiters.senders.is_empty() {
-                let lease = local.lease_size(waiters.rate, now_us);
-                requests.push(BucketRequest { name, waiters, lease });
-            }
-        }
-        if requests.is_empty() && pending.waiters.is_empty() {
-            pending.has_task = false;
-            return None;
-        }
-        Some(requests)
-    }
-
-    async fn call(&self, requests: &[BucketRequest]) -> Result<Vec<BucketGrant>, RedisError> {
-        let call = |requests: &[BucketRequest]| {
+    async fn call(&self, waiting: &[WaitingRequests<'_>]) -> Result<Vec<BucketGrant>, RedisError> {
+        let call = |waiting: &[WaitingRequests<'_>]| {
             let mut call = SCRIPT.prepare_invoke();
-            for BucketRequest { name, waiters: BucketWaiters { rate, senders, .. }, lease } in
-                requests
+            for WaitingRequests { bucket: ClientBucket { policy, name, .. }, results, lease } in
+                waiting
             {
-                call.key(format!("{}limit:{{{name}}}", self.prefix));
-                call.arg(&bucket::script_arguments(*rate)).arg(senders.len()).arg(*lease);
+                call.key(self.key("limit", name));
+                call.arg(&bucket::script_arguments(policy.rate)).arg(results.len()).arg(*lease);
             }
             self.redis.invoke::<Vec<(u64, u64, u64, u64, u64)>>(call)
         };
         // In a Cluster the buckets lie on several nodes.
-        let per_call = if self.redis.is_cluster() { 1 } else { MAX_BUCKETS_PER_CALL };
-        let responses = try_join_all(requests.chunks(per_call).map(call)).await?;
+        let per_script = if self.redis.is_cluster() { 1 } else { MAX_BUCKETS_PER_SCRIPT };
+        let responses = try_join_all(waiting.chunks(per_script).map(call)).await?;
         let grant = |(granted, leased, left, wait_us, full_us)| BucketGrant {
             granted,
             leased,
@@ -169,39 +145,22 @@ impl PermitClient {
         Ok(responses.into_iter().flatten().map(grant).collect())
     }
 
-    /// Lets each replica apply the limits alone until Redis responds again.
-    fn enter_degraded(self: &Arc<Self>, cause: &str) {
+    /// Applies the limits in this replica alone until Redis responds again.
+    fn enter_degraded(self: &Arc<Self>, cause: &dyn Display) {
         if self.degraded.swap(true, Ordering::Relaxed) {
             return;
         }
-        tracing::warn!(
-            why = cause,
-            "limits are not shared while Redis is away: each replica keeps its own"
-        );
+        tracing::warn!(%cause, "Redis does not respond: each replica applies its rate limits alone");
         metrics::gauge!(RATE_LIMIT_DEGRADED).set(1.0);
-        let client = Arc::downgrade(self);
-        self.redis.runtime().spawn(probe_until_back(client));
+        self.redis.runtime().spawn(probe_until_available(Arc::downgrade(self)));
     }
 
-    pub async fn remember(&self, name: &str, ttl: Duration) {
-        let mut command = redis::cmd("SET");
-        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        command.arg(self.remembered_key(name)).arg(1).arg("PX").arg(ttl_ms);
-        self.query::<()>(command).await;
-    }
-
-    pub async fn is_remembered(&self, name: &str) -> bool {
-        let mut command = redis::cmd("EXISTS");
-        command.arg(self.remembered_key(name));
-        self.query(command).await == Some(1_u64)
-    }
-
-    fn remembered_key(&self, name: &str) -> String {
-        format!("{}known:{{{name}}}", self.prefix)
+    pub fn key(&self, kind: &str, name: &str) -> String {
+        format!("{}{kind}:{{{name}}}", self.prefix)
     }
 
     /// Sends a command; returns `None` if Redis is unavailable.
-    async fn query<T: redis::FromRedisValue + Send + 'static>(
+    pub async fn query<T: redis::FromRedisValue + Send + 'static>(
         &self,
         command: redis::Cmd,
     ) -> Option<T> {
@@ -213,13 +172,12 @@ impl PermitClient {
 }
 
 /// Checks until Redis responds or the [`PermitClient`] is dropped.
-async fn probe_until_back(client: Weak<PermitClient>) {
+async fn probe_until_available(client: Weak<PermitClient>) {
     loop {
-        let pause = PROBE_INTERVAL.mul_f64(rand::rng().random_range(0.5..1.5));
-        sleep(pause).await;
+        sleep(jittered(PROBE_INTERVAL)).await;
         let Some(client) = client.upgrade() else { return };
         if matches!(timeout(CALL_TIMEOUT, client.redis.ping()).await, Ok(Ok(()))) {
-            tracing::info!("Redis is back: limits are shared again");
+            tracing::info!("Redis responds again: the replicas share their rate limits");
             metrics::gauge!(RATE_LIMIT_DEGRADED).set(0.0);
             client.degraded.store(false, Ordering::Relaxed);
             return;
@@ -227,38 +185,14 @@ async fn probe_until_back(client: Weak<PermitClient>) {
     }
 }
 
-impl PendingRequests {
-    fn join(&mut self, check: &LimitCheck) -> oneshot::Receiver<PermitResult> {
-        let (sender, receiver) = oneshot::channel();
-        let waiters = self.waiters.entry(check.name.clone()).or_insert_with(|| BucketWaiters {
-            rate: check.policy.rate,
-            local: check.local.clone(),
-            senders: Vec::new(),
-        });
-        waiters.senders.push(sender);
-        receiver
-    }
-}
-
-impl BucketWaiters {
-    /// Assigns the granted permits in FIFO order.
+impl WaitingRequests<'_> {
     fn respond(self, grant: BucketGrant, called_us: u64) {
-        self.local.lock().record_grant(self.rate, grant, called_us, monotonic_us());
+        let mut local = self.bucket.local.lock();
+        local.record_grant(self.bucket.policy.rate, grant, called_us, monotonic_us());
         let granted = usize::try_from(grant.granted).unwrap_or(usize::MAX);
-        for (place, sender) in self.senders.into_iter().enumerate() {
+        for (place, result) in self.results.into_iter().enumerate() {
             let rejected = PermitResult::Rejected { wait_us: grant.wait_us };
-            let _ = sender.send(if place < granted { PermitResult::Granted } else { rejected });
-        }
-    }
-}
-
-/// Resets the pending requests if the calling task panics: the next request starts a new task.
-struct ResetOnPanic<'c>(&'c PermitClient);
-
-impl Drop for ResetOnPanic<'_> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            *self.0.pending.lock() = PendingRequests::default();
+            *result = if place < granted { PermitResult::Granted } else { rejected };
         }
     }
 }

@@ -12,31 +12,37 @@ const MAX_LEASE_US: u64 = 200_000;
 /// Divisor of a burst's refill time: a lease lasts at most this part of it.
 const LEASES_PER_BURST: u64 = 4;
 
+/// A rate limit: its name in headers, and the rate per client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Policy {
+    /// Lower case and dashes.
+    pub name: &'static str,
+    pub rate: Rate,
+}
+
+/// The periods of a rate: abbreviation, name, length in µs.
+const PERIODS: [(&str, &str, u64); 3] =
+    [("s", "second", 1_000_000), ("m", "minute", 60_000_000), ("h", "hour", 3_600_000_000)];
+
 /// The rate of a token bucket: `burst` permits at once, then `permits` per `period`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rate {
-    permits: u64,
-    period_us: u64,
+    pub(super) permits: u64,
+    /// One of [`PERIODS`].
+    pub(super) period_us: u64,
     burst: u64,
 }
 
 impl Rate {
     /// Formats the rate for display: `50 a second`.
     pub fn in_words(self) -> String {
-        let period = match self.period_us {
-            1_000_000 => "second",
-            60_000_000 => "minute",
-            _ => "hour",
-        };
-        format!("{} a {period}", self.permits)
+        format!("{} a {}", self.permits, self.period().1)
     }
 
-    pub(super) fn permits(self) -> u64 {
-        self.permits
-    }
-
-    pub(super) fn period_us(self) -> u64 {
-        self.period_us
+    /// Returns the abbreviation and the name of the period.
+    fn period(self) -> (&'static str, &'static str) {
+        let period = PERIODS.iter().find(|(.., length_us)| *length_us == self.period_us);
+        period.map_or(("", ""), |(short, name, _)| (short, name))
     }
 
     /// Returns the number of requests that may pass at once after a pause.
@@ -78,20 +84,20 @@ impl FromStr for Rate {
     /// Parses `50/s`, `600/m` or `1000/h`, each with an optional `:BURST`, which defaults to the
     /// permits.
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong =
-            || format!("“{text}” is no rate: RATE/s, /m or /h, and :BURST, e.g. 50/s:200; or off");
+        let invalid = || {
+            format!("“{text}” is not a rate: RATE/s, /m or /h, and :BURST, e.g. 50/s:200; or off")
+        };
         let number = |text: &str| {
-            text.parse().ok().filter(|number| (1..=MAX_PERMITS).contains(number)).ok_or_else(wrong)
+            text.parse()
+                .ok()
+                .filter(|number| (1..=MAX_PERMITS).contains(number))
+                .ok_or_else(invalid)
         };
         let (rate, burst) =
             text.split_once(':').map_or((text, None), |(rate, burst)| (rate, Some(burst)));
-        let (permits, period) = rate.split_once('/').ok_or_else(wrong)?;
-        let period_us = match period {
-            "s" => 1_000_000,
-            "m" => 60_000_000,
-            "h" => 3_600_000_000,
-            _ => return Err(wrong()),
-        };
+        let (permits, period) = rate.split_once('/').ok_or_else(invalid)?;
+        let period = PERIODS.iter().find(|(short, ..)| *short == period);
+        let (.., period_us) = *period.ok_or_else(invalid)?;
         let permits = number(permits)?;
         let burst = burst.map_or(Ok(permits), number)?;
         Ok(Self { permits, period_us, burst })
@@ -100,12 +106,7 @@ impl FromStr for Rate {
 
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let period = match self.period_us {
-            1_000_000 => "s",
-            60_000_000 => "m",
-            _ => "h",
-        };
-        write!(f, "{}/{period}:{}", self.permits, self.burst)
+        write!(f, "{}/{}:{}", self.permits, self.period().0, self.burst)
     }
 }
 

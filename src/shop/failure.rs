@@ -12,6 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{OrderId, Sku};
+use crate::coalesce::{CoalesceError, MAX_WAITING};
 use crate::db::{self, ErrorClass};
 use crate::ladder::LockError;
 
@@ -211,6 +212,17 @@ impl From<sqlx::Error> for Error {
 impl From<(ErrorClass, sqlx::Error)> for Error {
     fn from((class, error): (ErrorClass, sqlx::Error)) -> Self {
         Error::from_class(class, error.to_string())
+    }
+}
+
+impl From<CoalesceError> for Error {
+    fn from(error: CoalesceError) -> Self {
+        match error {
+            CoalesceError::QueueIsFull => {
+                Error::Overloaded(format!("{MAX_WAITING} lookups of the same kind wait"))
+            }
+            CoalesceError::TaskPanicked => Error::Bug("the task of a lookup panicked".to_owned()),
+        }
     }
 }
 

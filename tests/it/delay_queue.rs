@@ -15,7 +15,7 @@ async fn entries_are_claimed_once_and_redelivered() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
     // Long enough for eight workers to take a thousand on a busy machine, and to wait for.
     let queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()))
-        .with_claim_timeout(Duration::from_secs(5));
+        .with_visibility_timeout(Duration::from_secs(5));
     let ids: Vec<Uuid> = (0..1_000).map(|_| Uuid::now_v7()).collect();
     let due: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
     for some in due.chunks(300) {
@@ -58,7 +58,7 @@ async fn renewed_claims_hold_and_removed_stay_removed() {
     let name = format!("test-{}:", Uuid::new_v4().simple());
     let [queue, patient] = [100, 60_000].map(|ms| {
         let queue = DelayQueue::new(redis.clone(), name.clone());
-        queue.with_claim_timeout(Duration::from_millis(ms))
+        queue.with_visibility_timeout(Duration::from_millis(ms))
     });
     let ids: Vec<Uuid> = (0..90).map(|_| Uuid::now_v7()).collect();
     let (renewed, rest) = ids.split_at(30);

@@ -64,7 +64,8 @@ async fn order_of_disconnected_client_is_queued_for_expiry() {
         shop.resume_request(&admin, 0, &id.to_string()).await;
         let redis = Redis::open(&services().running.redis_url).unwrap();
         let queue = queue_of(redis, &shop.prefix);
-        // It is due in a quarter of an hour, so no look back and no sweep has found it.
+        // It is due in a quarter of an hour, so neither a worker nor the job `requeue-orders` has
+        // found it.
         until(&format!("{strategy}: the queue knows of it"), async || {
             queue.lengths().await.unwrap().0 == 1
         })

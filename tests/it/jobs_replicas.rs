@@ -1,5 +1,5 @@
 //! The shop's own jobs on real replicas: a holder that is killed, paused or terminated; the result
-//! of `reconcile`.
+//! of the audit.
 
 use holdfast::jobs::history::{self, JobRun};
 use holdfast::jobs::store::RunState;
@@ -116,7 +116,7 @@ async fn simultaneous_replicas_run_each_job_once() {
     .await;
     let jobs = shop.read(&admin, "/api/jobs").await;
     assert_eq!(jobs["on"], true);
-    let names = [("reconcile", "7 * * * *"), ("purge", "23 * * * *")];
+    let names = [("audit", "7 * * * *"), ("purge", "23 * * * *")];
     for (job, (name, timetable)) in jobs["jobs"].as_array().unwrap().iter().zip(names) {
         assert_eq!((&job["name"], &job["timetable"]), (&name.into(), &timetable.into()));
         let last = &job["last_done"];
@@ -135,8 +135,8 @@ async fn simultaneous_replicas_run_each_job_once() {
             counted += value(&metrics, &line).unwrap_or(0.0);
         }
     }
-    // The sweep of the next minute may have begun.
-    let rows = shop.number("select count(*) from job_runs where job <> 'sweep'").await;
+    // The requeue-orders of the next minute may have begun.
+    let rows = shop.number("select count(*) from job_runs where job <> 'requeue-orders'").await;
     assert_eq!(counted, rows as f64);
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::jobs::order_expiry::{OrderExpiry, failures, reconcile_queue};
+use holdfast::jobs::order_expiry::{OrderExpiry, failures, requeue};
 use holdfast::shop::{OrderId, RequestOptions, Strategy, engine};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -175,12 +175,12 @@ async fn overdue_order_requeues_other_lost_orders() {
     let unpaid = OrderExpiry::new(&shop.in_process_with_redis("batched", &redis.url));
     let known = async || unpaid.queue().lengths().await.unwrap().0;
     join_all((0..40).map(|n| shop.place_expiring_order(&alice, n % 2, "key-ring", 55_000))).await;
-    let sweeps = "select count(*) from job_runs where job = 'sweep'";
+    let job_runs = "select count(*) from job_runs where job = 'requeue-orders'";
     for _ in 0..5 {
         for replica in 0..2 {
             shop.configure_worker(replica, json!({ "rest_ms": 30_000 })).await;
         }
-        let before = shop.number(sweeps).await;
+        let before = shop.number(job_runs).await;
         shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
         until("the queue knows them", async || known().await == 41).await;
         ask::<String>(&redis.url, "FLUSHALL").unwrap();
@@ -188,12 +188,12 @@ async fn overdue_order_requeues_other_lost_orders() {
             shop.configure_worker(replica, json!({ "rest_ms": 0 })).await;
         }
         until("the one is gone, and the others are there", async || known().await == 40).await;
-        // A sweep does the same once a minute; then it may not have been the worker.
-        if shop.number(sweeps).await == before {
+        // The job requeue-orders does the same once a minute; then it may not have been the worker.
+        if shop.number(job_runs).await == before {
             return;
         }
     }
-    panic!("there was a sweep each time");
+    panic!("the job ran each time");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,7 +218,7 @@ async fn orders_of_many_items_expire_after_flush() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sweep_requeues_lost_orders() {
+async fn job_requeues_lost_orders() {
     let (shop, redis) = Shop::with_own_redis_and(&[JOBS_ON]).await;
     let alice = shop.sign_in("alice").await;
     join_all((0..40).map(|n| shop.place_expiring_order(&alice, n % 2, "key-ring", 200_000))).await;
@@ -227,7 +227,7 @@ async fn sweep_requeues_lost_orders() {
     until("the queue knows them", async || unpaid.queue().lengths().await.unwrap().0 == 40).await;
     ask::<String>(&redis.url, "FLUSHALL").unwrap();
     for _ in 0..2 {
-        let swept = reconcile_queue::run_once(&here, &unpaid).await.unwrap();
+        let swept = requeue::run_once(&here, unpaid.queue()).await.unwrap();
         assert_eq!((swept.due_soon, swept.no_room), (40, 0));
         assert_eq!(unpaid.queue().lengths().await.unwrap().0, 40, "and none twice");
     }
@@ -323,7 +323,7 @@ async fn failing_order_is_parked_alone() {
     assert_eq!(again(&poisoned).await, StatusCode::NO_CONTENT);
     shop.until_no_order_is_pending().await;
     assert_eq!(shop.stock(&alice, &bad).await, 100);
-    let swept = reconcile_queue::run_once(&here, &OrderExpiry::new(&here)).await.unwrap();
+    let swept = requeue::run_once(&here, OrderExpiry::new(&here).queue()).await.unwrap();
     assert_eq!(swept.forgotten, 1);
     shop.assert_sound().await;
 }

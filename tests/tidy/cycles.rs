@@ -8,13 +8,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The modules whose files import without cycles, with the least number of their files.
-const ACYCLIC: [(&str, usize); 7] = [
+const ACYCLIC: [(&str, usize); 9] = [
     ("bench", 8),
     ("checker", 8),
     ("embedded", 8),
+    ("jobs", 20),
     ("lab", 40),
     ("ladder", 8),
     ("load", 2),
+    ("rate_limit", 4),
     ("shop", 30),
 ];
 /// Imports that close a cycle, each with its reason. This list may only shrink.

@@ -11,7 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 19] = [
+const MAY_USE: [(&str, &[&str]); 20] = [
+    ("coalesce", &[]),
     ("output", &[]),
     ("probe", &[]),
     ("ladder", &["probe"]),
@@ -20,9 +21,9 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("metrics", &[]),
     ("db", &[]),
     ("embedded", &["output", "config", "load"]),
-    ("shop", &["probe", "ladder", "db", "metrics"]),
+    ("shop", &["coalesce", "probe", "ladder", "db", "metrics"]),
     ("checker", &["shop"]),
-    ("rate_limit", &["metrics"]),
+    ("rate_limit", &["coalesce", "metrics"]),
     ("big_keys", &["output", "config", "shop"]),
     ("jobs", &["probe", "ladder", "db", "metrics", "shop"]),
     (

@@ -1,7 +1,7 @@
 -- Claims members of a delay queue that are due.
 --
 -- KEYS   shards
--- ARGV   1 duration of the claim, in ms
+-- ARGV   1 visibility timeout, in ms
 --        2 maximum number of members
 -- Returns the time until the next member is due in ms (-1: there is none), and the members.
 --
@@ -10,13 +10,13 @@
 -- loses nothing.
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local most = tonumber(ARGV[2])
+local visibility_timeout, max = tonumber(ARGV[1]), tonumber(ARGV[2])
 local claimed, next_due = {}, -1
 for _, shard in ipairs(KEYS) do
-    if #claimed < most then
-        local due = redis.call('ZRANGE', shard, '-inf', now, 'BYSCORE', 'LIMIT', 0, most - #claimed)
+    if #claimed < max then
+        local due = redis.call('ZRANGE', shard, '-inf', now, 'BYSCORE', 'LIMIT', 0, max - #claimed)
         for _, member in ipairs(due) do
-            redis.call('ZADD', shard, now + tonumber(ARGV[1]), member)
+            redis.call('ZADD', shard, now + visibility_timeout, member)
             claimed[#claimed + 1] = member
         end
     end

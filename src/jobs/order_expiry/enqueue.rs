@@ -10,13 +10,13 @@ use super::queue::DelayQueue;
 use crate::metrics::EXPIRY_ENQUEUE_FAILURES;
 use crate::shop::expiry::PlacedOrder;
 
-/// Orders added in one call: about a millisecond of Redis's time.
-const MAX_BATCH_SIZE: usize = 1_000;
+/// Orders added in one call: a millisecond or two of Redis's time.
+const MAX_BATCH_SIZE: usize = 500;
 /// Interval of the calls: orders are due in a quarter of an hour, so once a second is enough.
 const CALL_INTERVAL: Duration = Duration::from_secs(1);
 /// After an order that is due within this time, [`URGENT_CALL_INTERVAL`] applies: the next orders
 /// are probably urgent, too.
-const URGENT_WITHIN: Duration = Duration::from_secs(5);
+const URGENT_THRESHOLD: Duration = Duration::from_secs(5);
 const URGENT_CALL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Adds placed orders to the queue until all senders are gone.
@@ -27,7 +27,7 @@ pub(super) async fn enqueue(queue: DelayQueue, mut receiver: mpsc::Receiver<Plac
     let mut is_failing = false;
     while receiver.recv_many(&mut placed, MAX_BATCH_SIZE).await > 0 {
         let called_at = Instant::now();
-        let is_urgent = placed.iter().any(|placed| placed.due_at < called_at + URGENT_WITHIN);
+        let is_urgent = placed.iter().any(|placed| placed.due_at < called_at + URGENT_THRESHOLD);
         // The queue counts due times from this call.
         let due_in = |placed: PlacedOrder| placed.due_at.saturating_duration_since(called_at);
         let entries: Vec<(Uuid, Duration)> =
@@ -40,7 +40,7 @@ pub(super) async fn enqueue(queue: DelayQueue, mut receiver: mpsc::Receiver<Plac
             Err(error) => {
                 metrics::counter!(EXPIRY_ENQUEUE_FAILURES).increment(entries.len() as u64);
                 if !std::mem::replace(&mut is_failing, true) {
-                    tracing::warn!(%error, "placed orders can't be added to the delay queue");
+                    tracing::warn!(%error, "placed orders cannot be added to the delay queue");
                 }
             }
         }

@@ -4,21 +4,24 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use holdfast_lock::LockKind;
-use rand::RngExt as _;
+use holdfast_lock::clock::jittered;
 use uuid::Uuid;
 
 use super::failures;
 use super::group::DueOrder;
-use super::queue::{CLAIM_TIMEOUT, DelayQueue};
+use super::queue::{DelayQueue, VISIBILITY_TIMEOUT};
 use crate::ladder::Mechanism;
 use crate::metrics::{EXPIRED_ORDERS, EXPIRY_FAILURES};
 use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine};
 
-/// Pause before a retry after a busy lock or an unavailable server; up to as much jitter is added.
-const RETRY_DELAY: Duration = Duration::from_millis(500);
+/// Mean pause before a retry after a busy lock or an unavailable server.
+const RETRY_DELAY: Duration = Duration::from_millis(750);
+/// Pause before an order whose row is locked is retried: it is being paid, or expired by another
+/// worker.
+const ROW_LOCK_RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// TTL of the locks: those of a killed worker expire no later than its claims.
-const LOCK_TTL: Duration = CLAIM_TIMEOUT;
+const LOCK_TTL: Duration = VISIBILITY_TIMEOUT;
 
 /// Expires orders. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -27,82 +30,60 @@ pub(super) struct ExpiryExecutor {
     pub(super) queue: DelayQueue,
 }
 
-/// The result of a group, apart from the expired orders.
-#[derive(Debug, Default)]
-pub(super) struct ExpiryResult {
-    /// Orders that did not expire, usually because another transaction has locked their rows.
-    pub(super) locked: Vec<OrderId>,
-    /// True if a server is unavailable or overloaded: other workers should take the pending orders.
-    pub(super) is_unavailable: bool,
-}
-
 impl ExpiryExecutor {
-    pub(super) async fn expire(
-        &self,
-        group: Vec<DueOrder>,
-        options: RequestOptions,
-    ) -> ExpiryResult {
-        let orders: Vec<OrderId> = group.iter().map(|(order, _)| *order).collect();
-        let mut result = ExpiryResult::default();
-        match self.try_expire(group.clone(), &options).await {
-            Ok(group_result) => result = group_result,
-            // A defective order must not hold up the others.
-            Err(cause) if group.len() > 1 => {
-                tracing::warn!(
-                    cause,
-                    orders = group.len(),
-                    "a group of unpaid orders failed; each is expired alone"
-                );
-                let mut group = group.into_iter();
-                while !result.is_unavailable
-                    && let Some(due) = group.next()
-                {
-                    let order = due.0;
-                    match self.try_expire(vec![due], &self.default_options()).await {
-                        Ok(ExpiryResult { locked, is_unavailable }) => {
-                            result.locked.extend(locked);
-                            result.is_unavailable = is_unavailable;
-                        }
-                        Err(cause) => self.record_failure(order, &cause).await,
-                    }
-                }
-                self.postpone_briefly(group.map(|(order, _)| order)).await;
-            }
-            Err(cause) => self.record_failure(orders[0], &cause).await,
+    /// Expires a group. Returns whether a server is unavailable or overloaded: then other workers
+    /// should take the pending orders.
+    pub(super) async fn expire(&self, group: Vec<DueOrder>, options: RequestOptions) -> bool {
+        let cause = match self.try_expire(group.clone(), &options).await {
+            Ok(is_unavailable) => return is_unavailable,
+            Err(cause) => cause,
+        };
+        if let [(order, _)] = group[..] {
+            self.record_failure(order, &cause).await;
+            return false;
         }
-        result
+        // A defective order must not delay the others.
+        let orders = group.len();
+        tracing::warn!(cause, orders, "a group of unpaid orders failed; each is expired alone");
+        let mut group = group.into_iter();
+        while let Some(due) = group.next() {
+            let order = due.0;
+            match self.try_expire(vec![due], &self.default_options()).await {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.postpone_briefly(group.map(|(order, _)| order)).await;
+                    return true;
+                }
+                Err(cause) => self.record_failure(order, &cause).await,
+            }
+        }
+        false
     }
 
-    /// Expires orders, or returns the cause of a defect. A lock that was not acquired, or an
-    /// unavailable server, is not a defect of an order: the orders are retried soon.
+    /// Expires orders; returns whether a server is unavailable, or the cause of a defect. A lock
+    /// that was not acquired, or an unavailable server, is not a defect of an order: the orders are
+    /// retried soon.
     async fn try_expire(
         &self,
         group: Vec<DueOrder>,
         options: &RequestOptions,
-    ) -> Result<ExpiryResult, String> {
+    ) -> Result<bool, String> {
         let ids: BTreeSet<OrderId> = group.iter().map(|(order, _)| *order).collect();
-        match engine::expire_orders(&self.shop, options, group).await {
+        let failure = match engine::expire_orders(&self.shop, options, group).await {
             Ok(expired) => {
                 metrics::counter!(EXPIRED_ORDERS).increment(expired.len() as u64);
-                let done: Vec<Uuid> = expired.iter().map(|order| order.0).collect();
-                self.remove(&done).await;
-                let locked = ids.difference(&expired).copied().collect();
-                Ok(ExpiryResult { locked, is_unavailable: false })
+                self.remove(&expired.iter().map(|order| order.0).collect::<Vec<_>>()).await;
+                let locked = ids.difference(&expired);
+                let retries: Vec<_> = locked.map(|order| (order.0, ROW_LOCK_RETRY_DELAY)).collect();
+                self.postpone(&retries).await;
+                return Ok(false);
             }
-            Err(Failure::Rejected(rejection)) => {
-                tracing::debug!(?rejection, "the expiry of unpaid orders is postponed");
-                self.postpone_briefly(ids).await;
-                Ok(ExpiryResult::default())
-            }
-            Err(Failure::Error(Error::Bug(cause))) => Err(cause),
-            Err(Failure::Error(error)) => {
-                tracing::debug!(%error, "the expiry of unpaid orders is postponed");
-                self.postpone_briefly(ids).await;
-                let is_unavailable =
-                    matches!(error, Error::Unavailable { .. } | Error::Overloaded(_));
-                Ok(ExpiryResult { locked: Vec::new(), is_unavailable })
-            }
-        }
+            Err(Failure::Error(Error::Bug(cause))) => return Err(cause),
+            Err(failure) => failure,
+        };
+        tracing::debug!(%failure, "the expiry of unpaid orders is postponed");
+        self.postpone_briefly(ids).await;
+        Ok(matches!(failure, Failure::Error(Error::Unavailable { .. } | Error::Overloaded(_))))
     }
 
     async fn record_failure(&self, order: OrderId, cause: &str) {
@@ -125,8 +106,7 @@ impl ExpiryExecutor {
 
     /// Postpones orders by a short time with jitter.
     pub(super) async fn postpone_briefly(&self, orders: impl IntoIterator<Item = OrderId>) {
-        let later =
-            orders.into_iter().map(|order| (order.0, RETRY_DELAY + random_up_to(RETRY_DELAY)));
+        let later = orders.into_iter().map(|order| (order.0, jittered(RETRY_DELAY)));
         self.postpone(&later.collect::<Vec<_>>()).await;
     }
 
@@ -150,8 +130,4 @@ impl ExpiryExecutor {
         let fenced = options.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
         RequestOptions { ttl: fenced.then_some(LOCK_TTL).or(options.ttl), ..options }
     }
-}
-
-pub(super) fn random_up_to(max: Duration) -> Duration {
-    max.mul_f64(rand::rng().random_range(0.0..1.0))
 }

@@ -68,8 +68,8 @@ pub(super) async fn record(
 /// An unpaid order that is past its due time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct OverdueOrder {
-    pub(super) order: OrderId,
-    since: OffsetDateTime,
+    pub(super) id: Uuid,
+    expires_at: OffsetDateTime,
 }
 
 /// Returns unpaid orders that have been due for at least this time and are neither parked nor in a
@@ -80,25 +80,25 @@ pub(super) async fn overdue(
     after: Option<OverdueOrder>,
     max: i64,
 ) -> Result<Vec<OverdueOrder>, Error> {
-    let (since, order) =
-        after.map_or((OffsetDateTime::UNIX_EPOCH, Uuid::nil()), |it| (it.since, it.order.0));
+    let start = OverdueOrder { id: Uuid::nil(), expires_at: OffsetDateTime::UNIX_EPOCH };
+    let after = after.unwrap_or(start);
     // Outside a transaction `now()` is the start of the statement, and an index can be searched for
     // it.
-    let rows = sqlx::query!(
+    let overdue = sqlx::query_as!(
+        OverdueOrder,
         "select o.id, o.expires_at from orders o left join unpaid_failures f on f.order_id = o.id
           where o.status = 'pending' and o.expires_at <= now() - make_interval(secs => $1)
             and (o.expires_at, o.id) > ($2, $3)
             and (f.order_id is null or f.next_at <= now())
           order by o.expires_at, o.id limit $4",
         for_at_least.as_secs_f64(),
-        since,
-        order,
+        after.expires_at,
+        after.id,
         max,
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
-    let overdue = |(id, since)| OverdueOrder { order: OrderId(id), since };
-    Ok(rows.into_iter().map(|row| overdue((row.id, row.expires_at))).collect())
+    Ok(overdue)
 }
 
 /// Returns the failures of unpaid orders; parked ones first, then the latest.

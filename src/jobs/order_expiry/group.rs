@@ -14,14 +14,13 @@ use crate::shop::command::place_order::MAX_LINES;
 use crate::shop::{OrderId, RequestOptions, Sku};
 
 /// Upper bound of the orders of one transaction, which locks their items for some 20 ms.
-const MAX_GROUP_SIZE: usize = 32;
-/// Number of orders from which a group is not merged with others; fewer are not worth a
-/// transaction.
-const MIN_OWN_TRANSACTION: usize = 8;
+const MAX_ORDERS_PER_TRANSACTION: usize = 32;
+/// Number of orders from which a group has a transaction of its own; smaller groups share one.
+const MIN_UNMERGED_ORDERS: usize = 8;
 /// Upper bound of the waiting orders of the same items: a quarter of a second of work, which keeps
 /// an item busy until postponed orders return. While an item is locked for longer, orders of other
 /// items overtake.
-const MAX_ORDERS_PER_GROUP: usize = 256;
+const MAX_WAITING_PER_GROUP: usize = 256;
 /// Upper bound of the waiting groups.
 const MAX_GROUPS: usize = 64;
 /// Upper bound of the waiting groups that share an item with a new group.
@@ -47,7 +46,7 @@ impl PendingGroups {
     pub(super) fn join(&mut self, due: DueOrder) -> bool {
         let skus = skus(&due);
         if let Some(group) = self.unwatched(&skus) {
-            let room = group.orders.len() < MAX_ORDERS_PER_GROUP;
+            let room = group.orders.len() < MAX_WAITING_PER_GROUP;
             if room {
                 group.orders.push_back(due);
             }
@@ -79,18 +78,18 @@ impl PendingGroups {
     pub(super) fn next(&mut self, busy: &BTreeSet<Sku>) -> Option<ExpiryGroup> {
         let mut at = self.0.iter().position(|group| group.skus.is_disjoint(busy))?;
         let mut group = self.0.remove(at)?;
-        if group.orders.len() > MAX_GROUP_SIZE {
-            let orders = group.orders.split_off(MAX_GROUP_SIZE);
+        if group.orders.len() > MAX_ORDERS_PER_TRANSACTION {
+            let orders = group.orders.split_off(MAX_ORDERS_PER_TRANSACTION);
             self.put_back(orders, &group.skus);
         }
-        if group.watched.is_some() || group.orders.len() >= MIN_OWN_TRANSACTION {
+        if group.watched.is_some() || group.orders.len() >= MIN_UNMERGED_ORDERS {
             return Some(group);
         }
         while let Some(other) = self.0.get(at) {
             let fits = other.watched.is_none()
-                && other.orders.len() < MIN_OWN_TRANSACTION
+                && other.orders.len() < MIN_UNMERGED_ORDERS
                 && other.skus.is_disjoint(busy)
-                && group.orders.len() + other.orders.len() <= MAX_GROUP_SIZE
+                && group.orders.len() + other.orders.len() <= MAX_ORDERS_PER_TRANSACTION
                 && group.skus.union(&other.skus).count() <= MAX_LINES;
             if !fits {
                 at += 1;
@@ -167,16 +166,16 @@ mod tests {
 
     #[test]
     fn hot_item_does_not_delay_other_items() {
-        let mut orders = vec![&["tea"][..]; MIN_OWN_TRANSACTION];
+        let mut orders = vec![&["tea"][..]; MIN_UNMERGED_ORDERS];
         orders.extend([&["salt"][..], &["pepper"], &["tea", "salt"], &["pepper"]]);
         assert_eq!(
             all(pending(&orders)),
-            expected(&[("tea", MIN_OWN_TRANSACTION), ("pepper salt tea", 4)])
+            expected(&[("tea", MIN_UNMERGED_ORDERS), ("pepper salt tea", 4)])
         );
-        orders.rotate_left(MIN_OWN_TRANSACTION);
+        orders.rotate_left(MIN_UNMERGED_ORDERS);
         assert_eq!(
             all(pending(&orders)),
-            expected(&[("pepper salt tea", 4), ("tea", MIN_OWN_TRANSACTION)])
+            expected(&[("pepper salt tea", 4), ("tea", MIN_UNMERGED_ORDERS)])
         );
     }
 
@@ -196,8 +195,8 @@ mod tests {
         let left =
             |count: usize| (0..count).map(|_| (OrderId(Uuid::now_v7()), Vec::new())).collect();
         pending.put_back(left(3), &BTreeSet::from([sku("tea")]));
-        pending.put_back(left(MIN_OWN_TRANSACTION), &BTreeSet::from([sku("salt")]));
-        assert_eq!(all(pending), expected(&[("salt", MIN_OWN_TRANSACTION + 1), ("tea", 3)]));
+        pending.put_back(left(MIN_UNMERGED_ORDERS), &BTreeSet::from([sku("salt")]));
+        assert_eq!(all(pending), expected(&[("salt", MIN_UNMERGED_ORDERS + 1), ("tea", 3)]));
     }
 
     #[test]
@@ -210,7 +209,7 @@ mod tests {
 
     #[test]
     fn pending_orders_are_bounded_per_item() {
-        let mut full = pending(&[&["tea"][..]; MAX_ORDERS_PER_GROUP]);
+        let mut full = pending(&[&["tea"][..]; MAX_WAITING_PER_GROUP]);
         assert!(!full.join((OrderId(Uuid::now_v7()), vec![(sku("tea"), 1)])));
         assert!(full.join((OrderId(Uuid::now_v7()), vec![(sku("salt"), 1)])));
         for n in 0..MAX_OVERLAPPING_GROUPS - 1 {

@@ -7,11 +7,8 @@
 //! status ([`crate::shop::command::expire_orders`]). A failed expiry is retried with a growing
 //! backoff, then parked ([`failures`]); it does not delay other orders.
 //!
-//! Placed orders are queued in the background. If that fails (a killed process, a flushed Redis, a
-//! full queue), a worker finds them in Postgres a quarter of a second after their due time, and
-//! then queues the orders that are due next.
-//!
-//! Does not guarantee order. Without Redis, a strategy that locks in Redis delays expiry. Tests:
+//! Does not guarantee order. Without Redis, a strategy that locks in Redis delays expiry. Orders
+//! that are not in the queue are found in Postgres, by the worker or by [`requeue`]. Tests:
 //! `tests/it/order_expiry*.rs`.
 
 mod claim_renewer;
@@ -19,69 +16,69 @@ mod enqueue;
 mod expire;
 pub mod failures;
 mod group;
+mod lab_requests;
 pub mod queue;
-mod queue_status;
-pub mod reconcile_queue;
+pub mod requeue;
 mod worker;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
 
-use crate::probe::{PauseBoard, Point};
+use crate::probe::PauseBoard;
 use crate::shop::expiry::PlacedOrder;
-use crate::shop::{Shop, Strategy};
-use holdfast_lock::Redis;
+use crate::shop::{Error, Shop};
+use failures::ExpiryFailure;
+use lab_requests::LabRequests;
 use queue::DelayQueue;
+use worker::ExpiryWorker;
 
-pub use queue_status::ExpiryStatus;
-
-/// Upper bound of the time for which a request of the lab applies: its sender may be gone.
-pub const LAB_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+pub use lab_requests::{LAB_REQUEST_TIMEOUT, LabRequest};
+pub use queue::queue_of;
 
 /// Pause before a worker that panicked is replaced: it may panic again.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
+const MAX_LISTED_FAILURES: i64 = 50;
 
 /// The queue of unpaid orders of one shop, and this replica's worker. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct OrderExpiry {
     queue: DelayQueue,
-    /// The lab's request to the worker, and when it ends.
-    lab: Arc<Mutex<Option<(LabRequest, Instant)>>>,
+    lab: LabRequests,
 }
 
-/// A request of the lab to a worker.
-#[derive(Debug, Clone, Copy)]
-pub enum LabRequest {
-    /// Do nothing for this time; [`LAB_REQUEST_TIMEOUT`] at most.
-    Rest(Duration),
-    /// Pause once, at the next orders to process.
-    Pause {
-        at: Point,
-        /// TTL of the lease; the usual TTL if `None`.
-        ttl: Option<Duration>,
-        /// Strategy to use; the server's own if `None`.
-        strategy: Option<&'static Strategy>,
-    },
-}
-
-/// Returns the queue of the shop with this key prefix.
-pub fn queue_of(redis: Redis, prefix: &str) -> DelayQueue {
-    DelayQueue::new(redis, format!("{prefix}expiry:"))
+/// The status of order expiry.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct ExpiryStatus {
+    /// Orders in the delay queue, including those paid since; null if Redis does not respond.
+    pub queued: Option<usize>,
+    /// Orders that are due and have not expired yet.
+    pub due: i64,
+    /// Failed expiries: parked ones first, then the latest; 50 at most.
+    pub failures: Vec<ExpiryFailure>,
 }
 
 impl OrderExpiry {
     pub fn new(shop: &Shop) -> Self {
-        let queue = queue_of(shop.locks.redis().clone(), &shop.locks.leases().settings().prefix);
-        Self { queue, lab: Arc::default() }
+        Self { queue: DelayQueue::of_shop(shop), lab: LabRequests::default() }
     }
 
     pub fn queue(&self) -> &DelayQueue {
         &self.queue
+    }
+
+    pub async fn status(&self, shop: &Shop) -> Result<ExpiryStatus, Error> {
+        let due = sqlx::query_scalar!(
+            r#"select count(*) as "count!" from orders
+                where status = 'pending' and expires_at <= now()"#
+        )
+        .fetch_one(&mut *shop.connection().await?)
+        .await?;
+        let queued = self.queue.lengths().await.ok().map(|(all, _)| all);
+        Ok(ExpiryStatus { queued, due, failures: failures::list(shop, MAX_LISTED_FAILURES).await? })
     }
 
     /// Adds orders placed by this process to the queue, until `stop` is cancelled.
@@ -107,10 +104,11 @@ impl OrderExpiry {
         let (replica, stop, runtime) = (replica.to_owned(), stop.clone(), shop.runtime.clone());
         runtime.spawn(async move {
             while !stop.is_cancelled() {
-                let worker = worker::ExpiryWorker::new(&shop, &expiry, &replica, &board);
+                let OrderExpiry { queue, lab } = expiry.clone();
+                let worker = ExpiryWorker::new(&shop, queue, lab, &replica, &board);
                 let work = stop.clone().run_until_cancelled_owned(worker.run());
                 if let Err(error) = shop.runtime.spawn(work).await {
-                    tracing::error!(%error, "the worker for unpaid orders ended");
+                    tracing::error!(%error, "the order expiry worker panicked");
                     tokio::time::sleep(RESTART_DELAY).await;
                 }
             }
@@ -119,26 +117,6 @@ impl OrderExpiry {
 
     /// Replaces the lab's request to this replica's worker; `None` withdraws it.
     pub fn set_lab_request(&self, request: Option<LabRequest>) {
-        let length = match request {
-            Some(LabRequest::Rest(length)) => length.min(LAB_REQUEST_TIMEOUT),
-            _ => LAB_REQUEST_TIMEOUT,
-        };
-        *self.lab.lock() = request.map(|request| (request, Instant::now() + length));
-    }
-
-    fn is_resting(&self) -> bool {
-        matches!(*self.lab.lock(), Some((LabRequest::Rest(_), until)) if Instant::now() < until)
-    }
-
-    /// Takes the lab's pause, if `accepts` returns true for its point and it has not ended.
-    fn take_pause(&self, accepts: impl Fn(Point) -> bool) -> Option<LabRequest> {
-        let mut lab = self.lab.lock();
-        match *lab {
-            Some((request @ LabRequest::Pause { at, .. }, until)) if accepts(at) => {
-                *lab = None;
-                (Instant::now() < until).then_some(request)
-            }
-            _ => None,
-        }
+        self.lab.set(request);
     }
 }

@@ -1,6 +1,6 @@
 //! A delay queue on Redis: delivers an entry when it is due, to one worker at a time.
 //!
-//! Guarantees: at least once. A claim is exclusive for [`CLAIM_TIMEOUT`]; an entry that is not
+//! Guarantees: at least once. A claim is exclusive for [`VISIBILITY_TIMEOUT`]; an entry that is not
 //! removed by then is due again. A claim is one script, so two workers never get the same entry at
 //! the same time. No shard has more than [`MAX_PER_SHARD`] members, so none becomes a big key.
 //!
@@ -16,9 +16,10 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 use holdfast_lock::redis::Error as RedisError;
 use rand::RngExt as _;
-use redis::{Script, from_redis_value};
+use redis::Script;
 use uuid::Uuid;
 
+use crate::shop::Shop;
 use holdfast_lock::Redis;
 
 /// Number of keys over which the queue is spread.
@@ -28,7 +29,7 @@ pub const MAX_PER_SHARD: usize = 5_000;
 
 /// Time for which a claim is exclusive unless renewed. Entries of a killed worker are delayed by
 /// it; those of a worker that stops for longer are looked up by two workers, which costs a query.
-pub const CLAIM_TIMEOUT: Duration = Duration::from_secs(1);
+pub const VISIBILITY_TIMEOUT: Duration = Duration::from_secs(1);
 
 static SCHEDULE_SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("schedule.lua")));
@@ -41,7 +42,7 @@ pub struct DelayQueue {
     /// Prefix of its keys.
     name: String,
     max_per_shard: usize,
-    claim_timeout: Duration,
+    visibility_timeout: Duration,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -58,31 +59,20 @@ pub struct ScheduleResult {
     pub no_room: Vec<Uuid>,
 }
 
-/// The change to an entry, by whether it is in the queue.
-#[derive(Debug, Clone, Copy)]
-enum ScheduleMode {
-    /// Adds it if absent.
-    AddIfAbsent,
-    /// Sets its due time if present.
-    Postpone,
-    /// Adds it if absent; brings it forward if present and due later than a claim ends.
-    BringForward,
-}
-
-impl ScheduleMode {
-    fn label(self) -> &'static str {
-        match self {
-            ScheduleMode::AddIfAbsent => "in",
-            ScheduleMode::Postpone => "off",
-            ScheduleMode::BringForward => "now",
-        }
-    }
+/// Returns the queue of unpaid orders of the shop with this key prefix.
+pub fn queue_of(redis: Redis, prefix: &str) -> DelayQueue {
+    DelayQueue::new(redis, format!("{prefix}expiry:"))
 }
 
 impl DelayQueue {
     /// Creates a queue whose keys are `<name>{<shard>}`.
     pub fn new(redis: Redis, name: String) -> Self {
-        Self { redis, name, max_per_shard: MAX_PER_SHARD, claim_timeout: CLAIM_TIMEOUT }
+        Self { redis, name, max_per_shard: MAX_PER_SHARD, visibility_timeout: VISIBILITY_TIMEOUT }
+    }
+
+    /// Returns the queue of the unpaid orders of a shop.
+    pub fn of_shop(shop: &Shop) -> Self {
+        queue_of(shop.locks.redis().clone(), &shop.locks.leases().settings().prefix)
     }
 
     /// Returns the queue with another bound, for tests.
@@ -91,80 +81,41 @@ impl DelayQueue {
         Self { max_per_shard, ..self }
     }
 
-    /// Returns the queue with another claim time, for tests.
+    /// Returns the queue with another visibility timeout, for tests.
     #[must_use]
-    pub fn with_claim_timeout(self, claim_timeout: Duration) -> Self {
-        Self { claim_timeout, ..self }
+    pub fn with_visibility_timeout(self, visibility_timeout: Duration) -> Self {
+        Self { visibility_timeout, ..self }
     }
 
     /// Adds entries that are not in the queue yet, each due after its duration. Returns the entries
     /// for which there was no room.
     ///
-    /// On a single server these are plain commands, except for shards that are nearly full: the
-    /// script costs twice as much, and counts exactly. In a Cluster each shard has its own server's
-    /// clock, so it is always the script.
-    ///
     /// # Errors
     /// If Redis does not respond; then all, some or none of the entries are in the queue.
     pub async fn add(&self, entries: &[(Uuid, Duration)]) -> Result<Vec<Uuid>, RedisError> {
-        if entries.is_empty() || self.redis.is_cluster() {
-            return Ok(self.schedule(ScheduleMode::AddIfAbsent, entries).await?.no_room);
-        }
-        let shards = by_shard(entries.iter().copied(), |entry| entry.0);
-        let mut lengths_call = redis::pipe();
-        lengths_call.cmd("TIME");
-        for shard in shards.keys() {
-            lengths_call.zcard(self.key(*shard));
-        }
-        let responses: Vec<redis::Value> = self.redis.pipe(lengths_call).await?;
-        let mut responses = responses.into_iter();
-        let (seconds, micros): (u64, u64) = from_redis_value(responses.next().unwrap_or_default())
-            .map_err(RedisError::unexpected_response)?;
-        let now_ms = seconds * 1_000 + micros / 1_000;
-        let lengths: Vec<usize> = responses
-            .map(from_redis_value)
-            .collect::<Result<_, _>>()
-            .map_err(RedisError::unexpected_response)?;
-
-        // Room for entries that other replicas add between the two round trips.
-        let margin = self.max_per_shard.div_ceil(10);
-        let (mut add, mut nearly_full) = (redis::pipe(), Vec::new());
-        for ((shard, entries), length) in shards.into_iter().zip(lengths) {
-            if length + entries.len() + margin > self.max_per_shard {
-                nearly_full.extend(entries);
-                continue;
-            }
-            add.cmd("ZADD").arg(self.key(shard)).arg("NX").ignore();
-            for (id, due_in) in entries {
-                add.arg(now_ms.saturating_add(milliseconds(due_in))).arg(id.to_string());
-            }
-        }
-        if !add.is_empty() {
-            self.redis.pipe::<()>(add).await?;
-        }
-        Ok(self.schedule(ScheduleMode::AddIfAbsent, &nearly_full).await?.no_room)
+        Ok(self.schedule("add", entries).await?.no_room)
     }
 
     /// Makes entries due now, and adds absent entries; claimed entries stay claimed.
     pub async fn bring_forward(&self, ids: &[Uuid]) -> Result<ScheduleResult, RedisError> {
         let now: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
-        self.schedule(ScheduleMode::BringForward, &now).await
+        self.schedule("bring-forward", &now).await
     }
 
     /// Sets the due times of entries that are in the queue, from now.
     pub async fn postpone(&self, entries: &[(Uuid, Duration)]) -> Result<(), RedisError> {
-        self.schedule(ScheduleMode::Postpone, entries).await.map(drop)
+        self.schedule("postpone", entries).await.map(drop)
     }
 
-    /// Renews the claims of entries that were not removed since, for [`CLAIM_TIMEOUT`] from now.
+    /// Renews the claims of entries that were not removed since.
     pub async fn renew(&self, ids: &[Uuid]) -> Result<(), RedisError> {
-        let kept: Vec<_> = ids.iter().map(|id| (*id, self.claim_timeout)).collect();
+        let kept: Vec<_> = ids.iter().map(|id| (*id, self.visibility_timeout)).collect();
         self.postpone(&kept).await
     }
 
-    /// Claims up to `max` due entries for [`CLAIM_TIMEOUT`]; in a Cluster, where each shard is a
-    /// call of its own, about four times as many. After an error, entries that were claimed all the
-    /// same are due again after that time.
+    /// Claims up to `max` due entries for [`VISIBILITY_TIMEOUT`]; in a Cluster, where each shard is
+    /// a call of its own, about four times as many. After an error, entries that were claimed all
+    /// the same are due again after that time.
     pub async fn claim(&self, max: usize) -> Result<ClaimedEntries, RedisError> {
         // Starts at a random shard: with a permanent backlog, each shard gets its turn.
         let first = rand::rng().random_range(0..SHARDS);
@@ -181,7 +132,7 @@ impl DelayQueue {
             for key in keys {
                 call.key(key);
             }
-            call.arg(milliseconds(self.claim_timeout)).arg(each);
+            call.arg(milliseconds(self.visibility_timeout)).arg(each);
             self.redis.invoke::<(i64, Vec<String>)>(call)
         });
         // In a Cluster a primary may be unavailable: entries of the others are claimed now.
@@ -201,8 +152,7 @@ impl DelayQueue {
 
     /// Removes entries. Repeating it is harmless.
     pub async fn remove(&self, ids: &[Uuid]) -> Result<(), RedisError> {
-        let shards = by_shard(ids.iter().copied(), |id| *id);
-        let commands = shards.into_iter().map(|(shard, ids)| {
+        let commands = by_shard(ids, |id| *id).into_iter().map(|(shard, ids)| {
             let mut command = redis::cmd("ZREM");
             command.arg(self.key(shard));
             for id in ids {
@@ -222,8 +172,8 @@ impl DelayQueue {
     }
 
     pub async fn contains(&self, id: Uuid) -> Result<bool, RedisError> {
-        let shard = id.as_bytes()[15] % SHARDS;
-        let command = redis::cmd("ZSCORE").arg(self.key(shard)).arg(id.to_string()).to_owned();
+        let command =
+            redis::cmd("ZSCORE").arg(self.key(shard_of(id))).arg(id.to_string()).to_owned();
         Ok(self.redis.query::<Option<f64>>(command).await?.is_some())
     }
 
@@ -241,20 +191,22 @@ impl DelayQueue {
         format!("{}{{{shard}}}", self.name)
     }
 
+    /// Runs `schedule.lua`, which documents the modes.
     async fn schedule(
         &self,
-        mode: ScheduleMode,
+        mode: &str,
         entries: &[(Uuid, Duration)],
     ) -> Result<ScheduleResult, RedisError> {
-        let shards = by_shard(entries.iter().copied(), |entry| entry.0);
-        let shards: Vec<_> = shards.into_iter().collect();
-        let calls = if self.redis.is_cluster() { shards.chunks(1) } else { shards.chunks(256) };
+        let shards: Vec<_> = by_shard(entries, |entry| entry.0).into_iter().collect();
+        // In a Cluster the shards lie on several nodes.
+        let shards_per_call = if self.redis.is_cluster() { 1 } else { usize::from(SHARDS) };
+        let calls = shards.chunks(shards_per_call);
         let responses = calls.map(|shards| {
             let mut call = SCHEDULE_SCRIPT.prepare_invoke();
             for (shard, _) in shards {
                 call.key(self.key(*shard));
             }
-            call.arg(mode.label()).arg(self.max_per_shard).arg(milliseconds(self.claim_timeout));
+            call.arg(mode).arg(self.max_per_shard).arg(milliseconds(self.visibility_timeout));
             for (at, (_, entries)) in shards.iter().enumerate() {
                 for (id, due_in) in entries {
                     call.arg(at + 1).arg(milliseconds(*due_in)).arg(id.to_string());
@@ -271,12 +223,15 @@ impl DelayQueue {
     }
 }
 
-/// Groups entries by shard: by the last byte of their ids, which is random.
-fn by_shard<T>(entries: impl Iterator<Item = T>, id: impl Fn(&T) -> Uuid) -> BTreeMap<u8, Vec<T>> {
+/// Returns the shard of an entry, by the last byte of its id, which is random.
+fn shard_of(id: Uuid) -> u8 {
+    id.as_bytes()[15] % SHARDS
+}
+
+fn by_shard<T: Copy>(entries: &[T], id: impl Fn(&T) -> Uuid) -> BTreeMap<u8, Vec<T>> {
     let mut shards: BTreeMap<u8, Vec<T>> = BTreeMap::new();
     for entry in entries {
-        let last = id(&entry).as_bytes()[15];
-        shards.entry(last % SHARDS).or_default().push(entry);
+        shards.entry(shard_of(id(entry))).or_default().push(*entry);
     }
     shards
 }

@@ -16,7 +16,6 @@
 
 mod attempt;
 mod batch;
-mod coalesce;
 mod direct;
 mod group_commit;
 mod in_flight;

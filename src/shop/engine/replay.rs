@@ -3,9 +3,9 @@
 //!
 //! Under overload many commands are rejected at once, and a lookup for each would cost Postgres
 //! more than the commands that it executes. So one lookup at a time, on one connection, serves all
-//! commands that arrived during the previous one ([`super::coalesce`]).
+//! commands that arrived during the previous one ([`crate::coalesce`]).
 //!
-//! Best effort: behind [`super::coalesce::MAX_WAITING`] others, after the caller's time limit, or
+//! Best effort: behind [`crate::coalesce::MAX_WAITING`] others, after the caller's time limit, or
 //! while Postgres is unavailable, a command is rejected without a lookup. `overloaded` and
 //! `idempotency-key-in-flight` mean *retry with the same key*.
 
@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::time::timeout;
 
-use super::coalesce::Coalescer;
+use crate::coalesce::Coalescer;
 use crate::shop::Shop;
 use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::idempotency::IdempotencyRequest;
@@ -25,7 +25,7 @@ pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 /// The coalesced lookup of key records. Cheap to clone.
 #[derive(Debug, Clone, Default)]
-pub struct ReplayLookup(Coalescer<(), IdempotencyRequest, Option<Replay>>);
+pub struct ReplayLookup(Coalescer<(), IdempotencyRequest, Option<Replay>, Error>);
 
 impl ReplayLookup {
     /// Returns the replay of the key, if it has a record that is found within the time limit.
@@ -43,7 +43,7 @@ impl ReplayLookup {
             let shop = owned_shop.clone();
             async move { look_up(&shop, requests).await }
         };
-        let lookup = self.0.look_up(shop, (), request.clone(), call);
+        let lookup = self.0.look_up((&shop.running, &shop.runtime), (), request.clone(), call);
         timeout(within, lookup).await.ok()?.ok().flatten()
     }
 

@@ -2,7 +2,7 @@
 //!
 //! After an order was rejected as sold out, orders of more units than the last known stock are
 //! checked before they are enqueued: one call reads the stock and the key records of all waiting
-//! orders ([`super::coalesce`]). It begins after the last of them arrived, so every rejection was
+//! orders ([`crate::coalesce`]). It begins after the last of them arrived, so every rejection was
 //! true at some moment of its request. An order that the stock covers is enqueued as usual.
 
 use std::collections::HashMap;
@@ -12,8 +12,8 @@ use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::time::timeout;
 
-use super::coalesce::Coalescer;
 use super::replay::LOOKUP_TIMEOUT;
+use crate::coalesce::Coalescer;
 use crate::shop::failure::{Error, Execution, Failure, Rejection};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::key_records::{self, Replay};
@@ -27,7 +27,7 @@ const MAX_ITEMS: usize = 10_000;
 #[derive(Debug, Clone, Default)]
 pub struct SoldOutCache {
     stock: Arc<Mutex<HashMap<Sku, i64>>>,
-    lookups: Coalescer<Sku, IdempotencyRequest, StockLookup>,
+    lookups: Coalescer<Sku, IdempotencyRequest, StockLookup, Error>,
 }
 
 /// The result of a lookup: the stock, if the item exists, and the replay of the key.
@@ -68,7 +68,8 @@ impl SoldOutCache {
             let (cache, shop, item) = (cache.clone(), owned_shop.clone(), item.clone());
             async move { cache.look_up(&shop, item, requests).await }
         };
-        let lookup = self.lookups.look_up(shop, sku.clone(), request.clone(), call);
+        let tasks = (&shop.running, &shop.runtime);
+        let lookup = self.lookups.look_up(tasks, sku.clone(), request.clone(), call);
         let found = timeout(LOOKUP_TIMEOUT, lookup).await;
         match found.unwrap_or_else(|_| Err(Error::postgres_timeout()))? {
             StockLookup { replay: Some(replay), .. } => key_records::replayed(replay).map(Some),

@@ -11,9 +11,9 @@ use time::OffsetDateTime;
 use super::format::{FormatTime as _, format_count, short_id};
 use super::layout::Layout;
 use super::{html, see_other};
+use crate::jobs::audit::AuditResult;
 use crate::jobs::history::JobRun;
 use crate::jobs::order_expiry::failures::{self, ExpiryFailure};
-use crate::jobs::reconcile::ReconcileResult;
 use crate::jobs::status::{self, JobStatus, JobsStatus};
 use crate::jobs::store::{self, RunState};
 use crate::web::middleware::body;
@@ -171,8 +171,8 @@ const COUNT_TEXTS: [(&str, &str, &str); 9] = [
 /// Formats a job's result: the audit's verdict, or all counts of another job that are not 0.
 fn result_text(result: Option<&Value>) -> Option<ResultText> {
     let result = result?;
-    if let Ok(found) = ReconcileResult::deserialize(result) {
-        let ReconcileResult { sound, checks, failing, .. } = found;
+    if let Ok(found) = AuditResult::deserialize(result) {
+        let AuditResult { sound, checks, failing, .. } = found;
         let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
         let text = if sound {
             format!("sound: all {checks} checks hold")

@@ -1,6 +1,6 @@
-//! Runs the audit every hour and stores its result.
+//! The job `audit`: runs the audit every hour and stores its result.
 //!
-//! It only reads, in one snapshot, so it can be repeated. Unsound books do not fail the job: its
+//! It only reads, in one snapshot, so it can be repeated. A failed check does not fail the job: its
 //! result lists the failed checks.
 
 use std::time::Duration;
@@ -9,12 +9,12 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Job, JobContext};
+use super::job::{Job, JobContext};
 use crate::shop::audit::{self, AuditCheck};
 
 pub(super) const JOB: Job = Job {
-    name: "reconcile",
-    about: "The audit: holds ledgers, orders and accounts against each other, and keeps what it finds.",
+    name: "audit",
+    about: "Compares ledgers, orders and accounts with each other, and stores the result.",
     cron: Some("7 * * * *"),
     // A statement of the audit may take a minute on a long ledger.
     timeout: Duration::from_mins(10),
@@ -23,21 +23,24 @@ pub(super) const JOB: Job = Job {
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReconcileResult {
+pub struct AuditResult {
     pub sound: bool,
     pub checks: usize,
     pub failing: Vec<AuditCheck>,
     pub notes: Vec<String>,
 }
 
-pub async fn run_once(context: JobContext) -> anyhow::Result<Value> {
+async fn run_once(context: JobContext) -> anyhow::Result<Value> {
     let audit = audit::check_all(&context.shop.pool, Some(&context.shop.locks)).await?;
     let checks = audit.checks.len();
     let failing: Vec<AuditCheck> = audit.checks.into_iter().filter(|check| !check.ok).collect();
     if !failing.is_empty() {
         let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
-        tracing::error!(checks = names.join(", "), "the books are not sound");
+        tracing::error!(
+            checks = names.join(", "),
+            "the audit failed: stock, money or orders do not agree"
+        );
     }
-    let result = ReconcileResult { sound: audit.ok, checks, failing, notes: audit.notes };
-    serde_json::to_value(result).context("what was found")
+    let result = AuditResult { sound: audit.ok, checks, failing, notes: audit.notes };
+    serde_json::to_value(result).context("the result of the audit")
 }

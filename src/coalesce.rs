@@ -13,87 +13,110 @@ use std::hash::Hash;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-
-use super::queue::JoinResult;
-use crate::shop::{Error, Shop};
+use tokio_util::task::TaskTracker;
 
 /// Upper bound of the lookups that wait behind one call.
-pub(super) const MAX_WAITING: usize = 4_096;
+pub const MAX_WAITING: usize = 4_096;
 
-/// Upper bound of the lookups of one call: an index lookup each, some milliseconds in total.
+/// Upper bound of the lookups of one call, which takes some milliseconds.
 const MAX_PER_CALL: usize = 512;
 
 /// Coalesces the lookups of each key. Cheap to clone; clones share the queues.
 #[derive(Debug)]
-pub(super) struct Coalescer<K, Q, A>(Arc<Mutex<LookupQueues<K, Q, A>>>);
+pub struct Coalescer<K, Q, A, E>(Arc<Mutex<LookupQueues<K, Q, A, E>>>);
 
 /// The waiting lookups. A key has a queue while a task serves it.
-type LookupQueues<K, Q, A> = HashMap<K, Vec<PendingLookup<Q, A>>>;
+type LookupQueues<K, Q, A, E> = HashMap<K, Vec<PendingLookup<Q, A, E>>>;
 
 #[derive(Debug)]
-struct PendingLookup<Q, A> {
+struct PendingLookup<Q, A, E> {
     query: Q,
-    reply: oneshot::Sender<Result<A, Error>>,
+    reply: oneshot::Sender<Result<A, E>>,
 }
 
-impl<K, Q, A> Clone for Coalescer<K, Q, A> {
+/// The reason why a lookup was not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CoalesceError {
+    /// [`MAX_WAITING`] others wait already.
+    QueueIsFull,
+    /// The task that makes the calls panicked.
+    TaskPanicked,
+}
+
+#[derive(Debug)]
+enum LookupJoin {
+    /// The caller starts the task.
+    First,
+    Behind,
+    Full,
+}
+
+impl<K, Q, A, E> Clone for Coalescer<K, Q, A, E> {
     fn clone(&self) -> Self {
         Self(self.0.clone())
     }
 }
 
-impl<K, Q, A> Default for Coalescer<K, Q, A> {
+impl<K, Q, A, E> Default for Coalescer<K, Q, A, E> {
     fn default() -> Self {
         Self(Arc::default())
     }
 }
 
-impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
+impl<K, Q, A, E> Coalescer<K, Q, A, E>
+where
+    K: Clone + Eq + Hash,
+    E: Clone + From<CoalesceError>,
+{
     /// Looks up `query` together with the others of `key`. `call` returns one result per query, in
     /// their order; all callers of a key must pass the same `call`.
     /// A cancelled lookup is left out of the next call.
-    pub async fn look_up<C, F>(&self, shop: &Shop, key: K, query: Q, call: C) -> Result<A, Error>
+    pub async fn look_up<C, F>(
+        &self,
+        (tasks, runtime): (&TaskTracker, &Handle),
+        key: K,
+        query: Q,
+        call: C,
+    ) -> Result<A, E>
     where
         K: Send + Sync + 'static,
         Q: Send + 'static,
         A: Send + 'static,
+        E: Send + 'static,
         C: Fn(Vec<Q>) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<Vec<A>, Error>> + Send,
+        F: Future<Output = Result<Vec<A>, E>> + Send,
     {
         let (reply, result) = oneshot::channel();
         match self.join(&key, PendingLookup { query, reply }) {
-            JoinResult::First => {
+            LookupJoin::First => {
                 let all = self.clone();
-                shop.running.spawn_on(async move { all.serve(&key, call).await }, &shop.runtime);
+                tasks.spawn_on(async move { all.serve(&key, call).await }, runtime);
             }
-            JoinResult::Behind => {}
-            JoinResult::Full => {
-                return Err(Error::Overloaded(format!("{MAX_WAITING} ask the same already")));
-            }
+            LookupJoin::Behind => {}
+            LookupJoin::Full => return Err(CoalesceError::QueueIsFull.into()),
         }
-        result
-            .await
-            .unwrap_or_else(|_| Err(Error::Bug("a look-up ended without an answer".to_owned())))
+        result.await.unwrap_or_else(|_| Err(CoalesceError::TaskPanicked.into()))
     }
 
-    fn join(&self, key: &K, lookup: PendingLookup<Q, A>) -> JoinResult {
+    fn join(&self, key: &K, lookup: PendingLookup<Q, A, E>) -> LookupJoin {
         let mut queues = self.0.lock();
         match queues.get_mut(key) {
-            Some(queue) if queue.len() >= MAX_WAITING => JoinResult::Full,
+            Some(queue) if queue.len() >= MAX_WAITING => LookupJoin::Full,
             Some(queue) => {
                 queue.push(lookup);
-                JoinResult::Behind
+                LookupJoin::Behind
             }
             None => {
                 queues.insert(key.clone(), vec![lookup]);
-                JoinResult::First
+                LookupJoin::First
             }
         }
     }
 
     /// Takes the next lookups; `None` ends the task.
-    fn take(&self, key: &K) -> Option<Vec<PendingLookup<Q, A>>> {
+    fn take(&self, key: &K) -> Option<Vec<PendingLookup<Q, A, E>>> {
         let mut queues = self.0.lock();
         let queue = queues.get_mut(key)?;
         queue.retain(|lookup| !lookup.reply.is_closed());
@@ -108,7 +131,7 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
     async fn serve<C, F>(&self, key: &K, call: C)
     where
         C: Fn(Vec<Q>) -> F,
-        F: Future<Output = Result<Vec<A>, Error>>,
+        F: Future<Output = Result<Vec<A>, E>>,
     {
         let _clear = ClearOnPanic { coalescer: self, key };
         while let Some(lookups) = self.take(key) {
@@ -131,12 +154,12 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
 }
 
 /// Drops the waiting lookups if a call panics, so that the next lookup starts a new task.
-struct ClearOnPanic<'c, K: Clone + Eq + Hash, Q, A> {
-    coalescer: &'c Coalescer<K, Q, A>,
+struct ClearOnPanic<'c, K: Eq + Hash, Q, A, E> {
+    coalescer: &'c Coalescer<K, Q, A, E>,
     key: &'c K,
 }
 
-impl<K: Clone + Eq + Hash, Q, A> Drop for ClearOnPanic<'_, K, Q, A> {
+impl<K: Eq + Hash, Q, A, E> Drop for ClearOnPanic<'_, K, Q, A, E> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.coalescer.0.lock().remove(self.key);
@@ -150,10 +173,19 @@ mod tests {
 
     use super::*;
 
-    type Doubling = Coalescer<&'static str, usize, usize>;
-    type PendingResult = oneshot::Receiver<Result<usize, Error>>;
+    type Doubling = Coalescer<&'static str, usize, usize, CallError>;
+    type PendingResult = oneshot::Receiver<Result<usize, CallError>>;
 
-    fn join(all: &Doubling, query: usize) -> (JoinResult, PendingResult) {
+    #[derive(Debug, Clone)]
+    struct CallError;
+
+    impl From<CoalesceError> for CallError {
+        fn from(_: CoalesceError) -> Self {
+            CallError
+        }
+    }
+
+    fn join(all: &Doubling, query: usize) -> (LookupJoin, PendingResult) {
         let (reply, result) = oneshot::channel();
         (all.join(&"tea", PendingLookup { query, reply }), result)
     }
@@ -170,7 +202,7 @@ mod tests {
                     let _ = called.send(queries.clone());
                     match permits.lock().await.recv().await {
                         Some(true) => Ok(queries.iter().map(|n| 2 * n).collect()),
-                        Some(false) => Err(Error::postgres_timeout()),
+                        Some(false) => Err(CallError),
                         None => panic!("the permits are gone"),
                     }
                 }
@@ -184,16 +216,16 @@ mod tests {
     async fn lookups_during_a_call_are_in_the_next() {
         let all = Doubling::default();
         let (joined, first) = join(&all, 0);
-        assert!(matches!(joined, JoinResult::First));
+        assert!(matches!(joined, LookupJoin::First));
         let (permit, mut calls) = serve(&all);
         assert_eq!(calls.recv().await, Some(vec![0]));
         let mut results = Vec::new();
         for n in 1..=MAX_WAITING {
             let (joined, result) = join(&all, n);
-            assert!(matches!(joined, JoinResult::Behind), "{n}");
+            assert!(matches!(joined, LookupJoin::Behind), "{n}");
             results.push(result);
         }
-        assert!(matches!(join(&all, 0).0, JoinResult::Full));
+        assert!(matches!(join(&all, 0).0, LookupJoin::Full));
         // A lookup whose caller has gone is left out.
         drop(results.remove(0));
         for _ in 0..=MAX_WAITING.div_ceil(MAX_PER_CALL) {
@@ -210,7 +242,7 @@ mod tests {
         let mut expected = vec![MAX_PER_CALL; MAX_WAITING / MAX_PER_CALL];
         expected[MAX_WAITING / MAX_PER_CALL - 1] -= 1;
         assert_eq!(sizes, expected);
-        assert!(matches!(join(&all, 0).0, JoinResult::First), "the task has ended");
+        assert!(matches!(join(&all, 0).0, LookupJoin::First), "the task has ended");
     }
 
     #[tokio::test]
@@ -221,7 +253,7 @@ mod tests {
         assert_eq!(calls.recv().await, Some(vec![1]));
         let (_, second) = join(&all, 2);
         let _ = (permit.send(false), permit.send(true));
-        assert!(matches!(first.await, Ok(Err(Error::Unavailable { .. }))));
+        assert!(matches!(first.await, Ok(Err(CallError))));
         assert!(matches!(second.await, Ok(Ok(4))));
     }
 
@@ -235,7 +267,7 @@ mod tests {
         drop(permit);
         assert!(first.await.is_err() && second.await.is_err(), "both were dropped");
         let (joined, third) = join(&all, 3);
-        assert!(matches!(joined, JoinResult::First));
+        assert!(matches!(joined, LookupJoin::First));
         let (permit, _calls) = serve(&all);
         let _ = permit.send(true);
         assert!(matches!(third.await, Ok(Ok(6))));
