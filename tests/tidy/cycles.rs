@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The modules whose files import without cycles, with the least number of their files.
-const ACYCLIC: [(&str, usize); 7] = [
+const ACYCLIC: [(&str, usize); 8] = [
     ("bench", 8),
     ("checker", 8),
     ("embedded", 8),
@@ -16,6 +16,7 @@ const ACYCLIC: [(&str, usize); 7] = [
     ("ladder", 8),
     ("load", 2),
     ("shop", 30),
+    ("web", 40),
 ];
 /// Imports that close a cycle, each with its reason. This list may only shrink.
 const KNOWN: [(&str, &str, &str); 1] =

@@ -2,27 +2,25 @@
 
 use std::time::Duration;
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::{Form, Path};
 use askama::Template;
-use serde::Deserialize;
 
+use super::duplicate_submit::execute_once;
 use super::format::{FormatTime as _, format_time_left, short_id};
 use super::layout::Layout;
-use super::ledger_rows::{LedgerRow, LedgerUnit, ledger_row};
+use super::ledger_table::LedgerRow;
 use super::rejection::RejectionNotice;
-use super::{duplicate_submit, html, see_other};
+use super::respond::html;
 use crate::shop::model::{Order, OrderLine};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
     Cents, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, Sku,
     UserId, engine,
 };
-use crate::web::middleware::body;
-use crate::web::middleware::csrf;
-use crate::web::middleware::request_options::DefaultOptions;
-use crate::web::problems::Problem;
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::{FormFields, SignedInUser, body, csrf};
+use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 #[derive(Debug, Template)]
 #[template(path = "order.html")]
@@ -63,44 +61,36 @@ impl OrderPage {
 
 #[derive(Debug)]
 struct OrderLineRow {
-    sku: Sku,
+    /// The name of the item.
     name: String,
-    quantity: i64,
-    price: Cents,
-    sum: Cents,
+    line: OrderLine,
 }
 
-/// The form of the buttons *Pay*, *Cancel* and *Refund*.
-#[derive(Debug, Deserialize)]
-pub struct OrderForm {
-    #[serde(default)]
-    csrf: String,
-    key: String,
-}
+impl OrderLineRow {
+    fn price(&self) -> Cents {
+        Cents(self.line.unit_price_cents)
+    }
 
-impl OrderForm {
-    fn key(self) -> Result<IdempotencyKey, Problem> {
-        IdempotencyKey::try_from(self.key).map_err(|why| Problem::field("key", why))
+    fn sum(&self) -> Cents {
+        Cents(self.line.unit_price_cents * self.line.quantity)
     }
 }
 
 /// Shows the order.
-pub async fn show(request: HttpRequest, id: web::Path<String>) -> HttpResult {
-    let user = csrf::require_user(&request).await?.caller.id;
-    page(&request, user, body::parse_order_id(&id)?, None).await
+pub async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) -> HttpResult {
+    page(&request, user.caller.id, body::parse_order_id(&id)?, None).await
 }
 
-/// The extracted parts of a form of this page.
-type OrderFormRequest =
-    (web::Data<AppState>, HttpRequest, DefaultOptions, web::Path<String>, web::Form<OrderForm>);
+/// The extracted parts of a form of this page: the buttons *Pay*, *Cancel* and *Refund*.
+type OrderForm = (State, HttpRequest, RequestOptions, Path<String>, Form<FormFields>);
 
 /// Pays the order, once per form.
-pub async fn pay(parts: OrderFormRequest) -> HttpResult {
+pub async fn pay(parts: OrderForm) -> HttpResult {
     execute(parts, "paid", engine::pay_order).await
 }
 
 /// Cancels the order, once per form: its units return to stock.
-pub async fn cancel(parts: OrderFormRequest) -> HttpResult {
+pub async fn cancel(parts: OrderForm) -> HttpResult {
     let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::cancel_order(shop, options, user, id, Some(key)).await
     };
@@ -108,7 +98,7 @@ pub async fn cancel(parts: OrderFormRequest) -> HttpResult {
 }
 
 /// Refunds the order, once per form: the money returns to the account, and the units to stock.
-pub async fn refund(parts: OrderFormRequest) -> HttpResult {
+pub async fn refund(parts: OrderForm) -> HttpResult {
     let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
         engine::refund_order(shop, options, user, id, Some(key)).await
     };
@@ -118,7 +108,7 @@ pub async fn refund(parts: OrderFormRequest) -> HttpResult {
 /// Executes a command and redirects to the order. A second click finds the order in the target
 /// status and redirects as well; any other rejection is shown above the order.
 async fn execute(
-    (state, request, DefaultOptions(options), id, form): OrderFormRequest,
+    (state, request, options, id, form): OrderForm,
     target_status: &str,
     command: impl AsyncFn(
         &Shop,
@@ -128,11 +118,11 @@ async fn execute(
         IdempotencyKey,
     ) -> Result<Execution, Failure>,
 ) -> HttpResult {
-    let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
+    let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let id = body::parse_order_id(&id)?;
-    let key = form.into_inner().key()?;
+    let key = form.key("key")?;
     let command = async || command(&state.shop, &options, user, id, key.clone()).await;
-    match duplicate_submit::execute_once(command).await {
+    match execute_once(command).await {
         Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == target_status => {
         }
         Err(Failure::Rejected(Rejection::NotFound(what))) => {
@@ -153,10 +143,8 @@ async fn page(
     id: OrderId,
     rejection: Option<Rejection>,
 ) -> HttpResult {
-    let shop = &crate::web::middleware::auth::app_state(request)?.shop;
-    let Some(order) = orders::order(shop, user, id).await? else {
-        return Err(Problem::not_found(format!("you have no order {id}")));
-    };
+    let shop = &app_state(request)?.shop;
+    let order = orders::order(shop, user, id).await?.ok_or_else(|| body::unknown_order(&id))?;
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;
     let balance_cents = ledger::balance(shop, user).await?.unwrap_or(0);
@@ -172,11 +160,8 @@ async fn page(
         short: short_id(&id),
         total: Cents(order.total_cents),
         lines: line_rows(shop, &order).await?,
-        stock: stock
-            .into_iter()
-            .map(|(sku, entry)| (sku, ledger_row(&entry, LedgerUnit::Stock)))
-            .collect(),
-        money: money.iter().map(|entry| ledger_row(entry, LedgerUnit::Money)).collect(),
+        stock: stock.into_iter().map(|(sku, entry)| (sku, LedgerRow::new(entry, false))).collect(),
+        money: money.into_iter().map(|entry| LedgerRow::new(entry, true)).collect(),
         balance: Cents(balance_cents),
         after_paying: Cents(balance_cents - order.total_cents),
         key: IdempotencyKey::generate(),
@@ -205,12 +190,6 @@ async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<OrderLineRow>, Prob
         let item = items.iter().find(|item| item.sku == *sku);
         item.map_or_else(|| sku.to_string(), |item| item.name.clone())
     };
-    let row = |line: &OrderLine| OrderLineRow {
-        sku: line.sku.clone(),
-        name: name(&line.sku),
-        quantity: line.quantity,
-        price: Cents(line.unit_price_cents),
-        sum: Cents(line.unit_price_cents * line.quantity),
-    };
+    let row = |line: &OrderLine| OrderLineRow { name: name(&line.sku), line: line.clone() };
     Ok(order.lines.iter().map(row).collect())
 }

@@ -3,24 +3,26 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::Query;
 use askama::Template;
 use serde::Deserialize;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::format::{FormatTime as _, format_count, format_time_left, short_id};
-use super::html;
+use super::format::{FormatTime as _, format_time_left, short_id};
 use super::layout::Layout;
 use super::order::status;
+use super::paging::cut_page;
+use super::respond::html;
 use crate::shop::model::Order;
 use crate::shop::query::orders::{self, LabOrders};
 use crate::shop::{Cents, OrderId};
-use crate::web::middleware::csrf;
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::SignedInUser;
+use crate::web::{HttpResult, State};
 
-const PAGE_LENGTH: usize = 25;
+const PAGE_LENGTH: i64 = 25;
 
 #[derive(Debug, Template)]
 #[template(path = "orders.html")]
@@ -31,12 +33,6 @@ struct OrdersPage {
     with_lab: bool,
     /// Number of orders that contain only lab items.
     lab: i64,
-}
-
-impl OrdersPage {
-    fn lab_grouped(&self) -> String {
-        format_count(self.lab)
-    }
 }
 
 #[derive(Debug)]
@@ -60,19 +56,17 @@ pub struct OrdersQuery {
 }
 
 pub async fn list(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
-    query: web::Query<OrdersQuery>,
+    user: SignedInUser,
+    query: Query<OrdersQuery>,
 ) -> HttpResult {
-    let user = csrf::require_user(&request).await?.caller.id;
-    let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
-    let shop = &state.shop;
+    let (shop, user) = (&state.shop, user.caller.id);
     let with_lab = query.lab.as_deref() == Some("on");
     let which = if with_lab { LabOrders::With } else { LabOrders::Without };
-    let mut orders = orders::orders(shop, user, query.after.map(OrderId), which, limit).await?;
-    let has_more = orders.len() > PAGE_LENGTH;
-    orders.truncate(PAGE_LENGTH);
-    let more = orders.last().filter(|_| has_more).map(|order| order.id);
+    let after = query.after.map(OrderId);
+    let mut orders = orders::orders(shop, user, after, which, PAGE_LENGTH + 1).await?;
+    let more = cut_page(&mut orders, PAGE_LENGTH, |order| order.id);
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let lab_orders =
         if with_lab { orders::lab_orders_among(shop, &ids).await? } else { Vec::new() };

@@ -1,21 +1,21 @@
 //! You are the scheduler: the visitor steps real orders from probe point to probe point.
 
+use std::sync::Arc;
+
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::{Form, Path};
 use askama::Template;
-use serde::Deserialize;
 use uuid::Uuid;
 
 use super::layout::Layout;
-use super::{html, see_other};
-use crate::lab::scheduler::{self, GameRules, GameView, OrderPosition, PLAYABLE};
+use super::respond::html;
+use crate::lab::scheduler::{self, Game, GameRules, GameView, OrderPosition, PLAYABLE};
 use crate::probe::Point;
-use crate::shop::Strategy;
 use crate::shop::model::LedgerEntry;
-use crate::web::api::lab::require_lab;
-use crate::web::middleware::csrf;
-use crate::web::problems::Problem;
-use crate::web::{AppState, HttpResult};
+use crate::shop::{Strategy, UserId};
+use crate::web::middleware::{FormFields, LabAdmin, csrf};
+use crate::web::{AppState, HttpResult, Problem, State, see_other};
 
 /// The probe points of an order, in order, and their names on the page.
 const POINTS: [(Point, &str); 7] = [
@@ -42,11 +42,8 @@ struct SchedulerStartPage {
 #[template(path = "scheduler.html")]
 struct SchedulerPage {
     layout: Layout,
-    id: Uuid,
-    rules: GameRules,
+    game: Arc<Game>,
     lease: String,
-    stock: i64,
-    sku: String,
     players: Vec<PlayerView>,
     view: GameView,
     forked: Vec<i64>,
@@ -77,63 +74,37 @@ struct PointView {
     is_current: bool,
 }
 
-#[derive(Debug, Deserialize)]
-pub struct GameForm {
-    csrf: String,
-    strategy: String,
-    #[serde(default)]
-    orders: Option<usize>,
-    #[serde(default)]
-    lease: Option<String>,
-}
-
-/// One step: an order's name, or `redis`.
-#[derive(Debug, Deserialize)]
-pub struct StepForm {
-    csrf: String,
-    who: String,
-    #[serde(default)]
-    since: Option<u64>,
-}
-
 /// Shows the strategies that can be played.
-pub async fn choose(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
-    csrf::require_admin(&request).await?;
-    require_lab(&state)?;
+pub async fn choose(request: HttpRequest, _: LabAdmin) -> HttpResult {
     let strategies = PLAYABLE.iter().filter_map(|name| Strategy::named(name)).collect();
     html(StatusCode::OK, &SchedulerStartPage { layout: Layout::of(&request).await?, strategies })
 }
 
-pub async fn begin(
-    state: web::Data<AppState>,
-    request: HttpRequest,
-    form: web::Form<GameForm>,
-) -> HttpResult {
-    let who = csrf::check_admin_form(&request, &form.csrf).await?;
-    require_lab(&state)?;
-    let played = PLAYABLE.iter().find(|name| **name == form.strategy);
-    let strategy = played.and_then(|name| Strategy::named(name));
-    let strategy = strategy
+/// Starts a game.
+pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    let user = csrf::check_lab_form(&request, form.csrf()).await?.caller.id;
+    let name = form.text("strategy");
+    let strategy = Strategy::named(name)
+        .filter(|_| PLAYABLE.contains(&name))
         .ok_or_else(|| Problem::field("strategy", format!("one of {}", PLAYABLE.join(", "))))?;
-    let orders = form.orders.unwrap_or(2);
-    if !(2..=3).contains(&orders) {
-        return Err(Problem::field("orders", "2 or 3"));
-    }
-    let short_lease = form.lease.as_deref() == Some("short");
-    let rules = GameRules { strategy, short_lease, orders };
-    let game = state.games.begin(who.caller.id, rules).await?;
+    let orders = match form.text("orders") {
+        "" | "2" => 2,
+        "3" => 3,
+        _ => return Err(Problem::field("orders", "2 or 3")),
+    };
+    let rules = GameRules { strategy, short_lease: form.text("lease") == "short", orders };
+    let game = state.games.begin(user, rules).await?;
     Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
 
+/// Shows a game.
 pub async fn show(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
-    id: web::Path<String>,
+    admin: LabAdmin,
+    id: Path<String>,
 ) -> HttpResult {
-    let who = csrf::require_admin(&request).await?;
-    require_lab(&state)?;
-    let game = Uuid::parse_str(&id).ok().and_then(|id| state.games.game(id, who.caller.id));
-    let game = game.ok_or_else(game_over)?;
+    let game = find_game(&state, &id, admin.0.caller.id)?;
     let view = state.games.view(&game).await?;
     let players: Vec<PlayerView> =
         view.positions.iter().map(|position| player_view(position, game.rules)).collect();
@@ -145,11 +116,8 @@ pub async fn show(
     let steps_taken = commit.map_or(view.steps.len(), |last| last + 1);
     let page = SchedulerPage {
         layout: Layout::of(&request).await?,
-        id: game.id,
-        rules: game.rules,
         lease: scheduler::describe_lease(game.rules),
-        stock: game.stock,
-        sku: game.sku.to_string(),
+        game,
         players,
         view,
         forked,
@@ -160,33 +128,35 @@ pub async fn show(
     html(StatusCode::OK, &page)
 }
 
-/// Steps one order to its next point, or deletes the lock in Redis.
+/// Steps one order, named by its letter, to its next point; or with `redis` deletes the lock.
 pub async fn step(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
-    id: web::Path<String>,
-    form: web::Form<StepForm>,
+    id: Path<String>,
+    form: Form<FormFields>,
 ) -> HttpResult {
-    let who = csrf::check_admin_form(&request, &form.csrf).await?;
-    require_lab(&state)?;
-    let game = Uuid::parse_str(&id).ok().and_then(|id| state.games.game(id, who.caller.id));
-    let game = game.ok_or_else(game_over)?;
-    let mut letters = form.who.chars();
-    match (form.who.as_str(), letters.next(), letters.next()) {
+    let user = csrf::check_lab_form(&request, form.csrf()).await?.caller.id;
+    let game = find_game(&state, &id, user)?;
+    let who = form.text("who");
+    let mut letters = who.chars();
+    match (who, letters.next(), letters.next()) {
         ("redis", ..) => state.games.delete_lock(&game).await?,
         // An order that is no longer held was stepped by another click: the page shows it.
         (_, Some(name), None) => {
-            let _ = state.games.step(&game, name, form.since).await;
+            let _ = state.games.step(&game, name, form.text("since").parse().ok()).await;
         }
         _ => return Err(Problem::field("who", "the letter of an order, or redis")),
     }
-    Ok(see_other(&format!("/lab/scheduler/{}?who={}", game.id, form.who)))
+    Ok(see_other(&format!("/lab/scheduler/{}?who={who}", game.id)))
 }
 
-fn game_over() -> Problem {
-    let detail = "this game is over: another one was begun, or ten minutes have passed. Begin \
-                  again at /lab/scheduler";
-    Problem::not_found(detail)
+fn find_game(state: &AppState, id: &str, user: UserId) -> Result<Arc<Game>, Problem> {
+    let game = Uuid::parse_str(id).ok().and_then(|id| state.games.game(id, user));
+    game.ok_or_else(|| {
+        let detail = "this game is over: another one was begun, or ten minutes have passed. Begin \
+                      again at /lab/scheduler";
+        Problem::not_found(detail)
+    })
 }
 
 fn player_view(position: &OrderPosition, rules: GameRules) -> PlayerView {

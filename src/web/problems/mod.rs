@@ -16,6 +16,9 @@ use serde_json::{Map, Value, json};
 use crate::shop::{Error, Failure, Rejection};
 pub use problem_type::{ProblemDefinition, ProblemType};
 
+/// Result of a handler.
+pub type HttpResult = Result<HttpResponse, Problem>;
+
 /// A problem response. Boxed, to keep the `Result` of every handler small.
 #[derive(Debug, Clone)]
 pub struct Problem(Box<ProblemFields>);

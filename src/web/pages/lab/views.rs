@@ -1,74 +1,12 @@
-//! Runs, formatted for lists and tables.
+//! The arms of a run, formatted for tables.
 
-use crate::lab::lessons::Lesson;
-use crate::lab::run::{ArmResult, LabRunState, RunRequest, Sample};
-use crate::lab::store::RunSummary;
+use crate::lab::run::{ArmResult, LatencyBucket, Sample};
 use crate::shop::Cents;
 use crate::web::pages::format::format_count;
 
 /// Upper bounds: rows of a table of samples, points of a curve.
 const MAX_TABLE_ROWS: usize = 40;
 const MAX_CURVE_POINTS: usize = 300;
-
-#[derive(Debug)]
-pub struct RunListItem {
-    pub link: String,
-    pub title: String,
-    /// When the run was requested.
-    pub at: time::OffsetDateTime,
-    /// The state of the run.
-    pub state: RunStatusLabel,
-    pub verdict: Option<String>,
-}
-
-/// The state of a run, as a word and a symbol.
-#[derive(Debug, Clone, Copy)]
-pub struct RunStatusLabel {
-    pub word: &'static str,
-    pub symbol: &'static str,
-}
-
-impl From<&RunSummary> for RunListItem {
-    fn from(head: &RunSummary) -> Self {
-        Self {
-            link: link(&head.id),
-            title: title(&head.wanted),
-            at: head.created_at,
-            state: status(head.state, head.claim_shown),
-            verdict: head.verdict.clone(),
-        }
-    }
-}
-
-pub fn link(id: &uuid::Uuid) -> String {
-    format!("/lab/runs/{id}")
-}
-
-pub fn title(wanted: &RunRequest) -> String {
-    match &wanted.lesson {
-        Some(name) => name.clone(),
-        None => format!("A load of your own: {}", wanted.strategies.join(", ")),
-    }
-}
-
-pub fn status(state: LabRunState, claim_shown: Option<bool>) -> RunStatusLabel {
-    let (word, symbol) = match (state, claim_shown) {
-        (LabRunState::Queued, _) => ("waits to begin", "◔"),
-        (LabRunState::Running, _) => ("goes on", "◑"),
-        (LabRunState::Failed, _) => ("failed", "▲"),
-        (LabRunState::Done, Some(true)) => ("claim shown", "✓"),
-        (LabRunState::Done, Some(false)) => ("claim not shown", "✗"),
-        (LabRunState::Done, None) => ("done", "●"),
-    };
-    RunStatusLabel { word, symbol }
-}
-
-#[derive(Debug)]
-pub struct LessonSummary {
-    pub lesson: &'static Lesson,
-    /// The newest run that is over.
-    pub last: Option<RunListItem>,
-}
 
 #[derive(Debug)]
 pub struct ArmView {
@@ -157,7 +95,7 @@ pub fn ms(ms: f64) -> String {
 
 fn waits(arm: &ArmResult) -> Vec<(String, u64, u64)> {
     let most = arm.waits.iter().map(|bucket| bucket.count).max().unwrap_or(0).max(1);
-    let some = |bucket: &crate::lab::run::LatencyBucket| bucket.count > 0;
+    let some = |bucket: &LatencyBucket| bucket.count > 0;
     let from = arm.waits.iter().position(some).unwrap_or(0);
     let to = arm.waits.iter().rposition(some).map_or(0, |last| last + 1);
     let bar = |count: u64| (count as f64 / most as f64 * 200.0).ceil() as u64;
