@@ -82,14 +82,14 @@ pub async fn noop(
 }
 
 /// Lists the requests paused at this replica (`Holdfast-Pause`) and their probe points (admin).
-#[utoipa::path(get, path = "/api/lab/holds", tag = "lab",
+#[utoipa::path(get, path = "/api/lab/paused", tag = "lab",
     responses((status = 200, body = [PausedRequest])))]
 pub async fn paused(state: State, _: LabAdmin) -> HttpResult {
     json(state.board.paused())
 }
 
 /// Resumes a paused request (admin).
-#[utoipa::path(post, path = "/api/lab/holds/{id}", tag = "lab", responses((status = 204)))]
+#[utoipa::path(post, path = "/api/lab/paused/{id}", tag = "lab", responses((status = 204)))]
 pub async fn resume(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
     match Uuid::parse_str(&id) {
         Ok(request) if state.board.resume(request, None) => no_content(),
