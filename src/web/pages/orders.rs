@@ -8,10 +8,9 @@ use actix_web::http::StatusCode;
 use actix_web::web::Query;
 use askama::Template;
 use serde::Deserialize;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::format::{FormatTime as _, format_time_left, short_id};
+use super::format::{FormatTime as _, format_time_left};
 use super::layout::Layout;
 use super::order::status;
 use super::paging::cut_page;
@@ -28,24 +27,32 @@ const PAGE_LENGTH: i64 = 25;
 #[template(path = "orders.html")]
 struct OrdersPage {
     layout: Layout,
-    orders: Vec<OrderRow>,
+    orders: Vec<Order>,
     more: Option<OrderId>,
     with_lab: bool,
     /// Number of orders that contain only lab items.
     lab: i64,
+    /// Those of the page that contain only lab items.
+    lab_orders: Vec<OrderId>,
+    left: HashMap<OrderId, Duration>,
 }
 
-#[derive(Debug)]
-struct OrderRow {
-    id: OrderId,
-    short: String,
-    status: String,
-    left: Option<String>,
-    units: i64,
-    total: Cents,
-    /// True if the order contains only lab items.
-    is_lab: bool,
-    at: OffsetDateTime,
+impl OrdersPage {
+    fn status(&self, order: &Order) -> &'static str {
+        status(order, self.left.get(&order.id).copied())
+    }
+
+    fn time_left(&self, order: &Order) -> Option<String> {
+        self.left.get(&order.id).copied().map(format_time_left)
+    }
+
+    fn units(&self, order: &Order) -> i64 {
+        order.lines.iter().map(|line| line.quantity).sum()
+    }
+
+    fn total(&self, order: &Order) -> Cents {
+        Cents(order.total_cents)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -70,23 +77,14 @@ pub async fn list(
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let lab_orders =
         if with_lab { orders::lab_orders_among(shop, &ids).await? } else { Vec::new() };
-    let lab = orders::count_lab_orders(shop, user).await?;
-    let left = orders::time_left(shop, &ids).await?;
-    let orders = orders.into_iter().map(|order| order_row(order, &lab_orders, &left)).collect();
-    let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &OrdersPage { layout, orders, more, with_lab, lab })
-}
-
-fn order_row(order: Order, lab: &[OrderId], left: &HashMap<OrderId, Duration>) -> OrderRow {
-    let left = left.get(&order.id).copied();
-    OrderRow {
-        id: order.id,
-        short: short_id(&order.id),
-        left: left.map(format_time_left),
-        units: order.lines.iter().map(|line| line.quantity).sum(),
-        total: Cents(order.total_cents),
-        is_lab: lab.contains(&order.id),
-        at: order.created_at,
-        status: status(&order, left).to_owned(),
-    }
+    let page = OrdersPage {
+        more,
+        with_lab,
+        lab: orders::count_lab_orders(shop, user).await?,
+        lab_orders,
+        left: orders::time_left(shop, &ids).await?,
+        orders,
+        layout: Layout::of(&request).await?,
+    };
+    html(StatusCode::OK, &page)
 }

@@ -14,7 +14,7 @@ use crate::web::{HttpResult, Problem, ProblemType};
 #[template(path = "problems.html")]
 struct ProblemsPage {
     layout: Layout,
-    problem_types: [ProblemType; ProblemType::ALL.len()],
+    definitions: [ProblemDefinition; ProblemType::ALL.len()],
 }
 
 #[derive(Debug, Template)]
@@ -27,7 +27,8 @@ struct ProblemPage {
 /// Lists all problem types.
 pub async fn list(request: HttpRequest) -> HttpResult {
     let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &ProblemsPage { layout, problem_types: ProblemType::ALL })
+    let definitions = ProblemType::ALL.map(ProblemType::definition);
+    html(StatusCode::OK, &ProblemsPage { layout, definitions })
 }
 
 /// Shows one problem type.

@@ -43,27 +43,7 @@ struct SchedulerStartPage {
 struct SchedulerPage {
     layout: Layout,
     game: Arc<Game>,
-    lease: String,
-    players: Vec<PlayerView>,
     view: GameView,
-    forked: Vec<i64>,
-    over: bool,
-    steps_taken: usize,
-    /// The order that was stepped last; it has the keyboard focus.
-    last: Option<char>,
-}
-
-#[derive(Debug)]
-struct PlayerView {
-    name: char,
-    /// The probe points: name, observed value, and whether the order has passed or is at it.
-    points: Vec<PointView>,
-    /// The next action, if the order can be stepped.
-    next: Option<String>,
-    /// The cause of the wait, if the order is neither held nor finished.
-    waits_for: &'static str,
-    since_us: u64,
-    result: Option<(bool, String)>,
 }
 
 #[derive(Debug)]
@@ -72,6 +52,72 @@ struct PointView {
     observed: Option<String>,
     is_passed: bool,
     is_current: bool,
+}
+
+impl SchedulerPage {
+    fn lease(&self) -> String {
+        scheduler::describe_lease(self.game.rules)
+    }
+
+    fn is_over(&self) -> bool {
+        self.view.positions.iter().all(|order| order.result.is_some())
+    }
+
+    /// Counts the steps up to the last commit; those after it changed nothing.
+    fn steps_taken(&self) -> usize {
+        let steps = &self.view.steps;
+        let commit = steps.iter().rposition(|step| step.at == Some(Point::Committed));
+        commit.map_or(steps.len(), |last| last + 1)
+    }
+
+    fn is_forked(&self, entry: &LedgerEntry) -> bool {
+        self.view.audit.forks.iter().any(|fork| fork.entries.contains(&entry.seq))
+    }
+
+    /// Returns whether the order was stepped last; it has the keyboard focus.
+    fn was_last(&self, order: &OrderPosition) -> bool {
+        self.view.steps.last().is_some_and(|step| step.who == Some(order.name))
+    }
+
+    /// Returns the next action, if the order can be stepped.
+    fn next(&self, order: &OrderPosition) -> Option<String> {
+        order.held.map(|point| scheduler::describe_next(point, self.game.rules))
+    }
+
+    /// Returns the cause of the wait of an order that is neither held nor finished.
+    fn waits_for(&self, order: &OrderPosition) -> &'static str {
+        let has_lock = order.events.iter().any(|event| event.event == "held");
+        if self.game.rules.strategy.lock.is_some() && !has_lock {
+            "the lock"
+        } else {
+            "Postgres: another order has locked the row, and has not committed yet"
+        }
+    }
+
+    /// Returns the probe points of the order's way.
+    fn points(&self, order: &OrderPosition) -> Vec<PointView> {
+        let locked = self.game.rules.strategy.lock.is_some();
+        let mut points = POINTS;
+        if self.game.rules.is_autocommit() {
+            points[3..5].copy_from_slice(&AUTOCOMMIT_POINTS);
+        }
+        let shown = points
+            .into_iter()
+            .filter(|(point, _)| locked || !matches!(point, Point::Held | Point::Release));
+        let point_view = |(point, name): (Point, &'static str)| {
+            let event = order.events.iter().rev().find(|event| event.event == point.name());
+            let value = event.and_then(|event| event.value);
+            let fence = event.and_then(|event| event.fence);
+            let fence = fence.map(|fence| format!("fence {fence}"));
+            PointView {
+                name,
+                observed: value.map(|value| value.to_string()).or(fence),
+                is_passed: event.is_some(),
+                is_current: order.held == Some(point),
+            }
+        };
+        shown.map(point_view).collect()
+    }
 }
 
 /// Shows the strategies that can be played.
@@ -106,26 +152,8 @@ pub async fn show(
 ) -> HttpResult {
     let game = find_game(&state, &id, admin.0.caller.id)?;
     let view = state.games.view(&game).await?;
-    let players: Vec<PlayerView> =
-        view.positions.iter().map(|position| player_view(position, game.rules)).collect();
-    let forked = view.audit.forks.iter().flat_map(|fork| fork.entries.clone()).collect();
-    let last = view.steps.last().and_then(|step| step.who);
-    let over = players.iter().all(|player_view| player_view.result.is_some());
-    // Steps after the last commit changed nothing.
-    let commit = view.steps.iter().rposition(|step| step.at == Some(Point::Committed));
-    let steps_taken = commit.map_or(view.steps.len(), |last| last + 1);
-    let page = SchedulerPage {
-        layout: Layout::of(&request).await?,
-        lease: scheduler::describe_lease(game.rules),
-        game,
-        players,
-        view,
-        forked,
-        over,
-        steps_taken,
-        last,
-    };
-    html(StatusCode::OK, &page)
+    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &SchedulerPage { layout, game, view })
 }
 
 /// Steps one order, named by its letter, to its next point; or with `redis` deletes the lock.
@@ -157,45 +185,4 @@ fn find_game(state: &AppState, id: &str, user: UserId) -> Result<Arc<Game>, Prob
                       again at /lab/scheduler";
         Problem::not_found(detail)
     })
-}
-
-fn player_view(position: &OrderPosition, rules: GameRules) -> PlayerView {
-    let locked = rules.strategy.lock.is_some();
-    let mut points = POINTS;
-    if rules.is_autocommit() {
-        points[3..5].copy_from_slice(&AUTOCOMMIT_POINTS);
-    }
-    let at = position.held.and_then(|held| points.iter().position(|(point, _)| *point == held));
-    let shown = points
-        .iter()
-        .enumerate()
-        .filter(|(_, (point, _))| locked || !matches!(point, Point::Held | Point::Release));
-    let point_view = |(place, (point, name)): (usize, &(Point, &'static str))| {
-        let event = position.events.iter().rev().find(|event| event.event == point.name());
-        let value = event.and_then(|event| event.value);
-        let fence = event.and_then(|event| event.fence);
-        PointView {
-            name,
-            observed: value.map(|value| value.to_string()).or(fence.map(|f| format!("fence {f}"))),
-            is_passed: event.is_some(),
-            is_current: at == Some(place),
-        }
-    };
-    PlayerView {
-        name: position.name,
-        points: shown.map(point_view).collect(),
-        waits_for: match (locked, position.events.iter().any(|event| event.event == "held")) {
-            (true, false) => "the lock",
-            _ => "Postgres: another order has locked the row, and has not committed yet",
-        },
-        since_us: position.since_us.unwrap_or_default(),
-        next: position.held.map(|point| scheduler::describe_next(point, rules)),
-        result: position.result.clone(),
-    }
-}
-
-impl SchedulerPage {
-    fn is_forked(&self, entry: &LedgerEntry) -> bool {
-        self.forked.contains(&entry.seq)
-    }
 }

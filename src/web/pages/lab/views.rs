@@ -8,30 +8,6 @@ use crate::web::pages::format::format_count;
 const MAX_TABLE_ROWS: usize = 40;
 const MAX_CURVE_POINTS: usize = 300;
 
-#[derive(Debug)]
-pub struct ArmView {
-    pub strategy: String,
-    /// True if money is counted, not units.
-    pub money: bool,
-    pub statuses: Vec<(String, u64)>,
-    /// Histogram of the waits: upper bound, count, and length of the bar (0 to 200).
-    pub waits: Vec<(String, u64, u64)>,
-    /// The curve, as JSON for the script: times, stock, sold, oversold.
-    pub curve: String,
-    /// The curve as a table.
-    pub samples: Vec<SampleRow>,
-}
-
-#[derive(Debug)]
-pub struct SampleRow {
-    /// Time since the first order.
-    pub at: String,
-    /// Stock, sold, oversold, answered, waiting.
-    pub counts: [String; 5],
-    /// p50 and p99.
-    pub waits: [String; 2],
-}
-
 /// Returns the figures of the arms side by side; `true` if a figure does not add up.
 pub fn figures(arms: &[ArmResult]) -> Vec<(&'static str, Vec<(String, bool)>)> {
     type FigureRow = (&'static str, fn(&ArmResult) -> (String, bool));
@@ -62,20 +38,6 @@ pub fn figures(arms: &[ArmResult]) -> Vec<(&'static str, Vec<(String, bool)>)> {
     FIGURES.iter().map(row).collect()
 }
 
-pub fn arm(arm: &ArmResult) -> ArmView {
-    let money = arm.sku.is_none();
-    ArmView {
-        strategy: arm.name(),
-        money,
-        statuses: arm.statuses.iter().map(|(status, count)| (status.clone(), *count)).collect(),
-        waits: waits(arm),
-        curve: curve(&arm.samples, money),
-        samples: sample_evenly(&arm.samples, MAX_TABLE_ROWS)
-            .map(|sample| sample_row(sample, money))
-            .collect(),
-    }
-}
-
 fn counted(arm: &ArmResult, number: i64) -> String {
     amount(number, arm.sku.is_none())
 }
@@ -93,7 +55,8 @@ pub fn ms(ms: f64) -> String {
     if ms >= 100.0 { format!("{ms:.0} ms") } else { format!("{ms:.1} ms") }
 }
 
-fn waits(arm: &ArmResult) -> Vec<(String, u64, u64)> {
+/// Returns the histogram of the waits: upper bound, count, and length of the bar (0 to 200).
+pub fn waits(arm: &ArmResult) -> Vec<(String, u64, u64)> {
     let most = arm.waits.iter().map(|bucket| bucket.count).max().unwrap_or(0).max(1);
     let some = |bucket: &LatencyBucket| bucket.count > 0;
     let from = arm.waits.iter().position(some).unwrap_or(0);
@@ -118,11 +81,12 @@ fn sample_evenly(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sampl
         .map(|(_, sample)| sample)
 }
 
-/// Returns the curve as JSON; it has numbers only, so an attribute needs no escaping.
-fn curve(samples: &[Sample], money: bool) -> String {
-    let unit = if money { 100.0 } else { 1.0 };
+/// Returns the curve of an arm as JSON, for the script: times, stock, sold, oversold. It has numbers
+/// only, so an attribute needs no escaping.
+pub fn curve(arm: &ArmResult) -> String {
+    let unit = if arm.sku.is_none() { 100.0 } else { 1.0 };
     let column = |value: fn(&Sample) -> f64, by: f64| -> Vec<f64> {
-        sample_evenly(samples, MAX_CURVE_POINTS).map(|sample| value(sample) / by).collect()
+        sample_evenly(&arm.samples, MAX_CURVE_POINTS).map(|sample| value(sample) / by).collect()
     };
     let columns = [
         column(|sample| sample.t_ms as f64, 1_000.0),
@@ -133,17 +97,21 @@ fn curve(samples: &[Sample], money: bool) -> String {
     serde_json::to_string(&columns).unwrap_or_default()
 }
 
-fn sample_row(sample: &Sample, money: bool) -> SampleRow {
+/// Returns the curve of an arm as a table: the time since the first order, then stock, sold,
+/// oversold, answered, waiting, p50 and p99.
+pub fn samples(arm: &ArmResult) -> Vec<(String, [String; 7])> {
     let count = |number: u64| format_count(i64::try_from(number).unwrap_or(i64::MAX));
-    SampleRow {
-        at: format!("{:.1} s", sample.t_ms as f64 / 1_000.0),
-        counts: [
-            amount(sample.stock, money),
-            amount(sample.sold, money),
-            amount(sample.oversold, money),
+    let row = |sample: &Sample| {
+        let figures = [
+            counted(arm, sample.stock),
+            counted(arm, sample.sold),
+            counted(arm, sample.oversold),
             count(sample.answered),
             count(sample.waiting),
-        ],
-        waits: [ms(sample.p50_ms), ms(sample.p99_ms)],
-    }
+            ms(sample.p50_ms),
+            ms(sample.p99_ms),
+        ];
+        (format!("{:.1} s", sample.t_ms as f64 / 1_000.0), figures)
+    };
+    sample_evenly(&arm.samples, MAX_TABLE_ROWS).map(row).collect()
 }
