@@ -13,7 +13,7 @@ use super::layout::Layout;
 use super::ledger_table::LedgerRow;
 use super::rejection::RejectionNotice;
 use super::respond::html;
-use crate::shop::model::{Order, OrderLine};
+use crate::shop::model::{Item, Order, OrderLine};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
     Cents, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, Sku,
@@ -34,7 +34,8 @@ struct OrderPage {
     left: Option<Duration>,
     /// The end of the hold, after an attempt to pay too late.
     paid_too_late: Option<String>,
-    lines: Vec<OrderLineRow>,
+    /// The items of the order's lines.
+    items: Vec<Item>,
     stock: Vec<(Sku, LedgerRow)>,
     money: Vec<LedgerRow>,
     balance: Cents,
@@ -57,22 +58,19 @@ impl OrderPage {
     fn is_paid(&self) -> bool {
         self.order.status == "paid"
     }
-}
 
-#[derive(Debug)]
-struct OrderLineRow {
-    /// The name of the item.
-    name: String,
-    line: OrderLine,
-}
-
-impl OrderLineRow {
-    fn price(&self) -> Cents {
-        Cents(self.line.unit_price_cents)
+    /// Returns the name of a line's item.
+    fn name<'n>(&'n self, line: &'n OrderLine) -> &'n str {
+        let item = self.items.iter().find(|item| item.sku == line.sku);
+        item.map_or(line.sku.as_str(), |item| &item.name)
     }
 
-    fn sum(&self) -> Cents {
-        Cents(self.line.unit_price_cents * self.line.quantity)
+    fn price(&self, line: &OrderLine) -> Cents {
+        Cents(line.unit_price_cents)
+    }
+
+    fn sum(&self, line: &OrderLine) -> Cents {
+        Cents(line.unit_price_cents * line.quantity)
     }
 }
 
@@ -91,37 +89,25 @@ pub async fn pay(parts: OrderForm) -> HttpResult {
 
 /// Cancels the order, once per form: its units return to stock.
 pub async fn cancel(parts: OrderForm) -> HttpResult {
-    let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
-        engine::cancel_order(shop, options, user, id, Some(key)).await
-    };
-    execute(parts, "cancelled", cancel).await
+    execute(parts, "cancelled", engine::cancel_order).await
 }
 
 /// Refunds the order, once per form: the money returns to the account, and the units to stock.
 pub async fn refund(parts: OrderForm) -> HttpResult {
-    let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
-        engine::refund_order(shop, options, user, id, Some(key)).await
-    };
-    execute(parts, "refunded", refund).await
+    execute(parts, "refunded", engine::refund_order).await
 }
 
 /// Executes a command and redirects to the order. A second click finds the order in the target
 /// status and redirects as well; any other rejection is shown above the order.
-async fn execute(
+async fn execute<K: From<IdempotencyKey>>(
     (state, request, options, id, form): OrderForm,
     target_status: &str,
-    command: impl AsyncFn(
-        &Shop,
-        &RequestOptions,
-        UserId,
-        OrderId,
-        IdempotencyKey,
-    ) -> Result<Execution, Failure>,
+    command: impl AsyncFn(&Shop, &RequestOptions, UserId, OrderId, K) -> Result<Execution, Failure>,
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let id = body::parse_order_id(&id)?;
     let key = form.key("key")?;
-    let command = async || command(&state.shop, &options, user, id, key.clone()).await;
+    let command = async || command(&state.shop, &options, user, id, key.clone().into()).await;
     match execute_once(command).await {
         Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == target_status => {
         }
@@ -147,6 +133,7 @@ async fn page(
     let order = orders::order(shop, user, id).await?.ok_or_else(|| body::unknown_order(&id))?;
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;
+    let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
     let balance_cents = ledger::balance(shop, user).await?.unwrap_or(0);
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
     // The page itself says that the order was not paid in time, so there is no notice.
@@ -159,7 +146,7 @@ async fn page(
         left,
         short: short_id(&id),
         total: Cents(order.total_cents),
-        lines: line_rows(shop, &order).await?,
+        items: catalog::items_by_sku(shop, &skus).await?,
         stock: stock.into_iter().map(|(sku, entry)| (sku, LedgerRow::new(entry, false))).collect(),
         money: money.into_iter().map(|entry| LedgerRow::new(entry, true)).collect(),
         balance: Cents(balance_cents),
@@ -181,15 +168,4 @@ pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
         "cancelled" if !order.expired => "cancelled",
         _ => "expired",
     }
-}
-
-async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<OrderLineRow>, Problem> {
-    let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
-    let items = catalog::items_by_sku(shop, &skus).await?;
-    let name = |sku: &Sku| {
-        let item = items.iter().find(|item| item.sku == *sku);
-        item.map_or_else(|| sku.to_string(), |item| item.name.clone())
-    };
-    let row = |line: &OrderLine| OrderLineRow { name: name(&line.sku), line: line.clone() };
-    Ok(order.lines.iter().map(row).collect())
 }
