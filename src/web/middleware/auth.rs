@@ -33,28 +33,22 @@ pub struct AdminUser(pub SignedInUser);
 pub struct LabAdmin(pub SignedInUser);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credential {
-    /// `Authorization: Bearer …`. A browser never sends it by itself.
-    Bearer(String),
-    /// The session cookie. A browser sends it by itself, also for a foreign page.
-    Cookie(String),
+pub struct Credential {
+    pub token: String,
+    /// True for the session cookie, which a browser sends by itself, also for a foreign page; false
+    /// for `Authorization: Bearer …`.
+    by_cookie: bool,
 }
 
 impl Credential {
     pub fn of(request: &HttpRequest) -> Option<Self> {
-        if let Some(value) = request.headers().get(AUTHORIZATION) {
-            let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-            return scheme
-                .eq_ignore_ascii_case("bearer")
-                .then(|| Credential::Bearer(token.trim().to_owned()));
-        }
-        request.cookie(SESSION_COOKIE).map(|cookie| Credential::Cookie(cookie.value().to_owned()))
-    }
-
-    pub fn token(&self) -> &str {
-        match self {
-            Credential::Bearer(token) | Credential::Cookie(token) => token,
-        }
+        let Some(value) = request.headers().get(AUTHORIZATION) else {
+            let token = request.cookie(SESSION_COOKIE)?.value().to_owned();
+            return Some(Self { token, by_cookie: true });
+        };
+        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+        let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+        is_bearer.then(|| Self { token: token.trim().to_owned(), by_cookie: false })
     }
 }
 
@@ -71,7 +65,7 @@ pub async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, P
         (None, None) => return Ok(None),
         (None, Some(credential)) => {
             let state = app_state(request)?;
-            let lookup = SessionLookup(state.sessions.find(&state.shop, credential.token()).await);
+            let lookup = SessionLookup(state.sessions.find(&state.shop, &credential.token).await);
             request.extensions_mut().insert(lookup.clone());
             lookup
         }
@@ -84,7 +78,7 @@ pub async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, P
 pub async fn find_signed_in(request: &HttpRequest) -> Result<Option<SignedInUser>, Problem> {
     let Some(credential) = Credential::of(request) else { return Ok(None) };
     let caller = find_caller(request).await?;
-    Ok(caller.map(|caller| SignedInUser { caller, token: credential.token().to_owned() }))
+    Ok(caller.map(|caller| SignedInUser { caller, token: credential.token }))
 }
 
 /// Builds the session cookie of a token; it lasts 30 days.
@@ -106,7 +100,7 @@ impl FromRequest for SignedInUser {
         Box::pin(async move {
             let signed_in = find_signed_in(&request).await?.ok_or_else(unauthenticated)?;
             let given = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-            let by_cookie = matches!(Credential::of(&request), Some(Credential::Cookie(_)));
+            let by_cookie = Credential::of(&request).is_some_and(|credential| credential.by_cookie);
             if by_cookie && !request.method().is_safe() && !csrf_matches(&signed_in.caller, given) {
                 let detail = format!("a browser's request must carry {CSRF_HEADER}");
                 return Err(Problem::new(ProblemType::Forbidden, detail));

@@ -54,7 +54,7 @@ async fn check_request(request: &HttpRequest) -> Result<Vec<LimitStatus>, Proble
     let credential = limits.rates.client.and_then(|_| Credential::of(request));
     let Some(credential) = credential else { return limits.take_permits(&checks).await };
     let mut statuses = Vec::new();
-    if state.sessions.cached(credential.token()).await.is_none() {
+    if state.sessions.cached(&credential.token).await.is_none() {
         // The session look-up queries Postgres: only a request within its address limit may cause
         // it.
         statuses = limits.take_permits(&std::mem::take(&mut checks)).await?;

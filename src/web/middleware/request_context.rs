@@ -77,7 +77,7 @@ pub async fn request_context(
     add_security_headers(headers);
 
     let elapsed = started.elapsed();
-    tracing::debug!(%id, %method, pattern, status = status.as_u16(), ?elapsed, "answered");
+    tracing::debug!(%id, %method, pattern, status = status.as_u16(), ?elapsed, "request completed");
     metrics::histogram!(
         HTTP_REQUEST_DURATION,
         "method" => method, "route" => pattern, "status" => status.as_u16().to_string(),

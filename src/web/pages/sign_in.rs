@@ -43,7 +43,9 @@ pub struct ReturnQuery {
 
 /// Shows the sign-in page.
 pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
-    sign_in_page(&request, StatusCode::OK, &query.next, String::new()).await
+    let next = csrf::local_path(&query.next).to_owned();
+    let (layout, user) = (Layout::of(&request).await?, String::new());
+    html(StatusCode::OK, &SignInPage { layout, next, user, wrong: false })
 }
 
 /// Shows the sign-up page; redirects a signed-in user to the shop.
@@ -51,12 +53,14 @@ pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> Ht
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
         return Ok(see_other("/"));
     }
-    sign_up_page(&request, StatusCode::OK, &query.next, String::new(), FormErrors::default()).await
+    let next = csrf::local_path(&query.next).to_owned();
+    let (layout, errors) = (Layout::of(&request).await?, FormErrors::default());
+    html(StatusCode::OK, &SignUpPage { layout, next, user: String::new(), errors })
 }
 
 pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_origin(&request)?;
-    let (credentials, next) = (credentials(&form)?, form.text("next"));
+    let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, Some(&user)).await?;
     match begin_session(&state.shop, credentials, next).await? {
@@ -64,14 +68,17 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
             state.rate_limits.trust_address(&request, &user).await;
             Ok(response)
         }
-        None => sign_in_page(&request, StatusCode::UNAUTHORIZED, next, user).await,
+        None => {
+            let (layout, next) = (Layout::of(&request).await?, next.to_owned());
+            html(StatusCode::UNAUTHORIZED, &SignInPage { layout, next, user, wrong: true })
+        }
     }
 }
 
 /// Creates the user and signs in.
 pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_origin(&request)?;
-    let (credentials, next) = (credentials(&form)?, form.text("next"));
+    let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, None).await?;
     let (status, errors) = match users::create(&state.shop.pool, credentials.clone(), false).await {
@@ -89,7 +96,8 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
             return Ok(session.unwrap_or_else(|| see_other("/sign-in")));
         }
     };
-    sign_up_page(&request, status, next, user, errors).await
+    let (layout, next) = (Layout::of(&request).await?, next.to_owned());
+    html(status, &SignUpPage { layout, next, user, errors })
 }
 
 pub async fn sign_out(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
@@ -116,38 +124,17 @@ fn credentials(form: &FormFields) -> Result<Credentials, Problem> {
     Ok(Credentials { user, password: form.required("password")?.to_owned() })
 }
 
-/// Begins a session and redirects to `next`; `None` if the name or the password is wrong.
+/// Begins a session and redirects to `next`, a path of this site; `None` if the name or the
+/// password is wrong.
 async fn begin_session(
     shop: &Shop,
     credentials: Credentials,
     next: &str,
 ) -> Result<Option<HttpResponse>, Problem> {
     let Some(session) = users::sign_in(shop, credentials).await? else { return Ok(None) };
-    let mut response = see_other(csrf::local_path(next));
+    let mut response = see_other(next);
     set_cookie(&mut response, &session_cookie(session.token))?;
     Ok(Some(response))
-}
-
-async fn sign_in_page(
-    request: &HttpRequest,
-    status: StatusCode,
-    next: &str,
-    user: String,
-) -> HttpResult {
-    let next = csrf::local_path(next).to_owned();
-    let wrong = status == StatusCode::UNAUTHORIZED;
-    html(status, &SignInPage { layout: Layout::of(request).await?, next, user, wrong })
-}
-
-async fn sign_up_page(
-    request: &HttpRequest,
-    status: StatusCode,
-    next: &str,
-    user: String,
-    errors: FormErrors,
-) -> HttpResult {
-    let next = csrf::local_path(next).to_owned();
-    html(status, &SignUpPage { layout: Layout::of(request).await?, next, user, errors })
 }
 
 #[cfg(test)]

@@ -107,7 +107,7 @@ impl RunPage {
 #[derive(Debug)]
 struct GuessOutcome {
     question: &'static str,
-    said: String,
+    choice: String,
     /// `None` if the claim was not shown: then the guess is not judged.
     right: Option<bool>,
     answer: &'static str,
@@ -150,8 +150,8 @@ pub async fn show(
 }
 
 fn guess(run: &LabRun, lesson: &'static Lesson) -> Option<GuessOutcome> {
-    let said = run.guess.clone().filter(|_| run.state.is_over())?;
+    let choice = run.guess.clone().filter(|_| run.state.is_over())?;
     let answer = lesson.guesses[lesson.right];
-    let right = (run.outcome.claim_shown == Some(true)).then(|| said == answer);
-    Some(GuessOutcome { question: lesson.question, said, right, answer })
+    let right = (run.outcome.claim_shown == Some(true)).then(|| choice == answer);
+    Some(GuessOutcome { question: lesson.question, choice, right, answer })
 }

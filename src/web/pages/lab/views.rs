@@ -81,8 +81,8 @@ fn sample_evenly(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sampl
         .map(|(_, sample)| sample)
 }
 
-/// Returns the curve of an arm as JSON, for the script: times, stock, sold, oversold. It has numbers
-/// only, so an attribute needs no escaping.
+/// Returns the curve of an arm as JSON, for the script: times, stock, sold, oversold. It has
+/// numbers only, so an attribute needs no escaping.
 pub fn curve(arm: &ArmResult) -> String {
     let unit = if arm.sku.is_none() { 100.0 } else { 1.0 };
     let column = |value: fn(&Sample) -> f64, by: f64| -> Vec<f64> {
