@@ -129,3 +129,37 @@ fn error_responses() -> (Response, Response) {
         .header("RateLimit", status);
     (too_many.build(), response("A rejection or an error: see /problems").build())
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::lab::headers::LAB_HEADERS;
+
+    #[test]
+    fn description_has_inferred_and_shared_parts() {
+        let document = serde_json::to_value(description()).unwrap();
+        let names = |operation: &Value| -> Vec<String> {
+            let parameters = operation["parameters"].as_array().unwrap();
+            parameters.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
+        };
+        let place = &document["paths"]["/api/orders"]["post"];
+        let expected = ["Idempotency-Key", "token"].into_iter();
+        let expected: Vec<&str> =
+            expected.chain(LAB_HEADERS.iter().map(|header| header.name)).collect();
+        assert_eq!(names(place), expected);
+        let schema = &place["requestBody"]["content"]["application/json"]["schema"];
+        assert_eq!(schema["$ref"], "#/components/schemas/OrderRequest");
+        assert!(names(&document["paths"]["/api/orders/{id}/pay"]["post"]).contains(&"id".into()));
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for operation in operations.as_object().unwrap().values() {
+                let has_errors = operation["responses"]["default"].is_object();
+                assert_eq!(has_errors, path.starts_with("/api/"), "{path}");
+            }
+        }
+        assert_eq!(document["paths"]["/api/items"]["get"]["security"], json!([{}]));
+        assert_eq!(document["security"], json!([{ "session": [] }]));
+        assert!(document["components"]["schemas"]["ProblemBody"].is_object());
+    }
+}
