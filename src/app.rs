@@ -30,9 +30,12 @@ use crate::shop::engine::Engine;
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{Shop, Strategy};
 use crate::web::middleware::address::TrustedProxies;
-use crate::web::middleware::admission::{RateLimits, Rates, enforce_rate_limits};
+use crate::web::middleware::enforce_rate_limits::enforce_rate_limits;
+use crate::web::middleware::rate_limits::{RateLimits, Rates};
 use crate::web::middleware::request_context::request_context;
+use crate::web::middleware::sessions::SessionCache;
 use crate::web::pages::error_pages::render_problems;
+use crate::web::readiness::Readiness;
 use crate::web::{AppState, configure};
 
 /// Graceful shutdown: seconds for open requests after a SIGTERM, and again for their transactions.
@@ -69,27 +72,27 @@ impl Replica {
         let board = PauseBoard::default();
         let games = Games::new(&shop, &board);
         let stop = CancellationToken::new();
-        let unpaid = OrderExpiry::new(&shop);
-        unpaid.start_enqueuing(&shop, placed, &stop);
+        let order_expiry = OrderExpiry::new(&shop);
+        order_expiry.start_enqueuing(&shop, placed, &stop);
         let jobs_on = options.jobs == Switch::On;
         if jobs_on {
-            unpaid.start_worker(&shop, &replica, &board, &stop);
+            order_expiry.start_worker(&shop, &replica, &board, &stop);
         }
         let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, &jobs::JOBS)?;
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
         let rate_limits = RateLimits::new(limiter, rates, proxies);
         let state = AppState {
             shop,
-            unpaid,
+            order_expiry,
             jobs,
             replica,
             rate_limits,
-            readiness: crate::web::api::health::Readiness::default(),
+            readiness: Readiness::default(),
             lab: options.lab == Switch::On,
             board,
             games,
             stop,
-            sessions: crate::web::middleware::auth::SessionCache::default(),
+            sessions: SessionCache::default(),
             metrics: metrics_handle()?,
         };
         Ok(Self { listener, state: web::Data::new(state) })

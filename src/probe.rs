@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use holdfast_lock::clock;
@@ -190,9 +191,13 @@ struct BoardEntry {
     go: oneshot::Sender<()>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// A request that is paused at a probe point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PausedRequest {
+    /// Its `X-Request-Id`.
     pub request_id: Uuid,
+    /// The name of the probe point.
+    #[schema(value_type = String, example = "commit")]
     pub point: Point,
     /// Start of the pause on the machine's monotonic clock, in microseconds.
     pub since_us: u64,

@@ -186,7 +186,7 @@ impl Scenario {
 
     pub(super) async fn held_requests(&self, replica: usize) -> anyhow::Result<Vec<HoldInfo>> {
         let (status, body) =
-            self.send(&self.cluster.admin, replica, "GET", "/api/lab/holds").await?;
+            self.send(&self.cluster.admin, replica, "GET", "/api/lab/paused").await?;
         if status != 200 {
             bail!("a replica does not say who is held: {status}");
         }
@@ -200,7 +200,7 @@ impl Scenario {
 
     /// Resumes a held request whose response the lesson does not await.
     pub async fn resume_by_id(&self, replica: usize, request_id: Uuid) -> anyhow::Result<()> {
-        let path = format!("/api/lab/holds/{request_id}");
+        let path = format!("/api/lab/paused/{request_id}");
         match self.send(&self.cluster.admin, replica, "POST", &path).await? {
             (204, _) => Ok(()),
             (status, _) => bail!("it could not be let go: {status}"),

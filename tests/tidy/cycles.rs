@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 /// The modules whose files import without cycles, with the least number of their files.
-const ACYCLIC: [(&str, usize); 9] = [
+const ACYCLIC: [(&str, usize); 10] = [
     ("bench", 8),
     ("checker", 8),
     ("embedded", 8),
@@ -18,6 +18,7 @@ const ACYCLIC: [(&str, usize); 9] = [
     ("load", 2),
     ("rate_limit", 4),
     ("shop", 30),
+    ("web", 40),
 ];
 /// Imports that close a cycle, each with its reason. This list may only shrink.
 const KNOWN: [(&str, &str, &str); 1] =
