@@ -277,8 +277,7 @@ async fn run(
         has_row: offer.once == OncePolicy::LockAndRow,
         probe: offer.probe.clone(),
     };
-    let mut task =
-        executor.shop.running.spawn_on((offer.job.run_once)(context), &executor.shop.runtime);
+    let mut task = executor.shop.tasks.spawn((offer.job.run_once)(context));
     let ended = tokio::select! {
         ended = &mut task => return JobExit::Ended(job_result(ended)),
         () = sleep(offer.job.timeout) => {

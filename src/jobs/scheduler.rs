@@ -164,7 +164,7 @@ impl Scheduler {
         };
         let (scheduler, shop) = (self.clone(), &self.0.executor.shop);
         let execution = async move { scheduler.execute(&offer).await };
-        let outcome = shop.running.spawn_on(execution, &shop.runtime).await;
+        let outcome = shop.tasks.spawn(execution).await;
         outcome.map_err(|error| Error::Bug(format!("a run's task ended: {error}")))?.map(Some)
     }
 
@@ -190,7 +190,7 @@ impl Scheduler {
                 mark.scheduler.note_unavailable(&error);
             }
         };
-        drop(shop.running.spawn_on(execution, &shop.runtime));
+        drop(shop.tasks.spawn(execution));
     }
 
     async fn execute(&self, offer: &TickOffer) -> Result<RunOutcome, Error> {

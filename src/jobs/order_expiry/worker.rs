@@ -264,7 +264,7 @@ impl ExpiryWorker {
             return;
         }
         self.refill_at = Instant::now() + REFILL_INTERVAL;
-        self.refill_task.spawn_on(refill(self.executor.clone()), &self.executor.shop.runtime);
+        self.refill_task.spawn_on(refill(self.executor.clone()), &self.executor.shop.tasks.runtime);
     }
 
     /// Looks up each order and removes, postpones or expires it.
@@ -325,7 +325,7 @@ impl ExpiryWorker {
                 let result = AssertUnwindSafe(result).catch_unwind().await;
                 ExpiryGroupResult { skus, orders: ids, result: result.unwrap_or_default() }
             };
-            self.in_flight.spawn_on(expire, &self.executor.shop.runtime);
+            self.in_flight.spawn_on(expire, &self.executor.shop.tasks.runtime);
         }
     }
 

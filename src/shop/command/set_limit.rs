@@ -4,11 +4,9 @@
 //! written reads again. A lower limit does not affect earlier orders; each line keeps the limit
 //! under which it was sold.
 
-use sha2::{Digest, Sha256};
-
 use super::changes::{Changes, CommandResponse};
-use super::place_order::{MAX_QUANTITY, no_item};
-use super::state::ShopState;
+use super::place_order::MAX_QUANTITY;
+use super::state::{ShopState, no_item};
 use super::{Command, ReadSet};
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
@@ -35,9 +33,8 @@ impl SetLimit {
         key: Option<IdempotencyKey>,
     ) -> Result<Self, Rejection> {
         check_limit(limit)?;
-        let fingerprint = Sha256::digest(format!("{limit:?}")).into();
-        let path = format!("/api/items/{}/limit", item.sku);
-        let idempotency = IdempotencyRequest::new(admin, "PUT", path, key, fingerprint);
+        let (path, content) = (format!("/api/items/{}/limit", item.sku), format!("{limit:?}"));
+        let idempotency = IdempotencyRequest::new(admin, "PUT", path, key, &content);
         Ok(Self { idempotency, item, limit })
     }
 }

@@ -8,15 +8,19 @@
 //! the next lookup starts a new task.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
-use super::queue::JoinResult;
-use crate::shop::{Error, Shop};
+use super::queue::EnqueueResult;
+use crate::shop::failure::Error;
+use crate::shop::tasks::Tasks;
 
 /// Upper bound of the lookups that wait behind one call.
 pub(super) const MAX_WAITING: usize = 4_096;
@@ -25,13 +29,19 @@ pub(super) const MAX_WAITING: usize = 4_096;
 const MAX_PER_CALL: usize = 512;
 
 /// Coalesces the lookups of each key. Cheap to clone; clones share the queues.
-#[derive(Debug)]
-pub(super) struct Coalescer<K, Q, A>(Arc<Mutex<LookupQueues<K, Q, A>>>);
+pub(super) struct Coalescer<K, Q, A>(Arc<SharedCoalescer<K, Q, A>>);
 
-/// The waiting lookups. A key has a queue while a task serves it.
-type LookupQueues<K, Q, A> = HashMap<K, Vec<PendingLookup<Q, A>>>;
+struct SharedCoalescer<K, Q, A> {
+    tasks: Tasks,
+    call: Call<K, Q, A>,
+    /// The waiting lookups. A key has a queue while a task serves it.
+    queues: Mutex<HashMap<K, Vec<PendingLookup<Q, A>>>>,
+}
 
-#[derive(Debug)]
+/// Looks up the queries of a key. Returns one result per query, in their order.
+type Call<K, Q, A> =
+    Box<dyn Fn(K, Vec<Q>) -> BoxFuture<'static, Result<Vec<A>, Error>> + Send + Sync>;
+
 struct PendingLookup<Q, A> {
     query: Q,
     reply: oneshot::Sender<Result<A, Error>>,
@@ -43,58 +53,66 @@ impl<K, Q, A> Clone for Coalescer<K, Q, A> {
     }
 }
 
-impl<K, Q, A> Default for Coalescer<K, Q, A> {
-    fn default() -> Self {
-        Self(Arc::default())
+impl<K, Q, A> fmt::Debug for Coalescer<K, Q, A> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coalescer").finish_non_exhaustive()
     }
 }
 
-impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
-    /// Looks up `query` together with the others of `key`. `call` returns one result per query, in
-    /// their order; all callers of a key must pass the same `call`.
-    /// A cancelled lookup is left out of the next call.
-    pub async fn look_up<C, F>(&self, shop: &Shop, key: K, query: Q, call: C) -> Result<A, Error>
+impl<K, Q, A> Coalescer<K, Q, A>
+where
+    K: Clone + Eq + Hash + Send + Sync + 'static,
+    Q: Send + 'static,
+    A: Send + 'static,
+{
+    /// `call` looks up the queries of a key. It returns one result per query, in their order.
+    pub fn new<F>(tasks: &Tasks, call: impl Fn(K, Vec<Q>) -> F + Send + Sync + 'static) -> Self
     where
-        K: Send + Sync + 'static,
-        Q: Send + 'static,
-        A: Send + 'static,
-        C: Fn(Vec<Q>) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<Vec<A>, Error>> + Send,
+        F: Future<Output = Result<Vec<A>, Error>> + Send + 'static,
     {
+        Self(Arc::new(SharedCoalescer {
+            tasks: tasks.clone(),
+            call: Box::new(move |key, queries| call(key, queries).boxed()),
+            queues: Mutex::default(),
+        }))
+    }
+
+    /// Looks up `query` together with the others of `key`. A cancelled lookup is left out of the
+    /// next call.
+    pub async fn look_up(&self, key: K, query: Q) -> Result<A, Error> {
         let (reply, result) = oneshot::channel();
         match self.join(&key, PendingLookup { query, reply }) {
-            JoinResult::First => {
-                let all = self.clone();
-                shop.running.spawn_on(async move { all.serve(&key, call).await }, &shop.runtime);
+            EnqueueResult::First => {
+                self.0.tasks.spawn(self.clone().serve(key));
             }
-            JoinResult::Behind => {}
-            JoinResult::Full => {
-                return Err(Error::Overloaded(format!("{MAX_WAITING} ask the same already")));
+            EnqueueResult::Behind => {}
+            EnqueueResult::Full => {
+                return Err(Error::Overloaded(format!("{MAX_WAITING} lookups wait already")));
             }
         }
         result
             .await
-            .unwrap_or_else(|_| Err(Error::Bug("a look-up ended without an answer".to_owned())))
+            .unwrap_or_else(|_| Err(Error::Bug("a lookup ended without a result".to_owned())))
     }
 
-    fn join(&self, key: &K, lookup: PendingLookup<Q, A>) -> JoinResult {
-        let mut queues = self.0.lock();
+    fn join(&self, key: &K, lookup: PendingLookup<Q, A>) -> EnqueueResult {
+        let mut queues = self.0.queues.lock();
         match queues.get_mut(key) {
-            Some(queue) if queue.len() >= MAX_WAITING => JoinResult::Full,
+            Some(queue) if queue.len() >= MAX_WAITING => EnqueueResult::Full,
             Some(queue) => {
                 queue.push(lookup);
-                JoinResult::Behind
+                EnqueueResult::Behind
             }
             None => {
                 queues.insert(key.clone(), vec![lookup]);
-                JoinResult::First
+                EnqueueResult::First
             }
         }
     }
 
     /// Takes the next lookups; `None` ends the task.
     fn take(&self, key: &K) -> Option<Vec<PendingLookup<Q, A>>> {
-        let mut queues = self.0.lock();
+        let mut queues = self.0.queues.lock();
         let queue = queues.get_mut(key)?;
         queue.retain(|lookup| !lookup.reply.is_closed());
         if queue.is_empty() {
@@ -105,16 +123,12 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
         Some(std::mem::replace(queue, rest))
     }
 
-    async fn serve<C, F>(&self, key: &K, call: C)
-    where
-        C: Fn(Vec<Q>) -> F,
-        F: Future<Output = Result<Vec<A>, Error>>,
-    {
-        let _clear = ClearOnPanic { coalescer: self, key };
-        while let Some(lookups) = self.take(key) {
+    async fn serve(self, key: K) {
+        let _clear = ClearOnPanic { coalescer: &self, key: &key };
+        while let Some(lookups) = self.take(&key) {
             let (queries, replies): (Vec<Q>, Vec<_>) =
                 lookups.into_iter().map(|lookup| (lookup.query, lookup.reply)).unzip();
-            match call(queries).await {
+            match (self.0.call)(key.clone(), queries).await {
                 Ok(results) => {
                     for (reply, result) in replies.into_iter().zip(results) {
                         let _ = reply.send(Ok(result));
@@ -131,15 +145,15 @@ impl<K: Clone + Eq + Hash, Q, A> Coalescer<K, Q, A> {
 }
 
 /// Drops the waiting lookups if a call panics, so that the next lookup starts a new task.
-struct ClearOnPanic<'c, K: Clone + Eq + Hash, Q, A> {
+struct ClearOnPanic<'c, K: Eq + Hash, Q, A> {
     coalescer: &'c Coalescer<K, Q, A>,
     key: &'c K,
 }
 
-impl<K: Clone + Eq + Hash, Q, A> Drop for ClearOnPanic<'_, K, Q, A> {
+impl<K: Eq + Hash, Q, A> Drop for ClearOnPanic<'_, K, Q, A> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.coalescer.0.lock().remove(self.key);
+            self.coalescer.0.queues.lock().remove(self.key);
         }
     }
 }
@@ -153,91 +167,98 @@ mod tests {
     type Doubling = Coalescer<&'static str, usize, usize>;
     type PendingResult = oneshot::Receiver<Result<usize, Error>>;
 
-    fn join(all: &Doubling, query: usize) -> (JoinResult, PendingResult) {
+    /// What a call does.
+    #[derive(Clone, Copy)]
+    enum Permit {
+        Succeed,
+        Fail,
+        Panic,
+    }
+
+    fn join(all: &Doubling, query: usize) -> (EnqueueResult, PendingResult) {
         let (reply, result) = oneshot::channel();
         (all.join(&"tea", PendingLookup { query, reply }), result)
     }
 
-    /// Serves the lookups, with one call per permit, and reports the calls.
-    fn serve(all: &Doubling) -> (mpsc::UnboundedSender<bool>, mpsc::UnboundedReceiver<Vec<usize>>) {
+    /// Makes one call per permit, and reports the calls.
+    fn doubling() -> (Doubling, mpsc::UnboundedSender<Permit>, mpsc::UnboundedReceiver<Vec<usize>>)
+    {
         let (permit, permits) = mpsc::unbounded_channel();
         let (called, calls) = mpsc::unbounded_channel();
-        let (all, permits) = (all.clone(), Arc::new(tokio::sync::Mutex::new(permits)));
-        tokio::spawn(async move {
-            let call = |queries: Vec<usize>| {
-                let (permits, called) = (permits.clone(), called.clone());
-                async move {
-                    let _ = called.send(queries.clone());
-                    match permits.lock().await.recv().await {
-                        Some(true) => Ok(queries.iter().map(|n| 2 * n).collect()),
-                        Some(false) => Err(Error::postgres_timeout()),
-                        None => panic!("the permits are gone"),
-                    }
+        let permits = Arc::new(tokio::sync::Mutex::new(permits));
+        let all = Doubling::new(&Tasks::on_current_runtime(), move |_, queries: Vec<usize>| {
+            let (permits, called) = (permits.clone(), called.clone());
+            async move {
+                let _ = called.send(queries.clone());
+                match permits.lock().await.recv().await {
+                    Some(Permit::Succeed) => Ok(queries.iter().map(|n| 2 * n).collect()),
+                    Some(Permit::Fail) => Err(Error::postgres_timeout()),
+                    Some(Permit::Panic) | None => panic!("a call panics"),
                 }
-            };
-            all.serve(&"tea", call).await;
+            }
         });
-        (permit, calls)
+        (all, permit, calls)
     }
 
     #[tokio::test]
     async fn lookups_during_a_call_are_in_the_next() {
-        let all = Doubling::default();
+        let (all, permit, mut calls) = doubling();
         let (joined, first) = join(&all, 0);
-        assert!(matches!(joined, JoinResult::First));
-        let (permit, mut calls) = serve(&all);
+        assert!(matches!(joined, EnqueueResult::First));
+        let task = tokio::spawn(all.clone().serve("tea"));
         assert_eq!(calls.recv().await, Some(vec![0]));
         let mut results = Vec::new();
         for n in 1..=MAX_WAITING {
             let (joined, result) = join(&all, n);
-            assert!(matches!(joined, JoinResult::Behind), "{n}");
+            assert!(matches!(joined, EnqueueResult::Behind), "{n}");
             results.push(result);
         }
-        assert!(matches!(join(&all, 0).0, JoinResult::Full));
+        assert!(matches!(join(&all, 0).0, EnqueueResult::Full));
         // A lookup whose caller has gone is left out.
         drop(results.remove(0));
         for _ in 0..=MAX_WAITING.div_ceil(MAX_PER_CALL) {
-            let _ = permit.send(true);
+            let _ = permit.send(Permit::Succeed);
         }
         assert!(matches!(first.await, Ok(Ok(0))));
         for (result, n) in results.into_iter().zip(2..) {
             assert!(matches!(result.await, Ok(Ok(double)) if double == 2 * n), "{n}");
         }
+        assert!(task.await.is_ok());
         let mut sizes = Vec::new();
-        while let Some(queries) = calls.recv().await {
+        while let Ok(queries) = calls.try_recv() {
             sizes.push(queries.len());
         }
         let mut expected = vec![MAX_PER_CALL; MAX_WAITING / MAX_PER_CALL];
         expected[MAX_WAITING / MAX_PER_CALL - 1] -= 1;
         assert_eq!(sizes, expected);
-        assert!(matches!(join(&all, 0).0, JoinResult::First), "the task has ended");
+        assert!(matches!(join(&all, 0).0, EnqueueResult::First), "the task has ended");
     }
 
     #[tokio::test]
     async fn failed_call_fails_its_own_lookups() {
-        let all = Doubling::default();
+        let (all, permit, mut calls) = doubling();
         let (_, first) = join(&all, 1);
-        let (permit, mut calls) = serve(&all);
+        tokio::spawn(all.clone().serve("tea"));
         assert_eq!(calls.recv().await, Some(vec![1]));
         let (_, second) = join(&all, 2);
-        let _ = (permit.send(false), permit.send(true));
+        let _ = (permit.send(Permit::Fail), permit.send(Permit::Succeed));
         assert!(matches!(first.await, Ok(Err(Error::Unavailable { .. }))));
         assert!(matches!(second.await, Ok(Ok(4))));
     }
 
     #[tokio::test]
     async fn next_lookup_starts_new_task_after_panic() {
-        let all = Doubling::default();
+        let (all, permit, mut calls) = doubling();
         let (_, first) = join(&all, 1);
-        let (permit, mut calls) = serve(&all);
+        tokio::spawn(all.clone().serve("tea"));
         assert_eq!(calls.recv().await, Some(vec![1]));
         let (_, second) = join(&all, 2);
-        drop(permit);
+        let _ = permit.send(Permit::Panic);
         assert!(first.await.is_err() && second.await.is_err(), "both were dropped");
         let (joined, third) = join(&all, 3);
-        assert!(matches!(joined, JoinResult::First));
-        let (permit, _calls) = serve(&all);
-        let _ = permit.send(true);
+        assert!(matches!(joined, EnqueueResult::First));
+        tokio::spawn(all.clone().serve("tea"));
+        let _ = permit.send(Permit::Succeed);
         assert!(matches!(third.await, Ok(Ok(6))));
     }
 }

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use holdfast_lock::FencedGuard;
-use holdfast_lock::{AcquireOutcome, Guards, LockKey, Wait};
+use holdfast_lock::{AcquireOutcome, FencedGuard, Guards, LockKey, Wait};
 use tokio::time::Instant;
 
 use super::queue_limit::MAX_BATCH_SIZE;
@@ -58,18 +57,10 @@ impl AcquiredLocks {
         let waiting = LockWait::begin(strategy);
         let outcome = shop.locks.acquire(request).await?;
         waiting.record();
-        match outcome {
-            AcquireOutcome::Acquired(guards) => {
-                locks.guards = guards;
-                locks.holding = Some(LockHold::begin(strategy));
-                probe.at(Point::Held, locks.seen()).await;
-                Ok(locks)
-            }
-            AcquireOutcome::Busy(holder) => Err(Rejection::LockBusy(holder).into()),
-            AcquireOutcome::TimedOut { waited, holder } => {
-                Err(Rejection::LockTimeout { waited, holder }.into())
-            }
-        }
+        locks.guards = acquired(outcome)?;
+        locks.holding = Some(LockHold::begin(strategy));
+        probe.at(Point::Held, locks.seen()).await;
+        Ok(locks)
     }
 
     fn seen(&self) -> impl Iterator<Item = ProbedValue> {
@@ -127,6 +118,17 @@ impl AcquiredLocks {
     }
 }
 
+/// Returns the guards, or the rejection of locks that were not acquired.
+pub(super) fn acquired(outcome: AcquireOutcome) -> Result<Guards, Rejection> {
+    match outcome {
+        AcquireOutcome::Acquired(guards) => Ok(guards),
+        AcquireOutcome::Busy(holder) => Err(Rejection::LockBusy(holder)),
+        AcquireOutcome::TimedOut { waited, holder } => {
+            Err(Rejection::LockTimeout { waited, holder })
+        }
+    }
+}
+
 /// The lock of a batch leader, for one or several batches.
 #[derive(Debug)]
 pub(super) struct LeaderLock {
@@ -155,8 +157,8 @@ impl LeaderLock {
         (full || !guard.is_wanted()) && self.since.elapsed() < MAX_HOLD
     }
 
-    /// Waits until others want the lock, or it is lost.
-    pub(super) async fn wanted(&self) {
+    /// Waits until others wait for the lock, or it is lost.
+    pub(super) async fn contended(&self) {
         if let Some(guard) = self.guard() {
             guard.wanted().await;
         }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::batch::{BatchEntry, EntryResult};
+use super::decision::{BatchEntry, EntryResult};
 use super::in_flight::InFlightKey;
 use super::queue_limit::AdaptiveQueueLimit;
 use crate::shop::RequestOptions;
@@ -67,7 +67,7 @@ impl CommandQueue {
 }
 
 /// The result of joining a queue.
-pub(super) enum JoinResult {
+pub(super) enum EnqueueResult {
     /// A leader must be started.
     First,
     /// A leader serves the queue.
@@ -85,22 +85,22 @@ pub(super) struct TakenCommands {
 }
 
 impl CommandQueues {
-    pub fn join(&self, key: &LockKey, entry: QueuedCommand) -> JoinResult {
+    pub fn join(&self, key: &LockKey, entry: QueuedCommand) -> EnqueueResult {
         let mut queues = self.0.lock();
         match queues.get_mut(key) {
-            Some(queue) if queue.waiting() >= queue.limit.max_length() => JoinResult::Full,
+            Some(queue) if queue.waiting() >= queue.limit.max_length() => EnqueueResult::Full,
             Some(queue) => {
                 queue.entries.push_back(entry);
                 if queue.waiting() == queue.arrived.0 {
                     queue.arrived.1.notify_one();
                 }
-                JoinResult::Behind
+                EnqueueResult::Behind
             }
             None => {
                 let queue =
                     CommandQueue { entries: VecDeque::from([entry]), ..CommandQueue::default() };
                 queues.insert(key.clone(), queue);
-                JoinResult::First
+                EnqueueResult::First
             }
         }
     }
@@ -256,7 +256,7 @@ mod tests {
         queues: &CommandQueues,
         responses: &mut Vec<ResponseReceiver>,
         quantity: i64,
-    ) -> JoinResult {
+    ) -> EnqueueResult {
         let (entry, response) = entry(quantity);
         responses.push(response);
         queues.join(&key(), entry)
@@ -264,7 +264,8 @@ mod tests {
 
     fn taken(queues: &CommandQueues) -> Vec<i64> {
         let batch = queues.take(&key(), MAX_BATCH_SIZE).batch;
-        let quantity = |entry: QueuedCommand| -entry.command.reservation().unwrap().stock[0].1;
+        let quantity =
+            |entry: QueuedCommand| -entry.command.conditional_update().unwrap().stock[0].1;
         batch.into_iter().map(quantity).collect()
     }
 
@@ -273,20 +274,20 @@ mod tests {
         let queues = CommandQueues::default();
         let mut responses = Vec::new();
         let mut join = || join(&queues, &mut responses, 1);
-        assert!(matches!(join(), JoinResult::First));
+        assert!(matches!(join(), EnqueueResult::First));
         for at in 1..MAX_QUEUE_LENGTH {
-            assert!(matches!(join(), JoinResult::Behind), "{at}");
+            assert!(matches!(join(), EnqueueResult::Behind), "{at}");
         }
-        assert!(matches!(join(), JoinResult::Full));
+        assert!(matches!(join(), EnqueueResult::Full));
         let mut all = queues.borrow(&key());
         assert_eq!(all.len(), MAX_QUEUE_LENGTH);
-        assert!(matches!(join(), JoinResult::Full), "they still wait");
+        assert!(matches!(join(), EnqueueResult::Full), "they still wait");
         assert!(!queues.close_if_empty(&key()));
         all.truncate(MAX_QUEUE_LENGTH - 2);
         queues.put_back(&key(), all);
-        assert!(matches!(join(), JoinResult::Behind));
-        assert!(matches!(join(), JoinResult::Behind));
-        assert!(matches!(join(), JoinResult::Full));
+        assert!(matches!(join(), EnqueueResult::Behind));
+        assert!(matches!(join(), EnqueueResult::Behind));
+        assert!(matches!(join(), EnqueueResult::Full));
     }
 
     #[test]
@@ -294,14 +295,14 @@ mod tests {
         let queues = CommandQueues::default();
         let mut responses = Vec::new();
         let mut join = || join(&queues, &mut responses, 1);
-        assert!(matches!(join(), JoinResult::First));
+        assert!(matches!(join(), EnqueueResult::First));
         queues.record_batch(&key(), 1, Duration::from_secs(1));
         for at in 1..2 * MAX_BATCH_SIZE {
-            assert!(matches!(join(), JoinResult::Behind), "{at}");
+            assert!(matches!(join(), EnqueueResult::Behind), "{at}");
         }
-        assert!(matches!(join(), JoinResult::Full));
+        assert!(matches!(join(), EnqueueResult::Full));
         queues.take(&key(), 1);
-        assert!(matches!(join(), JoinResult::Behind));
+        assert!(matches!(join(), EnqueueResult::Behind));
     }
 
     #[test]

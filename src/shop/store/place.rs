@@ -44,15 +44,12 @@ struct LineColumns<'a> {
 /// Fails with [`Error::Conflict`] if a key record was inserted since the read. After
 /// [`Error::Unavailable`] the outcome is unknown.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
-pub async fn place(
-    db: &mut PgConnection,
-    batches: &[BatchWrite<'_>],
-) -> Result<WriteResult, Error> {
+pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<WriteResult, Error> {
     let mut rows = GuardedRows::default();
     let (mut orders, mut lines) = (OrderColumns::default(), LineColumns::default());
-    for BatchWrite { rows: ChangedRows { items, .. }, writes, .. } in batches {
+    for BatchWrite { rows: ChangedRows { items, .. }, commands, .. } in batches {
         rows.extend(items);
-        for write in writes {
+        for write in commands {
             let Some(order) = &write.changes.order else { continue };
             orders.push(write, order);
             for (line, change) in order.lines.iter().zip(&write.changes.stock) {
@@ -150,7 +147,7 @@ pub async fn place(
 }
 
 impl<'a> OrderColumns<'a> {
-    fn push(&mut self, write: &CommandWrite<'a>, order: &'a NewOrder) {
+    fn push(&mut self, write: &'a CommandWrite, order: &'a NewOrder) {
         self.ids.push(order.id.0);
         self.users.push(order.user.0);
         self.totals.push(order.total_cents);
@@ -166,7 +163,7 @@ impl<'a> OrderColumns<'a> {
 impl<'a> LineColumns<'a> {
     fn push(
         &mut self,
-        write: &CommandWrite<'a>,
+        write: &CommandWrite,
         order: &'a NewOrder,
         (line, change): (&'a NewOrderLine, &'a StockChange),
         fence: Option<i64>,

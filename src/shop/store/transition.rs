@@ -13,7 +13,7 @@ use super::guard::{ChangedRows, GuardedRows};
 use super::key_records::{self, KeyRecordColumns};
 use super::{BatchWrite, CommandWrite, WriteResult};
 use crate::db;
-use crate::shop::command::changes::{BalanceChange, StatusTransition, StockChange};
+use crate::shop::command::changes::{LedgerChange, StatusTransition};
 use crate::shop::failure::{Failure, Rejection};
 
 /// Columns of transitions.
@@ -36,34 +36,36 @@ impl TransitionColumns {
 
 /// Columns of ledger entries.
 #[derive(Default)]
-struct EntryColumns<K> {
+struct EntryColumns<'a, K> {
     keys: Vec<K>,
     seqs: Vec<Option<i64>>,
     befores: Vec<i64>,
     deltas: Vec<i64>,
     versions: Vec<i64>,
     fences: Vec<Option<i64>>,
-    reasons: Vec<String>,
+    reasons: Vec<&'a str>,
     orders: Vec<Option<Uuid>>,
     requests: Vec<Uuid>,
 }
 
-impl<K: Clone + PartialEq> EntryColumns<K> {
-    /// Adds an entry of a row in `rows`; `change` is before, delta and version.
-    fn push(&mut self, key: K, change: (i64, i64, i64), rows: &GuardedRows<K>, request_id: Uuid) {
+impl<'a, K: Clone + PartialEq> EntryColumns<'a, K> {
+    /// Adds the entry of a change of the row `key`, which is in `rows`.
+    fn push<T>(
+        &mut self,
+        key: K,
+        change: &'a LedgerChange<T>,
+        rows: &GuardedRows<K>,
+        request: Uuid,
+    ) {
         self.fences.push(rows.fence(&key));
         self.keys.push(key);
-        let (before, delta, version) = change;
-        self.befores.push(before);
-        self.deltas.push(delta);
-        self.versions.push(version);
-        self.requests.push(request_id);
-    }
-
-    fn push_reason(&mut self, reason: &str, order: Option<Uuid>, seq: Option<i64>) {
-        self.reasons.push(reason.to_owned());
-        self.orders.push(order);
-        self.seqs.push(seq);
+        self.seqs.push(change.seq);
+        self.befores.push(change.before);
+        self.deltas.push(change.delta);
+        self.versions.push(change.version);
+        self.reasons.push(&change.reason);
+        self.orders.push(change.order.map(|order| order.0));
+        self.requests.push(request);
     }
 }
 
@@ -73,43 +75,37 @@ struct WriteColumns<'a> {
     transitions: TransitionColumns,
     items: GuardedRows<String>,
     accounts: GuardedRows<Uuid>,
-    stock: EntryColumns<String>,
-    balance: EntryColumns<Uuid>,
+    stock: EntryColumns<'a, String>,
+    balance: EntryColumns<'a, Uuid>,
     limit: Option<(&'a str, Option<i64>)>,
     top_up: Option<(Uuid, &'a str, i64)>,
     keys: KeyRecordColumns<'a>,
 }
 
 impl<'a> WriteColumns<'a> {
-    fn from_batches(batches: &[BatchWrite<'a>]) -> Self {
+    fn from_batches(batches: &[&'a BatchWrite]) -> Self {
         let mut columns = Self::default();
         for batch in batches {
             columns.items.extend(&batch.rows.items);
             columns.accounts.extend(&batch.rows.accounts);
-            batch.writes.iter().for_each(|write| columns.push(write, batch.rows));
+            batch.commands.iter().for_each(|write| columns.push(write, &batch.rows));
         }
         columns
     }
 
-    fn push(&mut self, write: &CommandWrite<'a>, rows: &ChangedRows) {
-        let (changes, request) = (write.changes, write.request_id);
+    fn push(&mut self, write: &'a CommandWrite, rows: &ChangedRows) {
+        let CommandWrite { changes, idempotency, request_id, .. } = write;
         changes.transitions.iter().for_each(|transition| self.transitions.push(transition));
         for change in &changes.stock {
-            let &StockChange { before, delta, version, ref reason, order, seq, .. } = change;
-            self.stock.push(change.sku.to_string(), (before, delta, version), &rows.items, request);
-            self.stock.push_reason(reason, order.map(|order| order.0), seq);
+            self.stock.push(change.key.to_string(), change, &rows.items, *request_id);
         }
-        if let &Some(BalanceChange { user, before, delta, version, reason, order, seq }) =
-            &changes.balance
-        {
-            self.balance.push(user.0, (before, delta, version), &rows.accounts, request);
-            self.balance.push_reason(reason, order.map(|order| order.0), seq);
+        if let Some(change) = &changes.balance {
+            self.balance.push(change.key.0, change, &rows.accounts, *request_id);
         }
         if let Some((sku, limit)) = &changes.limit {
             self.limit = Some((sku.as_str(), *limit));
         }
         if let Some(cents) = changes.top_up_cents {
-            let idempotency = write.idempotency;
             self.top_up = Some((idempotency.user.0, idempotency.key.as_str(), cents));
         }
         self.keys.push(write);
@@ -122,7 +118,7 @@ impl<'a> WriteColumns<'a> {
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn transition(
     db: &mut PgConnection,
-    batches: &[BatchWrite<'_>],
+    batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
     let now = batches.first().map(|batch| batch.now);
     let WriteColumns { transitions, items, accounts, stock, balance, limit, top_up, keys } =
@@ -240,7 +236,7 @@ pub async fn transition(
         &stock.deltas,
         &stock.versions,
         &stock.fences as &[Option<i64>],
-        &stock.reasons,
+        &stock.reasons as &[&str],
         &stock.orders as &[Option<Uuid>],
         &stock.requests,
         &balance.seqs as &[Option<i64>],
@@ -249,7 +245,7 @@ pub async fn transition(
         &balance.deltas,
         &balance.versions,
         &balance.fences as &[Option<i64>],
-        &balance.reasons,
+        &balance.reasons as &[&str],
         &balance.orders as &[Option<Uuid>],
         &balance.requests,
         Uuid::now_v7(),
