@@ -134,10 +134,25 @@ pub enum Rejection {
     },
 }
 
+impl Rejection {
+    pub(super) fn no_item(sku: &Sku) -> Self {
+        Rejection::NotFound(format!("there is no item {sku}"))
+    }
+
+    pub(super) fn no_account() -> Self {
+        Rejection::NotFound("you have no account".to_owned())
+    }
+
+    /// An order that does not exist and one of another user look alike.
+    pub(super) fn no_order(order: OrderId) -> Self {
+        Rejection::NotFound(format!("you have no order {order}"))
+    }
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Postgres or Redis is unavailable.
-    #[error("{what} is away: {cause}")]
+    #[error("{what} is unavailable: {cause}")]
     Unavailable {
         /// Name of the component.
         what: &'static str,
@@ -155,7 +170,7 @@ pub enum Error {
     #[error("conflict: {0}")]
     Conflict(String),
     /// The lock was lost before the write, and the stale write was rejected.
-    #[error("the lock on {0} was lost on the way")]
+    #[error("the lock on {0} was lost before the write")]
     LockLost(LockKey),
     #[error("bug: {0}")]
     Bug(String),
@@ -166,7 +181,7 @@ impl Error {
     pub(super) fn postgres_timeout() -> Self {
         Error::Unavailable {
             what: "Postgres",
-            cause: "it did not answer in time".to_owned(),
+            cause: "it did not respond in time".to_owned(),
             outcome_unknown: false,
         }
     }

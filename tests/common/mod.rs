@@ -289,7 +289,7 @@ impl Shop {
         until("a command has written", async || {
             let resting = "select count(*) from pg_stat_activity
                             where datname = current_database() and state = 'idle in transaction'
-                              and starts_with(query, 'with patience')";
+                              and starts_with(query, 'with row_lock_timeout')";
             self.number(resting).await > 0
         })
         .await;

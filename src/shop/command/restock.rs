@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::changes::{Changes, CommandResponse};
-use super::state::{LedgerKind, ShopState, no_item};
+use super::state::{LedgerKind, ShopState};
 use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
@@ -95,7 +95,7 @@ impl Command for Restock {
             let why = format!("only {before} units are in stock");
             return Err(Rejection::Invalid("delta".into(), why));
         }
-        let next = state.next_entry.ok_or_else(|| no_item(&self.sku))?;
+        let next = state.next_entry.ok_or_else(|| Rejection::no_item(&self.sku))?;
         let mut change = state.change_stock(&self.sku, delta, self.reason.clone(), None)?;
         let entry = next.number(&mut change, state.now);
         Ok(Changes { stock: vec![change], ..Changes::none(CommandResponse::Restocked(entry)) })

@@ -6,7 +6,7 @@
 
 use super::changes::{Changes, CommandResponse};
 use super::place_order::MAX_QUANTITY;
-use super::state::{ShopState, no_item};
+use super::state::ShopState;
 use super::{Command, ReadSet};
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
@@ -59,7 +59,7 @@ impl Command for SetLimit {
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let sku = &self.item.sku;
-        let item = state.items.get_mut(sku).ok_or_else(|| no_item(sku))?;
+        let item = state.items.get_mut(sku).ok_or_else(|| Rejection::no_item(sku))?;
         item.limit_per_user = self.limit;
         item.version += 1;
         let (stock, limit_per_user) = (item.stock, self.limit);

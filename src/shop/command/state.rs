@@ -30,7 +30,7 @@ pub struct ShopState {
 }
 
 /// An item's row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StockSnapshot {
     pub price_cents: i64,
     pub stock: i64,
@@ -112,11 +112,11 @@ impl ShopState {
 
     /// Returns an item's row, or rejects an unknown item.
     pub(super) fn item(&self, sku: &Sku) -> Result<&StockSnapshot, Rejection> {
-        self.items.get(sku).ok_or_else(|| no_item(sku))
+        self.items.get(sku).ok_or_else(|| Rejection::no_item(sku))
     }
 
     pub(super) fn balance_cents(&self, user: UserId) -> Result<i64, Rejection> {
-        Ok(self.accounts.get(&user).ok_or_else(no_account)?.balance_cents)
+        Ok(self.accounts.get(&user).ok_or_else(Rejection::no_account)?.balance_cents)
     }
 
     /// Returns the order, or rejects it if its status is not `status`.
@@ -127,7 +127,7 @@ impl ShopState {
         action: &'static str,
     ) -> Result<OrderSnapshot, Rejection> {
         let Some(found) = self.orders.get(&order) else {
-            return Err(Rejection::NotFound(format!("you have no order {order}")));
+            return Err(Rejection::no_order(order));
         };
         if found.status != status {
             let status = found.status.name().to_owned();
@@ -155,7 +155,7 @@ impl ShopState {
         reason: impl Into<Cow<'static, str>>,
         order: Option<OrderId>,
     ) -> Result<StockChange, Rejection> {
-        let item = self.items.get_mut(sku).ok_or_else(|| no_item(sku))?;
+        let item = self.items.get_mut(sku).ok_or_else(|| Rejection::no_item(sku))?;
         let (before, version, reason) = (item.stock, item.version, reason.into());
         item.stock += delta;
         item.version += 1;
@@ -170,7 +170,7 @@ impl ShopState {
         reason: &'static str,
         order: Option<OrderId>,
     ) -> Result<BalanceChange, Rejection> {
-        let account = self.accounts.get_mut(&user).ok_or_else(no_account)?;
+        let account = self.accounts.get_mut(&user).ok_or_else(Rejection::no_account)?;
         let (before, version) = (account.balance_cents, account.version);
         account.balance_cents += delta;
         account.version += 1;
@@ -193,13 +193,4 @@ impl ShopState {
             .map(|(sku, quantity)| self.change_stock(sku, *quantity, reason, Some(order)))
             .collect()
     }
-}
-
-pub(super) fn no_item(sku: &Sku) -> Rejection {
-    Rejection::NotFound(format!("there is no item {sku}"))
-}
-
-/// Returns the rejection of a command whose account does not exist.
-pub(super) fn no_account() -> Rejection {
-    Rejection::NotFound("you have no account".to_owned())
 }

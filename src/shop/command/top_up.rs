@@ -1,7 +1,7 @@
 //! Adds money to the user's own account.
 
 use super::changes::{Changes, CommandResponse};
-use super::state::{LedgerKind, ShopState, no_account};
+use super::state::{LedgerKind, ShopState};
 use super::{Command, ConditionalUpdate, MAX_AMOUNT, MAX_BALANCE, ReadSet};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
@@ -59,7 +59,7 @@ impl Command for TopUp {
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let (user, cents) = (self.idempotency.user, self.amount_cents);
         check_balance(state, user, cents)?;
-        let next = state.next_entry.ok_or_else(no_account)?;
+        let next = state.next_entry.ok_or_else(Rejection::no_account)?;
         let mut balance = state.change_balance(user, cents, "top-up", None)?;
         let entry = next.number(&mut balance, state.now);
         Ok(Changes {

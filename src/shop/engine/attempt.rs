@@ -69,7 +69,8 @@ pub(super) async fn execute(
             }
             // A bug in one command must not fail the others.
             Err(AttemptError::Failed(error @ Error::Bug(_))) if batch.entries.len() > 1 => {
-                tracing::warn!(%error, commands = batch.entries.len(), "a batch failed; trying halves");
+                let commands = batch.entries.len();
+                tracing::warn!(%error, commands, "a batch failed; trying halves");
                 return execute_halves(batch, locks).await;
             }
             Err(AttemptError::Failed(error)) => {

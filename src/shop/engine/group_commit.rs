@@ -67,14 +67,9 @@ struct QueuedWrite {
     reply: oneshot::Sender<GroupOutcome>,
 }
 
-/// The outcome of a write in a group.
-#[derive(Debug, Clone)]
-enum GroupOutcome {
-    Done,
-    /// Nothing was written, possibly because of a row of another write.
-    NotDone,
-    Unknown(Error),
-}
+/// The outcome of a group. [`WriteResult::RowChanged`] if nothing was written, possibly because of a
+/// row of another write; an error if the outcome is unknown.
+type GroupOutcome = Result<WriteResult, Error>;
 
 impl GroupCommit {
     pub fn new(pool: &Pool, tasks: &Tasks) -> Self {
@@ -95,8 +90,8 @@ impl GroupCommit {
             return permit.release_after(send(session, &[write])).await;
         };
         match outcome.await {
-            Ok(GroupOutcome::Done) => Ok(WriteResult::Done),
-            Ok(GroupOutcome::NotDone) => {
+            Ok(Ok(WriteResult::Done)) => Ok(WriteResult::Done),
+            Ok(Ok(WriteResult::RowChanged)) => {
                 let connection = self.pool.acquire().await.map_err(|error| {
                     // Nothing was sent, so the outcome is not unknown.
                     let error = Error::from(error);
@@ -105,7 +100,7 @@ impl GroupCommit {
                 *session = DatabaseSession::autocommit(connection);
                 send(session, &[write]).await
             }
-            Ok(GroupOutcome::Unknown(error)) => Err(error.into()),
+            Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(Error::postgres_timeout().into()),
         }
     }
@@ -229,9 +224,9 @@ async fn send_group(
         written
     };
     let outcome = match permit.release_after(writing).await {
-        Ok(WriteResult::Done) => GroupOutcome::Done,
-        Err(Failure::Error(error @ Error::Unavailable { .. })) => GroupOutcome::Unknown(error),
-        Ok(WriteResult::RowChanged) | Err(_) => GroupOutcome::NotDone,
+        Ok(result) => Ok(result),
+        Err(Failure::Error(error @ Error::Unavailable { .. })) => Err(error),
+        Err(_) => Ok(WriteResult::RowChanged),
     };
     if batches.len() > 1 {
         let commands: usize = batches.iter().map(|batch| batch.commands.len()).sum();

@@ -21,7 +21,7 @@ const MAX_RAISES: u32 = 3;
 const MAX_BATCHES_PER_LEASE: u32 = 4;
 /// Time after which a leader starts no further batch under its lock, even if it knows no other
 /// waiter.
-const MAX_HOLD: Duration = Duration::from_secs(1);
+const MAX_LOCK_TIME: Duration = Duration::from_secs(1);
 
 /// The acquired locks of one command or one batch.
 #[derive(Debug)]
@@ -80,21 +80,11 @@ impl AcquiredLocks {
         Ok(())
     }
 
-    /// Releases the locks after the write.
-    pub(super) async fn release(mut self, options: &RequestOptions) {
-        let seen = self.traced(options);
-        if options.strategy.lock.is_some() {
-            let released = std::mem::take(&mut self.guards).release().await;
-            tracing::trace!(?released, "locks released");
-        }
-        self.pass_release(options, seen).await;
-    }
-
-    /// Releases the locks between the write and the commit.
-    pub(super) async fn release_early(&mut self, options: &RequestOptions) {
+    /// Releases the locks, unless they are released already.
+    pub(super) async fn release(&mut self, options: &RequestOptions) {
         let seen = self.traced(options);
         let released = std::mem::take(&mut self.guards).release().await;
-        tracing::trace!(?released, "locks released before the commit");
+        tracing::trace!(?released, "locks released");
         self.pass_release(options, seen).await;
     }
 
@@ -154,7 +144,7 @@ impl LeaderLock {
     pub(super) fn may_continue(&self, waiting: usize) -> bool {
         let Some(guard) = self.guard().filter(|guard| guard.is_held()) else { return false };
         let full = waiting >= MAX_BATCH_SIZE && self.batches < MAX_BATCHES_PER_LEASE;
-        (full || !guard.is_wanted()) && self.since.elapsed() < MAX_HOLD
+        (full || !guard.is_wanted()) && self.since.elapsed() < MAX_LOCK_TIME
     }
 
     /// Waits until others wait for the lock, or it is lost.

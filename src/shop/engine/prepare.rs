@@ -64,14 +64,7 @@ pub fn check_order(
     let command = PlaceOrder::new(user, key, lines, DEFAULT_HOLD)?;
     let mut state = ShopState::at(OffsetDateTime::now_utc());
     for sku in command.reads().items {
-        let item = StockSnapshot {
-            price_cents: 0,
-            stock: i64::MAX / 2,
-            limit_per_user: None,
-            version: 0,
-            fence: 0,
-            reserved: false,
-        };
+        let item = StockSnapshot { stock: i64::MAX / 2, ..StockSnapshot::default() };
         state.items.insert(sku, item);
     }
     Ok(Execution::now(command.decide(&mut state)?.response.stored()?))
@@ -160,7 +153,7 @@ pub async fn set_limit(
 ) -> Result<Execution, Failure> {
     check_limit(limit)?;
     let Some(item) = catalog::item(shop, &sku).await? else {
-        return Err(Rejection::NotFound(format!("there is no item {sku}")).into());
+        return Err(Rejection::no_item(&sku).into());
     };
     execute(shop, options, Arc::new(SetLimit::new(admin, item, limit, key)?)).await
 }
@@ -178,7 +171,7 @@ pub async fn expire_orders(
 
 async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, Failure> {
     let found = orders::order(shop, user, order).await?;
-    found.ok_or_else(|| orders::no_such_order(order).into())
+    found.ok_or_else(|| Rejection::no_order(order).into())
 }
 
 /// Rejects options that could lose sales or money, or keep units too long, except for lab items.

@@ -24,13 +24,10 @@ const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Returns the replay of each command's key. A key without a record was not executed, and this
 /// write will never execute it.
 async fn resolve(pool: &Pool, write: &BatchWrite) -> Result<Vec<Option<Replay>>, Error> {
-    let Some(row) = write.rows.first() else {
-        return Err(Error::Bug("a write changed no row".to_owned()));
-    };
     let mut connection = pool.acquire().await?;
     let keys: Vec<_> = write.commands.iter().map(|command| &command.idempotency).collect();
     let resolved = async {
-        row.invalidate(&mut connection).await?;
+        write.rows.invalidate(&mut connection).await?;
         Ok(key_records::look_up(&mut connection, &keys).await?)
     };
     match timeout(RESOLVE_TIMEOUT, resolved).await {

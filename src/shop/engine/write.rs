@@ -106,7 +106,7 @@ async fn before_commit(
     if strategy.release == ReleaseTime::BeforeCommit
         && let Some(entry) = entries.first()
     {
-        locks.release_early(entry.options).await;
+        locks.release(entry.options).await;
     }
     pass_point(batch.written(write), Point::Commit, locks, |_, _| None).await;
     Ok(())

@@ -61,10 +61,21 @@ impl ChangedRows {
         Ok(Self { items, accounts })
     }
 
-    /// Returns the first row.
-    pub fn first(&self) -> Option<GuardedRow> {
-        let item = self.items.keys.first().cloned().map(GuardedRow::Item);
-        item.or_else(|| self.accounts.keys.first().copied().map(GuardedRow::Account))
+    /// Raises the version of one of the rows, so that a write that arrives later matches no row.
+    /// Waits for a write or a transaction that has locked the row.
+    pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
+        if let Some(sku) = self.items.keys.first() {
+            sqlx::query!("update items set version = version + 1 where sku = $1", sku)
+                .execute(db)
+                .await?;
+        } else if let Some(user) = self.accounts.keys.first() {
+            sqlx::query!("update accounts set version = version + 1 where user_id = $1", user)
+                .execute(db)
+                .await?;
+        } else {
+            return Err(Error::Bug("a write changed no row".to_owned()));
+        }
+        Ok(())
     }
 }
 
@@ -143,35 +154,6 @@ impl<K: Clone> GuardedRows<K> {
         self.fences.push(fence);
         self.values.push((!row.reserved).then_some(row.value));
         self.increments.push(row.next_version - row.version);
-        Ok(())
-    }
-}
-
-/// A row that a write changes: guarded, or locked by its transaction.
-#[derive(Debug, Clone)]
-pub enum GuardedRow {
-    Item(String),
-    Account(Uuid),
-}
-
-impl GuardedRow {
-    /// Raises the row's version, so that a write that arrives later matches no row. Waits for a
-    /// write or a transaction that has locked the row.
-    pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
-        match self {
-            GuardedRow::Item(sku) => {
-                let raise =
-                    sqlx::query!("update items set version = version + 1 where sku = $1", sku,);
-                raise.execute(db).await?;
-            }
-            GuardedRow::Account(user) => {
-                let raise = sqlx::query!(
-                    "update accounts set version = version + 1 where user_id = $1",
-                    user,
-                );
-                raise.execute(db).await?;
-            }
-        }
         Ok(())
     }
 }

@@ -124,60 +124,61 @@ pub async fn transition(
     let WriteColumns { transitions, items, accounts, stock, balance, limit, top_up, keys } =
         WriteColumns::from_batches(batches);
     let (limit_sku, limit) = limit.unzip();
-    let (payer, token, cents) = match top_up {
-        Some((payer, token, cents)) => (Some(payer), Some(token), Some(cents)),
+    let (payer, top_up_key, cents) = match top_up {
+        Some((payer, key, cents)) => (Some(payer), Some(key), Some(cents)),
         None => (None, None, None),
     };
     let holds = sqlx::query_scalar!(
-        r#"with patience as materialized (
+        r#"with row_lock_timeout as materialized (
              select case when $48::text is not null
                          then set_config('lock_timeout', $48, true) end),
-         held_orders as materialized (
-             select o.id from patience, unnest($1::uuid[], $2::text[]) as t (id, was)
+         locked_orders as materialized (
+             select o.id
+               from row_lock_timeout, unnest($1::uuid[], $2::text[]) as t (id, old_status)
                join orders o on o.id = t.id
-              where o.status = t.was order by o.id for no key update of o),
-         held_items as materialized (
+              where o.status = t.old_status order by o.id for no key update of o),
+         locked_items as materialized (
              select i.sku
                from unnest($5::text[], $6::bigint[], $7::bigint[]) as g (sku, version, fence)
                join items i on i.sku = g.sku
-              where (select count(*) from held_orders) = cardinality($1)
+              where (select count(*) from locked_orders) = cardinality($1)
                 and (g.version is null or i.version = g.version)
                 and (g.fence is null or i.fence <= g.fence)
               order by i.sku for no key update of i),
-         held_accounts as materialized (
+         locked_accounts as materialized (
              select a.user_id
                from unnest($12::uuid[], $13::bigint[], $14::bigint[]) as g (id, version, fence)
                join accounts a on a.user_id = g.id
-              where (select count(*) from held_items) = cardinality($5)
+              where (select count(*) from locked_items) = cardinality($5)
                 and (g.version is null or a.version = g.version)
                 and (g.fence is null or a.fence <= g.fence)
               order by a.user_id for no key update of a),
          guard as materialized (
-             select (select count(*) from held_accounts) = cardinality($12)
-                    and (select count(*) from held_items) = cardinality($5)
-                    and (select count(*) from held_orders) = cardinality($1) as holds),
-         moved as (
-             update orders o set status = t.becomes, paid_at = coalesce(t.paid_at, o.paid_at)
+             select (select count(*) from locked_accounts) = cardinality($12)
+                    and (select count(*) from locked_items) = cardinality($5)
+                    and (select count(*) from locked_orders) = cardinality($1) as holds),
+         updated_orders as (
+             update orders o set status = t.new_status, paid_at = coalesce(t.paid_at, o.paid_at)
                from guard, unnest($1::uuid[], $3::text[], $4::timestamptz[])
-                           as t (id, becomes, paid_at)
+                           as t (id, new_status, paid_at)
               where guard.holds and o.id = t.id),
-         changed_items as (
+         updated_items as (
              update items i
-                set stock = coalesce(r.stock, i.stock), version = i.version + r.raise,
+                set stock = coalesce(r.stock, i.stock), version = i.version + r.increment,
                     fence = coalesce(r.fence, i.fence),
                     limit_per_user = case when i.sku = $10 then $11::bigint
                                           else i.limit_per_user end
                from guard, unnest($5::text[], $7::bigint[], $8::bigint[], $9::bigint[])
-                           as r (sku, fence, stock, raise)
+                           as r (sku, fence, stock, increment)
               where guard.holds and i.sku = r.sku and (r.stock is not null or i.sku = $10)),
-         changed_accounts as (
+         updated_accounts as (
              update accounts a
-                set balance_cents = r.cents, version = a.version + r.raise,
+                set balance_cents = r.cents, version = a.version + r.increment,
                     fence = coalesce(r.fence, a.fence)
                from guard, unnest($12::uuid[], $14::bigint[], $15::bigint[], $16::bigint[])
-                           as r (id, fence, cents, raise)
+                           as r (id, fence, cents, increment)
               where guard.holds and a.user_id = r.id and r.cents is not null),
-         stock_entries as (
+         inserted_stock_entries as (
              insert into stock_ledger (seq, sku, before, delta, after, version, fence, reason,
                                        order_id, request_id, at)
              select coalesce(e.seq, nextval('stock_ledger_seq_seq')), e.sku, e.before, e.delta,
@@ -189,7 +190,7 @@ pub async fn transition(
                     as e (seq, sku, before, delta, version, fence, reason, order_id, request_id,
                           place)
               where guard.holds order by e.place),
-         balance_entries as (
+         inserted_balance_entries as (
              insert into balance_ledger (seq, user_id, before, delta, after, version, fence,
                                          reason, order_id, request_id, at)
              select coalesce(e.seq, nextval('balance_ledger_seq_seq')), e.user_id, e.before,
@@ -201,11 +202,11 @@ pub async fn transition(
                     as e (seq, user_id, before, delta, version, fence, reason, order_id,
                           request_id, place)
               where guard.holds order by e.place),
-         topped_up as (
+         inserted_top_up as (
              insert into top_ups (id, user_id, token, amount_cents)
              select $36::uuid, $37::uuid, $38::text, $39::bigint from guard
               where guard.holds and $37 is not null),
-         recorded as (
+         inserted_keys as (
              insert into idempotency (id, user_id, method, path, key, fingerprint, status, body)
              select k.* from guard,
                     unnest($40::uuid[], $41::uuid[], $42::text[], $43::text[], $44::text[],
@@ -250,7 +251,7 @@ pub async fn transition(
         &balance.requests,
         Uuid::now_v7(),
         payer,
-        token,
+        top_up_key,
         cents,
         &keys.ids,
         &keys.users,
