@@ -67,8 +67,8 @@ struct QueuedWrite {
     reply: oneshot::Sender<GroupOutcome>,
 }
 
-/// The outcome of a group. [`WriteResult::RowChanged`] if nothing was written, possibly because of a
-/// row of another write; an error if the outcome is unknown.
+/// The outcome of a group: [`WriteResult::RowChanged`] if nothing was written, possibly because of
+/// a row of another write; an error if the outcome is unknown.
 type GroupOutcome = Result<WriteResult, Error>;
 
 impl GroupCommit {
