@@ -177,13 +177,13 @@ pub enum Error {
 }
 
 impl Error {
-    /// Creates the error of a timeout of Postgres.
+    /// Creates the error of a component that failed before anything was written.
+    fn unavailable(what: &'static str, cause: impl ToString) -> Self {
+        Error::Unavailable { what, cause: cause.to_string(), outcome_unknown: false }
+    }
+
     pub(super) fn postgres_timeout() -> Self {
-        Error::Unavailable {
-            what: "Postgres",
-            cause: "it did not respond in time".to_owned(),
-            outcome_unknown: false,
-        }
+        Error::unavailable("Postgres", "it did not respond in time")
     }
 
     /// Creates the error of a task that may have written something and ended without a result.
@@ -196,18 +196,6 @@ impl Error {
     pub(super) fn deadline_passed() -> Self {
         Error::Overloaded("the request's deadline passed".to_owned())
     }
-
-    fn from_class(class: ErrorClass, cause: String) -> Self {
-        match class {
-            ErrorClass::Conflict => Error::Conflict(cause),
-            ErrorClass::LockTimeout => Error::RowLocked(cause),
-            ErrorClass::Overloaded => Error::Overloaded(cause),
-            ErrorClass::Unavailable => {
-                Error::Unavailable { what: "Postgres", cause, outcome_unknown: false }
-            }
-            ErrorClass::Bug => Error::Bug(cause),
-        }
-    }
 }
 
 impl Sku {
@@ -219,13 +207,20 @@ impl Sku {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        Error::from_class(db::classify(&error), error.to_string())
+        Error::from((db::classify(&error), error))
     }
 }
 
 impl From<(ErrorClass, sqlx::Error)> for Error {
     fn from((class, error): (ErrorClass, sqlx::Error)) -> Self {
-        Error::from_class(class, error.to_string())
+        let cause = error.to_string();
+        match class {
+            ErrorClass::Conflict => Error::Conflict(cause),
+            ErrorClass::LockTimeout => Error::RowLocked(cause),
+            ErrorClass::Overloaded => Error::Overloaded(cause),
+            ErrorClass::Unavailable => Error::unavailable("Postgres", cause),
+            ErrorClass::Bug => Error::Bug(cause),
+        }
     }
 }
 
@@ -241,11 +236,7 @@ impl From<LockError> for Error {
 impl From<holdfast_lock::Error> for Error {
     fn from(error: holdfast_lock::Error) -> Self {
         match error {
-            holdfast_lock::Error::Unavailable(error) => Error::Unavailable {
-                what: "Redis",
-                cause: error.to_string(),
-                outcome_unknown: false,
-            },
+            holdfast_lock::Error::Unavailable(error) => Error::unavailable("Redis", error),
             error => Error::Bug(error.to_string()),
         }
     }

@@ -22,7 +22,7 @@ use crate::shop::failure::{Error, Execution};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::read::{self, ReadRequest, ReadSnapshot};
 use crate::shop::store::{CommandWrite, conditional_update, key_records};
-use crate::shop::strategy::{Isolation, ReadMethod, advisory};
+use crate::shop::strategy::{Isolation, PurchaseCount, ReadMethod, advisory};
 
 /// An open session with the snapshot that was read on it.
 pub(super) type BeginResult = Result<(DatabaseSession, ReadSnapshot), AttemptError>;
@@ -211,7 +211,7 @@ fn read_request(batch: Batch<'_>) -> ReadRequest {
         reads.orders.extend(orders);
         reads.skip_locked_orders |= skip_locked_orders;
         reads.entry_in = reads.entry_in.or(entry_in);
-        buyers.extend(buyer.filter(|_| strategy.read_counts_purchases()));
+        buyers.extend(buyer.filter(|_| strategy.purchase_count() == PurchaseCount::WithRead));
     }
     reads.items.sort();
     reads.items.dedup();
@@ -262,7 +262,7 @@ async fn decide(
     let replayed = replay_known_keys(batch, session, &snapshot.known_keys).await?;
     let mut before = snapshot.state;
     check_fences(batch, locks, &before)?;
-    if strategy.locks_row_at_read() && !strategy.read_counts_purchases() {
+    if strategy.purchase_count() == PurchaseCount::AfterRead {
         before.purchased = batch.count_purchases(session, &before).await?;
     }
     if let (Some(next), Some(entry)) = (&mut before.next_entry, entries.first()) {

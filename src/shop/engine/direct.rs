@@ -15,7 +15,7 @@ use super::decision::BatchEntry;
 use super::in_flight::InFlightKey;
 use super::locks::AcquiredLocks;
 use super::replay::LOOKUP_TIMEOUT;
-use super::responder::{keeps_key_lock, lock_keys};
+use super::responder::{acquire_key_locks, keeps_key_lock};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::store::key_records;
@@ -81,7 +81,7 @@ async fn prepare(
     let in_flight = shop.engine.in_flight.register(request)?;
     let mut key_locks = KeyLocks::new(shop.locks.leases());
     if !request.is_generated {
-        match lock_keys(&mut key_locks, &[request]).await {
+        match acquire_key_locks(&mut key_locks, &[request]).await {
             Ok(results) => results.into_iter().collect::<Result<(), _>>()?,
             Err(error) if options.strategy.needs_redis() => return Err(error.into()),
             // Without Redis, the key record in Postgres alone excludes a duplicate.

@@ -181,7 +181,7 @@ impl BatchLeader {
         };
         // Concurrently, to shorten the time under the lock. Key locks only detect duplicates early:
         // of two commands that both read an unused key, one fails to insert its record.
-        let (acquired, begun) = join(self.responder.lock_keys(&commands), reading).await;
+        let (acquired, begun) = join(self.responder.acquire_key_locks(&commands), reading).await;
         let retained: Vec<bool> = acquired.iter().map(Result::is_ok).collect();
         let dropped =
             commands.iter().map(QueuedCommand::entry).enumerate().filter(|(at, _)| !retained[*at]);
@@ -307,7 +307,7 @@ impl BatchLeader {
         let (alive, dead): (Vec<_>, Vec<_>) =
             self.queues.borrow(&self.key).into_iter().partition(|entry| entry.is_alive(now));
         self.responder.reject(dead, Error::deadline_passed()).await;
-        let acquired = self.responder.lock_keys(&alive).await;
+        let acquired = self.responder.acquire_key_locks(&alive).await;
         let waiting = self.responder.retain_locked(alive, acquired);
         let (known, fresh): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|entry| entry.looked_up || !look_up);

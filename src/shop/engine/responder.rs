@@ -25,13 +25,14 @@ impl Responder {
     }
 
     /// Acquires the key locks that are missing, in one round trip. Returns one result per entry.
-    pub(super) async fn lock_keys(
+    pub(super) async fn acquire_key_locks(
         &mut self,
         entries: &[QueuedCommand],
     ) -> Vec<Result<(), Failure>> {
         let missing = entries.iter().filter(|entry| !entry.has_key_lock);
         let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
-        let mut acquired = lock_keys(&mut self.key_locks, &requests).await.map(Vec::into_iter);
+        let mut acquired =
+            acquire_key_locks(&mut self.key_locks, &requests).await.map(Vec::into_iter);
         let result = |entry: &QueuedCommand| match &mut acquired {
             _ if entry.has_key_lock => Ok(()),
             Ok(locks) => Ok(locks.next().unwrap_or(Err(Rejection::KeyInFlight))?),
@@ -118,7 +119,7 @@ impl Responder {
 }
 
 /// Acquires the locks of idempotency keys, in one round trip. Returns one result per key.
-pub(super) async fn lock_keys(
+pub(super) async fn acquire_key_locks(
     locks: &mut KeyLocks,
     requests: &[&IdempotencyRequest],
 ) -> Result<Vec<Result<(), Rejection>>, Error> {

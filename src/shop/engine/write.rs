@@ -17,7 +17,7 @@ use crate::shop::command::state::ShopState;
 use crate::shop::failure::{Error, Failure};
 use crate::shop::store::guard::{ChangedRows, Protection};
 use crate::shop::store::{BatchWrite, WriteResult};
-use crate::shop::strategy::ReleaseTime;
+use crate::shop::strategy::{PurchaseCount, ReleaseTime};
 use crate::shop::{OrderId, Shop};
 
 /// Sends the write and commits it. Fails with [`Error::Bug`] if the locks do not cover a row.
@@ -98,7 +98,7 @@ async fn before_commit(
     write: &BatchWrite,
 ) -> Result<(), Failure> {
     let Batch { strategy, entries, .. } = batch;
-    if !strategy.read_counts_purchases() && !strategy.locks_row_at_read() {
+    if strategy.purchase_count() == PurchaseCount::AfterWrite {
         check_limits(batch, session, before, write).await?;
     }
     let after = |at, key: &LockKey| value_after(write, at, key);
