@@ -26,7 +26,7 @@ use super::attempt;
 use super::batch::{AttemptError, Batch, LockState, pass_point};
 use super::decision::{BatchEntry, EntryResult};
 use super::locks::{AcquiredLocks, LeaderLock, acquired};
-use super::queue::{CloseOnPanic, CommandQueues, EnqueueResult, QueuedCommand, TakenCommands};
+use super::queue::{EnqueueResult, LeaderQueue, QueuedCommand, TakenCommands};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::responder::Responder;
@@ -94,22 +94,21 @@ pub(super) async fn enqueue(
 
 /// Executes the batches of a queue until it is empty.
 async fn run(shop: Shop, key: LockKey) {
-    let queues = shop.engine.queues.clone();
-    let _close = CloseOnPanic::new(&queues, &key);
+    let queue = shop.engine.queues.of_leader(key);
     let responder = Responder::new(&shop);
-    let mut leader = BatchLeader { shop, queues, key, responder, expected_batch_size: 0 };
+    let mut leader = BatchLeader { shop, queue, responder, expected_batch_size: 0 };
     let mut kept_lock: Option<LeaderLock> = None;
     let mut last_end = Instant::now();
     loop {
         let Some(mut lock) = kept_lock.take() else {
-            if leader.queues.close_if_empty(&leader.key) {
+            if leader.queue.close_if_empty() {
                 return;
             }
             let acquiring = leader.acquire();
             kept_lock = leader.wait_for(acquiring).await;
             continue;
         };
-        let TakenCommands { batch, dead } = leader.queues.take(&leader.key, MAX_BATCH_SIZE);
+        let TakenCommands { batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
         if batch.is_empty() {
             leader.responder.reject(dead, Error::deadline_passed()).await;
             match leader.linger(&lock).await && lock.may_continue(0) {
@@ -124,15 +123,15 @@ async fn run(shop: Shop, key: LockKey) {
             metrics::histogram!(BATCH_REQUESTS).record(done.len() as f64);
         }
         lock.batches += 1;
-        leader.expected_batch_size = done.len() + leader.queues.waiting(&leader.key);
+        leader.expected_batch_size = done.len() + leader.queue.waiting();
         if leader.expected_batch_size > 1 {
             // A batch of one says little about the throughput.
-            leader.queues.record_batch(&leader.key, done.len(), last_end.elapsed());
+            leader.queue.record_batch(done.len(), last_end.elapsed());
         }
         last_end = Instant::now();
         done.extend(dead.into_iter().map(|entry| (entry, Err(Error::deadline_passed().into()))));
         match state {
-            LockState::Held if lock.may_continue(leader.queues.waiting(&leader.key)) => {
+            LockState::Held if lock.may_continue(leader.queue.waiting()) => {
                 leader.responder.respond(done).await;
                 kept_lock = Some(lock);
             }
@@ -148,7 +147,7 @@ async fn run(shop: Shop, key: LockKey) {
             LockState::Unavailable(error) => {
                 join(lock.release(), leader.responder.respond(done)).await;
                 // Without a key lookup, which would wait for Postgres again.
-                let TakenCommands { batch, dead } = leader.queues.take(&leader.key, usize::MAX);
+                let TakenCommands { batch, dead } = leader.queue.take(usize::MAX);
                 leader.responder.reject(dead.into_iter().chain(batch), error).await;
             }
         }
@@ -158,8 +157,7 @@ async fn run(shop: Shop, key: LockKey) {
 /// The task that executes a key's batches.
 struct BatchLeader {
     shop: Shop,
-    queues: CommandQueues,
-    key: LockKey,
+    queue: LeaderQueue,
     responder: Responder,
     /// Number of commands in and behind the last batch: an estimate of the next one.
     expected_batch_size: usize,
@@ -216,7 +214,7 @@ impl BatchLeader {
         if lock.batches == 0 || !lock.may_continue(0) {
             return false;
         }
-        let arrived = pin!(self.queues.arrived(&self.key, 1));
+        let arrived = pin!(self.queue.arrived(1));
         let contended = pin!(lock.contended());
         matches!(timeout(LINGER_TIMEOUT, select(arrived, contended)).await, Ok(Either::Left(_)))
     }
@@ -245,7 +243,7 @@ impl BatchLeader {
 
     /// Requests the lock once it is polled.
     fn acquire(&self) -> PendingAcquisition {
-        let (locks, key) = (self.shop.locks.leases().clone(), self.key.clone());
+        let (locks, key) = (self.shop.locks.leases().clone(), self.queue.key.clone());
         maybe_done(Box::pin(async move {
             let request = AcquireRequest {
                 kind: LockKind::Fenced,
@@ -266,12 +264,12 @@ impl BatchLeader {
         let mut awaited =
             if self.expected_batch_size > 1 { self.expected_batch_size } else { usize::MAX };
         loop {
-            let arrived = timeout(PREPARE_INTERVAL, self.queues.arrived(&self.key, awaited));
+            let arrived = timeout(PREPARE_INTERVAL, self.queue.arrived(awaited));
             let look_up = match select(&mut acquiring, Box::pin(arrived)).await {
                 Either::Left(_) => break,
                 Either::Right((arrived, _)) => arrived.is_err(),
             };
-            if look_up && self.queues.waiting(&self.key) == 0 {
+            if look_up && self.queue.waiting() == 0 {
                 // The queue is empty: drops the request, so that others need not wait for it.
                 return None;
             }
@@ -286,7 +284,7 @@ impl BatchLeader {
         let outcome = Pin::new(&mut acquiring).take_output()?;
         waiting.record();
         let failure: Failure = match outcome.map(acquired) {
-            Ok(Ok(guards)) => return Some(LeaderLock::new(guards, self.key.clone())),
+            Ok(Ok(guards)) => return Some(LeaderLock::new(guards, self.queue.key.clone())),
             Ok(Err(rejection)) => rejection.into(),
             Err(error) => error.into(),
         };
@@ -305,21 +303,21 @@ impl BatchLeader {
     async fn prepare_waiting(&mut self, look_up: bool) {
         let now = Instant::now();
         let (alive, dead): (Vec<_>, Vec<_>) =
-            self.queues.borrow(&self.key).into_iter().partition(|entry| entry.is_alive(now));
+            self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));
         self.responder.reject(dead, Error::deadline_passed()).await;
         let acquired = self.responder.acquire_key_locks(&alive).await;
         let waiting = self.responder.retain_locked(alive, acquired);
         let (known, fresh): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
         let fresh = self.responder.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;
-        self.queues.put_back(&self.key, known.into_iter().chain(fresh).collect());
+        self.queue.put_back(known.into_iter().chain(fresh).collect());
     }
 
     /// Rejects the commands that joined by `until`; replays those whose key has a record.
     async fn reject_waiting(&mut self, failure: Failure, until: Instant) {
         let (early, later): (Vec<_>, Vec<_>) =
-            self.queues.borrow(&self.key).into_iter().partition(|entry| entry.joined_at <= until);
-        self.queues.put_back(&self.key, later);
+            self.queue.borrow().into_iter().partition(|entry| entry.joined_at <= until);
+        self.queue.put_back(later);
         let early = self.responder.replay(early, LOOKUP_TIMEOUT).await;
         self.responder.reject(early, failure).await;
     }

@@ -15,7 +15,7 @@ use crate::probe::Point;
 use crate::shop::command::changes::NewOrder;
 use crate::shop::command::state::ShopState;
 use crate::shop::failure::{Error, Failure};
-use crate::shop::store::guard::{ChangedRows, Protection};
+use crate::shop::store::guard::ChangedRows;
 use crate::shop::store::{BatchWrite, WriteResult};
 use crate::shop::strategy::{PurchaseCount, ReleaseTime};
 use crate::shop::{OrderId, Shop};
@@ -29,8 +29,7 @@ pub(super) async fn write(
 ) -> Result<Vec<EntryResult>, AttemptError> {
     let BatchDecision { before, after, writes, results } = decided;
     let exclusion = batch.strategy.exclusion(&locks.guards);
-    let protection = Protection::new(batch.strategy, &exclusion);
-    let rows = ChangedRows::between(&before, &after, protection)?;
+    let rows = ChangedRows::between(&before, &after, batch.strategy.guard, &exclusion)?;
     let write = Arc::new(BatchWrite { rows, now: before.now, commands: writes });
     let autocommit = matches!(session, DatabaseSession::Autocommit(_));
     if autocommit {
