@@ -2,8 +2,8 @@
 //!
 //! Under overload, an unlimited queue executes no command in time: each waits behind all earlier
 //! ones until its client disconnects. So a queue admits only the commands that it can execute
-//! within [`MAX_QUEUE_TIME`], at the throughput of its last batches, and rejects the others at once.
-//! A batch that is stalled, e.g. by a paused holder in another process, counts when it ends.
+//! within [`MAX_QUEUE_TIME`], at the throughput of its last batches, and rejects the others at
+//! once. A batch that is stalled, e.g. by a paused holder in another process, counts when it ends.
 
 use std::time::Duration;
 

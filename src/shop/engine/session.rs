@@ -64,7 +64,7 @@ impl DatabaseSession {
         }
     }
 
-    /// Ends the session of a failed statement, and closes the connection if Postgres is unavailable.
+    /// Ends the session of a failed statement. Closes the connection if Postgres is unavailable.
     pub(super) async fn end_failed(self, error: &Error) {
         match error {
             Error::Unavailable { .. } => drop(self),
