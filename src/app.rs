@@ -13,10 +13,8 @@ use holdfast_lock::{Redis, Settings};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
-use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::config::{RateLimitArgs, ServeArgs, Switch};
 use crate::db;
@@ -26,7 +24,6 @@ use crate::ladder::ShopLocks;
 use crate::metrics::{METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
 use crate::rate_limit::{Limiter, Rate};
-use crate::shop::engine::Engine;
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{Shop, Strategy};
 use crate::web::middleware::address::TrustedProxies;
@@ -105,7 +102,7 @@ impl Replica {
     /// Serves until SIGTERM or SIGINT, then lets requests in flight finish.
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
         let state = self.state;
-        let running = state.shop.running.clone();
+        let running = state.shop.tasks.running.clone();
         let metrics = state.metrics.clone();
         let stopping = state.clone();
         running.spawn(state.jobs.clone().run());
@@ -188,16 +185,9 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
     if strategy.lock.is_some_and(|kind| !locks.has(kind)) {
         bail!("the lock {} needs several Redis; name them in REDLOCK_URLS", strategy.name);
     }
-    Ok(Shop {
-        pool: db::pool(&options.database_url, options.pool_size)?,
-        locks,
-        strategy,
-        runtime: Handle::current(),
-        running: TaskTracker::new(),
-        engine: Engine::default(),
-        hold: Duration::from_secs(options.pay_within_s),
-        expiry,
-    })
+    let pool = db::pool(&options.database_url, options.pool_size)?;
+    let hold = Duration::from_secs(options.pay_within_s);
+    Ok(Shop::new(pool, locks, strategy, hold, expiry))
 }
 
 /// Default rate limits while the lab is off: per client, address, sign-in and name. Generous enough

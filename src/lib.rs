@@ -8,6 +8,7 @@ pub mod load;
 pub mod metrics;
 pub mod output;
 pub mod probe;
+pub mod tasks;
 
 pub mod ladder;
 

@@ -227,7 +227,7 @@ impl Executor {
             has_row: tick.once == OncePolicy::LockAndRow,
             probe: tick.probe.clone(),
         };
-        let mut task = shop.running.spawn_on((job.run_once)(context), &shop.runtime);
+        let mut task = shop.tasks.spawn((job.run_once)(context));
         let ended = tokio::select! {
             ended = &mut task => return job_result(ended),
             () = sleep(job.timeout) => {

@@ -272,15 +272,12 @@ impl Games {
         };
         let result = SharedOrderResult::default();
         let (shop, shared, sku) = (self.shop.clone(), Arc::clone(&result), sku.clone());
-        self.shop.running.spawn_on(
-            async move {
-                let lines = [RequestedLine { sku, quantity: 1 }];
-                let key = IdempotencyKey::generate();
-                let result = engine::place_order(&shop, &options, user, key, &lines).await;
-                *shared.lock() = Some(result);
-            },
-            &self.shop.runtime,
-        );
+        self.shop.tasks.spawn(async move {
+            let lines = [RequestedLine { sku, quantity: 1 }];
+            let key = IdempotencyKey::generate();
+            let result = engine::place_order(&shop, &options, user, key, &lines).await;
+            *shared.lock() = Some(result);
+        });
         GameOrder { name, request_id, watch, result }
     }
 

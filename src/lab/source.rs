@@ -19,6 +19,12 @@ const FILES: [Source; 7] = [
         text: include_str!("../jobs/order_expiry/claim.lua"),
     },
     Source {
+        name: "conditional_update.rs",
+        about: "the conditional update, in place of a read",
+        path: "src/shop/store/conditional_update.rs",
+        text: include_str!("../shop/store/conditional_update.rs"),
+    },
+    Source {
         name: "expire_orders.rs",
         about: "how the units of an unpaid order are returned, once",
         path: "src/shop/command/expire_orders.rs",
@@ -47,12 +53,6 @@ const FILES: [Source; 7] = [
         about: "how a big key is removed without a stall",
         path: "src/big_keys/remove.rs",
         text: include_str!("../big_keys/remove.rs"),
-    },
-    Source {
-        name: "reserve.rs",
-        about: "the conditional update, in place of a read",
-        path: "src/shop/store/reserve.rs",
-        text: include_str!("../shop/store/reserve.rs"),
     },
 ];
 

@@ -41,7 +41,7 @@ impl Readiness {
         let (last_check, owned_shop) = (self.0.clone(), shop.clone());
         // A task of its own: a cancelled caller must not abort the check for those that wait for
         // it.
-        let task = shop.runtime.spawn(async move {
+        let task = shop.tasks.runtime.spawn(async move {
             let mut last_check = last_check.lock().await;
             match *last_check {
                 Some(check) if check.at.elapsed() < RESULT_TTL => check,

@@ -11,8 +11,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 20] = [
-    ("coalesce", &[]),
+const MAY_USE: [(&str, &[&str]); 21] = [
+    ("tasks", &[]),
+    ("coalesce", &["tasks"]),
     ("output", &[]),
     ("probe", &[]),
     ("ladder", &["probe"]),
@@ -21,9 +22,9 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("metrics", &[]),
     ("db", &[]),
     ("embedded", &["output", "config", "load"]),
-    ("shop", &["coalesce", "probe", "ladder", "db", "metrics"]),
+    ("shop", &["coalesce", "tasks", "probe", "ladder", "db", "metrics"]),
     ("checker", &["shop"]),
-    ("rate_limit", &["coalesce", "metrics"]),
+    ("rate_limit", &["coalesce", "tasks", "metrics"]),
     ("big_keys", &["output", "config", "shop"]),
     ("jobs", &["probe", "ladder", "db", "metrics", "shop"]),
     (

@@ -29,7 +29,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "serializable",
         "advisory",
         "read.rs",
-        "reserve.rs",
+        "conditional_update.rs",
         "place.rs",
     ],
     takeaway: [
