@@ -1,5 +1,5 @@
-//! The lab's request headers, which set the conditions of one request: one table, which documents
-//! them, and what the server reads and a lesson sends.
+//! The lab's request headers, which set the conditions of one request: the server reads them, and
+//! lessons send them. `docs/CONCEPTS.md` documents them.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -15,44 +15,43 @@ use crate::ladder::{DEFAULT_CAPACITY as MAX_PLACES, Mechanism, Priority, QueueOp
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::{RequestOptions, Shop, Strategy};
 
-/// A header that sets a condition of one request.
+/// The name of a header that sets a condition of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LabHeader {
-    pub name: &'static str,
-    /// Its valid values, for people.
-    pub values: &'static str,
-    /// Its effect, for people.
-    pub meaning: &'static str,
-}
+pub struct LabHeader(&'static str);
 
 /// Declares each header as a constant, and [`LAB_HEADERS`], in the order in which they are read.
 macro_rules! lab_headers {
-    ($($id:ident: $name:literal, $values:literal, $meaning:literal;)*) => {
-        $(pub const $id: LabHeader =
-            LabHeader { name: $name, values: $values, meaning: $meaning };)*
-        pub const LAB_HEADERS: &[LabHeader] = &[$($id),*];
+    ($($(#[$doc:meta])* $id:ident: $name:literal;)*) => {
+        $($(#[$doc])* pub const $id: LabHeader = LabHeader($name);)*
+        const LAB_HEADERS: &[LabHeader] = &[$($id),*];
     };
 }
 
 lab_headers! {
-    LOCK: "Holdfast-Lock", "a strategy", "strategy of the request; default: the server's";
-    WAIT: "Holdfast-Wait", "try, retry, notify",
-        "when the lock is held: return 423 at once; poll; or join the queue";
-    OFFER: "Holdfast-Offer", "add, offer, put, offer-for, offer-for:MS",
-        "under `queue`, when the queue is full: fail with 503 (default); return 423; wait for a \
-         place; wait for at most MS (0 to 7,000; default: the lock timeout)";
-    PLACES: "Holdfast-Places", "1 to 1,024",
-        "under `queue`: capacity per priority, if the request creates the queue";
-    PRIORITY: "Holdfast-Priority", "high, normal",
-        "under `queue`: default high for commands that return units or money, otherwise normal";
-    WORK_MS: "Holdfast-Work-Ms", "0 to 5,000", "extra work between read and write";
-    TTL_MS: "Holdfast-Ttl-Ms", "10 to 60,000", "lease of the lock";
-    TRACE: "Holdfast-Trace", "on, off",
-        "adds `trace` to the response: each probe point with time, replica, key, value and fence";
-    PAUSE: "Holdfast-Pause", "POINT, POINT:MS, every",
-        "pauses the request at a probe point, for at most MS (0 to 8,000), until it is resumed";
-    HOLD_MS: "Holdfast-Hold-Ms", "1 to 3,600,000",
-        "time for which the order keeps its units unpaid";
+    /// Strategy of the request; default: the server's.
+    LOCK: "Holdfast-Lock";
+    /// `try`, `retry` or `notify`: when the lock is held, return 423 at once, poll, or join the
+    /// queue.
+    WAIT: "Holdfast-Wait";
+    /// `add`, `offer`, `put`, `offer-for` or `offer-for:MS`: under `queue`, when the queue is full,
+    /// fail with 503 (default), return 423, wait for a place, or wait for at most MS.
+    OFFER: "Holdfast-Offer";
+    /// Under `queue`: capacity per priority, if the request creates the queue.
+    PLACES: "Holdfast-Places";
+    /// `high` or `normal` under `queue`; default: high for commands that return units or money.
+    PRIORITY: "Holdfast-Priority";
+    /// Extra work between read and write.
+    WORK_MS: "Holdfast-Work-Ms";
+    /// Lease of the lock.
+    TTL_MS: "Holdfast-Ttl-Ms";
+    /// `on` or `off`: adds `trace` to the response, each probe point with time, replica, key, value
+    /// and fence.
+    TRACE: "Holdfast-Trace";
+    /// `POINT`, `POINT:MS` or `every`: pauses the request at a probe point, for at most MS, until it
+    /// is resumed.
+    PAUSE: "Holdfast-Pause";
+    /// Payment period of the order, during which it keeps its units.
+    HOLD_MS: "Holdfast-Hold-Ms";
 }
 
 const WORK_RANGE_MS: RangeInclusive<u64> = 0..=5_000;
@@ -77,7 +76,7 @@ pub fn under(strategy: &str) -> LabHeaders {
 impl LabHeaders {
     #[must_use]
     pub fn with(mut self, header: LabHeader, value: impl ToString) -> Self {
-        self.0.push((header.name, value.to_string()));
+        self.0.push((header.0, value.to_string()));
         self
     }
 
@@ -97,7 +96,7 @@ impl LabHeaders {
 
     /// Reads the headers; `text` returns the value of a header.
     pub fn read<E>(text: impl Fn(&'static str) -> Result<Option<String>, E>) -> Result<Self, E> {
-        let present = |header: &LabHeader| Ok(text(header.name)?.map(|value| (header.name, value)));
+        let present = |header: &LabHeader| Ok(text(header.0)?.map(|value| (header.0, value)));
         let present = LAB_HEADERS.iter().filter_map(|header| present(header).transpose());
         Ok(Self(present.collect::<Result<_, E>>()?))
     }
@@ -107,7 +106,7 @@ impl LabHeaders {
     }
 
     fn value(&self, header: LabHeader) -> Option<&str> {
-        self.0.iter().find(|(name, _)| *name == header.name).map(|(_, value)| value.as_str())
+        self.0.iter().find(|(name, _)| *name == header.0).map(|(_, value)| value.as_str())
     }
 
     fn number(
@@ -141,8 +140,8 @@ impl LabHeaders {
         options.wait = self.wait(options.strategy)?;
         options.queue_options = self.queue_options(&options)?;
         options.ttl = self.number(TTL_MS, &TTL_RANGE_MS)?.map(Duration::from_millis);
-        if let Some(hold) = self.number(HOLD_MS, &HOLD_RANGE_MS)? {
-            options.hold = Duration::from_millis(hold);
+        if let Some(period_ms) = self.number(HOLD_MS, &HOLD_RANGE_MS)? {
+            options.hold = Duration::from_millis(period_ms);
         }
         options.probe = self.probe(replica, board, &options)?;
         Ok(options)
@@ -170,13 +169,10 @@ impl LabHeaders {
             return Err(header.invalid(format!("{} has no queue", strategy.name)));
         }
         if options.wait == Some(Wait::Try) && self.value(OFFER).is_some() {
-            let why = "with Holdfast-Wait: try nothing is offered to the queue";
-            return Err(OFFER.invalid(why.to_owned()));
+            return Err(OFFER.invalid("with Holdfast-Wait: try nothing is offered to the queue"));
         }
-        let priority = |name: &str| {
-            let why = || PRIORITY.invalid("high or normal");
-            Priority::named(name).ok_or_else(why)
-        };
+        let priority =
+            |name| Priority::named(name).ok_or_else(|| PRIORITY.invalid("high or normal"));
         let places = self.number(PLACES, &(1..=MAX_PLACES as u64))?;
         Ok(QueueOptions {
             when_full: self.value(OFFER).map(when_full).transpose()?.unwrap_or_default(),
@@ -216,7 +212,7 @@ impl LabHeaders {
 
 impl LabHeader {
     fn invalid(self, why: impl Into<String>) -> InvalidLabHeader {
-        InvalidLabHeader(self.name, why.into())
+        InvalidLabHeader(self.0, why.into())
     }
 
     fn number(self, text: &str, range: &RangeInclusive<u64>) -> Result<u64, InvalidLabHeader> {
@@ -243,8 +239,8 @@ fn when_full(value: &str) -> Result<WhenFull, InvalidLabHeader> {
     }
 }
 
-/// Parses `commit` (held until resumed or until the request's deadline), `commit:300` (for at most
-/// 300 ms) or `every` (held at every point).
+/// Parses `commit` (paused until resumed or until the request's deadline), `commit:300` (for at most
+/// 300 ms) or `every` (paused at every point).
 fn pause(value: &str, deadline: Instant) -> Result<Pause, InvalidLabHeader> {
     let (name, bound) = match value.split_once(':') {
         Some((name, ms)) => (name, Some(PAUSE.number(ms, &PAUSE_RANGE_MS)?)),
