@@ -8,11 +8,11 @@
 //! Tests: `tests/runs.rs`, `tests/lessons.rs`, `tests/it/scheduler.rs`.
 
 pub mod headers;
+pub mod interleaving;
 mod lesson;
 pub mod lessons;
 pub mod run;
 pub mod runner;
-pub mod scheduler;
 pub mod source;
 pub mod store;
 pub mod terminal;

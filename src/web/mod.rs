@@ -17,7 +17,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::jobs::{self, order_expiry::OrderExpiry};
-use crate::lab::scheduler::Games;
+use crate::lab::interleaving::Games;
 use crate::probe::PauseBoard;
 use crate::shop::{Execution, Shop, StoredResponse};
 use api::health::Readiness;

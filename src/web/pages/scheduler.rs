@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::layout::Layout;
 use super::{html, see_other};
-use crate::lab::scheduler::{self, GameRules, GameView, OrderPosition, PLAYABLE};
+use crate::lab::interleaving::{GameRules, GameView, OrderPosition, PLAYABLE};
 use crate::probe::Point;
 use crate::shop::Strategy;
 use crate::shop::model::LedgerEntry;
@@ -147,7 +147,7 @@ pub async fn show(
         layout: Layout::of(&request).await?,
         id: game.id,
         rules: game.rules,
-        lease: scheduler::describe_lease(game.rules),
+        lease: game.rules.describe_lease(),
         stock: game.stock,
         sku: game.sku.to_string(),
         players,
@@ -219,7 +219,7 @@ fn player_view(position: &OrderPosition, rules: GameRules) -> PlayerView {
             _ => "Postgres: another order has locked the row, and has not committed yet",
         },
         since_us: position.since_us.unwrap_or_default(),
-        next: position.held.map(|point| scheduler::describe_next(point, rules)),
+        next: position.held.map(|point| rules.describe_next(point)),
         result: position.result.clone(),
     }
 }
