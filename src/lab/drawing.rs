@@ -32,7 +32,7 @@ const EVENTS: [(&str, char, &str); 12] = [
 
 pub(super) fn heading(lesson: &Lesson) -> String {
     let claim = wrapped(lesson.claim, WIDTH - 2, 2);
-    format!("lesson {} · {}\n  {claim}\n\n", lesson.number, lesson.name)
+    format!("lesson {} · {}\n  {claim}\n\n", lesson.number(), lesson.name)
 }
 
 pub(super) fn step(number: usize, describe: &str) -> String {

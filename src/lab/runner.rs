@@ -30,7 +30,7 @@ const RESTORE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Timeout of a run.
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
-pub async fn serve(running: RunningUp, hands: ProcessControl) {
+pub async fn serve(running: RunningUp, processes: ProcessControl) {
     let pool = match db::pool(&running.database_url, CONNECTIONS) {
         Ok(pool) => pool,
         Err(error) => {
@@ -41,7 +41,7 @@ pub async fn serve(running: RunningUp, hands: ProcessControl) {
     if let Err(error) = store::fail_abandoned(&pool).await {
         tracing::warn!(%error, "abandoned runs could not be marked as failed");
     }
-    tokio::join!(send_heartbeats(&pool), execute_runs(&pool, &running, hands));
+    tokio::join!(send_heartbeats(&pool), execute_runs(&pool, &running, processes));
 }
 
 /// Sends heartbeats from the start: a run requested before the cluster is opened can be queued.
@@ -55,11 +55,11 @@ async fn send_heartbeats(pool: &Pool) {
     }
 }
 
-async fn execute_runs(pool: &Pool, running: &RunningUp, hands: ProcessControl) {
+async fn execute_runs(pool: &Pool, running: &RunningUp, processes: ProcessControl) {
     let mut ticks = interval(POLL_INTERVAL);
     let mut cluster = loop {
         ticks.tick().await;
-        match ManagedCluster::open(pool, running, hands.clone()).await {
+        match ManagedCluster::open(pool, running, processes.clone()).await {
             Ok(cluster) => break cluster,
             Err(error) => tracing::warn!(error = format!("{error:#}"), "the lab can't be opened"),
         }
@@ -86,7 +86,10 @@ async fn execute_runs(pool: &Pool, running: &RunningUp, hands: ProcessControl) {
 async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> ManagedCluster {
     let pool = cluster.pool.clone();
     let lab = Scenario::new(cluster, id, request);
-    let played = timeout(RUN_TIMEOUT, play(&lab)).await;
+    let played = tokio::select! {
+        played = timeout(RUN_TIMEOUT, play(&lab)) => played,
+        never = lab.publish_progress() => match never {},
+    };
     let restored = timeout(RESTORE_TIMEOUT, async {
         lab.restore().await?;
         lab.cluster.delete_keys(&lab.items()).await
@@ -135,7 +138,7 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let specs: Vec<ArmSpec> = lab.request.arm_specs(lab.replica_count());
     let quorum = specs.iter().any(|spec| spec.strategy == "redlock");
     ensure!(
-        !quorum || !lab.cluster.hands.nodes.is_empty(),
+        !quorum || !lab.cluster.processes.nodes.is_empty(),
         "redlock needs several Redis: start the shop with --redlock 5"
     );
     let arms = lab.run_arms(&specs).await?;

@@ -31,7 +31,7 @@ pub fn list() -> String {
     let mut text = String::new();
     for lesson in LESSONS {
         let claim = drawing::wrapped(lesson.claim, 96 - width - 7, width + 7);
-        text += &format!("{:>3}  {:width$}  {claim}\n", lesson.number, lesson.name);
+        text += &format!("{:>3}  {:width$}  {claim}\n", lesson.number(), lesson.name);
     }
     text + "\nholdfast lesson NAME shows one.\n"
 }

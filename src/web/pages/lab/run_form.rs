@@ -2,8 +2,7 @@
 
 use std::str::FromStr;
 
-use crate::lab::default_load::DefaultLoad;
-use crate::lab::lessons::Lesson;
+use crate::lab::lessons::{DefaultLoad, Lesson};
 use crate::lab::run::{Fault, FaultKind, Journey, RunRequest};
 use crate::web::pages::format::sentence;
 
