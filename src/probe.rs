@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use uuid::Uuid;
@@ -22,7 +22,7 @@ use uuid::Uuid;
 use holdfast_lock::clock;
 
 /// A probe point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
     /// A worker has claimed due orders, and not processed them yet.
@@ -190,7 +190,7 @@ struct BoardEntry {
     go: oneshot::Sender<()>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PausedRequest {
     pub request_id: Uuid,
     pub point: Point,

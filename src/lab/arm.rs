@@ -17,10 +17,11 @@ use super::arm_spec::ArmSpec;
 use super::contended_value::{ContendedValue, PRICE_CENTS, ValueSnapshot};
 use super::faults;
 use super::headers::LabHeaders;
+use super::lesson_request::order_of;
 use super::payer::Payer;
 use super::request::post;
 use super::run::{ArmResult, Journey, Lane, LatencyBucket, Sample};
-use super::scenario::{Scenario, order_of};
+use super::scenario::Scenario;
 use crate::load::script::RequestTag;
 use crate::load::{self, LiveCounters, LoadClient, LoadPlan, LoadReport, RequestRecord, Script};
 
@@ -98,8 +99,7 @@ async fn run_load(lab: &Scenario, spec: &ArmSpec, plan: LoadPlan) -> anyhow::Res
     tokio::select! {
         report = &mut load => {
             let (name, kind) = (&spec.strategy, fault.kind.about());
-            let words = format!("{name} was over before anything could go wrong ({kind}).");
-            lab.say(words);
+            lab.say(format!("{name} was over before anything could go wrong ({kind})."));
             report.context("the replicas")
         }
         () = tokio::time::sleep(at) => {
@@ -131,7 +131,7 @@ async fn prepare(
         Journey::Order => {
             let buyers = &lab.cluster.buyers;
             let sku = lab.item(spec.stock).await?;
-            let post = || ("/api/orders".to_owned(), order_of(&sku, 1));
+            let post = || ("/api/orders".to_owned(), order_of(&[(&sku, 1)]));
             let clients = (0..spec.buyers).map(|buyer| {
                 let posts = std::iter::repeat_with(post).take(each(buyer)).collect();
                 client(buyer, &buyers[buyer % buyers.len()], posts)
@@ -189,8 +189,8 @@ async fn sample(lab: &Scenario, value: &ContendedValue, opening: i64, live: &Liv
             sold,
             stock,
             oversold: (sold - opening).max(0),
-            answered: snapshot.answered,
-            waiting: snapshot.sent - snapshot.answered,
+            answered: snapshot.completed,
+            waiting: snapshot.sent - snapshot.completed,
             p50_ms: snapshot.p50_ms,
             p99_ms: snapshot.p99_ms,
         };

@@ -1,6 +1,6 @@
 //! The load of one arm: the request for the run, with the defaults of a lesson or of a custom load.
 
-use super::headers::{LabHeaders, TTL_MS, WAIT, WORK_MS, under};
+use super::headers::{LabHeaders, TTL_MS, WAIT, WORK_MS};
 use super::run::{Fault, Journey, RunRequest};
 use super::scenario::Scenario;
 
@@ -22,7 +22,7 @@ pub(super) struct ArmSpec {
 impl ArmSpec {
     pub(super) fn headers(&self) -> LabHeaders {
         let work_ms = Some(self.work_ms).filter(|work_ms| *work_ms > 0);
-        let headers = under(&self.strategy).with_some(WAIT, self.wait.as_ref());
+        let headers = LabHeaders::under(&self.strategy).with_some(WAIT, self.wait.as_ref());
         headers.with_some(WORK_MS, work_ms).with_some(TTL_MS, self.ttl_ms)
     }
 

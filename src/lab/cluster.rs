@@ -13,7 +13,7 @@ use super::run::MAX_BUYERS;
 use crate::db::Pool;
 use crate::embedded::{ProcessControl, RunningUp};
 use crate::load;
-use crate::shop::users::{self, LAB_NAME_PREFIX as NAMES};
+use crate::shop::users::{self, LAB_NAME_PREFIX};
 use crate::shop::{Sku, UserId};
 
 /// Upper bound for a killed replica, or Redis, to respond again: the supervisor's restart delay and
@@ -40,7 +40,7 @@ pub(super) struct ManagedCluster {
     /// Session token of the lab's own admin.
     pub(super) admin: String,
     /// Hash of a random password that is discarded, for all users that the lab creates.
-    hash: String,
+    password_hash: String,
 }
 
 impl ManagedCluster {
@@ -52,7 +52,7 @@ impl ManagedCluster {
     ) -> anyhow::Result<Self> {
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
-        let hash = users::hash_password(Uuid::new_v4().to_string()).await?;
+        let password_hash = users::hash_password(Uuid::new_v4().to_string()).await?;
         let mut cluster = Self {
             replicas: replicas.context("a replica's address")?,
             processes,
@@ -60,17 +60,18 @@ impl ManagedCluster {
             redis_url: running.redis_url.clone(),
             buyers: Vec::new(),
             admin: String::new(),
-            hash,
+            password_hash,
         };
         // Sessions of an earlier process, whose tokens are lost.
         let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
-        users::end_sessions(&mut connection, NAMES).await?;
+        users::end_sessions(&mut connection, LAB_NAME_PREFIX).await?;
         drop(connection);
         for number in 1..=MAX_BUYERS {
-            let (_, token) = cluster.create_session(&format!("{NAMES}{number:02}"), false).await?;
+            let (_, token) =
+                cluster.create_session(&format!("{LAB_NAME_PREFIX}{number:02}"), false).await?;
             cluster.buyers.push(token);
         }
-        cluster.admin = cluster.create_session(&format!("{NAMES}admin"), true).await?.1;
+        cluster.admin = cluster.create_session(&format!("{LAB_NAME_PREFIX}admin"), true).await?.1;
         Ok(cluster)
     }
 
@@ -90,7 +91,7 @@ impl ManagedCluster {
         let id = match existing {
             Some(row) if row.admin == admin => UserId(row.id),
             Some(_) => bail!("{name} is somebody else; rename that user to open the lab"),
-            None => users::insert(&mut tx, name, &self.hash, admin)
+            None => users::insert(&mut tx, name, &self.password_hash, admin)
                 .await?
                 .context("somebody else has made the lab's users just now")?,
         };
@@ -101,7 +102,7 @@ impl ManagedCluster {
 
     /// Creates a user for a single run, and begins a session.
     pub(super) async fn create_payer(&self) -> anyhow::Result<(UserId, String)> {
-        self.create_session(&format!("{NAMES}{}", Uuid::now_v7().simple()), false).await
+        self.create_session(&format!("{LAB_NAME_PREFIX}{}", Uuid::now_v7().simple()), false).await
     }
 
     /// Connects to the Redis that the shop locks with.

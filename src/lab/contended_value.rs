@@ -66,7 +66,7 @@ impl ContendedValue {
             stock_opening: opening,
             ..ArmResult::default()
         };
-        let wanted = i64::try_from(spec.orders)?;
+        let orders = i64::try_from(spec.orders)?;
         match self {
             ContendedValue::Item(sku) => {
                 let audit = lab.audit(sku).await?;
@@ -74,12 +74,12 @@ impl ContendedValue {
                 (arm.sold, arm.stock, arm.oversold) = (audit.sold, audit.stock, audit.oversold);
                 (arm.drift, arm.breaks, arm.ok) = (audit.drift, audit.breaks, audit.ok);
                 arm.forks = i64::try_from(audit.forks.len())?;
-                arm.undersold = (opening.min(wanted) - audit.sold).max(0);
+                arm.undersold = (opening.min(orders) - audit.sold).max(0);
                 arm.forked = stock_forks(lab, sku).await?;
             }
             ContendedValue::Account(user) => {
                 audit_account(lab, *user, &mut arm).await?;
-                arm.undersold = (opening.min(wanted * PRICE_CENTS) - arm.sold).max(0);
+                arm.undersold = (opening.min(orders * PRICE_CENTS) - arm.sold).max(0);
                 arm.forked = balance_forks(lab, *user).await?;
             }
         }

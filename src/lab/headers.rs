@@ -47,8 +47,8 @@ lab_headers! {
     /// `on` or `off`: adds `trace` to the response, each probe point with time, replica, key, value
     /// and fence.
     TRACE: "Holdfast-Trace";
-    /// `POINT`, `POINT:MS` or `every`: pauses the request at a probe point, for at most MS, until it
-    /// is resumed.
+    /// `POINT`, `POINT:MS` or `every`: pauses the request at a probe point, for at most MS, until
+    /// it is resumed.
     PAUSE: "Holdfast-Pause";
     /// Payment period of the order, during which it keeps its units.
     HOLD_MS: "Holdfast-Hold-Ms";
@@ -68,12 +68,12 @@ pub struct LabHeaders(Vec<(&'static str, String)>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidLabHeader(pub &'static str, pub String);
 
-/// Returns the headers of a lesson's request: traced, under the strategy of that name.
-pub fn under(strategy: &str) -> LabHeaders {
-    LabHeaders::default().with(LOCK, strategy).with(TRACE, "on")
-}
-
 impl LabHeaders {
+    /// Returns the headers of a lab's own request: traced, under a strategy.
+    pub fn under(strategy: &str) -> Self {
+        Self::default().with(LOCK, strategy).with(TRACE, "on")
+    }
+
     #[must_use]
     pub fn with(mut self, header: LabHeader, value: impl ToString) -> Self {
         self.0.push((header.0, value.to_string()));
@@ -239,8 +239,8 @@ fn when_full(value: &str) -> Result<WhenFull, InvalidLabHeader> {
     }
 }
 
-/// Parses `commit` (paused until resumed or until the request's deadline), `commit:300` (for at most
-/// 300 ms) or `every` (paused at every point).
+/// Parses `commit` (paused until resumed or until the request's deadline), `commit:300` (for at
+/// most 300 ms) or `every` (paused at every point).
 fn pause(value: &str, deadline: Instant) -> Result<Pause, InvalidLabHeader> {
     let (name, bound) = match value.split_once(':') {
         Some((name, ms)) => (name, Some(PAUSE.number(ms, &PAUSE_RANGE_MS)?)),

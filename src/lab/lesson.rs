@@ -23,7 +23,7 @@ pub struct Lesson {
     /// Names of the sources that it shows ([`super::source`]).
     pub shows: &'static [&'static str],
     pub takeaway: [&'static str; 3],
-    pub(super) play: for<'a> fn(&'a Scenario) -> LocalBoxFuture<'a, anyhow::Result<LessonResult>>,
+    pub(super) run: for<'a> fn(&'a Scenario) -> LocalBoxFuture<'a, anyhow::Result<LessonResult>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use anyhow::{Context as _, ensure};
 use uuid::Uuid;
 
-use super::scenario::{LabRequest, Scenario};
+use super::lesson_request::LessonRequest;
+use super::scenario::Scenario;
 use crate::shop::{Sku, UserId};
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Payer {
         replica: usize,
         order: Uuid,
         strategy: &str,
-    ) -> LabRequest<'a> {
+    ) -> LessonRequest<'a> {
         let path = format!("/api/orders/{order}/pay");
         lab.post(label, replica, &path, "", strategy).by(&self.token)
     }

@@ -86,8 +86,8 @@ async fn execute_runs(pool: &Pool, running: &RunningUp, processes: ProcessContro
 async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> ManagedCluster {
     let pool = cluster.pool.clone();
     let lab = Scenario::new(cluster, id, request);
-    let played = tokio::select! {
-        played = timeout(RUN_TIMEOUT, play(&lab)) => played,
+    let executed = tokio::select! {
+        executed = timeout(RUN_TIMEOUT, execute(&lab)) => executed,
         never = lab.publish_progress() => match never {},
     };
     let restored = timeout(RESTORE_TIMEOUT, async {
@@ -95,9 +95,9 @@ async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> 
         lab.cluster.delete_keys(&lab.items()).await
     });
     let restored = restored.await;
-    let restored = restored.unwrap_or_else(|_| Err(anyhow!("not everybody has come back")));
+    let restored = restored.unwrap_or_else(|_| Err(anyhow!("not every process has come back")));
     let (cluster, mut outcome) = lab.into_parts();
-    let failed = match (played, restored) {
+    let failed = match (executed, restored) {
         (Ok(Ok(LessonResult { shown, verdict })), Ok(())) => {
             (outcome.claim_shown, outcome.verdict) = (shown, verdict);
             None
@@ -129,11 +129,11 @@ async fn record_result(pool: &Pool, id: Uuid, state: LabRunState, outcome: &RunR
     }
 }
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn execute(lab: &Scenario) -> anyhow::Result<LessonResult> {
     if let Some(name) = &lab.request.lesson {
         let lesson = lessons::named(name);
         let lesson = lesson.ok_or_else(|| anyhow::anyhow!("there is no lesson {name}"))?;
-        return (lesson.play)(lab).await;
+        return (lesson.run)(lab).await;
     }
     let specs: Vec<ArmSpec> = lab.request.arm_specs(lab.replica_count());
     let quorum = specs.iter().any(|spec| spec.strategy == "redlock");

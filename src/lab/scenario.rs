@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::pool::PoolConnection;
@@ -18,12 +17,12 @@ use tokio::time::interval;
 use uuid::Uuid;
 
 use super::cluster::ManagedCluster;
-use super::headers::{LabHeader, LabHeaders, PAUSE, TTL_MS, WAIT, under};
 use super::poll::wait_until;
-use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT, post};
+use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT};
 use super::run::{Fact, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use crate::load;
+use crate::probe::PausedRequest;
 use crate::shop::Sku;
 use crate::shop::audit::{self, ItemAudit};
 
@@ -84,25 +83,6 @@ impl Scenario {
     pub fn fact(&self, name: &str, value: impl std::fmt::Display) {
         let fact = Fact { name: name.to_owned(), value: value.to_string() };
         self.outcome.lock().facts.push(fact);
-    }
-
-    /// Prepares a `POST` of the lab's first buyer, traced and under a strategy.
-    pub fn post(
-        &self,
-        label: &str,
-        replica: usize,
-        path: &str,
-        body: &str,
-        strategy: &str,
-    ) -> LabRequest<'_> {
-        let (label, path, body) = (label.to_owned(), path.to_owned(), body.to_owned());
-        let (headers, token, key) = (under(strategy), &self.cluster.buyers[0], Uuid::now_v7());
-        LabRequest { lab: self, label, replica, path, body, headers, token, key }
-    }
-
-    /// Prepares an order for one unit.
-    pub fn order(&self, label: &str, replica: usize, sku: &Sku, strategy: &str) -> LabRequest<'_> {
-        self.post(label, replica, "/api/orders", &order_of(sku, 1), strategy)
     }
 
     /// Waits for the response, and records the request's lane.
@@ -168,7 +148,8 @@ impl Scenario {
     pub async fn item(&self, stock: i64) -> anyhow::Result<Sku> {
         let body = format!("{{\"stock\":{stock}}}");
         let item = self.call(0, "POST", "/api/lab/items", &body).await?;
-        let NewItem { sku } = serde_json::from_slice(&item)?;
+        let item: Value = serde_json::from_slice(&item)?;
+        let sku: Sku = serde_json::from_value(item["sku"].clone())?;
         self.items.lock().push(sku.clone());
         Ok(sku)
     }
@@ -315,93 +296,4 @@ impl Scenario {
             }
         }
     }
-}
-
-/// A request that a lesson is about to send.
-#[derive(Debug)]
-#[must_use = "it is not sent yet"]
-pub struct LabRequest<'a> {
-    lab: &'a Scenario,
-    label: String,
-    replica: usize,
-    path: String,
-    body: String,
-    headers: LabHeaders,
-    token: &'a str,
-    key: Uuid,
-}
-
-impl<'a> LabRequest<'a> {
-    pub fn with(self, header: LabHeader, value: impl ToString) -> Self {
-        Self { headers: self.headers.with(header, value), ..self }
-    }
-
-    pub fn lease_ms(self, lease_ms: u64) -> Self {
-        self.with(TTL_MS, lease_ms)
-    }
-
-    /// Lets the request fail at once if its lock is held.
-    pub fn trying(self) -> Self {
-        self.with(WAIT, "try")
-    }
-
-    /// Replaces the session of the lab's first buyer.
-    pub fn by(self, token: &'a str) -> Self {
-        Self { token, ..self }
-    }
-
-    /// Sets an idempotency key that other requests of the lesson use too.
-    pub fn with_key(self, key: Uuid) -> Self {
-        Self { key, ..self }
-    }
-
-    /// Sends the request, without waiting for the response.
-    pub fn send(self) -> InFlightRequest {
-        let id = Uuid::now_v7();
-        let request = post(&self.path, self.token, &self.headers, id, self.key, &self.body);
-        let replica = self.lab.replica_index(self.replica);
-        let target = self.lab.cluster.replicas[replica];
-        let response = tokio::spawn(async move { load::send(target, &request).await });
-        let (label, sent_us, events) = (self.label, monotonic_us(), Vec::new());
-        InFlightRequest { id, label, replica, sent_us, response, events }
-    }
-
-    /// Sends the request, and waits until it is paused at a probe point.
-    pub async fn pause_at(self, point: &str) -> anyhow::Result<InFlightRequest> {
-        let (lab, request) = (self.lab, self.with(PAUSE, point).send());
-        lab.wait_until_paused(&request).await?;
-        Ok(request)
-    }
-
-    /// Sends an order, and waits for its response. Returns the stock before it.
-    ///
-    /// # Errors
-    /// If the order is not placed, which the lesson does not expect.
-    pub async fn placed(self) -> anyhow::Result<i64> {
-        self.response().await?.require_placed()
-    }
-
-    /// Sends the request, waits for the response, and records the request's lane.
-    pub async fn response(self) -> anyhow::Result<LabResponse> {
-        self.lab.response(self.send()).await
-    }
-}
-
-/// A paused request, as `GET /api/lab/holds` returns it.
-#[derive(Debug, Deserialize)]
-pub(super) struct PausedRequest {
-    pub(super) request_id: Uuid,
-    pub(super) point: String,
-    pub(super) since_us: u64,
-}
-
-/// A new item, as `POST /api/lab/items` returns it.
-#[derive(Debug, Deserialize)]
-struct NewItem {
-    sku: Sku,
-}
-
-/// Formats the body of an order.
-pub(super) fn order_of(sku: &Sku, quantity: u32) -> String {
-    format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":{quantity}}}]}}")
 }

@@ -8,9 +8,10 @@ use holdfast_lock::{Redis, Settings};
 
 use super::poll::poll;
 use super::run::{Lane, LaneEvent};
-use super::scenario::{PausedRequest, Scenario};
+use super::scenario::Scenario;
 use crate::jobs::order_expiry::queue::DelayQueue;
 use crate::jobs::order_expiry::queue_of;
+use crate::probe::PausedRequest;
 use crate::shop::Sku;
 
 #[derive(Debug)]
@@ -46,7 +47,7 @@ impl Scenario {
         let replica = self.replica_index(replica);
         poll("the worker comes to its point", async || {
             let mut paused = self.paused_requests(replica).await?.into_iter();
-            let paused = paused.find(|paused| paused.point == point);
+            let paused = paused.find(|paused| paused.point.name() == point);
             Ok(paused.map(|paused| PausedWorker { replica, paused }))
         })
         .await
@@ -79,7 +80,7 @@ impl Scenario {
             value: None,
             fence: None,
         };
-        let events = vec![at(paused.since_us, &paused.point), at(monotonic_us(), event)];
+        let events = vec![at(paused.since_us, paused.point.name()), at(monotonic_us(), event)];
         let label = "the worker".to_owned();
         let lane = self.new_lane(replica, paused.request_id, label, paused.since_us);
         self.record_lane(Lane { events, ..lane });

@@ -193,14 +193,14 @@ async fn run_client(
         }
         let invoked_us = monotonic_us();
         if let Some(live) = &recording.live {
-            live.sent();
+            live.record_request();
         }
         let exchanged = timeout(REQUEST_TIMEOUT, connection.exchange(&request)).await;
         let status = exchanged.ok().and_then(Result::ok);
         let completed_us = monotonic_us();
         if let Some(live) = &recording.live {
             let is_expected = status.is_some_and(recording.expected);
-            live.answered(is_expected.then_some(completed_us - invoked_us));
+            live.record_completion(is_expected.then_some(completed_us - invoked_us));
         }
         stats.count(&recording, invoked_us, completed_us, status);
         if recording.observe {

@@ -1,5 +1,5 @@
-//! The visitor chooses the interleaving of two or three real orders that compete for the last units:
-//! each is paused at every probe point until the visitor resumes it.
+//! The visitor chooses the interleaving of two or three real orders that compete for the last
+//! units: each is paused at every probe point until the visitor resumes it.
 //!
 //! The orders use the shop's own locks and transactions, with longer timeouts. They live in the
 //! process that started them, and end after [`GAME_DURATION`], which releases what they hold.
@@ -121,7 +121,8 @@ impl Games {
         Self { shop, board: board.clone(), games: Mutex::default(), permits }
     }
 
-    /// Starts a game, with its orders paused at their first point, and ends the user's previous game.
+    /// Starts a game, with its orders paused at their first point, and ends the user's previous
+    /// game.
     ///
     /// # Errors
     /// A [`Rejection`] if too many games are in progress at this replica.
@@ -252,7 +253,7 @@ impl Games {
         self.end(|_| true);
     }
 
-    /// Ends the games that `which` selects: their orders are no longer paused, and run to completion.
+    /// Ends the games that `which` selects: their orders pause no more, and run to completion.
     fn end(&self, which: impl Fn(&Game) -> bool) {
         self.games.lock().retain(|_, game| {
             let ends = which(game);

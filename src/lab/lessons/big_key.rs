@@ -40,7 +40,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "`holdfast keys` finds what is big before somebody deletes it; and a server may make DEL \
          lazy too: lazyfree-lazy-user-del, off in Redis, on in Valkey since 8.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 /// Filling a million fields takes 3 s, and the hash is filled at least three times, hence a quarter
@@ -83,7 +83,7 @@ const DEL: RemovalMethod = None;
 const BATCHES: RemovalMethod = Some(KeyRemovalMethod::Batches);
 const UNLINK: RemovalMethod = Some(KeyRemovalMethod::Unlink);
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let spare = TempRedis::start().await?;
     let mut redis = connect(&spare.url).await?;
     let lazy = ["SET", "lazyfree-lazy-user-del", "no"];

@@ -1,5 +1,5 @@
-//! Lesson `check-then-delete`: A checks that it owns the lock, and is paused before the delete until
-//! its lease has expired and B has the lock.
+//! Lesson `check-then-delete`: A checks that it owns the lock, and is paused before the delete
+//! until its lease has expired and B has the lock.
 
 use super::{Lesson, LessonResult, Scenario, sales};
 
@@ -18,13 +18,13 @@ pub(super) const LESSON: Lesson = Lesson {
         "The hole is a round trip wide, and as wide as a pause of the process when there is one.",
         "Compare and delete in one step, where nobody fits between: a script in Redis.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 /// Long enough that A certainly reaches its check within the lease, on a busy machine too.
 const LEASE_MS: u64 = 1_500;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.");
     let a = lab.order("A", 0, &sku, "check-then-del").lease_ms(LEASE_MS).pause_at("delete").await?;

@@ -23,10 +23,10 @@ pub(super) const LESSON: Lesson = Lesson {
         "A lock that somebody has to delete by hand at night is deleted by hand, some night, while \
          its holder lives.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let plain = kill_holder_at(lab, "setnx", "held", "while it has the lock").await?;
     lab.restore().await?;

@@ -8,7 +8,7 @@ use anyhow::Context as _;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::{LabRequest, LabResponse, Lesson, LessonResult, Scenario, order_of, poll};
+use super::{LabResponse, Lesson, LessonRequest, LessonResult, Scenario, order_of, poll};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -32,7 +32,7 @@ pub(super) const LESSON: Lesson = Lesson {
          at which a crash leaves half of it.",
         "The lock on the key only answers sooner; the unique row in Postgres is what makes it one.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 /// No lock in Redis on the item: the effect shown is that of the idempotency key.
@@ -45,8 +45,8 @@ struct RetryingClient<'a> {
 }
 
 impl RetryingClient<'_> {
-    fn order(&self, label: &str, replica: usize, key: Uuid, quantity: u32) -> LabRequest<'_> {
-        let body = order_of(&self.sku, quantity);
+    fn order(&self, label: &str, replica: usize, key: Uuid, quantity: u32) -> LessonRequest<'_> {
+        let body = order_of(&[(&self.sku, quantity)]);
         self.lab.post(label, replica, "/api/orders", &body, STRATEGY).with_key(key)
     }
 
@@ -68,7 +68,7 @@ impl RetryingClient<'_> {
     }
 }
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let client = RetryingClient { lab, sku: lab.item(10).await? };
     let double_clicked = double_click(&client).await?;

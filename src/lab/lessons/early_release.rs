@@ -23,10 +23,10 @@ pub(super) const LESSON: Lesson = Lesson {
         "The lock goes around the transaction: taken before it begins, given back after it \
          commits.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say("A reads 10, writes 9, gives its lock back, and is held before its commit.");
     let a = lab.order("A, early", 0, &sku, "early-release").pause_at("release").await?;

@@ -34,14 +34,14 @@ pub(super) const LESSON: Lesson = Lesson {
         "`WAIT` tells how many copies there are and takes nothing back; it makes the hole smaller.",
         "A lock service that may forget needs a store that refuses late writes: see the fence.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 /// Timeout of `WAIT`; shorter than a connection's response timeout.
 const WAIT_MS: u32 = 300;
-const TTL: Duration = Duration::from_secs(30);
+const LEASE: Duration = Duration::from_secs(30);
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
     lab.say("A primary and its replica, of the lesson's own.");
     let (mut primary, replica) = start_pair().await?;
@@ -98,7 +98,7 @@ async fn start_pair() -> anyhow::Result<(TempRedis, TempRedis)> {
 }
 
 async fn try_lock(locks: &Locks, key: &LockKey) -> anyhow::Result<Option<Guards>> {
-    acquire(locks, LockKind::Owner, Wait::Try, key, Some(TTL)).await
+    acquire(locks, LockKind::Owner, Wait::Try, key, Some(LEASE)).await
 }
 
 /// Returns how many replicas have every write so far, after waiting up to [`WAIT_MS`] for one of

@@ -28,10 +28,10 @@ pub(super) const LESSON: Lesson = Lesson {
         "The fence's floor lies in the row, so Redis may forget everything and the numbers still \
          grow.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let paused = paused_holder(lab).await?;
     let flushed = flushed_redis(lab).await?;

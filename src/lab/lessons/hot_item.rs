@@ -22,7 +22,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "Whoever waits anyway can be served together: one lock, one read, one write, and each \
          gets an answer of its own.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad =
@@ -31,7 +31,7 @@ const LOAD: DefaultLoad =
 /// Claimed throughput of `batched`, as a multiple of `owner`'s.
 const MIN_RATIO: f64 = 3.0;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say("The same orders for one item, under five strategies in turn.");
     let specs = LOAD.under(lab, &["owner", "fenced", "row-lock", "atomic", "batched"]);
     let arms = lab.run_arms(&specs).await?;

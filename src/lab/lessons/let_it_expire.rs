@@ -24,13 +24,13 @@ pub(super) const LESSON: Lesson = Lesson {
          beside the next one.",
         "It is right where a thing shall happen *at most once in a while*: a mail, a tick.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LEASE_MS: u64 = 300;
 const CHANGES: u32 = 6;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(format!("{CHANGES} orders, one after the other, never deleting, TTL {LEASE_MS} ms."));
     let slow = place_sequentially(lab, "expire-only").await?;
     lab.say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis()));

@@ -18,13 +18,13 @@ pub(super) const LESSON: Lesson = Lesson {
          shows two entries with the same `before`.",
         "Whatever keeps two changes apart must hold from the read to the commit.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 400, work_ms: 2, lease: false };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say("Two orders for one of 10 units, at two replicas, without a lock.");
     let first = lab.order("A", 0, &sku, "none").pause_at("read").await?;

@@ -1,6 +1,6 @@
-//! Lesson `machine-gun`: a client's request is paused while it holds the lock on its idempotency key,
-//! and the same request is sent many times to all replicas while other clients buy the same item.
-//! Then the client sends orders one after the other.
+//! Lesson `machine-gun`: a client's request is paused while it holds the lock on its idempotency
+//! key, and the same request is sent many times to all replicas while other clients buy the same
+//! item. Then the client sends orders one after the other.
 
 use std::time::Duration;
 
@@ -29,14 +29,14 @@ pub(super) const LESSON: Lesson = Lesson {
          `--limit-client` (src/rate_limit/). It is off while the lab is on, where the load comes from \
          one hand.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const SHOTS: usize = 40;
 const OTHERS: usize = 8;
 const STRATEGY: &str = "row-lock";
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(1_000).await?;
     let others = &lab.cluster.buyers[1..=OTHERS];
     let key = Uuid::now_v7();

@@ -36,12 +36,13 @@ pub use super::lesson::Lesson;
 pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
 pub(super) use super::headers::{HOLD_MS, OFFER, PLACES, PRIORITY};
 pub(super) use super::lesson::{LessonResult, compare_replicas, sales, throughputs};
+pub(super) use super::lesson_request::{LessonRequest, order_of};
 pub(super) use super::payer::Payer;
 pub(super) use super::poll::{poll, wait_until};
 pub(super) use super::raw_locks::{acquire, lock_client};
 pub(super) use super::request::{InFlightRequest, LabResponse};
 pub(super) use super::run::{ArmResult, Journey};
-pub(super) use super::scenario::{LabRequest, Scenario, order_of};
+pub(super) use super::scenario::Scenario;
 
 /// All lessons, in teaching order.
 pub static LESSONS: [&Lesson; 26] = [

@@ -28,10 +28,10 @@ pub(super) const LESSON: Lesson = Lesson {
         "What must happen as a whole belongs into Postgres, or into a script that checks before its \
          first write.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let (redis, stock, sold) =
         (lab.redis().await?, lab.unique_key("stock"), lab.unique_key("sold"));
     let (stock, sold) = (stock.as_str(), sold.as_str());

@@ -24,13 +24,13 @@ pub(super) const LESSON: Lesson = Lesson {
          or a roll-out lets the old one live for a moment longer.",
         "What two processes share must be kept apart by something that they share, too.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let sku = lab.item(10).await?;
     lab.say("A, at the first replica, has the mutex, has read 10, and is held there.");

@@ -25,10 +25,10 @@ pub(super) const LESSON: Lesson = Lesson {
          help: the lease may end between the look and the write.",
         "A longer lease makes it rarer, and everybody wait longer for the dead.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say("A takes the lock for 300 ms, reads 10, and is held there.");
     let first = lab.order("A", 0, &sku, "owner").lease_ms(300).pause_at("read").await?;

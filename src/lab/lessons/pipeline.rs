@@ -28,7 +28,7 @@ pub(super) const LESSON: Lesson = Lesson {
          in between.",
         "Over a real network a round trip is ten times longer than here, and so is what is saved.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const COMMANDS: usize = 1_000;
@@ -36,7 +36,7 @@ const ROUNDS: usize = 3;
 /// Claimed speed-up; on any machine measurements are far above it.
 const MIN_RATIO: f64 = 3.0;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let mut redis = lab.redis().await?;
     let key = lab.unique_key("pipeline");
     let (mut singly, mut at_once) = (Vec::new(), Vec::new());

@@ -9,7 +9,7 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    DefaultLoad, InFlightRequest, LabRequest, Lesson, LessonResult, OFFER, PLACES, PRIORITY,
+    DefaultLoad, InFlightRequest, Lesson, LessonRequest, LessonResult, OFFER, PLACES, PRIORITY,
     Scenario, compare_replicas, wait_until,
 };
 use crate::shop::Sku;
@@ -38,7 +38,7 @@ pub(super) const LESSON: Lesson = Lesson {
          renewal, but not an order, nor the time when it is due; a rendezvous stores nothing, so \
          whoever offers knows whether it was taken.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad =
@@ -54,7 +54,7 @@ const QUEUED_BUYERS: usize = 3;
 /// A lease that a replica renews while it lives.
 const LEASE_MS: u64 = 300;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let (four_ways, summary) = full_queue(lab).await?;
     lab.say("One unit is left, A is about to have it, and three wait; then three come in.");
@@ -80,8 +80,8 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     ))
 }
 
-/// Returns an order that is paused during its turn, and the orders queued behind it, in the order of
-/// the labels in `behind`.
+/// Returns an order that is paused during its turn, and the orders queued behind it, in the order
+/// of the labels in `behind`.
 async fn build_queue(
     lab: &Scenario,
     sku: &Sku,
@@ -133,7 +133,7 @@ async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, String)> {
 }
 
 /// Returns the name of the problem and the latency in milliseconds.
-async fn timed(order: LabRequest<'_>) -> anyhow::Result<(String, u64)> {
+async fn timed(order: LessonRequest<'_>) -> anyhow::Result<(String, u64)> {
     let began = Instant::now();
     let response = order.response().await?;
     Ok((response.rejection().to_owned(), u64::try_from(began.elapsed().as_millis())?))

@@ -40,13 +40,13 @@ pub(super) const LESSON: Lesson = Lesson {
         "There is no number that grows with every grant on whatever majority, so the store has \
          nothing to compare: see the fence.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const NODES: usize = 5;
-const SHORT: Option<Duration> = Some(Duration::from_millis(1_000));
+const SHORT_LEASE: Duration = Duration::from_secs(1);
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say("Five independent Redis, of the lesson's own.");
     let mut nodes = Vec::new();
     for _ in 0..NODES {
@@ -104,7 +104,8 @@ async fn paused_holder(
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let locks = quorum(&there, "A")?;
-            let guards = acquire(&locks, LockKind::Quorum, Wait::Retry, &name, SHORT).await?;
+            let guards =
+                acquire(&locks, LockKind::Quorum, Wait::Retry, &name, Some(SHORT_LEASE)).await?;
             let guards = guards.context("the lock is busy")?;
             let _ = taken.send(());
             let _ = may_go_on.recv();

@@ -31,10 +31,10 @@ pub(super) const LESSON: Lesson = Lesson {
         "Handing the guard down says in the code who may: it costs nothing, and the compiler checks \
          that it does not outlive the lock.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let prefix = lab.unique_key("reentrant:");
     let locks = lock_client(&lab.cluster.redis_url, &prefix, "lesson")?;
     let key = LockKey::new("{sku:tea}")?;

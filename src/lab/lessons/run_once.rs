@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{LabRequest, Lesson, LessonResult, Scenario, poll, wait_until};
+use super::{Lesson, LessonRequest, LessonResult, Scenario, poll, wait_until};
 use crate::jobs::history::{self, JobRun};
 use crate::jobs::lab_tick;
 use crate::jobs::store::{self, RunState};
@@ -35,10 +35,10 @@ pub(super) const LESSON: Lesson = Lesson {
         "A holder can die between the work and the note that it was done, so somebody will repeat \
          it: let the effect bear the same name, and repeating it does nothing.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     wait_until_no_open_run(lab).await?;
     let without = without_lock(lab).await?;
@@ -171,7 +171,7 @@ fn tick<'a>(
     replica: usize,
     due_at: OffsetDateTime,
     once: &str,
-) -> anyhow::Result<LabRequest<'a>> {
+) -> anyhow::Result<LessonRequest<'a>> {
     let due_at = due_at.format(&time::format_description::well_known::Rfc3339)?;
     let body = format!("{{\"due_at\":\"{due_at}\",\"once\":\"{once}\"}}");
     let tick = lab.post(label, replica, "/api/lab/ticks", &body, "fenced");

@@ -7,7 +7,7 @@ use holdfast_lock::{LockKey, LockKind, Wait};
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
-use super::{Lesson, LessonResult, Scenario, acquire, lock_client};
+use super::{Lesson, LessonResult, Scenario, acquire, lock_client, order_of};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -31,27 +31,27 @@ pub(super) const LESSON: Lesson = Lesson {
         "So there is one order for everything: tokens, then orders, then items by name, then \
          accounts, and all locks before the connection to the database.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const PAIRS: usize = 12;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let waited_ms = in_redis(lab).await?;
     let (one, other) = (lab.item(100).await?, lab.item(100).await?);
     let ended = in_postgres(lab, &one, &other).await?;
     let placed = through_the_shop(lab, &one, &other).await?;
     let (first, second) = (lab.audit(&one).await?, lab.audit(&other).await?);
-    let wanted = 2 * PAIRS;
-    let sold = i64::try_from(wanted)?;
+    let expected = 2 * PAIRS;
+    let sold = i64::try_from(expected)?;
     let sound = first.ok && second.ok && (first.sold, second.sold) == (sold, sold);
     lab.fact("both waited in Redis", waited_ms.map_or("no".into(), |ms| format!("{ms} ms")));
     lab.fact("ended by Postgres", format!("{ended} of 2"));
     Ok(LessonResult::new(
-        waited_ms.is_some() && ended == 1 && placed == wanted && sound,
+        waited_ms.is_some() && ended == 1 && placed == expected && sound,
         format!(
             "Redis: both gave up after {} ms · Postgres: {ended} of 2 ended · sorted: {placed} of \
-             {wanted} orders placed",
+             {expected} orders placed",
             waited_ms.unwrap_or_default()
         ),
     ))
@@ -110,16 +110,10 @@ async fn lock_row(tx: &mut PgConnection, sku: &Sku) -> Result<(), sqlx::Error> {
 /// Returns how many orders were placed; they list the two items in opposite orders.
 async fn through_the_shop(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
     lab.say("Through the shop: orders for both, named in opposite order, at once.");
-    let body = |first: &Sku, second: &Sku| {
-        format!(
-            "{{\"lines\":[{{\"sku\":\"{first}\",\"quantity\":1}},\
-             {{\"sku\":\"{second}\",\"quantity\":1}}]}}"
-        )
-    };
-    let (there, back) = (body(one, other), body(other, one));
+    let (there, back) = (order_of(&[(one, 1), (other, 1)]), order_of(&[(other, 1), (one, 1)]));
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {
-        // The first order of each strategy is held with both items locked; the others wait for it.
+        // The first order of each strategy is paused with both items locked; the others wait for it.
         let label = format!("{strategy}, A");
         let first = lab.post(&label, 0, "/api/orders", &there, strategy).pause_at("read").await?;
         let second = lab.post(&format!("{strategy}, B"), 1, "/api/orders", &back, strategy).send();

@@ -28,7 +28,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "Redis says when, and to whom; Postgres says whether, and knows every order that Redis has \
          forgotten.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 /// The shop's own strategy.
@@ -43,7 +43,7 @@ const LONG_PERIOD_MS: u64 = 900;
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let when = "after it has put the unit back, before its commit";
     let before = kill_worker_at(lab, "unpaid, 1", "commit", when).await?;

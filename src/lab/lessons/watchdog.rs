@@ -29,13 +29,13 @@ pub(super) const LESSON: Lesson = Lesson {
         "Whoever comes back from such a pause must be stopped by the thing it writes to, not by \
          what it remembers.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LEASE_MS: u64 = 900;
 const SHORT_MS: u64 = 300;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let alone = long_work(lab).await?;
     let sku = lab.item(10).await?;

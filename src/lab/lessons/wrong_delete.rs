@@ -23,10 +23,10 @@ pub(super) const LESSON: Lesson = Lesson {
         "One late holder is enough: B never was late, and deletes C's lock all the same.",
         "Whoever deletes must show that the lock is his own, in the same step.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say("A takes the lock for 300 ms, reads 10, and is held until the lease has ended.");
     let a = lab.order("A", 0, &sku, "ttl").lease_ms(300).pause_at("read").await?;

@@ -24,7 +24,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "In this shop a write says which key it needs, and a guard that names another one is a bug \
          that is found at once.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad = DefaultLoad { stock: 60, buyers: 8, orders: 48, work_ms: 2, lease: true };
@@ -32,7 +32,7 @@ const LOAD: DefaultLoad = DefaultLoad { stock: 60, buyers: 8, orders: 48, work_m
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let payer = Payer::create(lab, MONEY).await?;
     let orders = payer.orders(lab, &lab.item(10).await?, 2).await?;
     lab.say("A has the lock on its order, has read a balance of 1,000, and is held.");
