@@ -1,6 +1,7 @@
 //! State that a lesson observes besides the responses: lock keys in Redis, and queues.
 
 use anyhow::ensure;
+use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
 use serde::Deserialize;
 use tokio::time::sleep;
@@ -25,25 +26,28 @@ impl Scenario {
 
     /// Returns a unique Redis key, which is deleted after the run.
     pub fn unique_key(&self, name: &str) -> String {
-        format!("{}{}:{name}", LESSON_KEY_PREFIX, Uuid::now_v7().simple())
+        format!("{LESSON_KEY_PREFIX}{}:{name}", Uuid::now_v7().simple())
     }
 
     /// Returns the value of an item's lock key; `None` if the key does not exist.
     pub async fn holder(&self, sku: &Sku) -> anyhow::Result<Option<String>> {
-        let mut redis = self.redis().await?;
-        Ok(redis::cmd("GET").arg(lock_name(sku)).query_async(&mut redis).await?)
+        self.query_lock("GET", sku).await
     }
 
     /// Returns whether an item's lock key exists and has no expiry.
     pub async fn is_locked_forever(&self, sku: &Sku) -> anyhow::Result<bool> {
-        let mut redis = self.redis().await?;
-        Ok(redis::cmd("PTTL").arg(lock_name(sku)).query_async::<i64>(&mut redis).await? == -1)
+        Ok(self.query_lock::<i64>("PTTL", sku).await? == -1)
     }
 
     /// Deletes an item's lock key; returns whether it existed.
     pub async fn delete_lock(&self, sku: &Sku) -> anyhow::Result<bool> {
-        let mut redis = self.redis().await?;
-        Ok(redis::cmd("DEL").arg(lock_name(sku)).query_async::<u32>(&mut redis).await? == 1)
+        Ok(self.query_lock::<u32>("DEL", sku).await? == 1)
+    }
+
+    /// Executes a command on an item's lock key.
+    async fn query_lock<T: FromRedisValue>(&self, command: &str, sku: &Sku) -> anyhow::Result<T> {
+        let key = format!("holdfast:lock:{}", sku.lock_key());
+        Ok(redis::cmd(command).arg(key).query_async(&mut self.redis().await?).await?)
     }
 
     /// Waits until an item's lock key does not exist in Redis.
@@ -85,8 +89,4 @@ struct QueueLength {
     key: String,
     inside: usize,
     outside: usize,
-}
-
-fn lock_name(sku: &Sku) -> String {
-    format!("holdfast:lock:{}", sku.lock_key())
 }

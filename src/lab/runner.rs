@@ -90,6 +90,8 @@ async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> 
         executed = timeout(RUN_TIMEOUT, execute(&lab)) => executed,
         never = lab.publish_progress() => match never {},
     };
+    let executed = executed
+        .unwrap_or_else(|_| Err(anyhow!("it was not over after {} s", RUN_TIMEOUT.as_secs())));
     let restored = timeout(RESTORE_TIMEOUT, async {
         lab.restore().await?;
         lab.cluster.delete_keys(&lab.items()).await
@@ -97,20 +99,17 @@ async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> 
     let restored = restored.await;
     let restored = restored.unwrap_or_else(|_| Err(anyhow!("not every process has come back")));
     let (cluster, mut outcome) = lab.into_parts();
-    let failed = match (executed, restored) {
-        (Ok(Ok(LessonResult { shown, verdict })), Ok(())) => {
+    let state = match executed.and_then(|result| restored.map(|()| result)) {
+        Ok(LessonResult { shown, verdict }) => {
             (outcome.claim_shown, outcome.verdict) = (shown, verdict);
-            None
+            LabRunState::Done
         }
-        (Ok(Err(error)), _) => Some(format!("{error:#}")),
-        (Err(_), _) => Some(format!("it was not over after {} s", RUN_TIMEOUT.as_secs())),
-        (_, Err(error)) => Some(format!("{error:#}")),
+        Err(error) => {
+            outcome.verdict = format!("the run failed: {error:#}");
+            tracing::warn!(%id, verdict = outcome.verdict, "a run failed");
+            LabRunState::Failed
+        }
     };
-    let state = if failed.is_some() { LabRunState::Failed } else { LabRunState::Done };
-    if let Some(why) = failed {
-        tracing::warn!(%id, why, "a run failed");
-        outcome.verdict = format!("the run failed: {why}");
-    }
     record_result(&pool, id, state, &outcome).await;
     cluster
 }

@@ -290,10 +290,11 @@ impl Scenario {
             if progress == published {
                 continue;
             }
-            match store::save_progress(&self.cluster.pool, self.run, &progress).await {
-                Ok(()) => published = progress,
-                Err(error) => tracing::warn!(%error, "a run's progress can't be shown"),
+            if let Err(error) = store::save_progress(&self.cluster.pool, self.run, &progress).await
+            {
+                tracing::warn!(%error, "a run's progress can't be shown");
             }
+            published = progress;
         }
     }
 }

@@ -17,7 +17,6 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::ladder::QueueOptions;
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe, TraceEvent};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::model::{Item, LedgerEntry, Order, RequestedLine};
@@ -226,13 +225,10 @@ impl Games {
         });
         let options = RequestOptions {
             strategy: rules.strategy,
-            wait: None,
-            queue_options: QueueOptions::default(),
             ttl: rules.lease(),
             probe: Probe::Lab(Arc::clone(&probe)),
-            hold: self.shop.hold,
             deadline,
-            request_id,
+            ..RequestOptions::new(&self.shop, request_id)
         };
         let result = SharedOrderResult::default();
         let (shop, shared, sku) = (self.shop.clone(), Arc::clone(&result), sku.clone());
