@@ -22,7 +22,6 @@ use super::payer::Payer;
 use super::request::post;
 use super::run::{ArmResult, Journey, Lane, LatencyBucket, Sample};
 use super::scenario::Scenario;
-use crate::load::script::RequestTag;
 use crate::load::{self, LiveCounters, LoadClient, LoadPlan, LoadReport, RequestRecord, Script};
 
 /// Initial sampling interval.
@@ -163,11 +162,11 @@ struct Buyer {
 }
 
 impl Script for Buyer {
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<RequestTag> {
+    fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid> {
         let (path, body) = self.posts.next()?;
         let key = Uuid::now_v7();
         *request = post(&path, &self.token, &self.headers, key, key, &body);
-        Some(RequestTag { key, subject: 0 })
+        Some(key)
     }
 
     fn think_time(&mut self) -> Duration {

@@ -1,5 +1,5 @@
-//! Runs a lesson from a terminal: the same run as in the browser, with measurements and swimlanes as
-//! text.
+//! Runs a lesson from a terminal: the same run as in the browser, with measurements and swimlanes
+//! as text.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;

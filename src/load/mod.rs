@@ -3,7 +3,7 @@
 //!
 //! The load runs on the cores of the server under test, so it does little per request: a request is
 //! prebuilt bytes with a new idempotency key, and only status and length of a response are parsed.
-//! [`LoadPlan::observe`] keeps every request and response with its times, for the history checker.
+//! [`LoadPlan::observe`] keeps every request and response with its times.
 //!
 //! This is not an open loop: a client that waits long sends fewer requests, so a latency belongs to
 //! a number of clients, not to a request rate.
@@ -27,7 +27,6 @@ use connection::HttpConnection;
 use holdfast_lock::clock::monotonic_us;
 use live::histogram;
 pub use live::{LiveCounters, LiveSnapshot};
-use script::RequestTag;
 pub use script::Script;
 
 /// Pause after a failed attempt to reconnect.
@@ -63,8 +62,6 @@ pub struct RequestRecord {
     /// Index of the client in the plan.
     pub client: usize,
     pub key: Uuid,
-    /// Index of the subject in the script's list.
-    pub subject: usize,
     /// Time of sending.
     pub invoked_us: u64,
     /// The response; `None` if the connection broke or the request timed out.
@@ -186,7 +183,7 @@ async fn run_client(
         if monotonic_us() >= recording.end_us {
             return stats;
         }
-        let Some(tag) = script.next(&mut request) else { return stats };
+        let Some(key) = script.next(&mut request) else { return stats };
         let think_time = script.think_time();
         if !think_time.is_zero() {
             sleep(think_time).await;
@@ -207,8 +204,7 @@ async fn run_client(
             let body = || connection.body().to_vec();
             let response =
                 status.map(|status| ResponseRecord { completed_us, status, body: body() });
-            let RequestTag { key, subject } = tag;
-            stats.observations.push(RequestRecord { client, key, subject, invoked_us, response });
+            stats.observations.push(RequestRecord { client, key, invoked_us, response });
         }
         while status.is_none() && monotonic_us() < recording.end_us {
             match HttpConnection::open(target).await {

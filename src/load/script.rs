@@ -5,17 +5,11 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-#[derive(Debug, Clone, Copy)]
-pub struct RequestTag {
-    pub key: Uuid,
-    /// Index of the subject in the script's list.
-    pub subject: usize,
-}
-
 /// One client's requests.
 pub trait Script: std::fmt::Debug + Send {
-    /// Replaces the contents of `request` with the next request; `None` at the end.
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<RequestTag>;
+    /// Replaces the contents of `request` with the next request, and returns its idempotency key;
+    /// `None` at the end.
+    fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid>;
 
     /// Returns the pause before the request that was just written is sent.
     fn think_time(&mut self) -> Duration {
@@ -83,7 +77,7 @@ impl PreparedPost {
 }
 
 impl Script for Posts {
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<RequestTag> {
+    fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid> {
         self.left = self.left.checked_sub(1)?;
         let subject = self.at % self.subjects.len().max(1);
         let PreparedPost { request_line, tail } = self.subjects.get(subject)?;
@@ -94,7 +88,7 @@ impl Script for Posts {
         for part in [request_line, self.head.as_slice(), key_text, tail] {
             request.extend_from_slice(part);
         }
-        Some(RequestTag { key, subject })
+        Some(key)
     }
 }
 
@@ -123,17 +117,16 @@ mod tests {
         let mut request = Vec::new();
         let mut keys = Vec::new();
         for subject in [1, 0, 1] {
-            let tag = script.next(&mut request).expect("three of them");
+            let key = script.next(&mut request).expect("three of them");
             let text = String::from_utf8(request.clone()).expect("text");
             let end = format!(
                 "\r\nA: b\r\nIdempotency-Key: {}\r\nContent-Length: {}\r\n\r\n{}",
-                tag.key,
+                key,
                 bodies[subject].len(),
                 bodies[subject]
             );
-            assert_eq!(tag.subject, subject);
             assert!(text.starts_with("POST /x HTTP/1.1\r\n") && text.ends_with(&end), "{text}");
-            keys.push(tag.key);
+            keys.push(key);
         }
         assert!(script.next(&mut request).is_none());
         keys.dedup();

@@ -113,7 +113,7 @@ async fn through_the_shop(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Res
     let (there, back) = (order_of(&[(one, 1), (other, 1)]), order_of(&[(other, 1), (one, 1)]));
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {
-        // The first order of each strategy is paused with both items locked; the others wait for it.
+        // The first order is paused with both items locked; the others wait for it.
         let label = format!("{strategy}, A");
         let first = lab.post(&label, 0, "/api/orders", &there, strategy).pause_at("read").await?;
         let second = lab.post(&format!("{strategy}, B"), 1, "/api/orders", &back, strategy).send();
