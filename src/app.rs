@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{RateLimitArgs, ServeArgs, Switch};
 use crate::db;
 use crate::jobs::{self, order_expiry::OrderExpiry};
-use crate::lab::scheduler::Games;
+use crate::lab::interleaving::Games;
 use crate::ladder::ShopLocks;
 use crate::metrics::{METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;

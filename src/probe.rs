@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
@@ -23,7 +23,7 @@ use uuid::Uuid;
 use holdfast_lock::clock;
 
 /// A probe point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
     /// A worker has claimed due orders, and not processed them yet.
@@ -192,7 +192,7 @@ struct BoardEntry {
 }
 
 /// A request that is paused at a probe point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PausedRequest {
     /// Its `X-Request-Id`.
     pub request_id: Uuid,

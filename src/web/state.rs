@@ -9,7 +9,7 @@ use super::middleware::sessions::SessionCache;
 use super::problems::{Problem, ProblemType};
 use super::readiness::Readiness;
 use crate::jobs::{self, order_expiry::OrderExpiry};
-use crate::lab::scheduler::Games;
+use crate::lab::interleaving::Games;
 use crate::probe::PauseBoard;
 use crate::shop::Shop;
 

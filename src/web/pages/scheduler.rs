@@ -10,7 +10,7 @@ use uuid::Uuid;
 
 use super::layout::Layout;
 use super::respond::html;
-use crate::lab::scheduler::{self, Game, GameRules, GameView, OrderPosition, PLAYABLE};
+use crate::lab::interleaving::{Game, GameRules, GameView, OrderPosition, PLAYABLE};
 use crate::probe::Point;
 use crate::shop::model::LedgerEntry;
 use crate::shop::{Strategy, UserId};
@@ -56,7 +56,7 @@ struct PointView {
 
 impl SchedulerPage {
     fn lease(&self) -> String {
-        scheduler::describe_lease(self.game.rules)
+        self.game.rules.describe_lease()
     }
 
     fn is_over(&self) -> bool {
@@ -81,7 +81,7 @@ impl SchedulerPage {
 
     /// Returns the next action, if the order can be stepped.
     fn next(&self, order: &OrderPosition) -> Option<String> {
-        order.held.map(|point| scheduler::describe_next(point, self.game.rules))
+        order.held.map(|point| self.game.rules.describe_next(point))
     }
 
     /// Returns the cause of the wait of an order that is neither held nor finished.

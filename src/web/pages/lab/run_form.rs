@@ -2,9 +2,8 @@
 
 use std::ops::RangeInclusive;
 
-use crate::lab::default_load::DefaultLoad;
 use crate::lab::headers::TTL_RANGE_MS;
-use crate::lab::lessons::Lesson;
+use crate::lab::lessons::{DefaultLoad, Lesson};
 use crate::lab::run::{Fault, FaultKind, Journey, RunRequest};
 use crate::shop::types::grouped;
 use crate::web::middleware::FormFields;
