@@ -156,8 +156,15 @@ impl KeyActor {
             Ok(AcquireResult::Granted(grant)) => {
                 self.start_lease(owner, ttl, sent_us, grant, source)
             }
-            Ok(AcquireResult::Busy { fence }) => {
+            Ok(AcquireResult::Busy { fence, queued }) => {
                 self.reject_try_waiters();
+                let fence = match self.state {
+                    // The place was lost since the last poll, so a message may still announce a
+                    // grant that Redis no longer knows.
+                    LocalState::Queued { .. } if queued => None,
+                    LocalState::Queued { fence: None, .. } => None,
+                    _ => Some(fence),
+                };
                 self.state =
                     if waits { self.queued(owner, sent_us, fence) } else { LocalState::Idle };
             }
@@ -187,7 +194,7 @@ impl KeyActor {
         });
     }
 
-    fn queued(&self, owner: String, polled_us: u64, fence: i64) -> LocalState {
+    fn queued(&self, owner: String, polled_us: u64, fence: Option<i64>) -> LocalState {
         let pause = self.shared.timing.poll_interval.mul_f64(rand::rng().random_range(0.8..1.0));
         LocalState::Queued { owner, poll_at: Instant::now() + pause, polled_us, fence }
     }
@@ -358,8 +365,8 @@ impl KeyActor {
                     (Some(owner), AcquireResult::Granted(grant)) => {
                         self.start_lease(owner, ttl, sent_us, grant, Source::Free);
                     }
-                    (Some(owner), AcquireResult::Busy { fence }) => {
-                        self.state = self.queued(owner, sent_us, fence);
+                    (Some(owner), AcquireResult::Busy { fence, .. }) => {
+                        self.state = self.queued(owner, sent_us, Some(fence));
                     }
                     (None, _) => {}
                 }

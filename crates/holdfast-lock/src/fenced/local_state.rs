@@ -24,11 +24,12 @@ pub(super) enum LocalState {
     Queued {
         owner: String,
         poll_at: Instant,
-        /// When the last poll was sent; `fence` is the holder's fence at that poll. A grant with a
-        /// larger fence was made after the poll and lasts at least for a grant's time from
-        /// `polled_us`.
+        /// Time at which the last poll was sent.
         polled_us: u64,
-        fence: i64,
+        /// The holder's fence at that poll. A grant with a larger fence was made after the poll and
+        /// lasts at least for a grant's time from `polled_us`. `None` after Redis lost the place:
+        /// then every grant is confirmed.
+        fence: Option<i64>,
     },
     /// Held. Between two guards no local waiter owns the lease.
     Held(HeldLease),

@@ -50,9 +50,12 @@ pub(super) struct Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AcquireResult {
     Granted(Grant),
-    /// Another owner holds the lock, with at least this fence.
+    /// Another owner holds the lock.
     Busy {
+        /// At most the holder's current fence.
         fence: i64,
+        /// True if the call queued the owner, false if it had a place already or does not wait.
+        queued: bool,
     },
 }
 
@@ -87,12 +90,13 @@ impl Protocol {
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(u8::from(waits));
         let answer: Vec<String> = self.redis.invoke(call).await?;
-        Ok(match (grant(&answer), answer.get(1)) {
-            (Some(grant), _) => AcquireResult::Granted(grant),
-            (None, fence) => AcquireResult::Busy {
-                fence: fence.and_then(|fence| fence.parse().ok()).unwrap_or(0),
+        Ok(grant(&answer).map_or_else(
+            || AcquireResult::Busy {
+                fence: answer.get(1).and_then(|fence| fence.parse().ok()).unwrap_or(0),
+                queued: answer.get(2).is_some_and(|queued| queued == "1"),
             },
-        })
+            AcquireResult::Granted,
+        ))
     }
 
     /// Confirms a grant, or renews a lease. Returns `None` if it is lost.
@@ -128,7 +132,7 @@ impl Protocol {
         };
         let next = match whose.as_str() {
             "again" => AcquireResult::Granted(Grant { fence, remote_waiters: false }),
-            _ => AcquireResult::Busy { fence },
+            _ => AcquireResult::Busy { fence, queued: true },
         };
         Ok(ReleaseResult { was_held: was == "held", next })
     }

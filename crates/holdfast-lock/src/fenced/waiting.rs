@@ -31,7 +31,7 @@ impl KeyActor {
         }
         let (length, polled_us) = (self.shared.timing.grant_ttl, *polled_us);
         let enough = clock::monotonic_us() + us(length / 3) < deadline_us(polled_us, length);
-        if grant.fence <= *fence || !enough {
+        if fence.is_none_or(|fence| grant.fence <= fence) || !enough {
             return self.confirm().await;
         }
         let owner = owner.clone();
