@@ -154,8 +154,9 @@ impl Locks {
 
     /// Acquires all keys, in sorted order, or none.
     ///
-    /// Waits for [`Settings::timeout`] at most, and not past the deadline of the request; looking
-    /// up the holder of a key that was not acquired may take 0.8 s more. Callers that acquire
+    /// Waits for [`Settings::timeout`] at most, and not past the deadline of the request. Without
+    /// time to wait (a timeout of zero) it tries once. A call to Redis may take 0.8 s more, and
+    /// looking up the holder of a key that was not acquired another 0.8 s. Callers that acquire
     /// several keys cannot deadlock, provided that none holds others already.
     ///
     /// Does not promise that the lock is still held when the caller continues: locks in Redis are

@@ -31,6 +31,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::process::Process;
+use crate::redis::RESPONSE_TIMEOUT;
 use crate::{Error, Holder, Redis, Settings, Wait};
 use crate::{clock, inspect};
 use actor::KeyActor;
@@ -39,6 +40,10 @@ use guard::{Message, Waiter};
 use protocol::Protocol;
 use shared::Shared;
 pub use timing::Timing;
+
+/// Timeout of a single attempt, which has no time to wait: two calls of Redis, because the actor may
+/// be in one already.
+const TRY_TIMEOUT: Duration = RESPONSE_TIMEOUT.saturating_mul(2);
 
 /// Options of an acquisition.
 #[derive(Debug)]
@@ -70,8 +75,9 @@ impl FencedLocks {
         Self(shared)
     }
 
-    /// Acquires the lock at that Redis key. Returns the holder instead if the lock is not acquired
-    /// in time; looking it up in Redis takes up to 0.8 s more.
+    /// Acquires the lock at that Redis key; tries once if there is no time to wait. Returns the
+    /// holder instead if the lock is not acquired in time; looking it up in Redis takes up to 0.8 s
+    /// more.
     ///
     /// FIFO among the waiters of this process. Other processes are served in the order of their
     /// tickets, but the holding process first makes a few local handoffs
@@ -88,13 +94,12 @@ impl FencedLocks {
         request: FencedRequest,
     ) -> Result<Result<FencedGuard, Holder>, Error> {
         let FencedRequest { wait, ttl, until } = request;
+        let now = Instant::now();
+        let only_try = wait == Wait::Try || until <= now;
+        let until = if only_try { now + TRY_TIMEOUT } else { until };
         let (reply, answer) = oneshot::channel();
-        let waiter = Waiter {
-            reply,
-            joined_us: clock::monotonic_us(),
-            only_try: wait == Wait::Try,
-            ttl: ttl.unwrap_or(self.0.timing.ttl),
-        };
+        let ttl = ttl.unwrap_or(self.0.timing.ttl);
+        let waiter = Waiter { reply, joined_us: clock::monotonic_us(), only_try, ttl };
         self.send(&redis_key, Message::Join(waiter));
         // Dropping the receiver leaves the queue; unless answered, the place
         // then wakes the actor.
@@ -108,8 +113,8 @@ impl FencedLocks {
             Ok(Ok(Ok(Err(holder)))) => Ok(Err(holder)),
             Ok(Ok(Err(error))) => Err(error),
             Ok(Err(_)) | Err(_) => {
-                let holder = inspect::holder(&self.0.protocol.redis, &queue_place.redis_key).await;
-                Ok(Err(holder.unwrap_or_default()))
+                // A Redis that does not respond is an error, not a busy lock.
+                inspect::holder(&self.0.protocol.redis, &queue_place.redis_key).await.map(Err)
             }
         }
     }

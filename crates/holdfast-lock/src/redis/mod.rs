@@ -24,3 +24,4 @@ mod subscription;
 pub use address::ADDRESS_FORMS;
 pub use client::Redis;
 pub use error::Error;
+pub(crate) use request::RESPONSE_TIMEOUT;

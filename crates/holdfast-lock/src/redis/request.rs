@@ -8,7 +8,7 @@ use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Client, Cmd, ConnectionInfo, Pipeline, RedisError, Value};
 
 /// Timeout of a command. `unavailable` must be reported within 2 s, so it is less than 1 s.
-pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(800);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(800);
 /// Timeout of a connection attempt; a reachable Redis accepts within about 1 ms.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time after which unacknowledged bytes end a connection.

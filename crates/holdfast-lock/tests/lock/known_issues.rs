@@ -17,6 +17,7 @@ everywhere!(
     cancelled_release_is_completed,
     newcomers_do_not_overtake_waiters,
     redis_outage_is_neither_busy_nor_free,
+    silent_redis_is_not_a_busy_lock,
     every_key_has_an_expiry,
     unanswered_renewal_keeps_the_lock,
     expired_lock_release_leaves_next_holder,
@@ -145,6 +146,21 @@ async fn redis_outage_is_neither_busy_nor_free(server: &mut Server) {
     for wait in [Wait::Try, Wait::Notify] {
         let started = Instant::now();
         let asked = process.try_ask(&["{a}"], wait, Duration::from_secs(5)).await;
+        assert!(matches!(asked, Err(holdfast_lock::Error::Unavailable(_))), "{asked:?}");
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    }
+}
+
+/// The same for callers that are in a hurry: their deadline passes before Redis is given up.
+async fn silent_redis_is_not_a_busy_lock(server: &mut Server) {
+    use rustix::process::Signal;
+
+    let process = server.process();
+    process.take("{a}").await.release().await;
+    server.signal(Signal::STOP);
+    for wait in [Wait::Try, Wait::Notify] {
+        let started = Instant::now();
+        let asked = process.try_ask(&["{a}"], wait, Duration::from_millis(100)).await;
         assert!(matches!(asked, Err(holdfast_lock::Error::Unavailable(_))), "{asked:?}");
         assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     }
