@@ -18,16 +18,20 @@ use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use holdfast_lock::clock::unix_ms;
 use holdfast_lock::{ForeignLease, LockKey, Released, Wait};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::queue_options::{DEFAULT_CAPACITY, QueueDeadlines, QueueFull, QueueOptions};
 use super::waiting_list::{DoneSender, ServedSender, WaitingList};
+
+/// Time for which a request that does not wait lets the consumer of an idle queue start.
+const CONSUMER_START_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A snapshot of one queue.
 #[derive(Debug, Clone)]
@@ -79,7 +83,7 @@ impl KeyQueue {
     /// # Cancel safety
     /// Safe: a request that was not accepted is not sent, and a consumer that accepted it detects
     /// that it was cancelled.
-    async fn offer_now(&self, served_sender: ServedSender, until: Instant) -> bool {
+    async fn offer_now(&self, served_sender: ServedSender) -> bool {
         if self.waiting.waiting() > 0 {
             return false;
         }
@@ -87,7 +91,9 @@ impl KeyQueue {
         tokio::select! {
             biased;
             // Waits, because a consumer that was just spawned is not receiving yet.
-            taken = timeout_at(until, self.rendezvous.send_async(served_sender)) => matches!(taken, Ok(Ok(()))),
+            sent = timeout(CONSUMER_START_TIMEOUT, self.rendezvous.send_async(served_sender)) => {
+                matches!(sent, Ok(Ok(())))
+            }
             _ = serving.wait_for(Option::is_some) => false,
         }
     }
@@ -110,7 +116,7 @@ impl KeyQueues {
     }
 
     /// Acquires `key`, waiting in its queue; returns `None` if a time limit passes first. With
-    /// [`Wait::Try`] it does not wait: the request is served now or not at all.
+    /// [`Wait::Try`], or without time to wait, the request is served now or not at all.
     ///
     /// # Errors
     /// [`QueueFull`] if there is no place and the options do not allow waiting.
@@ -127,26 +133,21 @@ impl KeyQueues {
         let (served_sender, served) = oneshot::channel();
         let queue_ref = self.queue_of(key, options.capacity.unwrap_or(DEFAULT_CAPACITY));
         let Some(queue) = queue_ref.queue.as_ref() else { return Ok(None) };
-        let membership = match wait {
-            Wait::Try => {
-                if !queue.offer_now(served_sender, deadlines.service).await {
-                    return Ok(None);
-                }
-                None
+        let served = if wait == Wait::Try || deadlines.service <= Instant::now() {
+            if !queue.offer_now(served_sender).await {
+                return Ok(None);
             }
-            Wait::Retry | Wait::Notify => {
-                let Some(place) = queue.waiting.place(options, deadlines.place).await? else {
-                    return Ok(None);
-                };
-                Some(queue.waiting.join(options.priority.unwrap_or_default(), served_sender, place))
-            }
+            // The consumer has the request and responds at once.
+            served.await.ok()
+        } else {
+            let Some(place) = queue.waiting.place(options, deadlines.place).await? else {
+                return Ok(None);
+            };
+            let priority = options.priority.unwrap_or_default();
+            let _membership = queue.waiting.join(priority, served_sender, place);
+            timeout_at(deadlines.service, served).await.ok().and_then(Result::ok)
         };
-        let turn = timeout_at(deadlines.service, served).await;
-        drop(membership);
-        match turn {
-            Ok(Ok(done)) => Ok(Some(QueueGuard { _done: done, _queue: queue_ref })),
-            _ => Ok(None),
-        }
+        Ok(served.map(|done| QueueGuard { _done: done, _queue: queue_ref }))
     }
 
     /// Returns the start of the current request's use of `key`, in milliseconds of Unix time.
