@@ -2,15 +2,12 @@
 
 use std::time::Duration;
 
+use crate::key::QUEUE_SUFFIX;
 use crate::process::name_in;
 use crate::{Error, Holder, Redis};
 
 /// Approximate limit of keys per scan; to inspect more, use `redis-cli`.
 pub(crate) const SCAN_LIMIT: usize = 1_000;
-/// Suffix of the key of a fenced lock's queue.
-const QUEUE_SUFFIX: &str = ":queue";
-/// Suffixes of the keys that a fenced lock keeps beside its own.
-const OTHER_SUFFIXES: [&str; 3] = [QUEUE_SUFFIX, ":seen", ":fence"];
 
 /// A held lock in Redis.
 #[derive(Debug, Clone)]
@@ -86,11 +83,6 @@ pub(crate) async fn held_at(redis: &Redis, mut keys: Vec<String>) -> Result<Vec<
         held.push(HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting });
     }
     Ok(held)
-}
-
-/// Returns whether the key is a lock, not one that a fenced lock keeps beside its own.
-pub(crate) fn is_lock(key: &str) -> bool {
-    !OTHER_SUFFIXES.iter().any(|end| key.ends_with(end))
 }
 
 /// Parses the number between the owner and the `@` of a fenced lock's value.

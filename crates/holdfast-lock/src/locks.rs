@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use crate::fenced::{FencedGuard, FencedLocks, FencedRequest};
 use crate::guard::GuardInner;
 use crate::inspect::{self, HeldLock, SCAN_LIMIT};
-use crate::key::hash_tag;
+use crate::key::is_lock;
 use crate::local::LocalLocks;
 use crate::owner::OwnerRequest;
 use crate::process::Process;
@@ -259,7 +259,7 @@ impl Locks {
     pub async fn held(&self, patterns: &[&str]) -> Result<Vec<HeldLock>, Error> {
         let prefix = &self.settings.prefix;
         let locks = format!("{prefix}lock:*");
-        let mut keys = self.redis.scan(&locks, inspect::is_lock, SCAN_LIMIT).await?;
+        let mut keys = self.redis.scan(&locks, is_lock, SCAN_LIMIT).await?;
         for pattern in patterns {
             let pattern = format!("{prefix}{pattern}");
             keys.extend(self.redis.scan(&pattern, |_| true, SCAN_LIMIT).await?);
@@ -277,12 +277,7 @@ impl Locks {
     /// Returns the Redis key of the lock on `key`.
     #[must_use]
     pub fn redis_key(&self, key: &LockKey) -> String {
-        let plain = format!("{}lock:{key}", self.settings.prefix);
-        // All keys of a lock begin with this one and must lie in one slot of a Cluster.
-        match hash_tag(plain.as_bytes()) {
-            Some(_) => plain,
-            None => format!("{}lock:{{{key}}}", self.settings.prefix),
-        }
+        format!("{}lock:{key}", self.settings.prefix)
     }
 }
 

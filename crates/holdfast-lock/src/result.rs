@@ -54,7 +54,12 @@ pub enum Error {
     /// No quorum nodes are configured.
     #[error("no quorum nodes are configured")]
     NoQuorum,
-    /// The key is empty or blank: all callers would share one lock.
-    #[error("a lock's key must not be blank")]
-    BlankKey,
+    /// The name cannot be that of a lock: see [`crate::LockKey::new`].
+    #[error("{name:?} is not a valid lock key: {reason}")]
+    InvalidKey {
+        /// The name.
+        name: String,
+        /// The rule that it breaks.
+        reason: &'static str,
+    },
 }
