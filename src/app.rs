@@ -180,7 +180,7 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
     };
     let nodes = options.redlock_urls.iter().filter(|url| !url.is_empty());
     let nodes: Vec<Redis> = nodes.map(|url| redis(url)).collect::<Result<_, _>>()?;
-    let locks = ShopLocks::new(redis(&options.redis_url)?, nodes, settings);
+    let locks = ShopLocks::new(redis(&options.redis_url)?, nodes, settings)?;
     let strategy = strategy(&lock.strategy)?;
     if strategy.lock.is_some_and(|kind| !locks.has(kind)) {
         bail!("the lock {} needs several Redis; name them in REDLOCK_URLS", strategy.name);
@@ -260,7 +260,7 @@ pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
 
 /// Returns the locks of a Redis, for inspection. Must be called on the main runtime.
 pub fn locks(redis_url: &str) -> anyhow::Result<ShopLocks> {
-    Ok(ShopLocks::new(redis(redis_url)?, Vec::new(), Settings::default()))
+    Ok(ShopLocks::new(redis(redis_url)?, Vec::new(), Settings::default())?)
 }
 
 fn redis(url: &str) -> anyhow::Result<Redis> {

@@ -47,7 +47,7 @@ pub(super) fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result
         timeout: ACQUIRE_TIMEOUT,
         ..Settings::default()
     };
-    Ok(Locks::new(Redis::open(url)?, settings))
+    Ok(Locks::new(Redis::open(url)?, settings)?)
 }
 
 /// Acquires a lock of `kind`, or returns the holder.

@@ -83,11 +83,13 @@ pub struct ShopLocks {
 
 impl ShopLocks {
     /// Creates the locks of one process; each call creates another process identity. `quorum` are
-    /// the nodes of [`LockKind::Quorum`]. Must be called on the main runtime.
-    #[must_use]
-    pub fn new(redis: Redis, quorum: Vec<Redis>, settings: Settings) -> Self {
+    /// the nodes of [`LockKind::Quorum`].
+    ///
+    /// # Errors
+    /// [`Error::InvalidSettings`] if a setting is out of its range.
+    pub fn new(redis: Redis, quorum: Vec<Redis>, settings: Settings) -> Result<Self, Error> {
         let queues = KeyQueues::new(redis.runtime().clone());
-        Self { leases: Locks::new(redis, settings).with_quorum(quorum), queues }
+        Ok(Self { leases: Locks::new(redis, settings)?.with_quorum(quorum), queues })
     }
 
     /// Replaces [`Settings::timeout`].

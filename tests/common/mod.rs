@@ -133,7 +133,7 @@ impl Shop {
         let settings = Settings { prefix: self.prefix.clone(), ..Settings::default() };
         Domain {
             pool: holdfast::db::pool(&self.database_url(), 4).unwrap(),
-            locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings),
+            locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap(),
             strategy: Strategy::named(strategy).unwrap(),
             runtime: tokio::runtime::Handle::current(),
             running: TaskTracker::new(),

@@ -78,7 +78,7 @@ impl Barrier {
     pub async fn before(shop: &Shop, key: &str) -> Self {
         let url = services().running.redis_url.as_str();
         let settings = Settings { prefix: shop.prefix.clone(), ..Settings::default() };
-        let locks = Locks::new(Redis::open(url).unwrap(), settings);
+        let locks = Locks::new(Redis::open(url).unwrap(), settings).unwrap();
         let ask = AcquireRequest {
             kind: LockKind::Fenced,
             wait: Wait::Notify,

@@ -80,7 +80,7 @@ fn replica_over(
     };
     let domain = Domain {
         pool: holdfast::db::pool(database_url, 4).unwrap(),
-        locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings),
+        locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap(),
         ..shop.in_process("batched")
     };
     Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()

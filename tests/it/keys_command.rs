@@ -167,7 +167,7 @@ async fn delete_big_keeps_the_shops_own_keys() {
 #[tokio::test(flavor = "multi_thread")]
 async fn held_lock_is_deleted_only_with_force() {
     let redis_server = TestRedis::single();
-    let locks = Locks::new(Redis::open(redis_server.url()).unwrap(), Settings::default());
+    let locks = Locks::new(Redis::open(redis_server.url()).unwrap(), Settings::default()).unwrap();
     let held = [LockKey::new("{sku:tea}").unwrap()];
     let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
     let ask =

@@ -33,7 +33,7 @@ impl World {
         let locks = || {
             let open = |server: &Server| Redis::open(server.url()).unwrap();
             let quorum = servers.iter().map(open).collect();
-            ShopLocks::new(open(&servers[0]), quorum, Settings::default())
+            ShopLocks::new(open(&servers[0]), quorum, Settings::default()).unwrap()
         };
         let (here, there) = (locks(), locks());
         Self { servers, here, there, last_fence: 0 }

@@ -99,7 +99,7 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
     let runtime = runtime()?;
     let holds = runtime.block_on(async {
         let mut clients = tokio::task::JoinSet::new();
-        let locks = Locks::new(Redis::open(url)?, settings());
+        let locks = Locks::new(Redis::open(url)?, settings())?;
         for number in 0..CLIENTS {
             let (arm, url, locks) = (arm.clone(), url.clone(), locks.clone());
             clients.spawn(async move {

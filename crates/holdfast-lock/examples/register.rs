@@ -34,8 +34,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
         name: Some(name.to_owned()),
         ..Settings::default()
     };
-    let here = Locks::new(Redis::open(&url)?, settings("here"));
-    let there = Locks::new(Redis::open(&url)?, settings("there"));
+    let here = Locks::new(Redis::open(&url)?, settings("here"))?;
+    let there = Locks::new(Redis::open(&url)?, settings("there"))?;
     let key = LockKey::new("{register}")?;
     let mut register = Register::default();
 

@@ -5,7 +5,7 @@
 //! # async fn example() -> Result<(), holdfast_lock::Error> {
 //! use holdfast_lock::{LockKey, Locks, Redis, Settings};
 //!
-//! let locks = Locks::new(Redis::open("redis://127.0.0.1:6379")?, Settings::default());
+//! let locks = Locks::new(Redis::open("redis://127.0.0.1:6379")?, Settings::default())?;
 //! let lease = locks.lock(&LockKey::new("{sku:tea}")?).await?;
 //! // Write the fence with the data, and reject a write whose fence is lower than the stored one.
 //! println!("fence {}", lease.fence());

@@ -12,6 +12,7 @@ use crate::local::LocalLocks;
 use crate::owner::OwnerRequest;
 use crate::process::Process;
 use crate::quorum::Quorum;
+use crate::settings::check_ttl;
 use crate::watchdog::RenewedLease;
 use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, Redis, Settings, Wait};
 
@@ -49,7 +50,7 @@ pub struct AcquireRequest<'a> {
     pub kind: LockKind,
     /// Behaviour when a key is held by another owner.
     pub wait: Wait,
-    /// Duration of the lease; defaults to the settings'.
+    /// Duration of the lease, 10 ms to 24 h; defaults to the settings'.
     pub ttl: Option<Duration>,
     /// The caller's own deadline, at which waiting ends at the latest.
     pub deadline: Instant,
@@ -59,12 +60,15 @@ pub struct AcquireRequest<'a> {
 
 impl Locks {
     /// Creates the locks of one process on `redis`; each call creates another process identity.
-    /// Must be called on the main runtime. Redis need not be reachable yet.
-    #[must_use]
-    pub fn new(redis: Redis, settings: Settings) -> Self {
+    /// Redis need not be reachable yet.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSettings`] if a setting is out of its range.
+    pub fn new(redis: Redis, settings: Settings) -> Result<Self, Error> {
+        settings.validate()?;
         let process = Process::new(settings.name.as_deref());
         let fenced = FencedLocks::new(redis.clone(), &settings, &process);
-        Self { redis, process, local: LocalLocks::default(), fenced, quorum: None, settings }
+        Ok(Self { redis, process, local: LocalLocks::default(), fenced, quorum: None, settings })
     }
 
     /// Configures [`LockKind::Quorum`] on these nodes; without nodes it cannot be acquired.
@@ -165,11 +169,13 @@ impl Locks {
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond, never reported as *busy*. What may have
     /// been acquired is being released, or ends with its lease. [`Error::NoQuorum`] without nodes.
+    /// [`Error::InvalidSettings`] for a TTL out of its range.
     ///
     /// # Cancel safety
     /// Safe at every await: dropping the future releases what was acquired and what may have been
     /// acquired.
     pub async fn acquire(&self, request: AcquireRequest<'_>) -> Result<AcquireOutcome, Error> {
+        request.ttl.map_or(Ok(()), check_ttl)?;
         let started = Instant::now();
         let until = request.deadline.min(started + self.settings.timeout);
         let mut guards = Guards::default();

@@ -54,6 +54,9 @@ pub enum Error {
     /// No quorum nodes are configured.
     #[error("no quorum nodes are configured")]
     NoQuorum,
+    /// A field of [`crate::Settings`], or a TTL, is out of range.
+    #[error("invalid settings: {0}")]
+    InvalidSettings(&'static str),
     /// The name cannot be that of a lock: see [`crate::LockKey::new`].
     #[error("{name:?} is not a valid lock key: {reason}")]
     InvalidKey {

@@ -151,7 +151,7 @@ impl Drop for Jumping {
 fn process_at(url: &str) -> Process {
     let fenced = Timing { ttl: TTL, ..Timing::default() };
     let settings = Settings { fenced, ..Settings::default() };
-    Process(Locks::new(Redis::open(url).unwrap(), settings))
+    Process(Locks::new(Redis::open(url).unwrap(), settings).unwrap())
 }
 
 const CHILD: &str = "HOLDFAST_TEST_CHILD_OF";

@@ -18,7 +18,7 @@ fn key() -> LockKey {
 
 fn locks_with_timeout(server: &Server, timeout: Duration) -> Locks {
     let settings = Settings { timeout, ..Settings::default() };
-    Locks::new(Redis::open(server.url()).unwrap(), settings)
+    Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap()
 }
 
 #[tokio::test]

@@ -192,7 +192,7 @@ impl Server {
 
     fn process_of_times(&self, times: Timing) -> Process {
         let settings = Settings { fenced: times, ..Settings::default() };
-        Process(Locks::new(Redis::open(self.url()).unwrap(), settings))
+        Process(Locks::new(Redis::open(self.url()).unwrap(), settings).unwrap())
     }
 
     /// The keys that are there.
