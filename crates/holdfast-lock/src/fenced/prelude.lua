@@ -11,7 +11,7 @@
 -- All times are the server's. Numbers stay below 2^53, where a double is exact.
 
 local BLOCK = 64           -- fences per grant; each local handoff uses one
-local FENCE_COUNTER_TTL_MS = 86400000 -- ms: a day after the last grant; later, the row's fence is the floor
+local FENCE_COUNTER_TTL_MS = 86400000 -- ms: a day after the last grant or renewal
 local QUEUE_TTL_MS = 60000  -- ms: far longer than the interval of polls
 
 -- Each call of Redis delays the waiters, so it is made once, and only where it is needed.
