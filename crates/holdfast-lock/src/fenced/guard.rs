@@ -11,6 +11,9 @@ use super::protocol::Grant;
 use crate::clock;
 use crate::{Error, Holder, Released};
 
+/// Interval at which a task that waits for the end of a lease reads the clock.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+
 /// The lease of one owner, renewed by its actor and observed by its guards.
 #[derive(Debug)]
 pub(super) struct Lease {
@@ -48,8 +51,8 @@ pub struct FencedGuard {
 
 impl FencedGuard {
     /// Returns the fence (fencing token) of this acquisition: larger than all earlier ones of its
-    /// key, while Redis keeps the counter, which expires a day after the last acquisition. The
-    /// protected resource must compare it; nothing else does.
+    /// key, while Redis keeps the counter, which expires a day after the last acquisition or
+    /// renewal. The protected resource must compare it; nothing else does.
     #[must_use]
     pub fn fence(&self) -> i64 {
         self.fence
@@ -90,7 +93,8 @@ impl FencedGuard {
     }
 
     /// Waits until the lock is no longer held: the lease expires by this machine's clock, or a
-    /// renewal finds it lost. Never returns earlier, and at the latest when the lease expires.
+    /// renewal finds it lost. Never returns earlier, and at the latest when the lease expires;
+    /// after a suspension of the machine up to 0.2 s later.
     ///
     /// # Cancel safety
     /// Safe: has no side effects.
@@ -102,8 +106,9 @@ impl FencedGuard {
             if *lost.borrow_and_update() || left.is_zero() {
                 return;
             }
-            // Each renewal moves the deadline, so the loop reads it again.
-            let _ = tokio::time::timeout(left, lost.changed()).await;
+            // Each renewal moves the deadline, and the timer does not count suspended time, so the
+            // loop reads both again.
+            let _ = tokio::time::timeout(left.min(CLOCK_CHECK_INTERVAL), lost.changed()).await;
         }
     }
 
