@@ -51,6 +51,23 @@ pub fn monotonic_us() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000
 }
 
+/// Returns a duration in milliseconds, as Redis expects it.
+pub(crate) fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns a duration in microseconds.
+pub(crate) fn us(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Returns the deadline of a lease that was requested at `sent_us`: its TTL, less 1 % and 2 ms for
+/// clock drift.
+pub(crate) fn lease_deadline_us(sent_us: u64, ttl: Duration) -> u64 {
+    let ttl_us = us(ttl);
+    sent_us + ttl_us.saturating_sub(ttl_us / 100 + 2_000)
+}
+
 /// Returns the wall-clock time in milliseconds of Unix time, for display in a lock's value. No
 /// decision of a lock depends on it.
 #[must_use]

@@ -10,12 +10,15 @@ use crate::local::LocalGuard;
 use crate::owner::OwnerLease;
 use crate::quorum::QuorumLease;
 use crate::result::{Error, Released};
-use crate::watchdog::RenewedLease;
 
 /// An acquired lock. Its release returns whether the lock was still held.
 ///
-/// Dropping a guard also releases the lock, but in the background (on the runtime that opened the
-/// connection to Redis) and without a result: prefer [`Guard::release`].
+/// Dropping a guard also releases the lock, but in the background (on the runtime of its
+/// [`crate::Redis`]) and without a result: prefer [`Guard::release`].
+///
+/// Locks are not reentrant: nested work takes a reference to the guard, which proves that the lock
+/// was acquired and cannot outlive it. Nothing is derived from the running thread, because an async
+/// task may change its thread at any await.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped at once locks nothing"]
 pub struct Guard {
@@ -28,7 +31,6 @@ pub struct Guard {
 pub(crate) enum GuardInner {
     Local(LocalGuard),
     Owner(OwnerLease),
-    Watchdog(RenewedLease),
     Quorum(QuorumLease),
     Fenced(FencedGuard),
     Foreign(Box<dyn ForeignLease>),
@@ -42,24 +44,6 @@ pub trait ForeignLease: fmt::Debug + Send + Sync {
 
     /// Leaves the lock to expire; a lock without an expiry is released.
     fn leave_to_expire(self: Box<Self>);
-}
-
-/// A lock that a caller holds: see [`Guard::nested`].
-#[derive(Debug, Clone, Copy)]
-pub struct Nested<'g>(&'g Guard);
-
-impl<'g> Nested<'g> {
-    /// Returns the key of the lock.
-    #[must_use]
-    pub fn key(&self) -> &'g LockKey {
-        self.0.key()
-    }
-
-    /// Borrows the lock for one more level. Acquires nothing.
-    #[must_use]
-    pub fn nested(&self) -> Nested<'g> {
-        *self
-    }
 }
 
 impl Guard {
@@ -79,15 +63,6 @@ impl Guard {
             GuardInner::Fenced(guard) => Some(guard),
             _ => None,
         }
-    }
-
-    /// Borrows the lock, for nested work that requires it too.
-    ///
-    /// Acquires nothing and cannot outlive this guard. Reentrancy is explicit and never derived
-    /// from the running thread: an async task may change its thread at any await.
-    #[must_use]
-    pub fn nested(&self) -> Nested<'_> {
-        Nested(self)
     }
 
     /// Returns the key of the lock.
@@ -110,7 +85,6 @@ impl Guard {
                 Released::Held
             }
             GuardInner::Owner(lease) => lease.release().await,
-            GuardInner::Watchdog(lease) => lease.release().await,
             GuardInner::Quorum(lease) => lease.release().await,
             GuardInner::Fenced(guard) => guard.release().await,
             GuardInner::Foreign(lease) => lease.release().await,
@@ -124,7 +98,6 @@ impl Guard {
         match self.inner {
             GuardInner::Local(guard) => drop(guard),
             GuardInner::Owner(lease) => lease.leave_to_expire(),
-            GuardInner::Watchdog(lease) => lease.leave_to_expire(),
             GuardInner::Quorum(lease) => lease.leave_to_expire(),
             GuardInner::Fenced(guard) => guard.leave_to_expire(),
             GuardInner::Foreign(lease) => lease.leave_to_expire(),

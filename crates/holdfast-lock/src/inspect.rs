@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::clock::ms;
 use crate::key::QUEUE_SUFFIX;
 use crate::process::name_in;
 use crate::{Error, Holder, Redis};
@@ -77,9 +78,7 @@ pub(crate) async fn held_at(redis: &Redis, mut keys: Vec<String>) -> Result<Vec<
             Some(_) => redis.query(::redis::Cmd::zcard(format!("{key}{QUEUE_SUFFIX}"))).await?,
             None => 0,
         };
-        let remaining_ms =
-            remaining.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-        let owner = state.value;
+        let (owner, remaining_ms) = (state.value, remaining.map(ms));
         held.push(HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting });
     }
     Ok(held)

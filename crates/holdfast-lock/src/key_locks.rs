@@ -15,10 +15,11 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 use parking_lot::Mutex;
 use redis::{Cmd, FromRedisValue};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::process::Process;
+use crate::redis::set_if_absent;
+use crate::task::AbortOnDrop;
 use crate::{Error, Locks, Redis};
 
 /// Maximum time for which a replica that died blocks a key.
@@ -54,7 +55,7 @@ pub struct KeyLocks {
     held: Arc<Mutex<HeldKeys>>,
     /// Possibly set in Redis, to be deleted.
     to_delete: Vec<KeyValue>,
-    renewal: Option<JoinHandle<()>>,
+    renewal: Option<AbortOnDrop>,
 }
 
 /// Redis keys, with their values and the times at which renewals stop.
@@ -96,7 +97,8 @@ impl KeyLocks {
         }));
         let ours = &self.to_delete[before..];
         let until = Instant::now() + MAX_RENEWAL;
-        let set: Vec<Option<()>> = self.send(ours.iter().map(set_if_absent).collect()).await?;
+        let sets = ours.iter().map(|(key, value)| set_if_absent(key, value, TTL)).collect();
+        let set: Vec<Option<()>> = self.send(sets).await?;
         let refused = ours.iter().zip(&set).filter(|(_, set)| set.is_none());
         let gets = refused.map(|((key, _), _)| Cmd::get(key)).collect();
         let mut current = self.send::<Option<String>>(gets).await?.into_iter();
@@ -120,7 +122,7 @@ impl KeyLocks {
         drop(held);
         if any_held && self.renewal.is_none() {
             let renewal = renew_periodically(self.redis.clone(), Arc::downgrade(&self.held));
-            self.renewal = Some(self.redis.runtime().spawn(renewal));
+            self.renewal = Some(AbortOnDrop::spawn(self.redis.runtime(), renewal));
         }
         Ok(results)
     }
@@ -176,9 +178,7 @@ impl KeyLocks {
 
 impl Drop for KeyLocks {
     fn drop(&mut self) {
-        if let Some(renewal) = self.renewal.take() {
-            renewal.abort();
-        }
+        self.renewal = None;
         let mut rest = std::mem::take(&mut self.to_delete);
         rest.extend(self.held.lock().drain().map(|(key, (value, _))| (key, value)));
         if !rest.is_empty() {
@@ -186,11 +186,6 @@ impl Drop for KeyLocks {
             self.redis.runtime().spawn(async move { delete(&redis, &rest).await });
         }
     }
-}
-
-fn set_if_absent((key, value): &KeyValue) -> Cmd {
-    let ttl_ms = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);
-    redis::cmd("SET").arg(key).arg(value).arg("NX").arg("PX").arg(ttl_ms).to_owned()
 }
 
 /// Returns `InFlight` for values of the same request, else `Mismatch`, by their fingerprints.

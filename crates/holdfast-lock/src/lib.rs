@@ -44,7 +44,7 @@ mod task;
 mod watchdog;
 
 pub use fenced::FencedGuard;
-pub use guard::{ForeignLease, Guard, Guards, Nested};
+pub use guard::{ForeignLease, Guard, Guards};
 pub use key::LockKey;
 pub use key_locks::{KeyLock, KeyLocks};
 pub use kind::{LockKind, Wait};

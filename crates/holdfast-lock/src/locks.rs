@@ -13,7 +13,6 @@ use crate::owner::OwnerRequest;
 use crate::process::Process;
 use crate::quorum::Quorum;
 use crate::settings::check_ttl;
-use crate::watchdog::RenewedLease;
 use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, Redis, Settings, Wait};
 
 /// The result of acquiring locks.
@@ -213,7 +212,7 @@ impl Locks {
                 let owner = OwnerRequest { redis, process, redis_key: &redis_key, ttl, retry };
                 match owner.acquire(wait, until).await? {
                     Some(lease) if request.kind == LockKind::Watchdog => {
-                        Ok(GuardInner::Watchdog(RenewedLease::new(lease, ttl)))
+                        Ok(GuardInner::Owner(lease.renewed(ttl)))
                     }
                     Some(lease) => Ok(GuardInner::Owner(lease)),
                     None => Err(inspect::holder(&self.redis, &redis_key).await?),

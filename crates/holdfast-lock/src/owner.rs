@@ -20,18 +20,16 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::clock::jittered;
 use crate::process::Process;
-use crate::{Error, Redis, Released, Wait};
+use crate::redis::set_if_absent;
+use crate::task::AbortOnDrop;
+use crate::{Error, Redis, Released, Wait, watchdog};
 
 /// A lock to acquire.
 #[derive(Debug)]
 pub(crate) struct OwnerRequest<'a> {
-    /// Server that stores the lock.
     pub redis: &'a Redis,
-    /// Process that acquires the lock; its name is part of the owner value.
     pub process: &'a Process,
-    /// Key in Redis.
     pub redis_key: &'a str,
-    /// Lifetime of the lease.
     pub ttl: Duration,
     /// Pause between two attempts; each is jittered by half of it.
     pub retry: Duration,
@@ -63,29 +61,22 @@ impl OwnerRequest<'_> {
     }
 
     async fn attempt(&self) -> Result<Option<OwnerLease>, Error> {
-        let owner = self.process.new_owner();
         // The lease exists before the command is sent: if the response is lost or the caller is
         // cancelled, dropping the lease releases what the command may have acquired.
         let lease = OwnerLease {
             redis: self.redis.clone(),
             key: self.redis_key.to_owned(),
-            owner,
+            owner: self.process.new_owner(),
+            renewal: None,
             release_on_drop: true,
         };
-        let command = ::redis::cmd("SET")
-            .arg(&lease.key)
-            .arg(&lease.owner)
-            .arg("NX")
-            .arg("PX")
-            .arg(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX))
-            .to_owned();
+        let command = set_if_absent(&lease.key, &lease.owner, self.ttl);
         let created: Option<String> = self.redis.query(command).await?;
         if created.is_some() {
-            Ok(Some(lease))
-        } else {
-            lease.leave_to_expire();
-            Ok(None)
+            return Ok(Some(lease));
         }
+        lease.leave_to_expire();
+        Ok(None)
     }
 }
 
@@ -94,38 +85,33 @@ impl OwnerRequest<'_> {
 pub(crate) struct OwnerLease {
     redis: Redis,
     key: String,
+    /// Unique per acquisition.
     owner: String,
+    renewal: Option<AbortOnDrop>,
     release_on_drop: bool,
 }
 
 impl OwnerLease {
-    /// Returns the server that stores the lease.
-    #[must_use]
-    pub fn redis(&self) -> &Redis {
-        &self.redis
+    /// Renews the lease until it is released, dropped or lost. The loss is not reported before the
+    /// release.
+    pub fn renewed(mut self, ttl: Duration) -> Self {
+        let renewal =
+            watchdog::renew(self.redis.clone(), self.key.clone(), self.owner.clone(), ttl);
+        self.renewal = Some(AbortOnDrop::spawn(self.redis.runtime(), renewal));
+        self
     }
 
-    /// Returns its key in Redis.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// Returns its owner value, which is unique per acquisition.
-    #[must_use]
-    pub fn owner(&self) -> &str {
-        &self.owner
-    }
-
-    /// Releases the lease by compare-and-delete, which never touches another owner's.
+    /// Stops the renewal, then releases the lease by compare-and-delete, which never touches another
+    /// owner's.
     ///
     /// # Cancel safety
     /// Safe: a background task completes a release without a response, as on drop.
     pub async fn release(mut self) -> Released {
-        let outcome = self.redis.delete_if(&self.key, &self.owner).await;
+        self.renewal = None;
+        let deleted = self.redis.delete_if(&self.key, &self.owner).await;
         // Any response means that nothing is left to release.
-        self.release_on_drop = outcome.is_err();
-        match outcome {
+        self.release_on_drop = deleted.is_err();
+        match deleted {
             Ok(true) => Released::Held,
             Ok(false) => Released::Lost,
             Err(_) => Released::Unknown,

@@ -1,7 +1,7 @@
 //! Lesson `reentrant`: a caller that holds a lock acquires it again: with a plain lock, with the
 //! guard passed down, and with a lock that counts.
 
-use holdfast_lock::{LockKey, LockKind, Wait};
+use holdfast_lock::{Guard, LockKey, LockKind, Wait};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 
@@ -55,8 +55,8 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     lab.say("The same with the guard handed down: nobody is asked.").await;
     let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?.acquired()?;
-    let inner = held.guard(&key).map(|guard| guard.nested().nested().key() == &key);
-    let handed_down = inner == Some(true);
+    let inner = |guard: &Guard| guard.key() == &key;
+    let handed_down = held.guard(&key).is_some_and(inner);
     held.release().await;
 
     let mut redis = lab.redis().await?;

@@ -15,10 +15,10 @@ use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::guard::{FencedGuard, Lease, Message, Waiter};
-use super::local_state::{HeldLease, LocalState, RemoteWaiter, deadline_us, us};
+use super::local_state::{HeldLease, LocalState, RemoteWaiter};
 use super::protocol::{AcquireResult, FENCES_PER_GRANT, Grant};
 use super::shared::Shared;
-use crate::clock;
+use crate::clock::{lease_deadline_us, monotonic_us, us};
 use crate::observer::{Event, Source};
 use crate::{Error, Released, inspect};
 
@@ -108,7 +108,7 @@ impl KeyActor {
             Message::RemoteWaiter => {
                 if let LocalState::Held(held) = &mut self.state {
                     held.note_remote_waiter(
-                        clock::monotonic_us(),
+                        monotonic_us(),
                         self.shared.timing.local_handoff_period,
                     );
                 }
@@ -151,7 +151,7 @@ impl KeyActor {
 
     pub(super) async fn request_as(&mut self, owner: String, waits: bool, source: Source) {
         let ttl = self.ttl();
-        let sent_us = clock::monotonic_us();
+        let sent_us = monotonic_us();
         match self.shared.protocol.acquire(&self.key, &owner, ttl, waits).await {
             Ok(AcquireResult::Granted(grant)) => {
                 self.start_lease(owner, ttl, sent_us, grant, source)
@@ -236,7 +236,7 @@ impl KeyActor {
         self.observe(Event::Acquired(source));
         let lease = Lease {
             owner,
-            deadline_us: AtomicU64::new(deadline_us(sent_us, ttl)),
+            deadline_us: AtomicU64::new(lease_deadline_us(sent_us, ttl)),
             lost: watch::Sender::new(false),
             wanted: watch::Sender::new(false),
         };
@@ -259,7 +259,7 @@ impl KeyActor {
     /// Waits for a message while a guard is in use, and renews the lease when it is time.
     async fn hold_until_released(&mut self) {
         let LocalState::Held(held) = &self.state else { return };
-        let now = clock::monotonic_us();
+        let now = monotonic_us();
         let pause = Duration::from_micros(held.renew_at_us.saturating_sub(now));
         match timeout(pause, self.inbox.recv()).await {
             Ok(Some(message)) => self.handle(message).await,
@@ -273,7 +273,7 @@ impl KeyActor {
         if !held.lease.is_held() {
             return self.handle_loss();
         }
-        let (owner, ttl, sent_us) = (held.lease.owner.clone(), held.ttl, clock::monotonic_us());
+        let (owner, ttl, sent_us) = (held.lease.owner.clone(), held.ttl, monotonic_us());
         match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
             // Confirmed too late: the guard may have reported the loss already.
             Ok(Some(_)) if !held.lease.is_held() => {
@@ -282,7 +282,7 @@ impl KeyActor {
             }
             Ok(Some(grant)) => {
                 self.shared.observer.observe(Event::Renewed);
-                held.lease.deadline_us.store(deadline_us(sent_us, ttl), Ordering::Release);
+                held.lease.deadline_us.store(lease_deadline_us(sent_us, ttl), Ordering::Release);
                 held.lease_duration = ttl;
                 held.renew_at_us = sent_us + us(ttl / 3);
                 if grant.remote_waiters {
@@ -291,7 +291,7 @@ impl KeyActor {
             }
             Ok(None) => self.handle_loss(),
             // The outcome is unknown: retries until the local deadline.
-            Err(_) => held.renew_at_us = clock::monotonic_us() + us(ttl / 20),
+            Err(_) => held.renew_at_us = monotonic_us() + us(ttl / 20),
         }
     }
 
@@ -348,7 +348,7 @@ impl KeyActor {
         };
         let next_owner = (!self.waiters.is_empty()).then(|| self.new_owner());
         let was_held = held.lease.is_held();
-        let (ttl, sent_us) = (self.ttl(), clock::monotonic_us());
+        let (ttl, sent_us) = (self.ttl(), monotonic_us());
         let (owner, remote_waiters) = (&held.lease.owner, held.remote_waiter.is_some());
         let released = self
             .shared

@@ -7,6 +7,7 @@ use std::time::Duration;
 use redis::{Script, ScriptInvocation};
 
 use super::timing::Timing;
+use crate::clock::ms;
 use crate::{Error, Redis};
 
 /// Number of fences per grant; the same number is in the scripts.
@@ -177,8 +178,4 @@ fn grant(answer: &[String]) -> Option<Grant> {
         }
         _ => None,
     }
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

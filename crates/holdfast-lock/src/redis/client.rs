@@ -15,6 +15,7 @@ use super::address::RedisAddress;
 use super::connection::RedisConnection;
 use super::error::Error;
 use super::request::manager;
+use crate::clock::ms;
 
 /// Keys examined per `SCAN` call.
 const SCAN_STEP: usize = 200;
@@ -257,12 +258,19 @@ impl Redis {
         ttl: Duration,
     ) -> Result<usize, Error> {
         let mut call = RENEW_IF.prepare_invoke();
-        call.arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        call.arg(ms(ttl));
         for (key, value) in locks {
             call.key(key.as_ref()).arg(value.as_ref());
         }
         self.invoke(call).await
     }
+}
+
+/// Returns the command that creates a lock unless it exists. Its response is null if it does.
+pub(crate) fn set_if_absent(key: &str, owner: &str, ttl: Duration) -> Cmd {
+    let mut command = redis::cmd("SET");
+    command.arg(key).arg(owner).arg("NX").arg("PX").arg(ms(ttl));
+    command
 }
 
 /// Returns whether the command was not executed and is worth repeating: with the script, to another

@@ -23,5 +23,6 @@ mod subscription;
 
 pub use address::ADDRESS_FORMS;
 pub use client::Redis;
+pub(crate) use client::set_if_absent;
 pub use error::Error;
 pub(crate) use request::RESPONSE_TIMEOUT;
