@@ -1,4 +1,4 @@
-//! Acquires locks of any mechanism: those of the lock crate, the teaching locks and the queue.
+//! Acquires locks of any mechanism: those of `holdfast-lock`, the teaching locks and the queue.
 
 use std::time::Duration;
 
@@ -8,15 +8,16 @@ use holdfast_lock::{AcquireOutcome, AcquireRequest, Error, Guard, Guards, Holder
 use holdfast_lock::{LockKind, Locks, Redis, Settings, Wait};
 use tokio::time::Instant;
 
+use super::commands::RungCommands;
 use super::queue::{KeyQueues, QueueSnapshot};
 use super::queue_options::{QueueFull, QueueOptions, WhenFull};
-use super::rung::{Rung, RungRequest};
+use super::rung::{Rung, RungLease};
 use crate::probe::Probe;
 
 /// What excludes other holders of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
-    /// A lock of the lock crate.
+    /// A lock of the crate `holdfast-lock`.
     Lock(LockKind),
     /// A lease in Redis with a common mistake.
     Rung(Rung),
@@ -82,11 +83,8 @@ pub struct ShopLocks {
 }
 
 impl ShopLocks {
-    /// Creates the locks of one process; each call creates another process identity. `quorum` are
-    /// the nodes of [`LockKind::Quorum`].
-    ///
-    /// # Errors
-    /// [`Error::InvalidSettings`] if a setting is out of its range.
+    /// Creates the locks of one process: see [`Locks::new`]. `quorum` are the nodes of
+    /// [`LockKind::Quorum`].
     pub fn new(redis: Redis, quorum: Vec<Redis>, settings: Settings) -> Result<Self, Error> {
         let queues = KeyQueues::new(redis.runtime().clone());
         Ok(Self { leases: Locks::new(redis, settings)?.with_quorum(quorum), queues })
@@ -98,7 +96,7 @@ impl ShopLocks {
         Self { leases: self.leases.with_timeout(timeout), ..self }
     }
 
-    /// Returns the locks of the lock crate.
+    /// Returns the locks of the crate `holdfast-lock`.
     #[must_use]
     pub fn leases(&self) -> &Locks {
         &self.leases
@@ -116,14 +114,8 @@ impl ShopLocks {
         !matches!(mechanism, Mechanism::Lock(kind) if !self.leases.has(kind))
     }
 
-    /// Acquires all keys, in sorted order, or none: as [`Locks::acquire`], with the same limits.
-    ///
-    /// # Errors
-    /// As [`Locks::acquire`]; [`LockError::QueueFull`] with [`WhenFull::Fail`] only.
-    ///
-    /// # Cancel safety
-    /// Safe at every await: dropping the future releases what was acquired and what may have been
-    /// acquired.
+    /// Acquires all keys, in sorted order, or none: as [`Locks::acquire`], with the same limits,
+    /// errors and cancel safety. [`LockError::QueueFull`] with [`WhenFull::Fail`] only.
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<AcquireOutcome, LockError> {
         let LockRequest { mechanism, wait, ttl, deadline, keys, .. } = request;
         if let Mechanism::Lock(kind) = mechanism {
@@ -134,23 +126,24 @@ impl ShopLocks {
         let until = deadline.min(started + self.leases.settings().timeout);
         let mut guards = Guards::default();
         for key in sorted(keys) {
-            let (full, acquired) = match self.acquire_one(&key, &request, until).await {
+            let (holder, waits) = match self.acquire_one(&key, &request, until).await {
+                Ok(Ok(guard)) => {
+                    guards.push(guard);
+                    continue;
+                }
+                Ok(Err(holder)) => (holder, wait != Wait::Try),
                 Err(LockError::QueueFull(_)) if request.queue.when_full == WhenFull::Reject => {
-                    (true, Err(self.served_here(&key)))
+                    (self.served_here(&key), false)
                 }
-                acquired => (false, acquired?),
+                Err(error) => return Err(error),
             };
-            match acquired {
-                Ok(guard) => guards.push(guard),
-                Err(holder) => {
-                    guards.release().await;
-                    return Ok(match wait {
-                        _ if full => AcquireOutcome::Busy(holder),
-                        Wait::Try => AcquireOutcome::Busy(holder),
-                        _ => AcquireOutcome::TimedOut { waited: started.elapsed(), holder },
-                    });
-                }
-            }
+            guards.release().await;
+            let waited = started.elapsed();
+            return Ok(if waits {
+                AcquireOutcome::TimedOut { waited, holder }
+            } else {
+                AcquireOutcome::Busy(holder)
+            });
         }
         Ok(AcquireOutcome::Acquired(guards))
     }
@@ -164,8 +157,8 @@ impl ShopLocks {
         let LockRequest { wait, queue, probe, .. } = *request;
         if let Mechanism::Rung(rung) = request.mechanism {
             let ttl = request.ttl.unwrap_or(self.leases.settings().ttl);
-            let rung = RungRequest { rung, locks: &self.leases, key, ttl, probe };
-            return Ok(match rung.acquire(wait, until).await? {
+            let lock = RungCommands::new(&self.leases, key, ttl, probe);
+            return Ok(match RungLease::acquire(rung, lock, &self.leases, wait, until).await? {
                 Some(lease) => Ok(Guard::foreign(key.clone(), lease)),
                 None => Err(self.leases.holder(key).await?),
             });
@@ -186,9 +179,6 @@ impl ShopLocks {
 
     /// Returns all held locks, sorted by key, including those of idempotency keys: see
     /// [`Locks::held`].
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond.
     pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
         self.leases.held(&["token:*"]).await
     }
