@@ -175,7 +175,7 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
         ttl: Duration::from_millis(lock.lock_ttl_ms),
         retry: Duration::from_millis(lock.lock_retry_ms),
         timeout: Duration::from_millis(lock.lock_timeout_ms),
-        observer: Arc::new(MetricsObserver),
+        observer: Some(Arc::new(MetricsObserver)),
         ..Settings::default()
     };
     let nodes = options.redlock_urls.iter().filter(|url| !url.is_empty());

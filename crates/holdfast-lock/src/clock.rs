@@ -1,8 +1,7 @@
 //! The machine's monotonic clock, and backoff between attempts.
 //!
 //! The clock never jumps, includes the time a machine was suspended (where the system supports it)
-//! and is the same for all processes of one machine, so that the traces of two replicas can be
-//! compared. It does not know the time of day: Postgres compares times with those of rows.
+//! and is the same for all processes of one machine.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

@@ -77,7 +77,7 @@ impl Guard {
     /// promises.)
     ///
     /// # Cancel safety
-    /// Safe: dropping the future has the effect of dropping the guard.
+    /// Dropping the future has the effect of dropping the guard.
     pub async fn release(self) -> Released {
         match self.inner {
             GuardInner::Local(guard) => {
@@ -91,9 +91,8 @@ impl Guard {
         }
     }
 
-    /// Leaves the lock to expire, because work under it may still be running. A lock in this
-    /// process has no expiry and is released. Returns at once; other callers wait for the rest of
-    /// the lease.
+    /// Leaves the lock to expire, because work under it may still be running: other callers wait for
+    /// the rest of the lease. A lock in this process has no expiry and is released.
     pub fn leave_to_expire(self) {
         match self.inner {
             GuardInner::Local(guard) => drop(guard),
@@ -143,10 +142,7 @@ impl Guards {
     /// [`FencedGuard::raise_fence`]. Returns `None` if the lock is no longer held, or has no fence.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond; the guard keeps its fence.
-    ///
-    /// # Cancel safety
-    /// Safe, as for [`FencedGuard::raise_fence`].
+    /// As [`FencedGuard::raise_fence`], which also states its cancel safety.
     pub async fn raise_fence(&mut self, key: &LockKey, floor: i64) -> Result<Option<i64>, Error> {
         let guard = self.0.iter_mut().find(|guard| guard.key() == key);
         match guard.map(|guard| &mut guard.inner) {

@@ -17,7 +17,7 @@ pub(crate) const SCAN_LIMIT: usize = 1_000;
 pub struct HeldLock {
     /// The Redis key.
     pub key: String,
-    /// Name of the process that holds it; without a name, the first digits of its UUID.
+    /// Name of the process that holds it.
     pub process: Option<String>,
     /// The owner of the lock: the key's whole value.
     pub owner: String,
@@ -27,8 +27,7 @@ pub struct HeldLock {
     pub remaining_ms: Option<u64>,
     /// The fence, if the lock has one.
     pub fence: Option<i64>,
-    /// Number of processes in its queue. 0 for a lock without a fence: its waiters poll and are not
-    /// counted.
+    /// Number of processes in its queue. 0 for a lock without a fence, whose waiters poll.
     pub waiting: u64,
 }
 

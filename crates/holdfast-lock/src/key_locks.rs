@@ -4,8 +4,8 @@
 //! request with the same key learns at once whether it is a duplicate or a mismatch. A lock lives
 //! for [`TTL`] and is renewed while it is held, for [`MAX_RENEWAL`] at most.
 //!
-//! Does not guarantee that a key is used once: Postgres does, also when Redis loses its data. These
-//! locks only detect duplicates earlier. Fails with [`Error::Unavailable`].
+//! Does not guarantee that a key is used once, which takes a unique constraint in the database:
+//! these locks only detect duplicates earlier.
 //! Tests: `tests/lock/key_locks.rs`.
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use crate::redis::set_if_absent;
 use crate::task::AbortOnDrop;
 use crate::{Error, Locks, Redis};
 
-/// Maximum time for which a replica that died blocks a key.
+/// Maximum time for which a process that died blocks a key.
 const TTL: Duration = Duration::from_secs(3);
 /// Two renewals may fail before a lock expires.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -49,7 +49,6 @@ pub enum KeyLock {
 #[must_use = "locks that are dropped at once exclude nothing"]
 pub struct KeyLocks {
     redis: Redis,
-    /// The start of every Redis key.
     prefix: String,
     process: Process,
     held: Arc<Mutex<HeldKeys>>,
@@ -83,10 +82,7 @@ impl KeyLocks {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis did not respond. The next call, or drop, releases what may
-    /// have been set.
-    ///
-    /// # Cancel safety
-    /// As on an error.
+    /// have been set, also if this future is dropped.
     pub async fn acquire(&mut self, wanted: &[(String, String)]) -> Result<Vec<KeyLock>, Error> {
         self.delete().await;
         let before = self.to_delete.len();
@@ -134,10 +130,8 @@ impl KeyLocks {
     }
 
     /// Releases locks under which nothing was written. It does not fail: the next call, or drop,
-    /// releases what Redis did not confirm, and it expires within three seconds anyway.
-    ///
-    /// # Cancel safety
-    /// As on an error of Redis.
+    /// releases what Redis did not confirm (also if this future is dropped), and it expires within
+    /// three seconds anyway.
     pub async fn release(&mut self, names: &[String]) {
         {
             let mut held = self.held.lock();

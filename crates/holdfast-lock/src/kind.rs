@@ -1,5 +1,11 @@
 //! Kinds of locks, and how a caller waits for one.
 
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::clock::jittered;
+
 /// Kinds of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -54,5 +60,29 @@ impl Wait {
             "notify" => Some(Wait::Notify),
             _ => None,
         }
+    }
+}
+
+/// A request for one lock in Redis.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LeaseRequest<'a> {
+    pub redis_key: &'a str,
+    pub ttl: Duration,
+    pub wait: Wait,
+    /// Time at which waiting ends.
+    pub until: Instant,
+    /// Mean pause between two attempts of a waiter that polls.
+    pub retry: Duration,
+}
+
+impl LeaseRequest<'_> {
+    /// Waits for the next attempt of a waiter that polls. Returns `false` if there is none.
+    pub(crate) async fn next_attempt(&self) -> bool {
+        let next = Instant::now() + jittered(self.retry);
+        let polls = self.wait != Wait::Try && next <= self.until;
+        if polls {
+            sleep_until(next).await;
+        }
+        polls
     }
 }

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::fenced::{FencedGuard, FencedLocks, FencedRequest};
+use crate::fenced::{FencedGuard, FencedLocks};
 use crate::guard::GuardInner;
 use crate::inspect::{self, HeldLock, SCAN_LIMIT};
 use crate::key::is_lock;
+use crate::kind::LeaseRequest;
 use crate::local::LocalLocks;
-use crate::owner::OwnerRequest;
+use crate::owner::OwnerLease;
 use crate::process::Process;
 use crate::quorum::Quorum;
 use crate::settings::check_ttl;
@@ -118,9 +119,10 @@ impl Locks {
     /// Safe, as for [`Locks::acquire`].
     pub async fn lock(&self, key: &LockKey) -> Result<FencedGuard, Error> {
         let started = Instant::now();
+        let redis_key = self.redis_key(key);
         let until = started + self.settings.timeout;
-        let request = FencedRequest { wait: Wait::Notify, ttl: None, until };
-        let acquired = self.fenced.acquire(self.redis_key(key), request).await?;
+        let request = self.lease_request(&redis_key, self.settings.fenced.ttl, Wait::Notify, until);
+        let acquired = self.fenced.acquire(request).await?;
         acquired.map_err(|holder| Error::TimedOut {
             waited: started.elapsed(),
             holder: Box::new(holder),
@@ -163,16 +165,15 @@ impl Locks {
     /// several keys cannot deadlock, provided that none holds others already.
     ///
     /// Does not promise that the lock is still held when the caller continues: locks in Redis are
-    /// leases. The order of waiters depends on the kind.
+    /// leases.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond, never reported as *busy*. What may have
-    /// been acquired is being released, or ends with its lease. [`Error::NoQuorum`] without nodes.
-    /// [`Error::InvalidSettings`] for a TTL out of its range.
+    /// [`Error::Unavailable`] when Redis does not respond, never reported as *busy*.
+    /// [`Error::NoQuorum`] without nodes. [`Error::InvalidSettings`] for a TTL out of its range.
     ///
     /// # Cancel safety
-    /// Safe at every await: dropping the future releases what was acquired and what may have been
-    /// acquired.
+    /// Safe at every await: dropping the future releases, in the background, what was acquired and
+    /// what may have been acquired. The same holds after an error.
     pub async fn acquire(&self, request: AcquireRequest<'_>) -> Result<AcquireOutcome, Error> {
         request.ttl.map_or(Ok(()), check_ttl)?;
         let started = Instant::now();
@@ -200,17 +201,19 @@ impl Locks {
         until: Instant,
     ) -> Result<Result<Guard, Holder>, Error> {
         let redis_key = self.redis_key(&key);
-        let (wait, retry) = (request.wait, self.settings.retry);
-        let ttl = request.ttl.unwrap_or(self.settings.ttl);
+        let default_ttl = match request.kind {
+            LockKind::Fenced => self.settings.fenced.ttl,
+            _ => self.settings.ttl,
+        };
+        let ttl = request.ttl.unwrap_or(default_ttl);
+        let lease_request = self.lease_request(&redis_key, ttl, request.wait, until);
         let acquired = match request.kind {
-            LockKind::Local => match self.local.acquire(&key, wait, until).await {
+            LockKind::Local => match self.local.acquire(&key, request.wait, until).await {
                 Some(guard) => Ok(GuardInner::Local(guard)),
                 None => Err(self.as_holder()),
             },
             LockKind::Owner | LockKind::Watchdog => {
-                let (redis, process) = (&self.redis, &self.process);
-                let owner = OwnerRequest { redis, process, redis_key: &redis_key, ttl, retry };
-                match owner.acquire(wait, until).await? {
+                match OwnerLease::acquire(&self.redis, &self.process, lease_request).await? {
                     Some(lease) if request.kind == LockKind::Watchdog => {
                         Ok(GuardInner::Owner(lease.renewed(ttl)))
                     }
@@ -220,17 +223,24 @@ impl Locks {
             }
             LockKind::Quorum => {
                 let Some(quorum) = &self.quorum else { return Err(Error::NoQuorum) };
-                match quorum.acquire(&redis_key, ttl, retry, wait, until).await? {
+                match quorum.acquire(lease_request).await? {
                     Some(lease) => Ok(GuardInner::Quorum(lease)),
                     None => Err(quorum.holder(&redis_key).await),
                 }
             }
-            LockKind::Fenced => {
-                let fenced = FencedRequest { wait, ttl: request.ttl, until };
-                self.fenced.acquire(redis_key, fenced).await?.map(GuardInner::Fenced)
-            }
+            LockKind::Fenced => self.fenced.acquire(lease_request).await?.map(GuardInner::Fenced),
         };
         Ok(acquired.map(|inner| Guard::new(key, inner)))
+    }
+
+    fn lease_request<'a>(
+        &self,
+        redis_key: &'a str,
+        ttl: Duration,
+        wait: Wait,
+        until: Instant,
+    ) -> LeaseRequest<'a> {
+        LeaseRequest { redis_key, ttl, wait, until, retry: self.settings.retry }
     }
 
     /// Returns the holder of the lock on `key`, from its value in Redis; empty if it is free.

@@ -2,7 +2,7 @@
 //!
 //! # Guarantee
 //! A holder has the lock on more than half of the nodes, so it survives the loss of the others.
-//! Nodes are asked in parallel, each with a short timeout; what was acquired without a majority, or
+//! Nodes are called in parallel, each with a short timeout; what was acquired without a majority, or
 //! granted late, is released. The lease is valid for its TTL less the time to acquire it and the
 //! clock drift.
 //!
@@ -21,13 +21,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
-use crate::clock::{jittered, lease_deadline_us, monotonic_us};
+use crate::clock::{lease_deadline_us, monotonic_us};
+use crate::kind::LeaseRequest;
 use crate::process::Process;
 use crate::redis::{Error as RedisError, set_if_absent};
 use crate::task::AbortOnDrop;
-use crate::{Error, Holder, Redis, Released, Wait, inspect};
+use crate::{Error, Holder, Redis, Released, inspect};
 
 /// Divisor of the TTL: a node's timeout is this part of it, at most [`MAX_NODE_TIMEOUT`].
 const NODE_TIMEOUT_DIVISOR: u32 = 20;
@@ -44,8 +45,6 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// Creates a quorum of these nodes. An even number tolerates no more failures than one node
-    /// less.
     pub fn new(nodes: Vec<Redis>, process: Process) -> Self {
         Self { nodes, process }
     }
@@ -55,38 +54,23 @@ impl Quorum {
         self.nodes.len() / 2 + 1
     }
 
-    /// Acquires the lock on a majority. With [`Wait::Try`] it makes one attempt, otherwise it polls
-    /// until `until`. Returns `None` if the last attempt did not get a majority. Waiters are served
-    /// in no particular order. The lease is extended until its release.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if too many nodes for a majority are unavailable or stay slow for 1.5
-    /// s.
+    /// Acquires the lock on a majority, or returns `None` if the last attempt did not get one.
+    /// Waiters are served in no particular order. The lease is extended until its release. Fails if
+    /// too many nodes for a majority are unavailable, or stay slow for 1.5 s.
     ///
     /// # Cancel safety
     /// Safe: background tasks release what was, and what may still be, acquired.
-    pub async fn acquire(
-        &self,
-        redis_key: &str,
-        ttl: Duration,
-        retry: Duration,
-        wait: Wait,
-        until: Instant,
-    ) -> Result<Option<QuorumLease>, Error> {
+    pub async fn acquire(&self, request: LeaseRequest<'_>) -> Result<Option<QuorumLease>, Error> {
         let slow_until = Instant::now() + MAX_TIME_WITHOUT_MAJORITY;
         loop {
-            let undecided = match self.attempt(redis_key, ttl).await? {
+            let undecided = match self.attempt(request.redis_key, request.ttl).await? {
                 QuorumAttempt::Acquired(lease) => return Ok(Some(lease)),
                 QuorumAttempt::Busy => None,
                 QuorumAttempt::Undecided(error) => Some(error),
             };
-            let next = Instant::now() + jittered(retry);
-            match undecided {
-                Some(error) if wait == Wait::Try || next > until.min(slow_until) => {
-                    return Err(error.into());
-                }
-                None if wait == Wait::Try || next > until => return Ok(None),
-                _ => sleep_until(next).await,
+            let too_slow = undecided.is_some() && Instant::now() >= slow_until;
+            if too_slow || !request.next_attempt().await {
+                return undecided.map_or(Ok(None), |error| Err(error.into()));
             }
         }
     }
@@ -190,12 +174,8 @@ pub(crate) struct QuorumLease {
 }
 
 impl QuorumLease {
-    /// Stops the extension, then releases the lease on all nodes. Returns [`Released::Held`] if a
-    /// majority still had it.
-    ///
-    /// # Cancel safety
-    /// Safe: a task per node completes the release. Dropping the future before its first poll has
-    /// the effect of dropping the lease.
+    /// Stops the extension, then releases the lease on all nodes, in a task each. Returns
+    /// [`Released::Held`] if a majority still had it.
     pub async fn release(mut self) -> Released {
         self.renewal = None;
         self.release_on_drop = false;
@@ -238,9 +218,8 @@ impl QuorumOwner {
         Ok(created)
     }
 
-    /// Releases the lock on every node by compare-and-delete, in a task each. Returns
-    /// [`Released::Held`] if a majority still had it. A node that grants it afterwards is released
-    /// then.
+    /// Releases the lock on every node by compare-and-delete. A node that grants it afterwards is
+    /// released then.
     async fn release(self) -> Released {
         self.released.store(true, Ordering::SeqCst);
         let majority = self.quorum.majority();
@@ -268,7 +247,7 @@ impl QuorumOwner {
 /// Extends the lease on a majority every third of its TTL. A failed extension does not release it,
 /// and is retried until the lease ends.
 ///
-/// Nodes without the lock (they were unavailable, or lost their data) are asked for it again only
+/// Nodes without the lock (they were unavailable, or lost their data) receive it again only
 /// after a majority was extended without them: a holder that lost its majority cannot exclude that
 /// another one held the lock since.
 async fn renew(owner: QuorumOwner, ttl: Duration, mut deadline_us: u64) {

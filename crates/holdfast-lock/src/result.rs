@@ -38,7 +38,7 @@ pub enum Released {
 pub enum Error {
     /// Redis did not respond, or not in time. It is unknown whether the lock was acquired; what may
     /// have been acquired is being released.
-    #[error("Redis does not answer: {0}")]
+    #[error("Redis does not respond: {0}")]
     Unavailable(#[from] redis::Error),
     /// The lease has expired.
     #[error("the lock was lost: its lease has run out")]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::key::hash_tag;
-use crate::observer::{NoObserver, Observer};
+use crate::observer::Observer;
 use crate::{Error, fenced};
 
 /// Shortest lease: from each, 1 % and 2 ms are taken for clock drift.
@@ -33,7 +33,7 @@ pub struct Settings {
     /// Timing of the fenced lock.
     pub fenced: fenced::Timing,
     /// Receives the events of the fenced lock.
-    pub observer: Arc<dyn Observer>,
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Settings {
@@ -46,7 +46,7 @@ impl Default for Settings {
             retry: Duration::from_millis(50),
             timeout: Duration::from_secs(5),
             fenced: fenced::Timing::default(),
-            observer: Arc::new(NoObserver),
+            observer: None,
         }
     }
 }

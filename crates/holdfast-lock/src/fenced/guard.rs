@@ -61,24 +61,22 @@ impl FencedGuard {
     /// Returns whether the lease has not expired, as far as this machine knows. Does not call
     /// Redis.
     ///
-    /// After `false` it never returns `true` again. `true` may be outdated when the
-    /// caller reads it, and if Redis lost the lock, it is wrong until the next renewal.
+    /// After `false` it never returns `true` again. `true` may be outdated when the caller reads it,
+    /// and if Redis lost the lock, it is wrong until the next renewal.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
     }
 
-    /// Returns whether another waiter is known, in this or another process. A hint for a holder
-    /// that could either continue or release.
+    /// Returns whether a waiter is known, in this or another process. A hint for a holder that could
+    /// either continue or release.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         *self.lease.wanted.borrow()
     }
 
-    /// Waits until [`FencedGuard::is_wanted`], or until a renewal finds the lock lost.
-    ///
-    /// # Cancel safety
-    /// Safe: has no side effects.
+    /// Waits until [`FencedGuard::is_wanted`], or until a renewal finds the lock lost. Has no side
+    /// effects.
     pub async fn wanted(&self) {
         let _ = self.lease.wanted.subscribe().wait_for(|wanted| *wanted).await;
     }
@@ -94,10 +92,7 @@ impl FencedGuard {
 
     /// Waits until the lock is no longer held: the lease expires by this machine's clock, or a
     /// renewal finds it lost. Never returns earlier, and at the latest when the lease expires;
-    /// after a suspension of the machine up to 0.2 s later.
-    ///
-    /// # Cancel safety
-    /// Safe: has no side effects.
+    /// after a suspension of the machine up to 0.2 s later. Has no side effects.
     pub async fn lost(&self) {
         let mut lost = self.lease.lost.subscribe();
         loop {
@@ -113,9 +108,8 @@ impl FencedGuard {
     }
 
     /// Replaces this guard's fence by one above `floor`, after a row had a higher fence than this
-    /// guard because Redis lost its counter. Returns `None` if Redis reports that the lock is lost.
-    ///
-    /// The counter in Redis only increases, and the lock stays held.
+    /// guard because Redis lost its counter. The lock stays held. Returns `None` if Redis reports
+    /// that it is lost.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond; this guard keeps its fence.
@@ -123,12 +117,12 @@ impl FencedGuard {
     /// # Cancel safety
     /// Safe: this guard keeps its fence, and the new fence is skipped.
     pub async fn raise_fence(&mut self, floor: i64) -> Result<Option<i64>, Error> {
-        let (reply, answer) = oneshot::channel();
+        let (responder, response) = oneshot::channel();
         let owner = self.lease.owner.clone();
-        if self.actor.send(Message::RaiseFence { owner, floor, reply }).is_err() {
+        if self.actor.send(Message::RaiseFence { owner, floor, responder }).is_err() {
             return Ok(None);
         }
-        let fence = answer.await.unwrap_or(Ok(None))?;
+        let fence = response.await.unwrap_or(Ok(None))?;
         if let Some(fence) = fence {
             self.fence = fence;
         }
@@ -145,10 +139,10 @@ impl FencedGuard {
     /// Safe, even before the first poll: the lock is released, and only the result is lost.
     pub async fn release(mut self) -> Released {
         self.released = true;
-        let (reply, answer) = oneshot::channel();
+        let (responder, response) = oneshot::channel();
         let owner = self.lease.owner.clone();
-        match self.actor.send(Message::Released { owner, reply: Some(reply) }) {
-            Ok(()) => answer.await.unwrap_or(Released::Unknown),
+        match self.actor.send(Message::Released { owner, responder: Some(responder) }) {
+            Ok(()) => response.await.unwrap_or(Released::Unknown),
             // The actor has ended, so the lock is no longer held.
             Err(_) => Released::Lost,
         }
@@ -167,18 +161,18 @@ impl Drop for FencedGuard {
     fn drop(&mut self) {
         if !self.released {
             let owner = self.lease.owner.clone();
-            let _ = self.actor.send(Message::Released { owner, reply: None });
+            let _ = self.actor.send(Message::Released { owner, responder: None });
         }
     }
 }
 
 /// The response to a waiter: the guard, or the holder if the lock was not acquired.
-pub(super) type WaiterReply = Result<Result<FencedGuard, Holder>, Error>;
+pub(super) type WaiterResponse = Result<Result<FencedGuard, Holder>, Error>;
 
 /// A caller that requests the lock.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub reply: oneshot::Sender<WaiterReply>,
+    pub responder: oneshot::Sender<WaiterResponse>,
     pub joined_us: u64,
     pub only_try: bool,
     pub ttl: Duration,
@@ -190,11 +184,11 @@ pub(super) enum Message {
     /// A caller requests the lock.
     Join(Waiter),
     /// A guard was released or dropped.
-    Released { owner: String, reply: Option<oneshot::Sender<Released>> },
+    Released { owner: String, responder: Option<oneshot::Sender<Released>> },
     /// A guard was left to expire.
     Abandoned { owner: String },
     /// A guard needs a fence above `floor`.
-    RaiseFence { owner: String, floor: i64, reply: oneshot::Sender<Result<Option<i64>, Error>> },
+    RaiseFence { owner: String, floor: i64, responder: oneshot::Sender<Result<Option<i64>, Error>> },
     /// A script granted the lock to this process.
     Granted { owner: String, grant: Grant },
     /// Another process waits for the lock that this process holds.
@@ -206,8 +200,8 @@ pub(super) enum Message {
 impl Message {
     /// Parses a message that a script published. Returns its key, which comes last because it may
     /// contain spaces, and the message.
-    pub(super) fn parse(word: &str) -> Option<(&str, Self)> {
-        let (word, rest) = word.split_once(' ')?;
+    pub(super) fn parse(payload: &str) -> Option<(&str, Self)> {
+        let (word, rest) = payload.split_once(' ')?;
         if word == "waiting" {
             return Some((rest, Message::RemoteWaiter));
         }

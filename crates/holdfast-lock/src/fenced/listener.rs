@@ -35,9 +35,9 @@ async fn listen_once(
     shared: &Weak<Shared>,
 ) -> Result<(), crate::redis::Error> {
     let mut subscription = redis.subscribe(channel).await?;
-    while let Some(word) = subscription.next().await? {
+    while let Some(payload) = subscription.next().await? {
         let Some(shared) = shared.upgrade() else { return Ok(()) };
-        if let Some((key, message)) = Message::parse(&word) {
+        if let Some((key, message)) = Message::parse(&payload) {
             shared.notify(key, message);
         }
     }

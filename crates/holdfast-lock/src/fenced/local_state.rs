@@ -44,7 +44,7 @@ pub(super) struct HeldLease {
     /// True while a guard exists.
     pub(super) in_use: bool,
     /// Receives the result of the last guard's release.
-    pub(super) release_reply: Option<oneshot::Sender<Released>>,
+    pub(super) release_responder: Option<oneshot::Sender<Released>>,
     /// Duration of the current lease: that of a grant until it is confirmed, then `ttl`.
     pub(super) lease_duration: Duration,
     pub(super) renew_at_us: u64,
@@ -74,7 +74,7 @@ impl HeldLease {
         self.fences_left == FENCES_PER_GRANT
     }
 
-    /// Tells the guard whether another waiter is known.
+    /// Sets the hint of [`super::FencedGuard::has_waiters`].
     pub(super) fn set_wanted(&self, has_local_waiters: bool) {
         let wanted = has_local_waiters || self.remote_waiter.is_some();
         self.lease.wanted.send_if_modified(|was| std::mem::replace(was, wanted) != wanted);

@@ -47,9 +47,9 @@ pub(super) struct Grant {
     pub remote_waiters: bool,
 }
 
-/// The result of an acquisition.
+/// The response to an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AcquireResult {
+pub(super) enum AcquireResponse {
     Granted(Grant),
     /// Another owner holds the lock.
     Busy {
@@ -60,13 +60,13 @@ pub(super) enum AcquireResult {
     },
 }
 
-/// The result of a release.
+/// The response to a release.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ReleaseResult {
+pub(super) struct ReleaseResponse {
     /// True if the lock was still held.
     pub was_held: bool,
     /// The result for the owner that was queued.
-    pub next: AcquireResult,
+    pub next: AcquireResponse,
 }
 
 impl Protocol {
@@ -86,17 +86,17 @@ impl Protocol {
         owner: &str,
         ttl: Duration,
         waits: bool,
-    ) -> Result<AcquireResult, Error> {
+    ) -> Result<AcquireResponse, Error> {
         let mut call = prepare(&ACQUIRE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(u8::from(waits));
-        let answer: Vec<String> = self.redis.invoke(call).await?;
-        Ok(grant(&answer).map_or_else(
-            || AcquireResult::Busy {
-                fence: answer.get(1).and_then(|fence| fence.parse().ok()).unwrap_or(0),
-                queued: answer.get(2).is_some_and(|queued| queued == "1"),
+        let response: Vec<String> = self.redis.invoke(call).await?;
+        Ok(parse_grant(&response).map_or_else(
+            || AcquireResponse::Busy {
+                fence: response.get(1).and_then(|fence| fence.parse().ok()).unwrap_or(0),
+                queued: response.get(2).is_some_and(|queued| queued == "1"),
             },
-            AcquireResult::Granted,
+            AcquireResponse::Granted,
         ))
     }
 
@@ -109,8 +109,8 @@ impl Protocol {
     ) -> Result<Option<Grant>, Error> {
         let mut call = prepare(&CONFIRM, key, owner);
         call.arg(ms(ttl));
-        let answer: Vec<String> = self.redis.invoke(call).await?;
-        Ok(grant(&answer))
+        let response: Vec<String> = self.redis.invoke(call).await?;
+        Ok(parse_grant(&response))
     }
 
     /// Releases the lock, and queues `next_owner` if there is one. With `remote_waiters`, another
@@ -122,20 +122,20 @@ impl Protocol {
         ttl: Duration,
         next_owner: Option<&str>,
         remote_waiters: bool,
-    ) -> Result<ReleaseResult, Error> {
+    ) -> Result<ReleaseResponse, Error> {
         let mut call = prepare(&RELEASE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(next_owner.unwrap_or(""));
-        let (was, whose, fence): (String, String, i64) = if remote_waiters {
+        let (state, holder, fence): (String, String, i64) = if remote_waiters {
             self.redis.invoke_after_subscribers(call).await?
         } else {
             self.redis.invoke(call).await?
         };
-        let next = match whose.as_str() {
-            "again" => AcquireResult::Granted(Grant { fence, remote_waiters: false }),
-            _ => AcquireResult::Busy { fence, queued: true },
+        let next = match holder.as_str() {
+            "again" => AcquireResponse::Granted(Grant { fence, remote_waiters: false }),
+            _ => AcquireResponse::Busy { fence, queued: true },
         };
-        Ok(ReleaseResult { was_held: was == "held", next })
+        Ok(ReleaseResponse { was_held: state == "held", next })
     }
 
     /// Leaves the queue, or releases the lock if it was granted already.
@@ -156,8 +156,8 @@ impl Protocol {
     ) -> Result<Option<Grant>, Error> {
         let mut call = prepare(&RAISE_FENCE, key, owner);
         call.arg(floor);
-        let answer: Vec<String> = self.redis.invoke(call).await?;
-        Ok(grant(&answer))
+        let response: Vec<String> = self.redis.invoke(call).await?;
+        Ok(parse_grant(&response))
     }
 }
 
@@ -171,8 +171,8 @@ fn prepare(script: &'static Script, key: &str, owner: &str) -> ScriptInvocation<
     call
 }
 
-fn grant(answer: &[String]) -> Option<Grant> {
-    match answer {
+fn parse_grant(response: &[String]) -> Option<Grant> {
+    match response {
         [word, fence, remote_waiters] if word == "held" => {
             Some(Grant { fence: fence.parse().ok()?, remote_waiters: remote_waiters != "0" })
         }

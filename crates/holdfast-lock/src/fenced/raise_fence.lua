@@ -1,4 +1,4 @@
--- raise_fence: Redis lost its fence counter (a flush, a failover), and the row in Postgres has a higher
+-- raise_fence: Redis lost its fence counter (a flush, a failover), and a row in the database has a higher
 -- fence. Raises the counter to the row's fence, never lowers it, and grants the holder a new block.
 --   ARGV: owner, the row's fence
 -- Returns {'held', fence, number of waiters} or {'lost'}.

@@ -16,7 +16,7 @@ impl KeyActor {
         match timeout_at(*poll_at, self.inbox.recv()).await {
             Ok(Some(message)) => self.handle(message).await,
             Ok(None) => {}
-            Err(_) => self.request_as(owner, true, Source::Polled).await,
+            Err(_) => self.request(owner, true, Source::Polled).await,
         }
     }
 

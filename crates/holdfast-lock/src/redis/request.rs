@@ -41,15 +41,11 @@ pub(super) fn manager(address: ConnectionInfo) -> Result<ConnectionManager, Redi
     ConnectionManager::new_lazy_with_config(Client::open(address)?, config)
 }
 
-/// Time for which other callers get the same error after a failed search for a primary or slot map.
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
-pub(super) const FAILURE_CACHE_TIME: Duration = Duration::from_millis(50);
-
 /// One command, or several in one round trip.
 #[derive(Clone, Copy)]
 pub(super) enum RedisRequest<'a> {
     Command(&'a Cmd),
-    /// The commands, the number of leading replies to skip, and the number of replies to return.
+    /// The commands, the number of leading responses to skip, and the number to return.
     Pipe(&'a Pipeline, usize, usize),
 }
 
@@ -70,5 +66,5 @@ impl RedisRequest<'_> {
 }
 
 pub(super) fn timed_out() -> RedisError {
-    io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()
+    io::Error::new(io::ErrorKind::TimedOut, "no response in time").into()
 }
