@@ -14,19 +14,18 @@ use crate::{Error, Redis};
 pub(super) const FENCES_PER_GRANT: i64 = 64;
 
 macro_rules! script {
-    ($file:literal) => {
-        LazyLock::new(|| Script::new(concat!(include_str!("prelude.lua"), include_str!($file))))
+    ($($file:literal),+) => {
+        LazyLock::new(|| {
+            Script::new(concat!(include_str!("constants.lua"), $(include_str!($file)),+))
+        })
     };
 }
 
-static ACQUIRE: LazyLock<Script> = script!("acquire.lua");
-static CONFIRM: LazyLock<Script> = script!("confirm.lua");
-static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    let (handoff, rest) = (include_str!("handoff.lua"), include_str!("release.lua"));
-    Script::new(&[handoff, include_str!("prelude.lua"), rest].concat())
-});
-static LEAVE: LazyLock<Script> = script!("leave.lua");
-static RAISE_FENCE: LazyLock<Script> = script!("raise_fence.lua");
+static ACQUIRE: LazyLock<Script> = script!("prelude.lua", "acquire.lua");
+static CONFIRM: LazyLock<Script> = script!("prelude.lua", "confirm.lua");
+static RELEASE: LazyLock<Script> = script!("handoff.lua", "prelude.lua", "release.lua");
+static LEAVE: LazyLock<Script> = script!("prelude.lua", "leave.lua");
+static RAISE_FENCE: LazyLock<Script> = script!("prelude.lua", "raise_fence.lua");
 
 /// The lock's scripts on one Redis, with their parameters.
 #[derive(Debug)]
@@ -132,7 +131,7 @@ impl Protocol {
             self.redis.invoke(call).await?
         };
         let next = match holder.as_str() {
-            "again" => AcquireResponse::Granted(Grant { fence, remote_waiters: false }),
+            "next_owner" => AcquireResponse::Granted(Grant { fence, remote_waiters: false }),
             _ => AcquireResponse::Busy { fence, queued: true },
         };
         Ok(ReleaseResponse { was_held: state == "held", next })

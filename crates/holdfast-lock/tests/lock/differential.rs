@@ -76,7 +76,10 @@ impl Scripts {
     fn new(url: &str) -> Self {
         macro_rules! script {
             ($($file:literal),+) => {
-                Script::new(concat!($(include_str!(concat!("../../src/fenced/", $file))),+))
+                Script::new(concat!(
+                    include_str!("../../src/fenced/constants.lua"),
+                    $(include_str!(concat!("../../src/fenced/", $file))),+
+                ))
             };
         }
         Self {
@@ -182,7 +185,7 @@ fn response(verb: Verb, owner: Owner, before: &Redis, after: &Redis, reply: Repl
                 None => "expired",
             };
             let whose = match (reply, after.lock) {
-                (Reply::Held(_), _) => "again",
+                (Reply::Held(_), _) => "next_owner",
                 (Reply::No, Some(_)) => "another",
                 (Reply::No, None) => "nobody",
             };
