@@ -8,7 +8,6 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 use std::time::Duration;
 
-use holdfast_lock::clock::Backoff;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -17,6 +16,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use super::error::{Error, Result};
 use super::print_progress;
 use super::spawner::{ChildSpec, ShutdownPolicy, Spawner, StartedChild, tail};
+use crate::backoff::Backoff;
 
 /// Backoff before restarts.
 const RESTART_BACKOFF: Backoff =

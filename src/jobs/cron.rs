@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use croner::errors::CronError;
 use croner::{CivilDateTime, Cron, CronDateTime, Resolution, Weekday};
-use holdfast_lock::clock::Backoff;
 use time::{Date, Month, OffsetDateTime, PrimitiveDateTime, Time};
 
 use super::store::{JobRuns, OpenRun, RunState};
+use crate::backoff::Backoff;
 
 /// Backoff before a failed run is retried.
 pub const RETRY_BACKOFF: Backoff =

@@ -11,7 +11,6 @@
 use std::time::Duration;
 
 use holdfast_lock::FencedGuard;
-use holdfast_lock::clock::Backoff;
 use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, LockKind, Wait};
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -22,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::cron::{CronSchedule, RETRY_BACKOFF};
 use super::store::{self, AttemptResult, ClaimResult, ClaimedAttempt};
 use super::{Job, JobContext, OncePolicy};
+use crate::backoff::Backoff;
 use crate::metrics::{JOB_DURATION, JOB_RUNS};
 use crate::probe::{Point, Probe, ProbedValue};
 use crate::shop::{Error, Shop};

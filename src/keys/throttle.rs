@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use holdfast_lock::Redis;
-use holdfast_lock::clock::Backoff;
 use holdfast_lock::redis::Error as RedisError;
 use redis::{Cmd, FromRedisValue, Pipeline};
 use tokio::time::sleep;
+
+use crate::backoff::Backoff;
 
 /// Attempts per command if Redis does not respond: a failover, or another client's `DEL`, takes a
 /// second or two. All commands of this module may be repeated: they read, or remove what is to be

@@ -11,7 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 19] = [
+const MAY_USE: [(&str, &[&str]); 20] = [
+    ("backoff", &[]),
     ("output", &[]),
     ("probe", &[]),
     ("ladder", &["probe"]),
@@ -19,12 +20,12 @@ const MAY_USE: [(&str, &[&str]); 19] = [
     ("config", &[]),
     ("metrics", &[]),
     ("db", &[]),
-    ("embedded", &["output"]),
+    ("embedded", &["backoff", "output"]),
     ("shop", &["probe", "ladder", "db", "metrics"]),
     ("checker", &["shop"]),
     ("rate_limit", &["metrics"]),
-    ("keys", &["output", "shop"]),
-    ("jobs", &["probe", "ladder", "db", "metrics", "shop"]),
+    ("keys", &["backoff", "output", "shop"]),
+    ("jobs", &["backoff", "probe", "ladder", "db", "metrics", "shop"]),
     (
         "lab",
         &[
