@@ -172,7 +172,7 @@ async fn hold_lock(
 }
 
 fn fenced<'g>(guards: &'g Guards, key: &LockKey) -> Option<&'g FencedGuard> {
-    guards.guard(key).and_then(|guard| guard.as_fenced())
+    guards.get(key).and_then(|guard| guard.as_fenced())
 }
 
 /// Returns when the lock is lost; without a lock it never returns.

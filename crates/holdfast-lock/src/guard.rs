@@ -128,14 +128,14 @@ impl Guards {
 
     /// Returns the guard on `key`, if there is one.
     #[must_use]
-    pub fn guard(&self, key: &LockKey) -> Option<&Guard> {
+    pub fn get(&self, key: &LockKey) -> Option<&Guard> {
         self.0.iter().find(|guard| guard.key() == key)
     }
 
     /// Returns the fence of the lock on `key`, if it has one.
     #[must_use]
     pub fn fence(&self, key: &LockKey) -> Option<i64> {
-        self.guard(key)?.as_fenced().map(FencedGuard::fence)
+        self.get(key)?.as_fenced().map(FencedGuard::fence)
     }
 
     /// Replaces the fence of the lock on `key` by a fence above `floor`: see

@@ -56,7 +56,7 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say("The same with the guard handed down: nobody is asked.").await;
     let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?.acquired()?;
     let inner = |guard: &Guard| guard.key() == &key;
-    let handed_down = held.guard(&key).is_some_and(inner);
+    let handed_down = held.get(&key).is_some_and(inner);
     held.release().await;
 
     let mut redis = lab.redis().await?;

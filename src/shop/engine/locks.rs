@@ -144,7 +144,7 @@ impl LeaderLock {
     }
 
     fn guard(&self) -> Option<&FencedGuard> {
-        self.locks.guards.guard(self.locks.keys.first()?).and_then(holdfast_lock::Guard::as_fenced)
+        self.locks.guards.get(self.locks.keys.first()?).and_then(holdfast_lock::Guard::as_fenced)
     }
 
     /// Returns whether the next batch may follow at once. While others wait for the lock, only a

@@ -226,7 +226,7 @@ async fn forward_redis_clock_ends_lease_with_notice() {
     let server = clock.server();
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
-    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     let waiter = server.waiter(&there).await;
     clock.jump_to(3_600);
     let jumped = Instant::now();

@@ -121,7 +121,7 @@ async fn redis_pause_beyond_lease_loses_only_lock(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     assert!(!there.finds_it_free("{a}").await);
-    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     let pause = TTL + Duration::from_millis(400);
     server.pause(pause);
     let paused = Instant::now();

@@ -26,7 +26,7 @@ everywhere!(
 /// Redisson #4698: *no way for an application to know that the renewal failed.*
 async fn holder_learns_of_a_lost_lock(server: &Server) {
     let held = server.process().take("{a}").await;
-    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     assert!(guard.is_held() && guard.ensure_held().is_ok());
     let _: i64 = server.ask("DEL holdfast:lock:{a}");
     let started = Instant::now();
@@ -185,7 +185,7 @@ async fn unanswered_renewal_keeps_the_lock(server: &Server) {
 
     let process = server.process();
     let held = process.take("{a}").await;
-    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     // Redis says nothing for the time of a renewal, and comes back before the lease is over.
     server.signal(Signal::STOP);
     let stopped = Instant::now();

@@ -303,7 +303,7 @@ pub async fn in_line(
 /// Returns when the holder knows that another process waits.
 pub async fn wanted(held: &Guards, key: &str) {
     let key = LockKey::new(key).unwrap();
-    let guard = held.guard(&key).unwrap().as_fenced().unwrap();
+    let guard = held.get(&key).unwrap().as_fenced().unwrap();
     let wanted = timeout(Duration::from_secs(10), guard.wanted()).await;
     wanted.expect("the holder hears that somebody waits");
     assert!(guard.is_wanted());
