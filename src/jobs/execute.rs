@@ -178,7 +178,7 @@ fn fenced<'g>(guards: &'g Guards, key: &LockKey) -> Option<&'g FencedGuard> {
 /// Returns when the lock is lost; without a lock it never returns.
 async fn lock_lost(guard: Option<&FencedGuard>) {
     match guard {
-        Some(guard) => guard.lost().await,
+        Some(guard) => guard.wait_until_lost().await,
         None => std::future::pending().await,
     }
 }

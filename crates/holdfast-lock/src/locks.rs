@@ -149,7 +149,7 @@ impl Locks {
         let lease = self.lock(key).await?;
         let result = tokio::select! {
             biased;
-            () = lease.lost() => Err(Error::Lost),
+            () = lease.wait_until_lost() => Err(Error::Lost),
             // A pause may have outlasted the lease between the two polls.
             result = work(&lease) => lease.ensure_held().map(|()| result),
         };

@@ -158,7 +158,7 @@ impl LeaderLock {
     /// Waits until others want the lock, or it is lost.
     pub(super) async fn wanted(&self) {
         if let Some(guard) = self.guard() {
-            guard.wanted().await;
+            guard.wait_until_wanted().await;
         }
     }
 

@@ -77,7 +77,7 @@ impl FencedGuard {
 
     /// Waits until [`FencedGuard::is_wanted`], or until a renewal finds the lock lost. Has no side
     /// effects.
-    pub async fn wanted(&self) {
+    pub async fn wait_until_wanted(&self) {
         let _ = self.lease.wanted.subscribe().wait_for(|wanted| *wanted).await;
     }
 
@@ -93,7 +93,7 @@ impl FencedGuard {
     /// Waits until the lock is no longer held: the lease expires by this machine's clock, or a
     /// renewal finds it lost. Never returns earlier, and at the latest when the lease expires;
     /// after a suspension of the machine up to 0.2 s later. Has no side effects.
-    pub async fn lost(&self) {
+    pub async fn wait_until_lost(&self) {
         let mut lost = self.lease.lost.subscribe();
         loop {
             let left = self.lease.deadline_us.load(Ordering::Acquire);

@@ -74,7 +74,7 @@ impl HeldLease {
         self.fences_left == FENCES_PER_GRANT
     }
 
-    /// Sets the hint of [`super::FencedGuard::has_waiters`].
+    /// Sets the hint of [`super::FencedGuard::is_wanted`].
     pub(super) fn set_wanted(&self, has_local_waiters: bool) {
         let wanted = has_local_waiters || self.remote_waiter.is_some();
         self.lease.wanted.send_if_modified(|was| std::mem::replace(was, wanted) != wanted);

@@ -231,7 +231,7 @@ async fn forward_redis_clock_ends_lease_with_notice() {
     clock.jump_to(3_600);
     let jumped = Instant::now();
     let theirs = waiter.await.unwrap();
-    guard.lost().await;
+    guard.wait_until_lost().await;
     assert!(jumped.elapsed() < TTL, "{:?}", jumped.elapsed());
     assert!(fence(&theirs, "{a}") > fence(&held, "{a}"), "a late write can be told");
     assert_eq!(held.release().await, Released::Lost);

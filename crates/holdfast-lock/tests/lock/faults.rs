@@ -127,7 +127,7 @@ async fn redis_pause_beyond_lease_loses_only_lock(server: &Server) {
     let paused = Instant::now();
     // Judged by its own clock, without any word from Redis. Both run by the same timer: a machine
     // that is busy delays both.
-    let lost = tokio::time::timeout_at((paused + TTL).into(), guard.lost()).await;
+    let lost = tokio::time::timeout_at((paused + TTL).into(), guard.wait_until_lost()).await;
     assert!(lost.is_ok(), "it is held for longer than its lease");
     until("Redis speaks again", async || paused.elapsed() > pause).await;
     let theirs = there.take("{a}").await;

@@ -30,7 +30,7 @@ async fn holder_learns_of_a_lost_lock(server: &Server) {
     assert!(guard.is_held() && guard.ensure_held().is_ok());
     let _: i64 = server.ask("DEL holdfast:lock:{a}");
     let started = Instant::now();
-    guard.lost().await;
+    guard.wait_until_lost().await;
     assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
     assert!(!guard.is_held() && guard.ensure_held().is_err());
     assert_eq!(held.release().await, Released::Lost);

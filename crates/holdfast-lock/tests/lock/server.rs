@@ -304,7 +304,7 @@ pub async fn in_line(
 pub async fn wanted(held: &Guards, key: &str) {
     let key = LockKey::new(key).unwrap();
     let guard = held.get(&key).unwrap().as_fenced().unwrap();
-    let wanted = timeout(Duration::from_secs(10), guard.wanted()).await;
+    let wanted = timeout(Duration::from_secs(10), guard.wait_until_wanted()).await;
     wanted.expect("the holder hears that somebody waits");
     assert!(guard.is_wanted());
 }
