@@ -182,7 +182,7 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
     let nodes: Vec<Redis> = nodes.map(|url| redis(url)).collect::<Result<_, _>>()?;
     let locks = ShopLocks::new(redis(&options.redis_url)?, nodes, settings)?;
     let strategy = strategy(&lock.strategy)?;
-    if strategy.lock.is_some_and(|kind| !locks.has(kind)) {
+    if strategy.lock.is_some_and(|kind| !locks.is_configured(kind)) {
         bail!("the lock {} needs several Redis; name them in REDLOCK_URLS", strategy.name);
     }
     Ok(Shop {

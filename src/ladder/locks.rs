@@ -110,8 +110,8 @@ impl ShopLocks {
 
     /// Returns whether that mechanism is configured. Does not call Redis.
     #[must_use]
-    pub fn has(&self, mechanism: Mechanism) -> bool {
-        !matches!(mechanism, Mechanism::Lock(kind) if !self.leases.has(kind))
+    pub fn is_configured(&self, mechanism: Mechanism) -> bool {
+        !matches!(mechanism, Mechanism::Lock(kind) if !self.leases.is_configured(kind))
     }
 
     /// Acquires all keys, in sorted order, or none: as [`Locks::acquire`], with the same limits,

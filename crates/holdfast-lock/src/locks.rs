@@ -87,7 +87,7 @@ impl Locks {
 
     /// Returns whether that kind of lock is configured. Does not call Redis.
     #[must_use]
-    pub fn has(&self, kind: LockKind) -> bool {
+    pub fn is_configured(&self, kind: LockKind) -> bool {
         kind != LockKind::Quorum || self.quorum.is_some()
     }
 

@@ -49,7 +49,7 @@ impl LoadForm {
             name: strategy.name,
             about: strategy.about,
             is_selected: selected.iter().any(|name| name == strategy.name),
-            is_configured: strategy.lock.is_none_or(|kind| state.shop.locks.has(kind)),
+            is_configured: strategy.lock.is_none_or(|kind| state.shop.locks.is_configured(kind)),
         });
         let (load, fault) = run_form::fields(&input, &wrong);
         Self {
@@ -99,7 +99,7 @@ pub async fn ask(
     let (wanted, mut wrong) = run_form::load(&input);
     let without = |name: &&String| {
         let kind = crate::shop::Strategy::named(name).and_then(|strategy| strategy.lock);
-        kind.is_some_and(|kind| !state.shop.locks.has(kind))
+        kind.is_some_and(|kind| !state.shop.locks.is_configured(kind))
     };
     if let Some(name) = wanted.strategies.iter().find(without) {
         let why = format!("{name} is not set up here; start the shop with --redlock 3");
