@@ -178,9 +178,9 @@ impl ShopLocks {
     }
 
     /// Returns all held locks, sorted by key, including those of idempotency keys: see
-    /// [`Locks::held`].
-    pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
-        self.leases.held(&["token:*"]).await
+    /// [`Locks::held_locks`].
+    pub async fn held_locks(&self) -> Result<Vec<HeldLock>, Error> {
+        self.leases.held_locks(&["token:*"]).await
     }
 
     /// Returns this process as the holder, with the start of the current use of the key.

@@ -178,7 +178,7 @@ async fn held_lock_is_deleted_only_with_force() {
     let name = "holdfast:lock:{sku:tea}";
     let why = error_of(&keys(redis_server.url(), &["--delete", name]));
     assert!(why.contains("--force") && why.contains("held twice"), "{why}");
-    assert_eq!(locks.held(&[]).await.unwrap().len(), 1);
+    assert_eq!(locks.held_locks(&[]).await.unwrap().len(), 1);
     // The prefix of another shop is protected in the same way.
     let other = keys(redis_server.url(), &["--redis-prefix", "other:", "--delete", "other:x"]);
     assert!(error_of(&other).contains("other:"));
@@ -186,7 +186,7 @@ async fn held_lock_is_deleted_only_with_force() {
     assert!(text(&forced.stderr).contains("because of --force"), "{forced:?}");
     stdout_of(&forced);
     let left: BTreeSet<String> =
-        locks.held(&[]).await.unwrap().into_iter().map(|lock| lock.key).collect();
+        locks.held_locks(&[]).await.unwrap().into_iter().map(|lock| lock.key).collect();
     assert!(left.is_empty(), "{left:?}");
     guards.release().await;
 }

@@ -271,7 +271,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond.
-    pub async fn held(&self, patterns: &[&str]) -> Result<Vec<HeldLock>, Error> {
+    pub async fn held_locks(&self, patterns: &[&str]) -> Result<Vec<HeldLock>, Error> {
         let prefix = &self.settings.prefix;
         let locks = format!("{prefix}lock:*");
         let mut keys = self.redis.scan(&locks, is_lock, SCAN_LIMIT).await?;

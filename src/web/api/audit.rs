@@ -51,7 +51,7 @@ pub async fn everything(state: web::Data<AppState>, _: AdminUser) -> HttpResult 
 #[utoipa::path(get, path = "/api/locks", tag = "proof", security(("session" = [])),
     responses((status = 200, body = [LockView]), ErrorResponses))]
 pub async fn locks(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
-    let held = state.shop.locks.held().await.map_err(Error::from)?;
+    let held = state.shop.locks.held_locks().await.map_err(Error::from)?;
     let held: Vec<LockView> = held.into_iter().map(LockView::from).collect();
     Ok(HttpResponse::Ok().json(held))
 }

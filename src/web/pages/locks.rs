@@ -39,7 +39,7 @@ struct LockRow {
 pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
     csrf::require_admin(&request).await?;
     let locks = &state.shop.locks;
-    let held = locks.held().await.map_err(Error::from)?;
+    let held = locks.held_locks().await.map_err(Error::from)?;
     let prefix = &locks.leases().settings().prefix;
     let locks = held.into_iter().map(|lock| lock_row(lock, prefix)).collect();
     let layout = Layout::of(&request).await?;
