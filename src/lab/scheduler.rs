@@ -226,7 +226,7 @@ impl Games {
 
     /// Deletes the item's lock in Redis.
     pub async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
-        self.shop.locks.leases().forget(&game.sku.lock_key()).await?;
+        self.shop.locks.leases().force_release(&game.sku.lock_key()).await?;
         let to = "whoever waits may have it next".to_owned();
         let from = "Redis forgets the lock".to_owned();
         game.steps.lock().push(GameStep { who: None, at: None, from, to });

@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A lease that is lost ends the work under it.
     let lost = here.with_lock(&key, async |_| {
-        let _ = there.forget(&key).await;
+        let _ = there.force_release(&key).await;
         sleep(Duration::from_secs(10)).await;
     });
     match lost.await {

@@ -256,7 +256,7 @@ impl Locks {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond.
-    pub async fn forget(&self, key: &LockKey) -> Result<(), Error> {
+    pub async fn force_release(&self, key: &LockKey) -> Result<(), Error> {
         let mut delete = ::redis::cmd("DEL");
         delete.arg(self.redis_key(key));
         Ok(self.redis.query(delete).await?)

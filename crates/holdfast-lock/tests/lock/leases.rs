@@ -70,7 +70,7 @@ async fn with_lock_drops_work_when_lease_is_lost() {
     let key = key();
     let work = process.0.with_lock(&key, async |_| {
         let _alive = alive;
-        process.0.forget(&key).await.unwrap();
+        process.0.force_release(&key).await.unwrap();
         std::future::pending::<()>().await;
     });
     assert!(matches!(work.await, Err(Error::Lost)));
