@@ -38,11 +38,11 @@ impl Mechanism {
 
     /// Returns the wait modes; the first is the default.
     #[must_use]
-    pub fn waits(self) -> &'static [Wait] {
+    pub fn wait_modes(self) -> &'static [Wait] {
         match self {
-            Mechanism::Lock(kind) => kind.waits(),
-            Mechanism::Rung(_) => LockKind::Owner.waits(),
-            Mechanism::Queue => LockKind::Local.waits(),
+            Mechanism::Lock(kind) => kind.wait_modes(),
+            Mechanism::Rung(_) => LockKind::Owner.wait_modes(),
+            Mechanism::Queue => LockKind::Local.wait_modes(),
         }
     }
 }

@@ -85,7 +85,7 @@ fn key() -> LockKey {
 
 async fn take(locks: &ShopLocks, kind: Mechanism) -> Guards {
     let (keys, deadline) = ([key()], tokio::time::Instant::now() + SOON * 2);
-    let (wait, ttl, keys) = (kind.waits()[0], Some(LEASE), &keys);
+    let (wait, ttl, keys) = (kind.wait_modes()[0], Some(LEASE), &keys);
     let (queue, probe) = (QueueOptions::default(), &Probe::Off);
     let request = LockRequest { mechanism: kind, wait, ttl, deadline, keys, queue, probe };
     match locks.acquire(request).await.unwrap() {

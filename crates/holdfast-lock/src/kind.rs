@@ -31,7 +31,7 @@ impl LockKind {
 
     /// Returns the wait modes of this lock; the first is its default.
     #[must_use]
-    pub fn waits(self) -> &'static [Wait] {
+    pub fn wait_modes(self) -> &'static [Wait] {
         match self {
             LockKind::Local | LockKind::Fenced => &[Wait::Notify, Wait::Try],
             LockKind::Owner | LockKind::Watchdog | LockKind::Quorum => &[Wait::Retry, Wait::Try],

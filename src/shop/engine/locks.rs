@@ -50,7 +50,8 @@ impl AcquiredLocks {
             Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 };
         probe.at(Point::Wait, locks.seen()).await;
         let Some(mechanism) = strategy.lock else { return Ok(locks) };
-        let wait = options.wait.unwrap_or(mechanism.waits().first().copied().unwrap_or(Wait::Try));
+        let wait =
+            options.wait.unwrap_or(mechanism.wait_modes().first().copied().unwrap_or(Wait::Try));
         let priority = options.queue_options.priority.unwrap_or(command.priority());
         let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
         let keys = &locks.keys;

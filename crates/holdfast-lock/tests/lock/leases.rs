@@ -39,7 +39,7 @@ async fn timeout_of_zero_tries_once() {
     let server = Server::start();
     let locks = locks_with_timeout(&server, Duration::ZERO);
     for kind in [LockKind::Local, LockKind::Owner, LockKind::Watchdog, LockKind::Fenced] {
-        for wait in kind.waits() {
+        for wait in kind.wait_modes() {
             let deadline = Instant::now() + Duration::from_secs(5);
             let request = AcquireRequest { kind, wait: *wait, ttl: None, deadline, keys: &[key()] };
             let AcquireOutcome::Acquired(held) = locks.acquire(request).await.unwrap() else {
