@@ -83,7 +83,7 @@ pub async fn find(
     mut progress: impl FnMut(&SearchResult) + Send,
 ) -> Result<SearchResult, Error> {
     let began = Instant::now();
-    let servers = redis.each().await?;
+    let servers = redis.primaries().await?;
     let mut all = 0;
     let mut no_memory = None;
     for server in &servers {

@@ -33,7 +33,7 @@ pub(super) async fn query_all<T>(redis: &Redis, commands: &Pipeline) -> Result<T
 where
     T: FromRedisValue + Send + 'static,
 {
-    with_retries(|| redis.pipe(commands.clone())).await
+    with_retries(|| redis.query_pipeline(commands.clone())).await
 }
 
 async fn with_retries<T, F>(call: impl Fn() -> F) -> Result<T, RedisError>

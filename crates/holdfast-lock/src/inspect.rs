@@ -52,7 +52,7 @@ impl KeyState {
 
 pub(crate) async fn key_state(redis: &Redis, redis_key: &str) -> Result<KeyState, Error> {
     let commands = ::redis::pipe().get(redis_key).pttl(redis_key).to_owned();
-    let (value, ttl_ms): (Option<String>, i64) = redis.pipe(commands).await?;
+    let (value, ttl_ms): (Option<String>, i64) = redis.query_pipeline(commands).await?;
     let remaining = u64::try_from(ttl_ms).ok().map(Duration::from_millis);
     Ok(KeyState { value: value.unwrap_or_default(), remaining })
 }

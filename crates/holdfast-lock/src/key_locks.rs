@@ -166,7 +166,7 @@ impl KeyLocks {
         for command in commands {
             pipeline.add_command(command);
         }
-        self.redis.pipe(pipeline).await
+        self.redis.query_pipeline(pipeline).await
     }
 }
 

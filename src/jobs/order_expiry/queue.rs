@@ -116,7 +116,7 @@ impl DelayQueue {
         for shard in shards.keys() {
             lengths_call.zcard(self.key(*shard));
         }
-        let responses: Vec<redis::Value> = self.redis.pipe(lengths_call).await?;
+        let responses: Vec<redis::Value> = self.redis.query_pipeline(lengths_call).await?;
         let mut responses = responses.into_iter();
         let (seconds, micros): (u64, u64) = from_redis_value(responses.next().unwrap_or_default())
             .map_err(RedisError::unexpected_response)?;
@@ -140,7 +140,7 @@ impl DelayQueue {
             }
         }
         if !add.is_empty() {
-            self.redis.pipe::<()>(add).await?;
+            self.redis.query_pipeline::<()>(add).await?;
         }
         Ok(self.schedule(ScheduleMode::AddIfAbsent, &nearly_full).await?.no_room)
     }

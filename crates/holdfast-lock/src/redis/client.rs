@@ -111,7 +111,7 @@ impl Redis {
     ///
     /// # Errors
     /// As [`Redis::query`]; the same holds for cancel safety.
-    pub async fn pipe<T>(&self, commands: Pipeline) -> Result<T, Error>
+    pub async fn query_pipeline<T>(&self, commands: Pipeline) -> Result<T, Error>
     where
         T: FromRedisValue + Send + 'static,
     {
@@ -147,7 +147,7 @@ impl Redis {
     {
         let mut both = ::redis::pipe();
         both.ping().ignore().invoke_script(&call).ignore_errors();
-        let (response,): (Result<T, RedisError>,) = self.pipe(both).await?;
+        let (response,): (Result<T, RedisError>,) = self.query_pipeline(both).await?;
         match response {
             Err(error) if is_retryable(&error) => self.invoke(call).await,
             response => response.map_err(Error::new),
@@ -173,7 +173,7 @@ impl Redis {
     ///
     /// # Errors
     /// If no node of a Cluster responds.
-    pub async fn each(&self) -> Result<Vec<Self>, Error> {
+    pub async fn primaries(&self) -> Result<Vec<Self>, Error> {
         #[cfg(feature = "cluster")]
         if let RedisConnection::Cluster(cluster) = self.connection.clone() {
             let primaries = async move { cluster.each_primary().await };
@@ -189,7 +189,7 @@ impl Redis {
     /// # Errors
     /// If it does not.
     pub async fn ping(&self) -> Result<(), Error> {
-        let servers = self.each().await?;
+        let servers = self.primaries().await?;
         let pings = servers.iter().map(|server| server.query(redis::cmd("PING")));
         first_ok(pings, Error::timed_out()).await
     }
@@ -200,7 +200,7 @@ impl Redis {
     /// # Errors
     /// As [`Redis::query`].
     pub async fn eviction_policy(&self) -> Result<Option<String>, Error> {
-        let servers = self.each().await?;
+        let servers = self.primaries().await?;
         let policies = try_join_all(servers.iter().map(Self::own_eviction_policy)).await?;
         let harmless = |policy: &Option<String>| policy.as_deref() == Some("noeviction");
         let worst = |policy: &Option<String>| (harmless(policy), policy.is_none());
@@ -224,7 +224,7 @@ impl Redis {
         limit: usize,
     ) -> Result<Vec<String>, Error> {
         let mut keys = Vec::new();
-        for server in self.each().await? {
+        for server in self.primaries().await? {
             let mut cursor = 0_u64;
             loop {
                 let mut command = redis::cmd("SCAN");
