@@ -154,7 +154,7 @@ impl PermitClient {
                 call.key(format!("{}limit:{{{name}}}", self.prefix));
                 call.arg(&bucket::script_arguments(*rate)).arg(senders.len()).arg(*lease);
             }
-            self.redis.invoke::<Vec<(u64, u64, u64, u64, u64)>>(call)
+            self.redis.run_script::<Vec<(u64, u64, u64, u64, u64)>>(call)
         };
         // In a Cluster the buckets lie on several nodes.
         let per_call = if self.redis.is_cluster() { 1 } else { MAX_BUCKETS_PER_CALL };

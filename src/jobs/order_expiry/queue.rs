@@ -182,7 +182,7 @@ impl DelayQueue {
                 call.key(key);
             }
             call.arg(milliseconds(self.claim_timeout)).arg(each);
-            self.redis.invoke::<(i64, Vec<String>)>(call)
+            self.redis.run_script::<(i64, Vec<String>)>(call)
         });
         // In a Cluster a primary may be unavailable: entries of the others are claimed now.
         let (responses, failed): (Vec<_>, Vec<_>) =
@@ -260,7 +260,7 @@ impl DelayQueue {
                     call.arg(at + 1).arg(milliseconds(*due_in)).arg(id.to_string());
                 }
             }
-            self.redis.invoke::<(usize, Vec<String>)>(call)
+            self.redis.run_script::<(usize, Vec<String>)>(call)
         });
         let mut result = ScheduleResult::default();
         for (added, rejected) in try_join_all(responses).await? {

@@ -89,7 +89,7 @@ impl Protocol {
         let mut call = prepare(&ACQUIRE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(u8::from(waits));
-        let response: Vec<String> = self.redis.invoke(call).await?;
+        let response: Vec<String> = self.redis.run_script(call).await?;
         Ok(parse_grant(&response).map_or_else(
             || AcquireResponse::Busy {
                 fence: response.get(1).and_then(|fence| fence.parse().ok()).unwrap_or(0),
@@ -108,7 +108,7 @@ impl Protocol {
     ) -> Result<Option<Grant>, Error> {
         let mut call = prepare(&CONFIRM, key, owner);
         call.arg(ms(ttl));
-        let response: Vec<String> = self.redis.invoke(call).await?;
+        let response: Vec<String> = self.redis.run_script(call).await?;
         Ok(parse_grant(&response))
     }
 
@@ -126,9 +126,9 @@ impl Protocol {
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(next_owner.unwrap_or(""));
         let (state, holder, fence): (String, String, i64) = if remote_waiters {
-            self.redis.invoke_after_subscribers(call).await?
+            self.redis.run_script_after_subscribers(call).await?
         } else {
-            self.redis.invoke(call).await?
+            self.redis.run_script(call).await?
         };
         let next = match holder.as_str() {
             "next_owner" => AcquireResponse::Granted(Grant { fence, remote_waiters: false }),
@@ -141,7 +141,7 @@ impl Protocol {
     pub(super) async fn leave(&self, key: &str, owner: &str) -> Result<(), Error> {
         let mut call = prepare(&LEAVE, key, owner);
         call.arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
-        let () = self.redis.invoke(call).await?;
+        let () = self.redis.run_script(call).await?;
         Ok(())
     }
 
@@ -155,7 +155,7 @@ impl Protocol {
     ) -> Result<Option<Grant>, Error> {
         let mut call = prepare(&RAISE_FENCE, key, owner);
         call.arg(floor);
-        let response: Vec<String> = self.redis.invoke(call).await?;
+        let response: Vec<String> = self.redis.run_script(call).await?;
         Ok(parse_grant(&response))
     }
 }

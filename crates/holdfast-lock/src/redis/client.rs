@@ -123,7 +123,7 @@ impl Redis {
     ///
     /// # Errors
     /// As [`Redis::query`]; the same holds for cancel safety.
-    pub async fn invoke<T>(&self, call: ScriptInvocation<'static>) -> Result<T, Error>
+    pub async fn run_script<T>(&self, call: ScriptInvocation<'static>) -> Result<T, Error>
     where
         T: FromRedisValue + Send + 'static,
     {
@@ -138,7 +138,7 @@ impl Redis {
     /// `networking.c`). The caller of a script joins that list at the end of the script, so it
     /// would come before the subscribers and, where processes share a core, delay them by its work
     /// on the response. A preceding `PING` lets it join earlier, so it is served last.
-    pub(crate) async fn invoke_after_subscribers<T>(
+    pub(crate) async fn run_script_after_subscribers<T>(
         &self,
         call: ScriptInvocation<'static>,
     ) -> Result<T, Error>
@@ -149,7 +149,7 @@ impl Redis {
         both.ping().ignore().invoke_script(&call).ignore_errors();
         let (response,): (Result<T, RedisError>,) = self.query_pipeline(both).await?;
         match response {
-            Err(error) if is_retryable(&error) => self.invoke(call).await,
+            Err(error) if is_retryable(&error) => self.run_script(call).await,
             response => response.map_err(Error::new),
         }
     }
@@ -258,7 +258,7 @@ impl Redis {
         for (key, value) in locks {
             call.key(key.as_ref()).arg(value.as_ref());
         }
-        self.invoke(call).await
+        self.run_script(call).await
     }
 
     /// Sets the expiry of `key` to `ttl` if its value is `value`; returns whether it did.
@@ -283,7 +283,7 @@ impl Redis {
         for (key, value) in locks {
             call.key(key.as_ref()).arg(value.as_ref());
         }
-        self.invoke(call).await
+        self.run_script(call).await
     }
 }
 
