@@ -170,11 +170,11 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     let settings = Settings {
-        prefix: options.redis_prefix.clone(),
+        key_prefix: options.redis_prefix.clone(),
         name: Some(replica.to_owned()),
         ttl: Duration::from_millis(lock.lock_ttl_ms),
-        retry: Duration::from_millis(lock.lock_retry_ms),
-        timeout: Duration::from_millis(lock.lock_timeout_ms),
+        retry_interval: Duration::from_millis(lock.lock_retry_ms),
+        acquire_timeout: Duration::from_millis(lock.lock_timeout_ms),
         observer: Some(Arc::new(MetricsObserver)),
         ..Settings::default()
     };

@@ -42,9 +42,9 @@ impl LockAttempt {
 /// Creates the lock client of a further process on the Redis at `url`.
 pub(super) fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
     let settings = Settings {
-        prefix: prefix.to_owned(),
+        key_prefix: prefix.to_owned(),
         name: Some(name.to_owned()),
-        timeout: ACQUIRE_TIMEOUT,
+        acquire_timeout: ACQUIRE_TIMEOUT,
         ..Settings::default()
     };
     Ok(Locks::new(Redis::open(url)?, settings)?)

@@ -148,7 +148,7 @@ impl Games {
     pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
         shop.pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
-        shop.locks = shop.locks.with_timeout(GAME_DURATION);
+        shop.locks = shop.locks.with_acquire_timeout(GAME_DURATION);
         let permits = Arc::new(Semaphore::new(MAX_GAMES));
         Self { shop, board: board.clone(), games: Mutex::default(), permits }
     }

@@ -90,10 +90,10 @@ impl ShopLocks {
         Ok(Self { leases: Locks::new(redis, settings)?.with_quorum(quorum), queues })
     }
 
-    /// Replaces [`Settings::timeout`].
+    /// Replaces [`Settings::acquire_timeout`].
     #[must_use]
-    pub fn with_timeout(self, timeout: Duration) -> Self {
-        Self { leases: self.leases.with_timeout(timeout), ..self }
+    pub fn with_acquire_timeout(self, timeout: Duration) -> Self {
+        Self { leases: self.leases.with_acquire_timeout(timeout), ..self }
     }
 
     /// Returns the locks of the crate `holdfast-lock`.
@@ -123,7 +123,7 @@ impl ShopLocks {
             return Ok(self.leases.acquire(request).await?);
         }
         let started = Instant::now();
-        let until = deadline.min(started + self.leases.settings().timeout);
+        let until = deadline.min(started + self.leases.settings().acquire_timeout);
         let mut guards = Guards::default();
         for key in sorted(keys) {
             let (holder, waits) = match self.acquire_one(&key, &request, until).await {

@@ -86,7 +86,7 @@ impl RungLease {
             if rung.acquire(&lease.lock).await? {
                 return Ok(Some(lease));
             }
-            let next = Instant::now() + jittered(locks.settings().retry);
+            let next = Instant::now() + jittered(locks.settings().retry_interval);
             if wait == Wait::Try || next > until {
                 lease.release_on_drop = false;
                 return Ok(None);

@@ -130,7 +130,7 @@ impl Shop {
 
     /// The same, where the replicas have another Redis.
     pub fn in_process_with_redis(&self, strategy: &str, redis_url: &str) -> Domain {
-        let settings = Settings { prefix: self.prefix.clone(), ..Settings::default() };
+        let settings = Settings { key_prefix: self.prefix.clone(), ..Settings::default() };
         Domain {
             pool: holdfast::db::pool(&self.database_url(), 4).unwrap(),
             locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap(),

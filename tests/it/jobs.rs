@@ -74,7 +74,7 @@ fn replica_over(
     database_url: &str,
 ) -> Scheduler {
     let settings = Settings {
-        prefix: shop.prefix.clone(),
+        key_prefix: shop.prefix.clone(),
         name: Some(name.to_owned()),
         ..Settings::default()
     };

@@ -164,8 +164,8 @@ fn jain(shares: &[u64]) -> f64 {
 
 fn settings() -> Settings {
     Settings {
-        prefix: "bench:".to_owned(),
-        timeout: Duration::from_secs(60),
+        key_prefix: "bench:".to_owned(),
+        acquire_timeout: Duration::from_secs(60),
         ..Settings::default()
     }
 }

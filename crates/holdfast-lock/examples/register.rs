@@ -30,7 +30,7 @@ impl Register {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
     let settings = |name: &str| Settings {
-        prefix: "example:".to_owned(),
+        key_prefix: "example:".to_owned(),
         name: Some(name.to_owned()),
         ..Settings::default()
     };

@@ -68,7 +68,7 @@ impl KeyLocks {
     pub fn new(locks: &Locks) -> Self {
         Self {
             redis: locks.redis().clone(),
-            prefix: format!("{}token:", locks.settings().prefix),
+            prefix: format!("{}token:", locks.settings().key_prefix),
             process: locks.process().clone(),
             held: Arc::default(),
             to_delete: Vec::new(),

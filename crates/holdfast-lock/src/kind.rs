@@ -72,13 +72,13 @@ pub(crate) struct LeaseRequest<'a> {
     /// Time at which waiting ends.
     pub until: Instant,
     /// Mean pause between two attempts of a waiter that polls.
-    pub retry: Duration,
+    pub retry_interval: Duration,
 }
 
 impl LeaseRequest<'_> {
     /// Waits for the next attempt of a waiter that polls. Returns `false` if there is none.
     pub(crate) async fn next_attempt(&self) -> bool {
-        let next = Instant::now() + jittered(self.retry);
+        let next = Instant::now() + jittered(self.retry_interval);
         let polls = self.wait != Wait::Try && next <= self.until;
         if polls {
             sleep_until(next).await;

@@ -78,10 +78,10 @@ impl Locks {
         self
     }
 
-    /// Replaces [`Settings::timeout`].
+    /// Replaces [`Settings::acquire_timeout`].
     #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.timeout = timeout;
+    pub fn with_acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.acquire_timeout = timeout;
         self
     }
 
@@ -112,7 +112,7 @@ impl Locks {
     /// Acquires the fenced lock on `key`, in the order of its queue.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] after [`Settings::timeout`]; [`Error::Unavailable`] when Redis does not
+    /// [`Error::TimedOut`] after [`Settings::acquire_timeout`]; [`Error::Unavailable`] when Redis does not
     /// respond.
     ///
     /// # Cancel safety
@@ -120,7 +120,7 @@ impl Locks {
     pub async fn lock(&self, key: &LockKey) -> Result<FencedGuard, Error> {
         let started = Instant::now();
         let redis_key = self.redis_key(key);
-        let until = started + self.settings.timeout;
+        let until = started + self.settings.acquire_timeout;
         let request = self.lease_request(&redis_key, self.settings.fenced.ttl, Wait::Notify, until);
         let acquired = self.fenced.acquire(request).await?;
         acquired.map_err(|holder| Error::TimedOut {
@@ -159,7 +159,7 @@ impl Locks {
 
     /// Acquires all keys, in sorted order, or none.
     ///
-    /// Waits for [`Settings::timeout`] at most, and not past the deadline of the request. Without
+    /// Waits for [`Settings::acquire_timeout`] at most, and not past the deadline of the request. Without
     /// time to wait (a timeout of zero) it tries once. A call to Redis may take 0.8 s more, and
     /// looking up the holder of a key that was not acquired another 0.8 s. Callers that acquire
     /// several keys cannot deadlock, provided that none holds others already.
@@ -177,7 +177,7 @@ impl Locks {
     pub async fn acquire(&self, request: AcquireRequest<'_>) -> Result<AcquireOutcome, Error> {
         request.ttl.map_or(Ok(()), check_ttl)?;
         let started = Instant::now();
-        let until = request.deadline.min(started + self.settings.timeout);
+        let until = request.deadline.min(started + self.settings.acquire_timeout);
         let mut guards = Guards::default();
         for key in sorted(request.keys) {
             match self.acquire_one(key, &request, until).await? {
@@ -240,7 +240,7 @@ impl Locks {
         wait: Wait,
         until: Instant,
     ) -> LeaseRequest<'a> {
-        LeaseRequest { redis_key, ttl, wait, until, retry: self.settings.retry }
+        LeaseRequest { redis_key, ttl, wait, until, retry_interval: self.settings.retry_interval }
     }
 
     /// Returns the holder of the lock on `key`, from its value in Redis; empty if it is free.
@@ -263,7 +263,7 @@ impl Locks {
     }
 
     /// Returns all held locks, sorted by key; about 1,000 at most. `patterns` name further keys
-    /// that are locks, as glob patterns behind [`Settings::prefix`].
+    /// that are locks, as glob patterns behind [`Settings::key_prefix`].
     ///
     /// Not a consistent snapshot: each lock is read at a different time, and a lock that is
     /// acquired or released during the call may be missing. Quorum locks live on their own nodes
@@ -272,7 +272,7 @@ impl Locks {
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond.
     pub async fn held_locks(&self, patterns: &[&str]) -> Result<Vec<HeldLock>, Error> {
-        let prefix = &self.settings.prefix;
+        let prefix = &self.settings.key_prefix;
         let locks = format!("{prefix}lock:*");
         let mut keys = self.redis.scan(&locks, is_lock, SCAN_LIMIT).await?;
         for pattern in patterns {
@@ -292,7 +292,7 @@ impl Locks {
     /// Returns the Redis key of the lock on `key`.
     #[must_use]
     pub fn redis_key(&self, key: &LockKey) -> String {
-        format!("{}lock:{key}", self.settings.prefix)
+        format!("{}lock:{key}", self.settings.key_prefix)
     }
 }
 

@@ -20,16 +20,16 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone)]
 pub struct Settings {
     /// Start of every Redis key, `holdfast:` by default.
-    pub prefix: String,
+    pub key_prefix: String,
     /// Name of the process, shown as the holder. Without a name, the first eight digits of its UUID
     /// are shown.
     pub name: Option<String>,
     /// Duration of a lease, 10 ms to 24 h; the fenced lock has its own ([`fenced::Timing`]).
     pub ttl: Duration,
     /// Mean pause between two attempts of a waiter, at least 1 ms; jitter varies it by up to half.
-    pub retry: Duration,
+    pub retry_interval: Duration,
     /// Maximum time to wait for a lock; with zero, each acquisition is a single attempt.
-    pub timeout: Duration,
+    pub acquire_timeout: Duration,
     /// Timing of the fenced lock.
     pub fenced: fenced::Timing,
     /// Receives the events of the fenced lock.
@@ -39,12 +39,12 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            prefix: "holdfast:".to_owned(),
+            key_prefix: "holdfast:".to_owned(),
             name: None,
             // Longer than the longest request (8 s): no lease expires under a healthy holder.
             ttl: Duration::from_secs(10),
-            retry: Duration::from_millis(50),
-            timeout: Duration::from_secs(5),
+            retry_interval: Duration::from_millis(50),
+            acquire_timeout: Duration::from_secs(5),
             fenced: fenced::Timing::default(),
             observer: None,
         }
@@ -58,7 +58,7 @@ impl Settings {
         check_ttl(self.ttl)?;
         check_ttl(ttl)?;
         check_ttl(grant_ttl)?;
-        check(self.retry >= MIN_PAUSE, "retry must be at least 1 ms")?;
+        check(self.retry_interval >= MIN_PAUSE, "retry_interval must be at least 1 ms")?;
         check(
             (MIN_PAUSE..=MAX_POLL_INTERVAL).contains(&poll_interval),
             "fenced.poll_interval must be 1 ms to 10 s",
@@ -68,8 +68,8 @@ impl Settings {
             "fenced.grant_ttl must be more than twice fenced.poll_interval",
         )?;
         // `{}` would hide the hash tags of all keys.
-        let key = format!("{}{{key}}", self.prefix);
-        check(hash_tag(key.as_bytes()).is_some(), "the prefix must not contain {}")
+        let key = format!("{}{{key}}", self.key_prefix);
+        check(hash_tag(key.as_bytes()).is_some(), "key_prefix must not contain {}")
     }
 }
 
@@ -97,8 +97,8 @@ mod tests {
         for settings in [
             Settings { ttl: zero, ..Settings::default() },
             Settings { ttl: Duration::MAX, ..Settings::default() },
-            Settings { retry: zero, ..Settings::default() },
-            Settings { prefix: "{}".to_owned(), ..Settings::default() },
+            Settings { retry_interval: zero, ..Settings::default() },
+            Settings { key_prefix: "{}".to_owned(), ..Settings::default() },
             fenced(|timing| timing.ttl = Duration::ZERO),
             fenced(|timing| timing.poll_interval = Duration::ZERO),
             fenced(|timing| timing.poll_interval = timing.grant_ttl / 2),
@@ -108,9 +108,14 @@ mod tests {
         }
         for settings in [
             Settings::default(),
-            Settings { timeout: zero, retry: ms(1), ttl: ms(10), ..Settings::default() },
-            Settings { prefix: String::new(), ..Settings::default() },
-            Settings { prefix: "{shop}:".to_owned(), ..Settings::default() },
+            Settings {
+                acquire_timeout: zero,
+                retry_interval: ms(1),
+                ttl: ms(10),
+                ..Settings::default()
+            },
+            Settings { key_prefix: String::new(), ..Settings::default() },
+            Settings { key_prefix: "{shop}:".to_owned(), ..Settings::default() },
         ] {
             settings.validate().unwrap();
         }

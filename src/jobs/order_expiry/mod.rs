@@ -76,7 +76,8 @@ pub fn queue_of(redis: Redis, prefix: &str) -> DelayQueue {
 
 impl OrderExpiry {
     pub fn new(shop: &Shop) -> Self {
-        let queue = queue_of(shop.locks.redis().clone(), &shop.locks.leases().settings().prefix);
+        let queue =
+            queue_of(shop.locks.redis().clone(), &shop.locks.leases().settings().key_prefix);
         Self { queue, lab: Arc::default() }
     }
 

@@ -40,7 +40,7 @@ pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResul
     csrf::require_admin(&request).await?;
     let locks = &state.shop.locks;
     let held = locks.held_locks().await.map_err(Error::from)?;
-    let prefix = &locks.leases().settings().prefix;
+    let prefix = &locks.leases().settings().key_prefix;
     let locks = held.into_iter().map(|lock| lock_row(lock, prefix)).collect();
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &LocksPage { layout, locks })

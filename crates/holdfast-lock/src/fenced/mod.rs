@@ -55,7 +55,7 @@ impl FencedLocks {
     /// background, until the last clone is dropped.
     pub(crate) fn new(redis: Redis, settings: &Settings, process: &Process) -> Self {
         let shared = Arc::new(Shared {
-            protocol: Protocol::new(redis.clone(), &settings.prefix, &settings.fenced),
+            protocol: Protocol::new(redis.clone(), &settings.key_prefix, &settings.fenced),
             timing: settings.fenced.clone(),
             observer: settings.observer.clone(),
             process: process.id(),

@@ -17,7 +17,7 @@ fn key() -> LockKey {
 }
 
 fn locks_with_timeout(server: &Server, timeout: Duration) -> Locks {
-    let settings = Settings { timeout, ..Settings::default() };
+    let settings = Settings { acquire_timeout: timeout, ..Settings::default() };
     Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap()
 }
 
