@@ -185,6 +185,8 @@ impl ShopLocks {
 
     /// Returns this process as the holder, with the start of the current use of the key.
     fn served_here(&self, key: &LockKey) -> Holder {
-        Holder { since_ms: self.queues.served_since_ms(key), ..self.leases.as_holder() }
+        let mut holder = self.leases.as_holder();
+        holder.since_ms = self.queues.served_since_ms(key);
+        holder
     }
 }

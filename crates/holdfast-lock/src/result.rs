@@ -7,6 +7,7 @@ use crate::redis;
 /// The holder of a lock, from the lock's value in Redis, for [`crate::LockKind::Quorum`] from the
 /// value on a majority of the nodes. Unknown fields are `None`.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Holder {
     /// Name of its process ([`crate::Settings::name`]).
     pub process: Option<String>,
