@@ -63,22 +63,22 @@ impl Wait {
     }
 }
 
-/// A request for one lock in Redis.
+/// A request for a lock whose waiters poll.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct LeaseRequest<'a> {
+pub(crate) struct PollingRequest<'a> {
     pub redis_key: &'a str,
     pub ttl: Duration,
     pub wait: Wait,
     /// Time at which waiting ends.
     pub until: Instant,
-    /// Mean pause between two attempts of a waiter that polls.
-    pub retry_interval: Duration,
+    /// Mean pause between two attempts.
+    pub interval: Duration,
 }
 
-impl LeaseRequest<'_> {
-    /// Waits for the next attempt of a waiter that polls. Returns `false` if there is none.
+impl PollingRequest<'_> {
+    /// Waits for the next attempt. Returns `false` if there is none.
     pub(crate) async fn next_attempt(&self) -> bool {
-        let next = Instant::now() + jittered(self.retry_interval);
+        let next = Instant::now() + jittered(self.interval);
         let polls = self.wait != Wait::Try && next <= self.until;
         if polls {
             sleep_until(next).await;

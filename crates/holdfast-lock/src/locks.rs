@@ -8,7 +8,7 @@ use crate::fenced::{FencedGuard, FencedLocks};
 use crate::guard::GuardInner;
 use crate::inspect::{self, HeldLock, SCAN_LIMIT};
 use crate::key::is_lock;
-use crate::kind::LeaseRequest;
+use crate::kind::PollingRequest;
 use crate::local::LocalLocks;
 use crate::owner::OwnerLease;
 use crate::process::Process;
@@ -121,8 +121,8 @@ impl Locks {
         let started = Instant::now();
         let redis_key = self.redis_key(key);
         let until = started + self.settings.acquire_timeout;
-        let request = self.lease_request(&redis_key, self.settings.fenced.ttl, Wait::Notify, until);
-        let acquired = self.fenced.acquire(request).await?;
+        let (ttl, wait) = (self.settings.fenced.ttl, Wait::Notify);
+        let acquired = self.fenced.acquire(&redis_key, ttl, wait, until).await?;
         acquired.map_err(|holder| Error::TimedOut {
             waited: started.elapsed(),
             holder: Box::new(holder),
@@ -206,41 +206,36 @@ impl Locks {
             _ => self.settings.ttl,
         };
         let ttl = request.ttl.unwrap_or(default_ttl);
-        let lease_request = self.lease_request(&redis_key, ttl, request.wait, until);
+        let (redis_key, wait) = (redis_key.as_str(), request.wait);
+        let polling =
+            PollingRequest { redis_key, ttl, wait, until, interval: self.settings.retry_interval };
         let acquired = match request.kind {
-            LockKind::Local => match self.local.acquire(&key, request.wait, until).await {
+            LockKind::Local => match self.local.acquire(&key, wait, until).await {
                 Some(guard) => Ok(GuardInner::Local(guard)),
                 None => Err(self.as_holder()),
             },
             LockKind::Owner | LockKind::Watchdog => {
-                match OwnerLease::acquire(&self.redis, &self.process, lease_request).await? {
+                match OwnerLease::acquire(&self.redis, &self.process, polling).await? {
                     Some(lease) if request.kind == LockKind::Watchdog => {
                         Ok(GuardInner::Owner(lease.renewed(ttl)))
                     }
                     Some(lease) => Ok(GuardInner::Owner(lease)),
-                    None => Err(inspect::holder(&self.redis, &redis_key).await?),
+                    None => Err(inspect::holder(&self.redis, redis_key).await?),
                 }
             }
             LockKind::Quorum => {
                 let Some(quorum) = &self.quorum else { return Err(Error::NoQuorum) };
-                match quorum.acquire(lease_request).await? {
+                match quorum.acquire(polling).await? {
                     Some(lease) => Ok(GuardInner::Quorum(lease)),
-                    None => Err(quorum.holder(&redis_key).await),
+                    None => Err(quorum.holder(redis_key).await),
                 }
             }
-            LockKind::Fenced => self.fenced.acquire(lease_request).await?.map(GuardInner::Fenced),
+            LockKind::Fenced => {
+                let acquired = self.fenced.acquire(redis_key, ttl, wait, until).await?;
+                acquired.map(GuardInner::Fenced)
+            }
         };
         Ok(acquired.map(|inner| Guard::new(key, inner)))
-    }
-
-    fn lease_request<'a>(
-        &self,
-        redis_key: &'a str,
-        ttl: Duration,
-        wait: Wait,
-        until: Instant,
-    ) -> LeaseRequest<'a> {
-        LeaseRequest { redis_key, ttl, wait, until, retry_interval: self.settings.retry_interval }
     }
 
     /// Returns the holder of the lock on `key`, from its value in Redis; empty if it is free.

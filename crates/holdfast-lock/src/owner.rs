@@ -16,7 +16,7 @@
 
 use std::time::Duration;
 
-use crate::kind::LeaseRequest;
+use crate::kind::PollingRequest;
 use crate::process::Process;
 use crate::redis::set_if_absent;
 use crate::task::AbortOnDrop;
@@ -42,7 +42,7 @@ impl OwnerLease {
     pub async fn acquire(
         redis: &Redis,
         process: &Process,
-        request: LeaseRequest<'_>,
+        request: PollingRequest<'_>,
     ) -> Result<Option<Self>, Error> {
         loop {
             // The lease exists before the command is sent: if the response is lost or the caller is

@@ -24,7 +24,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, timeout};
 
 use crate::clock::{lease_deadline_us, monotonic_us};
-use crate::kind::LeaseRequest;
+use crate::kind::PollingRequest;
 use crate::process::Process;
 use crate::redis::{Error as RedisError, set_if_absent};
 use crate::task::AbortOnDrop;
@@ -60,7 +60,7 @@ impl Quorum {
     ///
     /// # Cancel safety
     /// Safe: background tasks release what was, and what may still be, acquired.
-    pub async fn acquire(&self, request: LeaseRequest<'_>) -> Result<Option<QuorumLease>, Error> {
+    pub async fn acquire(&self, request: PollingRequest<'_>) -> Result<Option<QuorumLease>, Error> {
         let slow_until = Instant::now() + MAX_TIME_WITHOUT_MAJORITY;
         loop {
             let undecided = match self.attempt(request.redis_key, request.ttl).await? {

@@ -53,12 +53,12 @@ impl KeyActor {
                 self.handle(message).await;
             }
             self.waiters.retain(|waiter| !waiter.responder.is_closed());
-            let remote_waiters =
-                matches!(&self.state, LocalState::Held(t) if t.remote_waiter.is_some());
-            self.set_contended(remote_waiters);
+            let mut contended = false;
             if let LocalState::Held(held) = &self.state {
                 held.set_wanted(!self.waiters.is_empty());
+                contended = held.remote_waiter.is_some();
             }
+            self.set_contended(contended);
             match &self.state {
                 LocalState::Idle if self.waiters.is_empty() => {
                     if self.try_retire() {
@@ -354,11 +354,11 @@ impl KeyActor {
             .await;
         held.lease.lost.send_replace(true);
         match released {
-            Ok(response) => {
-                let still_held = was_held && response.was_held;
-                let result = if still_held { Released::Held } else { Released::Lost };
+            Ok((was_held_in_redis, next)) => {
+                let result =
+                    if was_held && was_held_in_redis { Released::Held } else { Released::Lost };
                 respond(held.release_responder, result);
-                match (next_owner, response.next) {
+                match (next_owner, next) {
                     (Some(owner), AcquireResponse::Granted(grant)) => {
                         self.start_lease(owner, ttl, sent_us, grant, Source::Free);
                     }

@@ -30,7 +30,6 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
-use crate::kind::LeaseRequest;
 use crate::process::Process;
 use crate::redis::RESPONSE_TIMEOUT;
 use crate::{Error, Holder, Redis, Settings, Wait};
@@ -76,9 +75,11 @@ impl FencedLocks {
     /// Safe: a dropped waiter is skipped, and a grant without a waiter is handed off.
     pub(crate) async fn acquire(
         &self,
-        request: LeaseRequest<'_>,
+        redis_key: &str,
+        ttl: Duration,
+        wait: Wait,
+        until: Instant,
     ) -> Result<Result<FencedGuard, Holder>, Error> {
-        let LeaseRequest { redis_key, ttl, wait, until, .. } = request;
         let now = Instant::now();
         let only_try = wait == Wait::Try || until <= now;
         let until = if only_try { now + TRY_TIMEOUT } else { until };

@@ -59,15 +59,6 @@ pub(super) enum AcquireResponse {
     },
 }
 
-/// The response to a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ReleaseResponse {
-    /// True if the lock was still held.
-    pub was_held: bool,
-    /// The result for the owner that was queued.
-    pub next: AcquireResponse,
-}
-
 impl Protocol {
     pub(super) fn new(redis: Redis, prefix: &str, timing: &Timing) -> Self {
         Self {
@@ -112,8 +103,9 @@ impl Protocol {
         Ok(parse_grant(&response))
     }
 
-    /// Releases the lock, and queues `next_owner` if there is one. With `remote_waiters`, another
-    /// process probably acquires the lock, so Redis serves its message before this caller.
+    /// Releases the lock, and queues `next_owner` if there is one. Returns whether the lock was still
+    /// held, and the response for the next owner. With `remote_waiters`, another process probably
+    /// acquires the lock, so Redis serves its message before this caller.
     pub(super) async fn release(
         &self,
         key: &str,
@@ -121,7 +113,7 @@ impl Protocol {
         ttl: Duration,
         next_owner: Option<&str>,
         remote_waiters: bool,
-    ) -> Result<ReleaseResponse, Error> {
+    ) -> Result<(bool, AcquireResponse), Error> {
         let mut call = prepare(&RELEASE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(next_owner.unwrap_or(""));
@@ -134,7 +126,7 @@ impl Protocol {
             "next_owner" => AcquireResponse::Granted(Grant { fence, remote_waiters: false }),
             _ => AcquireResponse::Busy { fence, queued: true },
         };
-        Ok(ReleaseResponse { was_held: state == "held", next })
+        Ok((state == "held", next))
     }
 
     /// Leaves the queue, or releases the lock if it was granted already.
