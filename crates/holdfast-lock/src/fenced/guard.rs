@@ -95,12 +95,9 @@ impl FencedGuard {
     /// after a suspension of the machine up to 0.2 s later. Has no side effects.
     pub async fn wait_until_lost(&self) {
         let mut lost = self.lease.lost.subscribe();
-        loop {
-            let left = self.lease.deadline_us.load(Ordering::Acquire);
-            let left = Duration::from_micros(left.saturating_sub(clock::monotonic_us()));
-            if *lost.borrow_and_update() || left.is_zero() {
-                return;
-            }
+        while self.is_held() {
+            let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
+            let left = Duration::from_micros(deadline_us.saturating_sub(clock::monotonic_us()));
             // Each renewal moves the deadline, and the timer does not count suspended time, so the
             // loop reads both again.
             let _ = tokio::time::timeout(left.min(CLOCK_CHECK_INTERVAL), lost.changed()).await;
