@@ -1,8 +1,8 @@
 //! A priority queue for the waiting requests of one key of the [`super::queue`].
 //!
-//! Guarantees: [`Priority::High`] precedes [`Priority::Normal`]; each priority is FIFO; and there is
-//! no starvation: while a normal entry waits, at most [`MAX_HIGH_IN_A_ROW`] of high priority precede
-//! it in a row.
+//! Guarantees: [`Priority::High`] precedes [`Priority::Normal`]; each priority is FIFO; and there
+//! is no starvation: while a normal entry waits, at most [`MAX_HIGH_IN_A_ROW`] of high priority
+//! precede it in a row.
 //!
 //! A B-tree by priority and number, not a heap (Java's `PriorityBlockingQueue`): a heap returns
 //! entries of one priority in any order, and finds an entry that leaves only by a scan.

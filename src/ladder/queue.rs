@@ -2,9 +2,9 @@
 //!
 //! # Guarantee
 //! Of all requests that *this process* serves, one at a time holds a key; the others are served by
-//! priority ([`super::priority`]), then in FIFO order. Up to [`DEFAULT_CAPACITY`] per
-//! priority wait for a key. [`super::WhenFull`] decides about further ones, as in Java's
-//! `BlockingQueue`; [`Wait::Try`] is a rendezvous: the idle consumer takes the request, or none does.
+//! priority ([`super::priority`]), then in FIFO order. Up to [`DEFAULT_CAPACITY`] per priority wait
+//! for a key. [`super::WhenFull`] decides about further ones, as in Java's `BlockingQueue`;
+//! [`Wait::Try`] is a rendezvous: the idle consumer takes the request, or none does.
 //!
 //! # Breaks when
 //! There is a second replica: two consumers are two writers. Waiting requests are lost if the

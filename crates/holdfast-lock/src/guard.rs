@@ -91,8 +91,8 @@ impl Guard {
         }
     }
 
-    /// Leaves the lock to expire, because work under it may still be running: other callers wait for
-    /// the rest of the lease. A lock in this process has no expiry and is released.
+    /// Leaves the lock to expire, because work under it may still be running: other callers wait
+    /// for the rest of the lease. A lock in this process has no expiry and is released.
     pub fn leave_to_expire(self) {
         match self.inner {
             GuardInner::Local(guard) => drop(guard),

@@ -22,8 +22,8 @@ impl LockKey {
     ///
     /// # Errors
     /// [`Error::InvalidKey`] for a name of white space only (a lock that all callers share by
-    /// mistake is worse than none, because it appears to work), one that cannot have a hash tag, and
-    /// one whose Redis key is that of another lock's queue.
+    /// mistake is worse than none, because it appears to work), one that cannot have a hash tag,
+    /// and one whose Redis key is that of another lock's queue.
     pub fn new(name: impl Into<String>) -> Result<Self, Error> {
         let name = name.into();
         let tagged =

@@ -1,4 +1,4 @@
-//! Locks on keys, across tasks and processes, with fencing tokens, FIFO queues and handoff on Redis.
+//! Locks on keys across processes, with fencing tokens, FIFO queues and handoff, on Redis.
 #![doc = include_str!("../README.md")]
 #![warn(missing_docs)]
 

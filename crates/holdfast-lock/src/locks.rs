@@ -112,8 +112,8 @@ impl Locks {
     /// Acquires the fenced lock on `key`, in the order of its queue.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] after [`Settings::acquire_timeout`]; [`Error::Unavailable`] when Redis does not
-    /// respond.
+    /// [`Error::TimedOut`] after [`Settings::acquire_timeout`]; [`Error::Unavailable`] when Redis
+    /// does not respond.
     ///
     /// # Cancel safety
     /// Safe, as for [`Locks::acquire`].
@@ -159,9 +159,9 @@ impl Locks {
 
     /// Acquires all keys, in sorted order, or none.
     ///
-    /// Waits for [`Settings::acquire_timeout`] at most, and not past the deadline of the request. Without
-    /// time to wait (a timeout of zero) it tries once. A call to Redis may take 0.8 s more, and
-    /// looking up the holder of a key that was not acquired another 0.8 s. Callers that acquire
+    /// Waits for [`Settings::acquire_timeout`] at most, and not past the deadline of the request.
+    /// Without time to wait (a timeout of zero) it tries once. A call to Redis may take 0.8 s more,
+    /// and looking up the holder of a key that was not acquired another 0.8 s. Callers that acquire
     /// several keys cannot deadlock, provided that none holds others already.
     ///
     /// Does not promise that the lock is still held when the caller continues: locks in Redis are

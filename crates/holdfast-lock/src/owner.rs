@@ -75,8 +75,8 @@ impl OwnerLease {
         self
     }
 
-    /// Stops the renewal, then releases the lease by compare-and-delete, which never touches another
-    /// owner's. Without a response it is released as on drop.
+    /// Stops the renewal, then releases the lease by compare-and-delete, which never touches
+    /// another owner's. Without a response it is released as on drop.
     pub async fn release(mut self) -> Released {
         self.renewal = None;
         let deleted = self.redis.delete_if(&self.key, &self.owner).await;

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! A holder has the lock on more than half of the nodes, so it survives the loss of the others.
-//! Nodes are called in parallel, each with a short timeout; what was acquired without a majority, or
-//! granted late, is released. The lease is valid for its TTL less the time to acquire it and the
+//! Nodes are called in parallel, each with a short timeout; what was acquired without a majority,
+//! or granted late, is released. The lease is valid for its TTL less the time to acquire it and the
 //! clock drift.
 //!
 //! # Breaks when

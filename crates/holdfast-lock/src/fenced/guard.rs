@@ -61,15 +61,15 @@ impl FencedGuard {
     /// Returns whether the lease has not expired, as far as this machine knows. Does not call
     /// Redis.
     ///
-    /// After `false` it never returns `true` again. `true` may be outdated when the caller reads it,
-    /// and if Redis lost the lock, it is wrong until the next renewal.
+    /// After `false` it never returns `true` again. `true` may be outdated when the caller reads
+    /// it, and if Redis lost the lock, it is wrong until the next renewal.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
     }
 
-    /// Returns whether a waiter is known, in this or another process. A hint for a holder that could
-    /// either continue or release.
+    /// Returns whether a waiter is known, in this or another process. A hint for a holder that
+    /// could either continue or release.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         *self.lease.wanted.borrow()

@@ -41,8 +41,8 @@ use protocol::Protocol;
 use shared::Shared;
 pub use timing::Timing;
 
-/// Timeout of a single attempt, which has no time to wait: two calls of Redis, because the actor may
-/// be in one already.
+/// Timeout of a single attempt, which has no time to wait: two calls of Redis, because the actor
+/// may be in one already.
 const TRY_TIMEOUT: Duration = RESPONSE_TIMEOUT.saturating_mul(2);
 
 /// The fenced locks of one process. Cheap to clone.
@@ -50,8 +50,8 @@ const TRY_TIMEOUT: Duration = RESPONSE_TIMEOUT.saturating_mul(2);
 pub(crate) struct FencedLocks(Arc<Shared>);
 
 impl FencedLocks {
-    /// Creates the fenced locks of `process` on `redis`. Subscribes to the process's channel, in the
-    /// background, until the last clone is dropped.
+    /// Creates the fenced locks of `process` on `redis`. Subscribes to the process's channel, in
+    /// the background, until the last clone is dropped.
     pub(crate) fn new(redis: Redis, settings: &Settings, process: &Process) -> Self {
         let shared = Arc::new(Shared {
             protocol: Protocol::new(redis.clone(), &settings.key_prefix, &settings.fenced),

@@ -103,9 +103,9 @@ impl Protocol {
         Ok(parse_grant(&response))
     }
 
-    /// Releases the lock, and queues `next_owner` if there is one. Returns whether the lock was still
-    /// held, and the response for the next owner. With `remote_waiters`, another process probably
-    /// acquires the lock, so Redis serves its message before this caller.
+    /// Releases the lock, and queues `next_owner` if there is one. Returns whether the lock was
+    /// still held, and the response for the next owner. With `remote_waiters`, another process
+    /// probably acquires the lock, so Redis serves its message before this caller.
     pub(super) async fn release(
         &self,
         key: &str,

@@ -134,8 +134,8 @@ impl Redis {
     /// Executes a script that publishes. Subscribers on the same server, or on the same node of a
     /// Cluster, receive the message before this caller receives the response.
     ///
-    /// Redis writes pending responses in LIFO order of their clients (`clients_pending_write` in its
-    /// `networking.c`). The caller of a script joins that list at the end of the script, so it
+    /// Redis writes pending responses in LIFO order of their clients (`clients_pending_write` in
+    /// its `networking.c`). The caller of a script joins that list at the end of the script, so it
     /// would come before the subscribers and, where processes share a core, delay them by its work
     /// on the response. A preceding `PING` lets it join earlier, so it is served last.
     pub(crate) async fn run_script_after_subscribers<T>(
@@ -154,8 +154,8 @@ impl Redis {
         }
     }
 
-    /// Runs `work` on the runtime of [`Redis::open`]: redis-rs re-establishes a broken connection on
-    /// the runtime of the caller that noticed it, which may end earlier.
+    /// Runs `work` on the runtime of [`Redis::open`]: redis-rs re-establishes a broken connection
+    /// on the runtime of the caller that noticed it, which may end earlier.
     async fn on_own_runtime<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, RedisError>> + Send + 'static,
@@ -240,7 +240,8 @@ impl Redis {
         Ok(keys)
     }
 
-    /// Deletes `key` if its value is `value`, in one script; returns whether it did. Safe to repeat.
+    /// Deletes `key` if its value is `value`, in one script; returns whether it did. Safe to
+    /// repeat.
     ///
     /// # Errors
     /// As [`Redis::query`].
