@@ -166,6 +166,9 @@ impl Drop for FencedGuard {
 /// The response to a waiter: the guard, or the holder if the lock was not acquired.
 pub(super) type WaiterResponse = Result<Result<FencedGuard, Holder>, Error>;
 
+/// The response to a request for a higher fence: the fence, or `None` if the lock is lost.
+type RaiseFenceResponse = Result<Option<i64>, Error>;
+
 /// A caller that requests the lock.
 #[derive(Debug)]
 pub(super) struct Waiter {
@@ -185,7 +188,7 @@ pub(super) enum Message {
     /// A guard was left to expire.
     Abandoned { owner: String },
     /// A guard needs a fence above `floor`.
-    RaiseFence { owner: String, floor: i64, responder: oneshot::Sender<Result<Option<i64>, Error>> },
+    RaiseFence { owner: String, floor: i64, responder: oneshot::Sender<RaiseFenceResponse> },
     /// A script granted the lock to this process.
     Granted { owner: String, grant: Grant },
     /// Another process waits for the lock that this process holds.

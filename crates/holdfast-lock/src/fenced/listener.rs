@@ -3,7 +3,7 @@
 //! Every message is a hint: a lost message costs one poll. A lost connection is re-established
 //! while polling continues.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -17,16 +17,13 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens until the locks are dropped.
 pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
-    while let Some(channel) = channel(&shared) {
+    let channel = |shared: Arc<Shared>| format!("{}{}", shared.protocol.channels, shared.process);
+    while let Some(channel) = shared.upgrade().map(channel) {
         if let Err(error) = listen_once(&redis, &channel, &shared).await {
             tracing::debug!(%error, "the channel of granted locks broke");
         }
         sleep(RECONNECT_PAUSE).await;
     }
-}
-
-fn channel(shared: &Weak<Shared>) -> Option<String> {
-    shared.upgrade().map(|shared| format!("{}{}", shared.protocol.channels, shared.process))
 }
 
 async fn listen_once(

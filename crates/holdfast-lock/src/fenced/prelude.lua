@@ -99,7 +99,8 @@ local function grant(owner, ttl_ms)
     local top = redis.call('incrby', KEYS[4], BLOCK)
     redis.call('pexpire', KEYS[4], FENCE_COUNTER_TTL_MS)
     local fence = format_integer(top - BLOCK + 1)
-    redis.call('set', KEYS[1], owner .. ' ' .. fence .. '@' .. format_integer(now_ms()), 'px', ttl_ms)
+    local since = format_integer(now_ms())
+    redis.call('set', KEYS[1], owner .. ' ' .. fence .. '@' .. since, 'px', ttl_ms)
     return fence
 end
 
