@@ -2,7 +2,7 @@
 //!
 //! Each is a plain `SET NX PX` with the request's fingerprint in its value, so that a second
 //! request with the same key learns at once whether it is a duplicate or a mismatch. A lock lives
-//! for [`TTL`] and is renewed while it is held, for [`MAX_RENEWAL`] at most.
+//! for 3 s and is renewed while it is held, for 15 s at most.
 //!
 //! Does not guarantee that a key is used once, which takes a unique constraint in the database:
 //! these locks only detect duplicates earlier.
