@@ -221,7 +221,7 @@ async fn random_cancellations_starve_no_waiter() {
 }
 
 #[tokio::test]
-async fn request_without_time_is_served_by_a_free_key() {
+async fn request_without_time_gets_a_free_key() {
     let house = House::of(1);
     let options = QueueOptions::default();
     let now = Instant::now();
