@@ -47,9 +47,9 @@ impl Redis {
     /// It keeps the tokio runtime of this call: reconnections, renewals and background releases run
     /// there, so that runtime must live as long as the locks. Callers may be on other runtimes.
     ///
-    /// The address has one of the forms of [`ADDRESS_FORMS`]. A `USER:PASSWORD@` before the hosts
-    /// is for the data servers, not for the sentinels; `/DB` may follow one host or a master's
-    /// name.
+    /// The address has one of the forms of [`super::ADDRESS_FORMS`]. A `USER:PASSWORD@` before the
+    /// hosts is for the data servers, not for the sentinels; `/DB` may follow one host or a
+    /// master's name.
     ///
     /// # Errors
     /// If the address is invalid; the message lists the valid forms.
