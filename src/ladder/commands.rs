@@ -34,7 +34,6 @@ impl RungCommands {
         }
     }
 
-    /// Sends one command, in one round trip.
     pub(super) async fn send<T>(&self, command: &Cmd) -> Result<T, RedisError>
     where
         T: FromRedisValue + Send + 'static,

@@ -26,7 +26,6 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Returns whether it needs Redis.
     #[must_use]
     pub fn needs_redis(self) -> bool {
         match self {
@@ -90,7 +89,6 @@ impl ShopLocks {
         Ok(Self { leases: Locks::new(redis, settings)?.with_quorum(quorum), queues })
     }
 
-    /// Replaces [`Settings::acquire_timeout`].
     #[must_use]
     pub fn with_acquire_timeout(self, timeout: Duration) -> Self {
         Self { leases: self.leases.with_acquire_timeout(timeout), ..self }
@@ -102,7 +100,6 @@ impl ShopLocks {
         &self.leases
     }
 
-    /// Returns the Redis of the locks.
     #[must_use]
     pub fn redis(&self) -> &Redis {
         self.leases.redis()

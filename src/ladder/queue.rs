@@ -32,7 +32,6 @@ use super::waiting_list::{DoneSender, WaitingList};
 /// A snapshot of one queue.
 #[derive(Debug, Clone)]
 pub struct QueueSnapshot {
-    /// Key of the queue.
     pub key: LockKey,
     /// Start of the current request's use of the key, in milliseconds of Unix time; `None` while it
     /// is free.
@@ -43,7 +42,6 @@ pub struct QueueSnapshot {
     pub waiting_for_place: usize,
 }
 
-/// Serves one request after the other.
 async fn consume(waiting: Arc<WaitingList>) {
     loop {
         let request = waiting.next().await;
@@ -80,10 +78,8 @@ impl KeyQueues {
 
     /// Acquires `key`, waiting in its queue; returns `None` if a time limit passes first. With
     /// [`Wait::Try`], or without time to wait, the request is served now or not at all. Fails if
-    /// there is no place and the options do not allow waiting.
-    ///
-    /// # Cancel safety
-    /// Safe: a dropped future leaves the queue, and its place is free at once.
+    /// there is no place and the options do not allow waiting. A dropped future leaves the queue,
+    /// and its place is free at once.
     pub async fn acquire(
         &self,
         key: &LockKey,
@@ -149,7 +145,6 @@ impl KeyQueues {
         self.map.lock().is_empty()
     }
 
-    /// Returns a reference to the key's queue; creates the queue and its consumer if there is none.
     fn queue_of(&self, key: &LockKey, capacity: usize) -> QueueRef {
         let mut map = self.map.lock();
         let queue = map.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {

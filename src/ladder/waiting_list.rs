@@ -37,7 +37,7 @@ pub(super) struct WaitingList {
 #[derive(Debug, Default)]
 struct State {
     queue: PriorityQueue<QueuedRequest>,
-    /// Start of the current request's use of the key; `None` while the consumer is idle.
+    /// Start of the current use of the key, in Unix time; `None` while the consumer is idle.
     served_since_ms: Option<i64>,
 }
 
@@ -77,17 +77,14 @@ impl WaitingList {
         }
     }
 
-    /// Returns the start of the current request's use of the key, in milliseconds of Unix time.
     pub(super) fn served_since_ms(&self) -> Option<i64> {
         self.state.lock().served_since_ms
     }
 
-    /// Returns the number of requests with a place.
     pub(super) fn waiting(&self) -> usize {
         self.state.lock().queue.len()
     }
 
-    /// Returns the number of requests that wait for a place.
     pub(super) fn waiting_for_place(&self) -> usize {
         self.waiting_for_place.load(Ordering::Relaxed)
     }
