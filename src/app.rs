@@ -170,19 +170,19 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     let settings = Settings {
-        prefix: options.redis_prefix.clone(),
+        key_prefix: options.redis_prefix.clone(),
         name: Some(replica.to_owned()),
         ttl: Duration::from_millis(lock.lock_ttl_ms),
-        retry: Duration::from_millis(lock.lock_retry_ms),
-        timeout: Duration::from_millis(lock.lock_timeout_ms),
-        observer: Arc::new(MetricsObserver),
+        retry_interval: Duration::from_millis(lock.lock_retry_ms),
+        acquire_timeout: Duration::from_millis(lock.lock_timeout_ms),
+        observer: Some(Arc::new(MetricsObserver)),
         ..Settings::default()
     };
     let nodes = options.redlock_urls.iter().filter(|url| !url.is_empty());
     let nodes: Vec<Redis> = nodes.map(|url| redis(url)).collect::<Result<_, _>>()?;
-    let locks = ShopLocks::new(redis(&options.redis_url)?, nodes, settings);
+    let locks = ShopLocks::new(redis(&options.redis_url)?, nodes, settings)?;
     let strategy = strategy(&lock.strategy)?;
-    if strategy.lock.is_some_and(|kind| !locks.has(kind)) {
+    if strategy.lock.is_some_and(|kind| !locks.is_configured(kind)) {
         bail!("the lock {} needs several Redis; name them in REDLOCK_URLS", strategy.name);
     }
     let pool = db::pool(&options.database_url, options.pool_size)?;
@@ -253,7 +253,7 @@ pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
 
 /// Returns the locks of a Redis, for inspection. Must be called on the main runtime.
 pub fn locks(redis_url: &str) -> anyhow::Result<ShopLocks> {
-    Ok(ShopLocks::new(redis(redis_url)?, Vec::new(), Settings::default()))
+    Ok(ShopLocks::new(redis(redis_url)?, Vec::new(), Settings::default())?)
 }
 
 fn redis(url: &str) -> anyhow::Result<Redis> {

@@ -3,6 +3,7 @@
 //!
 //! The modules, in reading order. `tests/tidy` enforces which module may use which.
 
+pub mod backoff;
 pub mod coalesce;
 pub mod load;
 pub mod metrics;

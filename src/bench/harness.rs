@@ -74,7 +74,7 @@ impl Harness {
         let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
         preallocate_wal(&pool).await?;
         let locks = lock::Redis::open(&running.redis_url)?;
-        let unpaid = queue_of(locks, &lock::Settings::default().prefix);
+        let unpaid = queue_of(locks, &lock::Settings::default().key_prefix);
         let mut tokens = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
         let admin = tokens.pop().context("an admin")?;
         let (replicas, pool_sizes) = (replicas?, pool_sizes.to_vec());

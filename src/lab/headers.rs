@@ -133,7 +133,7 @@ impl LabHeaders {
         if let Some(name) = self.value(LOCK) {
             let unknown = || LOCK.invalid(format!("one of {}", Strategy::names()));
             options.strategy = Strategy::named(name).ok_or_else(unknown)?;
-            if options.strategy.lock.is_some_and(|kind| !shop.locks.has(kind)) {
+            if options.strategy.lock.is_some_and(|kind| !shop.locks.is_configured(kind)) {
                 let why = format!("{name} is not configured here; it needs REDLOCK_URLS");
                 return Err(LOCK.invalid(why));
             }

@@ -11,12 +11,12 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);
 /// Creates the lock client of a further process on the Redis at `url`, with keys under `prefix`.
 pub(super) fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
     let settings = Settings {
-        prefix: prefix.to_owned(),
+        key_prefix: prefix.to_owned(),
         name: Some(name.to_owned()),
-        timeout: ACQUIRE_TIMEOUT,
+        acquire_timeout: ACQUIRE_TIMEOUT,
         ..Settings::default()
     };
-    Ok(Locks::new(Redis::open(url)?, settings))
+    Ok(Locks::new(Redis::open(url)?, settings)?)
 }
 
 /// Acquires a lock of `kind`; returns `None` if another owner held it during the whole wait.

@@ -87,7 +87,7 @@ impl Scenario {
     }
 
     pub fn unpaid_queue(&self) -> anyhow::Result<DelayQueue> {
-        Ok(queue_of(Redis::open(&self.cluster.redis_url)?, &Settings::default().prefix))
+        Ok(queue_of(Redis::open(&self.cluster.redis_url)?, &Settings::default().key_prefix))
     }
 
     async fn control_worker(&self, replica: usize, instruction: &str) -> anyhow::Result<()> {

@@ -140,7 +140,7 @@ impl PermitServer {
                 call.key(self.key("limit", name));
                 call.arg(&bucket::script_arguments(policy.rate)).arg(results.len()).arg(*lease);
             }
-            self.redis.invoke::<Vec<(u64, u64, u64, u64, u64)>>(call)
+            self.redis.run_script::<Vec<(u64, u64, u64, u64, u64)>>(call)
         };
         // In a Cluster the buckets lie on several nodes.
         let per_script = if self.redis.is_cluster() { 1 } else { MAX_BUCKETS_PER_SCRIPT };

@@ -128,9 +128,9 @@ impl Shop {
 
     /// The same, where the replicas have another Redis.
     pub fn in_process_with_redis(&self, strategy: &str, redis_url: &str) -> Domain {
-        let settings = Settings { prefix: self.prefix.clone(), ..Settings::default() };
+        let settings = Settings { key_prefix: self.prefix.clone(), ..Settings::default() };
         let pool = holdfast::db::pool(&self.database_url(), 4).unwrap();
-        let locks = ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings);
+        let locks = ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap();
         let strategy = Strategy::named(strategy).unwrap();
         Domain::new(pool, locks, strategy, DEFAULT_HOLD, ExpiryNotifier::new().0)
     }

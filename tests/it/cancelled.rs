@@ -59,7 +59,7 @@ impl World {
         self.domain.tasks.running.reopen();
         // The locks of keys whose commands are done expire by themselves.
         let is_left = |lock: &HeldLock| !lock.key.contains("token:");
-        let held = async || self.domain.locks.held().await.unwrap();
+        let held = async || self.domain.locks.held_locks().await.unwrap();
         until("no lock is left", async || !held().await.iter().any(is_left)).await;
     }
 

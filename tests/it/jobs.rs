@@ -74,13 +74,13 @@ fn replica_over(
     database_url: &str,
 ) -> Scheduler {
     let settings = Settings {
-        prefix: shop.prefix.clone(),
+        key_prefix: shop.prefix.clone(),
         name: Some(name.to_owned()),
         ..Settings::default()
     };
     let domain = Domain {
         pool: holdfast::db::pool(database_url, 4).unwrap(),
-        locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings),
+        locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap(),
         ..shop.in_process("batched")
     };
     Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()

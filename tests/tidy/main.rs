@@ -11,7 +11,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 21] = [
+const MAY_USE: [(&str, &[&str]); 22] = [
+    ("backoff", &[]),
     ("tasks", &[]),
     ("coalesce", &["tasks"]),
     ("output", &[]),
@@ -21,12 +22,12 @@ const MAY_USE: [(&str, &[&str]); 21] = [
     ("config", &[]),
     ("metrics", &[]),
     ("db", &[]),
-    ("embedded", &["output", "config", "load"]),
+    ("embedded", &["backoff", "output", "config", "load"]),
     ("shop", &["coalesce", "tasks", "probe", "ladder", "db", "metrics"]),
     ("checker", &["shop"]),
     ("rate_limit", &["coalesce", "tasks", "metrics"]),
-    ("big_keys", &["output", "config", "shop"]),
-    ("jobs", &["probe", "ladder", "db", "metrics", "shop"]),
+    ("big_keys", &["backoff", "output", "config", "shop"]),
+    ("jobs", &["backoff", "probe", "ladder", "db", "metrics", "shop"]),
     (
         "lab",
         &[

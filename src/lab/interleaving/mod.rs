@@ -115,7 +115,7 @@ impl Games {
     pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
         shop.pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
-        shop.locks = shop.locks.with_timeout(GAME_DURATION);
+        shop.locks = shop.locks.with_acquire_timeout(GAME_DURATION);
         let permits = Arc::new(Semaphore::new(MAX_GAMES));
         Self { shop, board: board.clone(), games: Mutex::default(), permits }
     }
@@ -191,7 +191,7 @@ impl Games {
 
     /// Deletes the item's lock in Redis.
     pub async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
-        self.shop.locks.leases().forget(&game.sku.lock_key()).await?;
+        self.shop.locks.leases().force_release(&game.sku.lock_key()).await?;
         let to = "whoever waits may have it next".to_owned();
         let from = "Redis forgets the lock".to_owned();
         game.steps.lock().push(GameStep { who: None, at: None, from, to });

@@ -2,7 +2,7 @@
 //! guard passed down, and with a lock that counts.
 
 use anyhow::Context as _;
-use holdfast_lock::{LockKey, LockKind, Wait};
+use holdfast_lock::{Guard, LockKey, LockKind, Wait};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
@@ -53,8 +53,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say("The same with the guard handed down: nobody is asked.");
     let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?;
     let held = held.context("the lock is busy")?;
-    let inner = held.guard(&key).map(|guard| guard.nested().nested().key() == &key);
-    let handed_down = inner == Some(true);
+    let inner = |guard: &Guard| guard.key() == &key;
+    let handed_down = held.get(&key).is_some_and(inner);
     held.release().await;
 
     let mut redis = lab.redis().await?;

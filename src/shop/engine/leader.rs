@@ -249,7 +249,7 @@ impl BatchLeader {
                 kind: LockKind::Fenced,
                 wait: Wait::Notify,
                 ttl: None,
-                deadline: Instant::now() + locks.settings().timeout,
+                deadline: Instant::now() + locks.settings().acquire_timeout,
                 keys: &[key],
             };
             locks.acquire(request).await

@@ -49,7 +49,8 @@ impl AcquiredLocks {
             Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 };
         probe.at(Point::Wait, locks.seen()).await;
         let Some(mechanism) = strategy.lock else { return Ok(locks) };
-        let wait = options.wait.unwrap_or(mechanism.waits().first().copied().unwrap_or(Wait::Try));
+        let wait =
+            options.wait.unwrap_or(mechanism.wait_modes().first().copied().unwrap_or(Wait::Try));
         let priority = options.queue_options.priority.unwrap_or(command.priority());
         let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
         let keys = &locks.keys;
@@ -136,7 +137,7 @@ impl LeaderLock {
     }
 
     fn guard(&self) -> Option<&FencedGuard> {
-        self.locks.guards.guard(self.locks.keys.first()?).and_then(holdfast_lock::Guard::as_fenced)
+        self.locks.guards.get(self.locks.keys.first()?).and_then(holdfast_lock::Guard::as_fenced)
     }
 
     /// Returns whether the next batch may follow at once. While others wait for the lock, only a
@@ -150,7 +151,7 @@ impl LeaderLock {
     /// Waits until others wait for the lock, or it is lost.
     pub(super) async fn contended(&self) {
         if let Some(guard) = self.guard() {
-            guard.wanted().await;
+            guard.wait_until_wanted().await;
         }
     }
 

@@ -133,7 +133,7 @@ impl Strategy {
 
     /// Returns the ways to wait for its lock; the first is the default.
     pub fn waits(&self) -> &'static [Wait] {
-        self.lock.map_or(&[], Mechanism::waits)
+        self.lock.map_or(&[], Mechanism::wait_modes)
     }
 
     /// Returns whether it requires Redis.

@@ -50,6 +50,6 @@ pub async fn everything(state: State, _: AdminUser) -> HttpResult {
 #[utoipa::path(get, path = "/api/locks", tag = "proof",
     responses((status = 200, body = [LockView])))]
 pub async fn locks(state: State, _: AdminUser) -> HttpResult {
-    let held = state.shop.locks.held().await.map_err(Error::from)?;
+    let held = state.shop.locks.held_locks().await.map_err(Error::from)?;
     json(held.into_iter().map(LockView::from).collect::<Vec<_>>())
 }

@@ -50,7 +50,7 @@ impl LocksPage {
 
 /// Shows the locks.
 pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
-    let locks = state.shop.locks.held().await.map_err(Error::from)?;
-    let prefix = state.shop.locks.leases().settings().prefix.clone();
+    let locks = state.shop.locks.held_locks().await.map_err(Error::from)?;
+    let prefix = state.shop.locks.leases().settings().key_prefix.clone();
     html(StatusCode::OK, &LocksPage { layout: Layout::of(&request).await?, locks, prefix })
 }

@@ -92,7 +92,7 @@ impl LoadForm {
 }
 
 fn is_configured(state: &AppState, strategy: &Strategy) -> bool {
-    strategy.lock.is_none_or(|kind| state.shop.locks.has(kind))
+    strategy.lock.is_none_or(|kind| state.shop.locks.is_configured(kind))
 }
 
 /// Shows the lab.
