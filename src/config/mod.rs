@@ -167,7 +167,7 @@ pub struct LockArgs {
     /// Pause between two attempts of a polling waiter, in milliseconds, with ± 50 % jitter
     #[arg(long, env = "HOLDFAST_LOCK_RETRY_MS", default_value_t = 50, value_parser = whole_number::<u64>(1..=10_000))]
     pub lock_retry_ms: u64,
-    /// Timeout of a waiter, in milliseconds
+    /// Timeout of a waiter, in milliseconds; 0: a single attempt
     #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = whole_number::<u64>(0..=7_000))]
     pub lock_timeout_ms: u64,
 }

@@ -7,7 +7,7 @@
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
-use actix_web::http::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE};
+use actix_web::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpRequest};
@@ -50,7 +50,8 @@ pub async fn render_problems<B: MessageBody>(
     };
     let (request, plain) = response.into_parts();
     for (name, value) in plain.headers() {
-        if name != CONTENT_TYPE && name != CONTENT_LENGTH {
+        // These describe the problem's own body.
+        if ![CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING].contains(name) {
             page.headers_mut().append(name.clone(), value.clone());
         }
     }
