@@ -38,17 +38,17 @@ pub enum Point {
     Read,
     /// It has written the value it computed, and the ledger entry.
     Write,
-    /// It is about to commit.
+    /// It is about to commit; if its write is one autocommitted statement, about to send it.
     Commit,
     /// The commit is done; the response is not sent yet.
     Committed,
     /// It has verified that it owns the lock, and is about to delete it.
     Delete,
-    /// It has released the lock.
+    /// It is done with the lock: it releases it, or the next batch keeps it.
     Release,
 }
 
-/// All points in the order in which a request may pass them, with their names in a trace.
+/// All points, with their names in a trace. An autocommitted write passes `Commit` before `Write`.
 const ALL: [(Point, &str); 10] = [
     (Point::Claimed, "claimed"),
     (Point::Wait, "wait"),

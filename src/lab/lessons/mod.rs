@@ -45,7 +45,7 @@ pub(super) use super::run::{ArmResult, Journey};
 pub(super) use super::scenario::Scenario;
 
 /// All lessons, in teaching order.
-pub static LESSONS: [&Lesson; 26] = [
+pub static LESSONS: &[&Lesson] = &[
     &lost_update::LESSON,
     &one_replica::LESSON,
     &dead_holder::LESSON,
