@@ -138,8 +138,8 @@ async fn redis_pause_beyond_lease_loses_only_lock(server: &Server) {
     assert_eq!(theirs.release().await, Released::Held);
 }
 
-/// A Redis that stalled executes what was sent meanwhile, among it acquisitions of callers that have
-/// given up. What they acquire is released at once, not when their lease ends.
+/// A Redis that stalled executes what was sent meanwhile, among it acquisitions of callers that
+/// have given up. What they acquire is released at once, not when their lease ends.
 async fn stalled_redis_leaves_no_orphaned_lock(server: &Server) {
     let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
     here.take("{a}").await.release().await;
