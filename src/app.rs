@@ -166,6 +166,9 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.listen(BACKLOG)?.into_std()
 }
 
+/// Time for which a lock is renewed: longer than any request (8 s) and its clean-up.
+const MAX_LOCK_HOLD: Duration = Duration::from_secs(15);
+
 /// Builds the shop of a replica. Must be called on the main runtime.
 fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
     let lock = &options.lock;
@@ -175,6 +178,7 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
         ttl: Duration::from_millis(lock.lock_ttl_ms),
         retry_interval: Duration::from_millis(lock.lock_retry_ms),
         acquire_timeout: Duration::from_millis(lock.lock_timeout_ms),
+        max_hold: Some(MAX_LOCK_HOLD),
         observer: Some(Arc::new(MetricsObserver)),
         ..Settings::default()
     };

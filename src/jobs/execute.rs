@@ -38,6 +38,9 @@ const WRITE_BACKOFF: Backoff =
 /// Time for a cancelled job to stop. It stops at its next await; a job without an await is left
 /// running.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+/// Time for which the lock is renewed beyond the job's timeout: for the claim, and for all attempts
+/// to write the result while Postgres is slow.
+const MAX_LOCK_OVERHEAD: Duration = Duration::from_mins(1);
 
 /// The executing replica.
 #[derive(Debug, Clone)]
@@ -131,7 +134,9 @@ impl Executor {
             deadline: Instant::now() + ACQUIRE_TIMEOUT,
             keys: &keys,
         };
-        let mut guards = match self.shop.locks.leases().acquire(request).await? {
+        let max_hold = tick.job.timeout + MAX_LOCK_OVERHEAD;
+        let locks = self.shop.locks.leases().clone().with_max_hold(max_hold);
+        let mut guards = match locks.acquire(request).await? {
             AcquireOutcome::Acquired(guards) => guards,
             AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. } => {
                 return Ok(RunOutcome::Busy(holder));

@@ -111,8 +111,10 @@ impl ShopLocks {
         !matches!(mechanism, Mechanism::Lock(kind) if !self.leases.is_configured(kind))
     }
 
-    /// Acquires all keys, in sorted order, or none: as [`Locks::acquire`], with the same limits,
-    /// errors and cancel safety. [`LockError::QueueFull`] with [`WhenFull::Fail`] only.
+    /// Acquires all keys, in sorted order, or none: as [`Locks::acquire`], with the same errors and
+    /// cancel safety. A [`Rung`] does not bound its waiters, and is not refused a further key for
+    /// lack of time; nor is the queue, whose bound is [`LockError::QueueFull`] with
+    /// [`WhenFull::Fail`].
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<AcquireOutcome, LockError> {
         let LockRequest { mechanism, wait, ttl, deadline, keys, .. } = request;
         if let Mechanism::Lock(kind) = mechanism {

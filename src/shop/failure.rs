@@ -249,7 +249,20 @@ impl From<holdfast_lock::Error> for Error {
     fn from(error: holdfast_lock::Error) -> Self {
         match error {
             holdfast_lock::Error::Unavailable(error) => Error::unavailable("Redis", error),
+            error @ holdfast_lock::Error::QueueFull(_) => Error::Overloaded(error.to_string()),
             error => Error::Bug(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_lock_queue_is_overloaded() {
+        let full = holdfast_lock::Error::QueueFull(LockKey::new("{sku:tea}").unwrap());
+        let error = Error::from(LockError::from(full));
+        assert!(matches!(error, Error::Overloaded(_)), "{error:?}");
     }
 }

@@ -6,7 +6,8 @@
 //! state, and there are finitely many of them.
 //!
 //! It proves nothing by itself (`protocol` and `waiting` do), and that this process is the actor is
-//! a matter of reading both. `refence`, nested guards, waiters with leases of different length and
+//! a matter of reading both. A renewal may be made at any time or never, which covers those that
+//! end after `max_hold`. `refence`, nested guards, waiters with leases of different length and
 //! the loop that receives messages are not modelled.
 
 use std::fmt::{self, Display};

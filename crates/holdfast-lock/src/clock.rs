@@ -42,6 +42,11 @@ pub(crate) fn lease_deadline_us(sent_us: u64, ttl: Duration) -> u64 {
     sent_us + ttl_us.saturating_sub(ttl_us / 100 + 2_000)
 }
 
+/// Returns the time at which the renewals of a lock that is acquired now end.
+pub(crate) fn renewals_end_us(max_hold: Option<Duration>) -> u64 {
+    max_hold.map_or(u64::MAX, |max| monotonic_us().saturating_add(us(max)))
+}
+
 /// Returns the wall-clock time in milliseconds of Unix time, for display in a lock's value. No
 /// decision of a lock depends on it.
 #[must_use]

@@ -68,6 +68,8 @@ impl Wait {
 pub(crate) struct PollingRequest<'a> {
     pub redis_key: &'a str,
     pub ttl: Duration,
+    /// Time for which a renewed lease is renewed.
+    pub max_hold: Option<Duration>,
     pub wait: Wait,
     /// Time at which waiting ends.
     pub until: Instant,

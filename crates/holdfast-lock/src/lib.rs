@@ -19,6 +19,7 @@ pub mod redis;
 mod result;
 mod settings;
 mod task;
+mod waiters;
 mod watchdog;
 
 pub use fenced::FencedGuard;
@@ -31,3 +32,4 @@ pub use observer::Observer;
 pub use redis::Redis;
 pub use result::{Error, Holder, Released};
 pub use settings::Settings;
+pub use waiters::MAX_WAITERS;

@@ -14,7 +14,12 @@ use crate::owner::OwnerLease;
 use crate::process::Process;
 use crate::quorum::Quorum;
 use crate::settings::check_ttl;
+use crate::waiters::Waiters;
 use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, Redis, Settings, Wait};
+
+/// Least time to wait for each key after the first. With less, acquiring one would delay its other
+/// callers, for a command that has no time left.
+const MIN_TIME_FOR_NEXT_KEY: Duration = Duration::from_millis(300);
 
 /// The result of acquiring locks.
 #[derive(Debug)]
@@ -40,6 +45,7 @@ pub struct Locks {
     local: LocalLocks,
     fenced: FencedLocks,
     quorum: Option<Quorum>,
+    waiters: Waiters,
     settings: Settings,
 }
 
@@ -68,7 +74,8 @@ impl Locks {
         settings.validate()?;
         let process = Process::new(settings.name.as_deref());
         let fenced = FencedLocks::new(redis.clone(), &settings, &process);
-        Ok(Self { redis, process, local: LocalLocks::default(), fenced, quorum: None, settings })
+        let (local, waiters) = (LocalLocks::default(), Waiters::default());
+        Ok(Self { redis, process, local, fenced, quorum: None, waiters, settings })
     }
 
     /// Configures [`LockKind::Quorum`] on these nodes; without nodes it cannot be acquired.
@@ -82,6 +89,13 @@ impl Locks {
     #[must_use]
     pub fn with_acquire_timeout(mut self, timeout: Duration) -> Self {
         self.settings.acquire_timeout = timeout;
+        self
+    }
+
+    /// Replaces [`Settings::max_hold`].
+    #[must_use]
+    pub fn with_max_hold(mut self, max_hold: Duration) -> Self {
+        self.settings.max_hold = Some(max_hold);
         self
     }
 
@@ -112,8 +126,8 @@ impl Locks {
     /// Acquires the fenced lock on `key`, in the order of its queue.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] after [`Settings::acquire_timeout`]; [`Error::Unavailable`] when Redis
-    /// does not respond.
+    /// [`Error::TimedOut`] after [`Settings::acquire_timeout`]; [`Error::QueueFull`];
+    /// [`Error::Unavailable`] when Redis does not respond.
     ///
     /// # Cancel safety
     /// Safe, as for [`Locks::acquire`].
@@ -121,8 +135,9 @@ impl Locks {
         let started = Instant::now();
         let redis_key = self.redis_key(key);
         let until = started + self.settings.acquire_timeout;
-        let (ttl, wait) = (self.settings.fenced.ttl, Wait::Notify);
-        let acquired = self.fenced.acquire(&redis_key, ttl, wait, until).await?;
+        let (ttl, max_hold) = (self.settings.fenced.ttl, self.settings.max_hold);
+        let _place = self.waiters.join(key)?;
+        let acquired = self.fenced.acquire(&redis_key, ttl, max_hold, Wait::Notify, until).await?;
         acquired.map_err(|holder| Error::TimedOut {
             waited: started.elapsed(),
             holder: Box::new(holder),
@@ -162,13 +177,15 @@ impl Locks {
     /// Waits for [`Settings::acquire_timeout`] at most, and not past the deadline of the request.
     /// Without time to wait (a timeout of zero) it tries once. A call to Redis may take 0.8 s more,
     /// and looking up the holder of a key that was not acquired another 0.8 s. Callers that acquire
-    /// several keys cannot deadlock, provided that none holds others already.
+    /// several keys cannot deadlock, provided that none holds others already. With less than 0.3 s
+    /// left (or half of a timeout that is shorter than 0.6 s), the next key is not requested.
     ///
     /// Does not promise that the lock is still held when the caller continues: locks in Redis are
     /// leases.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond, never reported as *busy*.
+    /// [`Error::QueueFull`] at once if [`crate::MAX_WAITERS`] callers wait for a key.
     /// [`Error::NoQuorum`] without nodes. [`Error::InvalidSettings`] for a TTL out of its range.
     ///
     /// # Cancel safety
@@ -179,14 +196,22 @@ impl Locks {
         let started = Instant::now();
         let until = request.deadline.min(started + self.settings.acquire_timeout);
         let mut guards = Guards::default();
+        let waits = request.wait != Wait::Try;
         for key in sorted(request.keys) {
-            match self.acquire_one(key, &request, until).await? {
+            let acquired = if !waits || guards.is_empty() || has_time_for_next_key(started, until) {
+                self.acquire_one(key, &request, until).await?
+            } else {
+                Err(Holder::default())
+            };
+            match acquired {
                 Ok(guard) => guards.push(guard),
                 Err(holder) => {
                     guards.release().await;
-                    return Ok(match request.wait {
-                        Wait::Try => AcquireOutcome::Busy(holder),
-                        _ => AcquireOutcome::TimedOut { waited: started.elapsed(), holder },
+                    let waited = started.elapsed();
+                    return Ok(if waits {
+                        AcquireOutcome::TimedOut { waited, holder }
+                    } else {
+                        AcquireOutcome::Busy(holder)
                     });
                 }
             }
@@ -207,8 +232,10 @@ impl Locks {
         };
         let ttl = request.ttl.unwrap_or(default_ttl);
         let (redis_key, wait) = (redis_key.as_str(), request.wait);
-        let polling =
-            PollingRequest { redis_key, ttl, wait, until, interval: self.settings.retry_interval };
+        let (max_hold, interval) = (self.settings.max_hold, self.settings.retry_interval);
+        let polling = PollingRequest { redis_key, ttl, max_hold, wait, until, interval };
+        let waits = wait != Wait::Try;
+        let place = waits.then(|| self.waiters.join(&key)).transpose()?;
         let acquired = match request.kind {
             LockKind::Local => match self.local.acquire(&key, wait, until).await {
                 Some(guard) => Ok(GuardInner::Local(guard)),
@@ -217,7 +244,7 @@ impl Locks {
             LockKind::Owner | LockKind::Watchdog => {
                 match OwnerLease::acquire(&self.redis, &self.process, polling).await? {
                     Some(lease) if request.kind == LockKind::Watchdog => {
-                        Ok(GuardInner::Owner(lease.renewed(ttl)))
+                        Ok(GuardInner::Owner(lease.renewed(ttl, max_hold)))
                     }
                     Some(lease) => Ok(GuardInner::Owner(lease)),
                     None => Err(inspect::holder(&self.redis, redis_key).await?),
@@ -231,10 +258,11 @@ impl Locks {
                 }
             }
             LockKind::Fenced => {
-                let acquired = self.fenced.acquire(redis_key, ttl, wait, until).await?;
+                let acquired = self.fenced.acquire(redis_key, ttl, max_hold, wait, until).await?;
                 acquired.map(GuardInner::Fenced)
             }
         };
+        drop(place);
         Ok(acquired.map(|inner| Guard::new(key, inner)))
     }
 
@@ -289,6 +317,13 @@ impl Locks {
     pub fn redis_key(&self, key: &LockKey) -> String {
         format!("{}lock:{key}", self.settings.key_prefix)
     }
+}
+
+/// Returns whether a caller that waits from `started` until `until` may still request a further
+/// key: it has [`MIN_TIME_FOR_NEXT_KEY`] left, or half of a shorter timeout.
+fn has_time_for_next_key(started: Instant, until: Instant) -> bool {
+    let least = MIN_TIME_FOR_NEXT_KEY.min(until.saturating_duration_since(started) / 2);
+    until.saturating_duration_since(Instant::now()) >= least
 }
 
 /// Returns the keys in the order of acquisition, each once.

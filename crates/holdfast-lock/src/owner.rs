@@ -16,6 +16,7 @@
 
 use std::time::Duration;
 
+use crate::clock::renewals_end_us;
 use crate::kind::PollingRequest;
 use crate::process::Process;
 use crate::redis::set_if_absent;
@@ -66,11 +67,11 @@ impl OwnerLease {
         }
     }
 
-    /// Renews the lease until it is released, dropped or lost. The loss is not reported before the
-    /// release.
-    pub fn renewed(mut self, ttl: Duration) -> Self {
-        let renewal =
-            watchdog::renew(self.redis.clone(), self.key.clone(), self.owner.clone(), ttl);
+    /// Renews the lease until it is released, dropped or lost, for `max_hold` at most. The loss is
+    /// not reported before the release.
+    pub fn renewed(mut self, ttl: Duration, max_hold: Option<Duration>) -> Self {
+        let (redis, key, owner) = (self.redis.clone(), self.key.clone(), self.owner.clone());
+        let renewal = watchdog::renew(redis, key, owner, ttl, renewals_end_us(max_hold));
         self.renewal = Some(AbortOnDrop::spawn(self.redis.runtime(), renewal));
         self
     }

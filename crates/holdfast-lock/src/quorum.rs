@@ -23,7 +23,7 @@ use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, timeout};
 
-use crate::clock::{lease_deadline_us, monotonic_us};
+use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us};
 use crate::kind::PollingRequest;
 use crate::process::Process;
 use crate::redis::{Error as RedisError, set_if_absent};
@@ -63,7 +63,7 @@ impl Quorum {
     pub async fn acquire(&self, request: PollingRequest<'_>) -> Result<Option<QuorumLease>, Error> {
         let slow_until = Instant::now() + MAX_TIME_WITHOUT_MAJORITY;
         loop {
-            let undecided = match self.attempt(request.redis_key, request.ttl).await? {
+            let undecided = match self.attempt(request).await? {
                 QuorumAttempt::Acquired(lease) => return Ok(Some(lease)),
                 QuorumAttempt::Busy => None,
                 QuorumAttempt::Undecided(error) => Some(error),
@@ -89,7 +89,8 @@ impl Quorum {
             .unwrap_or_default()
     }
 
-    async fn attempt(&self, redis_key: &str, ttl: Duration) -> Result<QuorumAttempt, Error> {
+    async fn attempt(&self, request: PollingRequest<'_>) -> Result<QuorumAttempt, Error> {
+        let PollingRequest { redis_key, ttl, max_hold, .. } = request;
         let sent_us = monotonic_us();
         let owner = QuorumOwner {
             quorum: self.clone(),
@@ -103,7 +104,7 @@ impl Quorum {
         let votes = self.poll(ttl, |node| lease.owner.clone().acquire_on(node, ttl)).await;
         let deadline_us = lease_deadline_us(sent_us, ttl);
         if votes.yes >= self.majority() && monotonic_us() < deadline_us {
-            let renewal = renew(lease.owner.clone(), ttl, deadline_us);
+            let renewal = renew(lease.owner.clone(), ttl, deadline_us, renewals_end_us(max_hold));
             lease.renewal = Some(AbortOnDrop::spawn(self.nodes[0].runtime(), renewal));
             return Ok(QuorumAttempt::Acquired(lease));
         }
@@ -244,18 +245,22 @@ impl QuorumOwner {
     }
 }
 
-/// Extends the lease on a majority every third of its TTL. A failed extension does not release it,
-/// and is retried until the lease ends.
+/// Extends the lease on a majority every third of its TTL, until `end_us`. A failed extension does
+/// not release it, and is retried until the lease ends.
 ///
 /// Nodes without the lock (they were unavailable, or lost their data) receive it again only
 /// after a majority was extended without them: a holder that lost its majority cannot exclude that
 /// another one held the lock since.
-async fn renew(owner: QuorumOwner, ttl: Duration, mut deadline_us: u64) {
+async fn renew(owner: QuorumOwner, ttl: Duration, mut deadline_us: u64, end_us: u64) {
     let mut pause = ttl / 3;
     loop {
         tokio::time::sleep(pause).await;
         let sent_us = monotonic_us();
         if sent_us >= deadline_us {
+            return;
+        }
+        if sent_us >= end_us {
+            tracing::warn!(key = owner.key, "a lock expires: it was held for too long");
             return;
         }
         let votes = owner.quorum.poll(ttl, |node| {

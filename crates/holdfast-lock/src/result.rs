@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::redis;
+use crate::{LockKey, redis};
 
 /// The holder of a lock, from the lock's value in Redis, for [`crate::LockKind::Quorum`] from the
 /// value on a majority of the nodes. Unknown fields are `None`.
@@ -31,8 +31,8 @@ pub enum Released {
     Unknown,
 }
 
-/// A failure to acquire or keep a lock. Contention is an [`crate::AcquireOutcome`], except for
-/// callers of [`crate::Locks::lock`] and [`crate::Locks::with_lock`], which get
+/// A failure to acquire or keep a lock. Contention is an [`crate::AcquireOutcome`], except for a
+/// full queue, and for callers of [`crate::Locks::lock`] and [`crate::Locks::with_lock`], which get
 /// [`Error::TimedOut`].
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
@@ -52,6 +52,9 @@ pub enum Error {
         /// The last holder, if known.
         holder: Box<Holder>,
     },
+    /// [`crate::MAX_WAITERS`] callers of this process wait for the lock already.
+    #[error("too many callers wait for the lock on {0}; try again later")]
+    QueueFull(LockKey),
     /// No quorum nodes are configured.
     #[error("no quorum nodes are configured")]
     NoQuorum,

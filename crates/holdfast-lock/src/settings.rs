@@ -30,6 +30,10 @@ pub struct Settings {
     pub retry_interval: Duration,
     /// Maximum time to wait for a lock; with zero, each acquisition is a single attempt.
     pub acquire_timeout: Duration,
+    /// Time after its acquisition for which a lock is renewed. One that is held longer expires
+    /// within its TTL, so that a holder that hangs does not block the others for ever. `None`, the
+    /// default, renews it until it is released.
+    pub max_hold: Option<Duration>,
     /// Timing of the fenced lock.
     pub fenced: fenced::Timing,
     /// Receives the events of the fenced lock.
@@ -45,6 +49,7 @@ impl Default for Settings {
             ttl: Duration::from_secs(10),
             retry_interval: Duration::from_millis(50),
             acquire_timeout: Duration::from_secs(5),
+            max_hold: None,
             fenced: fenced::Timing::default(),
             observer: None,
         }

@@ -2,8 +2,9 @@
 //!
 //! # Guarantee
 //! Everything that `owner` guarantees, and long work keeps its lock: a task renews the lease every
-//! third of its TTL. A process that dies renews nothing, so others wait for one TTL at most. It is
-//! not reentrant: a nested call takes a reference to the [`crate::Guard`], or waits for itself.
+//! third of its TTL, for [`crate::Settings::max_hold`] at most. A process that dies renews nothing,
+//! so others wait for one TTL at most. It is not reentrant: a nested call takes a reference to the
+//! [`crate::Guard`], or waits for itself.
 //!
 //! # Breaks when
 //! The process is paused (its renewals with it) or Redis loses its data: the next holder is
@@ -15,12 +16,18 @@
 use std::time::Duration;
 
 use crate::Redis;
+use crate::clock::monotonic_us;
 
-/// Renews the lease until its key has another owner or none. Retries sooner after an error.
-pub(crate) async fn renew(redis: Redis, key: String, owner: String, ttl: Duration) {
+/// Renews the lease until `end_us`, or until its key has another owner or none. Retries sooner
+/// after an error.
+pub(crate) async fn renew(redis: Redis, key: String, owner: String, ttl: Duration, end_us: u64) {
     let mut pause = ttl / 3;
     loop {
         tokio::time::sleep(pause).await;
+        if monotonic_us() >= end_us {
+            tracing::warn!(key, "a lock expires: it was held for too long");
+            return;
+        }
         pause = match redis.renew_if(&key, &owner, ttl).await {
             Ok(true) => ttl / 3,
             Ok(false) => return,

@@ -18,7 +18,7 @@ use super::guard::{FencedGuard, Lease, Message, Waiter};
 use super::local_state::{HeldLease, LocalState, RemoteWaiter};
 use super::protocol::{AcquireResponse, FENCES_PER_GRANT, Grant};
 use super::shared::Shared;
-use crate::clock::{lease_deadline_us, monotonic_us, us};
+use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us, us};
 use crate::observer::{Event, Source};
 use crate::{Error, Released, inspect};
 
@@ -246,6 +246,7 @@ impl KeyActor {
             release_responder: None,
             lease_duration: ttl,
             renew_at_us: sent_us + us(ttl / 3),
+            renewals_end_us: u64::MAX,
             handoffs: 0,
             remote_waiter: grant
                 .remote_waiters
@@ -253,11 +254,12 @@ impl KeyActor {
         });
     }
 
-    /// Waits for a message while a guard is in use, and renews the lease when it is time.
+    /// Waits for a message while a guard is in use, and renews the lease when it is time, or
+    /// reports its end if the guard has been held for too long.
     async fn hold_until_released(&mut self) {
         let LocalState::Held(held) = &self.state else { return };
         let now = monotonic_us();
-        let pause = Duration::from_micros(held.renew_at_us.saturating_sub(now));
+        let pause = Duration::from_micros(held.next_check_us().saturating_sub(now));
         match timeout(pause, self.inbox.recv()).await {
             Ok(Some(message)) => self.handle(message).await,
             Ok(None) => {}
@@ -268,7 +270,13 @@ impl KeyActor {
     async fn renew(&mut self) {
         let LocalState::Held(held) = &mut self.state else { return };
         if !held.lease.is_held() {
+            if held.renewals_ended() {
+                tracing::warn!(key = self.key, "a lock expires: it was held for too long");
+            }
             return self.handle_loss();
+        }
+        if held.renewals_ended() {
+            return;
         }
         let (owner, ttl, sent_us) = (held.lease.owner.clone(), held.ttl, monotonic_us());
         match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
@@ -319,8 +327,10 @@ impl KeyActor {
                 actor: self.sender.clone(),
                 released: false,
             };
+            let max_hold = next.max_hold;
             match next.responder.send(Ok(Ok(guard))) {
                 Ok(()) => {
+                    held.renewals_end_us = renewals_end_us(max_hold);
                     if !first {
                         self.shared.observe(Event::Acquired(Source::Local));
                         held.handoffs += u32::from(held.remote_waiter.is_some());

@@ -176,6 +176,7 @@ pub(super) struct Waiter {
     pub joined_us: u64,
     pub only_try: bool,
     pub ttl: Duration,
+    pub max_hold: Option<Duration>,
 }
 
 /// A message to the actor of a key.

@@ -48,6 +48,8 @@ pub(super) struct HeldLease {
     /// Duration of the current lease: that of a grant until it is confirmed, then `ttl`.
     pub(super) lease_duration: Duration,
     pub(super) renew_at_us: u64,
+    /// Time at which the renewals for the current guard end.
+    pub(super) renewals_end_us: u64,
     pub(super) handoffs: u32,
     pub(super) remote_waiter: Option<RemoteWaiter>,
 }
@@ -72,6 +74,17 @@ impl HeldLease {
     /// Returns whether no guard has existed since the grant.
     pub(super) fn next_fence_is_first(&self) -> bool {
         self.fences_left == FENCES_PER_GRANT
+    }
+
+    /// Returns whether the current guard has been held too long for a further renewal.
+    pub(super) fn renewals_ended(&self) -> bool {
+        self.renewals_end_us <= self.renew_at_us
+    }
+
+    /// Returns the time of the next renewal, or of the end of a lease that is not renewed.
+    pub(super) fn next_check_us(&self) -> u64 {
+        let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
+        if self.renewals_ended() { deadline_us } else { self.renew_at_us }
     }
 
     /// Sets the hint of [`super::FencedGuard::is_wanted`].

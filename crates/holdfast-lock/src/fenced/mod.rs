@@ -69,7 +69,8 @@ impl FencedLocks {
     ///
     /// FIFO among the waiters of this process. Other processes are served in the order of their
     /// tickets, but the holding process first makes a few local handoffs
-    /// ([`Timing::local_handoff_period`]), which do not change the duration of the lease.
+    /// ([`Timing::local_handoff_period`]), which do not change the duration of the lease. A guard
+    /// is renewed for `max_hold`.
     ///
     /// # Cancel safety
     /// Safe: a dropped waiter is skipped, and a grant without a waiter is handed off.
@@ -77,6 +78,7 @@ impl FencedLocks {
         &self,
         redis_key: &str,
         ttl: Duration,
+        max_hold: Option<Duration>,
         wait: Wait,
         until: Instant,
     ) -> Result<Result<FencedGuard, Holder>, Error> {
@@ -84,7 +86,8 @@ impl FencedLocks {
         let only_try = wait == Wait::Try || until <= now;
         let until = if only_try { now + TRY_TIMEOUT } else { until };
         let (responder, response) = oneshot::channel();
-        let waiter = Waiter { responder, joined_us: clock::monotonic_us(), only_try, ttl };
+        let joined_us = clock::monotonic_us();
+        let waiter = Waiter { responder, joined_us, only_try, ttl, max_hold };
         self.send(redis_key, Message::Join(waiter));
         // Dropping the receiver leaves the queue; the place then wakes the actor.
         let mut queue_place = QueuePlace { shared: &self.0, redis_key, has_guard: false };

@@ -13,19 +13,26 @@ use crate::{Error, Redis};
 /// Number of fences per grant; the same number is in the scripts.
 pub(super) const FENCES_PER_GRANT: i64 = 64;
 
+macro_rules! text {
+    ($($file:literal),+) => {
+        concat!(include_str!("constants.lua"), $(include_str!($file)),+)
+    };
+}
+
 macro_rules! script {
     ($($file:literal),+) => {
-        LazyLock::new(|| {
-            Script::new(concat!(include_str!("constants.lua"), $(include_str!($file)),+))
-        })
+        LazyLock::new(|| Script::new(text!($($file),+)))
     };
 }
 
 static ACQUIRE: LazyLock<Script> = script!("prelude.lua", "acquire.lua");
 static CONFIRM: LazyLock<Script> = script!("prelude.lua", "confirm.lua");
 static RELEASE: LazyLock<Script> = script!("handoff.lua", "prelude.lua", "release.lua");
-static LEAVE: LazyLock<Script> = script!("prelude.lua", "leave.lua");
 static RAISE_FENCE: LazyLock<Script> = script!("prelude.lua", "raise_fence.lua");
+/// Sent as text, because it follows calls that timed out. A Redis that stalled executes those when
+/// it is back; if it did not know this script by its hash, it would say so to a caller that no
+/// longer waits, and the lock would stay held for a lease.
+const LEAVE: &str = text!("prelude.lua", "leave.lua");
 
 /// The lock's scripts on one Redis, with their parameters.
 #[derive(Debug)]
@@ -131,9 +138,11 @@ impl Protocol {
 
     /// Leaves the queue, or releases the lock if it was granted already.
     pub(super) async fn leave(&self, key: &str, owner: &str) -> Result<(), Error> {
-        let mut call = prepare(&LEAVE, key, owner);
-        call.arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
-        let () = self.redis.run_script(call).await?;
+        let keys = redis_keys(key);
+        let mut command = redis::cmd("EVAL");
+        command.arg(LEAVE).arg(keys.len()).arg(&keys).arg(owner);
+        command.arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
+        let () = self.redis.query(command).await?;
         Ok(())
     }
 
@@ -154,12 +163,16 @@ impl Protocol {
 
 fn prepare(script: &'static Script, key: &str, owner: &str) -> ScriptInvocation<'static> {
     let mut call = script.prepare_invoke();
-    call.key(key)
-        .key(format!("{key}:queue"))
-        .key(format!("{key}:seen"))
-        .key(format!("{key}:fence"));
+    for key in redis_keys(key) {
+        call.key(key);
+    }
     call.arg(owner);
     call
+}
+
+/// Returns the keys of a lock, in the scripts' order.
+fn redis_keys(key: &str) -> [String; 4] {
+    ["", ":queue", ":seen", ":fence"].map(|suffix| format!("{key}{suffix}"))
 }
 
 fn parse_grant(response: &[String]) -> Option<Grant> {

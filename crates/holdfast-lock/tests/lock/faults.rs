@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_lock::{LockKey, Released};
+use holdfast_lock::{AcquireOutcome, Error, LockKey, Released, Wait};
+use rustix::process::Signal;
 
 use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until, wanted};
 
@@ -13,6 +14,7 @@ everywhere!(
     grant_from_before_a_flush_is_confirmed,
     service_resumes_after_restart_without_data,
     redis_pause_beyond_lease_loses_only_lock,
+    stalled_redis_leaves_no_orphaned_lock,
 );
 
 async fn flushed_scripts_are_reloaded(server: &Server) {
@@ -106,9 +108,9 @@ async fn service_resumes_after_restart_without_data(server: &mut Server) {
     server.restart_empty();
     until("the other one gets in", async || {
         there
-            .try_ask(&["{a}"], holdfast_lock::Wait::Notify, Duration::from_secs(2))
+            .try_ask(&["{a}"], Wait::Notify, Duration::from_secs(2))
             .await
-            .is_ok_and(|outcome| matches!(outcome, holdfast_lock::AcquireOutcome::Acquired(_)))
+            .is_ok_and(|outcome| matches!(outcome, AcquireOutcome::Acquired(_)))
     })
     .await;
     assert_ne!(held.release().await, Released::Held);
@@ -134,4 +136,25 @@ async fn redis_pause_beyond_lease_loses_only_lock(server: &Server) {
     assert_ne!(held.release().await, Released::Held);
     assert!(!here.finds_it_free("{a}").await, "a late release leaves the next lock alone");
     assert_eq!(theirs.release().await, Released::Held);
+}
+
+/// A Redis that stalled executes what was sent meanwhile, among it acquisitions of callers that
+/// have given up. What they acquire is released at once, not when their lease ends.
+async fn stalled_redis_leaves_no_orphaned_lock(server: &Server) {
+    let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
+    here.take("{a}").await.release().await;
+    server.signal(Signal::STOP);
+    // The first caller's release is sent when it gives up. When the third one gives up, that
+    // release has had no response for as long as it is waited for.
+    for _ in 0..3 {
+        let asked = here.try_ask(&["{a}"], Wait::Notify, Duration::from_secs(5)).await;
+        assert!(matches!(asked, Err(Error::Unavailable(_))), "{asked:?}");
+    }
+    server.signal(Signal::CONT);
+    // Less than a lease of 30 s.
+    until("the lock is free", async || {
+        let asked = there.try_ask(&["{a}"], Wait::Notify, Duration::from_secs(9)).await;
+        matches!(asked, Ok(AcquireOutcome::Acquired(_)))
+    })
+    .await;
 }

@@ -1,14 +1,19 @@
-//! `lock`, `with_lock`, and the end of a lease, as its holder sees it.
+//! `lock`, `with_lock`, the limits of waiting, and the end of a lease, as its holder sees it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use holdfast_lock::fenced::Timing;
+use holdfast_lock::observer::{Event, Observer};
 use holdfast_lock::{
-    AcquireOutcome, AcquireRequest, Error, LockKey, LockKind, Locks, Redis, Settings,
+    AcquireOutcome, AcquireRequest, Error, LockKey, LockKind, Locks, MAX_WAITERS, Redis, Released,
+    Settings, Wait,
 };
-use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep};
+use tokio::sync::{oneshot, watch};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use crate::server::{Server, TTL};
+use crate::server::{Server, TTL, until};
 
 const TIMEOUT: Duration = Duration::from_millis(300);
 
@@ -41,7 +46,8 @@ async fn timeout_of_zero_tries_once() {
     for kind in [LockKind::Local, LockKind::Owner, LockKind::Watchdog, LockKind::Fenced] {
         for wait in kind.wait_modes() {
             let deadline = Instant::now() + Duration::from_secs(5);
-            let request = AcquireRequest { kind, wait: *wait, ttl: None, deadline, keys: &[key()] };
+            let keys = &[key(), LockKey::new("{b}").unwrap()];
+            let request = AcquireRequest { kind, wait: *wait, ttl: None, deadline, keys };
             let AcquireOutcome::Acquired(held) = locks.acquire(request).await.unwrap() else {
                 panic!("{kind:?} was free")
             };
@@ -106,4 +112,124 @@ async fn late_renewal_does_not_revive_a_lost_lease() {
         assert!(!lease.is_held(), "{:?} after its end", observed.elapsed());
         sleep(Duration::from_millis(1)).await;
     }
+}
+
+#[tokio::test]
+async fn lock_that_is_held_too_long_expires() {
+    let server = Server::start();
+    let fenced = Timing { ttl: TTL, ..Timing::default() };
+    let settings = Settings { ttl: TTL, max_hold: Some(2 * TTL), fenced, ..Settings::default() };
+    let locks = Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap();
+    for kind in [LockKind::Watchdog, LockKind::Fenced] {
+        let deadline = Instant::now() + Duration::from_secs(5);
+        let keys = &[key()];
+        let request = AcquireRequest { kind, wait: Wait::Try, ttl: None, deadline, keys };
+        let AcquireOutcome::Acquired(held) = locks.acquire(request).await.unwrap() else {
+            panic!("{kind:?} was free")
+        };
+        let acquired = Instant::now();
+        until("its lease ends", async || server.ask::<i64>("EXISTS holdfast:lock:{a}") == 0).await;
+        assert!(acquired.elapsed() > TTL, "{kind:?} was not renewed");
+        assert!(held.get(&key()).unwrap().as_fenced().is_none_or(|guard| !guard.is_held()));
+        assert_eq!(held.release().await, Released::Lost);
+    }
+}
+
+/// Counts the renewals.
+#[derive(Debug)]
+struct Renewals(watch::Sender<u32>);
+
+impl Observer for Renewals {
+    fn observe(&self, event: Event) {
+        if event == Event::Renewed {
+            self.0.send_modify(|count| *count += 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn each_local_holder_is_renewed_anew() {
+    const HOLDERS: usize = 6;
+    const RENEWALS: u32 = 2;
+    let server = Server::start();
+    let (max_hold, count) = (2 * TTL, watch::Sender::new(0));
+    let settings = Settings {
+        acquire_timeout: Duration::from_secs(20),
+        max_hold: Some(max_hold),
+        fenced: Timing { ttl: TTL, ..Timing::default() },
+        observer: Some(Arc::new(Renewals(count.clone()))),
+        ..Settings::default()
+    };
+    let locks = &Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap();
+    let started = Instant::now();
+    let holders = join_all((0..HOLDERS).map(async |_| {
+        let lease = locks.lock(&key()).await.unwrap();
+        let before = *count.borrow();
+        let renewed = |count: &u32| *count >= before + RENEWALS;
+        let mut renewals = count.subscribe();
+        let waited = timeout(Duration::from_secs(10), renewals.wait_for(renewed)).await;
+        assert!(waited.is_ok(), "the lease is no longer renewed");
+        (lease.fence(), lease.release().await)
+    }));
+    let holders = holders.await;
+    assert!(started.elapsed() > max_hold + TTL, "one lease was renewed past the bound");
+    let first = holders[0].0;
+    let expected = (first..).zip([Released::Held; HOLDERS]);
+    assert_eq!(holders, expected.collect::<Vec<_>>(), "one lease, handed off in order");
+}
+
+#[tokio::test]
+async fn full_queue_rejects_at_once() {
+    let server = Server::start();
+    let locks = &locks_with_timeout(&server, Duration::from_secs(20));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    for kind in [LockKind::Local, LockKind::Fenced] {
+        let acquire = |wait: Wait, name: &'static str| {
+            Box::pin(async move {
+                let keys = &[LockKey::new(name).unwrap()];
+                locks.acquire(AcquireRequest { kind, wait, ttl: None, deadline, keys }).await
+            })
+        };
+        let wait = kind.wait_modes()[0];
+        let Ok(AcquireOutcome::Acquired(held)) = acquire(wait, "{a}").await else {
+            panic!("{kind:?} was free")
+        };
+        let mut waiters: Vec<_> = (0..MAX_WAITERS).map(|_| acquire(wait, "{a}")).collect();
+        for waiter in &mut waiters {
+            assert!(futures_util::poll!(waiter).is_pending());
+        }
+        let rejected = acquire(wait, "{a}").await;
+        assert!(matches!(rejected, Err(Error::QueueFull(_))), "{kind:?}: {rejected:?}");
+        let tried = acquire(Wait::Try, "{a}").await;
+        assert!(matches!(tried, Ok(AcquireOutcome::Busy(_))), "{kind:?}: {tried:?}");
+        let other = acquire(wait, "{b}").await;
+        assert!(matches!(other, Ok(AcquireOutcome::Acquired(_))), "{kind:?}: {other:?}");
+        waiters.pop();
+        let mut admitted = acquire(wait, "{a}");
+        assert!(futures_util::poll!(&mut admitted).is_pending(), "{kind:?}");
+        drop(waiters);
+        held.release().await;
+        let acquired = admitted.await;
+        assert!(matches!(acquired, Ok(AcquireOutcome::Acquired(_))), "{kind:?}: {acquired:?}");
+    }
+}
+
+#[tokio::test]
+async fn next_key_is_not_requested_late() {
+    let server = Server::start();
+    let locks = locks_with_timeout(&server, Duration::from_secs(2));
+    let other = server.process();
+    let held = other.take("{a}").await;
+    let deadline = Instant::now() + Duration::from_secs(2);
+    let keys = &["{a}", "{b}"].map(|name| LockKey::new(name).unwrap());
+    let (kind, wait) = (LockKind::Fenced, Wait::Notify);
+    let acquiring = locks.acquire(AcquireRequest { kind, wait, ttl: None, deadline, keys });
+    let releasing = async {
+        sleep_until(deadline - Duration::from_millis(250)).await;
+        held.release().await;
+    };
+    let (outcome, ()) = tokio::join!(acquiring, releasing);
+    assert!(matches!(outcome, Ok(AcquireOutcome::TimedOut { .. })), "{outcome:?}");
+    assert_eq!(server.ask::<i64>("EXISTS holdfast:lock:{b}:fence"), 0, "the next key was acquired");
+    assert!(other.finds_it_free("{a}").await);
 }
