@@ -21,6 +21,7 @@ pub mod query;
 pub mod engine;
 
 pub mod audit;
+pub mod passwords;
 pub mod seed;
 pub mod users;
 
