@@ -13,26 +13,26 @@ use holdfast_lock::{Redis, Settings};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
-use tokio::runtime::Handle;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use crate::config::{RateLimitArgs, ServeArgs, Switch};
 use crate::db;
 use crate::jobs::{self, order_expiry::OrderExpiry};
-use crate::lab::scheduler::Games;
+use crate::lab::interleaving::Games;
 use crate::ladder::ShopLocks;
 use crate::metrics::{METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
 use crate::rate_limit::{Limiter, Rate};
-use crate::shop::engine::Engine;
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{Shop, Strategy};
 use crate::web::middleware::address::TrustedProxies;
-use crate::web::middleware::admission::{RateLimits, Rates, enforce_rate_limits};
+use crate::web::middleware::enforce_rate_limits::enforce_rate_limits;
+use crate::web::middleware::rate_limits::{RateLimits, Rates};
 use crate::web::middleware::request_context::request_context;
+use crate::web::middleware::sessions::SessionCache;
 use crate::web::pages::error_pages::render_problems;
+use crate::web::readiness::Readiness;
 use crate::web::{AppState, configure};
 
 /// Graceful shutdown: seconds for open requests after a SIGTERM, and again for their transactions.
@@ -69,27 +69,27 @@ impl Replica {
         let board = PauseBoard::default();
         let games = Games::new(&shop, &board);
         let stop = CancellationToken::new();
-        let unpaid = OrderExpiry::new(&shop);
-        unpaid.start_enqueuing(&shop, placed, &stop);
+        let order_expiry = OrderExpiry::new(&shop);
+        order_expiry.start_enqueuing(&shop, placed, &stop);
         let jobs_on = options.jobs == Switch::On;
         if jobs_on {
-            unpaid.start_worker(&shop, &replica, &board, &stop);
+            order_expiry.start_worker(&shop, &replica, &board, &stop);
         }
         let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, &jobs::JOBS)?;
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
         let rate_limits = RateLimits::new(limiter, rates, proxies);
         let state = AppState {
             shop,
-            unpaid,
+            order_expiry,
             jobs,
             replica,
             rate_limits,
-            readiness: crate::web::api::health::Readiness::default(),
+            readiness: Readiness::default(),
             lab: options.lab == Switch::On,
             board,
             games,
             stop,
-            sessions: crate::web::middleware::auth::SessionCache::default(),
+            sessions: SessionCache::default(),
             metrics: metrics_handle()?,
         };
         Ok(Self { listener, state: web::Data::new(state) })
@@ -102,7 +102,7 @@ impl Replica {
     /// Serves until SIGTERM or SIGINT, then lets requests in flight finish.
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
         let state = self.state;
-        let running = state.shop.running.clone();
+        let running = state.shop.tasks.running.clone();
         let metrics = state.metrics.clone();
         let stopping = state.clone();
         running.spawn(state.jobs.clone().run());
@@ -170,31 +170,24 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     let settings = Settings {
-        prefix: options.redis_prefix.clone(),
+        key_prefix: options.redis_prefix.clone(),
         name: Some(replica.to_owned()),
         ttl: Duration::from_millis(lock.lock_ttl_ms),
-        retry: Duration::from_millis(lock.lock_retry_ms),
-        timeout: Duration::from_millis(lock.lock_timeout_ms),
-        observer: Arc::new(MetricsObserver),
+        retry_interval: Duration::from_millis(lock.lock_retry_ms),
+        acquire_timeout: Duration::from_millis(lock.lock_timeout_ms),
+        observer: Some(Arc::new(MetricsObserver)),
         ..Settings::default()
     };
     let nodes = options.redlock_urls.iter().filter(|url| !url.is_empty());
     let nodes: Vec<Redis> = nodes.map(|url| redis(url)).collect::<Result<_, _>>()?;
-    let locks = ShopLocks::new(redis(&options.redis_url)?, nodes, settings);
+    let locks = ShopLocks::new(redis(&options.redis_url)?, nodes, settings)?;
     let strategy = strategy(&lock.strategy)?;
-    if strategy.lock.is_some_and(|kind| !locks.has(kind)) {
+    if strategy.lock.is_some_and(|kind| !locks.is_configured(kind)) {
         bail!("the lock {} needs several Redis; name them in REDLOCK_URLS", strategy.name);
     }
-    Ok(Shop {
-        pool: db::pool(&options.database_url, options.pool_size)?,
-        locks,
-        strategy,
-        runtime: Handle::current(),
-        running: TaskTracker::new(),
-        engine: Engine::default(),
-        hold: Duration::from_secs(options.pay_within_s),
-        expiry,
-    })
+    let pool = db::pool(&options.database_url, options.pool_size)?;
+    let hold = Duration::from_secs(options.pay_within_s);
+    Ok(Shop::new(pool, locks, strategy, hold, expiry))
 }
 
 /// Default rate limits while the lab is off: per client, address, sign-in and name. Generous enough
@@ -260,7 +253,7 @@ pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
 
 /// Returns the locks of a Redis, for inspection. Must be called on the main runtime.
 pub fn locks(redis_url: &str) -> anyhow::Result<ShopLocks> {
-    Ok(ShopLocks::new(redis(redis_url)?, Vec::new(), Settings::default()))
+    Ok(ShopLocks::new(redis(redis_url)?, Vec::new(), Settings::default())?)
 }
 
 fn redis(url: &str) -> anyhow::Result<Redis> {

@@ -8,14 +8,17 @@
 //! the next lookup starts a new task.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::future::Future;
 use std::hash::Hash;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
-use tokio_util::task::TaskTracker;
+
+use crate::tasks::Tasks;
 
 /// Upper bound of the lookups that wait behind one call.
 pub const MAX_WAITING: usize = 4_096;
@@ -24,13 +27,19 @@ pub const MAX_WAITING: usize = 4_096;
 const MAX_PER_CALL: usize = 512;
 
 /// Coalesces the lookups of each key. Cheap to clone; clones share the queues.
-#[derive(Debug)]
-pub struct Coalescer<K, Q, A, E>(Arc<Mutex<LookupQueues<K, Q, A, E>>>);
+pub struct Coalescer<K, Q, A, E>(Arc<SharedCoalescer<K, Q, A, E>>);
 
-/// The waiting lookups. A key has a queue while a task serves it.
-type LookupQueues<K, Q, A, E> = HashMap<K, Vec<PendingLookup<Q, A, E>>>;
+struct SharedCoalescer<K, Q, A, E> {
+    tasks: Tasks,
+    call: Call<K, Q, A, E>,
+    /// The waiting lookups. A key has a queue while a task serves it.
+    queues: Mutex<HashMap<K, Vec<PendingLookup<Q, A, E>>>>,
+}
 
-#[derive(Debug)]
+/// Looks up the queries of a key. Returns one result per query, in their order.
+type Call<K, Q, A, E> =
+    Box<dyn Fn(K, Vec<Q>) -> BoxFuture<'static, Result<Vec<A>, E>> + Send + Sync>;
+
 struct PendingLookup<Q, A, E> {
     query: Q,
     reply: oneshot::Sender<Result<A, E>>,
@@ -46,7 +55,7 @@ pub enum CoalesceError {
 }
 
 #[derive(Debug)]
-enum LookupJoin {
+enum LookupPosition {
     /// The caller starts the task.
     First,
     Behind,
@@ -59,65 +68,63 @@ impl<K, Q, A, E> Clone for Coalescer<K, Q, A, E> {
     }
 }
 
-impl<K, Q, A, E> Default for Coalescer<K, Q, A, E> {
-    fn default() -> Self {
-        Self(Arc::default())
+impl<K, Q, A, E> fmt::Debug for Coalescer<K, Q, A, E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Coalescer").finish_non_exhaustive()
     }
 }
 
 impl<K, Q, A, E> Coalescer<K, Q, A, E>
 where
-    K: Clone + Eq + Hash,
-    E: Clone + From<CoalesceError>,
+    K: Clone + Eq + Hash + Send + Sync + 'static,
+    Q: Send + 'static,
+    A: Send + 'static,
+    E: Clone + From<CoalesceError> + Send + 'static,
 {
-    /// Looks up `query` together with the others of `key`. `call` returns one result per query, in
-    /// their order; all callers of a key must pass the same `call`.
-    /// A cancelled lookup is left out of the next call.
-    pub async fn look_up<C, F>(
-        &self,
-        (tasks, runtime): (&TaskTracker, &Handle),
-        key: K,
-        query: Q,
-        call: C,
-    ) -> Result<A, E>
+    /// `call` looks up the queries of a key. It returns one result per query, in their order.
+    pub fn new<F>(tasks: &Tasks, call: impl Fn(K, Vec<Q>) -> F + Send + Sync + 'static) -> Self
     where
-        K: Send + Sync + 'static,
-        Q: Send + 'static,
-        A: Send + 'static,
-        E: Send + 'static,
-        C: Fn(Vec<Q>) -> F + Send + Sync + 'static,
-        F: Future<Output = Result<Vec<A>, E>> + Send,
+        F: Future<Output = Result<Vec<A>, E>> + Send + 'static,
     {
+        Self(Arc::new(SharedCoalescer {
+            tasks: tasks.clone(),
+            call: Box::new(move |key, queries| call(key, queries).boxed()),
+            queues: Mutex::default(),
+        }))
+    }
+
+    /// Looks up `query` together with the others of `key`. A cancelled lookup is left out of the
+    /// next call.
+    pub async fn look_up(&self, key: K, query: Q) -> Result<A, E> {
         let (reply, result) = oneshot::channel();
         match self.join(&key, PendingLookup { query, reply }) {
-            LookupJoin::First => {
-                let all = self.clone();
-                tasks.spawn_on(async move { all.serve(&key, call).await }, runtime);
+            LookupPosition::First => {
+                self.0.tasks.spawn(self.clone().serve(key));
             }
-            LookupJoin::Behind => {}
-            LookupJoin::Full => return Err(CoalesceError::QueueIsFull.into()),
+            LookupPosition::Behind => {}
+            LookupPosition::Full => return Err(CoalesceError::QueueIsFull.into()),
         }
         result.await.unwrap_or_else(|_| Err(CoalesceError::TaskPanicked.into()))
     }
 
-    fn join(&self, key: &K, lookup: PendingLookup<Q, A, E>) -> LookupJoin {
-        let mut queues = self.0.lock();
+    fn join(&self, key: &K, lookup: PendingLookup<Q, A, E>) -> LookupPosition {
+        let mut queues = self.0.queues.lock();
         match queues.get_mut(key) {
-            Some(queue) if queue.len() >= MAX_WAITING => LookupJoin::Full,
+            Some(queue) if queue.len() >= MAX_WAITING => LookupPosition::Full,
             Some(queue) => {
                 queue.push(lookup);
-                LookupJoin::Behind
+                LookupPosition::Behind
             }
             None => {
                 queues.insert(key.clone(), vec![lookup]);
-                LookupJoin::First
+                LookupPosition::First
             }
         }
     }
 
     /// Takes the next lookups; `None` ends the task.
     fn take(&self, key: &K) -> Option<Vec<PendingLookup<Q, A, E>>> {
-        let mut queues = self.0.lock();
+        let mut queues = self.0.queues.lock();
         let queue = queues.get_mut(key)?;
         queue.retain(|lookup| !lookup.reply.is_closed());
         if queue.is_empty() {
@@ -128,16 +135,12 @@ where
         Some(std::mem::replace(queue, rest))
     }
 
-    async fn serve<C, F>(&self, key: &K, call: C)
-    where
-        C: Fn(Vec<Q>) -> F,
-        F: Future<Output = Result<Vec<A>, E>>,
-    {
-        let _clear = ClearOnPanic { coalescer: self, key };
-        while let Some(lookups) = self.take(key) {
+    async fn serve(self, key: K) {
+        let _clear = ClearOnPanic { coalescer: &self, key: &key };
+        while let Some(lookups) = self.take(&key) {
             let (queries, replies): (Vec<Q>, Vec<_>) =
                 lookups.into_iter().map(|lookup| (lookup.query, lookup.reply)).unzip();
-            match call(queries).await {
+            match (self.0.call)(key.clone(), queries).await {
                 Ok(results) => {
                     for (reply, result) in replies.into_iter().zip(results) {
                         let _ = reply.send(Ok(result));
@@ -162,7 +165,7 @@ struct ClearOnPanic<'c, K: Eq + Hash, Q, A, E> {
 impl<K: Eq + Hash, Q, A, E> Drop for ClearOnPanic<'_, K, Q, A, E> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.coalescer.0.lock().remove(self.key);
+            self.coalescer.0.queues.lock().remove(self.key);
         }
     }
 }
@@ -185,91 +188,98 @@ mod tests {
         }
     }
 
-    fn join(all: &Doubling, query: usize) -> (LookupJoin, PendingResult) {
+    /// What a call does.
+    #[derive(Clone, Copy)]
+    enum Permit {
+        Succeed,
+        Fail,
+        Panic,
+    }
+
+    fn join(all: &Doubling, query: usize) -> (LookupPosition, PendingResult) {
         let (reply, result) = oneshot::channel();
         (all.join(&"tea", PendingLookup { query, reply }), result)
     }
 
-    /// Serves the lookups, with one call per permit, and reports the calls.
-    fn serve(all: &Doubling) -> (mpsc::UnboundedSender<bool>, mpsc::UnboundedReceiver<Vec<usize>>) {
+    /// Makes one call per permit, and reports the calls.
+    fn doubling() -> (Doubling, mpsc::UnboundedSender<Permit>, mpsc::UnboundedReceiver<Vec<usize>>)
+    {
         let (permit, permits) = mpsc::unbounded_channel();
         let (called, calls) = mpsc::unbounded_channel();
-        let (all, permits) = (all.clone(), Arc::new(tokio::sync::Mutex::new(permits)));
-        tokio::spawn(async move {
-            let call = |queries: Vec<usize>| {
-                let (permits, called) = (permits.clone(), called.clone());
-                async move {
-                    let _ = called.send(queries.clone());
-                    match permits.lock().await.recv().await {
-                        Some(true) => Ok(queries.iter().map(|n| 2 * n).collect()),
-                        Some(false) => Err(CallError),
-                        None => panic!("the permits are gone"),
-                    }
+        let permits = Arc::new(tokio::sync::Mutex::new(permits));
+        let all = Doubling::new(&Tasks::on_current_runtime(), move |_, queries: Vec<usize>| {
+            let (permits, called) = (permits.clone(), called.clone());
+            async move {
+                let _ = called.send(queries.clone());
+                match permits.lock().await.recv().await {
+                    Some(Permit::Succeed) => Ok(queries.iter().map(|n| 2 * n).collect()),
+                    Some(Permit::Fail) => Err(CallError),
+                    Some(Permit::Panic) | None => panic!("a call panics"),
                 }
-            };
-            all.serve(&"tea", call).await;
+            }
         });
-        (permit, calls)
+        (all, permit, calls)
     }
 
     #[tokio::test]
     async fn lookups_during_a_call_are_in_the_next() {
-        let all = Doubling::default();
+        let (all, permit, mut calls) = doubling();
         let (joined, first) = join(&all, 0);
-        assert!(matches!(joined, LookupJoin::First));
-        let (permit, mut calls) = serve(&all);
+        assert!(matches!(joined, LookupPosition::First));
+        let task = tokio::spawn(all.clone().serve("tea"));
         assert_eq!(calls.recv().await, Some(vec![0]));
         let mut results = Vec::new();
         for n in 1..=MAX_WAITING {
             let (joined, result) = join(&all, n);
-            assert!(matches!(joined, LookupJoin::Behind), "{n}");
+            assert!(matches!(joined, LookupPosition::Behind), "{n}");
             results.push(result);
         }
-        assert!(matches!(join(&all, 0).0, LookupJoin::Full));
+        assert!(matches!(join(&all, 0).0, LookupPosition::Full));
         // A lookup whose caller has gone is left out.
         drop(results.remove(0));
         for _ in 0..=MAX_WAITING.div_ceil(MAX_PER_CALL) {
-            let _ = permit.send(true);
+            let _ = permit.send(Permit::Succeed);
         }
         assert!(matches!(first.await, Ok(Ok(0))));
         for (result, n) in results.into_iter().zip(2..) {
             assert!(matches!(result.await, Ok(Ok(double)) if double == 2 * n), "{n}");
         }
+        assert!(task.await.is_ok());
         let mut sizes = Vec::new();
-        while let Some(queries) = calls.recv().await {
+        while let Ok(queries) = calls.try_recv() {
             sizes.push(queries.len());
         }
         let mut expected = vec![MAX_PER_CALL; MAX_WAITING / MAX_PER_CALL];
         expected[MAX_WAITING / MAX_PER_CALL - 1] -= 1;
         assert_eq!(sizes, expected);
-        assert!(matches!(join(&all, 0).0, LookupJoin::First), "the task has ended");
+        assert!(matches!(join(&all, 0).0, LookupPosition::First), "the task has ended");
     }
 
     #[tokio::test]
     async fn failed_call_fails_its_own_lookups() {
-        let all = Doubling::default();
+        let (all, permit, mut calls) = doubling();
         let (_, first) = join(&all, 1);
-        let (permit, mut calls) = serve(&all);
+        tokio::spawn(all.clone().serve("tea"));
         assert_eq!(calls.recv().await, Some(vec![1]));
         let (_, second) = join(&all, 2);
-        let _ = (permit.send(false), permit.send(true));
+        let _ = (permit.send(Permit::Fail), permit.send(Permit::Succeed));
         assert!(matches!(first.await, Ok(Err(CallError))));
         assert!(matches!(second.await, Ok(Ok(4))));
     }
 
     #[tokio::test]
     async fn next_lookup_starts_new_task_after_panic() {
-        let all = Doubling::default();
+        let (all, permit, mut calls) = doubling();
         let (_, first) = join(&all, 1);
-        let (permit, mut calls) = serve(&all);
+        tokio::spawn(all.clone().serve("tea"));
         assert_eq!(calls.recv().await, Some(vec![1]));
         let (_, second) = join(&all, 2);
-        drop(permit);
+        let _ = permit.send(Permit::Panic);
         assert!(first.await.is_err() && second.await.is_err(), "both were dropped");
         let (joined, third) = join(&all, 3);
-        assert!(matches!(joined, LookupJoin::First));
-        let (permit, _calls) = serve(&all);
-        let _ = permit.send(true);
+        assert!(matches!(joined, LookupPosition::First));
+        tokio::spawn(all.clone().serve("tea"));
+        let _ = permit.send(Permit::Succeed);
         assert!(matches!(third.await, Ok(Ok(6))));
     }
 }

@@ -3,11 +3,13 @@
 //!
 //! The modules, in reading order. `tests/tidy` enforces which module may use which.
 
+pub mod backoff;
 pub mod coalesce;
 pub mod load;
 pub mod metrics;
 pub mod output;
 pub mod probe;
+pub mod tasks;
 
 pub mod ladder;
 

@@ -213,7 +213,7 @@ async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
         output::print(&lab::terminal::list())?;
         return Ok(ExitCode::SUCCESS);
     };
-    let shown = lab::terminal::play(&name, &options.data, options.json).await?;
+    let shown = lab::terminal::run(&name, &options.data, options.json).await?;
     Ok(if shown { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -14,15 +14,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use holdfast_lock::clock;
 
 /// A probe point.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
     /// A worker has claimed due orders, and not processed them yet.
@@ -190,9 +191,13 @@ struct BoardEntry {
     go: oneshot::Sender<()>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+/// A request that is paused at a probe point.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PausedRequest {
+    /// Its `X-Request-Id`.
     pub request_id: Uuid,
+    /// The name of the probe point.
+    #[schema(value_type = String, example = "commit")]
     pub point: Point,
     /// Start of the pause on the machine's monotonic clock, in microseconds.
     pub since_us: u64,

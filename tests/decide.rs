@@ -106,13 +106,13 @@ fn check_chain(decisions: &[Decision]) {
     for Decision { result, after, .. } in decisions {
         let Ok(changes) = result else { continue };
         for change in &changes.stock {
-            let row = state.items.get_mut(&change.sku).unwrap();
+            let row = state.items.get_mut(&change.key).unwrap();
             assert_eq!((row.stock, row.version), (change.before, change.version), "{change:?}");
             (row.stock, row.version) = (row.stock + change.delta, row.version + 1);
             assert!(row.stock >= 0, "{change:?}");
         }
         if let Some(change) = &changes.balance {
-            let row = state.accounts.get_mut(&change.user).unwrap();
+            let row = state.accounts.get_mut(&change.key).unwrap();
             let found = (row.balance_cents, row.version);
             assert_eq!(found, (change.before, change.version), "{change:?}");
             row.balance_cents += change.delta;
@@ -292,8 +292,8 @@ fn rejection_matches_the_state() {
                 }
                 Rejection::Invalid(..) => {
                     let stock = command.reads().items.first().map(|sku| before.items[sku].stock);
-                    let reserved = command.reservation().unwrap();
-                    let delta = reserved.stock.first().map(|(_, delta)| *delta);
+                    let update = command.conditional_update().unwrap();
+                    let delta = update.stock.first().map(|(_, delta)| *delta);
                     stock
                         .zip(delta)
                         .is_some_and(|(stock, delta)| !(0..=MAX_AMOUNT).contains(&(stock + delta)))

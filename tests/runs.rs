@@ -194,7 +194,7 @@ async fn only_admin_starts_one_run_at_once() {
         (Method::POST, "/api/lab/runs".to_owned()),
         (Method::GET, format!("/api/lab/runs/{id}")),
         (Method::GET, format!("/api/lab/runs/{id}/events")),
-        (Method::GET, "/api/lab/holds".to_owned()),
+        (Method::GET, "/api/lab/paused".to_owned()),
     ] {
         let body = (method == Method::POST).then_some(&long);
         let refused = lab.ask(method, &path, &alice, body).await;
@@ -249,7 +249,7 @@ async fn lab_api_requires_lab_mode() {
         (Method::POST, "/api/lab/runs"),
         (Method::GET, "/api/lab/runs"),
         (Method::GET, "/api/lab/runs/01a20077-9ddd-7430-b3da-d6208737c8e8"),
-        (Method::GET, "/api/lab/holds"),
+        (Method::GET, "/api/lab/paused"),
     ] {
         let body = (method == Method::POST).then_some(&wanted);
         let refused = lab.ask(method, path, &lab.admin, body).await;

@@ -18,7 +18,7 @@ use super::runs::{
 use crate::db::{self, Pool};
 use crate::embedded::TempCluster;
 use crate::jobs::order_expiry::{queue::DelayQueue, queue_of};
-use crate::load::script::{PathPosts, Posts};
+use crate::load::script::Posts;
 use crate::load::{self, LoadClient, LoadPlan, Script};
 use crate::shop::command::MAX_AMOUNT;
 use crate::shop::{Sku, audit, users};
@@ -74,7 +74,7 @@ impl Harness {
         let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
         preallocate_wal(&pool).await?;
         let locks = lock::Redis::open(&running.redis_url)?;
-        let unpaid = queue_of(locks, &lock::Settings::default().prefix);
+        let unpaid = queue_of(locks, &lock::Settings::default().key_prefix);
         let mut tokens = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
         let admin = tokens.pop().context("an admin")?;
         let (replicas, pool_sizes) = (replicas?, pool_sizes.to_vec());
@@ -128,8 +128,7 @@ impl Harness {
             let path = if strategy == NO_STRATEGY { "/api/lab/noop" } else { "/api/orders" };
             let bodies: Vec<String> = skus.iter().map(|sku| order(sku)).collect();
             let first = Posts::new(path, "", &headers, &bodies, 0);
-            let script =
-                |i: usize, token| first.for_client(path, token, &headers, i * bodies.len() / n);
+            let script = |i: usize, token| first.for_client(token, &headers, i * bodies.len() / n);
             let clients = self.tokens.iter().take(n).enumerate();
             clients
                 .map(|(i, token)| client(replicas[i % replicas.len()], script(i, token)))
@@ -170,7 +169,7 @@ impl Harness {
             orders[buyer].push(format!("/api/orders/{}/pay", id.id.context("an order has an id")?));
         }
         let paying = self.tokens.iter().zip(orders).enumerate().map(|(i, (token, paths))| {
-            client(replicas[i % replicas.len()], PathPosts::new(paths, token, headers))
+            client(replicas[i % replicas.len()], Posts::to_paths(&paths, token, headers))
         });
         Ok(paying.collect())
     }

@@ -53,7 +53,7 @@ pub async fn find(
     options: &SearchOptions,
     mut progress: impl FnMut(&SearchResult) + Send,
 ) -> Result<SearchResult, Error> {
-    let servers = redis.each().await?;
+    let servers = redis.primaries().await?;
     let mut result = SearchResult::default();
     for server in &servers {
         result.all += query::<u64>(server, &cmd("DBSIZE")).await?;

@@ -4,10 +4,11 @@ use std::fmt::Display;
 use std::time::Duration;
 
 use holdfast_lock::Redis;
-use holdfast_lock::clock::Backoff;
 use holdfast_lock::redis::Error as RedisError;
 use redis::{Cmd, FromRedisValue, Pipeline};
 use tokio::time::sleep;
+
+use crate::backoff::Backoff;
 
 /// Attempts per command if Redis does not respond: a failover, or another client's `DEL`, takes a
 /// second or two. All commands of this module may be repeated: they read, or remove what is to be
@@ -32,7 +33,7 @@ pub(super) async fn query_all<T>(redis: &Redis, commands: &Pipeline) -> Result<T
 where
     T: FromRedisValue + Send + 'static,
 {
-    with_retries(|| redis.pipe(commands.clone())).await
+    with_retries(|| redis.query_pipeline(commands.clone())).await
 }
 
 async fn with_retries<T, F>(call: impl Fn() -> F) -> Result<T, RedisError>

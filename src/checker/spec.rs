@@ -154,8 +154,8 @@ fn decide(
     state.accounts.extend(reads.account.map(|user| (user, account)));
     state.orders.extend(reads.orders.into_iter().map(|id| (id, order)));
     let changes = command.decide(&mut state)?;
-    let stock = changes.stock.into_iter().map(|c| (c.sku.to_string(), c.before, c.delta));
-    let balance = changes.balance.into_iter().map(|c| (c.user.0.to_string(), c.before, c.delta));
+    let stock = changes.stock.into_iter().map(|c| (c.key.to_string(), c.before, c.delta));
+    let balance = changes.balance.into_iter().map(|c| (c.key.0.to_string(), c.before, c.delta));
     let mut changes = stock.chain(balance);
     Ok(changes.next().map(|(key, before, delta)| {
         let after = before + delta;

@@ -11,7 +11,6 @@ use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
 
-use holdfast_lock::clock::Backoff;
 use rustix::process::Signal;
 use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -21,6 +20,7 @@ use super::error::{Error, Result};
 use super::orphans::ChildRegistry;
 use super::print_progress;
 use super::process::{self, ChildSpec, NotReady, ShutdownPolicy, send, tail};
+use crate::backoff::Backoff;
 
 /// Backoff before restarts.
 const RESTART_BACKOFF: Backoff =

@@ -11,7 +11,6 @@
 use std::time::Duration;
 
 use holdfast_lock::FencedGuard;
-use holdfast_lock::clock::Backoff;
 use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, LockKind, Wait};
 use serde_json::Value;
 use time::OffsetDateTime;
@@ -22,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::cron::CronSchedule;
 use super::job::{Job, JobContext, OncePolicy};
 use super::store::{self, AttemptResult, ClaimResult, ClaimedAttempt};
+use crate::backoff::Backoff;
 use crate::metrics::{JOB_DURATION, JOB_RUNS};
 use crate::probe::{Point, Probe, ProbedValue};
 use crate::shop::{Error, Shop};
@@ -227,7 +227,7 @@ impl Executor {
             has_row: tick.once == OncePolicy::LockAndRow,
             probe: tick.probe.clone(),
         };
-        let mut task = shop.running.spawn_on((job.run_once)(context), &shop.runtime);
+        let mut task = shop.tasks.spawn((job.run_once)(context));
         let ended = tokio::select! {
             ended = &mut task => return job_result(ended),
             () = sleep(job.timeout) => {
@@ -296,13 +296,13 @@ fn record_outcome(job: &Job, outcome: &RunOutcome, took: Duration) {
 }
 
 fn fenced<'g>(guards: &'g Guards, key: &LockKey) -> Option<&'g FencedGuard> {
-    guards.guard(key).and_then(|guard| guard.as_fenced())
+    guards.get(key).and_then(|guard| guard.as_fenced())
 }
 
 /// Returns when the lock is lost; without a lock it never returns.
 async fn lock_lost(guard: Option<&FencedGuard>) {
     match guard {
-        Some(guard) => guard.lost().await,
+        Some(guard) => guard.wait_until_lost().await,
         None => std::future::pending().await,
     }
 }

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use serde::Deserialize;
 use serde_json::Value;
 use time::OffsetDateTime;
+use utoipa::ToSchema;
 
 use crate::probe::Probe;
 use crate::shop::Shop;
@@ -45,7 +47,8 @@ pub struct JobContext {
 
 /// The mechanism that makes a tick run once. The scheduler uses `LockAndRow`; the others are for
 /// the lab.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
 pub enum OncePolicy {
     /// None: every replica runs it.
     Nothing,

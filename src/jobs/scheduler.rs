@@ -159,7 +159,7 @@ impl Scheduler {
         let tick = DueTick { job, schedule, due_at, now, is_retry, once, probe };
         let (scheduler, shop) = (self.clone(), &self.0.executor.shop);
         let execution = async move { scheduler.execute(&tick).await };
-        let outcome = shop.running.spawn_on(execution, &shop.runtime).await;
+        let outcome = shop.tasks.spawn(execution).await;
         outcome.map_err(|error| Error::Bug(format!("a run's task ended: {error}")))?.map(Some)
     }
 
@@ -185,7 +185,7 @@ impl Scheduler {
                 mark.scheduler.note_unavailable(&error);
             }
         };
-        drop(shop.running.spawn_on(execution, &shop.runtime));
+        drop(shop.tasks.spawn(execution));
     }
 
     async fn execute(&self, tick: &DueTick) -> Result<RunOutcome, Error> {

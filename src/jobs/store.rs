@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use holdfast_lock::clock::Backoff;
+use crate::backoff::Backoff;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::postgres::types::PgInterval;

@@ -17,11 +17,11 @@ use super::arm_spec::ArmSpec;
 use super::contended_value::{ContendedValue, PRICE_CENTS, ValueSnapshot};
 use super::faults;
 use super::headers::LabHeaders;
+use super::lesson_request::order_of;
 use super::payer::Payer;
 use super::request::post;
 use super::run::{ArmResult, Journey, Lane, LatencyBucket, Sample};
-use super::scenario::{Scenario, order_of};
-use crate::load::script::RequestTag;
+use super::scenario::Scenario;
 use crate::load::{self, LiveCounters, LoadClient, LoadPlan, LoadReport, RequestRecord, Script};
 
 /// Initial sampling interval.
@@ -83,10 +83,9 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
         }
         None => {
             let (name, seconds) = (&spec.strategy, ARM_TIMEOUT.as_secs());
-            lab.say(format!("{name} was not over after {seconds} s, and was cut off.")).await;
+            lab.say(format!("{name} was not over after {seconds} s, and was cut off."));
         }
     }
-    lab.save_progress().await;
     Ok(arm)
 }
 
@@ -99,8 +98,7 @@ async fn run_load(lab: &Scenario, spec: &ArmSpec, plan: LoadPlan) -> anyhow::Res
     tokio::select! {
         report = &mut load => {
             let (name, kind) = (&spec.strategy, fault.kind.about());
-            let words = format!("{name} was over before anything could go wrong ({kind}).");
-            lab.say(words).await;
+            lab.say(format!("{name} was over before anything could go wrong ({kind})."));
             report.context("the replicas")
         }
         () = tokio::time::sleep(at) => {
@@ -125,20 +123,14 @@ async fn prepare(
         let mut rng = StdRng::seed_from_u64(spec.seed.wrapping_add(buyer as u64));
         // A buyer uses one replica. The seed chooses between two, with equal probability.
         let target = replicas[(buyer + usize::from(rng.random_bool(0.5))) % replicas.len()];
-        let script = Buyer {
-            posts: posts.into_iter(),
-            token: token.to_owned(),
-            headers: headers.clone(),
-            rng,
-            at: 0,
-        };
-        LoadClient { target, script: Box::new(script) }
+        let (posts, token, headers) = (posts.into_iter(), token.to_owned(), headers.clone());
+        LoadClient { target, script: Box::new(Buyer { posts, token, headers, rng }) }
     };
     match spec.journey {
         Journey::Order => {
             let buyers = &lab.cluster.buyers;
             let sku = lab.item(spec.stock).await?;
-            let post = || ("/api/orders".to_owned(), order_of(&sku));
+            let post = || ("/api/orders".to_owned(), order_of(&[(&sku, 1)]));
             let clients = (0..spec.buyers).map(|buyer| {
                 let posts = std::iter::repeat_with(post).take(each(buyer)).collect();
                 client(buyer, &buyers[buyer % buyers.len()], posts)
@@ -167,17 +159,14 @@ struct Buyer {
     token: String,
     headers: LabHeaders,
     rng: StdRng,
-    at: usize,
 }
 
 impl Script for Buyer {
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<RequestTag> {
+    fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid> {
         let (path, body) = self.posts.next()?;
         let key = Uuid::now_v7();
-        let subject = self.at;
-        self.at += 1;
         *request = post(&path, &self.token, &self.headers, key, key, &body);
-        Some(RequestTag { key, subject })
+        Some(key)
     }
 
     fn think_time(&mut self) -> Duration {
@@ -199,13 +188,12 @@ async fn sample(lab: &Scenario, value: &ContendedValue, opening: i64, live: &Liv
             sold,
             stock,
             oversold: (sold - opening).max(0),
-            answered: snapshot.answered,
-            waiting: snapshot.sent - snapshot.answered,
+            answered: snapshot.completed,
+            waiting: snapshot.sent - snapshot.completed,
             p50_ms: snapshot.p50_ms,
             p99_ms: snapshot.p99_ms,
         };
         lab.progress.lock().samples.push(sample);
-        lab.save_progress().await;
         if thin_out(&mut lab.progress.lock().samples) {
             every *= 2;
             ticks = interval(every);
@@ -252,27 +240,25 @@ fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[Requ
         .flat_map(|fork| fork.entries.iter().map(|entry| entry.request_id))
         .take(MAX_LANES)
         .collect();
-    let mut chosen: Vec<&RequestRecord> = if forked.is_empty() {
-        requests.iter().collect()
-    } else {
-        requests.iter().filter(|request| forked.contains(&request.key)).collect()
-    };
-    chosen.sort_by_key(|request| request.invoked_us);
-    for request in chosen.into_iter().take(MAX_LANES) {
+    let chosen = |request: &&RequestRecord| forked.is_empty() || forked.contains(&request.key);
+    let mut requests: Vec<&RequestRecord> = requests.iter().filter(chosen).collect();
+    requests.sort_by_key(|request| request.invoked_us);
+    let of_arms = |lane: &&Lane| lane.arm.is_some();
+    let earlier = lab.outcome.lock().lanes.iter().filter(of_arms).count();
+    for (at, request) in requests.into_iter().take(MAX_LANES).enumerate() {
         let response = request.response.as_ref();
         let body: Value =
             response.and_then(|a| serde_json::from_slice(&a.body).ok()).unwrap_or_default();
-        let events = lab.trace_events(&body);
         let replica = body.pointer("/trace/0/replica").and_then(Value::as_str).unwrap_or("?");
         lab.record_lane(Lane {
             request_id: request.key,
-            label: format!("order {}", lab.next_number()),
+            label: format!("order {}", earlier + at + 1),
             replica: replica.to_owned(),
             arm: Some(number),
             sent_us: lab.since_start_us(request.invoked_us),
             answered_us: response.map(|response| lab.since_start_us(response.completed_us)),
             status: response.map(|response| response.status),
-            events,
+            events: lab.trace_events(&body),
         });
     }
 }

@@ -4,16 +4,16 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, sleep};
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::run::MAX_BUYERS;
 use crate::db::Pool;
 use crate::embedded::{ProcessControl, RunningUp};
 use crate::load;
-use crate::shop::users::{self, LAB_NAME_PREFIX as NAMES};
+use crate::shop::users::{self, LAB_NAME_PREFIX};
 use crate::shop::{Sku, UserId};
 
 /// Upper bound for a killed replica, or Redis, to respond again: the supervisor's restart delay and
@@ -32,7 +32,7 @@ const SCAN_COUNT: usize = 500;
 #[derive(Debug)]
 pub(super) struct ManagedCluster {
     pub(super) replicas: Vec<SocketAddr>,
-    pub(super) hands: ProcessControl,
+    pub(super) processes: ProcessControl,
     pub(super) pool: Pool,
     pub(super) redis_url: String,
     /// Session tokens of the buyers, whose accounts are empty.
@@ -40,7 +40,7 @@ pub(super) struct ManagedCluster {
     /// Session token of the lab's own admin.
     pub(super) admin: String,
     /// Hash of a random password that is discarded, for all users that the lab creates.
-    hash: String,
+    password_hash: String,
 }
 
 impl ManagedCluster {
@@ -48,29 +48,30 @@ impl ManagedCluster {
     pub(super) async fn open(
         pool: &Pool,
         running: &RunningUp,
-        hands: ProcessControl,
+        processes: ProcessControl,
     ) -> anyhow::Result<Self> {
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
-        let hash = users::hash_password(Uuid::new_v4().to_string()).await?;
+        let password_hash = users::hash_password(Uuid::new_v4().to_string()).await?;
         let mut cluster = Self {
             replicas: replicas.context("a replica's address")?,
-            hands,
+            processes,
             pool: pool.clone(),
             redis_url: running.redis_url.clone(),
             buyers: Vec::new(),
             admin: String::new(),
-            hash,
+            password_hash,
         };
         // Sessions of an earlier process, whose tokens are lost.
         let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
-        users::end_sessions(&mut connection, NAMES).await?;
+        users::end_sessions(&mut connection, LAB_NAME_PREFIX).await?;
         drop(connection);
         for number in 1..=MAX_BUYERS {
-            let (_, token) = cluster.create_session(&format!("{NAMES}{number:02}"), false).await?;
+            let (_, token) =
+                cluster.create_session(&format!("{LAB_NAME_PREFIX}{number:02}"), false).await?;
             cluster.buyers.push(token);
         }
-        cluster.admin = cluster.create_session(&format!("{NAMES}admin"), true).await?.1;
+        cluster.admin = cluster.create_session(&format!("{LAB_NAME_PREFIX}admin"), true).await?.1;
         Ok(cluster)
     }
 
@@ -84,16 +85,15 @@ impl ManagedCluster {
         admin: bool,
     ) -> anyhow::Result<(UserId, String)> {
         let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
-        let there = sqlx::query!("select id, admin from users where name = $1", name)
+        let existing = sqlx::query!("select id, admin from users where name = $1", name)
             .fetch_optional(&mut *tx)
             .await?;
-        let id = match there {
+        let id = match existing {
             Some(row) if row.admin == admin => UserId(row.id),
             Some(_) => bail!("{name} is somebody else; rename that user to open the lab"),
-            None => {
-                let made = users::insert(&mut tx, name, &self.hash, admin).await?;
-                made.context("somebody else has made the lab's users just now")?
-            }
+            None => users::insert(&mut tx, name, &self.password_hash, admin)
+                .await?
+                .context("somebody else has made the lab's users just now")?,
         };
         let session = users::begin_session(&mut tx, id).await?;
         tx.commit().await?;
@@ -102,7 +102,7 @@ impl ManagedCluster {
 
     /// Creates a user for a single run, and begins a session.
     pub(super) async fn create_payer(&self) -> anyhow::Result<(UserId, String)> {
-        self.create_session(&format!("{NAMES}{}", Uuid::now_v7().simple()), false).await
+        self.create_session(&format!("{LAB_NAME_PREFIX}{}", Uuid::now_v7().simple()), false).await
     }
 
     /// Connects to the Redis that the shop locks with.
@@ -110,41 +110,33 @@ impl ManagedCluster {
         connect(&self.redis_url).await
     }
 
-    async fn redis_is_down(&self) -> bool {
-        let asked = async {
+    async fn redis_responds(&self) -> bool {
+        let ping = async {
             let mut redis = self.redis().await?;
             redis::cmd("PING").exec_async(&mut redis).await?;
             anyhow::Ok(())
         };
-        let answered = tokio::time::timeout(HEALTH_CHECK_TIMEOUT, asked).await;
-        let away = !matches!(answered, Ok(Ok(())));
-        if away {
-            sleep(POLL_INTERVAL).await;
-        }
-        away
+        matches!(timeout(HEALTH_CHECK_TIMEOUT, ping).await, Ok(Ok(())))
     }
 
     /// Deletes the keys that a run left in Redis: the locks of its items, and the keys that a
     /// lesson created itself. Other keys stay, for example those of a visitor's game.
     pub(super) async fn delete_keys(&self, items: &[Sku]) -> anyhow::Result<()> {
-        let mut redis = self.redis().await?;
+        let (mut redis, mut keys) = (self.redis().await?, Vec::new());
         for pattern in [ITEM_LOCKS, &format!("{LESSON_KEY_PREFIX}*")] {
-            let mut cursor = 0_u64;
-            loop {
-                let mut scan = redis::cmd("SCAN");
-                scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
-                let (next, mut keys): (u64, Vec<String>) = scan.query_async(&mut redis).await?;
-                keys.retain(|key| {
-                    pattern != ITEM_LOCKS || items.iter().any(|sku| key.contains(sku.as_str()))
-                });
-                if !keys.is_empty() {
-                    redis::cmd("UNLINK").arg(keys).exec_async(&mut redis).await?;
-                }
-                cursor = next;
-                if cursor == 0 {
-                    break;
-                }
+            let mut scan = redis::cmd("SCAN");
+            scan.cursor_arg(0).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
+            let mut found = scan.iter_async::<String>(&mut redis).await?;
+            while let Some(key) = found.next_item().await {
+                keys.push(key?);
             }
+        }
+        let of_run = |key: &String| {
+            key.starts_with(LESSON_KEY_PREFIX) || items.iter().any(|sku| key.contains(sku.as_str()))
+        };
+        keys.retain(of_run);
+        if !keys.is_empty() {
+            redis::cmd("UNLINK").arg(keys).exec_async(&mut redis).await?;
         }
         Ok(())
     }
@@ -156,39 +148,38 @@ impl ManagedCluster {
     /// # Errors
     /// If Redis, or a restarted replica, does not respond within [`RESTART_TIMEOUT`].
     pub(super) async fn restore(&self) -> anyhow::Result<Vec<String>> {
-        let hands = self.hands.replicas.iter().chain(&self.hands.nodes).chain([&self.hands.redis]);
-        for hand in hands {
-            hand.resume().await;
+        let ProcessControl { replicas, redis, nodes } = &self.processes;
+        for process in replicas.iter().chain(nodes).chain([redis]) {
+            process.resume().await;
         }
         // Redis first: a replica that lacks only Redis must not be killed.
-        let redis = async { while self.redis_is_down().await {} };
-        tokio::time::timeout(RESTART_TIMEOUT, redis).await.context("Redis does not come back")?;
-        let mut done = Vec::new();
-        for (replica, hand) in self.replicas.iter().zip(&self.hands.replicas) {
-            if wait_until_alive(*replica).await {
+        ensure!(responds(async || self.redis_responds().await).await, "Redis does not come back");
+        let mut restarted = Vec::new();
+        for (replica, process) in self.replicas.iter().zip(replicas) {
+            if responds(async || is_alive(*replica).await).await {
                 continue;
             }
-            hand.kill().await;
-            let name = hand.name();
-            done.push(format!("{name} did not come back, so it was killed and started again."));
-            if !wait_until_alive(*replica).await {
+            process.kill().await;
+            let name = process.name();
+            restarted
+                .push(format!("{name} did not come back, so it was killed and started again."));
+            if !responds(async || is_alive(*replica).await).await {
                 bail!("{name} does not come back, not even when it is started again");
             }
         }
-        Ok(done)
+        Ok(restarted)
     }
 }
 
-/// Waits until a replica responds; returns `false` if it does not within [`RESTART_TIMEOUT`].
-async fn wait_until_alive(replica: SocketAddr) -> bool {
-    let end = Instant::now() + RESTART_TIMEOUT;
-    while !is_alive(replica).await {
-        if Instant::now() > end {
-            return false;
+/// Repeats a health check until it succeeds; returns `false` if it does not within
+/// [`RESTART_TIMEOUT`].
+async fn responds(check: impl AsyncFn() -> bool) -> bool {
+    let checks = async {
+        while !check().await {
+            sleep(POLL_INTERVAL).await;
         }
-        sleep(POLL_INTERVAL).await;
-    }
-    true
+    };
+    timeout(RESTART_TIMEOUT, checks).await.is_ok()
 }
 
 pub(super) async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> {
@@ -198,6 +189,6 @@ pub(super) async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> 
 
 async fn is_alive(replica: SocketAddr) -> bool {
     let request = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
-    let asked = tokio::time::timeout(HEALTH_CHECK_TIMEOUT, load::send(replica, request)).await;
-    matches!(asked, Ok(Ok((200, _))))
+    let response = timeout(HEALTH_CHECK_TIMEOUT, load::send(replica, request)).await;
+    matches!(response, Ok(Ok((200, _))))
 }

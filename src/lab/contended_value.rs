@@ -1,8 +1,10 @@
 //! The contended value of an arm, an item's stock or an account's balance: its current state, and
 //! its audit after the load.
 
+use serde_json::Value;
+
 use super::arm_spec::ArmSpec;
-use super::run::{ArmResult, ForkedEntry, ForkedVersion};
+use super::run::{ArmResult, ForkedVersion};
 use super::scenario::Scenario;
 use crate::shop::{Sku, UserId};
 
@@ -64,7 +66,7 @@ impl ContendedValue {
             stock_opening: opening,
             ..ArmResult::default()
         };
-        let wanted = i64::try_from(spec.orders)?;
+        let orders = i64::try_from(spec.orders)?;
         match self {
             ContendedValue::Item(sku) => {
                 let audit = lab.audit(sku).await?;
@@ -72,105 +74,74 @@ impl ContendedValue {
                 (arm.sold, arm.stock, arm.oversold) = (audit.sold, audit.stock, audit.oversold);
                 (arm.drift, arm.breaks, arm.ok) = (audit.drift, audit.breaks, audit.ok);
                 arm.forks = i64::try_from(audit.forks.len())?;
-                arm.undersold = (opening.min(wanted) - audit.sold).max(0);
+                arm.undersold = (opening.min(orders) - audit.sold).max(0);
                 arm.forked = stock_forks(lab, sku).await?;
             }
             ContendedValue::Account(user) => {
-                self.audit_account(lab, *user, &mut arm).await?;
-                arm.undersold = (opening.min(wanted * PRICE_CENTS) - arm.sold).max(0);
+                audit_account(lab, *user, &mut arm).await?;
+                arm.undersold = (opening.min(orders * PRICE_CENTS) - arm.sold).max(0);
                 arm.forked = balance_forks(lab, *user).await?;
             }
         }
         Ok(arm)
     }
-
-    async fn audit_account(
-        &self,
-        lab: &Scenario,
-        user: UserId,
-        arm: &mut ArmResult,
-    ) -> anyhow::Result<()> {
-        let mut connection = lab.connection().await?;
-        let row = sqlx::query!(
-            r#"with chain as (
-                   select before, delta, reason,
-                          lag(after, 1, 0) over chain as previous,
-                          sum(delta) over chain as running
-                     from balance_ledger where user_id = $1
-                   window chain as (order by version, seq)
-               )
-               select (select balance_cents from accounts where user_id = $1) as "balance!",
-                      coalesce(sum(delta), 0)::bigint as "total!",
-                      coalesce(-sum(delta) filter (where reason = 'payment'), 0)::bigint as "paid!",
-                      coalesce(greatest(0, -min(running)), 0)::bigint as "overspent!",
-                      count(*) filter (where before <> previous) as "breaks!",
-                      (select count(*) from (select from balance_ledger where user_id = $1
-                                              group by version having count(*) > 1) f) as "forks!"
-                 from chain"#,
-            user.0,
-        )
-        .fetch_one(&mut *connection)
-        .await?;
-        (arm.sold, arm.stock, arm.oversold) = (row.paid, row.balance, row.overspent);
-        (arm.drift, arm.breaks, arm.forks) = (row.balance - row.total, row.breaks, row.forks);
-        arm.ok = arm.drift == 0 && arm.breaks == 0;
-        Ok(())
-    }
 }
 
-/// Splits a row of either ledger into its version, its `before` and the entry.
-macro_rules! entry {
-    ($row:expr) => {{
-        let row = $row;
-        let (seq, delta, after) = (row.seq, row.delta, row.after);
-        let (order_id, request_id, fence) = (row.order_id, row.request_id, row.fence);
-        let entry = ForkedEntry { seq, delta, after, order_id, request_id, fence };
-        (row.version, row.before, entry)
-    }};
+async fn audit_account(lab: &Scenario, user: UserId, arm: &mut ArmResult) -> anyhow::Result<()> {
+    let row = sqlx::query!(
+        r#"with chain as (
+               select before, delta, reason,
+                      lag(after, 1, 0) over chain as previous,
+                      sum(delta) over chain as running
+                 from balance_ledger where user_id = $1
+               window chain as (order by version, seq)
+           )
+           select (select balance_cents from accounts where user_id = $1) as "balance!",
+                  coalesce(sum(delta), 0)::bigint as "total!",
+                  coalesce(-sum(delta) filter (where reason = 'payment'), 0)::bigint as "paid!",
+                  coalesce(greatest(0, -min(running)), 0)::bigint as "overspent!",
+                  count(*) filter (where before <> previous) as "breaks!",
+                  (select count(*) from (select from balance_ledger where user_id = $1
+                                          group by version having count(*) > 1) f) as "forks!"
+             from chain"#,
+        user.0,
+    )
+    .fetch_one(&mut *lab.connection().await?)
+    .await?;
+    (arm.sold, arm.stock, arm.oversold) = (row.paid, row.balance, row.overspent);
+    (arm.drift, arm.breaks, arm.forks) = (row.balance - row.total, row.breaks, row.forks);
+    arm.ok = arm.drift == 0 && arm.breaks == 0;
+    Ok(())
 }
 
 async fn stock_forks(lab: &Scenario, sku: &Sku) -> anyhow::Result<Vec<ForkedVersion>> {
-    let mut connection = lab.connection().await?;
     let rows = sqlx::query!(
-        "select seq, before, delta, after, version, order_id, request_id, fence
-           from stock_ledger
-          where sku = $1 and version in
-                (select version from stock_ledger where sku = $1
-                  group by version having count(*) > 1 order by version limit $2)
-          order by version, seq",
+        r#"select version, min(before) as "before!",
+                  jsonb_agg(to_jsonb(l) order by seq) as "entries!"
+             from stock_ledger l where sku = $1
+            group by version having count(*) > 1 order by version limit $2"#,
         sku.as_str(),
         MAX_FORKS,
     )
-    .fetch_all(&mut *connection)
+    .fetch_all(&mut *lab.connection().await?)
     .await?;
-    Ok(group_forks(rows.into_iter().map(|row| entry!(row))))
+    rows.into_iter().map(|row| fork(row.version, row.before, row.entries)).collect()
 }
 
 async fn balance_forks(lab: &Scenario, user: UserId) -> anyhow::Result<Vec<ForkedVersion>> {
-    let mut connection = lab.connection().await?;
     let rows = sqlx::query!(
-        "select seq, before, delta, after, version, order_id, request_id, fence
-           from balance_ledger
-          where user_id = $1 and version in
-                (select version from balance_ledger where user_id = $1
-                  group by version having count(*) > 1 order by version limit $2)
-          order by version, seq",
+        r#"select version, min(before) as "before!",
+                  jsonb_agg(to_jsonb(l) order by seq) as "entries!"
+             from balance_ledger l where user_id = $1
+            group by version having count(*) > 1 order by version limit $2"#,
         user.0,
         MAX_FORKS,
     )
-    .fetch_all(&mut *connection)
+    .fetch_all(&mut *lab.connection().await?)
     .await?;
-    Ok(group_forks(rows.into_iter().map(|row| entry!(row))))
+    rows.into_iter().map(|row| fork(row.version, row.before, row.entries)).collect()
 }
 
-/// Groups entries, sorted by version, into forks.
-fn group_forks(entries: impl Iterator<Item = (i64, i64, ForkedEntry)>) -> Vec<ForkedVersion> {
-    let mut forks: Vec<ForkedVersion> = Vec::new();
-    for (version, before, entry) in entries {
-        match forks.last_mut() {
-            Some(fork) if fork.version == version => fork.entries.push(entry),
-            _ => forks.push(ForkedVersion { version, before, entries: vec![entry] }),
-        }
-    }
-    forks
+fn fork(version: i64, before: i64, entries: Value) -> anyhow::Result<ForkedVersion> {
+    Ok(ForkedVersion { version, before, entries: serde_json::from_value(entries)? })
 }

@@ -30,27 +30,27 @@ const EVENTS: [(&str, char, &str); 12] = [
     ("killed", 'X', "is killed"),
 ];
 
-pub(super) fn heading(lesson: &Lesson) -> String {
+pub(super) fn draw_heading(lesson: &Lesson) -> String {
     let claim = wrapped(lesson.claim, WIDTH - 2, 2);
-    format!("lesson {} · {}\n  {claim}\n\n", lesson.number, lesson.name)
+    format!("lesson {} · {}\n  {claim}\n\n", lesson.number(), lesson.name)
 }
 
-pub(super) fn step(number: usize, describe: &str) -> String {
-    format!("{number:>3}. {}", wrapped(describe, WIDTH - 5, 5))
+pub(super) fn draw_step(number: usize, step: &str) -> String {
+    format!("{number:>3}. {}", wrapped(step, WIDTH - 5, 5))
 }
 
-pub(super) fn live(strategy: &str, sample: &Sample) -> String {
+pub(super) fn draw_sample(strategy: &str, sample: &Sample) -> String {
     format!(
         "     {strategy}: sold {}, on the shelf {}, oversold {}, waiting {}",
         sample.sold, sample.stock, sample.oversold, sample.waiting
     )
 }
 
-pub(super) fn outcome(run: &LabRun, lesson: &Lesson) -> String {
+pub(super) fn draw_result(run: &LabRun, lesson: &Lesson) -> String {
     let outcome = &run.outcome;
     let mut text = String::from("\n");
     if !outcome.arms.is_empty() {
-        text += &arms(&outcome.arms);
+        text += &draw_arms(&outcome.arms);
         text.push('\n');
     }
     if !outcome.facts.is_empty() {
@@ -63,7 +63,7 @@ pub(super) fn outcome(run: &LabRun, lesson: &Lesson) -> String {
     let mut lanes = selected_lanes(run);
     lanes.sort_by_key(|lane| lane.sent_us);
     if !lanes.is_empty() {
-        text += &swimlane(&lanes);
+        text += &draw_swimlane(&lanes);
         text.push('\n');
     }
     let mark = match outcome.claim_shown {
@@ -81,7 +81,7 @@ pub(super) fn outcome(run: &LabRun, lesson: &Lesson) -> String {
     text
 }
 
-fn arms(arms: &[ArmResult]) -> String {
+fn draw_arms(arms: &[ArmResult]) -> String {
     let width = arms.iter().map(|arm| arm.name().chars().count()).max().unwrap_or(0).max(8);
     let mut text = format!(
         "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9} {:>8} {:>8}\n",
@@ -128,7 +128,7 @@ fn selected_lanes(run: &LabRun) -> Vec<&Lane> {
 }
 
 /// Draws a row per request and its events in columns, in order of time; gaps are shortened.
-fn swimlane(lanes: &[&Lane]) -> String {
+fn draw_swimlane(lanes: &[&Lane]) -> String {
     let begin = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
     let mut event_times: Vec<u64> = lanes.iter().flat_map(|lane| event_times(lane)).collect();
     event_times.sort_unstable();
@@ -193,7 +193,7 @@ fn draw_lane(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<cha
         fill(read, at("write").unwrap_or(last), '-');
     }
     for event in shown_events(lane) {
-        line[column(event.t_us)] = known(&event.event).map_or('*', |(_, sign, _)| *sign);
+        line[column(event.t_us)] = find_event(&event.event).map_or('*', |(_, sign, _)| *sign);
     }
     line
 }
@@ -207,11 +207,11 @@ fn describe(event: &LaneEvent) -> String {
 /// Describes an event. `value` and `fence` are formatted; only acquiring the lock (the fence),
 /// reading and writing mention them.
 pub(crate) fn describe_event(event: &str, value: &str, fence: &str) -> String {
-    let text = known(event).map_or("{event}{value}{fence}", |(.., text)| *text);
+    let text = find_event(event).map_or("{event}{value}{fence}", |(.., text)| *text);
     text.replace("{event}", event).replace("{value}", value).replace("{fence}", fence)
 }
 
-fn known(event: &str) -> Option<&'static (&'static str, char, &'static str)> {
+fn find_event(event: &str) -> Option<&'static (&'static str, char, &'static str)> {
     EVENTS.iter().find(|(name, ..)| *name == event)
 }
 
@@ -262,7 +262,7 @@ mod tests {
         let a = vec![event(10, "read", Some(57)), event(50_000, "write", Some(56))];
         let b = vec![event(30, "read", Some(57)), event(31, "write", Some(56))];
         let (a, b) = (lane("A", 0, 59_000, a), lane("B", 20, 40, b));
-        let text = swimlane(&[&a, &b]);
+        let text = draw_swimlane(&[&a, &b]);
         let lines: Vec<&str> = text.lines().collect();
         // Nine times, four columns each: sent, r, (B:) sent, r, W, answered, (A:) W, answered.
         assert_eq!(lines[0], "   8080 A ····r-------------------W····");

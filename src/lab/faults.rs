@@ -20,19 +20,19 @@ pub(super) async fn inject(
 ) -> anyhow::Result<()> {
     let length = Duration::from_millis(fault.for_ms);
     // The last replica, because a visitor's pages are likely to come from the first.
-    let replica = cluster.hands.replicas[..replicas].last().context("there is no replica")?;
+    let replica = cluster.processes.replicas[..replicas].last().context("there is no replica")?;
     match fault.kind {
         FaultKind::PauseReplica => pause(replica, length).await,
         FaultKind::KillReplica => replica.kill().await,
-        FaultKind::PauseRedis => pause(&cluster.hands.redis, length).await,
-        FaultKind::RestartRedis => cluster.hands.redis.kill().await,
+        FaultKind::PauseRedis => pause(&cluster.processes.redis, length).await,
+        FaultKind::RestartRedis => cluster.processes.redis.kill().await,
         FaultKind::FlushRedis => {
             redis::cmd("FLUSHALL").exec_async(&mut cluster.redis().await?).await?;
         }
         FaultKind::PauseNode => {
-            let node = cluster.hands.nodes.first();
-            let node = node.context("this shop has no quorum; start it with --redlock 5")?;
-            pause(node, length).await;
+            let node = cluster.processes.nodes.first();
+            pause(node.context("this shop has no quorum; start it with --redlock 5")?, length)
+                .await;
         }
     }
     Ok(())

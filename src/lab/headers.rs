@@ -1,5 +1,5 @@
 //! The lab's request headers, which set the conditions of one request: one table, which documents
-//! them, and what the server reads and a lesson sends.
+//! them (OpenAPI), and what the server reads and a lesson sends.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -69,12 +69,12 @@ pub struct LabHeaders(Vec<(&'static str, String)>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InvalidLabHeader(pub &'static str, pub String);
 
-/// Returns the headers of a lesson's request: traced, under the strategy of that name.
-pub fn under(strategy: &str) -> LabHeaders {
-    LabHeaders::default().with(LOCK, strategy).with(TRACE, "on")
-}
-
 impl LabHeaders {
+    /// Returns the headers of a lab's own request: traced, under a strategy.
+    pub fn under(strategy: &str) -> Self {
+        Self::default().with(LOCK, strategy).with(TRACE, "on")
+    }
+
     #[must_use]
     pub fn with(mut self, header: LabHeader, value: impl ToString) -> Self {
         self.0.push((header.name, value.to_string()));
@@ -133,7 +133,7 @@ impl LabHeaders {
         if let Some(name) = self.value(LOCK) {
             let unknown = || LOCK.invalid(format!("one of {}", Strategy::names()));
             options.strategy = Strategy::named(name).ok_or_else(unknown)?;
-            if options.strategy.lock.is_some_and(|kind| !shop.locks.has(kind)) {
+            if options.strategy.lock.is_some_and(|kind| !shop.locks.is_configured(kind)) {
                 let why = format!("{name} is not configured here; it needs REDLOCK_URLS");
                 return Err(LOCK.invalid(why));
             }
@@ -141,8 +141,8 @@ impl LabHeaders {
         options.wait = self.wait(options.strategy)?;
         options.queue_options = self.queue_options(&options)?;
         options.ttl = self.number(TTL_MS, &TTL_RANGE_MS)?.map(Duration::from_millis);
-        if let Some(hold) = self.number(HOLD_MS, &HOLD_RANGE_MS)? {
-            options.hold = Duration::from_millis(hold);
+        if let Some(period_ms) = self.number(HOLD_MS, &HOLD_RANGE_MS)? {
+            options.hold = Duration::from_millis(period_ms);
         }
         options.probe = self.probe(replica, board, &options)?;
         Ok(options)
@@ -170,13 +170,10 @@ impl LabHeaders {
             return Err(header.invalid(format!("{} has no queue", strategy.name)));
         }
         if options.wait == Some(Wait::Try) && self.value(OFFER).is_some() {
-            let why = "with Holdfast-Wait: try nothing is offered to the queue";
-            return Err(OFFER.invalid(why.to_owned()));
+            return Err(OFFER.invalid("with Holdfast-Wait: try nothing is offered to the queue"));
         }
-        let priority = |name: &str| {
-            let why = || PRIORITY.invalid("high or normal");
-            Priority::named(name).ok_or_else(why)
-        };
+        let priority =
+            |name| Priority::named(name).ok_or_else(|| PRIORITY.invalid("high or normal"));
         let places = self.number(PLACES, &(1..=MAX_PLACES as u64))?;
         Ok(QueueOptions {
             when_full: self.value(OFFER).map(when_full).transpose()?.unwrap_or_default(),
@@ -243,8 +240,8 @@ fn when_full(value: &str) -> Result<WhenFull, InvalidLabHeader> {
     }
 }
 
-/// Parses `commit` (held until resumed or until the request's deadline), `commit:300` (for at most
-/// 300 ms) or `every` (held at every point).
+/// Parses `commit` (paused until resumed or until the request's deadline), `commit:300` (for at
+/// most 300 ms) or `every` (paused at every point).
 fn pause(value: &str, deadline: Instant) -> Result<Pause, InvalidLabHeader> {
     let (name, bound) = match value.split_once(':') {
         Some((name, ms)) => (name, Some(PAUSE.number(ms, &PAUSE_RANGE_MS)?)),

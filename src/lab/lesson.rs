@@ -1,14 +1,14 @@
 //! The shape of a lesson, and the result of its run.
 
-use futures_util::future::BoxFuture;
+use futures_util::future::LocalBoxFuture;
 
-use super::default_load::DefaultLoad;
+use super::arm_spec::DefaultLoad;
 use super::run::ArmResult;
 use super::scenario::Scenario;
+use crate::shop::audit::ItemAudit;
 
 #[derive(Debug)]
 pub struct Lesson {
-    pub number: u32,
     /// Name in the URL and in `holdfast lesson NAME`.
     pub name: &'static str,
     /// The claim that the run shows.
@@ -23,7 +23,7 @@ pub struct Lesson {
     /// Names of the sources that it shows ([`super::source`]).
     pub shows: &'static [&'static str],
     pub takeaway: [&'static str; 3],
-    pub(super) play: for<'a> fn(&'a Scenario) -> BoxFuture<'a, anyhow::Result<LessonResult>>,
+    pub(super) run: for<'a> fn(&'a Scenario) -> LocalBoxFuture<'a, anyhow::Result<LessonResult>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -48,10 +48,32 @@ impl LessonResult {
     }
 }
 
-/// Describes the same load at one replica and at all of them.
-pub(super) fn compare_replicas(one: &ArmResult, all: &ArmResult, replicas: usize) -> String {
-    let sold = |arm: &ArmResult| {
-        format!("{} sold of {}, {} forks", arm.sold, arm.stock_opening, arm.forks)
-    };
-    format!("one replica: {} · {replicas} replicas: {}", sold(one), sold(all))
+/// Describes what the audit of an item says of its sales.
+pub(super) fn sales(audit: &ItemAudit) -> String {
+    format!("{} sold, {} left the shelf", audit.sold, audit.opening - audit.stock)
+}
+
+/// Lists the successful orders per second of each arm.
+pub(super) fn throughputs(arms: &[ArmResult]) -> String {
+    let of_arm = |arm: &ArmResult| format!("{} {:.0}", arm.strategy, arm.orders_per_s);
+    arms.iter().map(of_arm).collect::<Vec<_>>().join(", ")
+}
+
+/// Executes the same load at one replica and at all of them. Returns why the load cannot show that
+/// a lock of one process fails, whether it shows it, and a description of both.
+pub(super) async fn compare_replicas(
+    lab: &Scenario,
+    load: DefaultLoad,
+    strategy: &str,
+) -> anyhow::Result<(Option<String>, bool, String)> {
+    lab.say("The same crowd twice: at one replica, then at all of them.");
+    let mut specs = load.under(lab, &[strategy, strategy]);
+    specs[0].replicas = 1;
+    let arms = lab.run_arms(&specs).await?;
+    let (one, all) = (&arms[0], &arms[1]);
+    let shown = one.ok && one.oversold == 0 && !all.ok && all.forks > 0;
+    let [of_one, of_all] = [one, all]
+        .map(|arm| format!("{} sold of {}, {} forks", arm.sold, arm.stock_opening, arm.forks));
+    let description = format!("one replica: {of_one} · {} replicas: {of_all}", specs[1].replicas);
+    Ok((specs[1].no_overlap(), shown, description))
 }

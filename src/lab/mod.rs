@@ -8,11 +8,11 @@
 //! Tests: `tests/runs.rs`, `tests/lessons.rs`, `tests/it/scheduler.rs`.
 
 pub mod headers;
+pub mod interleaving;
 mod lesson;
 pub mod lessons;
 pub mod run;
 pub mod runner;
-pub mod scheduler;
 pub mod source;
 pub mod store;
 pub mod terminal;
@@ -22,11 +22,12 @@ mod arm;
 mod arm_spec;
 mod cluster;
 mod contended_value;
-pub mod default_load;
 pub(crate) mod drawing;
 mod faults;
+mod lesson_request;
 mod observe;
 mod payer;
+mod poll;
 mod raw_locks;
 mod request;
 mod scenario;

@@ -3,9 +3,8 @@
 use anyhow::{Context as _, ensure};
 use uuid::Uuid;
 
-use super::headers::{LabHeaders, under};
-use super::request::InFlightRequest;
-use super::scenario::{Scenario, order_of};
+use super::lesson_request::LessonRequest;
+use super::scenario::Scenario;
 use crate::shop::{Sku, UserId};
 
 #[derive(Debug)]
@@ -18,9 +17,8 @@ impl Payer {
     pub async fn create(lab: &Scenario, cents: i64) -> anyhow::Result<Self> {
         let (id, token) = lab.cluster.create_payer().await?;
         let body = format!("{{\"amount_cents\":{cents}}}");
-        let headers = under("row-lock");
-        let top_up = lab.post_as(&token, "top up", 0, "/api/me/top-ups", &body, &headers);
-        let top_up = top_up.response().await?;
+        let top_up = lab.post("top up", 0, "/api/me/top-ups", &body, "row-lock").by(&token);
+        let top_up = top_up.send().unrecorded_response().await?;
         ensure!(top_up.is_success(), "no money: {}", top_up.body);
         Ok(Self { id, token })
     }
@@ -32,25 +30,25 @@ impl Payer {
         sku: &Sku,
         count: usize,
     ) -> anyhow::Result<Vec<Uuid>> {
-        let (headers, body) = (under("row-lock"), order_of(sku));
         let mut orders = Vec::with_capacity(count);
         for _ in 0..count {
-            let order = lab.post_as(&self.token, "an order", 0, "/api/orders", &body, &headers);
-            let order = order.response().await?;
+            let order = lab.order("an order", 0, sku, "row-lock").by(&self.token);
+            let order = order.send().unrecorded_response().await?;
             orders.push(order.order().with_context(|| format!("no order: {}", order.body))?);
         }
         Ok(orders)
     }
 
-    pub fn pay(
-        &self,
-        lab: &Scenario,
+    /// Prepares the payment of an order.
+    pub fn pay<'a>(
+        &'a self,
+        lab: &'a Scenario,
         label: &str,
         replica: usize,
         order: Uuid,
-        headers: &LabHeaders,
-    ) -> InFlightRequest {
+        strategy: &str,
+    ) -> LessonRequest<'a> {
         let path = format!("/api/orders/{order}/pay");
-        lab.post_as(&self.token, label, replica, &path, "", headers)
+        lab.post(label, replica, &path, "", strategy).by(&self.token)
     }
 }

@@ -1,8 +1,8 @@
-//! A lesson's request, its state in flight and its response.
+//! A lesson's request in flight, and its response.
 
 use std::time::Duration;
 
-use serde::Deserialize;
+use anyhow::Context as _;
 use serde_json::Value;
 use tokio::task::JoinHandle;
 use uuid::Uuid;
@@ -10,7 +10,6 @@ use uuid::Uuid;
 use super::headers::LabHeaders;
 use super::run::LaneEvent;
 
-/// Timeout of a request.
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Formats a `POST`.
@@ -32,7 +31,6 @@ pub(super) fn post(
     .into_bytes()
 }
 
-/// A request in flight.
 #[derive(Debug)]
 pub struct InFlightRequest {
     pub id: Uuid,
@@ -40,12 +38,13 @@ pub struct InFlightRequest {
     pub(super) replica: usize,
     pub(super) sent_us: u64,
     pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
-    pub(super) external: Vec<LaneEvent>,
+    /// External events.
+    pub(super) events: Vec<LaneEvent>,
 }
 
 impl InFlightRequest {
     /// Waits for the response without recording a lane.
-    pub(super) async fn response(self) -> anyhow::Result<LabResponse> {
+    pub(super) async fn unrecorded_response(self) -> anyhow::Result<LabResponse> {
         let (status, body) = tokio::time::timeout(RESPONSE_TIMEOUT, self.response).await???;
         let body = serde_json::from_slice(&body).unwrap_or_default();
         Ok(LabResponse { status: Some(status), body })
@@ -69,6 +68,14 @@ impl LabResponse {
         self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
     }
 
+    /// Returns the item's stock before this order.
+    ///
+    /// # Errors
+    /// If the order was not placed, which the lesson does not expect.
+    pub fn require_placed(&self) -> anyhow::Result<i64> {
+        self.stock_before().with_context(|| format!("not placed: {:?} {}", self.status, self.body))
+    }
+
     pub fn order(&self) -> Option<Uuid> {
         self.body.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok())
     }
@@ -78,14 +85,9 @@ impl LabResponse {
         let name = self.body.get("type").and_then(Value::as_str)?;
         name.rsplit('/').next()
     }
-}
 
-/// An event of a trace, as the API returns it.
-#[derive(Debug, Deserialize)]
-pub(super) struct TraceRecord {
-    pub(super) t_us: u64,
-    pub(super) event: String,
-    pub(super) key: String,
-    pub(super) value: Option<i64>,
-    pub(super) fence: Option<i64>,
+    /// Returns the name of the problem type, or `nothing`.
+    pub fn rejection(&self) -> &str {
+        self.problem().unwrap_or("nothing")
+    }
 }

@@ -249,6 +249,11 @@ pub struct ArmResult {
 }
 
 impl ArmResult {
+    /// Returns whether no two entries were computed from one value, and nothing was oversold.
+    pub fn is_sound(&self) -> bool {
+        self.ok && self.forks == 0 && self.oversold == 0
+    }
+
     /// Returns a display name, which includes what arms of one strategy may differ in: the waiting
     /// mode and the number of replicas.
     pub fn name(&self) -> String {

@@ -30,7 +30,7 @@ const RESTORE_TIMEOUT: Duration = Duration::from_secs(90);
 /// Timeout of a run.
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
-pub async fn serve(running: RunningUp, hands: ProcessControl) {
+pub async fn serve(running: RunningUp, processes: ProcessControl) {
     let pool = match db::pool(&running.database_url, CONNECTIONS) {
         Ok(pool) => pool,
         Err(error) => {
@@ -41,7 +41,7 @@ pub async fn serve(running: RunningUp, hands: ProcessControl) {
     if let Err(error) = store::fail_abandoned(&pool).await {
         tracing::warn!(%error, "abandoned runs could not be marked as failed");
     }
-    tokio::join!(send_heartbeats(&pool), execute_runs(&pool, &running, hands));
+    tokio::join!(send_heartbeats(&pool), execute_runs(&pool, &running, processes));
 }
 
 /// Sends heartbeats from the start: a run requested before the cluster is opened can be queued.
@@ -55,11 +55,11 @@ async fn send_heartbeats(pool: &Pool) {
     }
 }
 
-async fn execute_runs(pool: &Pool, running: &RunningUp, hands: ProcessControl) {
+async fn execute_runs(pool: &Pool, running: &RunningUp, processes: ProcessControl) {
     let mut ticks = interval(POLL_INTERVAL);
     let mut cluster = loop {
         ticks.tick().await;
-        match ManagedCluster::open(pool, running, hands.clone()).await {
+        match ManagedCluster::open(pool, running, processes.clone()).await {
             Ok(cluster) => break cluster,
             Err(error) => tracing::warn!(error = format!("{error:#}"), "the lab can't be opened"),
         }
@@ -86,28 +86,30 @@ async fn execute_runs(pool: &Pool, running: &RunningUp, hands: ProcessControl) {
 async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> ManagedCluster {
     let pool = cluster.pool.clone();
     let lab = Scenario::new(cluster, id, request);
-    let played = timeout(RUN_TIMEOUT, play(&lab)).await;
+    let executed = tokio::select! {
+        executed = timeout(RUN_TIMEOUT, execute(&lab)) => executed,
+        never = lab.publish_progress() => match never {},
+    };
+    let executed = executed
+        .unwrap_or_else(|_| Err(anyhow!("it was not over after {} s", RUN_TIMEOUT.as_secs())));
     let restored = timeout(RESTORE_TIMEOUT, async {
         lab.restore().await?;
         lab.cluster.delete_keys(&lab.items()).await
     });
     let restored = restored.await;
-    let restored = restored.unwrap_or_else(|_| Err(anyhow!("not everybody has come back")));
+    let restored = restored.unwrap_or_else(|_| Err(anyhow!("not every process has come back")));
     let (cluster, mut outcome) = lab.into_parts();
-    let failed = match (played, restored) {
-        (Ok(Ok(LessonResult { shown, verdict })), Ok(())) => {
+    let state = match executed.and_then(|result| restored.map(|()| result)) {
+        Ok(LessonResult { shown, verdict }) => {
             (outcome.claim_shown, outcome.verdict) = (shown, verdict);
-            None
+            LabRunState::Done
         }
-        (Ok(Err(error)), _) => Some(format!("{error:#}")),
-        (Err(_), _) => Some(format!("it was not over after {} s", RUN_TIMEOUT.as_secs())),
-        (_, Err(error)) => Some(format!("{error:#}")),
+        Err(error) => {
+            outcome.verdict = format!("the run failed: {error:#}");
+            tracing::warn!(%id, verdict = outcome.verdict, "a run failed");
+            LabRunState::Failed
+        }
     };
-    let state = if failed.is_some() { LabRunState::Failed } else { LabRunState::Done };
-    if let Some(why) = failed {
-        tracing::warn!(%id, why, "a run failed");
-        outcome.verdict = format!("the run failed: {why}");
-    }
     record_result(&pool, id, state, &outcome).await;
     cluster
 }
@@ -126,16 +128,16 @@ async fn record_result(pool: &Pool, id: Uuid, state: LabRunState, outcome: &RunR
     }
 }
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn execute(lab: &Scenario) -> anyhow::Result<LessonResult> {
     if let Some(name) = &lab.request.lesson {
         let lesson = lessons::named(name);
         let lesson = lesson.ok_or_else(|| anyhow::anyhow!("there is no lesson {name}"))?;
-        return (lesson.play)(lab).await;
+        return (lesson.run)(lab).await;
     }
     let specs: Vec<ArmSpec> = lab.request.arm_specs(lab.replica_count());
     let quorum = specs.iter().any(|spec| spec.strategy == "redlock");
     ensure!(
-        !quorum || !lab.cluster.hands.nodes.is_empty(),
+        !quorum || !lab.cluster.processes.nodes.is_empty(),
         "redlock needs several Redis: start the shop with --redlock 5"
     );
     let arms = lab.run_arms(&specs).await?;

@@ -1,32 +1,32 @@
-//! Drives a lesson: sends requests, holds and resumes them at probe points, records the result.
+//! Drives a lesson: sends requests, pauses and resumes them at probe points, records the result.
 //!
-//! Guarantees a deterministic order: [`Scenario::wait_until_held`] returns when the request *is*
-//! held at its point, [`Scenario::pause_replica`] when the signal is sent. Every wait is bounded.
+//! Guarantees a deterministic order: [`Scenario::wait_until_paused`] returns when the request *is*
+//! paused at its point, [`Scenario::pause_replica`] when the signal is sent. Every wait is bounded.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::convert::Infallible;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
-use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
-use tokio::time::{Instant, sleep};
+use sqlx::{Decode, Postgres, Type};
+use tokio::time::interval;
 use uuid::Uuid;
 
 use super::cluster::ManagedCluster;
-use super::headers::{LabHeaders, under};
-pub use super::request::{InFlightRequest, LabResponse};
-use super::request::{RESPONSE_TIMEOUT, TraceRecord, post};
+use super::poll::wait_until;
+use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT};
 use super::run::{Fact, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use crate::load;
+use crate::probe::PausedRequest;
 use crate::shop::Sku;
 use crate::shop::audit::{self, ItemAudit};
 
-const POLL_INTERVAL: Duration = Duration::from_millis(3);
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub struct Scenario {
@@ -36,7 +36,6 @@ pub struct Scenario {
     pub(super) progress: Mutex<RunProgress>,
     pub(super) outcome: Mutex<RunResult>,
     began_us: u64,
-    requests: AtomicUsize,
     items: Mutex<Vec<Sku>>,
 }
 
@@ -49,7 +48,6 @@ impl Scenario {
             progress: Mutex::default(),
             outcome: Mutex::default(),
             began_us: monotonic_us(),
-            requests: AtomicUsize::new(0),
             items: Mutex::default(),
         }
     }
@@ -77,72 +75,14 @@ impl Scenario {
         Ok(self.cluster.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 
-    pub async fn say(&self, words: impl Into<String>) {
-        self.progress.lock().said.push(words.into());
-        self.save_progress().await;
+    /// Adds a step, as a sentence.
+    pub fn say(&self, step: impl Into<String>) {
+        self.progress.lock().said.push(step.into());
     }
 
     pub fn fact(&self, name: &str, value: impl std::fmt::Display) {
         let fact = Fact { name: name.to_owned(), value: value.to_string() };
         self.outcome.lock().facts.push(fact);
-    }
-
-    /// Sends a `POST` as the lab's first buyer, without waiting for the response.
-    pub fn post(
-        &self,
-        label: &str,
-        replica: usize,
-        path: &str,
-        body: &str,
-        headers: &LabHeaders,
-    ) -> InFlightRequest {
-        self.post_as(&self.cluster.buyers[0], label, replica, path, body, headers)
-    }
-
-    /// Sends a `POST` with the session `token`.
-    pub fn post_as(
-        &self,
-        token: &str,
-        label: &str,
-        replica: usize,
-        path: &str,
-        body: &str,
-        headers: &LabHeaders,
-    ) -> InFlightRequest {
-        self.post_keyed(token, label, replica, path, body, Uuid::now_v7(), headers)
-    }
-
-    /// Sends a `POST` with an idempotency key that other requests of the lesson use too.
-    #[expect(clippy::too_many_arguments, reason = "a request, in the order in which it is read")]
-    pub fn post_keyed(
-        &self,
-        token: &str,
-        label: &str,
-        replica: usize,
-        path: &str,
-        body: &str,
-        key: Uuid,
-        headers: &LabHeaders,
-    ) -> InFlightRequest {
-        let id = Uuid::now_v7();
-        let request = post(path, token, headers, id, key, body);
-        let replica = self.replica_index(replica);
-        let target = self.cluster.replicas[replica];
-        let response = tokio::spawn(async move { load::send(target, &request).await });
-        let external = Vec::new();
-        let label = label.to_owned();
-        InFlightRequest { id, label, replica, sent_us: monotonic_us(), response, external }
-    }
-
-    /// Sends an order for one unit.
-    pub fn order(
-        &self,
-        label: &str,
-        replica: usize,
-        sku: &Sku,
-        headers: &LabHeaders,
-    ) -> InFlightRequest {
-        self.post(label, replica, "/api/orders", &order_of(sku), headers)
     }
 
     /// Waits for the response, and records the request's lane.
@@ -155,7 +95,7 @@ impl Scenario {
             Err(_) => (None, Value::Null),
         };
         let mut events = self.trace_events(&body);
-        events.extend(request.external);
+        events.extend(request.events);
         events.sort_by_key(|event| event.t_us);
         let answered_us = status.map(|_| self.since_start_us(answered_us));
         let lane = self.new_lane(request.replica, request.id, request.label, request.sent_us);
@@ -163,34 +103,28 @@ impl Scenario {
         Ok(LabResponse { status, body })
     }
 
-    /// Waits until the request is held at a probe point, and returns the point's name.
+    /// Waits until the request is paused at a probe point.
     ///
     /// # Errors
-    /// If the request is answered before, or is not held within 12 s.
-    pub async fn wait_until_held(&self, request: &InFlightRequest) -> anyhow::Result<String> {
-        let end = Instant::now() + RESPONSE_TIMEOUT;
-        loop {
-            let held = self.held_requests(request.replica).await?;
-            if let Some(held) = held.into_iter().find(|held| held.request_id == request.id) {
-                return Ok(held.point);
-            }
-            if request.response.is_finished() {
-                bail!("{} was answered before it came to its point", request.label);
-            }
-            if Instant::now() > end {
-                bail!("{} did not come to its point", request.label);
-            }
-            sleep(POLL_INTERVAL).await;
-        }
+    /// If the request is answered before, or is not paused within 20 s.
+    pub async fn wait_until_paused(&self, request: &InFlightRequest) -> anyhow::Result<()> {
+        let label = &request.label;
+        wait_until(&format!("{label} is paused at its point"), async || {
+            let paused = self.paused_requests(request.replica).await?;
+            let is_paused = paused.iter().any(|paused| paused.request_id == request.id);
+            let is_over = !is_paused && request.response.is_finished();
+            ensure!(!is_over, "{label} was answered before it came to its point");
+            Ok(is_paused)
+        })
+        .await
     }
 
-    pub(super) async fn held_requests(&self, replica: usize) -> anyhow::Result<Vec<HoldInfo>> {
-        let (status, body) =
-            self.send(&self.cluster.admin, replica, "GET", "/api/lab/holds").await?;
-        if status != 200 {
-            bail!("a replica does not say who is held: {status}");
-        }
-        Ok(serde_json::from_slice(&body)?)
+    /// Returns the requests that are paused at a replica.
+    pub(super) async fn paused_requests(
+        &self,
+        replica: usize,
+    ) -> anyhow::Result<Vec<PausedRequest>> {
+        self.get(replica, "/api/lab/paused").await
     }
 
     pub async fn resume_request(&self, request: &InFlightRequest) -> anyhow::Result<()> {
@@ -198,25 +132,24 @@ impl Scenario {
         resumed.with_context(|| request.label.clone())
     }
 
-    /// Resumes a held request whose response the lesson does not await.
+    /// Resumes a paused request whose response the lesson does not await.
     pub async fn resume_by_id(&self, replica: usize, request_id: Uuid) -> anyhow::Result<()> {
-        let path = format!("/api/lab/holds/{request_id}");
-        match self.send(&self.cluster.admin, replica, "POST", &path).await? {
-            (204, _) => Ok(()),
-            (status, _) => bail!("it could not be let go: {status}"),
-        }
+        let path = format!("/api/lab/paused/{request_id}");
+        self.call(replica, "POST", &path, "").await.map(drop)
     }
 
+    /// Resumes a paused request, and waits for its response.
+    pub async fn finish(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
+        self.resume_request(&request).await?;
+        self.response(request).await
+    }
+
+    /// Creates a throw-away item.
     pub async fn item(&self, stock: i64) -> anyhow::Result<Sku> {
         let body = format!("{{\"stock\":{stock}}}");
-        let id = Uuid::now_v7();
-        let headers = under("none");
-        let request = post("/api/lab/items", &self.cluster.admin, &headers, id, id, &body);
-        let (status, body) = load::send(self.cluster.replicas[0], &request).await?;
-        let made: Value = serde_json::from_slice(&body)?;
-        let sku = made.get("sku").and_then(Value::as_str).map(ToOwned::to_owned);
-        let sku = sku.with_context(|| format!("no item was made: {status} {made}"))?;
-        let sku = Sku::try_from(sku).map_err(|error| anyhow::anyhow!(error))?;
+        let item = self.call(0, "POST", "/api/lab/items", &body).await?;
+        let item: Value = serde_json::from_slice(&item)?;
+        let sku: Sku = serde_json::from_value(item["sku"].clone())?;
         self.items.lock().push(sku.clone());
         Ok(sku)
     }
@@ -225,31 +158,40 @@ impl Scenario {
         self.items.lock().clone()
     }
 
+    /// Returns the value that a query on `id`, its `$1`, selects.
+    pub async fn select<T>(&self, query: &'static str, id: Uuid) -> anyhow::Result<T>
+    where
+        T: for<'r> Decode<'r, Postgres> + Type<Postgres> + Send + Unpin,
+    {
+        let value = sqlx::query_scalar(query).bind(id);
+        Ok(value.fetch_one(&mut *self.connection().await?).await?)
+    }
+
     pub async fn audit(&self, sku: &Sku) -> anyhow::Result<ItemAudit> {
         audit::check_item(&self.cluster.pool, sku).await?.context("the item has gone")
     }
 
     /// Records an external event of a request.
     pub(super) fn record_event(&self, request: &mut InFlightRequest, event: &str) {
-        let (t_us, event, key) =
-            (self.since_start_us(monotonic_us()), event.to_owned(), String::new());
-        request.external.push(LaneEvent { t_us, event, key, value: None, fence: None });
+        let (t_us, event) = (self.since_start_us(monotonic_us()), event.to_owned());
+        let key = String::new();
+        request.events.push(LaneEvent { t_us, event, key, value: None, fence: None });
     }
 
     pub async fn pause_replica(&self, request: &mut InFlightRequest) {
-        self.cluster.hands.replicas[request.replica].pause().await;
+        self.cluster.processes.replicas[request.replica].pause().await;
         self.record_event(request, "paused");
     }
 
     pub async fn resume_replica(&self, request: &mut InFlightRequest) {
         self.record_event(request, "resumed");
-        self.cluster.hands.replicas[request.replica].resume().await;
+        self.cluster.processes.replicas[request.replica].resume().await;
     }
 
     /// Kills the replica that executes the request, and waits until the connection breaks. The
     /// supervisor restarts the replica; [`Scenario::restore`] waits for that.
     pub async fn kill_replica(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
-        self.cluster.hands.replicas[request.replica].kill().await;
+        self.cluster.processes.replicas[request.replica].kill().await;
         self.record_event(&mut request, "killed");
         // The connection breaks when the process ends.
         let response = self.response(request).await?;
@@ -259,8 +201,8 @@ impl Scenario {
 
     /// Waits until every process responds again, and records which ones had to be restarted.
     pub async fn restore(&self) -> anyhow::Result<()> {
-        for words in self.cluster.restore().await? {
-            self.say(words).await;
+        for step in self.cluster.restore().await? {
+            self.say(step);
         }
         Ok(())
     }
@@ -270,32 +212,50 @@ impl Scenario {
         request.response.abort();
         self.record_event(&mut request, "hung up");
         let lane = self.new_lane(request.replica, request.id, request.label, request.sent_us);
-        self.record_lane(Lane { events: request.external, ..lane });
+        self.record_lane(Lane { events: request.events, ..lane });
     }
 
-    /// Sends a request without a body to `cluster.replicas[replica]`, with the session `token`.
-    pub(super) async fn send(
+    /// Reads a resource of `cluster.replicas[replica]`, as the lab's admin.
+    pub(super) async fn get<T: DeserializeOwned>(
         &self,
-        token: &str,
+        replica: usize,
+        path: &str,
+    ) -> anyhow::Result<T> {
+        Ok(serde_json::from_slice(&self.call(replica, "GET", path, "").await?)?)
+    }
+
+    /// Sends a request to `cluster.replicas[replica]`, as the lab's admin; returns the response's
+    /// body.
+    ///
+    /// # Errors
+    /// If the request does not succeed.
+    pub(super) async fn call(
+        &self,
         replica: usize,
         method: &str,
         path: &str,
-    ) -> std::io::Result<(u16, Vec<u8>)> {
+        body: &str,
+    ) -> anyhow::Result<Vec<u8>> {
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-             Content-Length: 0\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.cluster.admin,
+            body.len()
         );
-        load::send(self.cluster.replicas[replica], request.as_bytes()).await
+        let target = self.cluster.replicas[replica];
+        let (status, body) = load::send(target, request.as_bytes()).await?;
+        let text = || String::from_utf8_lossy(&body);
+        ensure!((200..300).contains(&status), "{method} {path}: {status} {}", text());
+        Ok(body)
     }
 
     pub(super) fn trace_events(&self, body: &Value) -> Vec<LaneEvent> {
         let trace = body.get("trace").cloned().unwrap_or_default();
-        let trace: Vec<TraceRecord> = serde_json::from_value(trace).unwrap_or_default();
-        let event = |traced: TraceRecord| {
-            let TraceRecord { t_us, event, key, value, fence } = traced;
-            LaneEvent { t_us: self.since_start_us(t_us), event, key, value, fence }
-        };
-        trace.into_iter().map(event).collect()
+        let mut events: Vec<LaneEvent> = serde_json::from_value(trace).unwrap_or_default();
+        for event in &mut events {
+            event.t_us = self.since_start_us(event.t_us);
+        }
+        events
     }
 
     /// Returns a lane without events, for a request that was sent individually.
@@ -321,26 +281,20 @@ impl Scenario {
         t_us.saturating_sub(self.began_us)
     }
 
-    pub(super) fn next_number(&self) -> usize {
-        self.requests.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// Writes the progress to Postgres, where every replica reads it.
-    pub(super) async fn save_progress(&self) {
-        let progress = self.progress.lock().clone();
-        if let Err(error) = store::save_progress(&self.cluster.pool, self.run, &progress).await {
-            tracing::warn!(%error, "a run's progress can't be shown");
+    /// Writes the progress to Postgres, where every replica reads it, whenever it has changed.
+    pub(super) async fn publish_progress(&self) -> Infallible {
+        let (mut ticks, mut published) = (interval(PUBLISH_INTERVAL), RunProgress::default());
+        loop {
+            ticks.tick().await;
+            let progress = self.progress.lock().clone();
+            if progress == published {
+                continue;
+            }
+            if let Err(error) = store::save_progress(&self.cluster.pool, self.run, &progress).await
+            {
+                tracing::warn!(%error, "a run's progress can't be shown");
+            }
+            published = progress;
         }
     }
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct HoldInfo {
-    pub(super) request_id: Uuid,
-    pub(super) point: String,
-    pub(super) since_us: u64,
-}
-
-pub(super) fn order_of(sku: &Sku) -> String {
-    format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}")
 }

@@ -11,54 +11,38 @@ pub struct Source {
     text: &'static str,
 }
 
-const FILES: [Source; 7] = [
-    Source {
-        name: "claim.lua",
-        about: "how a worker gets what is due: put off, not taken out",
-        path: "src/jobs/order_expiry/claim.lua",
-        text: include_str!("../jobs/order_expiry/claim.lua"),
-    },
-    Source {
-        name: "expire_orders.rs",
-        about: "how the units of an unpaid order are returned, once",
-        path: "src/shop/command/expire_orders.rs",
-        text: include_str!("../shop/command/expire_orders.rs"),
-    },
-    Source {
-        name: "place.rs",
-        about: "the write of an order: one statement, which stores the value that was computed",
-        path: "src/shop/store/place.rs",
-        text: include_str!("../shop/store/place.rs"),
-    },
-    Source {
-        name: "priority.rs",
-        about: "who goes first, and why nobody waits for ever",
-        path: "src/ladder/priority.rs",
-        text: include_str!("../ladder/priority.rs"),
-    },
-    Source {
-        name: "read.rs",
-        about: "the read that the new value is computed from",
-        path: "src/shop/store/read.rs",
-        text: include_str!("../shop/store/read.rs"),
-    },
-    Source {
-        name: "remove.rs",
-        about: "how a big key is removed without a stall",
-        path: "src/big_keys/remove.rs",
-        text: include_str!("../big_keys/remove.rs"),
-    },
-    Source {
-        name: "reserve.rs",
-        about: "the conditional update, in place of a read",
-        path: "src/shop/store/reserve.rs",
-        text: include_str!("../shop/store/reserve.rs"),
-    },
-];
+/// Declares [`FILES`]: a file's name, its path below `src`, and what it shows.
+macro_rules! files {
+    ($($name:literal: $path:literal, $about:literal;)*) => {
+        const FILES: &[Source] = &[$(Source {
+            name: $name,
+            about: $about,
+            path: concat!("src/", $path),
+            text: include_str!(concat!("../", $path)),
+        }),*];
+    };
+}
+
+files! {
+    "claim.lua": "jobs/order_expiry/claim.lua",
+        "how a worker gets what is due: put off, not taken out";
+    "conditional_update.rs": "shop/store/conditional_update.rs",
+        "the conditional update, in place of a read";
+    "expire_orders.rs": "shop/command/expire_orders.rs",
+        "how the units of an unpaid order are returned, once";
+    "place.rs": "shop/store/place.rs",
+        "the write of an order: one statement, which stores the value that was computed";
+    "priority.rs": "ladder/priority.rs",
+        "who goes first, and why nobody waits for ever";
+    "read.rs": "shop/store/read.rs",
+        "the read that the new value is computed from";
+    "remove.rs": "big_keys/remove.rs",
+        "how a big key is removed without a stall";
+}
 
 /// Returns the file called `name`, or the source of the strategy called `name`.
 pub fn of(name: &str) -> Option<Source> {
-    let file = FILES.into_iter().find(|file| file.name == name);
+    let file = FILES.iter().copied().find(|file| file.name == name);
     file.or_else(|| Strategy::named(name).map(of_strategy))
 }
 
@@ -80,7 +64,7 @@ mod tests {
 
     #[test]
     fn shown_sources_exist_and_have_headers() {
-        for source in FILES.into_iter().chain(STRATEGIES.iter().map(of_strategy)) {
+        for source in FILES.iter().copied().chain(STRATEGIES.iter().map(of_strategy)) {
             let lines = source.lines();
             let says = lines[0].starts_with("//!") || lines[0].starts_with("--");
             assert!(lines.len() > 15 && says, "{}", source.path);

@@ -43,7 +43,7 @@ pub struct RunSummary {
 /// Queues a run, whose request must be valid.
 pub async fn enqueue(
     pool: &Pool,
-    wanted: &RunRequest,
+    request: &RunRequest,
     guess: Option<&str>,
 ) -> Result<EnqueueResult, Error> {
     let mut connection = pool.acquire().await?;
@@ -54,7 +54,7 @@ pub async fn enqueue(
     let inserted = sqlx::query!(
         "insert into lab_runs (id, wanted, guess) values ($1, $2, $3) on conflict do nothing",
         id,
-        json(wanted)?,
+        json(request)?,
         guess,
     )
     .execute(&mut *connection)

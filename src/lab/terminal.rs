@@ -1,5 +1,5 @@
-//! Plays a lesson in a terminal: the same run as in the browser, with measurements and swimlanes as
-//! text.
+//! Runs a lesson from a terminal: the same run as in the browser, with measurements and swimlanes
+//! as text.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
@@ -31,15 +31,15 @@ pub fn list() -> String {
     let mut text = String::new();
     for lesson in LESSONS {
         let claim = drawing::wrapped(lesson.claim, 96 - width - 7, width + 7);
-        text += &format!("{:>3}  {:width$}  {claim}\n", lesson.number, lesson.name);
+        text += &format!("{:>3}  {:width$}  {claim}\n", lesson.number(), lesson.name);
     }
     text + "\nholdfast lesson NAME shows one.\n"
 }
 
-/// Plays a lesson on the `holdfast up` of the folder `data`, if that runs with its lab on,
+/// Runs a lesson on the `holdfast up` of the folder `data`, if that runs with its lab on,
 /// otherwise on a temporary shop. Prints the result as a drawing, or as JSON only. Returns whether
 /// the claim was shown.
-pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
+pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let Some(lesson) = lessons::named(name) else {
         bail!("there is no lesson “{name}”; there are {}", lessons::names());
     };
@@ -47,7 +47,7 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let mut own = None;
     // Page of the run, set if it is executed by a shop that outlives this command.
     let page = OnceLock::new();
-    let playing = async {
+    let running_lesson = async {
         let running = match read_env(data) {
             Some(running) if running.lab => running,
             other => {
@@ -65,28 +65,28 @@ pub async fn play(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
         if let (None, Some(replica)) = (&own, running.replicas.first()) {
             let _ = page.set(page_url(replica, id));
         }
-        let run = play_run(&pool, id, lesson, json).await?;
+        let run = show_run(&pool, id, lesson, json).await?;
         if let (false, Some(page)) = (json, page.get()) {
             output::print(&format!("\nThe whole run: {page}\n"))?;
         }
         ensure!(run.state == LabRunState::Done, "{}", run.outcome.verdict);
         Ok(run.outcome.claim_shown == Some(true))
     };
-    let played = tokio::select! {
-        played = playing => played,
+    let result = tokio::select! {
+        result = running_lesson => result,
         _ = stop.0.recv() => Err(interrupted("interrupted", page.get())),
         _ = stop.1.recv() => Err(interrupted("terminated", page.get())),
     };
     match own {
         Some(own) => {
             own.stop().await;
-            played
+            result
         }
         // The stopped shop is the cause; the error says only that its Postgres is gone.
-        None if played.is_err() && page.get().is_some() && read_env(data).is_none() => {
+        None if result.is_err() && page.get().is_some() && read_env(data).is_none() => {
             bail!("the shop was stopped before the run was over")
         }
-        None => played,
+        None => result,
     }
 }
 
@@ -103,26 +103,26 @@ fn interrupted(why: &str, page: Option<&String>) -> anyhow::Error {
 }
 
 /// Prints a run's steps during its execution, then its result.
-async fn play_run(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<LabRun> {
+async fn show_run(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<LabRun> {
     if !json {
-        output::print(&drawing::heading(lesson))?;
+        output::print(&drawing::draw_heading(lesson))?;
     }
     let run = follow(pool, id, json).await?;
     if json {
         output::print(&(serde_json::to_string_pretty(&run)? + "\n"))?;
     } else {
-        output::print(&drawing::outcome(&run, lesson))?;
+        output::print(&drawing::draw_result(&run, lesson))?;
     }
     Ok(run)
 }
 
 /// Queues the run, as soon as no other run is queued or running.
 async fn enqueue(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::Result<Uuid> {
-    let wanted = RunRequest { lesson: Some(lesson.name.to_owned()), ..RunRequest::default() };
+    let request = RunRequest { lesson: Some(lesson.name.to_owned()), ..RunRequest::default() };
     let end = Instant::now() + QUEUE_TIMEOUT;
     let mut waits_for = None;
     loop {
-        let why = match store::enqueue(pool, &wanted, None).await? {
+        let why = match store::enqueue(pool, &request, None).await? {
             EnqueueResult::Queued(id) => return Ok(id),
             EnqueueResult::Busy(other) => {
                 let at = running.replicas.first().map(|replica| page_url(replica, other));
@@ -143,18 +143,18 @@ async fn enqueue(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::R
 
 async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
     let interactive = !quiet && std::io::stderr().is_terminal();
-    let mut said = 0;
+    let mut shown = 0;
     loop {
         let run = store::find(pool, id).await?.context("the run has gone")?;
         if !quiet {
-            let words = if run.state.is_over() { &run.outcome.said } else { &run.progress.said };
-            if interactive && words.len() > said {
+            let steps = if run.state.is_over() { &run.outcome.said } else { &run.progress.said };
+            if interactive && steps.len() > shown {
                 eprint!("\r\x1b[K");
             }
-            for (number, words) in words.iter().enumerate().skip(said) {
-                output::print(&(drawing::step(number + 1, words) + "\n"))?;
+            for (number, step) in steps.iter().enumerate().skip(shown) {
+                output::print(&(drawing::draw_step(number + 1, step) + "\n"))?;
             }
-            said = said.max(words.len());
+            shown = shown.max(steps.len());
         }
         if run.state.is_over() {
             if interactive {
@@ -163,7 +163,7 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
             return Ok(run);
         }
         if interactive && let Some(sample) = run.progress.samples.last() {
-            eprint!("\r\x1b[K{}", drawing::live(&run.progress.strategy, sample));
+            eprint!("\r\x1b[K{}", drawing::draw_sample(&run.progress.strategy, sample));
             let _ = std::io::stderr().flush();
         }
         sleep(POLL_INTERVAL).await;

@@ -2,30 +2,22 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use holdfast_lock::clock::monotonic_us;
 use holdfast_lock::{Redis, Settings};
-use tokio::time::{Instant, sleep};
-use uuid::Uuid;
 
-use super::headers::under;
-use super::request::post;
+use super::poll::poll;
 use super::run::{Lane, LaneEvent};
 use super::scenario::Scenario;
 use crate::jobs::order_expiry::queue::DelayQueue;
 use crate::jobs::order_expiry::queue_of;
-use crate::load;
+use crate::probe::PausedRequest;
 use crate::shop::Sku;
 
-const WAIT_TIMEOUT: Duration = Duration::from_secs(12);
-const POLL_INTERVAL: Duration = Duration::from_millis(5);
-
 #[derive(Debug)]
-pub struct HeldWorker {
-    id: Uuid,
+pub struct PausedWorker {
     replica: usize,
-    point: String,
-    since_us: u64,
+    paused: PausedRequest,
 }
 
 impl Scenario {
@@ -35,54 +27,52 @@ impl Scenario {
         self.control_worker(replica, &format!("{{\"rest_ms\":{}}}", length.as_millis())).await
     }
 
-    /// Holds a replica's worker at `point` the next time it has work, which it then does under
+    /// Pauses a replica's worker at `point` the next time it has work, which it then does under
     /// `strategy`.
-    pub async fn hold_worker(
+    pub async fn pause_worker(
         &self,
         replica: usize,
         point: &str,
         strategy: &str,
     ) -> anyhow::Result<()> {
-        self.control_worker(replica, &format!("{{\"pause\":\"{point}\",\"lock\":\"{strategy}\"}}"))
-            .await
+        let instruction = format!("{{\"pause\":\"{point}\",\"lock\":\"{strategy}\"}}");
+        self.control_worker(replica, &instruction).await
     }
 
-    pub async fn wait_until_worker_held(
+    pub async fn wait_until_worker_paused(
         &self,
         replica: usize,
         point: &str,
-    ) -> anyhow::Result<HeldWorker> {
+    ) -> anyhow::Result<PausedWorker> {
         let replica = self.replica_index(replica);
-        let end = Instant::now() + WAIT_TIMEOUT;
-        loop {
-            let held =
-                self.held_requests(replica).await?.into_iter().find(|held| held.point == point);
-            if let Some(held) = held {
-                let (id, point) = (held.request_id, held.point);
-                return Ok(HeldWorker { id, replica, point, since_us: held.since_us });
-            }
-            if Instant::now() > end {
-                bail!("the worker did not come to its point");
-            }
-            sleep(POLL_INTERVAL).await;
-        }
+        poll("the worker comes to its point", async || {
+            let mut paused = self.paused_requests(replica).await?.into_iter();
+            let paused = paused.find(|paused| paused.point.name() == point);
+            Ok(paused.map(|paused| PausedWorker { replica, paused }))
+        })
+        .await
     }
 
-    /// Resumes a held worker, and records its lane under the lock key of `sku`.
-    pub async fn resume_worker(&self, worker: HeldWorker, sku: &Sku) -> anyhow::Result<()> {
-        self.resume_by_id(worker.replica, worker.id).await.context("the worker")?;
+    /// Resumes a paused worker, and records its lane under the lock key of `sku`.
+    pub async fn resume_worker(&self, worker: PausedWorker, sku: &Sku) -> anyhow::Result<()> {
+        self.resume_by_id(worker.replica, worker.paused.request_id).await.context("the worker")?;
         self.record_worker_lane(worker, sku, "resumed");
         Ok(())
     }
 
     /// Kills the worker's replica, which the supervisor restarts, and records the lane.
-    pub async fn kill_worker(&self, worker: HeldWorker, sku: &Sku) {
-        self.cluster.hands.replicas[worker.replica].kill().await;
+    pub async fn kill_worker(&self, worker: PausedWorker, sku: &Sku) {
+        self.cluster.processes.replicas[worker.replica].kill().await;
         self.record_worker_lane(worker, sku, "killed");
     }
 
-    /// Records the worker's lane: when it was held, and `event` now.
-    fn record_worker_lane(&self, worker: HeldWorker, sku: &Sku, event: &str) {
+    /// Records the worker's lane: when it was paused, and `event` now.
+    fn record_worker_lane(
+        &self,
+        PausedWorker { replica, paused }: PausedWorker,
+        sku: &Sku,
+        event: &str,
+    ) {
         let at = |t_us: u64, event: &str| LaneEvent {
             t_us: self.since_start_us(t_us),
             event: event.to_owned(),
@@ -90,26 +80,18 @@ impl Scenario {
             value: None,
             fence: None,
         };
-        let events = vec![at(worker.since_us, &worker.point), at(monotonic_us(), event)];
+        let events = vec![at(paused.since_us, paused.point.name()), at(monotonic_us(), event)];
         let label = "the worker".to_owned();
-        let lane = self.new_lane(worker.replica, worker.id, label, worker.since_us);
+        let lane = self.new_lane(replica, paused.request_id, label, paused.since_us);
         self.record_lane(Lane { events, ..lane });
     }
 
     pub fn unpaid_queue(&self) -> anyhow::Result<DelayQueue> {
-        Ok(queue_of(Redis::open(&self.cluster.redis_url)?, &Settings::default().prefix))
+        Ok(queue_of(Redis::open(&self.cluster.redis_url)?, &Settings::default().key_prefix))
     }
 
-    async fn control_worker(&self, replica: usize, command: &str) -> anyhow::Result<()> {
-        let (id, headers) = (Uuid::now_v7(), under("none"));
-        let admin = &self.cluster.admin;
-        let request = post("/api/lab/worker", admin, &headers, id, id, command);
-        let replica = self.cluster.replicas[self.replica_index(replica)];
-        match load::send(replica, &request).await? {
-            (204, _) => Ok(()),
-            (status, body) => {
-                bail!("the worker can't be told: {status} {}", String::from_utf8_lossy(&body))
-            }
-        }
+    async fn control_worker(&self, replica: usize, instruction: &str) -> anyhow::Result<()> {
+        let replica = self.replica_index(replica);
+        self.call(replica, "POST", "/api/lab/worker", instruction).await.map(drop)
     }
 }

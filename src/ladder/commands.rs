@@ -1,7 +1,9 @@
-//! The commands of a rung: what they are sent with, and the probe points between them.
+//! The commands of a rung: their arguments, and the probe points between them.
+
+use std::time::Duration;
 
 use holdfast_lock::redis::Error as RedisError;
-use holdfast_lock::{LockKey, Redis};
+use holdfast_lock::{LockKey, Locks, Redis};
 use redis::{Cmd, FromRedisValue};
 
 use crate::probe::{Point, Probe, ProbedValue};
@@ -9,11 +11,9 @@ use crate::probe::{Point, Probe, ProbedValue};
 /// A lock to acquire or release by single commands.
 #[derive(Debug)]
 pub(super) struct RungCommands {
-    /// Key in Redis.
     pub(super) key: String,
     /// Value of the key, unique per attempt.
     pub(super) owner: String,
-    /// Lifetime of the key, for rungs with an expiry.
     pub(super) ttl_ms: u64,
     pub(super) redis: Redis,
     pub(super) name: LockKey,
@@ -21,7 +21,19 @@ pub(super) struct RungCommands {
 }
 
 impl RungCommands {
-    /// Sends one command, in one round trip.
+    /// Creates the commands of the lock on `key`, without an owner yet. A rung without an expiry
+    /// ignores `ttl`.
+    pub(super) fn new(locks: &Locks, key: &LockKey, ttl: Duration, probe: &Probe) -> Self {
+        Self {
+            key: locks.redis_key(key),
+            owner: String::new(),
+            ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
+            redis: locks.redis().clone(),
+            name: key.clone(),
+            probe: probe.clone(),
+        }
+    }
+
     pub(super) async fn send<T>(&self, command: &Cmd) -> Result<T, RedisError>
     where
         T: FromRedisValue + Send + 'static,

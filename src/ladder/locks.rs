@@ -1,4 +1,4 @@
-//! Acquires locks of any mechanism: those of the lock crate, the teaching locks and the queue.
+//! Acquires locks of any mechanism: those of `holdfast-lock`, the teaching locks and the queue.
 
 use std::time::Duration;
 
@@ -8,15 +8,16 @@ use holdfast_lock::{AcquireOutcome, AcquireRequest, Error, Guard, Guards, Holder
 use holdfast_lock::{LockKind, Locks, Redis, Settings, Wait};
 use tokio::time::Instant;
 
+use super::commands::RungCommands;
 use super::queue::{KeyQueues, QueueSnapshot};
 use super::queue_options::{QueueFull, QueueOptions, WhenFull};
-use super::rung::{Rung, RungRequest};
+use super::rung::{Rung, RungLease};
 use crate::probe::Probe;
 
 /// What excludes other holders of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
-    /// A lock of the lock crate.
+    /// A lock of the crate `holdfast-lock`.
     Lock(LockKind),
     /// A lease in Redis with a common mistake.
     Rung(Rung),
@@ -25,7 +26,6 @@ pub enum Mechanism {
 }
 
 impl Mechanism {
-    /// Returns whether it needs Redis.
     #[must_use]
     pub fn needs_redis(self) -> bool {
         match self {
@@ -37,11 +37,11 @@ impl Mechanism {
 
     /// Returns the wait modes; the first is the default.
     #[must_use]
-    pub fn waits(self) -> &'static [Wait] {
+    pub fn wait_modes(self) -> &'static [Wait] {
         match self {
-            Mechanism::Lock(kind) => kind.waits(),
-            Mechanism::Rung(_) => LockKind::Owner.waits(),
-            Mechanism::Queue => LockKind::Local.waits(),
+            Mechanism::Lock(kind) => kind.wait_modes(),
+            Mechanism::Rung(_) => LockKind::Owner.wait_modes(),
+            Mechanism::Queue => LockKind::Local.wait_modes(),
         }
     }
 }
@@ -82,27 +82,24 @@ pub struct ShopLocks {
 }
 
 impl ShopLocks {
-    /// Creates the locks of one process; each call creates another process identity. `quorum` are
-    /// the nodes of [`LockKind::Quorum`]. Must be called on the main runtime.
-    #[must_use]
-    pub fn new(redis: Redis, quorum: Vec<Redis>, settings: Settings) -> Self {
+    /// Creates the locks of one process: see [`Locks::new`]. `quorum` are the nodes of
+    /// [`LockKind::Quorum`].
+    pub fn new(redis: Redis, quorum: Vec<Redis>, settings: Settings) -> Result<Self, Error> {
         let queues = KeyQueues::new(redis.runtime().clone());
-        Self { leases: Locks::new(redis, settings).with_quorum(quorum), queues }
+        Ok(Self { leases: Locks::new(redis, settings)?.with_quorum(quorum), queues })
     }
 
-    /// Replaces [`Settings::timeout`].
     #[must_use]
-    pub fn with_timeout(self, timeout: Duration) -> Self {
-        Self { leases: self.leases.with_timeout(timeout), ..self }
+    pub fn with_acquire_timeout(self, timeout: Duration) -> Self {
+        Self { leases: self.leases.with_acquire_timeout(timeout), ..self }
     }
 
-    /// Returns the locks of the lock crate.
+    /// Returns the locks of the crate `holdfast-lock`.
     #[must_use]
     pub fn leases(&self) -> &Locks {
         &self.leases
     }
 
-    /// Returns the Redis of the locks.
     #[must_use]
     pub fn redis(&self) -> &Redis {
         self.leases.redis()
@@ -110,18 +107,12 @@ impl ShopLocks {
 
     /// Returns whether that mechanism is configured. Does not call Redis.
     #[must_use]
-    pub fn has(&self, mechanism: Mechanism) -> bool {
-        !matches!(mechanism, Mechanism::Lock(kind) if !self.leases.has(kind))
+    pub fn is_configured(&self, mechanism: Mechanism) -> bool {
+        !matches!(mechanism, Mechanism::Lock(kind) if !self.leases.is_configured(kind))
     }
 
-    /// Acquires all keys, in sorted order, or none: as [`Locks::acquire`], with the same limits.
-    ///
-    /// # Errors
-    /// As [`Locks::acquire`]; [`LockError::QueueFull`] with [`WhenFull::Fail`] only.
-    ///
-    /// # Cancel safety
-    /// Safe at every await: dropping the future releases what was acquired and what may have been
-    /// acquired.
+    /// Acquires all keys, in sorted order, or none: as [`Locks::acquire`], with the same limits,
+    /// errors and cancel safety. [`LockError::QueueFull`] with [`WhenFull::Fail`] only.
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<AcquireOutcome, LockError> {
         let LockRequest { mechanism, wait, ttl, deadline, keys, .. } = request;
         if let Mechanism::Lock(kind) = mechanism {
@@ -129,26 +120,27 @@ impl ShopLocks {
             return Ok(self.leases.acquire(request).await?);
         }
         let started = Instant::now();
-        let until = deadline.min(started + self.leases.settings().timeout);
+        let until = deadline.min(started + self.leases.settings().acquire_timeout);
         let mut guards = Guards::default();
         for key in sorted(keys) {
-            let (full, acquired) = match self.acquire_one(&key, &request, until).await {
+            let (holder, waits) = match self.acquire_one(&key, &request, until).await {
+                Ok(Ok(guard)) => {
+                    guards.push(guard);
+                    continue;
+                }
+                Ok(Err(holder)) => (holder, wait != Wait::Try),
                 Err(LockError::QueueFull(_)) if request.queue.when_full == WhenFull::Reject => {
-                    (true, Err(self.served_here(&key)))
+                    (self.served_here(&key), false)
                 }
-                acquired => (false, acquired?),
+                Err(error) => return Err(error),
             };
-            match acquired {
-                Ok(guard) => guards.push(guard),
-                Err(holder) => {
-                    guards.release().await;
-                    return Ok(match wait {
-                        _ if full => AcquireOutcome::Busy(holder),
-                        Wait::Try => AcquireOutcome::Busy(holder),
-                        _ => AcquireOutcome::TimedOut { waited: started.elapsed(), holder },
-                    });
-                }
-            }
+            guards.release().await;
+            let waited = started.elapsed();
+            return Ok(if waits {
+                AcquireOutcome::TimedOut { waited, holder }
+            } else {
+                AcquireOutcome::Busy(holder)
+            });
         }
         Ok(AcquireOutcome::Acquired(guards))
     }
@@ -162,8 +154,8 @@ impl ShopLocks {
         let LockRequest { wait, queue, probe, .. } = *request;
         if let Mechanism::Rung(rung) = request.mechanism {
             let ttl = request.ttl.unwrap_or(self.leases.settings().ttl);
-            let rung = RungRequest { rung, locks: &self.leases, key, ttl, probe };
-            return Ok(match rung.acquire(wait, until).await? {
+            let lock = RungCommands::new(&self.leases, key, ttl, probe);
+            return Ok(match RungLease::acquire(rung, lock, &self.leases, wait, until).await? {
                 Some(lease) => Ok(Guard::foreign(key.clone(), lease)),
                 None => Err(self.leases.holder(key).await?),
             });
@@ -183,16 +175,15 @@ impl ShopLocks {
     }
 
     /// Returns all held locks, sorted by key, including those of idempotency keys: see
-    /// [`Locks::held`].
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond.
-    pub async fn held(&self) -> Result<Vec<HeldLock>, Error> {
-        self.leases.held(&["token:*"]).await
+    /// [`Locks::held_locks`].
+    pub async fn held_locks(&self) -> Result<Vec<HeldLock>, Error> {
+        self.leases.held_locks(&["token:*"]).await
     }
 
     /// Returns this process as the holder, with the start of the current use of the key.
     fn served_here(&self, key: &LockKey) -> Holder {
-        Holder { since_ms: self.queues.served_since_ms(key), ..self.leases.as_holder() }
+        let mut holder = self.leases.as_holder();
+        holder.since_ms = self.queues.served_since_ms(key);
+        holder
     }
 }

@@ -1,22 +1,17 @@
 //! A priority queue for the waiting requests of one key of the [`super::queue`].
 //!
-//! Guarantees: [`Priority::High`] precedes [`Priority::Normal`]; each priority is FIFO; an entry
-//! can be removed from any position; and there is no starvation: while a normal entry waits, at
-//! most [`MOST_IN_A_ROW`] of high priority precede it in a row.
+//! Guarantees: [`Priority::High`] precedes [`Priority::Normal`]; each priority is FIFO; and there
+//! is no starvation: while a normal entry waits, at most [`MAX_HIGH_IN_A_ROW`] of high priority
+//! precede it in a row.
 //!
-//! Does not guarantee a bound ([`super::queue`] limits the places) or synchronization: its owner
-//! puts it behind a mutex. If all entries have high priority, it is a plain FIFO queue.
-//!
-//! Java's `PriorityBlockingQueue` and `std::collections::BinaryHeap` are heaps. A heap returns the
-//! first entry quickly, but it is not stable (entries of one priority come out in any order), and
-//! removes an entry from the middle only by a scan. A B-tree by priority and number does both, at
-//! the same logarithmic cost.
+//! A B-tree by priority and number, not a heap (Java's `PriorityBlockingQueue`): a heap returns
+//! entries of one priority in any order, and finds an entry that leaves only by a scan.
 
 use std::collections::BTreeMap;
 
-/// Upper bound of consecutive high-priority entries while a normal one waits. Restocks are rare, so
-/// this matters only when they are frequent: one of nine served is then a normal entry.
-pub const MOST_IN_A_ROW: u32 = 8;
+/// Upper bound of consecutive high-priority entries while a normal one waits: one of nine served is
+/// then a normal entry.
+pub const MAX_HIGH_IN_A_ROW: u32 = 8;
 
 /// The priority of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,24 +44,24 @@ pub struct Number(Priority, u64);
 #[derive(Debug)]
 pub struct PriorityQueue<T> {
     waiting: BTreeMap<Number, T>,
-    /// Number of entries that ever joined. (At a million per second it lasts half a million years.)
-    came: u64,
+    /// Number of entries that ever joined.
+    joined: u64,
     /// Number of consecutive high-priority entries that preceded a waiting normal one.
-    in_a_row: u32,
+    high_in_a_row: u32,
 }
 
 impl<T> Default for PriorityQueue<T> {
     fn default() -> Self {
-        Self { waiting: BTreeMap::new(), came: 0, in_a_row: 0 }
+        Self { waiting: BTreeMap::new(), joined: 0, high_in_a_row: 0 }
     }
 }
 
 impl<T> PriorityQueue<T> {
     /// Adds an entry behind those of its priority. The number is for [`PriorityQueue::leave`].
-    pub fn join(&mut self, priority: Priority, who: T) -> Number {
-        let number = Number(priority, self.came);
-        self.came += 1;
-        self.waiting.insert(number, who);
+    pub fn join(&mut self, priority: Priority, entry: T) -> Number {
+        let number = Number(priority, self.joined);
+        self.joined += 1;
+        self.waiting.insert(number, entry);
         number
     }
 
@@ -79,13 +74,13 @@ impl<T> PriorityQueue<T> {
     pub fn pop(&mut self) -> Option<T> {
         let first = *self.waiting.first_key_value()?.0;
         let normal = self.waiting.range(Number(Priority::Normal, 0)..).next().map(|(at, _)| *at);
-        let turn = match normal {
-            Some(normal) if first != normal && self.in_a_row >= MOST_IN_A_ROW => normal,
+        let next = match normal {
+            Some(normal) if first != normal && self.high_in_a_row >= MAX_HIGH_IN_A_ROW => normal,
             _ => first,
         };
-        let overtook = turn.0 == Priority::High && normal.is_some();
-        self.in_a_row = if overtook { self.in_a_row + 1 } else { 0 };
-        self.waiting.remove(&turn)
+        let overtook = next.0 == Priority::High && normal.is_some();
+        self.high_in_a_row = if overtook { self.high_in_a_row + 1 } else { 0 };
+        self.waiting.remove(&next)
     }
 
     /// Returns the number of entries.
@@ -137,18 +132,18 @@ mod tests {
         let mut queue = PriorityQueue::default();
         queue.join(Priority::Normal, 1_000);
         queue.join(Priority::Normal, 1_001);
-        for who in 0..MOST_IN_A_ROW {
+        for who in 0..MAX_HIGH_IN_A_ROW {
             queue.join(Priority::High, who);
         }
         let mut turns = Vec::new();
         // Each served high-priority entry is followed by a new one.
-        for more in 0..3 * MOST_IN_A_ROW {
+        for more in 0..3 * MAX_HIGH_IN_A_ROW {
             turns.extend(queue.pop());
             queue.join(Priority::High, 100 + more);
         }
         let place = |who| turns.iter().position(|turn| *turn == who).unwrap();
-        assert_eq!(place(1_000), MOST_IN_A_ROW as usize);
-        assert_eq!(place(1_001), 2 * MOST_IN_A_ROW as usize + 1);
+        assert_eq!(place(1_000), MAX_HIGH_IN_A_ROW as usize);
+        assert_eq!(place(1_001), 2 * MAX_HIGH_IN_A_ROW as usize + 1);
     }
 
     /// A reference implementation: slow and simple.
@@ -162,7 +157,7 @@ mod tests {
         fn next(&mut self) -> Option<u32> {
             let at = |wanted| self.waiting.iter().position(|(priority, _)| *priority == wanted);
             let turn = match (at(Priority::High), at(Priority::Normal)) {
-                (Some(_), Some(normal)) if self.in_a_row == MOST_IN_A_ROW => normal,
+                (Some(_), Some(normal)) if self.in_a_row == MAX_HIGH_IN_A_ROW => normal,
                 (Some(high), Some(_)) => {
                     self.in_a_row += 1;
                     return Some(self.waiting.remove(high).1);

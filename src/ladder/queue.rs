@@ -2,13 +2,13 @@
 //!
 //! # Guarantee
 //! Of all requests that *this process* serves, one at a time holds a key; the others are served by
-//! priority ([`super::priority`]), then in FIFO order. Up to [`DEFAULT_CAPACITY`] per
-//! priority wait for a key. [`super::WhenFull`] decides about further ones, as in Java's
-//! `BlockingQueue`; [`Wait::Try`] is a rendezvous, which stores nothing.
+//! priority ([`super::priority`]), then in FIFO order. Up to [`DEFAULT_CAPACITY`] per priority wait
+//! for a key. [`super::WhenFull`] decides about further ones, as in Java's `BlockingQueue`;
+//! [`Wait::Try`] is a rendezvous: the idle consumer takes the request, or none does.
 //!
 //! # Breaks when
-//! There is a second replica: two consumers are two writers. (It would hold if each item were
-//! always routed to the same replica.) Waiting requests are lost if the process dies.
+//! There is a second replica: two consumers are two writers. Waiting requests are lost if the
+//! process dies.
 //!
 //! # Seen in the wild
 //! Actors, `GenServer`s, a consumer group of one; right until the deployment says `replicas: 2`, or
@@ -19,23 +19,22 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
-use holdfast_lock::clock::unix_ms;
 use holdfast_lock::{ForeignLease, LockKey, Released, Wait};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::queue_options::{DEFAULT_CAPACITY, QueueDeadlines, QueueFull, QueueOptions};
-use super::waiting_list::{DoneSender, ServedSender, WaitingList};
+use super::waiting_list::{DoneSender, WaitingList};
 
 /// A snapshot of one queue.
 #[derive(Debug, Clone)]
 pub struct QueueSnapshot {
-    /// Key of the queue.
     pub key: LockKey,
-    /// Start of the current request's use of the key, in milliseconds of Unix time; `None` while
-    /// the key is free.
+    /// Start of the current request's use of the key, in milliseconds of Unix time; `None` while it
+    /// is free.
     pub served_since_ms: Option<i64>,
     /// Number of requests in the queue.
     pub waiting: usize,
@@ -43,54 +42,22 @@ pub struct QueueSnapshot {
     pub waiting_for_place: usize,
 }
 
-/// Serves one request after the other, until the queue is dropped.
-async fn consumer(waiting: Arc<WaitingList>, rendezvous: flume::Receiver<ServedSender>) {
+async fn consume(waiting: Arc<WaitingList>) {
     loop {
-        // The rendezvous first: its sender has seen an empty queue.
-        let served_sender = tokio::select! {
-            biased;
-            handed = rendezvous.recv_async() => match handed {
-                Ok(served_sender) => served_sender,
-                Err(flume::RecvError::Disconnected) => return,
-            },
-            served_sender = waiting.next() => served_sender,
-        };
-        waiting.serving.send_replace(Some(unix_ms()));
+        let request = waiting.next().await;
         let (done, is_done) = oneshot::channel();
         // Skips a request that was cancelled.
-        if served_sender.send(done).is_ok() {
+        if request.send(done).is_ok() {
             let _ = is_done.await;
         }
-        waiting.serving.send_replace(None);
     }
 }
 
-/// A queue and the rendezvous channel to its consumer, which ends with the channel.
+/// A queue and its consumer, which ends with the queue.
 #[derive(Debug)]
 struct KeyQueue {
     waiting: Arc<WaitingList>,
-    rendezvous: flume::Sender<ServedSender>,
-}
-
-impl KeyQueue {
-    /// Offers the request to an idle consumer (rendezvous). Returns `false` at once if a request
-    /// is being served or waits.
-    ///
-    /// # Cancel safety
-    /// Safe: a request that was not accepted is not sent, and a consumer that accepted it detects
-    /// that it was cancelled.
-    async fn offer_now(&self, served_sender: ServedSender, until: Instant) -> bool {
-        if self.waiting.waiting() > 0 {
-            return false;
-        }
-        let mut serving = self.waiting.serving.subscribe();
-        tokio::select! {
-            biased;
-            // Waits, because a consumer that was just spawned is not receiving yet.
-            taken = timeout_at(until, self.rendezvous.send_async(served_sender)) => matches!(taken, Ok(Ok(()))),
-            _ = serving.wait_for(Option::is_some) => false,
-        }
-    }
+    _consumer: AbortOnDropHandle<()>,
 }
 
 type QueueMap = Mutex<HashMap<LockKey, Weak<KeyQueue>>>;
@@ -110,13 +77,9 @@ impl KeyQueues {
     }
 
     /// Acquires `key`, waiting in its queue; returns `None` if a time limit passes first. With
-    /// [`Wait::Try`] it does not wait: the request is served now or not at all.
-    ///
-    /// # Errors
-    /// [`QueueFull`] if there is no place and the options do not allow waiting.
-    ///
-    /// # Cancel safety
-    /// Safe: a dropped future leaves the queue, and its place is free at once.
+    /// [`Wait::Try`], or without time to wait, the request is served now or not at all. Fails if
+    /// there is no place and the options do not allow waiting. A dropped future leaves the queue,
+    /// and its place is free at once.
     pub async fn acquire(
         &self,
         key: &LockKey,
@@ -124,36 +87,36 @@ impl KeyQueues {
         options: &QueueOptions,
         deadlines: QueueDeadlines,
     ) -> Result<Option<QueueGuard>, QueueFull> {
-        let (served_sender, served) = oneshot::channel();
+        let (sender, served) = oneshot::channel();
         let queue_ref = self.queue_of(key, options.capacity.unwrap_or(DEFAULT_CAPACITY));
         let Some(queue) = queue_ref.queue.as_ref() else { return Ok(None) };
-        let membership = match wait {
-            Wait::Try => {
-                if !queue.offer_now(served_sender, deadlines.service).await {
-                    return Ok(None);
-                }
-                None
-            }
-            Wait::Retry | Wait::Notify => {
-                let Some(place) = queue.waiting.place(options, deadlines.place).await? else {
-                    return Ok(None);
-                };
-                Some(queue.waiting.join(options.priority.unwrap_or_default(), served_sender, place))
-            }
+        let is_try = wait == Wait::Try || deadlines.service <= Instant::now();
+        let place = if is_try {
+            None
+        } else {
+            let Some(place) = queue.waiting.place(options, deadlines.place).await? else {
+                return Ok(None);
+            };
+            Some(place)
         };
-        let turn = timeout_at(deadlines.service, served).await;
-        drop(membership);
-        match turn {
-            Ok(Ok(done)) => Ok(Some(QueueGuard { _done: done, _queue: queue_ref })),
-            _ => Ok(None),
-        }
+        let priority = options.priority.unwrap_or_default();
+        let Some(_membership) = queue.waiting.join(priority, sender, place) else {
+            return Ok(None);
+        };
+        let served = if is_try {
+            // The consumer is idle, so this waits no longer than until it runs.
+            served.await.ok()
+        } else {
+            timeout_at(deadlines.service, served).await.ok().and_then(Result::ok)
+        };
+        Ok(served.map(|done| QueueGuard { _done: done, _queue: queue_ref }))
     }
 
     /// Returns the start of the current request's use of `key`, in milliseconds of Unix time.
     #[must_use]
     pub fn served_since_ms(&self, key: &LockKey) -> Option<i64> {
         let map = self.map.lock();
-        *map.get(key)?.upgrade()?.waiting.serving.borrow()
+        map.get(key)?.upgrade()?.waiting.served_since_ms()
     }
 
     /// Returns a snapshot of each queue, sorted by key.
@@ -163,7 +126,7 @@ impl KeyQueues {
             let queue = queue.upgrade()?;
             Some(QueueSnapshot {
                 key: key.clone(),
-                served_since_ms: *queue.waiting.serving.borrow(),
+                served_since_ms: queue.waiting.served_since_ms(),
                 waiting: queue.waiting.waiting(),
                 waiting_for_place: queue.waiting.waiting_for_place(),
             })
@@ -182,14 +145,12 @@ impl KeyQueues {
         self.map.lock().is_empty()
     }
 
-    /// Returns a reference to the key's queue; creates the queue and its consumer if there is none.
     fn queue_of(&self, key: &LockKey, capacity: usize) -> QueueRef {
         let mut map = self.map.lock();
         let queue = map.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
-            let (rendezvous, receiver) = flume::bounded(0);
-            let queue =
-                Arc::new(KeyQueue { waiting: Arc::new(WaitingList::new(capacity)), rendezvous });
-            self.runtime.spawn(consumer(queue.waiting.clone(), receiver));
+            let waiting = Arc::new(WaitingList::new(capacity));
+            let consumer = self.runtime.spawn(consume(waiting.clone()));
+            let queue = Arc::new(KeyQueue { waiting, _consumer: AbortOnDropHandle::new(consumer) });
             map.insert(key.clone(), Arc::downgrade(&queue));
             queue
         });

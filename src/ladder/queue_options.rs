@@ -21,7 +21,7 @@ pub enum WhenFull {
     /// `put`: waits for a place until the request's deadline.
     Wait,
     /// `offer` with a timeout: waits for a place this long; without one, as long as a request waits
-    /// for any lock ([`holdfast_lock::Settings::timeout`]).
+    /// for any lock ([`holdfast_lock::Settings::acquire_timeout`]).
     WaitFor(Option<Duration>),
 }
 

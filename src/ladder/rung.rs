@@ -9,16 +9,14 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::time::Duration;
 
 use holdfast_lock::clock::jittered;
 use holdfast_lock::redis::Error as RedisError;
-use holdfast_lock::{Error, ForeignLease, LockKey, Locks, Released, Wait};
+use holdfast_lock::{Error, ForeignLease, Locks, Released, Wait};
 use tokio::time::{Instant, sleep_until};
 
 use super::commands::RungCommands;
 use super::{check_then_del, expire_only, setnx, setnx_expire, ttl};
-use crate::probe::Probe;
 
 /// A lease that is almost right, by its commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,70 +31,6 @@ pub enum Rung {
     CheckThenDel,
     /// `SET NX PX`.
     ExpireOnly,
-}
-
-/// A lock to acquire.
-#[derive(Debug)]
-pub(super) struct RungRequest<'a> {
-    /// Rung whose commands are sent.
-    pub(super) rung: Rung,
-    /// Locks of this process: their Redis, their prefix and the pause between two attempts.
-    pub(super) locks: &'a Locks,
-    pub(super) key: &'a LockKey,
-    /// Lifetime of the lease; ignored by [`Rung::Setnx`].
-    pub(super) ttl: Duration,
-    /// Probe whose points the rung passes between its commands.
-    pub(super) probe: &'a Probe,
-}
-
-impl RungRequest<'_> {
-    /// Acquires the lock. With [`Wait::Try`] it makes one attempt, otherwise it polls until
-    /// `until`. Returns `None` if the lock was held at the last attempt.
-    ///
-    /// Waiters are served in no particular order. The lease is not renewed.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if Redis does not respond. The lock may have been acquired; a
-    /// background task releases it.
-    ///
-    /// # Cancel safety
-    /// Safe: a background task releases what an attempt in flight acquired. (Under
-    /// [`Rung::ExpireOnly`] it ends with its expiry.)
-    pub(super) async fn acquire(
-        &self,
-        wait: Wait,
-        until: Instant,
-    ) -> Result<Option<RungLease>, Error> {
-        loop {
-            if let Some(lease) = self.attempt().await? {
-                return Ok(Some(lease));
-            }
-            let next = Instant::now() + jittered(self.locks.settings().retry);
-            if wait == Wait::Try || next > until {
-                return Ok(None);
-            }
-            sleep_until(next).await;
-        }
-    }
-
-    async fn attempt(&self) -> Result<Option<RungLease>, Error> {
-        let lock = RungCommands {
-            redis: self.locks.redis().clone(),
-            key: self.locks.redis_key(self.key),
-            owner: self.locks.process().new_owner(),
-            ttl_ms: u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX),
-            name: self.key.clone(),
-            probe: self.probe.clone(),
-        };
-        // The lease exists before a command is sent: dropping it releases what may have been
-        // acquired.
-        let mut lease = RungLease { rung: self.rung, lock, release_on_drop: true };
-        if self.rung.acquire(&lease.lock).await? {
-            return Ok(Some(lease));
-        }
-        lease.release_on_drop = false;
-        Ok(None)
-    }
 }
 
 impl Rung {
@@ -129,12 +63,42 @@ pub(super) struct RungLease {
     release_on_drop: bool,
 }
 
-impl ForeignLease for RungLease {
-    /// Releases the lease by the commands of its rung and returns what they report: most rungs
-    /// delete without comparing the owner.
+impl RungLease {
+    /// Acquires the lock. With [`Wait::Try`] it makes one attempt, otherwise it polls until
+    /// `until`. Returns `None` if the lock was held at the last attempt. Waiters are served in no
+    /// particular order.
     ///
     /// # Cancel safety
-    /// Safe: a background task releases a lease without a response, as on drop.
+    /// Safe: what an attempt acquired is released as on drop, also after an error.
+    pub(super) async fn acquire(
+        rung: Rung,
+        lock: RungCommands,
+        locks: &Locks,
+        wait: Wait,
+        until: Instant,
+    ) -> Result<Option<Self>, Error> {
+        // The lease exists before a command is sent: dropping it releases what may have been
+        // acquired.
+        let mut lease = Self { rung, lock, release_on_drop: true };
+        loop {
+            // Its value contains the time of acquisition.
+            lease.lock.owner = locks.process().new_owner();
+            if rung.acquire(&lease.lock).await? {
+                return Ok(Some(lease));
+            }
+            let next = Instant::now() + jittered(locks.settings().retry_interval);
+            if wait == Wait::Try || next > until {
+                lease.release_on_drop = false;
+                return Ok(None);
+            }
+            sleep_until(next).await;
+        }
+    }
+}
+
+impl ForeignLease for RungLease {
+    /// Releases the lease by the commands of its rung and returns what they report: most rungs
+    /// delete without comparing the owner. Without a response it is released as on drop.
     fn release(mut self: Box<Self>) -> Pin<Box<dyn Future<Output = Released> + Send>> {
         Box::pin(async move {
             let outcome = self.rung.release(&self.lock).await;

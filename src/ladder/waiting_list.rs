@@ -2,19 +2,17 @@
 //! those that wait for a place.
 //!
 //! Guarantees: the number of places per priority is bounded; a place is free as soon as its request
-//! is served or cancelled; no arrival is missed. A channel (tokio's `mpsc` is a semaphore and a
-//! list, too) would be less code, but a cancelled request would keep its place until the consumer
-//! reaches it, and a channel cannot order by priority.
-//!
-//! Does not guarantee that one request is served at a time: that takes a single consumer.
+//! is served or cancelled; no arrival is missed. In a channel a cancelled request would keep its
+//! place until the consumer reaches it.
 //!
 //! Tests: `tests/locks/queue.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use holdfast_lock::clock::unix_ms;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::priority::{Number, Priority, PriorityQueue};
@@ -28,69 +26,71 @@ pub(super) type DoneSender = oneshot::Sender<()>;
 /// The waiting requests of one key.
 #[derive(Debug)]
 pub(super) struct WaitingList {
-    queued: Mutex<PriorityQueue<QueuedRequest>>,
+    state: Mutex<State>,
     /// Free places, per priority.
     high: Arc<Semaphore>,
     normal: Arc<Semaphore>,
     waiting_for_place: AtomicUsize,
     arrivals: Notify,
-    /// Start of the current request's use of the key, in milliseconds of Unix time.
-    pub(super) serving: watch::Sender<Option<i64>>,
 }
 
-/// A request with a place, which is free again when the request is served or cancelled.
+#[derive(Debug, Default)]
+struct State {
+    queue: PriorityQueue<QueuedRequest>,
+    /// Start of the current use of the key, in Unix time; `None` while the consumer is idle.
+    served_since_ms: Option<i64>,
+}
+
+/// A request in the queue. Its place is free again when it is served or cancelled.
 #[derive(Debug)]
 struct QueuedRequest {
-    served: ServedSender,
-    _place: OwnedSemaphorePermit,
+    sender: ServedSender,
+    _place: Option<OwnedSemaphorePermit>,
 }
 
 impl WaitingList {
     pub(super) fn new(places: usize) -> Self {
         let free = || Arc::new(Semaphore::new(places));
         Self {
-            queued: Mutex::default(),
+            state: Mutex::default(),
             high: free(),
             normal: free(),
             waiting_for_place: AtomicUsize::new(0),
             arrivals: Notify::new(),
-            serving: watch::Sender::new(None),
         }
     }
 
-    /// Removes and returns the next request to serve; waits for one to arrive.
-    ///
-    /// # Cancel safety
-    /// Safe: a removed request is returned without a further await, and [`Notify`] stores the
-    /// permit of an arrival. There must be one consumer only.
+    /// Removes and returns the next request to serve; waits for one to arrive. The consumer, of
+    /// which there must be only one, then counts as busy until it asks for the next.
     pub(super) async fn next(&self) -> ServedSender {
         loop {
-            let next = self.queued.lock().pop();
+            let next = {
+                let mut state = self.state.lock();
+                let next = state.queue.pop();
+                state.served_since_ms = next.is_some().then(unix_ms);
+                next
+            };
             match next {
-                Some(request) => return request.served,
+                Some(request) => return request.sender,
                 None => self.arrivals.notified().await,
             }
         }
     }
 
-    /// Returns the number of requests with a place.
-    pub(super) fn waiting(&self) -> usize {
-        self.queued.lock().len()
+    pub(super) fn served_since_ms(&self) -> Option<i64> {
+        self.state.lock().served_since_ms
     }
 
-    /// Returns the number of requests that wait for a place.
+    pub(super) fn waiting(&self) -> usize {
+        self.state.lock().queue.len()
+    }
+
     pub(super) fn waiting_for_place(&self) -> usize {
         self.waiting_for_place.load(Ordering::Relaxed)
     }
 
-    /// Acquires a place in the queue; returns `None` if there is none until `until`. Waiters get
-    /// places in FIFO order.
-    ///
-    /// # Errors
-    /// [`QueueFull`] if the options do not allow waiting.
-    ///
-    /// # Cancel safety
-    /// Safe: a dropped future stops waiting, and frees a place that it acquired.
+    /// Acquires a place in the queue; returns `None` if there is none until `until`, and fails if
+    /// the options do not allow waiting. Waiters get places in FIFO order.
     pub(super) async fn place(
         &self,
         options: &QueueOptions,
@@ -104,36 +104,36 @@ impl WaitingList {
             (Ok(place), _) => Ok(Some(place)),
             (Err(_), WhenFull::Fail | WhenFull::Reject) => Err(QueueFull),
             (Err(_), WhenFull::Wait | WhenFull::WaitFor(_)) => {
-                let _counted = WaitingForPlace::of(self);
+                self.waiting_for_place.fetch_add(1, Ordering::Relaxed);
+                let _counted = WaitingForPlace(&self.waiting_for_place);
                 let place = timeout_at(until, places.clone().acquire_owned()).await;
                 Ok(place.ok().and_then(Result::ok))
             }
         }
     }
 
-    /// Joins the queue behind the requests of its priority.
+    /// Joins the queue behind the requests of its priority. A request without a place joins only if
+    /// the consumer is idle and no request waits.
     pub(super) fn join(
         self: &Arc<Self>,
         priority: Priority,
-        served: ServedSender,
-        place: OwnedSemaphorePermit,
-    ) -> Membership {
-        let number = self.queued.lock().join(priority, QueuedRequest { served, _place: place });
+        sender: ServedSender,
+        place: Option<OwnedSemaphorePermit>,
+    ) -> Option<Membership> {
+        let mut state = self.state.lock();
+        let is_idle = state.queue.is_empty() && state.served_since_ms.is_none();
+        if place.is_none() && !is_idle {
+            return None;
+        }
+        let number = state.queue.join(priority, QueuedRequest { sender, _place: place });
         self.arrivals.notify_one();
-        Membership { list: self.clone(), number }
+        Some(Membership { list: self.clone(), number })
     }
 }
 
-/// Counts a request that waits for a place.
+/// Counts a request that waits for a place, until it is dropped.
 #[derive(Debug)]
 struct WaitingForPlace<'a>(&'a AtomicUsize);
-
-impl<'a> WaitingForPlace<'a> {
-    fn of(list: &'a WaitingList) -> Self {
-        list.waiting_for_place.fetch_add(1, Ordering::Relaxed);
-        Self(&list.waiting_for_place)
-    }
-}
 
 impl Drop for WaitingForPlace<'_> {
     fn drop(&mut self) {
@@ -150,7 +150,7 @@ pub(super) struct Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let left = self.list.queued.lock().leave(self.number);
+        let left = self.list.state.lock().queue.leave(self.number);
         // After the mutex is unlocked: a freed place wakes a waiter.
         drop(left);
     }

@@ -56,7 +56,7 @@ impl HttpConnection {
 
     async fn read_some(&mut self) -> io::Result<()> {
         if self.response.len() > MAX_RESPONSE_SIZE {
-            return Err(io::Error::other("an answer without end"));
+            return Err(io::Error::other("the response is too long"));
         }
         self.response.reserve(READ_SIZE);
         match self.stream.read_buf(&mut self.response).await? {
@@ -86,7 +86,7 @@ fn head(bytes: &[u8]) -> io::Result<Option<ResponseHead>> {
         .find(|header| header.name.eq_ignore_ascii_case("content-length"))
         .and_then(|header| std::str::from_utf8(header.value).ok()?.parse().ok())
         .or(if status == 204 { Some(0) } else { None })
-        .ok_or_else(|| io::Error::other("an answer that does not say how long it is"))?;
+        .ok_or_else(|| io::Error::other("the response has no Content-Length"))?;
     Ok(Some(ResponseHead { status, length, body }))
 }
 

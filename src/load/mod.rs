@@ -3,7 +3,7 @@
 //!
 //! The load runs on the cores of the server under test, so it does little per request: a request is
 //! prebuilt bytes with a new idempotency key, and only status and length of a response are parsed.
-//! [`LoadPlan::observe`] keeps every request and response with its times, for the history checker.
+//! [`LoadPlan::observe`] keeps every request and response with its times.
 //!
 //! This is not an open loop: a client that waits long sends fewer requests, so a latency belongs to
 //! a number of clients, not to a request rate.
@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use connection::HttpConnection;
@@ -61,8 +62,6 @@ pub struct RequestRecord {
     /// Index of the client in the plan.
     pub client: usize,
     pub key: Uuid,
-    /// Index of the subject in the script's list.
-    pub subject: usize,
     /// Time of sending.
     pub invoked_us: u64,
     /// The response; `None` if the connection broke or the request timed out.
@@ -105,8 +104,8 @@ impl LoadReport {
 
     /// Returns a quantile of the latency in milliseconds; `None` without responses.
     pub fn latency_ms(&self, quantile: f64) -> Option<f64> {
-        let some = !self.latency.is_empty();
-        some.then(|| self.latency.value_at_quantile(quantile) as f64 / 1_000.0)
+        let responses = !self.latency.is_empty();
+        responses.then(|| self.latency.value_at_quantile(quantile) as f64 / 1_000.0)
     }
 }
 
@@ -117,16 +116,13 @@ pub fn jain(shares: &[u64]) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
 }
 
-/// Window in which responses count, on the machine's monotonic clock.
-#[derive(Debug, Clone, Copy)]
-struct CountingWindow {
+/// What a client counts and records of its requests, as in the plan. The window in which responses
+/// count is on the machine's monotonic clock.
+#[derive(Debug, Clone)]
+struct Recording {
     begin_us: u64,
     /// No request is sent from then on.
     end_us: u64,
-}
-
-/// What a client records of its requests.
-struct Recording {
     expected: fn(u16) -> bool,
     observe: bool,
     live: Option<Arc<LiveCounters>>,
@@ -153,12 +149,11 @@ pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
     }
     let begin_us = monotonic_us() + micros(plan.warm_up);
     let end_us = plan.window.map_or(u64::MAX, |window| begin_us + micros(window));
-    let window = CountingWindow { begin_us, end_us };
+    let LoadPlan { expected, observe, live, .. } = plan;
+    let recording = Recording { begin_us, end_us, expected, observe, live };
     let mut clients = JoinSet::new();
     for (number, (connection, client)) in connected.into_iter().enumerate() {
-        let recording =
-            Recording { expected: plan.expected, observe: plan.observe, live: plan.live.clone() };
-        clients.spawn(run_client(number, connection, client, window, recording));
+        clients.spawn(run_client(number, connection, client, recording.clone()));
     }
     let mut stats = Vec::with_capacity(targets.len());
     while let Some(joined) = clients.join_next().await {
@@ -172,7 +167,7 @@ pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
 
 pub async fn send(target: SocketAddr, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
     let mut connection = HttpConnection::open(target).await?;
-    let status = tokio::time::timeout(REQUEST_TIMEOUT, connection.exchange(request)).await??;
+    let status = timeout(REQUEST_TIMEOUT, connection.exchange(request)).await??;
     Ok((status, connection.body().to_vec()))
 }
 
@@ -180,77 +175,66 @@ async fn run_client(
     client: usize,
     mut connection: HttpConnection,
     LoadClient { target, mut script }: LoadClient,
-    window: CountingWindow,
-    Recording { expected, observe, live }: Recording,
+    recording: Recording,
 ) -> ClientStats {
     let mut stats = ClientStats { client, ..ClientStats::default() };
     let mut request = Vec::with_capacity(1 << 10);
     loop {
-        if monotonic_us() >= window.end_us {
+        if monotonic_us() >= recording.end_us {
             return stats;
         }
-        let Some(tag) = script.next(&mut request) else { return stats };
+        let Some(key) = script.next(&mut request) else { return stats };
         let think_time = script.think_time();
         if !think_time.is_zero() {
-            tokio::time::sleep(think_time).await;
+            sleep(think_time).await;
         }
         let invoked_us = monotonic_us();
-        if let Some(live) = &live {
-            live.sent();
+        if let Some(live) = &recording.live {
+            live.record_request();
         }
-        let exchanged = tokio::time::timeout(REQUEST_TIMEOUT, connection.exchange(&request)).await;
-        let status = match exchanged {
-            Ok(Ok(status)) => Some(status),
-            Ok(Err(_)) | Err(_) => None,
-        };
+        let exchanged = timeout(REQUEST_TIMEOUT, connection.exchange(&request)).await;
+        let status = exchanged.ok().and_then(Result::ok);
         let completed_us = monotonic_us();
-        if let Some(live) = &live {
-            let is_expected = status.is_some_and(expected);
-            live.answered(is_expected.then_some(completed_us - invoked_us));
+        if let Some(live) = &recording.live {
+            let is_expected = status.is_some_and(recording.expected);
+            live.record_completion(is_expected.then_some(completed_us - invoked_us));
         }
-        stats.count(window, invoked_us, completed_us, status.map(|s| (s, expected(s))));
-        if observe {
+        stats.count(&recording, invoked_us, completed_us, status);
+        if recording.observe {
             let body = || connection.body().to_vec();
             let response =
                 status.map(|status| ResponseRecord { completed_us, status, body: body() });
-            let script::RequestTag { key, subject } = tag;
-            stats.observations.push(RequestRecord { client, key, subject, invoked_us, response });
+            stats.observations.push(RequestRecord { client, key, invoked_us, response });
         }
-        while status.is_none() && monotonic_us() < window.end_us {
+        while status.is_none() && monotonic_us() < recording.end_us {
             match HttpConnection::open(target).await {
                 Ok(opened) => {
                     connection = opened;
                     break;
                 }
-                Err(_) => tokio::time::sleep(RECONNECT_DELAY).await,
+                Err(_) => sleep(RECONNECT_DELAY).await,
             }
         }
     }
 }
 
 impl ClientStats {
-    /// Counts a request; `status` says whether it is expected, and is `None` without a response.
-    fn count(
-        &mut self,
-        window: CountingWindow,
-        from_us: u64,
-        to_us: u64,
-        status: Option<(u16, bool)>,
-    ) {
+    /// Counts a request; `status` is `None` without a response.
+    fn count(&mut self, recording: &Recording, from_us: u64, to_us: u64, status: Option<u16>) {
         self.last_us = to_us;
-        let Some((status, expected)) = status else {
+        let Some(status) = status else {
             self.lost += 1;
             return;
         };
         *self.statuses.entry(status).or_default() += 1;
-        if !expected {
+        if !(recording.expected)(status) {
             return;
         }
         self.expected_total += 1;
-        if to_us >= window.begin_us && to_us < window.end_us {
+        if (recording.begin_us..recording.end_us).contains(&to_us) {
             self.expected += 1;
         }
-        if from_us >= window.begin_us {
+        if from_us >= recording.begin_us {
             self.latencies_us.push(u32::try_from(to_us - from_us).unwrap_or(u32::MAX));
         }
     }
@@ -306,14 +290,16 @@ mod tests {
 
     #[test]
     fn only_wanted_responses_in_window_count() {
-        let window = CountingWindow { begin_us: 100, end_us: 200 };
+        let expected = |status| status == 201;
+        let recording =
+            Recording { begin_us: 100, end_us: 200, expected, observe: false, live: None };
         let mut stats = ClientStats::default();
-        stats.count(window, 50, 90, Some((201, true))); // before the window
-        stats.count(window, 90, 110, Some((201, true))); // counts, without a latency
-        stats.count(window, 110, 140, Some((201, true)));
-        stats.count(window, 140, 150, Some((503, false)));
-        stats.count(window, 150, 160, None);
-        stats.count(window, 160, 250, Some((201, true))); // after the window: latency only
+        stats.count(&recording, 50, 90, Some(201)); // before the window
+        stats.count(&recording, 90, 110, Some(201)); // counts, without a latency
+        stats.count(&recording, 110, 140, Some(201));
+        stats.count(&recording, 140, 150, Some(503));
+        stats.count(&recording, 150, 160, None);
+        stats.count(&recording, 160, 250, Some(201)); // after the window: latency only
         let report = report(vec![stats], &["127.0.0.1:1".parse().expect("an address")], 100);
         assert_eq!((report.expected, report.expected_total, report.lost), (2, 4, 1));
         assert_eq!(report.statuses, BTreeMap::from([(201, 4), (503, 1)]));

@@ -5,17 +5,11 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-#[derive(Debug, Clone, Copy)]
-pub struct RequestTag {
-    pub key: Uuid,
-    /// Index of the subject in the script's list.
-    pub subject: usize,
-}
-
 /// One client's requests.
 pub trait Script: std::fmt::Debug + Send {
-    /// Replaces the contents of `request` with the next request; `None` at the end.
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<RequestTag>;
+    /// Replaces the contents of `request` with the next request, and returns its idempotency key;
+    /// `None` at the end.
+    fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid>;
 
     /// Returns the pause before the request that was just written is sent.
     fn think_time(&mut self) -> Duration {
@@ -23,21 +17,28 @@ pub trait Script: std::fmt::Debug + Send {
     }
 }
 
-/// `POST`s to one path, endless or limited by [`Posts::times`], cycling through a list of subjects,
-/// each with a new idempotency key.
+/// `POST`s, each with a new idempotency key: cycles through a list of subjects, endlessly or up to
+/// [`Posts::limit`].
 #[derive(Debug, Clone)]
 pub struct Posts {
-    /// The request up to the value of `Idempotency-Key`.
+    subjects: Arc<[PreparedPost]>,
+    /// The client's lines, up to the value of `Idempotency-Key`.
     head: Vec<u8>,
-    /// The rest of the request, per subject.
-    tails: Arc<[Vec<u8>]>,
     at: usize,
     left: u64,
 }
 
+/// The parts of a request that depend on its subject.
+#[derive(Debug)]
+struct PreparedPost {
+    request_line: Vec<u8>,
+    /// Everything after the value of `Idempotency-Key`.
+    tail: Vec<u8>,
+}
+
 impl Posts {
-    /// Creates a script. `headers` are complete lines without line ends, `bodies` has an entry per
-    /// subject, and `from` is the first subject's index.
+    /// Creates a script of one path. `headers` are complete lines without line ends, `bodies` has
+    /// an entry per subject, and `from` is the first subject's index.
     pub fn new(
         path: &str,
         token: &str,
@@ -45,11 +46,14 @@ impl Posts {
         bodies: &[String],
         from: usize,
     ) -> Self {
-        let tail = |body: &String| {
-            format!("\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
-        };
-        let tails = bodies.iter().map(tail).collect();
-        Self { head: head(path, token, headers), tails, at: from, left: u64::MAX }
+        let subjects = bodies.iter().map(|body| PreparedPost::new(path, body)).collect();
+        Self { subjects, head: head(token, headers), at: from, left: u64::MAX }
+    }
+
+    /// Creates a script of one `POST` without a body to each path.
+    pub fn to_paths(paths: &[String], token: &str, headers: &[String]) -> Self {
+        let subjects = paths.iter().map(|path| PreparedPost::new(path, "")).collect();
+        Self { subjects, head: head(token, headers), at: 0, left: paths.len() as u64 }
     }
 
     /// Limits the script to `left` requests.
@@ -59,54 +63,32 @@ impl Posts {
     }
 
     /// Creates the script of another client, which shares the prebuilt subjects.
-    pub fn for_client(&self, path: &str, token: &str, headers: &[String], from: usize) -> Self {
-        let head = head(path, token, headers);
-        Self { head, tails: Arc::clone(&self.tails), at: from, left: self.left }
+    pub fn for_client(&self, token: &str, headers: &[String], from: usize) -> Self {
+        Self { head: head(token, headers), at: from, ..self.clone() }
+    }
+}
+
+impl PreparedPost {
+    fn new(path: &str, body: &str) -> Self {
+        let request_line = format!("POST {path} HTTP/1.1\r\n").into_bytes();
+        let tail = format!("\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes();
+        Self { request_line, tail }
     }
 }
 
 impl Script for Posts {
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<RequestTag> {
+    fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid> {
         self.left = self.left.checked_sub(1)?;
-        let subject = self.at % self.tails.len().max(1);
-        let tail = self.tails.get(subject)?;
+        let subject = self.at % self.subjects.len().max(1);
+        let PreparedPost { request_line, tail } = self.subjects.get(subject)?;
         self.at = subject + 1;
-        let key = random_key();
+        let (key, mut buffer) = (random_key(), Uuid::encode_buffer());
+        let key_text = key.hyphenated().encode_lower(&mut buffer).as_bytes();
         request.clear();
-        request.extend_from_slice(&self.head);
-        request.extend_from_slice(
-            key.hyphenated().encode_lower(&mut Uuid::encode_buffer()).as_bytes(),
-        );
-        request.extend_from_slice(tail);
-        Some(RequestTag { key, subject })
-    }
-}
-
-/// One `POST` without a body to each of a list of paths.
-#[derive(Debug)]
-pub struct PathPosts {
-    paths: Vec<String>,
-    token: String,
-    headers: Vec<String>,
-    at: usize,
-}
-
-impl PathPosts {
-    /// Creates a script that visits `paths` in order.
-    pub fn new(paths: Vec<String>, token: &str, headers: &[String]) -> Self {
-        Self { paths, token: token.to_owned(), headers: headers.to_vec(), at: 0 }
-    }
-}
-
-impl Script for PathPosts {
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<RequestTag> {
-        let path = self.paths.get(self.at)?;
-        let tag = RequestTag { key: random_key(), subject: self.at };
-        self.at += 1;
-        *request = head(path, &self.token, &self.headers);
-        request.extend_from_slice(tag.key.to_string().as_bytes());
-        request.extend_from_slice(b"\r\nContent-Length: 0\r\n\r\n");
-        Some(tag)
+        for part in [request_line, self.head.as_slice(), key_text, tail] {
+            request.extend_from_slice(part);
+        }
+        Some(key)
     }
 }
 
@@ -115,11 +97,11 @@ fn random_key() -> Uuid {
     uuid::Builder::from_random_bytes(rand::random()).into_uuid()
 }
 
-fn head(path: &str, token: &str, headers: &[String]) -> Vec<u8> {
+fn head(token: &str, headers: &[String]) -> Vec<u8> {
     let more: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
     format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\n{more}Idempotency-Key: "
+        "Host: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+         {more}Idempotency-Key: "
     )
     .into_bytes()
 }
@@ -135,17 +117,16 @@ mod tests {
         let mut request = Vec::new();
         let mut keys = Vec::new();
         for subject in [1, 0, 1] {
-            let tag = script.next(&mut request).expect("three of them");
+            let key = script.next(&mut request).expect("three of them");
             let text = String::from_utf8(request.clone()).expect("text");
             let end = format!(
                 "\r\nA: b\r\nIdempotency-Key: {}\r\nContent-Length: {}\r\n\r\n{}",
-                tag.key,
+                key,
                 bodies[subject].len(),
                 bodies[subject]
             );
-            assert_eq!(tag.subject, subject);
             assert!(text.starts_with("POST /x HTTP/1.1\r\n") && text.ends_with(&end), "{text}");
-            keys.push(tag.key);
+            keys.push(key);
         }
         assert!(script.next(&mut request).is_none());
         keys.dedup();

@@ -111,15 +111,15 @@ impl Limiter {
     pub async fn remember(&self, name: &str, ttl: Duration) {
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let mut command = redis::cmd("SET");
-        command.arg(self.client.key("known", name)).arg(1).arg("PX").arg(ttl_ms);
-        self.client.query::<()>(command).await;
+        command.arg(self.client.server().key("known", name)).arg(1).arg("PX").arg(ttl_ms);
+        self.client.server().query::<()>(command).await;
     }
 
     /// Returns whether `name` is remembered, by one call; `false` while Redis is unavailable.
     pub async fn is_remembered(&self, name: &str) -> bool {
         let mut command = redis::cmd("EXISTS");
-        command.arg(self.client.key("known", name));
-        self.client.query(command).await == Some(1_u64)
+        command.arg(self.client.server().key("known", name));
+        self.client.server().query(command).await == Some(1_u64)
     }
 
     fn bucket(&self, policy: Policy, client: &str) -> ClientBucket {

@@ -23,6 +23,7 @@ use super::local_bucket::{PermitResult, SharedLocalBucket};
 use super::rate::Policy;
 use crate::coalesce::{CoalesceError, Coalescer};
 use crate::metrics::{RATE_LIMIT_CALLS, RATE_LIMIT_DEGRADED};
+use crate::tasks::Tasks;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("bucket.lua")));
 
@@ -33,12 +34,18 @@ const CALL_TIMEOUT: Duration = Duration::from_millis(200);
 /// Mean interval of the checks for a Redis that was unavailable.
 const PROBE_INTERVAL: Duration = Duration::from_millis(400);
 
+/// Requests permits; those of many callers share a call.
 #[derive(Debug)]
 pub(super) struct PermitClient {
+    server: Arc<PermitServer>,
+    requests: Coalescer<(), Vec<ClientBucket>, Vec<PermitResult>, CoalesceError>,
+}
+
+/// The buckets in Redis.
+#[derive(Debug)]
+pub(super) struct PermitServer {
     redis: Redis,
     prefix: String,
-    requests: Coalescer<(), Vec<ClientBucket>, Vec<PermitResult>, CoalesceError>,
-    tasks: TaskTracker,
     /// Set when a call failed, until Redis responds again; Redis is not called while it is set.
     degraded: AtomicBool,
 }
@@ -62,29 +69,32 @@ struct WaitingRequests<'r> {
 
 impl PermitClient {
     pub fn new(redis: Redis, prefix: &str) -> Self {
-        let (requests, tasks, degraded) =
-            (Coalescer::default(), TaskTracker::new(), AtomicBool::new(false));
-        Self { redis, prefix: prefix.to_owned(), requests, tasks, degraded }
+        let tasks = Tasks { runtime: redis.runtime().clone(), running: TaskTracker::new() };
+        let degraded = AtomicBool::new(false);
+        let server = Arc::new(PermitServer { redis, prefix: prefix.to_owned(), degraded });
+        let called = Arc::clone(&server);
+        let requests = Coalescer::new(&tasks, move |(), requests| {
+            let server = Arc::clone(&called);
+            async move { Ok(server.take_permits(requests).await) }
+        });
+        Self { server, requests }
     }
 
     /// Requests one permit of each bucket. A result is unknown if Redis does not respond.
-    pub async fn request_permits(
-        self: &Arc<Self>,
-        buckets: Vec<ClientBucket>,
-    ) -> Vec<PermitResult> {
+    pub async fn request_permits(&self, buckets: Vec<ClientBucket>) -> Vec<PermitResult> {
         let unknown = vec![PermitResult::Unknown; buckets.len()];
-        if self.degraded.load(Ordering::Relaxed) {
+        if self.server.degraded.load(Ordering::Relaxed) {
             return unknown;
         }
-        let client = Arc::clone(self);
-        let call = move |requests| {
-            let client = Arc::clone(&client);
-            async move { Ok(client.take_permits(requests).await) }
-        };
-        let tasks = (&self.tasks, self.redis.runtime());
-        self.requests.look_up(tasks, (), buckets, call).await.unwrap_or(unknown)
+        self.requests.look_up((), buckets).await.unwrap_or(unknown)
     }
 
+    pub fn server(&self) -> &PermitServer {
+        &self.server
+    }
+}
+
+impl PermitServer {
     /// Takes the permits of these requests, as far as no lease in the local state covers them by
     /// now.
     async fn take_permits(
@@ -130,7 +140,7 @@ impl PermitClient {
                 call.key(self.key("limit", name));
                 call.arg(&bucket::script_arguments(policy.rate)).arg(results.len()).arg(*lease);
             }
-            self.redis.invoke::<Vec<(u64, u64, u64, u64, u64)>>(call)
+            self.redis.run_script::<Vec<(u64, u64, u64, u64, u64)>>(call)
         };
         // In a Cluster the buckets lie on several nodes.
         let per_script = if self.redis.is_cluster() { 1 } else { MAX_BUCKETS_PER_SCRIPT };
@@ -172,14 +182,14 @@ impl PermitClient {
 }
 
 /// Checks until Redis responds or the [`PermitClient`] is dropped.
-async fn probe_until_available(client: Weak<PermitClient>) {
+async fn probe_until_available(server: Weak<PermitServer>) {
     loop {
         sleep(jittered(PROBE_INTERVAL)).await;
-        let Some(client) = client.upgrade() else { return };
-        if matches!(timeout(CALL_TIMEOUT, client.redis.ping()).await, Ok(Ok(()))) {
+        let Some(server) = server.upgrade() else { return };
+        if matches!(timeout(CALL_TIMEOUT, server.redis.ping()).await, Ok(Ok(()))) {
             tracing::info!("Redis responds again: the replicas share their rate limits");
             metrics::gauge!(RATE_LIMIT_DEGRADED).set(0.0);
-            client.degraded.store(false, Ordering::Relaxed);
+            server.degraded.store(false, Ordering::Relaxed);
             return;
         }
     }

@@ -1,23 +1,21 @@
-//! The context of every command: the shop of one process, and the options of one request.
+//! The shop of one process: the context of every command.
 
 use std::time::Duration;
 
-use holdfast_lock::{LockKey, Wait};
 use sqlx::Postgres;
 use sqlx::pool::PoolConnection;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
-use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
-use super::command::Command;
 use super::engine::Engine;
 use super::expiry::ExpiryNotifier;
 use super::failure::Error;
+use super::options::RequestOptions;
 use super::strategy::Strategy;
-use crate::db::{Pool, Transaction};
+use crate::db::Pool;
 use crate::ladder::{QueueOptions, ShopLocks};
 use crate::probe::Probe;
+use crate::tasks::Tasks;
 
 /// Timeout of a command: less than that of a request, which leaves time to respond.
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(7_500);
@@ -30,10 +28,7 @@ pub struct Shop {
     pub locks: ShopLocks,
     /// The strategy of requests that do not select another one.
     pub strategy: &'static Strategy,
-    /// The runtime of commands, which outlives the workers that serve requests.
-    pub runtime: Handle,
-    /// Running commands; the process waits for them before it ends.
-    pub running: TaskTracker,
+    pub tasks: Tasks,
     /// State of the engine, e.g. the queues of commands.
     pub engine: Engine,
     /// Time for which an unpaid order keeps its units.
@@ -43,32 +38,24 @@ pub struct Shop {
 }
 
 impl Shop {
+    /// Creates the shop of this process. Must be called on the main runtime.
+    pub fn new(
+        pool: Pool,
+        locks: ShopLocks,
+        strategy: &'static Strategy,
+        hold: Duration,
+        expiry: ExpiryNotifier,
+    ) -> Self {
+        let tasks = Tasks::on_current_runtime();
+        let engine = Engine::new(&pool, &tasks);
+        Self { pool, locks, strategy, tasks, engine, hold, expiry }
+    }
+
     /// Acquires a connection to Postgres; fails with [`Error::Unavailable`] or
     /// [`Error::Overloaded`] within 1.5 s.
     pub async fn connection(&self) -> Result<PoolConnection<Postgres>, Error> {
         Ok(self.pool.acquire().await?)
     }
-
-    pub async fn begin(&self) -> Result<Transaction, Error> {
-        Ok(self.pool.begin().await?)
-    }
-}
-
-/// The options of one request: the server's own settings, or those of the lab's headers.
-#[derive(Debug, Clone)]
-pub struct RequestOptions {
-    pub strategy: &'static Strategy,
-    /// The way of waiting for its lock, if the request sets it.
-    pub wait: Option<Wait>,
-    pub queue_options: QueueOptions,
-    /// The TTL of its lease, if the request sets it.
-    pub ttl: Option<Duration>,
-    pub probe: Probe,
-    /// Time for which the order that it places keeps its units unpaid.
-    pub hold: Duration,
-    /// The deadline of its execution.
-    pub deadline: Instant,
-    pub request_id: Uuid,
 }
 
 impl RequestOptions {
@@ -84,26 +71,5 @@ impl RequestOptions {
             deadline: Instant::now() + COMMAND_TIMEOUT,
             request_id,
         }
-    }
-
-    /// Returns the key of the queue that the command joins. `None` if it is executed alone: it is
-    /// not batched, or the request has options that a batch can't apply to a single command.
-    pub(super) fn batch_key(&self, command: &dyn Command) -> Option<LockKey> {
-        let batches = self.strategy.batches && self.wait.is_none() && self.ttl.is_none();
-        command.batch_key().filter(|_| batches)
-    }
-
-    /// Returns whether the changes may be wrong by design; then only lab items may be changed.
-    ///
-    /// A strategy is correct among requests of the same strategy. Two different strategies are
-    /// correct together only if Postgres isolates both.
-    pub fn may_lose_updates(&self, shop: &Shop) -> bool {
-        !self.strategy.is_compatible_with(shop.strategy) || self.ttl.is_some()
-    }
-
-    /// Returns whether it is restricted to lab items: its changes may be wrong, or would keep units
-    /// from others for longer than an order may.
-    pub fn requires_lab_items(&self, shop: &Shop) -> bool {
-        self.may_lose_updates(shop) || self.hold > shop.hold
     }
 }

@@ -135,10 +135,25 @@ pub enum Rejection {
     },
 }
 
+impl Rejection {
+    pub(super) fn no_item(sku: &Sku) -> Self {
+        Rejection::NotFound(format!("there is no item {sku}"))
+    }
+
+    pub(super) fn no_account() -> Self {
+        Rejection::NotFound("you have no account".to_owned())
+    }
+
+    /// An order that does not exist and one of another user look alike.
+    pub(super) fn no_order(order: OrderId) -> Self {
+        Rejection::NotFound(format!("you have no order {order}"))
+    }
+}
+
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// Postgres or Redis is unavailable.
-    #[error("{what} is away: {cause}")]
+    #[error("{what} is unavailable: {cause}")]
     Unavailable {
         /// Name of the component.
         what: &'static str,
@@ -156,20 +171,20 @@ pub enum Error {
     #[error("conflict: {0}")]
     Conflict(String),
     /// The lock was lost before the write, and the stale write was rejected.
-    #[error("the lock on {0} was lost on the way")]
+    #[error("the lock on {0} was lost before the write")]
     LockLost(LockKey),
     #[error("bug: {0}")]
     Bug(String),
 }
 
 impl Error {
-    /// Creates the error of a timeout of Postgres.
+    /// Creates the error of a component that failed before anything was written.
+    fn unavailable(what: &'static str, cause: impl ToString) -> Self {
+        Error::Unavailable { what, cause: cause.to_string(), outcome_unknown: false }
+    }
+
     pub(super) fn postgres_timeout() -> Self {
-        Error::Unavailable {
-            what: "Postgres",
-            cause: "it did not answer in time".to_owned(),
-            outcome_unknown: false,
-        }
+        Error::unavailable("Postgres", "it did not respond in time")
     }
 
     /// Creates the error of a task that may have written something and ended without a result.
@@ -182,18 +197,6 @@ impl Error {
     pub(super) fn deadline_passed() -> Self {
         Error::Overloaded("the request's deadline passed".to_owned())
     }
-
-    fn from_class(class: ErrorClass, cause: String) -> Self {
-        match class {
-            ErrorClass::Conflict => Error::Conflict(cause),
-            ErrorClass::LockTimeout => Error::RowLocked(cause),
-            ErrorClass::Overloaded => Error::Overloaded(cause),
-            ErrorClass::Unavailable => {
-                Error::Unavailable { what: "Postgres", cause, outcome_unknown: false }
-            }
-            ErrorClass::Bug => Error::Bug(cause),
-        }
-    }
 }
 
 impl Sku {
@@ -205,13 +208,20 @@ impl Sku {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        Error::from_class(db::classify(&error), error.to_string())
+        Error::from((db::classify(&error), error))
     }
 }
 
 impl From<(ErrorClass, sqlx::Error)> for Error {
     fn from((class, error): (ErrorClass, sqlx::Error)) -> Self {
-        Error::from_class(class, error.to_string())
+        let cause = error.to_string();
+        match class {
+            ErrorClass::Conflict => Error::Conflict(cause),
+            ErrorClass::LockTimeout => Error::RowLocked(cause),
+            ErrorClass::Overloaded => Error::Overloaded(cause),
+            ErrorClass::Unavailable => Error::unavailable("Postgres", cause),
+            ErrorClass::Bug => Error::Bug(cause),
+        }
     }
 }
 
@@ -238,11 +248,7 @@ impl From<LockError> for Error {
 impl From<holdfast_lock::Error> for Error {
     fn from(error: holdfast_lock::Error) -> Self {
         match error {
-            holdfast_lock::Error::Unavailable(error) => Error::Unavailable {
-                what: "Redis",
-                cause: error.to_string(),
-                outcome_unknown: false,
-            },
+            holdfast_lock::Error::Unavailable(error) => Error::unavailable("Redis", error),
             error => Error::Bug(error.to_string()),
         }
     }

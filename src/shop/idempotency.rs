@@ -47,13 +47,14 @@ pub(super) fn record_id(user: UserId, method: &str, path: &str, key: &Idempotenc
 
 impl IdempotencyRequest {
     /// Creates the request of a POST, with the client's key or, without one, a generated key.
+    /// `content` is the parsed request.
     pub fn post(
         user: UserId,
         path: impl Into<String>,
         key: Option<IdempotencyKey>,
-        fingerprint: [u8; 32],
+        content: &str,
     ) -> Self {
-        Self::new(user, "POST", path.into(), key, fingerprint)
+        Self::new(user, "POST", path.into(), key, content)
     }
 
     /// Creates a request of any method; otherwise like [`Self::post`].
@@ -62,17 +63,18 @@ impl IdempotencyRequest {
         method: &'static str,
         path: String,
         key: Option<IdempotencyKey>,
-        fingerprint: [u8; 32],
+        content: &str,
     ) -> Self {
         let is_generated = key.is_none();
         let key = key.unwrap_or_else(IdempotencyKey::generate);
         let id = record_id(user, method, &path, &key);
+        let fingerprint = Sha256::digest(content).into();
         Self { id, user, method, path, key, fingerprint, is_generated }
     }
 
     /// Creates the request of a command of the shop itself, without a client.
     pub fn internal(path: &str) -> Self {
-        Self::post(UserId(Uuid::nil()), path, None, [0; 32])
+        Self::post(UserId(Uuid::nil()), path, None, "")
     }
 
     /// Returns the lock's name in Redis after `holdfast:token:`, with the path except for orders.

@@ -13,20 +13,22 @@ pub mod strategy;
 
 pub mod store;
 
-pub mod context;
 pub mod expiry;
 mod metrics;
-pub mod query;
+mod options;
 
+pub mod context;
 pub mod engine;
+pub mod query;
 
 pub mod audit;
 pub mod passwords;
 pub mod seed;
 pub mod users;
 
-pub use context::{RequestOptions, Shop};
+pub use context::Shop;
 pub use failure::{Error, Execution, Failure, FieldName, Rejection, StoredResponse};
+pub use options::RequestOptions;
 pub use strategy::Strategy;
 pub use types::{Cents, IdempotencyKey, OrderId, Sku, UserId};
 

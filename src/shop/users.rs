@@ -95,17 +95,12 @@ pub async fn create(
     let hash = hash_password(credentials.password).await?;
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
-    match insert(&mut tx, &credentials.user, &hash, admin).await? {
-        Some(id) => {
-            tx.commit().await?;
-            Ok(StoredResponse::json(201, &CreatedUser { id, user: credentials.user })?)
-        }
-        None => {
-            tx.rollback().await?;
-            let what = format!("there is a user {}", credentials.user);
-            Err(Rejection::Exists(what).into())
-        }
-    }
+    let Some(id) = insert(&mut tx, &credentials.user, &hash, admin).await? else {
+        tx.rollback().await?;
+        return Err(Rejection::Exists(format!("there is a user {}", credentials.user)).into());
+    };
+    tx.commit().await?;
+    Ok(StoredResponse::json(201, &CreatedUser { id, user: credentials.user })?)
 }
 
 /// Inserts a user and the account; `None` if the name is taken.

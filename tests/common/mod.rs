@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 
 use holdfast::embedded::{RunningUp, read_env};
 use holdfast::ladder::ShopLocks;
-use holdfast::shop::engine::Engine;
 use holdfast::shop::expiry::ExpiryNotifier;
 use holdfast::shop::{DEFAULT_HOLD, Shop as Domain, Strategy};
 use holdfast_lock::{Redis, Settings};
@@ -32,7 +31,6 @@ use serde_json::{Value, json};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use tokio::sync::OnceCell;
-use tokio_util::task::TaskTracker;
 use uuid::Uuid;
 
 pub use replica::Replica;
@@ -130,17 +128,11 @@ impl Shop {
 
     /// The same, where the replicas have another Redis.
     pub fn in_process_with_redis(&self, strategy: &str, redis_url: &str) -> Domain {
-        let settings = Settings { prefix: self.prefix.clone(), ..Settings::default() };
-        Domain {
-            pool: holdfast::db::pool(&self.database_url(), 4).unwrap(),
-            locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings),
-            strategy: Strategy::named(strategy).unwrap(),
-            runtime: tokio::runtime::Handle::current(),
-            running: TaskTracker::new(),
-            engine: Engine::default(),
-            hold: DEFAULT_HOLD,
-            expiry: ExpiryNotifier::new().0,
-        }
+        let settings = Settings { key_prefix: self.prefix.clone(), ..Settings::default() };
+        let pool = holdfast::db::pool(&self.database_url(), 4).unwrap();
+        let locks = ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap();
+        let strategy = Strategy::named(strategy).unwrap();
+        Domain::new(pool, locks, strategy, DEFAULT_HOLD, ExpiryNotifier::new().0)
     }
 
     /// A shop with a copy of the database, without replicas.

@@ -190,19 +190,19 @@ impl World {
             placed.history.push(change.to);
         }
         for change in &changes.stock {
-            let row = self.items.get_mut(&change.sku).unwrap();
+            let row = self.items.get_mut(&change.key).unwrap();
             (row.stock, row.version) = (change.before + change.delta, change.version + 1);
             match change.order {
                 Some(order) => {
                     let out = &mut self.placed(order).units_out;
-                    *out.entry(change.sku.clone()).or_default() -= change.delta;
+                    *out.entry(change.key.clone()).or_default() -= change.delta;
                 }
-                None => *self.units_added.get_mut(&change.sku).unwrap() += i128::from(change.delta),
+                None => *self.units_added.get_mut(&change.key).unwrap() += i128::from(change.delta),
             }
             self.seq = change.seq.unwrap_or(self.seq);
         }
         if let Some(change) = &changes.balance {
-            let row = self.accounts.get_mut(&change.user).unwrap();
+            let row = self.accounts.get_mut(&change.key).unwrap();
             (row.balance_cents, row.version) = (change.before + change.delta, change.version + 1);
             if let Some(order) = change.order {
                 self.placed(order).cents_in -= change.delta;

@@ -77,8 +77,8 @@ impl Barrier {
     /// Takes the lock of that name: `{sku:…}` or `{user:…}`.
     pub async fn before(shop: &Shop, key: &str) -> Self {
         let url = services().running.redis_url.as_str();
-        let settings = Settings { prefix: shop.prefix.clone(), ..Settings::default() };
-        let locks = Locks::new(Redis::open(url).unwrap(), settings);
+        let settings = Settings { key_prefix: shop.prefix.clone(), ..Settings::default() };
+        let locks = Locks::new(Redis::open(url).unwrap(), settings).unwrap();
         let ask = AcquireRequest {
             kind: LockKind::Fenced,
             wait: Wait::Notify,

@@ -54,12 +54,12 @@ impl World {
 
     /// Waits until commands without a caller have ended.
     async fn settle(&self) {
-        self.domain.running.close();
-        self.domain.running.wait().await;
-        self.domain.running.reopen();
+        self.domain.tasks.running.close();
+        self.domain.tasks.running.wait().await;
+        self.domain.tasks.running.reopen();
         // The locks of keys whose commands are done expire by themselves.
         let is_left = |lock: &HeldLock| !lock.key.contains("token:");
-        let held = async || self.domain.locks.held().await.unwrap();
+        let held = async || self.domain.locks.held_locks().await.unwrap();
         until("no lock is left", async || !held().await.iter().any(is_left)).await;
     }
 

@@ -10,7 +10,7 @@ use holdfast::jobs::store::{HOLDER_DIED, MAX_ATTEMPTS, RunState};
 use holdfast::jobs::{Job, JobContext, OncePolicy, RunOutcome, Scheduler};
 use holdfast::ladder::ShopLocks;
 use holdfast::probe::Probe;
-use holdfast::shop::Shop as Domain;
+use holdfast::shop::{Error, Shop as Domain};
 use holdfast_lock::{Redis, Settings};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -74,13 +74,13 @@ fn replica_over(
     database_url: &str,
 ) -> Scheduler {
     let settings = Settings {
-        prefix: shop.prefix.clone(),
+        key_prefix: shop.prefix.clone(),
         name: Some(name.to_owned()),
         ..Settings::default()
     };
     let domain = Domain {
         pool: holdfast::db::pool(database_url, 4).unwrap(),
-        locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings),
+        locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap(),
         ..shop.in_process("batched")
     };
     Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()
@@ -292,7 +292,7 @@ static HANGS: Job = Job {
     timeout: Duration::from_millis(150),
     ..job("hangs", |context| {
         Box::pin(async move {
-            let mut tx = context.shop.begin().await?;
+            let mut tx = context.shop.pool.begin().await.map_err(Error::from)?;
             sqlx::query("insert into effects values (now(), 'half')").execute(&mut *tx).await?;
             std::future::pending().await
         })

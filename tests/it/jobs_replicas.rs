@@ -34,7 +34,7 @@ async fn start_paused(
     let request = tick(shop, admin, 0).header("Holdfast-Pause", at).send();
     let asked = tokio::spawn(async move { request.await.ok()?.json().await.ok() });
     until("it is held", async || {
-        let held = shop.read(admin, "/api/lab/holds").await;
+        let held = shop.read(admin, "/api/lab/paused").await;
         held.as_array().unwrap().len() == 1
     })
     .await;

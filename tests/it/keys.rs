@@ -58,7 +58,7 @@ impl TestRedis {
     /// The number of keys.
     pub async fn count(&self) -> u64 {
         let mut count = 0;
-        for server in self.redis.each().await.unwrap() {
+        for server in self.redis.primaries().await.unwrap() {
             count += server.query::<u64>(cmd("DBSIZE")).await.unwrap();
         }
         count
@@ -71,7 +71,7 @@ impl TestRedis {
     /// Calls of a command since the statistics were reset, on all servers.
     async fn calls(&self, command: &str) -> u64 {
         let mut calls = 0;
-        for server in self.redis.each().await.unwrap() {
+        for server in self.redis.primaries().await.unwrap() {
             let info = cmd("INFO").arg("commandstats").to_owned();
             let info: String = server.query(info).await.unwrap();
             let line = format!("cmdstat_{command}:calls=");
@@ -82,7 +82,7 @@ impl TestRedis {
     }
 
     async fn reset_calls(&self) {
-        for server in self.redis.each().await.unwrap() {
+        for server in self.redis.primaries().await.unwrap() {
             let reset = cmd("CONFIG").arg("RESETSTAT").to_owned();
             server.query::<()>(reset).await.unwrap();
         }

@@ -157,7 +157,7 @@ async fn delete_big_keeps_the_shops_own_keys() {
 #[tokio::test(flavor = "multi_thread")]
 async fn held_lock_is_never_deleted() {
     let redis_server = TestRedis::single();
-    let locks = Locks::new(Redis::open(redis_server.url()).unwrap(), Settings::default());
+    let locks = Locks::new(Redis::open(redis_server.url()).unwrap(), Settings::default()).unwrap();
     let held = [LockKey::new("{sku:tea}").unwrap()];
     let deadline = tokio::time::Instant::now() + Duration::from_secs(5);
     let ask =
@@ -168,7 +168,7 @@ async fn held_lock_is_never_deleted() {
     let name = "holdfast:lock:{sku:tea}";
     let why = error_of(&keys(redis_server.url(), &["--delete", name]));
     assert!(why.contains("belongs to the shop") && why.contains("held twice"), "{why}");
-    assert_eq!(locks.held(&[]).await.unwrap().len(), 1);
+    assert_eq!(locks.held_locks(&[]).await.unwrap().len(), 1);
     // The prefix of another shop is protected in the same way.
     let other = keys(redis_server.url(), &["--redis-prefix", "other:", "--delete", "other:x"]);
     assert!(error_of(&other).contains("other:"));

@@ -116,12 +116,13 @@ async fn rejected_duplicates_still_get_replays() {
     let fingerprint: [u8; 32] = fingerprint.try_into().unwrap();
     let there = shop.in_process("batched");
     let request = |key: IdempotencyKey| {
-        IdempotencyRequest::post(UserId(user), ORDERS_PATH, Some(key), fingerprint)
+        let request = IdempotencyRequest::post(UserId(user), ORDERS_PATH, Some(key), "");
+        IdempotencyRequest { fingerprint, ..request }
     };
     let asked = (0..4_000).map(|n| {
         let key = if n % 999 == 0 { finished.clone() } else { fresh_key() };
         let (request, there) = (request(key.try_into().unwrap()), &there);
-        async move { there.engine.replays.find(there, &request, REQUEST_TIMEOUT).await }
+        async move { there.engine.replays.find(&request, REQUEST_TIMEOUT).await }
     });
     for (n, stored) in join_all(asked).await.into_iter().enumerate() {
         match stored {

@@ -16,7 +16,7 @@ pub struct PausedRequest {
 impl Shop {
     /// All requests that are paused at that replica.
     pub async fn paused_requests(&self, admin: &User, replica: usize) -> Vec<PausedRequest> {
-        let holds = self.request(admin, Method::GET, replica, "/api/lab/holds");
+        let holds = self.request(admin, Method::GET, replica, "/api/lab/paused");
         let holds = body(holds.send().await.unwrap(), StatusCode::OK).await;
         let word = |held: &Value, name: &str| held[name].as_str().unwrap().to_owned();
         let holds = holds.as_array().unwrap().iter();
@@ -48,7 +48,7 @@ impl Shop {
 
     /// Resumes the request; `false` if it is not paused.
     pub async fn resume_request(&self, admin: &User, replica: usize, request: &str) -> bool {
-        let go = self.request(admin, Method::POST, replica, &format!("/api/lab/holds/{request}"));
+        let go = self.request(admin, Method::POST, replica, &format!("/api/lab/paused/{request}"));
         go.send().await.unwrap().status() == StatusCode::NO_CONTENT
     }
 

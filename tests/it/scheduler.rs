@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdfast::lab::scheduler::{Game, GameRules, GameView, Games};
+use holdfast::lab::interleaving::{Game, GameRules, GameView, Games};
 use holdfast::probe::{PauseBoard, Point};
 use holdfast::shop::{Strategy, UserId};
 

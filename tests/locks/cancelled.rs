@@ -33,7 +33,7 @@ impl World {
         let locks = || {
             let open = |server: &Server| Redis::open(server.url()).unwrap();
             let quorum = servers.iter().map(open).collect();
-            ShopLocks::new(open(&servers[0]), quorum, Settings::default())
+            ShopLocks::new(open(&servers[0]), quorum, Settings::default()).unwrap()
         };
         let (here, there) = (locks(), locks());
         Self { servers, here, there, last_fence: 0 }
@@ -85,7 +85,7 @@ fn key() -> LockKey {
 
 async fn take(locks: &ShopLocks, kind: Mechanism) -> Guards {
     let (keys, deadline) = ([key()], tokio::time::Instant::now() + SOON * 2);
-    let (wait, ttl, keys) = (kind.waits()[0], Some(LEASE), &keys);
+    let (wait, ttl, keys) = (kind.wait_modes()[0], Some(LEASE), &keys);
     let (queue, probe) = (QueueOptions::default(), &Probe::Off);
     let request = LockRequest { mechanism: kind, wait, ttl, deadline, keys, queue, probe };
     match locks.acquire(request).await.unwrap() {

@@ -220,6 +220,20 @@ async fn random_cancellations_starve_no_waiter() {
     }
 }
 
+#[tokio::test]
+async fn request_without_time_gets_a_free_key() {
+    let house = House::of(1);
+    let options = QueueOptions::default();
+    let now = Instant::now();
+    let limits = options.deadlines(now, now);
+    let acquire = || house.queues.acquire(&house.key, Wait::Notify, &options, limits);
+    let held = acquire().await.unwrap();
+    assert!(held.is_some());
+    assert!(acquire().await.unwrap().is_none());
+    drop(held);
+    assert!(house.is_empty());
+}
+
 #[test]
 fn put_waits_until_request_deadline() {
     let now = Instant::now();

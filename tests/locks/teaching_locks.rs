@@ -19,7 +19,7 @@ const SHORT: Duration = Duration::from_millis(200);
 const KEY: &str = "holdfast:lock:{a}";
 
 fn locks(server: &Server) -> ShopLocks {
-    ShopLocks::new(Redis::open(server.url()).unwrap(), Vec::new(), Settings::default())
+    ShopLocks::new(Redis::open(server.url()).unwrap(), Vec::new(), Settings::default()).unwrap()
 }
 
 async fn ask(

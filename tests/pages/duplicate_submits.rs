@@ -74,7 +74,9 @@ async fn held_buyer_lock_times_out_with_page() {
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let redis = Redis::open(&services().running.redis_url).unwrap();
-    let locks = Locks::new(redis, Settings { prefix: shop.prefix.clone(), ..Settings::default() });
+    let locks =
+        Locks::new(redis, Settings { key_prefix: shop.prefix.clone(), ..Settings::default() })
+            .unwrap();
     let id = sqlx::query_scalar("select id from users where name = 'alice'");
     let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
     let ask = AcquireRequest {

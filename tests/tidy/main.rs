@@ -11,8 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 20] = [
-    ("coalesce", &[]),
+const MAY_USE: [(&str, &[&str]); 22] = [
+    ("backoff", &[]),
+    ("tasks", &[]),
+    ("coalesce", &["tasks"]),
     ("output", &[]),
     ("probe", &[]),
     ("ladder", &["probe"]),
@@ -20,12 +22,12 @@ const MAY_USE: [(&str, &[&str]); 20] = [
     ("config", &[]),
     ("metrics", &[]),
     ("db", &[]),
-    ("embedded", &["output", "config", "load"]),
-    ("shop", &["coalesce", "probe", "ladder", "db", "metrics"]),
+    ("embedded", &["backoff", "output", "config", "load"]),
+    ("shop", &["coalesce", "tasks", "probe", "ladder", "db", "metrics"]),
     ("checker", &["shop"]),
-    ("rate_limit", &["coalesce", "metrics"]),
-    ("big_keys", &["output", "config", "shop"]),
-    ("jobs", &["probe", "ladder", "db", "metrics", "shop"]),
+    ("rate_limit", &["coalesce", "tasks", "metrics"]),
+    ("big_keys", &["backoff", "output", "config", "shop"]),
+    ("jobs", &["backoff", "probe", "ladder", "db", "metrics", "shop"]),
     (
         "lab",
         &[

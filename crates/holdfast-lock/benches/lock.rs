@@ -99,7 +99,7 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
     let runtime = runtime()?;
     let holds = runtime.block_on(async {
         let mut clients = tokio::task::JoinSet::new();
-        let locks = Locks::new(Redis::open(url)?, settings());
+        let locks = Locks::new(Redis::open(url)?, settings())?;
         for number in 0..CLIENTS {
             let (arm, url, locks) = (arm.clone(), url.clone(), locks.clone());
             clients.spawn(async move {
@@ -164,8 +164,8 @@ fn jain(shares: &[u64]) -> f64 {
 
 fn settings() -> Settings {
     Settings {
-        prefix: "bench:".to_owned(),
-        timeout: Duration::from_secs(60),
+        key_prefix: "bench:".to_owned(),
+        acquire_timeout: Duration::from_secs(60),
         ..Settings::default()
     }
 }

@@ -30,12 +30,12 @@ impl Register {
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let url = std::env::var("REDIS_URL").unwrap_or_else(|_| "redis://127.0.0.1:6379".to_owned());
     let settings = |name: &str| Settings {
-        prefix: "example:".to_owned(),
+        key_prefix: "example:".to_owned(),
         name: Some(name.to_owned()),
         ..Settings::default()
     };
-    let here = Locks::new(Redis::open(&url)?, settings("here"));
-    let there = Locks::new(Redis::open(&url)?, settings("there"));
+    let here = Locks::new(Redis::open(&url)?, settings("here"))?;
+    let there = Locks::new(Redis::open(&url)?, settings("there"))?;
     let key = LockKey::new("{register}")?;
     let mut register = Register::default();
 
@@ -73,7 +73,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
 
     // A lease that is lost ends the work under it.
     let lost = here.with_lock(&key, async |_| {
-        let _ = there.forget(&key).await;
+        let _ = there.force_release(&key).await;
         sleep(Duration::from_secs(10)).await;
     });
     match lost.await {

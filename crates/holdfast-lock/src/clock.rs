@@ -1,37 +1,11 @@
-//! The machine's monotonic clock, and backoff between attempts.
+//! The machine's monotonic clock, and pauses between attempts.
 //!
 //! The clock never jumps, includes the time a machine was suspended (where the system supports it)
-//! and is the same for all processes of one machine, so that the traces of two replicas can be
-//! compared. It does not know the time of day: Postgres compares times with those of rows.
+//! and is the same for all processes of one machine.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rand::RngExt as _;
-
-/// Exponential backoff: each pause is twice as long as the one before, up to `longest`. A quarter
-/// of each is jitter, so that attempts that failed together do not repeat together.
-#[derive(Debug, Clone, Copy)]
-pub struct Backoff {
-    /// Pause after the first attempt.
-    pub first: Duration,
-    /// Longest pause.
-    pub longest: Duration,
-}
-
-impl Backoff {
-    /// Returns the pause after an attempt; the first attempt is 1.
-    #[must_use]
-    pub fn after(self, attempt: u32) -> Duration {
-        self.after_by(attempt, rand::random())
-    }
-
-    /// Returns the pause for a given jitter; `luck` is 0 to 1.
-    fn after_by(self, attempt: u32, luck: f64) -> Duration {
-        let doublings = attempt.saturating_sub(1).min(31);
-        let pause = self.first.saturating_mul(1 << doublings).min(self.longest);
-        pause.mul_f64(0.75 + 0.25 * luck)
-    }
-}
 
 /// Returns 50 % to 150 % of `pause`, so that waiters that started together spread out.
 #[must_use]
@@ -51,6 +25,23 @@ pub fn monotonic_us() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000
 }
 
+/// Returns a duration in milliseconds, as Redis expects it.
+pub(crate) fn ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Returns a duration in microseconds.
+pub(crate) fn us(duration: Duration) -> u64 {
+    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
+}
+
+/// Returns the deadline of a lease that was requested at `sent_us`: its TTL, less 1 % and 2 ms for
+/// clock drift.
+pub(crate) fn lease_deadline_us(sent_us: u64, ttl: Duration) -> u64 {
+    let ttl_us = us(ttl);
+    sent_us + ttl_us.saturating_sub(ttl_us / 100 + 2_000)
+}
+
 /// Returns the wall-clock time in milliseconds of Unix time, for display in a lock's value. No
 /// decision of a lock depends on it.
 #[must_use]
@@ -63,18 +54,6 @@ pub fn unix_ms() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn pauses_grow_to_the_longest() {
-        let (first, longest) = (Duration::from_secs(2), Duration::from_mins(5));
-        let backoff = Backoff { first, longest };
-        let pauses: Vec<Duration> = (1..=40).map(|n| backoff.after_by(n, 1.0)).collect();
-        assert!(pauses.is_sorted());
-        assert_eq!((pauses[0], pauses[1], pauses[39]), (first, 2 * first, longest));
-        assert_eq!(backoff.after_by(1, 0.0), first.mul_f64(0.75));
-        let by_chance = backoff.after(3);
-        assert!(by_chance >= 3 * first && by_chance <= 4 * first, "{by_chance:?}");
-    }
 
     #[test]
     fn clock_is_monotonic() {

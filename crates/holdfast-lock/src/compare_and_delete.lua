@@ -2,8 +2,8 @@
 -- because between a GET and a DEL a lock may expire and be acquired by another owner. Returns the
 -- number of locks deleted.
 local deleted = 0
-for at, key in ipairs(KEYS) do
-    if redis.call('get', key) == ARGV[at] then
+for i, key in ipairs(KEYS) do
+    if redis.call('get', key) == ARGV[i] then
         deleted = deleted + redis.call('del', key)
     end
 end

@@ -10,12 +10,15 @@ use crate::local::LocalGuard;
 use crate::owner::OwnerLease;
 use crate::quorum::QuorumLease;
 use crate::result::{Error, Released};
-use crate::watchdog::RenewedLease;
 
 /// An acquired lock. Its release returns whether the lock was still held.
 ///
-/// Dropping a guard also releases the lock, but in the background (on the runtime that opened the
-/// connection to Redis) and without a result: prefer [`Guard::release`].
+/// Dropping a guard also releases the lock, but in the background (on the runtime of its
+/// [`crate::Redis`]) and without a result: prefer [`Guard::release`].
+///
+/// Locks are not reentrant: nested work takes a reference to the guard, which proves that the lock
+/// was acquired and cannot outlive it. Nothing is derived from the running thread, because an async
+/// task may change its thread at any await.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped at once locks nothing"]
 pub struct Guard {
@@ -28,7 +31,6 @@ pub struct Guard {
 pub(crate) enum GuardInner {
     Local(LocalGuard),
     Owner(OwnerLease),
-    Watchdog(RenewedLease),
     Quorum(QuorumLease),
     Fenced(FencedGuard),
     Foreign(Box<dyn ForeignLease>),
@@ -42,24 +44,6 @@ pub trait ForeignLease: fmt::Debug + Send + Sync {
 
     /// Leaves the lock to expire; a lock without an expiry is released.
     fn leave_to_expire(self: Box<Self>);
-}
-
-/// A lock that a caller holds: see [`Guard::nested`].
-#[derive(Debug, Clone, Copy)]
-pub struct Nested<'g>(&'g Guard);
-
-impl<'g> Nested<'g> {
-    /// Returns the key of the lock.
-    #[must_use]
-    pub fn key(&self) -> &'g LockKey {
-        self.0.key()
-    }
-
-    /// Borrows the lock for one more level. Acquires nothing.
-    #[must_use]
-    pub fn nested(&self) -> Nested<'g> {
-        *self
-    }
 }
 
 impl Guard {
@@ -81,15 +65,6 @@ impl Guard {
         }
     }
 
-    /// Borrows the lock, for nested work that requires it too.
-    ///
-    /// Acquires nothing and cannot outlive this guard. Reentrancy is explicit and never derived
-    /// from the running thread: an async task may change its thread at any await.
-    #[must_use]
-    pub fn nested(&self) -> Nested<'_> {
-        Nested(self)
-    }
-
     /// Returns the key of the lock.
     #[must_use]
     pub fn key(&self) -> &LockKey {
@@ -102,7 +77,7 @@ impl Guard {
     /// promises.)
     ///
     /// # Cancel safety
-    /// Safe: dropping the future has the effect of dropping the guard.
+    /// Dropping the future has the effect of dropping the guard.
     pub async fn release(self) -> Released {
         match self.inner {
             GuardInner::Local(guard) => {
@@ -110,21 +85,18 @@ impl Guard {
                 Released::Held
             }
             GuardInner::Owner(lease) => lease.release().await,
-            GuardInner::Watchdog(lease) => lease.release().await,
             GuardInner::Quorum(lease) => lease.release().await,
             GuardInner::Fenced(guard) => guard.release().await,
             GuardInner::Foreign(lease) => lease.release().await,
         }
     }
 
-    /// Leaves the lock to expire, because work under it may still be running. A lock in this
-    /// process has no expiry and is released. Returns at once; other callers wait for the rest of
-    /// the lease.
+    /// Leaves the lock to expire, because work under it may still be running: other callers wait
+    /// for the rest of the lease. A lock in this process has no expiry and is released.
     pub fn leave_to_expire(self) {
         match self.inner {
             GuardInner::Local(guard) => drop(guard),
             GuardInner::Owner(lease) => lease.leave_to_expire(),
-            GuardInner::Watchdog(lease) => lease.leave_to_expire(),
             GuardInner::Quorum(lease) => lease.leave_to_expire(),
             GuardInner::Fenced(guard) => guard.leave_to_expire(),
             GuardInner::Foreign(lease) => lease.leave_to_expire(),
@@ -156,24 +128,21 @@ impl Guards {
 
     /// Returns the guard on `key`, if there is one.
     #[must_use]
-    pub fn guard(&self, key: &LockKey) -> Option<&Guard> {
+    pub fn get(&self, key: &LockKey) -> Option<&Guard> {
         self.0.iter().find(|guard| guard.key() == key)
     }
 
     /// Returns the fence of the lock on `key`, if it has one.
     #[must_use]
     pub fn fence(&self, key: &LockKey) -> Option<i64> {
-        self.guard(key)?.as_fenced().map(FencedGuard::fence)
+        self.get(key)?.as_fenced().map(FencedGuard::fence)
     }
 
     /// Replaces the fence of the lock on `key` by a fence above `floor`: see
     /// [`FencedGuard::raise_fence`]. Returns `None` if the lock is no longer held, or has no fence.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond; the guard keeps its fence.
-    ///
-    /// # Cancel safety
-    /// Safe, as for [`FencedGuard::raise_fence`].
+    /// As [`FencedGuard::raise_fence`], which also states its cancel safety.
     pub async fn raise_fence(&mut self, key: &LockKey, floor: i64) -> Result<Option<i64>, Error> {
         let guard = self.0.iter_mut().find(|guard| guard.key() == key);
         match guard.map(|guard| &mut guard.inner) {

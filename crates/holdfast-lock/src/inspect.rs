@@ -2,15 +2,13 @@
 
 use std::time::Duration;
 
+use crate::clock::ms;
+use crate::key::QUEUE_SUFFIX;
 use crate::process::name_in;
 use crate::{Error, Holder, Redis};
 
 /// Approximate limit of keys per scan; to inspect more, use `redis-cli`.
 pub(crate) const SCAN_LIMIT: usize = 1_000;
-/// Suffix of the key of a fenced lock's queue.
-const QUEUE_SUFFIX: &str = ":queue";
-/// Suffixes of the keys that a fenced lock keeps beside its own.
-const OTHER_SUFFIXES: [&str; 3] = [QUEUE_SUFFIX, ":seen", ":fence"];
 
 /// A held lock in Redis.
 #[derive(Debug, Clone)]
@@ -19,7 +17,7 @@ const OTHER_SUFFIXES: [&str; 3] = [QUEUE_SUFFIX, ":seen", ":fence"];
 pub struct HeldLock {
     /// The Redis key.
     pub key: String,
-    /// Name of the process that holds it; without a name, the first digits of its UUID.
+    /// Name of the process that holds it.
     pub process: Option<String>,
     /// The owner of the lock: the key's whole value.
     pub owner: String,
@@ -29,8 +27,7 @@ pub struct HeldLock {
     pub remaining_ms: Option<u64>,
     /// The fence, if the lock has one.
     pub fence: Option<i64>,
-    /// Number of processes in its queue. 0 for a lock without a fence: its waiters poll and are not
-    /// counted.
+    /// Number of processes in its queue. 0 for a lock without a fence, whose waiters poll.
     pub waiting: u64,
 }
 
@@ -55,7 +52,7 @@ impl KeyState {
 
 pub(crate) async fn key_state(redis: &Redis, redis_key: &str) -> Result<KeyState, Error> {
     let commands = ::redis::pipe().get(redis_key).pttl(redis_key).to_owned();
-    let (value, ttl_ms): (Option<String>, i64) = redis.pipe(commands).await?;
+    let (value, ttl_ms): (Option<String>, i64) = redis.query_pipeline(commands).await?;
     let remaining = u64::try_from(ttl_ms).ok().map(Duration::from_millis);
     Ok(KeyState { value: value.unwrap_or_default(), remaining })
 }
@@ -80,17 +77,10 @@ pub(crate) async fn held_at(redis: &Redis, mut keys: Vec<String>) -> Result<Vec<
             Some(_) => redis.query(::redis::Cmd::zcard(format!("{key}{QUEUE_SUFFIX}"))).await?,
             None => 0,
         };
-        let remaining_ms =
-            remaining.map(|left| u64::try_from(left.as_millis()).unwrap_or(u64::MAX));
-        let owner = state.value;
+        let (owner, remaining_ms) = (state.value, remaining.map(ms));
         held.push(HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting });
     }
     Ok(held)
-}
-
-/// Returns whether the key is a lock, not one that a fenced lock keeps beside its own.
-pub(crate) fn is_lock(key: &str) -> bool {
-    !OTHER_SUFFIXES.iter().any(|end| key.ends_with(end))
 }
 
 /// Parses the number between the owner and the `@` of a fenced lock's value.

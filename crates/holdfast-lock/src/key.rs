@@ -4,10 +4,16 @@ use std::fmt;
 
 use crate::Error;
 
-/// The name of a lock. Never blank. Ordered bytewise, which is the order of acquisition.
+/// Suffix of the Redis key of a fenced lock's queue.
+pub(crate) const QUEUE_SUFFIX: &str = ":queue";
+/// Suffixes of the Redis keys that a fenced lock keeps beside its own.
+const RESERVED_SUFFIXES: [&str; 3] = [QUEUE_SUFFIX, ":seen", ":fence"];
+
+/// The name of a lock. Ordered bytewise, which is the order of acquisition.
 ///
 /// All Redis keys of one lock must lie in one slot of a Cluster, so a key has a hash tag:
-/// `{sku:tea}`. A key without a tag receives it in Redis.
+/// `{sku:tea}`. A name without a tag is put into braces: `sku:tea` is the same key. Different keys
+/// are different locks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockKey(String);
 
@@ -15,14 +21,26 @@ impl LockKey {
     /// Creates a key of that name.
     ///
     /// # Errors
-    /// [`Error::BlankKey`] for a name of white space only: a lock that all callers share by mistake
-    /// is worse than none, because it appears to work.
+    /// [`Error::InvalidKey`] for a name of white space only (a lock that all callers share by
+    /// mistake is worse than none, because it appears to work), one that cannot have a hash tag,
+    /// and one whose Redis key is that of another lock's queue.
     pub fn new(name: impl Into<String>) -> Result<Self, Error> {
         let name = name.into();
-        if name.trim().is_empty() { Err(Error::BlankKey) } else { Ok(Self(name)) }
+        let tagged =
+            if hash_tag(name.as_bytes()).is_some() { name.clone() } else { format!("{{{name}}}") };
+        let reason = if name.trim().is_empty() {
+            "it is blank"
+        } else if hash_tag(tagged.as_bytes()).is_none() {
+            "a name without a hash tag must not begin with }"
+        } else if !is_lock(&tagged) {
+            "it ends with :queue, :seen or :fence after its hash tag"
+        } else {
+            return Ok(Self(tagged));
+        };
+        Err(Error::InvalidKey { name, reason })
     }
 
-    /// Returns the name.
+    /// Returns the name, with its hash tag.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
@@ -33,6 +51,11 @@ impl fmt::Display for LockKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Returns whether a Redis key is that of a lock, not one that a fenced lock keeps beside its own.
+pub(crate) fn is_lock(redis_key: &str) -> bool {
+    !RESERVED_SUFFIXES.iter().any(|suffix| redis_key.ends_with(suffix))
 }
 
 /// Returns the hash tag: the bytes between the first `{` and the first `}` after it, if any.
@@ -48,9 +71,19 @@ mod tests {
     use super::LockKey;
 
     #[test]
-    fn blank_key_is_rejected() {
-        assert!(LockKey::new("").is_err());
-        assert!(LockKey::new(" \t\n").is_err());
-        assert!(LockKey::new("{sku:tea}").is_ok());
+    fn invalid_keys_are_rejected() {
+        for name in ["", " \t\n", "}tea", "{a}:queue", "{a}:seen", "{a}b:fence"] {
+            assert!(LockKey::new(name).is_err(), "{name:?}");
+        }
+        for name in ["{sku:tea}", "a:queue", "{a}:queue:1", "{}", "a{b"] {
+            assert!(LockKey::new(name).is_ok(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn name_without_hash_tag_is_the_same_key() {
+        assert_eq!(LockKey::new("tea").unwrap(), LockKey::new("{tea}").unwrap());
+        assert_ne!(LockKey::new("a:queue").unwrap(), LockKey::new("a").unwrap());
+        assert_eq!(LockKey::new("x{tea}").unwrap().as_str(), "x{tea}");
     }
 }

@@ -2,10 +2,10 @@
 //!
 //! Each is a plain `SET NX PX` with the request's fingerprint in its value, so that a second
 //! request with the same key learns at once whether it is a duplicate or a mismatch. A lock lives
-//! for [`TTL`] and is renewed while it is held, for [`MAX_RENEWAL`] at most.
+//! for 3 s and is renewed while it is held, for 15 s at most.
 //!
-//! Does not guarantee that a key is used once: Postgres does, also when Redis loses its data. These
-//! locks only detect duplicates earlier. Fails with [`Error::Unavailable`].
+//! Does not guarantee that a key is used once, which takes a unique constraint in the database:
+//! these locks only detect duplicates earlier.
 //! Tests: `tests/lock/key_locks.rs`.
 
 use std::collections::HashMap;
@@ -15,13 +15,14 @@ use std::time::Duration;
 use futures_util::future::{join_all, try_join_all};
 use parking_lot::Mutex;
 use redis::{Cmd, FromRedisValue};
-use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::process::Process;
+use crate::redis::set_if_absent;
+use crate::task::AbortOnDrop;
 use crate::{Error, Locks, Redis};
 
-/// Maximum time for which a replica that died blocks a key.
+/// Maximum time for which a process that died blocks a key.
 const TTL: Duration = Duration::from_secs(3);
 /// Two renewals may fail before a lock expires.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
@@ -48,13 +49,12 @@ pub enum KeyLock {
 #[must_use = "locks that are dropped at once exclude nothing"]
 pub struct KeyLocks {
     redis: Redis,
-    /// The start of every Redis key.
     prefix: String,
     process: Process,
     held: Arc<Mutex<HeldKeys>>,
     /// Possibly set in Redis, to be deleted.
     to_delete: Vec<KeyValue>,
-    renewal: Option<JoinHandle<()>>,
+    renewal: Option<AbortOnDrop>,
 }
 
 /// Redis keys, with their values and the times at which renewals stop.
@@ -68,7 +68,7 @@ impl KeyLocks {
     pub fn new(locks: &Locks) -> Self {
         Self {
             redis: locks.redis().clone(),
-            prefix: format!("{}token:", locks.settings().prefix),
+            prefix: format!("{}token:", locks.settings().key_prefix),
             process: locks.process().clone(),
             held: Arc::default(),
             to_delete: Vec::new(),
@@ -82,10 +82,7 @@ impl KeyLocks {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis did not respond. The next call, or drop, releases what may
-    /// have been set.
-    ///
-    /// # Cancel safety
-    /// As on an error.
+    /// have been set, also if this future is dropped.
     pub async fn acquire(&mut self, wanted: &[(String, String)]) -> Result<Vec<KeyLock>, Error> {
         self.delete().await;
         let before = self.to_delete.len();
@@ -96,7 +93,8 @@ impl KeyLocks {
         }));
         let ours = &self.to_delete[before..];
         let until = Instant::now() + MAX_RENEWAL;
-        let set: Vec<Option<()>> = self.send(ours.iter().map(set_if_absent).collect()).await?;
+        let sets = ours.iter().map(|(key, value)| set_if_absent(key, value, TTL)).collect();
+        let set: Vec<Option<()>> = self.send(sets).await?;
         let refused = ours.iter().zip(&set).filter(|(_, set)| set.is_none());
         let gets = refused.map(|((key, _), _)| Cmd::get(key)).collect();
         let mut current = self.send::<Option<String>>(gets).await?.into_iter();
@@ -120,7 +118,7 @@ impl KeyLocks {
         drop(held);
         if any_held && self.renewal.is_none() {
             let renewal = renew_periodically(self.redis.clone(), Arc::downgrade(&self.held));
-            self.renewal = Some(self.redis.runtime().spawn(renewal));
+            self.renewal = Some(AbortOnDrop::spawn(self.redis.runtime(), renewal));
         }
         Ok(results)
     }
@@ -132,10 +130,8 @@ impl KeyLocks {
     }
 
     /// Releases locks under which nothing was written. It does not fail: the next call, or drop,
-    /// releases what Redis did not confirm, and it expires within three seconds anyway.
-    ///
-    /// # Cancel safety
-    /// As on an error of Redis.
+    /// releases what Redis did not confirm (also if this future is dropped), and it expires within
+    /// three seconds anyway.
     pub async fn release(&mut self, names: &[String]) {
         {
             let mut held = self.held.lock();
@@ -170,15 +166,13 @@ impl KeyLocks {
         for command in commands {
             pipeline.add_command(command);
         }
-        self.redis.pipe(pipeline).await
+        self.redis.query_pipeline(pipeline).await
     }
 }
 
 impl Drop for KeyLocks {
     fn drop(&mut self) {
-        if let Some(renewal) = self.renewal.take() {
-            renewal.abort();
-        }
+        self.renewal = None;
         let mut rest = std::mem::take(&mut self.to_delete);
         rest.extend(self.held.lock().drain().map(|(key, (value, _))| (key, value)));
         if !rest.is_empty() {
@@ -186,11 +180,6 @@ impl Drop for KeyLocks {
             self.redis.runtime().spawn(async move { delete(&redis, &rest).await });
         }
     }
-}
-
-fn set_if_absent((key, value): &KeyValue) -> Cmd {
-    let ttl_ms = u64::try_from(TTL.as_millis()).unwrap_or(u64::MAX);
-    redis::cmd("SET").arg(key).arg(value).arg("NX").arg("PX").arg(ttl_ms).to_owned()
 }
 
 /// Returns `InFlight` for values of the same request, else `Mismatch`, by their fingerprints.

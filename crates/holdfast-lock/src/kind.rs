@@ -1,5 +1,11 @@
 //! Kinds of locks, and how a caller waits for one.
 
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep_until};
+
+use crate::clock::jittered;
+
 /// Kinds of locks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -25,7 +31,7 @@ impl LockKind {
 
     /// Returns the wait modes of this lock; the first is its default.
     #[must_use]
-    pub fn waits(self) -> &'static [Wait] {
+    pub fn wait_modes(self) -> &'static [Wait] {
         match self {
             LockKind::Local | LockKind::Fenced => &[Wait::Notify, Wait::Try],
             LockKind::Owner | LockKind::Watchdog | LockKind::Quorum => &[Wait::Retry, Wait::Try],
@@ -54,5 +60,29 @@ impl Wait {
             "notify" => Some(Wait::Notify),
             _ => None,
         }
+    }
+}
+
+/// A request for a lock whose waiters poll.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PollingRequest<'a> {
+    pub redis_key: &'a str,
+    pub ttl: Duration,
+    pub wait: Wait,
+    /// Time at which waiting ends.
+    pub until: Instant,
+    /// Mean pause between two attempts.
+    pub interval: Duration,
+}
+
+impl PollingRequest<'_> {
+    /// Waits for the next attempt. Returns `false` if there is none.
+    pub(crate) async fn next_attempt(&self) -> bool {
+        let next = Instant::now() + jittered(self.interval);
+        let polls = self.wait != Wait::Try && next <= self.until;
+        if polls {
+            sleep_until(next).await;
+        }
+        polls
     }
 }

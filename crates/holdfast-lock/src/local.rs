@@ -2,10 +2,10 @@
 //!
 //! # Guarantee
 //! Of all requests that *this process* serves, one at a time holds a key; the others wait in FIFO
-//! order. Exact with one replica, and as fast as a lock can be.
+//! order. Exact with one process, and as fast as a lock can be.
 //!
 //! # Breaks when
-//! There is a second replica: each has a mutex of its own.
+//! There is a second process: each has a mutex of its own.
 //!
 //! # Seen in the wild
 //! `synchronized`, `sync.Mutex`, `asyncio.Lock` around a read-modify-write in a service that was
@@ -28,11 +28,7 @@ pub(crate) struct LocalLocks(Arc<MutexMap>);
 
 impl LocalLocks {
     /// Acquires the mutex of `key`, waiting in FIFO order until `until`; returns `None` if it is
-    /// still held then, or at once with [`Wait::Try`]. It cannot fail. It does not exclude other
-    /// processes.
-    ///
-    /// # Cancel safety
-    /// Safe: a dropped future leaves the queue.
+    /// still held then, or at once with [`Wait::Try`]. A dropped future leaves the queue.
     pub(crate) async fn acquire(
         &self,
         key: &LockKey,

@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::fenced::{FencedGuard, FencedLocks, FencedRequest};
+use crate::fenced::{FencedGuard, FencedLocks};
 use crate::guard::GuardInner;
 use crate::inspect::{self, HeldLock, SCAN_LIMIT};
-use crate::key::hash_tag;
+use crate::key::is_lock;
+use crate::kind::PollingRequest;
 use crate::local::LocalLocks;
-use crate::owner::OwnerRequest;
+use crate::owner::OwnerLease;
 use crate::process::Process;
 use crate::quorum::Quorum;
-use crate::watchdog::RenewedLease;
+use crate::settings::check_ttl;
 use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, Redis, Settings, Wait};
 
 /// The result of acquiring locks.
@@ -49,7 +50,7 @@ pub struct AcquireRequest<'a> {
     pub kind: LockKind,
     /// Behaviour when a key is held by another owner.
     pub wait: Wait,
-    /// Duration of the lease; defaults to the settings'.
+    /// Duration of the lease, 10 ms to 24 h; defaults to the settings'.
     pub ttl: Option<Duration>,
     /// The caller's own deadline, at which waiting ends at the latest.
     pub deadline: Instant,
@@ -59,12 +60,15 @@ pub struct AcquireRequest<'a> {
 
 impl Locks {
     /// Creates the locks of one process on `redis`; each call creates another process identity.
-    /// Must be called on the main runtime. Redis need not be reachable yet.
-    #[must_use]
-    pub fn new(redis: Redis, settings: Settings) -> Self {
+    /// Redis need not be reachable yet.
+    ///
+    /// # Errors
+    /// [`Error::InvalidSettings`] if a setting is out of its range.
+    pub fn new(redis: Redis, settings: Settings) -> Result<Self, Error> {
+        settings.validate()?;
         let process = Process::new(settings.name.as_deref());
         let fenced = FencedLocks::new(redis.clone(), &settings, &process);
-        Self { redis, process, local: LocalLocks::default(), fenced, quorum: None, settings }
+        Ok(Self { redis, process, local: LocalLocks::default(), fenced, quorum: None, settings })
     }
 
     /// Configures [`LockKind::Quorum`] on these nodes; without nodes it cannot be acquired.
@@ -74,16 +78,16 @@ impl Locks {
         self
     }
 
-    /// Replaces [`Settings::timeout`].
+    /// Replaces [`Settings::acquire_timeout`].
     #[must_use]
-    pub fn with_timeout(mut self, timeout: Duration) -> Self {
-        self.settings.timeout = timeout;
+    pub fn with_acquire_timeout(mut self, timeout: Duration) -> Self {
+        self.settings.acquire_timeout = timeout;
         self
     }
 
     /// Returns whether that kind of lock is configured. Does not call Redis.
     #[must_use]
-    pub fn has(&self, kind: LockKind) -> bool {
+    pub fn is_configured(&self, kind: LockKind) -> bool {
         kind != LockKind::Quorum || self.quorum.is_some()
     }
 
@@ -108,16 +112,17 @@ impl Locks {
     /// Acquires the fenced lock on `key`, in the order of its queue.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] after [`Settings::timeout`]; [`Error::Unavailable`] when Redis does not
-    /// respond.
+    /// [`Error::TimedOut`] after [`Settings::acquire_timeout`]; [`Error::Unavailable`] when Redis
+    /// does not respond.
     ///
     /// # Cancel safety
     /// Safe, as for [`Locks::acquire`].
     pub async fn lock(&self, key: &LockKey) -> Result<FencedGuard, Error> {
         let started = Instant::now();
-        let until = started + self.settings.timeout;
-        let request = FencedRequest { wait: Wait::Notify, ttl: None, until };
-        let acquired = self.fenced.acquire(self.redis_key(key), request).await?;
+        let redis_key = self.redis_key(key);
+        let until = started + self.settings.acquire_timeout;
+        let (ttl, wait) = (self.settings.fenced.ttl, Wait::Notify);
+        let acquired = self.fenced.acquire(&redis_key, ttl, wait, until).await?;
         acquired.map_err(|holder| Error::TimedOut {
             waited: started.elapsed(),
             holder: Box::new(holder),
@@ -144,7 +149,7 @@ impl Locks {
         let lease = self.lock(key).await?;
         let result = tokio::select! {
             biased;
-            () = lease.lost() => Err(Error::Lost),
+            () = lease.wait_until_lost() => Err(Error::Lost),
             // A pause may have outlasted the lease between the two polls.
             result = work(&lease) => lease.ensure_held().map(|()| result),
         };
@@ -154,23 +159,25 @@ impl Locks {
 
     /// Acquires all keys, in sorted order, or none.
     ///
-    /// Waits for [`Settings::timeout`] at most, and not past the deadline of the request; looking
-    /// up the holder of a key that was not acquired may take 0.8 s more. Callers that acquire
+    /// Waits for [`Settings::acquire_timeout`] at most, and not past the deadline of the request.
+    /// Without time to wait (a timeout of zero) it tries once. A call to Redis may take 0.8 s more,
+    /// and looking up the holder of a key that was not acquired another 0.8 s. Callers that acquire
     /// several keys cannot deadlock, provided that none holds others already.
     ///
     /// Does not promise that the lock is still held when the caller continues: locks in Redis are
-    /// leases. The order of waiters depends on the kind.
+    /// leases.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond, never reported as *busy*. What may have
-    /// been acquired is being released, or ends with its lease. [`Error::NoQuorum`] without nodes.
+    /// [`Error::Unavailable`] when Redis does not respond, never reported as *busy*.
+    /// [`Error::NoQuorum`] without nodes. [`Error::InvalidSettings`] for a TTL out of its range.
     ///
     /// # Cancel safety
-    /// Safe at every await: dropping the future releases what was acquired and what may have been
-    /// acquired.
+    /// Safe at every await: dropping the future releases, in the background, what was acquired and
+    /// what may have been acquired. The same holds after an error.
     pub async fn acquire(&self, request: AcquireRequest<'_>) -> Result<AcquireOutcome, Error> {
+        request.ttl.map_or(Ok(()), check_ttl)?;
         let started = Instant::now();
-        let until = request.deadline.min(started + self.settings.timeout);
+        let until = request.deadline.min(started + self.settings.acquire_timeout);
         let mut guards = Guards::default();
         for key in sorted(request.keys) {
             match self.acquire_one(key, &request, until).await? {
@@ -194,34 +201,38 @@ impl Locks {
         until: Instant,
     ) -> Result<Result<Guard, Holder>, Error> {
         let redis_key = self.redis_key(&key);
-        let (wait, retry) = (request.wait, self.settings.retry);
-        let ttl = request.ttl.unwrap_or(self.settings.ttl);
+        let default_ttl = match request.kind {
+            LockKind::Fenced => self.settings.fenced.ttl,
+            _ => self.settings.ttl,
+        };
+        let ttl = request.ttl.unwrap_or(default_ttl);
+        let (redis_key, wait) = (redis_key.as_str(), request.wait);
+        let polling =
+            PollingRequest { redis_key, ttl, wait, until, interval: self.settings.retry_interval };
         let acquired = match request.kind {
             LockKind::Local => match self.local.acquire(&key, wait, until).await {
                 Some(guard) => Ok(GuardInner::Local(guard)),
                 None => Err(self.as_holder()),
             },
             LockKind::Owner | LockKind::Watchdog => {
-                let (redis, process) = (&self.redis, &self.process);
-                let owner = OwnerRequest { redis, process, redis_key: &redis_key, ttl, retry };
-                match owner.acquire(wait, until).await? {
+                match OwnerLease::acquire(&self.redis, &self.process, polling).await? {
                     Some(lease) if request.kind == LockKind::Watchdog => {
-                        Ok(GuardInner::Watchdog(RenewedLease::new(lease, ttl)))
+                        Ok(GuardInner::Owner(lease.renewed(ttl)))
                     }
                     Some(lease) => Ok(GuardInner::Owner(lease)),
-                    None => Err(inspect::holder(&self.redis, &redis_key).await?),
+                    None => Err(inspect::holder(&self.redis, redis_key).await?),
                 }
             }
             LockKind::Quorum => {
                 let Some(quorum) = &self.quorum else { return Err(Error::NoQuorum) };
-                match quorum.acquire(&redis_key, ttl, retry, wait, until).await? {
+                match quorum.acquire(polling).await? {
                     Some(lease) => Ok(GuardInner::Quorum(lease)),
-                    None => Err(quorum.holder(&redis_key).await),
+                    None => Err(quorum.holder(redis_key).await),
                 }
             }
             LockKind::Fenced => {
-                let fenced = FencedRequest { wait, ttl: request.ttl, until };
-                self.fenced.acquire(redis_key, fenced).await?.map(GuardInner::Fenced)
+                let acquired = self.fenced.acquire(redis_key, ttl, wait, until).await?;
+                acquired.map(GuardInner::Fenced)
             }
         };
         Ok(acquired.map(|inner| Guard::new(key, inner)))
@@ -240,14 +251,14 @@ impl Locks {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond.
-    pub async fn forget(&self, key: &LockKey) -> Result<(), Error> {
+    pub async fn force_release(&self, key: &LockKey) -> Result<(), Error> {
         let mut delete = ::redis::cmd("DEL");
         delete.arg(self.redis_key(key));
         Ok(self.redis.query(delete).await?)
     }
 
     /// Returns all held locks, sorted by key; about 1,000 at most. `patterns` name further keys
-    /// that are locks, as glob patterns behind [`Settings::prefix`].
+    /// that are locks, as glob patterns behind [`Settings::key_prefix`].
     ///
     /// Not a consistent snapshot: each lock is read at a different time, and a lock that is
     /// acquired or released during the call may be missing. Quorum locks live on their own nodes
@@ -255,10 +266,10 @@ impl Locks {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond.
-    pub async fn held(&self, patterns: &[&str]) -> Result<Vec<HeldLock>, Error> {
-        let prefix = &self.settings.prefix;
+    pub async fn held_locks(&self, patterns: &[&str]) -> Result<Vec<HeldLock>, Error> {
+        let prefix = &self.settings.key_prefix;
         let locks = format!("{prefix}lock:*");
-        let mut keys = self.redis.scan(&locks, inspect::is_lock, SCAN_LIMIT).await?;
+        let mut keys = self.redis.scan(&locks, is_lock, SCAN_LIMIT).await?;
         for pattern in patterns {
             let pattern = format!("{prefix}{pattern}");
             keys.extend(self.redis.scan(&pattern, |_| true, SCAN_LIMIT).await?);
@@ -276,12 +287,7 @@ impl Locks {
     /// Returns the Redis key of the lock on `key`.
     #[must_use]
     pub fn redis_key(&self, key: &LockKey) -> String {
-        let plain = format!("{}lock:{key}", self.settings.prefix);
-        // All keys of a lock begin with this one and must lie in one slot of a Cluster.
-        match hash_tag(plain.as_bytes()) {
-            Some(_) => plain,
-            None => format!("{}lock:{{{key}}}", self.settings.prefix),
-        }
+        format!("{}lock:{key}", self.settings.key_prefix)
     }
 }
 

@@ -59,14 +59,6 @@ impl Source {
     }
 }
 
-/// An observer that ignores all events.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct NoObserver;
-
-impl Observer for NoObserver {
-    fn observe(&self, _: Event) {}
-}
-
 /// An observer that records the events with the crate `metrics`, by the names of [`metric_names`].
 #[cfg(feature = "metrics")]
 #[derive(Debug, Clone, Copy, Default)]

@@ -16,116 +16,73 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until};
-
-use crate::clock::jittered;
+use crate::kind::PollingRequest;
 use crate::process::Process;
-use crate::{Error, Redis, Released, Wait};
-
-/// A lock to acquire.
-#[derive(Debug)]
-pub(crate) struct OwnerRequest<'a> {
-    /// Server that stores the lock.
-    pub redis: &'a Redis,
-    /// Process that acquires the lock; its name is part of the owner value.
-    pub process: &'a Process,
-    /// Key in Redis.
-    pub redis_key: &'a str,
-    /// Lifetime of the lease.
-    pub ttl: Duration,
-    /// Pause between two attempts; each is jittered by half of it.
-    pub retry: Duration,
-}
-
-impl OwnerRequest<'_> {
-    /// Acquires the lock. With [`Wait::Try`] it makes one attempt, otherwise it polls until
-    /// `until`. Returns `None` if the lock was held at the last attempt.
-    ///
-    /// Waiters are served in no particular order. The lease is not renewed.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if Redis does not respond. The lock may have been acquired; a
-    /// background task releases it.
-    ///
-    /// # Cancel safety
-    /// Safe: a background task releases what an attempt in flight acquired.
-    pub async fn acquire(self, wait: Wait, until: Instant) -> Result<Option<OwnerLease>, Error> {
-        loop {
-            if let Some(lease) = self.attempt().await? {
-                return Ok(Some(lease));
-            }
-            let next = Instant::now() + jittered(self.retry);
-            if wait == Wait::Try || next > until {
-                return Ok(None);
-            }
-            sleep_until(next).await;
-        }
-    }
-
-    async fn attempt(&self) -> Result<Option<OwnerLease>, Error> {
-        let owner = self.process.new_owner();
-        // The lease exists before the command is sent: if the response is lost or the caller is
-        // cancelled, dropping the lease releases what the command may have acquired.
-        let lease = OwnerLease {
-            redis: self.redis.clone(),
-            key: self.redis_key.to_owned(),
-            owner,
-            release_on_drop: true,
-        };
-        let command = ::redis::cmd("SET")
-            .arg(&lease.key)
-            .arg(&lease.owner)
-            .arg("NX")
-            .arg("PX")
-            .arg(u64::try_from(self.ttl.as_millis()).unwrap_or(u64::MAX))
-            .to_owned();
-        let created: Option<String> = self.redis.query(command).await?;
-        if created.is_some() {
-            Ok(Some(lease))
-        } else {
-            lease.leave_to_expire();
-            Ok(None)
-        }
-    }
-}
+use crate::redis::set_if_absent;
+use crate::task::AbortOnDrop;
+use crate::{Error, Redis, Released, watchdog};
 
 /// A lease that is, or may be, in Redis.
 #[derive(Debug)]
 pub(crate) struct OwnerLease {
     redis: Redis,
     key: String,
+    /// Unique per acquisition.
     owner: String,
+    renewal: Option<AbortOnDrop>,
     release_on_drop: bool,
 }
 
 impl OwnerLease {
-    /// Returns the server that stores the lease.
-    #[must_use]
-    pub fn redis(&self) -> &Redis {
-        &self.redis
-    }
-
-    /// Returns its key in Redis.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        &self.key
-    }
-
-    /// Returns its owner value, which is unique per acquisition.
-    #[must_use]
-    pub fn owner(&self) -> &str {
-        &self.owner
-    }
-
-    /// Releases the lease by compare-and-delete, which never touches another owner's.
+    /// Acquires the lock, or returns `None` if it was held at the last attempt. Waiters are served
+    /// in no particular order.
     ///
     /// # Cancel safety
-    /// Safe: a background task completes a release without a response, as on drop.
+    /// Safe: a background task releases what an attempt in flight acquired, also after an error.
+    pub async fn acquire(
+        redis: &Redis,
+        process: &Process,
+        request: PollingRequest<'_>,
+    ) -> Result<Option<Self>, Error> {
+        loop {
+            // The lease exists before the command is sent: if the response is lost or the caller is
+            // cancelled, dropping the lease releases what the command may have acquired.
+            let lease = Self {
+                redis: redis.clone(),
+                key: request.redis_key.to_owned(),
+                owner: process.new_owner(),
+                renewal: None,
+                release_on_drop: true,
+            };
+            let command = set_if_absent(&lease.key, &lease.owner, request.ttl);
+            let created: Option<String> = redis.query(command).await?;
+            if created.is_some() {
+                return Ok(Some(lease));
+            }
+            lease.leave_to_expire();
+            if !request.next_attempt().await {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Renews the lease until it is released, dropped or lost. The loss is not reported before the
+    /// release.
+    pub fn renewed(mut self, ttl: Duration) -> Self {
+        let renewal =
+            watchdog::renew(self.redis.clone(), self.key.clone(), self.owner.clone(), ttl);
+        self.renewal = Some(AbortOnDrop::spawn(self.redis.runtime(), renewal));
+        self
+    }
+
+    /// Stops the renewal, then releases the lease by compare-and-delete, which never touches
+    /// another owner's. Without a response it is released as on drop.
     pub async fn release(mut self) -> Released {
-        let outcome = self.redis.delete_if(&self.key, &self.owner).await;
+        self.renewal = None;
+        let deleted = self.redis.delete_if(&self.key, &self.owner).await;
         // Any response means that nothing is left to release.
-        self.release_on_drop = outcome.is_err();
-        match outcome {
+        self.release_on_drop = deleted.is_err();
+        match deleted {
             Ok(true) => Released::Held,
             Ok(false) => Released::Lost,
             Err(_) => Released::Unknown,

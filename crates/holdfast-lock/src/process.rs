@@ -1,6 +1,6 @@
 //! The identity of a process in the values of its locks.
 //!
-//! Every value in Redis begins with `<name>~` (a key lock's, after the fingerprint): the replica's
+//! Every value in Redis begins with `<name>~` (a key lock's, after the fingerprint): the process's
 //! name if it has one, else the first eight digits of the process's UUID. The name decides nothing:
 //! the UUID behind it distinguishes two processes of one name.
 

@@ -2,8 +2,8 @@
 //!
 //! # Guarantee
 //! A holder has the lock on more than half of the nodes, so it survives the loss of the others.
-//! Nodes are asked in parallel, each with a short timeout; what was acquired without a majority, or
-//! granted late, is released. The lease is valid for its TTL less the time to acquire it and the
+//! Nodes are called in parallel, each with a short timeout; what was acquired without a majority,
+//! or granted late, is released. The lease is valid for its TTL less the time to acquire it and the
 //! clock drift.
 //!
 //! # Breaks when
@@ -21,13 +21,14 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
-use crate::clock::jittered;
-use crate::clock::monotonic_us;
+use crate::clock::{lease_deadline_us, monotonic_us};
+use crate::kind::PollingRequest;
 use crate::process::Process;
+use crate::redis::{Error as RedisError, set_if_absent};
 use crate::task::AbortOnDrop;
-use crate::{Error, Holder, Redis, Released, Wait, inspect};
+use crate::{Error, Holder, Redis, Released, inspect};
 
 /// Divisor of the TTL: a node's timeout is this part of it, at most [`MAX_NODE_TIMEOUT`].
 const NODE_TIMEOUT_DIVISOR: u32 = 20;
@@ -44,51 +45,32 @@ pub(crate) struct Quorum {
 }
 
 impl Quorum {
-    /// Creates a quorum of these nodes. An even number tolerates no more failures than one node
-    /// less.
-    #[must_use]
     pub fn new(nodes: Vec<Redis>, process: Process) -> Self {
         Self { nodes, process }
     }
 
     /// Returns the number of nodes that make a majority.
-    #[must_use]
-    pub fn majority(&self) -> usize {
+    fn majority(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
 
-    /// Acquires the lock on a majority. With [`Wait::Try`] it makes one attempt, otherwise it polls
-    /// until `until`. Returns `None` if the last attempt did not get a majority. Waiters are served
-    /// in no particular order. The lease is extended until its release.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] if too many nodes for a majority are unavailable or stay slow for 1.5
-    /// s.
+    /// Acquires the lock on a majority, or returns `None` if the last attempt did not get one.
+    /// Waiters are served in no particular order. The lease is extended until its release. Fails if
+    /// too many nodes for a majority are unavailable, or stay slow for 1.5 s.
     ///
     /// # Cancel safety
     /// Safe: background tasks release what was, and what may still be, acquired.
-    pub async fn acquire(
-        &self,
-        redis_key: &str,
-        ttl: Duration,
-        retry: Duration,
-        wait: Wait,
-        until: Instant,
-    ) -> Result<Option<QuorumLease>, Error> {
+    pub async fn acquire(&self, request: PollingRequest<'_>) -> Result<Option<QuorumLease>, Error> {
         let slow_until = Instant::now() + MAX_TIME_WITHOUT_MAJORITY;
         loop {
-            let unanswered = match self.attempt(redis_key, ttl).await? {
+            let undecided = match self.attempt(request.redis_key, request.ttl).await? {
                 QuorumAttempt::Acquired(lease) => return Ok(Some(lease)),
                 QuorumAttempt::Busy => None,
-                QuorumAttempt::Unanswered(error) => Some(error),
+                QuorumAttempt::Undecided(error) => Some(error),
             };
-            let next = Instant::now() + jittered(retry);
-            match unanswered {
-                Some(error) if wait == Wait::Try || next > until.min(slow_until) => {
-                    return Err(error);
-                }
-                None if wait == Wait::Try || next > until => return Ok(None),
-                _ => sleep_until(next).await,
+            let too_slow = undecided.is_some() && Instant::now() >= slow_until;
+            if too_slow || !request.next_attempt().await {
+                return undecided.map_or(Ok(None), |error| Err(error.into()));
             }
         }
     }
@@ -96,42 +78,39 @@ impl Quorum {
     /// Returns the holder on a majority, according to the nodes that respond within 50 ms.
     pub async fn holder(&self, redis_key: &str) -> Holder {
         let states = self.nodes.iter().map(|node| inspect::key_state(node, redis_key));
-        let states = join_all(states.map(|key_state| timeout(MAX_NODE_TIMEOUT, key_state))).await;
-        let seen: Vec<_> = states.into_iter().flatten().flatten().collect();
-        let votes = |value: &str| seen.iter().filter(|key_state| key_state.value == value).count();
-        let most = seen.iter().filter(|key_state| votes(&key_state.value) >= self.majority());
+        let states = join_all(states.map(|state| timeout(MAX_NODE_TIMEOUT, state))).await;
+        let states: Vec<_> = states.into_iter().flatten().flatten().collect();
+        let votes = |value: &str| states.iter().filter(|state| state.value == value).count();
+        let agreed = states.iter().filter(|state| votes(&state.value) >= self.majority());
         // The majority may end with its shortest lease.
-        most.min_by_key(|key_state| key_state.remaining)
+        agreed
+            .min_by_key(|state| state.remaining)
             .map(inspect::KeyState::holder)
             .unwrap_or_default()
     }
 
     async fn attempt(&self, redis_key: &str, ttl: Duration) -> Result<QuorumAttempt, Error> {
         let sent_us = monotonic_us();
-        // Armed before the first command is sent: dropping it releases what a node granted or will
-        // grant.
-        let held = QuorumOwner {
+        let owner = QuorumOwner {
             quorum: self.clone(),
             key: redis_key.to_owned(),
             owner: self.process.new_owner(),
             released: Arc::default(),
-            release_on_drop: true,
         };
-        let votes = self.poll(ttl, |node| acquire_on(node, &held, ttl)).await;
-        let spent_us = monotonic_us() - sent_us;
-        if votes.yes >= self.majority() && spent_us < usable_us(ttl) {
-            let deadline_us = sent_us + usable_us(ttl);
-            let renewal = renew(held.clone_without_release(), ttl, deadline_us);
-            let renewal = AbortOnDrop::spawn(self.nodes[0].runtime(), renewal);
-            return Ok(QuorumAttempt::Acquired(QuorumLease { renewal, held }));
+        // Exists before the first command is sent: dropping it releases, in the background, what a
+        // node has granted or will grant.
+        let mut lease = QuorumLease { renewal: None, owner, release_on_drop: true };
+        let votes = self.poll(ttl, |node| lease.owner.clone().acquire_on(node, ttl)).await;
+        let deadline_us = lease_deadline_us(sent_us, ttl);
+        if votes.yes >= self.majority() && monotonic_us() < deadline_us {
+            let renewal = renew(lease.owner.clone(), ttl, deadline_us);
+            lease.renewal = Some(AbortOnDrop::spawn(self.nodes[0].runtime(), renewal));
+            return Ok(QuorumAttempt::Acquired(lease));
         }
-        // A task releases it on every node, so the caller does not wait for slow ones.
-        drop(held);
+        let responses = votes.yes + votes.no;
         match votes.error {
-            Some(error) if votes.no + votes.yes + votes.slow < self.majority() => Err(error),
-            Some(error) if votes.no + votes.yes < self.majority() => {
-                Ok(QuorumAttempt::Unanswered(error))
-            }
+            Some(error) if responses + votes.slow < self.majority() => Err(error.into()),
+            Some(error) if responses < self.majority() => Ok(QuorumAttempt::Undecided(error)),
             _ => Ok(QuorumAttempt::Busy),
         }
     }
@@ -141,23 +120,23 @@ impl Quorum {
     ///
     /// Each request runs in its own task and completes even if its response is no longer awaited: a
     /// lock on a bare majority would be lost with the first of its nodes.
-    async fn poll<F>(&self, ttl: Duration, ask: impl Fn(Redis) -> F) -> Votes
+    async fn poll<F>(&self, ttl: Duration, request: impl Fn(Redis) -> F) -> Votes
     where
-        F: Future<Output = Result<bool, crate::redis::Error>> + Send + 'static,
+        F: Future<Output = Result<bool, RedisError>> + Send + 'static,
     {
-        let slow_until = (ttl / NODE_TIMEOUT_DIVISOR).min(MAX_NODE_TIMEOUT);
-        let asked = self.nodes.iter().map(|node| node.runtime().spawn(ask(node.clone())));
-        let mut answers: FuturesUnordered<_> =
-            asked.map(|answer| timeout(slow_until, answer)).collect();
+        let node_timeout = (ttl / NODE_TIMEOUT_DIVISOR).min(MAX_NODE_TIMEOUT);
+        let requests = self.nodes.iter().map(|node| node.runtime().spawn(request(node.clone())));
+        let mut responses: FuturesUnordered<_> =
+            requests.map(|response| timeout(node_timeout, response)).collect();
         let mut votes = Votes::default();
-        while let Some(answer) = answers.next().await {
-            match answer {
+        while let Some(response) = responses.next().await {
+            match response {
                 Ok(Ok(Ok(true))) => votes.yes += 1,
                 Ok(Ok(Ok(false))) => votes.no += 1,
-                Ok(Ok(Err(error))) => votes.error = Some(error.into()),
+                Ok(Ok(Err(error))) => votes.error = Some(error),
                 Ok(Err(_)) | Err(_) => {
                     votes.slow += 1;
-                    votes.error.get_or_insert_with(too_slow);
+                    votes.error.get_or_insert_with(RedisError::timed_out);
                 }
             }
             if votes.yes >= self.majority() {
@@ -174,7 +153,7 @@ enum QuorumAttempt {
     /// A majority responded, but the lock was not acquired.
     Busy,
     /// Too few nodes responded to decide; slow ones may respond next time.
-    Unanswered(Error),
+    Undecided(RedisError),
 }
 
 #[derive(Default)]
@@ -183,87 +162,76 @@ struct Votes {
     no: usize,
     /// Nodes that did not respond in time.
     slow: usize,
-    error: Option<Error>,
+    error: Option<RedisError>,
 }
 
-fn too_slow() -> Error {
-    crate::redis::Error::timed_out().into()
-}
-
-/// Returns the usable part of a lease: the TTL less the clock drift, 1 % plus 2 ms.
-fn usable_us(ttl: Duration) -> u64 {
-    let ttl_us = u64::try_from(ttl.as_micros()).unwrap_or(u64::MAX);
-    ttl_us.saturating_sub(ttl_us / 100 + 2_000)
-}
-
-/// A lease on a majority, extended by a task. It has no fence.
+/// A lease that is, or may be, on some of the nodes. It has no fence.
 #[derive(Debug)]
 pub(crate) struct QuorumLease {
-    /// Declared before `held`, so that the extension stops before the release.
-    renewal: AbortOnDrop,
-    held: QuorumOwner,
+    renewal: Option<AbortOnDrop>,
+    owner: QuorumOwner,
+    release_on_drop: bool,
 }
 
 impl QuorumLease {
-    /// Releases the lease on all nodes. Returns [`Released::Held`] if a majority still had it.
-    ///
-    /// # Cancel safety
-    /// Safe: a task per node completes the release. Dropping the future before its first poll has
-    /// the effect of dropping the lease.
-    pub async fn release(self) -> Released {
-        drop(self.renewal);
-        self.held.release_all().await
+    /// Stops the extension, then releases the lease on all nodes, in a task each. Returns
+    /// [`Released::Held`] if a majority still had it.
+    pub async fn release(mut self) -> Released {
+        self.renewal = None;
+        self.release_on_drop = false;
+        self.owner.clone().release().await
     }
 
     /// Stops the extension and leaves the lease to its expiry.
     pub fn leave_to_expire(mut self) {
-        self.held.release_on_drop = false;
+        self.release_on_drop = false;
     }
 }
 
-/// An owner value that is, or may be, on some of the nodes.
-#[derive(Debug)]
+impl Drop for QuorumLease {
+    fn drop(&mut self) {
+        if self.release_on_drop {
+            self.renewal = None;
+            self.owner.quorum.nodes[0].runtime().spawn(self.owner.clone().release());
+        }
+    }
+}
+
+/// The value of one acquisition on the nodes.
+#[derive(Debug, Clone)]
 struct QuorumOwner {
     quorum: Quorum,
     key: String,
     owner: String,
     /// Set on release: a node that grants the lock afterwards is released again.
     released: Arc<AtomicBool>,
-    release_on_drop: bool,
 }
 
 impl QuorumOwner {
-    /// Returns the same owner value, without releasing it on drop.
-    fn clone_without_release(&self) -> QuorumOwner {
-        QuorumOwner {
-            quorum: self.quorum.clone(),
-            key: self.key.clone(),
-            owner: self.owner.clone(),
-            released: self.released.clone(),
-            release_on_drop: false,
+    /// Acquires the lock on one node, and deletes it again if it was released by then.
+    async fn acquire_on(self, node: Redis, ttl: Duration) -> Result<bool, RedisError> {
+        let command = set_if_absent(&self.key, &self.owner, ttl);
+        let created = node.query::<Option<String>>(command).await?.is_some();
+        if created && self.released.load(Ordering::SeqCst) {
+            node.delete_if(&self.key, &self.owner).await?;
         }
+        Ok(created)
     }
 
-    /// Releases the lock on every node by compare-and-delete. Returns [`Released::Held`] if a
-    /// majority still had it. A node that grants it afterwards is released then.
-    async fn release_all(mut self) -> Released {
-        self.release_on_drop = false;
+    /// Releases the lock on every node by compare-and-delete. A node that grants it afterwards is
+    /// released then.
+    async fn release(self) -> Released {
         self.released.store(true, Ordering::SeqCst);
-        let (key, owner) = (self.key.clone(), self.owner.clone());
         let majority = self.quorum.majority();
-        let mut asked: FuturesUnordered<_> = self
-            .quorum
-            .nodes
-            .iter()
-            .map(|node| {
-                let (node, key, owner) = (node.clone(), key.clone(), owner.clone());
-                let runtime = node.runtime().clone();
-                runtime.spawn(async move { node.delete_if(&key, &owner).await })
-            })
-            .collect();
+        let delete_on = |node: &Redis| {
+            let (owner, node) = (self.clone(), node.clone());
+            let runtime = node.runtime().clone();
+            runtime.spawn(async move { node.delete_if(&owner.key, &owner.owner).await })
+        };
+        let mut responses: FuturesUnordered<_> = self.quorum.nodes.iter().map(delete_on).collect();
         let (mut held, mut lost) = (0, 0);
-        while let Some(answer) = asked.next().await {
-            match answer {
+        while let Some(response) = responses.next().await {
+            match response {
                 Ok(Ok(true)) => held += 1,
                 Ok(Ok(false)) => lost += 1,
                 _ => {}
@@ -276,44 +244,13 @@ impl QuorumOwner {
     }
 }
 
-impl Drop for QuorumOwner {
-    fn drop(&mut self) {
-        if !self.release_on_drop {
-            return;
-        }
-        let held = self.clone_without_release();
-        if let Some(node) = self.quorum.nodes.first() {
-            node.runtime().clone().spawn(held.release_all());
-        }
-    }
-}
-
-/// Acquires the lock on one node, and deletes it again if it was released by then.
-fn acquire_on(
-    node: Redis,
-    held: &QuorumOwner,
-    ttl: Duration,
-) -> impl Future<Output = Result<bool, crate::redis::Error>> + Send + 'static {
-    let held = held.clone_without_release();
-    async move {
-        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        let mut command = redis::cmd("SET");
-        command.arg(&held.key).arg(&held.owner).arg("NX").arg("PX").arg(ttl_ms);
-        let taken = node.query::<Option<String>>(command).await?.is_some();
-        if taken && held.released.load(Ordering::SeqCst) {
-            node.delete_if(&held.key, &held.owner).await?;
-        }
-        Ok(taken)
-    }
-}
-
 /// Extends the lease on a majority every third of its TTL. A failed extension does not release it,
 /// and is retried until the lease ends.
 ///
-/// Nodes without the lock (they were unavailable, or lost their data) are asked for it again only
+/// Nodes without the lock (they were unavailable, or lost their data) receive it again only
 /// after a majority was extended without them: a holder that lost its majority cannot exclude that
 /// another one held the lock since.
-async fn renew(held: QuorumOwner, ttl: Duration, mut deadline_us: u64) {
+async fn renew(owner: QuorumOwner, ttl: Duration, mut deadline_us: u64) {
     let mut pause = ttl / 3;
     loop {
         tokio::time::sleep(pause).await;
@@ -321,18 +258,18 @@ async fn renew(held: QuorumOwner, ttl: Duration, mut deadline_us: u64) {
         if sent_us >= deadline_us {
             return;
         }
-        let votes = held.quorum.poll(ttl, |node| {
-            let held = held.clone_without_release();
-            async move { node.renew_if(&held.key, &held.owner, ttl).await }
+        let votes = owner.quorum.poll(ttl, |node| {
+            let owner = owner.clone();
+            async move { node.renew_if(&owner.key, &owner.owner, ttl).await }
         });
-        if votes.await.yes < held.quorum.majority() {
+        if votes.await.yes < owner.quorum.majority() {
             pause = ttl / 10;
             continue;
         }
-        deadline_us = sent_us + usable_us(ttl);
+        deadline_us = lease_deadline_us(sent_us, ttl);
         pause = ttl / 3;
-        for node in &held.quorum.nodes {
-            node.runtime().spawn(acquire_on(node.clone(), &held, ttl));
+        for node in &owner.quorum.nodes {
+            node.runtime().spawn(owner.clone().acquire_on(node.clone(), ttl));
         }
     }
 }

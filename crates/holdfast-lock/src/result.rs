@@ -7,6 +7,7 @@ use crate::redis;
 /// The holder of a lock, from the lock's value in Redis, for [`crate::LockKind::Quorum`] from the
 /// value on a majority of the nodes. Unknown fields are `None`.
 #[derive(Debug, Clone, Default)]
+#[non_exhaustive]
 pub struct Holder {
     /// Name of its process ([`crate::Settings::name`]).
     pub process: Option<String>,
@@ -38,7 +39,7 @@ pub enum Released {
 pub enum Error {
     /// Redis did not respond, or not in time. It is unknown whether the lock was acquired; what may
     /// have been acquired is being released.
-    #[error("Redis does not answer: {0}")]
+    #[error("Redis does not respond: {0}")]
     Unavailable(#[from] redis::Error),
     /// The lease has expired.
     #[error("the lock was lost: its lease has run out")]
@@ -54,7 +55,15 @@ pub enum Error {
     /// No quorum nodes are configured.
     #[error("no quorum nodes are configured")]
     NoQuorum,
-    /// The key is empty or blank: all callers would share one lock.
-    #[error("a lock's key must not be blank")]
-    BlankKey,
+    /// A field of [`crate::Settings`], or a TTL, is out of range.
+    #[error("invalid settings: {0}")]
+    InvalidSettings(&'static str),
+    /// The name cannot be that of a lock: see [`crate::LockKey::new`].
+    #[error("{name:?} is not a valid lock key: {reason}")]
+    InvalidKey {
+        /// The name.
+        name: String,
+        /// The rule that it breaks.
+        reason: &'static str,
+    },
 }

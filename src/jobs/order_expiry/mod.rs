@@ -89,7 +89,7 @@ impl OrderExpiry {
         stop: &CancellationToken,
     ) {
         let enqueuing = enqueue::enqueue(self.queue.clone(), placed);
-        shop.runtime.spawn(stop.clone().run_until_cancelled_owned(enqueuing));
+        shop.tasks.runtime.spawn(stop.clone().run_until_cancelled_owned(enqueuing));
     }
 
     /// Expires due orders until `stop` is cancelled. A worker that panics is replaced.
@@ -101,13 +101,14 @@ impl OrderExpiry {
         stop: &CancellationToken,
     ) {
         let (expiry, shop, board) = (self.clone(), shop.clone(), board.clone());
-        let (replica, stop, runtime) = (replica.to_owned(), stop.clone(), shop.runtime.clone());
+        let (replica, stop, runtime) =
+            (replica.to_owned(), stop.clone(), shop.tasks.runtime.clone());
         runtime.spawn(async move {
             while !stop.is_cancelled() {
                 let OrderExpiry { queue, lab } = expiry.clone();
                 let worker = ExpiryWorker::new(&shop, queue, lab, &replica, &board);
                 let work = stop.clone().run_until_cancelled_owned(worker.run());
-                if let Err(error) = shop.runtime.spawn(work).await {
+                if let Err(error) = shop.tasks.runtime.spawn(work).await {
                     tracing::error!(%error, "the order expiry worker panicked");
                     tokio::time::sleep(RESTART_DELAY).await;
                 }

@@ -72,7 +72,7 @@ impl DelayQueue {
 
     /// Returns the queue of the unpaid orders of a shop.
     pub fn of_shop(shop: &Shop) -> Self {
-        queue_of(shop.locks.redis().clone(), &shop.locks.leases().settings().prefix)
+        queue_of(shop.locks.redis().clone(), &shop.locks.leases().settings().key_prefix)
     }
 
     /// Returns the queue with another bound, for tests.
@@ -133,7 +133,7 @@ impl DelayQueue {
                 call.key(key);
             }
             call.arg(milliseconds(self.visibility_timeout)).arg(each);
-            self.redis.invoke::<(i64, Vec<String>)>(call)
+            self.redis.run_script::<(i64, Vec<String>)>(call)
         });
         // In a Cluster a primary may be unavailable: entries of the others are claimed now.
         let (responses, failed): (Vec<_>, Vec<_>) =
@@ -212,7 +212,7 @@ impl DelayQueue {
                     call.arg(at + 1).arg(milliseconds(*due_in)).arg(id.to_string());
                 }
             }
-            self.redis.invoke::<(usize, Vec<String>)>(call)
+            self.redis.run_script::<(usize, Vec<String>)>(call)
         });
         let mut result = ScheduleResult::default();
         for (added, rejected) in try_join_all(responses).await? {

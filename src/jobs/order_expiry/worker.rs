@@ -220,7 +220,7 @@ impl ExpiryWorker {
     fn refill(&mut self) {
         if self.refill.as_ref().is_none_or(AbortOnDropHandle::is_finished) {
             let refill = refill(self.executor.clone());
-            let task = self.executor.shop.runtime.spawn(refill);
+            let task = self.executor.shop.tasks.runtime.spawn(refill);
             self.refill = Some(AbortOnDropHandle::new(task));
         }
     }
@@ -283,7 +283,7 @@ impl ExpiryWorker {
                 let is_unavailable = expired.catch_unwind().await.unwrap_or_default();
                 EndedGroup { skus, orders: ids, is_unavailable }
             };
-            self.in_flight.spawn_on(expire, &self.executor.shop.runtime);
+            self.in_flight.spawn_on(expire, &self.executor.shop.tasks.runtime);
         }
     }
 

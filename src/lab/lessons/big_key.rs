@@ -14,13 +14,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::{Lesson, LessonResult, Scenario, wait_until};
 use crate::big_keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::embedded::TempRedis;
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 20,
     name: "big-key",
     claim: "DEL of a hash of a million fields stops everybody for half a second; batches and \
             UNLINK for a few milliseconds.",
@@ -42,7 +40,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "`holdfast keys` finds what is big before somebody deletes it; and a server may make DEL \
          lazy too: lazyfree-lazy-user-del, off in Redis, on in Valkey since 8.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 /// Filling a million fields takes 3 s, and the hash is filled at least three times, hence a quarter
@@ -78,14 +76,14 @@ struct RemovalCost {
     took: Duration,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RemovalMethod {
-    Del,
-    Batches,
-    Unlink,
-}
+/// A way of removing the hash; `None` for `DEL`.
+type RemovalMethod = Option<KeyRemovalMethod>;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+const DEL: RemovalMethod = None;
+const BATCHES: RemovalMethod = Some(KeyRemovalMethod::Batches);
+const UNLINK: RemovalMethod = Some(KeyRemovalMethod::Unlink);
+
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let spare = TempRedis::start().await?;
     let mut redis = connect(&spare.url).await?;
     let lazy = ["SET", "lazyfree-lazy-user-del", "no"];
@@ -96,15 +94,15 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let idle = Prober::start(&spare.url).await?;
     sleep(Duration::from_millis(200)).await;
     lab.fact("a client's longest wait, nothing removed", ms(longest(&idle.stop().await?)));
-    lab.say(format!("A Redis of its own, a hash of {fields},000 fields; a client reads.")).await;
-    let del = measure(&spare, &mut redis, RemovalMethod::Del, None).await?;
-    lab.say(format!("DEL: the client waited {}.", ms(del.stall))).await;
-    let batches = best_of_rounds(&spare, &mut redis, RemovalMethod::Batches, &del).await?;
+    lab.say(format!("A Redis of its own, a hash of {fields},000 fields; a client reads."));
+    let del = measure(&spare, &mut redis, DEL, None).await?;
+    lab.say(format!("DEL: the client waited {}.", ms(del.stall)));
+    let batches = best_of_rounds(&spare, &mut redis, BATCHES, &del).await?;
     let words =
         format!("The same hash, {MAX_BATCH_SIZE} fields at a time: the client waited at most");
-    lab.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took))).await;
-    let unlink = best_of_rounds(&spare, &mut redis, RemovalMethod::Unlink, &del).await?;
-    lab.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall))).await;
+    lab.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took)));
+    let unlink = best_of_rounds(&spare, &mut redis, UNLINK, &del).await?;
+    lab.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall)));
 
     let each = del.command.as_secs_f64() / FIELDS as f64;
     lab.fact("DEL, for each field", format!("{:.2} µs", each * 1e6));
@@ -150,7 +148,7 @@ async fn best_of_rounds(
     Ok(lowest)
 }
 
-/// Fills the hash and removes it. The waits are cut into windows of `stretch`, if given.
+/// Fills the hash and removes it. The waits are cut into windows of this length, if given.
 async fn measure(
     spare: &TempRedis,
     redis: &mut MultiplexedConnection,
@@ -162,9 +160,8 @@ async fn measure(
     let client = Prober::start(&spare.url).await?;
     let began = Instant::now();
     match method {
-        RemovalMethod::Del => cmd("DEL").arg(KEY).exec_async(redis).await?,
-        RemovalMethod::Batches => remove_in_steps(&spare.url, KeyRemovalMethod::Batches).await?,
-        RemovalMethod::Unlink => remove_in_steps(&spare.url, KeyRemovalMethod::Unlink).await?,
+        DEL => cmd("DEL").arg(KEY).exec_async(redis).await?,
+        Some(with) => remove_in_steps(&spare.url, with).await?,
     }
     let took = began.elapsed();
     wait_until_freed(redis).await?;
@@ -202,33 +199,30 @@ async fn fill(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
 
 /// Waits until the background thread has freed the memory, which clients may notice too.
 async fn wait_until_freed(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
-    let end = Instant::now() + REDIS_TIMEOUT;
-    loop {
+    wait_until("the memory is given back", async || {
         let info: String = cmd("INFO").arg("memory").query_async(redis).await?;
-        if info.contains("lazyfree_pending_objects:0") {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "the memory is not given back");
-        sleep(PROBE_INTERVAL * 5).await;
-    }
+        Ok(info.contains("lazyfree_pending_objects:0"))
+    })
+    .await
 }
 
-/// Returns the mean time of the slowest kind of command that `way` consists of.
+/// Returns the mean time of the slowest kind of command that `method` consists of.
 async fn slowest_command(
     redis: &mut MultiplexedConnection,
     method: RemovalMethod,
 ) -> anyhow::Result<Duration> {
     let names: &[&str] = match method {
-        RemovalMethod::Del => &["del"],
-        RemovalMethod::Batches => &["hscan", "hdel"],
-        RemovalMethod::Unlink => &["unlink"],
+        DEL => &["del"],
+        BATCHES => &["hscan", "hdel"],
+        UNLINK => &["unlink"],
     };
     let info: String = cmd("INFO").arg("commandstats").query_async(redis).await?;
     let mut slowest: f64 = 0.0;
     for name in names {
         let line = format!("cmdstat_{name}:");
-        let line = info.lines().find_map(|said| said.strip_prefix(&line));
-        let mean = line.and_then(|said| said.split("usec_per_call=").nth(1)?.split(',').next());
+        let statistics = info.lines().find_map(|text| text.strip_prefix(&line));
+        let mean = statistics.and_then(|text| text.split("usec_per_call=").nth(1));
+        let mean = mean.and_then(|text| text.split(',').next());
         slowest = slowest.max(mean.context("Redis does not say what it did")?.parse()?);
     }
     Ok(Duration::from_secs_f64(slowest / 1e6))

@@ -1,12 +1,9 @@
-//! Lesson `check-then-delete`: A checks that it owns the lock, and is held before the delete until
-//! its lease has expired and B has the lock.
+//! Lesson `check-then-delete`: A checks that it owns the lock, and is paused before the delete
+//! until its lease has expired and B has the lock.
 
-use crate::lab::headers::{PAUSE, TTL_MS, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
+use super::{Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 6,
     name: "check-then-delete",
     claim: "An owner that is checked apart from the delete still deletes somebody else's lock.",
     question: "Every lock has an owner now. A does GET, sees its own name, and then DEL. Whose lock \
@@ -21,38 +18,35 @@ pub(super) const LESSON: Lesson = Lesson {
         "The hole is a round trip wide, and as wide as a pause of the process when there is one.",
         "Compare and delete in one step, where nobody fits between: a script in Redis.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 /// Long enough that A certainly reaches its check within the lease, on a busy machine too.
 const LEASE_MS: u64 = 1_500;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.").await;
-    let at_delete = under("check-then-del").with(TTL_MS, LEASE_MS).with(PAUSE, "delete");
-    let a = lab.order_until_held("A", 0, &sku, &at_delete).await?;
+    lab.say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.");
+    let a = lab.order("A", 0, &sku, "check-then-del").lease_ms(LEASE_MS).pause_at("delete").await?;
     lab.wait_until_free(&sku).await?;
-    lab.say("Its lease ends.").await;
-    let long = under("check-then-del").with(PAUSE, "read");
-    let b = lab.order_until_held("B", 1, &sku, &long).await?;
+    lab.say("Its lease ends.");
+    let b = lab.order("B", 1, &sku, "check-then-del").pause_at("read").await?;
     let of_b = lab.holder(&sku).await?;
-    lab.say("B takes the lock and reads 9.").await;
+    lab.say("B takes the lock and reads 9.");
     let a = lab.finish(a).await?.require_placed()?;
     let robbed = of_b.is_some() && lab.holder(&sku).await?.is_none();
-    lab.say("A deletes the key. It was B's.").await;
-    let c = lab.place_order("C", 0, &sku, &under("check-then-del")).await?.require_placed()?;
+    lab.say("A deletes the key. It was B's.");
+    let c = lab.order("C", 0, &sku, "check-then-del").placed().await?;
     let b = lab.finish(b).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    lab.say(format!("C finds no lock, and reads 9 beside B. Sold 3, {left} left the shelf.")).await;
+    lab.say(format!("C finds no lock, and reads 9 beside B. Sold 3, {left} left the shelf."));
     let forked = a == 10 && (b, c) == (9, 9) && audit.forks.len() == 1 && audit.sold == 3;
     Ok(LessonResult::new(
         robbed && forked && left == 2,
         format!(
-            "A had looked, and deleted B's lock: {} sold, {left} left the shelf, {} fork in the \
-             ledger",
-            audit.sold,
+            "A had looked, and deleted B's lock: {}, {} fork in the ledger",
+            sales(&audit),
             audit.forks.len()
         ),
     ))

@@ -1,19 +1,11 @@
 //! Lesson `database`: an advisory lock is misused, acquired in the statement that reads. Then the
 //! same load runs under the five strategies that need no Redis.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
-use tokio::time::{Instant, sleep};
-
-use crate::lab::default_load::{DefaultLoad, no_overlap};
-use crate::lab::headers::{PAUSE, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
+use super::{ArmResult, DefaultLoad, Lesson, LessonResult, Scenario, throughputs, wait_until};
+use crate::db::Pool;
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 25,
     name: "database",
     claim: "Postgres keeps orders apart in five ways, all exact and at five prices; and an advisory \
             lock taken in the same statement as the read still reads the past.",
@@ -29,7 +21,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "serializable",
         "advisory",
         "read.rs",
-        "reserve.rs",
+        "conditional_update.rs",
         "place.rs",
     ],
     takeaway: [
@@ -40,28 +32,26 @@ pub(super) const LESSON: Lesson = Lesson {
         "A statement sees what was committed when it began: a lock must be a statement of its own, \
          before the read.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad =
     DefaultLoad { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let past = same_statement(lab).await?;
     let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
-    lab.say("The same crowd under each of the five.").await;
+    lab.say("The same crowd under each of the five.");
     let specs = LOAD.under(lab, &strategies);
     let arms = lab.run_arms(&specs).await?;
-    let sound = arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
-    let prices: Vec<String> =
-        arms.iter().map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s)).collect();
+    let sound = arms.iter().all(ArmResult::is_sound);
     Ok(LessonResult::of_load(
-        no_overlap(&specs[0]),
+        specs[0].no_overlap(),
         sound && past == (10, 8),
         format!(
             "0 forks under all five, orders a second: {} · locked and read in one statement: {}, \
              when 9 were left; in two: {}",
-            prices.join(", "),
+            throughputs(&arms),
             past.0,
             past.1
         ),
@@ -73,26 +63,25 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// Returns both values.
 async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
     let sku = lab.item(10).await?;
-    lab.say("A sells one of 10 under the advisory lock, and is held before its commit.").await;
-    let held = under("advisory").with(PAUSE, "commit");
-    let first = lab.order_until_held("A", 0, &sku, &held).await?;
+    lab.say("A sells one of 10 under the advisory lock, and is held before its commit.");
+    let first = lab.order("A", 0, &sku, "advisory").pause_at("commit").await?;
     let one_statement = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku.clone(), false));
     wait_until_lock_waited(lab).await?;
-    lab.say("Somebody locks and reads in one statement, and waits for A, who commits now.").await;
+    lab.say("Somebody locks and reads in one statement, and waits for A, who commits now.");
     lab.finish(first).await?.require_placed()?;
     let one_statement = one_statement.await??;
-    lab.say(format!("It returns {one_statement}: what was there when it began.")).await;
-    let second = lab.order_until_held("B", 0, &sku, &held).await?;
+    lab.say(format!("It returns {one_statement}: what was there when it began."));
+    let second = lab.order("B", 0, &sku, "advisory").pause_at("commit").await?;
     let two_statements = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku, true));
     wait_until_lock_waited(lab).await?;
     lab.finish(second).await?.require_placed()?;
     let two_statements = two_statements.await??;
-    lab.say(format!("The same in two statements, while B sells one of 9: {two_statements}.")).await;
+    lab.say(format!("The same in two statements, while B sells one of 9: {two_statements}."));
     Ok((one_statement, two_statements))
 }
 
 /// Acquires the lock and reads the stock: in two statements if `two_statements`, otherwise in one.
-async fn locked_read(pool: crate::db::Pool, sku: Sku, two_statements: bool) -> anyhow::Result<i64> {
+async fn locked_read(pool: Pool, sku: Sku, two_statements: bool) -> anyhow::Result<i64> {
     let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
     let key = sku.lock_key().to_string();
     if two_statements {
@@ -111,17 +100,11 @@ async fn locked_read(pool: crate::db::Pool, sku: Sku, two_statements: bool) -> a
 
 /// Waits until a session waits for an advisory lock.
 async fn wait_until_lock_waited(lab: &Scenario) -> anyhow::Result<()> {
-    let end = Instant::now() + Duration::from_secs(3);
-    loop {
-        let mut connection = lab.connection().await?;
-        let waits = sqlx::query_scalar::<_, i64>(
-            "select count(*) from pg_locks where locktype = 'advisory' and not granted",
+    wait_until("somebody waits for the lock", async || {
+        let waits = sqlx::query_scalar(
+            "select exists (select from pg_locks where locktype = 'advisory' and not granted)",
         );
-        if waits.fetch_one(&mut *connection).await.context("pg_locks")? > 0 {
-            return Ok(());
-        }
-        ensure!(Instant::now() < end, "nobody waits for the lock");
-        drop(connection);
-        sleep(Duration::from_millis(5)).await;
-    }
+        Ok(waits.fetch_one(&mut *lab.connection().await?).await?)
+    })
+    .await
 }

@@ -1,13 +1,9 @@
 //! Lesson `dead-holder`: a replica is killed while it holds a lock without expiry, and again
 //! between the `SETNX` and the `EXPIRE` of a lock.
 
-use crate::lab::headers::{PAUSE, WAIT, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::observe::KeyTtl;
-use crate::lab::scenario::Scenario;
+use super::{Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 3,
     name: "dead-holder",
     claim: "A lock without expiry whose holder is killed is locked for ever; SETNX and EXPIRE as \
             two steps leave the same hole between them.",
@@ -27,10 +23,10 @@ pub(super) const LESSON: Lesson = Lesson {
         "A lock that somebody has to delete by hand at night is deleted by hand, some night, while \
          its holder lives.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let plain = kill_holder_at(lab, "setnx", "held", "while it has the lock").await?;
     lab.restore().await?;
@@ -56,20 +52,15 @@ async fn kill_holder_at(
     when: &str,
 ) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    lab.say(format!("A, under {strategy}, is killed {when}.")).await;
-    let held = under(strategy).with(PAUSE, at);
-    let first = lab.order_until_held(&format!("A, {strategy}"), 0, &sku, &held).await?;
+    lab.say(format!("A, under {strategy}, is killed {when}."));
+    let first = lab.order(&format!("A, {strategy}"), 0, &sku, strategy).pause_at(at).await?;
     lab.kill_replica(first).await?;
-    let expiry = lab.lock_ttl(&sku).await?;
-    let trying = under(strategy).with(WAIT, "try");
-    let second = lab.place_order("B", 1, &sku, &trying).await?;
-    let problem = second.problem().unwrap_or("nothing").to_owned();
-    lab.say(format!("Its lock is there without an expiry. B is told: {problem}.")).await;
+    let forever = lab.is_locked_forever(&sku).await?;
+    let second = lab.order("B", 1, &sku, strategy).trying().response().await?;
+    let rejection = second.rejection();
+    lab.say(format!("Its lock is there without an expiry. B is told: {rejection}."));
     let deleted = lab.delete_lock(&sku).await?;
-    let third = lab.place_order("B, after DEL by hand", 1, &sku, &trying).await?;
-    lab.say("Somebody deletes the key by hand, and B has the lock.").await;
-    Ok(expiry == KeyTtl::Never
-        && problem == "lock-busy"
-        && deleted
-        && third.stock_before() == Some(10))
+    let third = lab.order("B, after DEL by hand", 1, &sku, strategy).trying().response().await?;
+    lab.say("Somebody deletes the key by hand, and B has the lock.");
+    Ok(forever && rejection == "lock-busy" && deleted && third.stock_before() == Some(10))
 }

@@ -4,17 +4,14 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
-use tokio::time::{Instant, sleep};
+use anyhow::Context as _;
+use tokio::time::sleep;
 use uuid::Uuid;
 
-use crate::lab::headers::{LabHeaders, PAUSE, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::{InFlightRequest, LabResponse, Scenario};
+use super::{LabResponse, Lesson, LessonRequest, LessonResult, Scenario, order_of, poll};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 16,
     name: "double-submit",
     claim: "A double click, a lost answer, a changed payload, a crash between commit and answer: \
             one order, one answer.",
@@ -35,11 +32,12 @@ pub(super) const LESSON: Lesson = Lesson {
          at which a crash leaves half of it.",
         "The lock on the key only answers sooner; the unique row in Postgres is what makes it one.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 /// No lock in Redis on the item: the effect shown is that of the idempotency key.
 const STRATEGY: &str = "row-lock";
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 
 struct RetryingClient<'a> {
     lab: &'a Scenario,
@@ -47,65 +45,50 @@ struct RetryingClient<'a> {
 }
 
 impl RetryingClient<'_> {
-    fn send(
-        &self,
-        label: &str,
-        replica: usize,
-        key: Uuid,
-        quantity: u32,
-        headers: &LabHeaders,
-    ) -> InFlightRequest {
-        let (lab, sku) = (self.lab, &self.sku);
-        let body = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":{quantity}}}]}}");
-        let token = &lab.cluster.buyers[0];
-        lab.post_keyed(token, label, replica, "/api/orders", &body, key, headers)
+    fn order(&self, label: &str, replica: usize, key: Uuid, quantity: u32) -> LessonRequest<'_> {
+        let body = order_of(&[(&self.sku, quantity)]);
+        self.lab.post(label, replica, "/api/orders", &body, STRATEGY).with_key(key)
     }
 
     async fn resend(&self, label: &str, key: Uuid, quantity: u32) -> anyhow::Result<LabResponse> {
-        let request = self.send(label, 1, key, quantity, &under(STRATEGY));
-        self.lab.response(request).await
+        self.order(label, 1, key, quantity).response().await
     }
 
     /// Repeats the request until the command of that idempotency key is no longer in flight.
     async fn resend_until_done(&self, label: &str, key: Uuid) -> anyhow::Result<LabResponse> {
-        let end = Instant::now() + Duration::from_secs(10);
-        loop {
+        poll("it comes to an end", async || {
             let response = self.resend(label, key, 1).await?;
             if response.problem() != Some("idempotency-key-in-flight") {
-                return Ok(response);
+                return Ok(Some(response));
             }
-            ensure!(Instant::now() < end, "it does not come to an end");
-            sleep(Duration::from_millis(20)).await;
-        }
+            sleep(RETRY_INTERVAL).await;
+            Ok(None)
+        })
+        .await
     }
 }
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let client = RetryingClient { lab, sku: lab.item(10).await? };
     let double_clicked = double_click(&client).await?;
     let (lost, key) = lost_answer(&client).await?;
 
-    lab.say("The same key, and this time it asks for two units.").await;
+    lab.say("The same key, and this time it asks for two units.");
     let changed = client.resend("two units, same key", key, 2).await?;
     let refused = changed.problem() == Some("idempotency-key-mismatch");
-    lab.say(format!("{}: a key stands for one request.", describe(&changed))).await;
+    lab.say(format!("{}: a key stands for one request.", describe(&changed)));
 
     let crashed = crash(&client).await?;
     let audit = lab.audit(&client.sku).await?;
-    let asked = lab.outcome.lock().lanes.len();
-    lab.fact("requests sent", asked);
+    let requests = lab.outcome.lock().lanes.len();
+    lab.fact("requests sent", requests);
     lab.fact("units sold", audit.sold);
+    let sound = audit.ok && (audit.sold, audit.stock) == (3, 7);
     Ok(LessonResult::new(
-        double_clicked
-            && lost
-            && refused
-            && crashed
-            && audit.ok
-            && audit.sold == 3
-            && audit.stock == 7,
+        double_clicked && lost && refused && crashed && sound,
         format!(
-            "{asked} requests for 3 orders, one of them killed and one unheard: {} sold, {} on the \
+            "{requests} requests for 3 orders, one of them killed and one unheard: {} sold, {} on the \
              shelf of 10",
             audit.sold, audit.stock
         ),
@@ -115,14 +98,12 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// The second click arrives during the execution of the first, the third after it.
 async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     let (lab, key) = (client.lab, Uuid::now_v7());
-    let held = under(STRATEGY).with(PAUSE, "read");
-    let first = client.send("click", 0, key, 1, &held);
-    lab.wait_until_held(&first).await?;
+    let first = client.order("click", 0, key, 1).pause_at("read").await?;
     let second = client.resend("second click", key, 1).await?;
-    lab.say(format!("A double click, the second at another replica: {}.", describe(&second))).await;
+    lab.say(format!("A double click, the second at another replica: {}.", describe(&second)));
     let first = lab.finish(first).await?;
     let third = client.resend("third click", key, 1).await?;
-    lab.say("The third click, when the first is done, gets the first one's answer.").await;
+    lab.say("The third click, when the first is done, gets the first one's answer.");
     let in_flight = second.problem() == Some("idempotency-key-in-flight");
     Ok(in_flight && first.is_success() && third.is_success() && first.order() == third.order())
 }
@@ -130,29 +111,25 @@ async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
 /// The client disconnects before the response, and sends the request again.
 async fn lost_answer(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
     let (lab, key) = (client.lab, Uuid::now_v7());
-    let held = under(STRATEGY).with(PAUSE, "committed");
-    let first = client.send("unheard", 0, key, 1, &held);
-    lab.wait_until_held(&first).await?;
-    let at = (first.id, first.replica);
+    let first = client.order("unheard", 0, key, 1).pause_at("committed").await?;
+    let (id, replica) = (first.id, first.replica);
     lab.disconnect(first);
-    lab.say("An order is committed, and the client's connection breaks before the answer.").await;
-    lab.resume_by_id(at.1, at.0).await?;
+    lab.say("An order is committed, and the client's connection breaks before the answer.");
+    lab.resume_by_id(replica, id).await?;
     let repeated = client.resend_until_done("asks again", key).await?;
-    lab.say(format!("It asks again with the same key: {}.", describe(&repeated))).await;
+    lab.say(format!("It asks again with the same key: {}.", describe(&repeated)));
     Ok((repeated.is_success() && repeated.stock_before() == Some(9), key))
 }
 
 /// The replica is killed between commit and response.
 async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     let (lab, key) = (client.lab, Uuid::now_v7());
-    let held = under(STRATEGY).with(PAUSE, "committed");
-    let first = client.send("killed", 0, key, 1, &held);
-    lab.wait_until_held(&first).await?;
+    let first = client.order("killed", 0, key, 1).pause_at("committed").await?;
     lab.kill_replica(first).await?;
-    lab.say("An order is committed, and its replica is killed before it answers.").await;
+    lab.say("An order is committed, and its replica is killed before it answers.");
     let repeated = client.resend_until_done("asks the other replica", key).await?;
     let before = repeated.stock_before().context("it has the stored answer")?;
-    lab.say(format!("The other replica gives the answer that was stored: {before} → 7.")).await;
+    lab.say(format!("The other replica gives the answer that was stored: {before} → 7."));
     lab.restore().await?;
     let once_more = client.resend("and once more", key, 1).await?;
     Ok(repeated.is_success() && before == 8 && repeated.order() == once_more.order())

@@ -1,12 +1,9 @@
-//! Lesson `early-release`: A releases its lock and is held before its commit; B acquires the lock
+//! Lesson `early-release`: A releases its lock and is paused before its commit; B acquires the lock
 //! and reads the old value. Then the same with the lock around the transaction.
 
-use crate::lab::headers::{PAUSE, WAIT, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
+use super::{Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 23,
     name: "early-release",
     claim: "Releasing before the commit is no lock.",
     question: "Read and write lie inside the lock, and the transaction commits right after the lock \
@@ -26,43 +23,32 @@ pub(super) const LESSON: Lesson = Lesson {
         "The lock goes around the transaction: taken before it begins, given back after it \
          commits.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A reads 10, writes 9, gives its lock back, and is held before its commit.").await;
-    let early = under("early-release").with(PAUSE, "release");
-    let a = lab.order_until_held("A, early", 0, &sku, &early).await?;
+    lab.say("A reads 10, writes 9, gives its lock back, and is held before its commit.");
+    let a = lab.order("A, early", 0, &sku, "early-release").pause_at("release").await?;
     let free = lab.holder(&sku).await?.is_none();
-    let read = under("early-release").with(PAUSE, "read").with(WAIT, "try");
-    let b = lab.order_until_held("B, early", 1, &sku, &read).await?;
-    lab.say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)")
-        .await;
+    let b = lab.order("B, early", 1, &sku, "early-release").trying().pause_at("read").await?;
+    lab.say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)");
     let a = lab.finish(a).await?.require_placed()?;
     let b = lab.finish(b).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+    lab.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock));
 
     let sku = lab.item(10).await?;
-    let around = under("owner").with(PAUSE, "commit");
-    let c = lab.order_until_held("A, around", 0, &sku, &around).await?;
-    let trying = under("owner").with(WAIT, "try");
-    let d = lab.place_order("B, around", 1, &sku, &trying).await?;
+    let c = lab.order("A, around", 0, &sku, "owner").pause_at("commit").await?;
+    let d = lab.order("B, around", 1, &sku, "owner").trying().response().await?;
     let kept_out = d.problem() == Some("lock-busy");
-    lab.say("With the lock around the transaction, B is turned away at the same moment.").await;
+    lab.say("With the lock around the transaction, B is turned away at the same moment.");
     lab.finish(c).await?.require_placed()?;
-    let e = lab.place_order("B, again", 1, &sku, &trying).await?.require_placed()?;
+    let e = lab.order("B, again", 1, &sku, "owner").trying().placed().await?;
     let around = lab.audit(&sku).await?;
     let forked = (a, b) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     Ok(LessonResult::new(
         free && forked && kept_out && e == 9 && around.ok,
-        format!(
-            "released before the commit: {} sold, {} left the shelf · after it: {} sold, {} left",
-            audit.sold,
-            audit.opening - audit.stock,
-            around.sold,
-            around.opening - around.stock
-        ),
+        format!("released before the commit: {} · after it: {}", sales(&audit), sales(&around)),
     ))
 }

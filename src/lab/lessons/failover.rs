@@ -4,19 +4,17 @@
 
 use std::time::Duration;
 
-use anyhow::{bail, ensure};
-use holdfast_lock::{LockKey, LockKind, Wait};
+use anyhow::Context as _;
+use holdfast_lock::{Guards, LockKey, LockKind, Locks, Wait};
 use redis::aio::MultiplexedConnection;
-use tokio::time::{Instant, sleep};
 
+use super::{
+    LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client, poll,
+    wait_until,
+};
 use crate::embedded::TempRedis;
-use crate::lab::cluster::{LESSON_KEY_PREFIX, connect};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::raw_locks::{acquire, lock_client};
-use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 11,
     name: "failover",
     claim: "The primary grants the lock and dies before its replica has heard of it; the promoted \
             replica grants it again: two holders.",
@@ -36,47 +34,45 @@ pub(super) const LESSON: Lesson = Lesson {
         "`WAIT` tells how many copies there are and takes nothing back; it makes the hole smaller.",
         "A lock service that may forget needs a store that refuses late writes: see the fence.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 /// Timeout of `WAIT`; shorter than a connection's response timeout.
 const WAIT_MS: u32 = 300;
-const TTL: Option<Duration> = Some(Duration::from_secs(30));
+const LEASE: Duration = Duration::from_secs(30);
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
-    lab.say("A primary and its replica, of the lesson's own.").await;
+    lab.say("A primary and its replica, of the lesson's own.");
     let (mut primary, replica) = start_pair().await?;
     let mut primary_there = connect(&primary.url).await?;
     let mut replica_there = connect(&replica.url).await?;
     let before = lock_client(&primary.url, LESSON_KEY_PREFIX, "A")?;
     let after = lock_client(&replica.url, LESSON_KEY_PREFIX, "B")?;
 
-    let copied = acquire(&before, LockKind::Owner, Wait::Try, &key, TTL).await?.acquired()?;
+    let copied = try_lock(&before, &key).await?.context("the lock is busy")?;
     let copies = wait_until_copied(&mut primary_there).await?;
     let has_it = is_locked(&mut replica_there).await?;
-    lab.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it.")).await;
+    lab.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it."));
     copied.release().await;
     // The release is replicated too before the link breaks.
     wait_until_copied(&mut primary_there).await?;
 
-    lab.say("The link breaks: the replica hears nothing any more. A takes the lock again.").await;
+    lab.say("The link breaks: the replica hears nothing any more. A takes the lock again.");
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut replica_there).await?;
-    let by_a = acquire(&before, LockKind::Owner, Wait::Try, &key, TTL).await?.acquired()?;
+    let by_a = try_lock(&before, &key).await?.context("the lock is busy")?;
     let uncopied = copies_of_all(&mut primary_there).await?;
     let lacks_it = !is_locked(&mut replica_there).await?;
     primary.kill().await?;
-    lab.say("The primary is killed, and the replica is the primary now. B asks it.").await;
-    let by_b = acquire(&after, LockKind::Owner, Wait::Try, &key, TTL).await?;
-    let two = !by_b.is_busy();
-    lab.say("B has the lock. A has it too, and its lease has half a minute to go.").await;
+    lab.say("The primary is killed, and the replica is the primary now. B asks it.");
+    let by_b = try_lock(&after, &key).await?.context("B does not get the lock")?;
+    lab.say("B has the lock. A has it too, and its lease has half a minute to go.");
     // No release: the primary that granted the lock is dead.
     by_a.leave_to_expire();
-    let guards = by_b.acquired()?;
-    guards.release().await;
+    by_b.release().await;
     lab.fact("copies that WAIT counted", format!("{copies}, and {uncopied} after the link broke"));
     Ok(LessonResult::new(
-        two && copies == 1 && has_it && lacks_it && uncopied == 0,
+        copies == 1 && has_it && lacks_it && uncopied == 0,
         format!(
             "with {copies} copy the replica had the lock; with {uncopied} it granted A's lock to B: \
              2 holders at once"
@@ -93,15 +89,16 @@ async fn start_pair() -> anyhow::Result<(TempRedis, TempRedis)> {
     password.arg("SET").arg("masterauth").arg(&primary.password).exec_async(&mut there).await?;
     let mut follow = redis::cmd("REPLICAOF");
     follow.arg("127.0.0.1").arg(primary.port).exec_async(&mut there).await?;
-    let end = Instant::now() + Duration::from_secs(20);
-    loop {
+    wait_until("the replica has caught up", async || {
         let info: String = redis::cmd("INFO").arg("replication").query_async(&mut there).await?;
-        if info.contains("master_link_status:up") {
-            return Ok((primary, replica));
-        }
-        ensure!(Instant::now() < end, "the replica does not catch up");
-        sleep(Duration::from_millis(20)).await;
-    }
+        Ok(info.contains("master_link_status:up"))
+    })
+    .await?;
+    Ok((primary, replica))
+}
+
+async fn try_lock(locks: &Locks, key: &LockKey) -> anyhow::Result<Option<Guards>> {
+    acquire(locks, LockKind::Owner, Wait::Try, key, Some(LEASE)).await
 }
 
 /// Returns how many replicas have every write so far, after waiting up to [`WAIT_MS`] for one of
@@ -115,13 +112,10 @@ async fn copies_of_all(redis: &mut MultiplexedConnection) -> anyhow::Result<u32>
 
 /// Waits until there is a replica with every write; a busy machine may need several attempts.
 async fn wait_until_copied(redis: &mut MultiplexedConnection) -> anyhow::Result<u32> {
-    for _ in 0..20 {
-        match copies_of_all(redis).await? {
-            0 => {}
-            copies => return Ok(copies),
-        }
-    }
-    bail!("the replica does not catch up")
+    poll("a replica has every write", async || {
+        Ok(Some(copies_of_all(redis).await?).filter(|copies| *copies > 0))
+    })
+    .await
 }
 
 async fn is_locked(redis: &mut MultiplexedConnection) -> anyhow::Result<bool> {

@@ -1,13 +1,8 @@
 //! Lesson `hot-item`: the same load for one item under five strategies, one after the other.
 
-use anyhow::Context as _;
-
-use crate::lab::default_load::{DefaultLoad, no_overlap};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
+use super::{ArmResult, DefaultLoad, Lesson, LessonResult, Scenario, throughputs};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 26,
     name: "hot-item",
     claim: "One item, everybody at once: who takes everybody's order under one lock and in one \
             transaction sells at least three times what the textbook lock does, and all are right.",
@@ -27,7 +22,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "Whoever waits anyway can be served together: one lock, one read, one write, and each \
          gets an answer of its own.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad =
@@ -36,21 +31,16 @@ const LOAD: DefaultLoad =
 /// Claimed throughput of `batched`, as a multiple of `owner`'s.
 const MIN_RATIO: f64 = 3.0;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    let strategies = ["owner", "fenced", "row-lock", "atomic", "batched"];
-    lab.say("The same orders for one item, under five strategies in turn.").await;
-    let specs = LOAD.under(lab, &strategies);
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.say("The same orders for one item, under five strategies in turn.");
+    let specs = LOAD.under(lab, &["owner", "fenced", "row-lock", "atomic", "batched"]);
     let arms = lab.run_arms(&specs).await?;
-    let rate = |name: &str| {
-        let arm = arms.iter().find(|arm| arm.strategy == name);
-        arm.map(|arm| arm.orders_per_s).with_context(|| format!("{name} is missing"))
-    };
-    let ratio = rate("batched")? / rate("owner")?.max(0.1);
-    let sound = arms.iter().all(|arm| arm.ok && arm.forks == 0 && arm.oversold == 0);
-    let rates = strategies.map(|name| format!("{name} {:.0}", rate(name).unwrap_or(0.0)));
+    let (owner, batched) = (&arms[0], &arms[4]);
+    let ratio = batched.orders_per_s / owner.orders_per_s.max(0.1);
+    let sound = arms.iter().all(ArmResult::is_sound);
     Ok(LessonResult::of_load(
-        no_overlap(&specs[0]),
+        specs[0].no_overlap(),
         sound && ratio >= MIN_RATIO,
-        format!("orders a second: {} · batched is {ratio:.1} times owner", rates.join(", ")),
+        format!("orders a second: {} · batched is {ratio:.1} times owner", throughputs(&arms)),
     ))
 }

@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::lab::headers::{PAUSE, TTL_MS, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
+use super::{Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 4,
     name: "let-it-expire",
     claim: "Never deleting is safe only while all work is shorter than the TTL, and costs one TTL \
             per change.",
@@ -27,30 +24,27 @@ pub(super) const LESSON: Lesson = Lesson {
          beside the next one.",
         "It is right where a thing shall happen *at most once in a while*: a mail, a tick.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LEASE_MS: u64 = 300;
 const CHANGES: u32 = 6;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    lab.say(format!("{CHANGES} orders, one after the other, never deleting, TTL {LEASE_MS} ms."))
-        .await;
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.say(format!("{CHANGES} orders, one after the other, never deleting, TTL {LEASE_MS} ms."));
     let slow = place_sequentially(lab, "expire-only").await?;
-    lab.say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis())).await;
+    lab.say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis()));
     let quick = place_sequentially(lab, "owner").await?;
-    lab.say(format!("{} ms.", quick.as_millis())).await;
+    lab.say(format!("{} ms.", quick.as_millis()));
 
     let sku = lab.item(10).await?;
-    lab.say("Now A works longer than the TTL: it has read 10 when its lock ends.").await;
-    let held = under("expire-only").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
-    let first = lab.order_until_held("A", 0, &sku, &held).await?;
+    lab.say("Now A works longer than the TTL: it has read 10 when its lock ends.");
+    let first = lab.order("A", 0, &sku, "expire-only").lease_ms(LEASE_MS).pause_at("read").await?;
     lab.wait_until_free(&sku).await?;
-    let headers = under("expire-only").with(TTL_MS, LEASE_MS);
-    let second = lab.place_order("B", 1, &sku, &headers).await?.require_placed()?;
+    let second = lab.order("B", 1, &sku, "expire-only").lease_ms(LEASE_MS).placed().await?;
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("B reads 10 as well. Sold 2, on the shelf {}.", audit.stock)).await;
+    lab.say(format!("B reads 10 as well. Sold 2, on the shelf {}.", audit.stock));
 
     // Two consecutive orders are at least a TTL apart by Redis's clock, which counts whole
     // milliseconds.
@@ -63,11 +57,10 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
         costs && forked,
         format!(
             "{CHANGES} changes took {} ms, a TTL of {LEASE_MS} ms between any two ({} ms when given \
-             back); longer work: {} sold, {} left the shelf",
+             back); longer work: {}",
             slow.as_millis(),
             quick.as_millis(),
-            audit.sold,
-            audit.opening - audit.stock
+            sales(&audit)
         ),
     ))
 }
@@ -75,12 +68,11 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// Executes [`CHANGES`] orders one after the other; returns the total time.
 async fn place_sequentially(lab: &Scenario, strategy: &'static str) -> anyhow::Result<Duration> {
     let sku = lab.item(100).await?;
-    let headers = under(strategy).with(TTL_MS, LEASE_MS);
     let began = Instant::now();
     for number in 1..=CHANGES {
         let replica = number as usize;
-        let order = lab.order(&format!("{strategy} {number}"), replica, &sku, &headers);
-        lab.response(order).await?.require_placed()?;
+        let label = format!("{strategy} {number}");
+        lab.order(&label, replica, &sku, strategy).lease_ms(LEASE_MS).placed().await?;
     }
     Ok(began.elapsed())
 }

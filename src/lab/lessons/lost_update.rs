@@ -1,13 +1,9 @@
 //! Lesson `lost-update`: two orders are made to overlap, so that both read the same stock. Then a
 //! load overlaps by itself.
 
-use crate::lab::default_load::{DefaultLoad, no_shortage};
-use crate::lab::headers::{PAUSE, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
+use super::{DefaultLoad, Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 1,
     name: "lost-update",
     claim: "Without a lock two orders read 10 and both write 9: one unit less left the shelf than \
             was sold. Stock never goes negative, and more is sold than existed.",
@@ -22,44 +18,40 @@ pub(super) const LESSON: Lesson = Lesson {
          shows two entries with the same `before`.",
         "Whatever keeps two changes apart must hold from the read to the commit.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 400, work_ms: 2, lease: false };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("Two orders for one of 10 units, at two replicas, without a lock.").await;
-    let first = lab.order_until_held("A", 0, &sku, &under("none").with(PAUSE, "read")).await?;
-    lab.say("A has read 10, and is held there. B comes, reads 10 and writes 9.").await;
-    let second = lab.place_order("B", 1, &sku, &under("none")).await?;
-    lab.resume_request(&first).await?;
-    let first = lab.response(first).await?;
+    lab.say("Two orders for one of 10 units, at two replicas, without a lock.");
+    let first = lab.order("A", 0, &sku, "none").pause_at("read").await?;
+    lab.say("A has read 10, and is held there. B comes, reads 10 and writes 9.");
+    let second = lab.order("B", 1, &sku, "none").response().await?;
+    let first = lab.finish(first).await?;
     let audit = lab.audit(&sku).await?;
     let both = first.stock_before() == Some(10) && second.stock_before() == Some(10);
-    lab.say(format!("A goes on and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+    lab.say(format!("A goes on and writes 9. Sold 2, on the shelf {}.", audit.stock));
 
     let specs = LOAD.under(lab, &["none"]);
     let spec = &specs[0];
-    let words = format!(
+    lab.say(format!(
         "Now a crowd: {} buyers, {} orders, {} units, {} ms between read and write.",
         spec.buyers, spec.orders, spec.stock, spec.work_ms
-    );
-    lab.say(words).await;
+    ));
     let arms = lab.run_arms(&specs).await?;
     let load = &arms[0];
     let pair = both && audit.stock == 9 && audit.sold == 2;
     let (sold, opening, forks) = (load.sold, load.stock_opening, load.forks);
-    let verdict = match load.oversold {
-        0 => format!(
-            "not shown, because too few of the crowd met between read and write: {sold} sold of \
-             {opening}, {forks} forks in the ledger"
-        ),
-        oversold => format!(
-            "{oversold} units do not exist: {sold} sold of {opening}. {forks} forks in the ledger"
-        ),
+    let what = match load.oversold {
+        0 => "not shown, because too few of the crowd met between read and write".to_owned(),
+        oversold => format!("{oversold} units do not exist"),
     };
-    let seen = pair && load.oversold > 0;
-    Ok(LessonResult::of_load(no_shortage(spec), seen, verdict))
+    Ok(LessonResult::of_load(
+        spec.no_shortage(),
+        pair && load.oversold > 0,
+        format!("{what}: {sold} sold of {opening}, {forks} forks in the ledger"),
+    ))
 }

@@ -1,6 +1,6 @@
-//! Lesson `machine-gun`: a client's request is held while it holds the lock on its idempotency key,
-//! and the same request is sent many times to all replicas while other clients buy the same item.
-//! Then the client sends orders one after the other.
+//! Lesson `machine-gun`: a client's request is paused while it holds the lock on its idempotency
+//! key, and the same request is sent many times to all replicas while other clients buy the same
+//! item. Then the client sends orders one after the other.
 
 use std::time::Duration;
 
@@ -8,12 +8,9 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::lab::headers::{PAUSE, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::{Scenario, order_of};
+use super::{Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 17,
     name: "machine-gun",
     claim: "A lock on the client's token lets one request of that client in at a time and slows \
             nobody else; it limits overlap, not rate: a patient flood needs a rate limit.",
@@ -32,31 +29,28 @@ pub(super) const LESSON: Lesson = Lesson {
          `--limit-client` (src/rate_limit/). It is off while the lab is on, where the load comes from \
          one hand.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const SHOTS: usize = 40;
 const OTHERS: usize = 8;
 const STRATEGY: &str = "row-lock";
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(1_000).await?;
-    let (client, others) = (&lab.cluster.buyers[0], &lab.cluster.buyers[1..=OTHERS]);
-    let (key, body) = (Uuid::now_v7(), order_of(&sku));
-    lab.say("A client's order has its token, and is held before it asks for anything else.").await;
-    let held = under(STRATEGY).with(PAUSE, "wait");
-    let first = lab.post_keyed(client, "the first", 0, "/api/orders", &body, key, &held);
-    lab.wait_until_held(&first).await?;
+    let others = &lab.cluster.buyers[1..=OTHERS];
+    let key = Uuid::now_v7();
+    lab.say("A client's order has its token, and is held before it asks for anything else.");
+    let first = lab.order("the first", 0, &sku, STRATEGY).with_key(key).pause_at("wait").await?;
 
-    lab.say(format!("The same request {SHOTS} times at once, while {OTHERS} others order.")).await;
-    let (usual, path) = (under(STRATEGY), "/api/orders");
+    lab.say(format!("The same request {SHOTS} times at once, while {OTHERS} others order."));
+    let (sku, usual) = (&sku, STRATEGY);
     let began = Instant::now();
-    let (body, usual) = (&body, &usual);
-    let shots = (0..SHOTS)
-        .map(|shot| lab.post_keyed(client, "a shot", shot, path, body, key, usual).response());
+    let shots = (0..SHOTS).map(|shot| {
+        lab.order("a shot", shot, sku, usual).with_key(key).send().unrecorded_response()
+    });
     let buying = others.iter().enumerate().map(|(at, other)| async move {
-        let order = lab.post_as(other, "another client", at, path, body, usual);
-        let response = lab.response(order).await?;
+        let response = lab.order("another client", at, sku, usual).by(other).response().await?;
         anyhow::Ok((response.is_success(), began.elapsed()))
     });
     let (shots, buying) = tokio::join!(join_all(shots), join_all(buying));
@@ -72,19 +66,19 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
         slowest = slowest.max(after);
     }
     let ms = took.as_millis();
-    lab.say(format!("{turned_away} were told within {ms} ms that it is worked on.")).await;
+    lab.say(format!("{turned_away} were told within {ms} ms that it is worked on."));
     let first = lab.finish(first).await?;
 
-    lab.say(format!("Now with patience: {SHOTS} orders, each with a token of its own.")).await;
+    lab.say(format!("Now with patience: {SHOTS} orders, each with a token of its own."));
     let began = Instant::now();
     let mut patient = 0;
     for shot in 0..SHOTS {
-        let order = lab.post_as(client, "patient", shot, path, body, usual);
-        patient += usize::from(order.response().await?.is_success());
+        let order = lab.order("patient", shot, sku, usual).send();
+        patient += usize::from(order.unrecorded_response().await?.is_success());
     }
     let a_second = patient as f64 / began.elapsed().as_secs_f64();
-    lab.say(format!("All of them go through, {a_second:.0} a second.")).await;
-    let audit = lab.audit(&sku).await?;
+    lab.say(format!("All of them go through, {a_second:.0} a second."));
+    let audit = lab.audit(sku).await?;
     lab.fact("the slowest of the others waited", format!("{} ms", slowest.as_millis()));
     let sold = i64::try_from(1 + OTHERS + SHOTS)?;
     Ok(LessonResult::new(

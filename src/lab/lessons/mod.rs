@@ -30,7 +30,19 @@ mod watchdog;
 mod wrong_delete;
 mod wrong_key;
 
+pub use super::arm_spec::DefaultLoad;
 pub use super::lesson::Lesson;
+// What the lessons are made of.
+pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
+pub(super) use super::headers::{HOLD_MS, OFFER, PLACES, PRIORITY};
+pub(super) use super::lesson::{LessonResult, compare_replicas, sales, throughputs};
+pub(super) use super::lesson_request::{LessonRequest, order_of};
+pub(super) use super::payer::Payer;
+pub(super) use super::poll::{poll, wait_until};
+pub(super) use super::raw_locks::{acquire, lock_client};
+pub(super) use super::request::{InFlightRequest, LabResponse};
+pub(super) use super::run::{ArmResult, Journey};
+pub(super) use super::scenario::Scenario;
 
 /// All lessons, in teaching order.
 pub static LESSONS: [&Lesson; 26] = [
@@ -71,7 +83,12 @@ pub fn names() -> String {
 }
 
 impl Lesson {
+    /// Returns its position in the teaching order, from 1.
+    pub fn number(&self) -> usize {
+        LESSONS.iter().take_while(|lesson| lesson.name != self.name).count() + 1
+    }
+
     pub fn next(&self) -> Option<&'static Lesson> {
-        LESSONS.iter().copied().find(|lesson| lesson.number > self.number)
+        LESSONS.get(self.number()).copied()
     }
 }

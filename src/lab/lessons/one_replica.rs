@@ -1,13 +1,9 @@
 //! Lesson `one-replica`: a mutex is requested at the replica that holds it, and at another replica.
 //! Then the same load runs on one replica and on all of them.
 
-use crate::lab::default_load::{DefaultLoad, no_overlap};
-use crate::lab::headers::{PAUSE, WAIT, under};
-use crate::lab::lesson::{Lesson, LessonResult, compare_replicas};
-use crate::lab::scenario::Scenario;
+use super::{DefaultLoad, Lesson, LessonResult, Scenario, compare_replicas};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 2,
     name: "one-replica",
     claim: "A mutex in the process is exact on one replica and oversells on two.",
     question: "100 units and a mutex per item, in the memory of each replica. When is more sold \
@@ -28,38 +24,27 @@ pub(super) const LESSON: Lesson = Lesson {
          or a roll-out lets the old one live for a moment longer.",
         "What two processes share must be kept apart by something that they share, too.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let sku = lab.item(10).await?;
-    lab.say("A, at the first replica, has the mutex, has read 10, and is held there.").await;
-    let first = lab.order_until_held("A", 0, &sku, &under("local").with(PAUSE, "read")).await?;
-    let trying = under("local").with(WAIT, "try");
-    let beside = lab.place_order("B, same replica", 0, &sku, &trying).await?;
+    lab.say("A, at the first replica, has the mutex, has read 10, and is held there.");
+    let first = lab.order("A", 0, &sku, "local").pause_at("read").await?;
+    let beside = lab.order("B, same replica", 0, &sku, "local").trying().response().await?;
     let kept_out = beside.problem() == Some("lock-busy");
-    lab.say("B asks the same replica: the mutex is taken, as it should be.").await;
-    let elsewhere =
-        lab.place_order("C, other replica", 1, &sku, &trying).await?.require_placed()?;
-    lab.say("C asks the other replica: there the mutex is free. C reads 10 and writes 9.").await;
+    lab.say("B asks the same replica: the mutex is taken, as it should be.");
+    let elsewhere = lab.order("C, other replica", 1, &sku, "local").trying().placed().await?;
+    lab.say("C asks the other replica: there the mutex is free. C reads 10 and writes 9.");
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("A goes on and writes 9 too. Sold 2, on the shelf {}.", audit.stock)).await;
+    lab.say(format!("A goes on and writes 9 too. Sold 2, on the shelf {}.", audit.stock));
 
-    lab.say("The same crowd twice: at one replica, then at all of them.").await;
-    let mut specs = LOAD.under(lab, &["local", "local"]);
-    specs[0].replicas = 1;
-    let arms = lab.run_arms(&specs).await?;
-    let (one, two) = (&arms[0], &arms[1]);
     let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;
-    let seen = pair && one.ok && one.oversold == 0 && !two.ok && two.forks > 0;
-    Ok(LessonResult::of_load(
-        no_overlap(&specs[1]),
-        seen,
-        compare_replicas(one, two, specs[1].replicas),
-    ))
+    let (hindrance, shown, description) = compare_replicas(lab, LOAD, "local").await?;
+    Ok(LessonResult::of_load(hindrance, pair && shown, description))
 }

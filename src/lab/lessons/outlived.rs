@@ -1,12 +1,9 @@
 //! Lesson `outlived`: A reads, and its lease expires before its write; the lesson waits until Redis
 //! no longer has the lock. B acquires it, and both are holders until both have written.
 
-use crate::lab::headers::{PAUSE, TTL_MS, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
+use super::{Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 7,
     name: "outlived",
     claim: "The textbook lock (an owner's UUID, compared and deleted in one script) deletes only \
             its own lock, and yet has two holders when the work outlives the lease.",
@@ -28,36 +25,32 @@ pub(super) const LESSON: Lesson = Lesson {
          help: the lease may end between the look and the write.",
         "A longer lease makes it rarer, and everybody wait longer for the dead.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A takes the lock for 300 ms, reads 10, and is held there.").await;
-    let short = under("owner").with(TTL_MS, 300).with(PAUSE, "read");
-    let first = lab.order_until_held("A", 0, &sku, &short).await?;
+    lab.say("A takes the lock for 300 ms, reads 10, and is held there.");
+    let first = lab.order("A", 0, &sku, "owner").lease_ms(300).pause_at("read").await?;
     lab.wait_until_free(&sku).await?;
-    lab.say("A's lease has ended: Redis has no such key any more. A does not know.").await;
-    let usual = under("owner").with(PAUSE, "read");
-    let second = lab.order_until_held("B", 1, &sku, &usual).await?;
+    lab.say("A's lease has ended: Redis has no such key any more. A does not know.");
+    let second = lab.order("B", 1, &sku, "owner").pause_at("read").await?;
     let held_by_b = lab.holder(&sku).await?;
-    lab.say("B has the lock now, and has read 10 as well: two holders.").await;
+    lab.say("B has the lock now, and has read 10 as well: two holders.");
     let first = lab.finish(first).await?.require_placed()?;
     let after_a = lab.holder(&sku).await?;
     let left_alone = held_by_b.is_some() && held_by_b == after_a;
-    lab.say("A writes 9, and gives back: it compares, and leaves B's lock where it is.").await;
+    lab.say("A writes 9, and gives back: it compares, and leaves B's lock where it is.");
     let second = lab.finish(second).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock)).await;
+    lab.say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock));
     lab.fact("B's lock survived A's release", if left_alone { "yes" } else { "no" });
     let forked = audit.forks.len() == 1 && audit.sold == 2 && audit.stock == 9;
     Ok(LessonResult::new(
         left_alone && (first, second) == (10, 10) && forked,
         format!(
-            "B's lock was not touched, and yet both read 10: {} sold, {} left the shelf, {} fork in \
-             the ledger",
-            audit.sold,
-            audit.opening - audit.stock,
+            "B's lock was not touched, and yet both read 10: {}, {} fork in the ledger",
+            sales(&audit),
             audit.forks.len(),
         ),
     ))

@@ -6,11 +6,9 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
+use super::{Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 22,
     name: "pipeline",
     claim: "A thousand commands in one round trip take a fraction of what they take in a thousand.",
     question: "A thousand small commands to a Redis on the same machine, one after the other, and \
@@ -30,7 +28,7 @@ pub(super) const LESSON: Lesson = Lesson {
          in between.",
         "Over a real network a round trip is ten times longer than here, and so is what is saved.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const COMMANDS: usize = 1_000;
@@ -38,12 +36,12 @@ const ROUNDS: usize = 3;
 /// Claimed speed-up; on any machine measurements are far above it.
 const MIN_RATIO: f64 = 3.0;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let mut redis = lab.redis().await?;
     let key = lab.unique_key("pipeline");
     let (mut singly, mut at_once) = (Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
-        lab.say(format!("Round {round}: {COMMANDS} commands, one by one, then all at once.")).await;
+        lab.say(format!("Round {round}: {COMMANDS} commands, one by one, then all at once."));
         singly.push(one_by_one(&mut redis, &key).await?);
         at_once.push(in_one_go(&mut redis, &key).await?);
     }

@@ -8,19 +8,16 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, anyhow};
 use holdfast_lock::{LockKey, LockKind, Locks, Redis, Released, Wait};
 use tokio::sync::oneshot;
-use tokio::time::{Instant, sleep};
 
+use super::{
+    LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client, wait_until,
+};
 use crate::embedded::TempRedis;
-use crate::lab::cluster::{LESSON_KEY_PREFIX, connect};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::raw_locks::{acquire, lock_client};
-use crate::lab::scenario::Scenario;
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 12,
     name: "redlock",
     claim: "Five nodes: with two down the lock works, with three down it refuses; a pause still \
             defeats it, and it has no fence to stop that.",
@@ -43,14 +40,14 @@ pub(super) const LESSON: Lesson = Lesson {
         "There is no number that grows with every grant on whatever majority, so the store has \
          nothing to compare: see the fence.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const NODES: usize = 5;
-const SHORT: Option<Duration> = Some(Duration::from_millis(1_000));
+const SHORT_LEASE: Duration = Duration::from_secs(1);
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    lab.say("Five independent Redis, of the lesson's own.").await;
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+    lab.say("Five independent Redis, of the lesson's own.");
     let mut nodes = Vec::new();
     for _ in 0..NODES {
         nodes.push(TempRedis::start().await?);
@@ -65,18 +62,17 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
         node.kill().await?;
     }
     let with_three = acquire(&locks, LockKind::Quorum, Wait::Retry, &key, None).await?;
-    let works = !with_three.is_busy();
-    with_three.acquired()?.release().await;
-    lab.say("Two of the five are killed: three agree, and the lock is granted.").await;
+    with_three.context("two of five are missing, and the lock is busy")?.release().await;
+    lab.say("Two of the five are killed: three agree, and the lock is granted.");
 
     nodes[2].kill().await?;
     let with_two = acquire(&locks, LockKind::Quorum, Wait::Try, &key, None).await;
     let refused = with_two.err().map(|error| error.to_string());
-    lab.say("A third is killed: no majority can be had, and that is not called busy.").await;
+    lab.say("A third is killed: no majority can be had, and that is not called busy.");
     let why = refused.clone().unwrap_or_else(|| "nothing".to_owned());
     lab.fact("with three down it said", why);
     Ok(LessonResult::new(
-        works && refused.is_some() && paused,
+        refused.is_some() && paused,
         format!(
             "2 of {NODES} down: granted · 3 down: refused · holder paused for one lease: {} holders, \
              and no number to tell them apart",
@@ -91,8 +87,8 @@ fn quorum(urls: &[String], name: &str) -> anyhow::Result<Locks> {
     Ok(lock_client(&urls[0], LESSON_KEY_PREFIX, name)?.with_quorum(nodes?))
 }
 
-/// A acquires the lock and is paused until no node has it; B acquires it. Returns whether B
-/// succeeded and A's release then reported a lost lock.
+/// A acquires the lock and is paused until no node has it; B acquires it. Returns whether A's
+/// release then reported a lost lock.
 async fn paused_holder(
     lab: &Scenario,
     urls: &[String],
@@ -109,7 +105,8 @@ async fn paused_holder(
         runtime.block_on(async {
             let locks = quorum(&there, "A")?;
             let guards =
-                acquire(&locks, LockKind::Quorum, Wait::Retry, &name, SHORT).await?.acquired()?;
+                acquire(&locks, LockKind::Quorum, Wait::Retry, &name, Some(SHORT_LEASE)).await?;
+            let guards = guards.context("the lock is busy")?;
             let _ = taken.send(());
             let _ = may_go_on.recv();
             let still_held = guards.release().await == Released::Held;
@@ -118,34 +115,30 @@ async fn paused_holder(
         })
     });
     is_taken.await.context("A did not get the lock")?;
-    lab.say("A has the lock for a second, and stands still with all that it would do.").await;
+    lab.say("A has the lock for a second, and stands still with all that it would do.");
     wait_until_expired(urls).await?;
     let second = acquire(locks, LockKind::Quorum, Wait::Retry, key, None).await?;
-    let granted = !second.is_busy();
-    lab.say("No node has it any more. B gets it from all five. A wakes up, and works.").await;
+    let second = second.context("B does not get the lock")?;
+    lab.say("No node has it any more. B gets it from all five. A wakes up, and works.");
     let _ = go_on.send(());
     let still_held = woken.await.context("A did not wake")?;
-    second.acquired()?.release().await;
+    second.release().await;
     holder.join().map_err(|_| anyhow!("A's thread broke"))??;
-    lab.say("Only when A gives back does it hear that the lock was lost.").await;
-    Ok(granted && !still_held)
+    lab.say("Only when A gives back does it hear that the lock was lost.");
+    Ok(!still_held)
 }
 
 /// Waits until no node has the key.
 async fn wait_until_expired(urls: &[String]) -> anyhow::Result<()> {
-    let end = Instant::now() + Duration::from_secs(10);
+    let key = format!("{LESSON_KEY_PREFIX}lock:{{sku:tea}}");
     for url in urls {
         let mut node = connect(url).await?;
-        // Reading the key makes a node check its expiry.
-        while redis::cmd("GET")
-            .arg(format!("{LESSON_KEY_PREFIX}lock:{{sku:tea}}"))
-            .query_async::<Option<String>>(&mut node)
-            .await?
-            .is_some()
-        {
-            ensure!(Instant::now() < end, "the lease does not end");
-            sleep(Duration::from_millis(5)).await;
-        }
+        wait_until("the lease ends", async || {
+            // Reading the key makes a node check its expiry.
+            let value: Option<String> = redis::cmd("GET").arg(&key).query_async(&mut node).await?;
+            Ok(value.is_none())
+        })
+        .await?;
     }
     Ok(())
 }

@@ -1,16 +1,15 @@
 //! Lesson `reentrant`: a caller that holds a lock acquires it again: with a plain lock, with the
 //! guard passed down, and with a lock that counts.
 
-use holdfast_lock::{LockKey, LockKind, Wait};
+use anyhow::Context as _;
+use holdfast_lock::{Guard, LockKey, LockKind, Wait};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
+use tokio::time::Instant;
 
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::raw_locks::{LockAttempt, acquire};
-use crate::lab::scenario::Scenario;
+use super::{Lesson, LessonResult, Scenario, acquire, lock_client};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 9,
     name: "reentrant",
     claim: "Who calls itself under a plain lock waits for itself; under a counted lock, or with the \
             guard handed down, it does not.",
@@ -32,36 +31,35 @@ pub(super) const LESSON: Lesson = Lesson {
         "Handing the guard down says in the code who may: it costs nothing, and the compiler checks \
          that it does not outlive the lock.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let prefix = lab.unique_key("reentrant:");
-    let locks = lab.lock_client(&prefix, "lesson")?;
+    let locks = lock_client(&lab.cluster.redis_url, &prefix, "lesson")?;
     let key = LockKey::new("{sku:tea}")?;
-    lab.say("A caller holds the plain lock, and asks for it once more.").await;
-    let held = acquire(&locks, LockKind::Owner, Wait::Try, &key, None).await?.acquired()?;
+    lab.say("A caller holds the plain lock, and asks for it once more.");
+    let held = acquire(&locks, LockKind::Owner, Wait::Try, &key, None).await?;
+    let held = held.context("the lock is busy")?;
+    let began = Instant::now();
     let again = acquire(&locks, LockKind::Owner, Wait::Retry, &key, None).await?;
-    let (waited, by) = match &again {
-        LockAttempt::Acquired(_) => (0, String::new()),
-        LockAttempt::Busy { waited, holder } => {
-            (waited.as_millis(), holder.process.clone().unwrap_or_default())
-        }
-    };
-    let itself = again.is_busy() && by == "lesson";
-    lab.say(format!("It gave up after {waited} ms, and the holder was {by}: itself.")).await;
+    let waited = began.elapsed().as_millis();
+    let holder = locks.holder(&key).await?.process.unwrap_or_default();
+    let itself = again.is_none() && holder == "lesson";
+    lab.say(format!("It gave up after {waited} ms, and the holder was {holder}: itself."));
     lab.fact("waited for itself", format!("{waited} ms"));
     held.release().await;
 
-    lab.say("The same with the guard handed down: nobody is asked.").await;
-    let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?.acquired()?;
-    let inner = held.guard(&key).map(|guard| guard.nested().nested().key() == &key);
-    let handed_down = inner == Some(true);
+    lab.say("The same with the guard handed down: nobody is asked.");
+    let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?;
+    let held = held.context("the lock is busy")?;
+    let inner = |guard: &Guard| guard.key() == &key;
+    let handed_down = held.get(&key).is_some_and(inner);
     held.release().await;
 
     let mut redis = lab.redis().await?;
     let counted = CountingLock { key: lab.unique_key("counted") };
-    lab.say("And a lock that counts how often its owner has taken it.").await;
+    lab.say("And a lock that counts how often its owner has taken it.");
     let twice = counted.lock(&mut redis, "request 1").await? == 1
         && counted.lock(&mut redis, "request 1").await? == 2;
     let other = counted.lock(&mut redis, "request 2").await? == 0;
@@ -74,7 +72,7 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let first = shared.lock(&mut redis, "replica 8080").await?;
     let second = shared.lock(&mut redis, "replica 8080").await?;
     let both_in = (first, second) == (1, 2);
-    lab.say("Named after its process, it lets two requests of that process in at once.").await;
+    lab.say("Named after its process, it lets two requests of that process in at once.");
     lab.fact("inside at once under one name", second);
     Ok(LessonResult::new(
         itself && handed_down && counts && both_in,

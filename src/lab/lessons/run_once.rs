@@ -1,24 +1,18 @@
-//! Lesson `run-once`: a tick of a scheduled job reaches both replicas: without a lock, under a lock
+//! Lesson `run-once`: a tick of a scheduled job reaches both replicas: without a lock a lock
 //! that is released after the work, and with a unique row of the job's name and due time. Then the
 //! replica that executes the run is killed: before its work, and between its work and the record of
 //! it.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, bail};
 use serde_json::Value;
 use time::OffsetDateTime;
-use tokio::time::{Instant, sleep};
 
+use super::{Lesson, LessonRequest, LessonResult, Scenario, poll, wait_until};
 use crate::jobs::history::{self, JobRun};
 use crate::jobs::lab_tick;
-use crate::jobs::store::RunState;
-use crate::lab::headers::{PAUSE, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::{InFlightRequest, Scenario};
+use crate::jobs::store::{self, RunState};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 15,
     name: "run-once",
     claim: "A scheduled job on two replicas runs twice without a lock; a lock released early still \
             lets the other replica's later tick run it again; a name and a scheduled time, unique, \
@@ -41,23 +35,17 @@ pub(super) const LESSON: Lesson = Lesson {
         "A holder can die between the work and the note that it was done, so somebody will repeat \
          it: let the effect bear the same name, and repeating it does nothing.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-/// Timeout of a takeover: a lease expires after 3 s, and a scheduler polls every 2 s.
-const TAKEOVER_TIMEOUT: Duration = Duration::from_secs(20);
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     wait_until_no_open_run(lab).await?;
     let without = without_lock(lab).await?;
     let released = with_lock(lab).await?;
     let (once, result) = with_row(lab).await?;
     let before = kill_at(lab, "held", "before its work").await?;
-    lab.restore().await?;
     let after = kill_at(lab, "write", "after its work, before it could say so").await?;
-    lab.restore().await?;
     lab.fact("marks without a lock", without);
     lab.fact("marks under a lock that was given back", released);
     lab.fact("marks with a row of name and time", once);
@@ -75,9 +63,9 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// Both replicas receive the tick, and nothing coordinates them.
 async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    lab.say("It is time, by both replicas' clocks, and nothing keeps them apart.").await;
-    let first = tick(lab, "A's tick, no lock", 0, due_at, "nothing", None)?;
-    let second = tick(lab, "B's tick, no lock", 1, due_at, "nothing", None)?;
+    lab.say("It is time, by both replicas' clocks, and nothing keeps them apart.");
+    let first = tick(lab, "A's tick, no lock", 0, due_at, "nothing")?.send();
+    let second = tick(lab, "B's tick, no lock", 1, due_at, "nothing")?.send();
     for ticked in [first, second] {
         let ticked = lab.response(ticked).await?;
         if ticked.status != Some(200) {
@@ -91,34 +79,30 @@ async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
 /// B's clock is late: its tick arrives after A has released the lock.
 async fn with_lock(lab: &Scenario) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    lab.say("Now under a lock. A is at work; B's tick comes, and finds it taken.").await;
-    let first = tick(lab, "A's tick, a lock", 0, due_at, "lock", Some("write"))?;
-    lab.wait_until_held(&first).await?;
-    let early = tick(lab, "B's tick, at once", 1, due_at, "lock", None)?;
-    let early = lab.response(early).await?;
+    lab.say("Now under a lock. A is at work; B's tick comes, and finds it taken.");
+    let first = tick(lab, "A's tick, a lock", 0, due_at, "lock")?.pause_at("write").await?;
+    let early = tick(lab, "B's tick, at once", 1, due_at, "lock")?.response().await?;
     if run_result(&early.body) != "busy" {
         bail!("the lock was not taken: {}", early.body);
     }
     lab.finish(first).await?;
-    lab.say("A is done and gives the lock back. B's clock is a second late.").await;
-    let late = tick(lab, "B's tick, a second late", 1, due_at, "lock", None)?;
-    lab.response(late).await?;
+    lab.say("A is done and gives the lock back. B's clock is a second late.");
+    tick(lab, "B's tick, a second late", 1, due_at, "lock")?.response().await?;
     count_marks(lab, due_at).await
 }
 
 /// The same with a row that remains after the release.
 async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
     let due_at = current_tick();
-    lab.say("Now the lock, and a row: this job, this time, unique. A is at work.").await;
-    let first = tick(lab, "A's tick, lock and row", 0, due_at, "lock-and-row", Some("held"))?;
-    lab.wait_until_held(&first).await?;
-    let early = tick(lab, "B's tick, at once", 1, due_at, "lock-and-row", None)?;
-    lab.response(early).await?;
+    lab.say("Now the lock, and a row: this job, this time, unique. A is at work.");
+    let first = tick(lab, "A's tick, lock and row", 0, due_at, "lock-and-row")?;
+    let first = first.pause_at("held").await?;
+    tick(lab, "B's tick, at once", 1, due_at, "lock-and-row")?.response().await?;
     lab.finish(first).await?;
-    let late = tick(lab, "B's tick, a second late", 1, due_at, "lock-and-row", None)?;
-    let late = lab.response(late).await?;
+    let late = tick(lab, "B's tick, a second late", 1, due_at, "lock-and-row")?;
+    let late = late.response().await?;
     let result = run_result(&late.body).to_owned();
-    lab.say(format!("B's late tick finds the lock free and the row there: {result}.")).await;
+    lab.say(format!("B's late tick finds the lock free and the row there: {result}."));
     Ok((count_marks(lab, due_at).await?, result))
 }
 
@@ -129,9 +113,8 @@ async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
 /// If no replica takes over with attempt 2 and a higher fence.
 async fn kill_at(lab: &Scenario, at: &'static str, when: &str) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    lab.say(format!("A's replica runs it, and is killed {when}.")).await;
-    let first = tick(lab, "A, killed", 0, due_at, "lock-and-row", Some(at))?;
-    lab.wait_until_held(&first).await?;
+    lab.say(format!("A's replica runs it, and is killed {when}."));
+    let first = tick(lab, "A, killed", 0, due_at, "lock-and-row")?.pause_at(at).await?;
     let begun = history::find(&lab.cluster.pool, lab_tick::NAME, due_at).await?;
     let begun = begun.context("a run that was begun has a row")?;
     lab.kill_replica(first).await?;
@@ -139,66 +122,60 @@ async fn kill_at(lab: &Scenario, at: &'static str, when: &str) -> anyhow::Result
     lab.say(format!(
         "Its lease ends. Replica {} has the lock with fence {} (A had {}), and does attempt {}.",
         done.replica, done.fence, begun.fence, done.attempt
-    ))
-    .await;
+    ));
     if done.attempt != 2 || done.fence <= begun.fence {
         bail!("it was not followed as it should be: {done:?}");
     }
-    count_marks(lab, due_at).await
+    let marks = count_marks(lab, due_at).await?;
+    lab.restore().await?;
+    Ok(marks)
 }
 
-/// Waits until the run is done, and returns it.
+/// Waits until the run is done, and returns it: a lease expires after 3 s, and a scheduler polls
+/// every 2 s.
 async fn wait_until_taken_over(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<JobRun> {
-    let end = Instant::now() + TAKEOVER_TIMEOUT;
-    loop {
-        match history::find(&lab.cluster.pool, lab_tick::NAME, due_at).await? {
-            Some(run) if run.state == RunState::Done => return Ok(run),
-            run if Instant::now() > end => bail!("nobody followed: {run:?}"),
-            _ => sleep(POLL_INTERVAL).await,
-        }
-    }
+    poll("another replica follows", async || {
+        let run = history::find(&lab.cluster.pool, lab_tick::NAME, due_at).await?;
+        Ok(run.filter(|run| run.state == RunState::Done))
+    })
+    .await
 }
 
 /// Waits until no run of an aborted lesson is open, because only one run is open at a time. Retries
 /// parked runs.
 async fn wait_until_no_open_run(lab: &Scenario) -> anyhow::Result<()> {
-    let end = Instant::now() + TAKEOVER_TIMEOUT;
-    let names = [lab_tick::NAME.to_owned()];
-    loop {
-        let (_, runs) = history::newest_and_open(&lab.cluster.pool, &names).await?;
-        let open = |run: &JobRun| run.job == lab_tick::NAME && run.state != RunState::Done;
-        match runs.iter().find(|run| open(run)) {
-            None => return Ok(()),
-            Some(run) if run.state == RunState::Parked => {
-                crate::jobs::store::try_again(&lab.cluster.pool, run.id).await?;
-            }
-            Some(run) if Instant::now() > end => bail!("an earlier tick is still open: {run:?}"),
-            Some(_) => {}
+    let (pool, names) = (&lab.cluster.pool, [lab_tick::NAME.to_owned()]);
+    wait_until("no earlier tick is open", async || {
+        let (_, runs) = history::newest_and_open(pool, &names).await?;
+        let open = |run: &&JobRun| run.job == lab_tick::NAME && run.state != RunState::Done;
+        let open = runs.iter().find(open);
+        if let Some(run) = open.filter(|run| run.state == RunState::Parked) {
+            store::try_again(pool, run.id).await?;
         }
-        sleep(POLL_INTERVAL).await;
-    }
+        Ok(open.is_none())
+    })
+    .await
 }
 
 async fn count_marks(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<usize> {
     let marks = lab_tick::marks(&lab.cluster.pool, due_at).await?;
     let by: Vec<&str> = marks.iter().map(|mark| mark.replica.as_str()).collect();
-    lab.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and "))).await;
+    lab.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and ")));
     Ok(marks.len())
 }
 
-/// Sends a tick to a replica.
-fn tick(
-    lab: &Scenario,
+/// Prepares a tick for a replica.
+fn tick<'a>(
+    lab: &'a Scenario,
     label: &str,
     replica: usize,
     due_at: OffsetDateTime,
     once: &str,
-    pause: Option<&'static str>,
-) -> anyhow::Result<InFlightRequest> {
+) -> anyhow::Result<LessonRequest<'a>> {
     let due_at = due_at.format(&time::format_description::well_known::Rfc3339)?;
     let body = format!("{{\"due_at\":\"{due_at}\",\"once\":\"{once}\"}}");
-    let headers = under("fenced").with_some(PAUSE, pause);
-    Ok(lab.post_as(&lab.cluster.admin, label, replica, "/api/lab/ticks", &body, &headers))
+    let tick = lab.post(label, replica, "/api/lab/ticks", &body, "fenced");
+    Ok(tick.by(&lab.cluster.admin))
 }
 
 fn run_result(body: &Value) -> &str {

@@ -7,14 +7,10 @@ use holdfast_lock::{LockKey, LockKind, Wait};
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
-use crate::lab::headers::{PAUSE, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::raw_locks::acquire;
-use crate::lab::scenario::Scenario;
+use super::{Lesson, LessonResult, Scenario, acquire, lock_client, order_of};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 24,
     name: "two-items",
     claim: "Two orders, two items, opposite order: with Redis locks both wait until they time out, \
             with row locks Postgres ends one; sorted, neither waits for ever.",
@@ -35,27 +31,27 @@ pub(super) const LESSON: Lesson = Lesson {
         "So there is one order for everything: tokens, then orders, then items by name, then \
          accounts, and all locks before the connection to the database.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const PAIRS: usize = 12;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let waited_ms = in_redis(lab).await?;
     let (one, other) = (lab.item(100).await?, lab.item(100).await?);
     let ended = in_postgres(lab, &one, &other).await?;
     let placed = through_the_shop(lab, &one, &other).await?;
     let (first, second) = (lab.audit(&one).await?, lab.audit(&other).await?);
-    let wanted = 2 * PAIRS;
-    let sold = i64::try_from(wanted)?;
+    let expected = 2 * PAIRS;
+    let sold = i64::try_from(expected)?;
     let sound = first.ok && second.ok && (first.sold, second.sold) == (sold, sold);
     lab.fact("both waited in Redis", waited_ms.map_or("no".into(), |ms| format!("{ms} ms")));
     lab.fact("ended by Postgres", format!("{ended} of 2"));
     Ok(LessonResult::new(
-        waited_ms.is_some() && ended == 1 && placed == wanted && sound,
+        waited_ms.is_some() && ended == 1 && placed == expected && sound,
         format!(
             "Redis: both gave up after {} ms · Postgres: {ended} of 2 ended · sorted: {placed} of \
-             {wanted} orders placed",
+             {expected} orders placed",
             waited_ms.unwrap_or_default()
         ),
     ))
@@ -64,19 +60,21 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// Returns how many milliseconds both callers waited; `None` unless both timed out.
 async fn in_redis(lab: &Scenario) -> anyhow::Result<Option<u128>> {
     let prefix = lab.unique_key("two-items:");
-    let (a, b) = (lab.lock_client(&prefix, "A")?, lab.lock_client(&prefix, "B")?);
+    let [a, b] = ["A", "B"].map(|name| lock_client(&lab.cluster.redis_url, &prefix, name));
+    let (a, b) = (a?, b?);
     let (tea, coffee) = (LockKey::new("{sku:tea}")?, LockKey::new("{sku:coffee}")?);
-    let a_has = acquire(&a, LockKind::Owner, Wait::Try, &tea, None).await?.acquired()?;
-    let b_has = acquire(&b, LockKind::Owner, Wait::Try, &coffee, None).await?.acquired()?;
-    lab.say("In Redis: A has tea, B has coffee; now each asks for the other's.").await;
+    let a_has = acquire(&a, LockKind::Owner, Wait::Try, &tea, None).await?;
+    let b_has = acquire(&b, LockKind::Owner, Wait::Try, &coffee, None).await?;
+    let (a_has, b_has) = a_has.zip(b_has).context("a lock is busy")?;
+    lab.say("In Redis: A has tea, B has coffee; now each asks for the other's.");
     let began = Instant::now();
     let (a_wants, b_wants) = tokio::join!(
         acquire(&a, LockKind::Owner, Wait::Retry, &coffee, None),
         acquire(&b, LockKind::Owner, Wait::Retry, &tea, None),
     );
     let waited = began.elapsed().as_millis();
-    let both = a_wants?.is_busy() && b_wants?.is_busy();
-    lab.say(format!("Nobody notices: both give up after {waited} ms.")).await;
+    let both = a_wants?.is_none() && b_wants?.is_none();
+    lab.say(format!("Nobody notices: both give up after {waited} ms."));
     a_has.release().await;
     b_has.release().await;
     Ok(both.then_some(waited))
@@ -89,7 +87,7 @@ async fn in_postgres(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<u
     let mut b = pool.begin().await.map_err(|(_, error)| error)?;
     lock_row(&mut a, one).await?;
     lock_row(&mut b, other).await?;
-    lab.say("In Postgres: the same with two rows.").await;
+    lab.say("In Postgres: the same with two rows.");
     let (a_wants, b_wants) = tokio::join!(lock_row(&mut a, other), lock_row(&mut b, one));
     let is_deadlock = |outcome: &Result<(), sqlx::Error>| {
         let error = outcome.as_ref().err().and_then(sqlx::Error::as_database_error);
@@ -97,7 +95,7 @@ async fn in_postgres(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<u
     };
     let ended = usize::from(is_deadlock(&a_wants)) + usize::from(is_deadlock(&b_wants));
     let went_on = usize::from(a_wants.is_ok()) + usize::from(b_wants.is_ok());
-    lab.say(format!("Postgres sees the circle: {ended} ended, {went_on} went on.")).await;
+    lab.say(format!("Postgres sees the circle: {ended} ended, {went_on} went on."));
     drop(a.rollback().await);
     drop(b.rollback().await);
     anyhow::ensure!(ended + went_on == 2, "something else came of it");
@@ -111,25 +109,17 @@ async fn lock_row(tx: &mut PgConnection, sku: &Sku) -> Result<(), sqlx::Error> {
 
 /// Returns how many orders were placed; they list the two items in opposite orders.
 async fn through_the_shop(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
-    lab.say("Through the shop: orders for both, named in opposite order, at once.").await;
-    let body = |first: &Sku, second: &Sku| {
-        format!(
-            "{{\"lines\":[{{\"sku\":\"{first}\",\"quantity\":1}},\
-             {{\"sku\":\"{second}\",\"quantity\":1}}]}}"
-        )
-    };
-    let (there, back) = (body(one, other), body(other, one));
+    lab.say("Through the shop: orders for both, named in opposite order, at once.");
+    let (there, back) = (order_of(&[(one, 1), (other, 1)]), order_of(&[(other, 1), (one, 1)]));
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {
-        // The first order of each strategy is held with both items locked; the others wait for it.
-        let held = under(strategy).with(PAUSE, "read");
-        let first = lab.post(&format!("{strategy}, A"), 0, "/api/orders", &there, &held);
-        lab.wait_until_held(&first).await?;
-        let headers = under(strategy);
-        let second = lab.post(&format!("{strategy}, B"), 1, "/api/orders", &back, &headers);
+        // The first order is paused with both items locked; the others wait for it.
+        let label = format!("{strategy}, A");
+        let first = lab.post(&label, 0, "/api/orders", &there, strategy).pause_at("read").await?;
+        let second = lab.post(&format!("{strategy}, B"), 1, "/api/orders", &back, strategy).send();
         let rest = (2..PAIRS).map(|at| {
             let body = if at % 2 == 0 { &there } else { &back };
-            lab.post("one of many", at, "/api/orders", body, &headers).response()
+            lab.post("one of many", at, "/api/orders", body, strategy).send().unrecorded_response()
         });
         let rest = join_all(rest.collect::<Vec<_>>());
         let (first, second, rest) = tokio::join!(lab.finish(first), lab.response(second), rest);

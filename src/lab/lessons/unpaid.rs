@@ -6,15 +6,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use uuid::Uuid;
 
-use crate::lab::headers::{HOLD_MS, PAUSE, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::observe::wait_until;
-use crate::lab::payer::Payer;
-use crate::lab::scenario::{LabResponse, Scenario, order_of};
-use crate::shop::{Sku, UserId};
+use super::{HOLD_MS, LabResponse, Lesson, LessonResult, Payer, Scenario, wait_until};
+use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 18,
     name: "unpaid",
     claim: "Unpaid orders go back on the shelf once, also when the worker dies half-way; of a \
             payment and a cancellation at the same instant one wins, and money and stock agree.",
@@ -33,39 +28,27 @@ pub(super) const LESSON: Lesson = Lesson {
         "Redis says when, and to whom; Postgres says whether, and knows every order that Redis has \
          forgotten.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 /// The shop's own strategy.
 const STRATEGY: &str = "batched";
-/// Strategy of a request that is held before its commit: by then its transaction has locked the
-/// order's row. (Under the shop's own strategy nothing is locked while a process is held.)
+/// Strategy of a request that is paused before its commit: by then its transaction has locked the
+/// order's row. (Under the shop's own strategy nothing is locked while a process is paused.)
 const ROW_LOCK: &str = "row-lock";
 /// Payment period of an order that is to expire.
-const SHORT_HOLD_MS: u64 = 200;
+const SHORT_PERIOD_MS: u64 = 200;
 /// Payment period of an order that is paid in time; long enough for the setup before its end.
-const LONG_HOLD_MS: u64 = 900;
+const LONG_PERIOD_MS: u64 = 900;
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
-    let before = kill_worker_at(
-        lab,
-        "unpaid, 1",
-        "commit",
-        "after it has put the unit back, before its commit",
-    )
-    .await?;
-    lab.restore().await?;
-    let after = kill_worker_at(
-        lab,
-        "unpaid, 2",
-        "committed",
-        "after its commit, before it has told the queue",
-    )
-    .await?;
-    lab.restore().await?;
+    let when = "after it has put the unit back, before its commit";
+    let before = kill_worker_at(lab, "unpaid, 1", "commit", when).await?;
+    let when = "after its commit, before it has told the queue";
+    let after = kill_worker_at(lab, "unpaid, 2", "committed", when).await?;
     let payer = Payer::create(lab, MONEY).await?;
     let paid = payment_first(lab, &payer).await?;
     let late = expiry_first(lab, &payer).await?;
@@ -101,22 +84,23 @@ async fn kill_worker_at(
 ) -> anyhow::Result<i64> {
     let sku = lab.item(10).await?;
     lab.idle_worker(1, Duration::from_secs(20)).await?;
-    lab.hold_worker(0, point, ROW_LOCK).await?;
+    lab.pause_worker(0, point, ROW_LOCK).await?;
     let buyer = &lab.cluster.buyers[0];
-    let order = order(lab, buyer, label, &sku, SHORT_HOLD_MS).await?;
-    let worker = lab.wait_until_worker_held(0, point).await?;
+    let order = order(lab, buyer, label, &sku, SHORT_PERIOD_MS).await?;
+    let worker = lab.wait_until_worker_paused(0, point).await?;
     lab.kill_worker(worker, &sku).await;
-    lab.say(format!("Nobody pays. A's worker has the order, and is killed {when}.")).await;
+    lab.say(format!("Nobody pays. A's worker has the order, and is killed {when}."));
     lab.idle_worker(1, Duration::ZERO).await?;
-    wait_until("the order is given back", || async move {
-        Ok(status(lab, order).await? == "cancelled" && !queued(lab, order).await?)
+    let queue = lab.unpaid_queue()?;
+    wait_until("the order is given back", async || {
+        Ok(status(lab, order).await? == "cancelled" && !queue.contains(order).await?)
     })
     .await?;
     let back = times_returned(lab, order).await?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("The queue gave it to another worker. On the shelf: {} of 10.", audit.stock))
-        .await;
+    lab.say(format!("The queue gave it to another worker. On the shelf: {} of 10.", audit.stock));
     let sound = audit.ok && audit.stock == 10 && audit.sold == 0;
+    lab.restore().await?;
     Ok(if sound { back } else { -1 })
 }
 
@@ -124,23 +108,20 @@ async fn kill_worker_at(
 /// and no unit is returned.
 async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    let order = order(lab, &payer.token, "paid in time", &sku, LONG_HOLD_MS).await?;
-    let held = under(ROW_LOCK).with(PAUSE, "commit");
-    let pay = payer.pay(lab, "the payment", 1, order, &held);
-    lab.wait_until_held(&pay).await?;
-    lab.say("A payment is about to commit. In this moment the order's time is over.").await;
-    wait_until("the time is over", || is_due(lab, order)).await?;
+    let order = order(lab, &payer.token, "paid in time", &sku, LONG_PERIOD_MS).await?;
+    let pay = payer.pay(lab, "the payment", 1, order, ROW_LOCK).pause_at("commit").await?;
+    lab.say("A payment is about to commit. In this moment the order's time is over.");
+    let is_due = "select expires_at < now() from orders where id = $1";
+    wait_until("the time is over", async || lab.select(is_due, order).await).await?;
     // This order is due after the first: once it is cancelled, a worker has passed the first.
     let buyer = &lab.cluster.buyers[0];
     let after = self::order(lab, buyer, "another order", &sku, 1).await?;
-    wait_until("a worker has been there", || async move {
-        Ok(status(lab, after).await? == "cancelled")
-    })
-    .await?;
+    wait_until("a worker has been there", async || Ok(status(lab, after).await? == "cancelled"))
+        .await?;
     let paid = lab.finish(pay).await?;
     let status = status(lab, order).await?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("The worker went past it. The payment commits: the order is {status}.")).await;
+    lab.say(format!("The worker went past it. The payment commits: the order is {status}."));
     let money = balance(&paid) == Some(MONEY - PRICE);
     let back = times_returned(lab, order).await?;
     Ok(money && status == "paid" && back == 0 && audit.ok && audit.stock == 9)
@@ -151,50 +132,47 @@ async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
 async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
     for replica in [0, 1] {
-        lab.hold_worker(replica, "commit", ROW_LOCK).await?;
+        lab.pause_worker(replica, "commit", ROW_LOCK).await?;
     }
-    let order = order(lab, &payer.token, "paid too late", &sku, SHORT_HOLD_MS).await?;
+    let order = order(lab, &payer.token, "paid too late", &sku, SHORT_PERIOD_MS).await?;
     let worker = tokio::select! {
-        worker = lab.wait_until_worker_held(0, "commit") => worker?,
-        worker = lab.wait_until_worker_held(1, "commit") => worker?,
+        worker = lab.wait_until_worker_paused(0, "commit") => worker?,
+        worker = lab.wait_until_worker_paused(1, "commit") => worker?,
     };
-    let pay = payer.pay(lab, "the payment", 1, order, &under(ROW_LOCK));
-    wait_until("the payment waits", || payment_waits(lab)).await?;
-    lab.say("The worker is about to commit, and a payment for that order waits for its row.").await;
+    let pay = payer.pay(lab, "the payment", 1, order, ROW_LOCK).send();
+    wait_until("the payment waits", async || payment_waits(lab).await).await?;
+    lab.say("The worker is about to commit, and a payment for that order waits for its row.");
     lab.resume_worker(worker, &sku).await?;
     for replica in [0, 1] {
         lab.idle_worker(replica, Duration::ZERO).await?;
     }
     let rejected = lab.response(pay).await?;
     let audit = lab.audit(&sku).await?;
-    let why = rejected.problem().unwrap_or("nothing");
-    lab.say(format!("The order goes back, and the payment is told: {why}.")).await;
+    let why = rejected.rejection();
+    lab.say(format!("The order goes back, and the payment is told: {why}."));
     lab.fact("the late payment was told", why);
-    let kept = balance_of(lab, payer.id).await?;
+    let balance = "select balance_cents from accounts where user_id = $1";
+    let kept: i64 = lab.select(balance, payer.id.0).await?;
     let back = times_returned(lab, order).await?;
-    Ok(why == "order-expired"
-        && kept == MONEY - PRICE
-        && back == 1
-        && audit.ok
-        && audit.stock == 10)
+    let sound = audit.ok && audit.stock == 10 && kept == MONEY - PRICE;
+    Ok(why == "order-expired" && back == 1 && sound)
 }
 
-/// Places an order at B's replica that expires after `hold_ms`.
+/// Places an order at B's replica that expires after `period_ms`.
 async fn order(
     lab: &Scenario,
     token: &str,
     label: &str,
     sku: &Sku,
-    hold_ms: u64,
+    period_ms: u64,
 ) -> anyhow::Result<Uuid> {
-    let headers = under(STRATEGY).with(HOLD_MS, hold_ms);
-    let order = lab.post_as(token, label, 1, "/api/orders", &order_of(sku), &headers);
-    lab.response(order).await?.order().context("no order")
-}
-
-async fn balance_of(lab: &Scenario, user: UserId) -> anyhow::Result<i64> {
-    let balance = sqlx::query_scalar("select balance_cents from accounts where user_id = $1");
-    Ok(balance.bind(user.0).fetch_one(&mut *lab.connection().await?).await?)
+    lab.order(label, 1, sku, STRATEGY)
+        .with(HOLD_MS, period_ms)
+        .by(token)
+        .response()
+        .await?
+        .order()
+        .context("no order")
 }
 
 fn balance(paid: &LabResponse) -> Option<i64> {
@@ -202,21 +180,13 @@ fn balance(paid: &LabResponse) -> Option<i64> {
 }
 
 async fn status(lab: &Scenario, order: Uuid) -> anyhow::Result<String> {
-    let status = sqlx::query_scalar("select status from orders where id = $1");
-    Ok(status.bind(order).fetch_one(&mut *lab.connection().await?).await?)
-}
-
-async fn is_due(lab: &Scenario, order: Uuid) -> anyhow::Result<bool> {
-    let over = sqlx::query_scalar("select expires_at < now() from orders where id = $1");
-    Ok(over.bind(order).fetch_one(&mut *lab.connection().await?).await?)
+    lab.select("select status from orders where id = $1", order).await
 }
 
 /// Returns how often units of the order were returned, according to the ledger.
 async fn times_returned(lab: &Scenario, order: Uuid) -> anyhow::Result<i64> {
-    let back = sqlx::query_scalar(
-        "select count(*) from stock_ledger where order_id = $1 and reason = 'expiry'",
-    );
-    Ok(back.bind(order).fetch_one(&mut *lab.connection().await?).await?)
+    let returned = "select count(*) from stock_ledger where order_id = $1 and reason = 'expiry'";
+    lab.select(returned, order).await
 }
 
 /// Returns whether a session of Postgres waits for a lock on an order's row.
@@ -227,8 +197,4 @@ async fn payment_waits(lab: &Scenario) -> anyhow::Result<bool> {
                            and query like '%from orders%no key update%')",
     );
     Ok(waits.fetch_one(&mut *lab.connection().await?).await?)
-}
-
-async fn queued(lab: &Scenario, order: Uuid) -> anyhow::Result<bool> {
-    Ok(lab.unpaid_queue()?.contains(order).await?)
 }

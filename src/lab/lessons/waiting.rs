@@ -1,13 +1,9 @@
 //! Lesson `waiting`: the same load in three waiting modes: fail at once, retry at intervals, and
 //! queue for a handoff.
 
-use crate::lab::default_load::{DefaultLoad, stock_shortage};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::run::ArmResult;
-use crate::lab::scenario::Scenario;
+use super::{ArmResult, DefaultLoad, Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 10,
     name: "waiting",
     claim: "Fail at once, ask again every 50 ms, or be handed the lock: the same load, three \
             distributions of waiting.",
@@ -28,33 +24,32 @@ pub(super) const LESSON: Lesson = Lesson {
         "A line that is told when the lock is free waits as long as the others work, and everybody \
          about as long.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad =
     DefaultLoad { stock: 1_000, buyers: 12, orders: 120, work_ms: 5, lease: true };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let mut specs = LOAD.under(lab, &["owner", "owner", "fenced"]);
     for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
         spec.wait = Some(wait.to_owned());
     }
-    lab.say("The same orders: first with a try, then with retries, then in line.").await;
+    lab.say("The same orders: first with a try, then with retries, then in line.");
     let arms = lab.run_arms(&specs).await?;
     let (tried, again, line) = (&arms[0], &arms[1], &arms[2]);
     let turned_away = tried.statuses.get("423").copied().unwrap_or(0);
-    let wanted = i64::try_from(specs[0].orders)?;
-    let all_sound = arms.iter().all(|arm| arm.ok && arm.forks == 0);
-    let seen = all_sound
+    let orders = i64::try_from(specs[0].orders)?;
+    let shown = arms.iter().all(ArmResult::is_sound)
         && turned_away > 0
-        && tried.sold + i64::try_from(turned_away)? == wanted
-        && line.sold == wanted
+        && tried.sold + i64::try_from(turned_away)? == orders
+        && line.sold == orders
         && spread(line) < spread(again);
     Ok(LessonResult::of_load(
-        stock_shortage(&specs[0]),
-        seen,
+        specs[0].shortage(),
+        shown,
         format!(
-            "try: {turned_away} of {wanted} turned away · retry: half within {:.0} ms, the last \
+            "try: {turned_away} of {orders} turned away · retry: half within {:.0} ms, the last \
              hundredth {:.0} ms, {:.1} times as long · in line: {:.0} and {:.0} ms, {:.1} times",
             again.wait_p50_ms,
             again.wait_p99_ms,

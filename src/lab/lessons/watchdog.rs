@@ -5,12 +5,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use crate::lab::headers::{PAUSE, TTL_MS, WAIT, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
+use super::{Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 8,
     name: "watchdog",
     claim: "Renewal lets long work finish alone; a process that is paused after its read still \
             comes back as a second holder.",
@@ -32,35 +29,32 @@ pub(super) const LESSON: Lesson = Lesson {
         "Whoever comes back from such a pause must be stopped by the thing it writes to, not by \
          what it remembers.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LEASE_MS: u64 = 900;
 const SHORT_MS: u64 = 300;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let alone = long_work(lab).await?;
     let sku = lab.item(10).await?;
-    lab.say("Now a lease of 300 ms. A has read 10; then its whole process is stopped.").await;
-    let headers = under("watchdog").with(TTL_MS, SHORT_MS).with(PAUSE, "read");
-    let mut first = lab.order_until_held("A", 0, &sku, &headers).await?;
+    lab.say("Now a lease of 300 ms. A has read 10; then its whole process is stopped.");
+    let mut first = lab.order("A", 0, &sku, "watchdog").lease_ms(SHORT_MS).pause_at("read").await?;
     lab.pause_replica(&mut first).await;
     lab.wait_until_free(&sku).await?;
-    lab.say("Nobody renewed: Redis has no lock any more. B takes it, reads 10, writes 9.").await;
-    let second = lab.place_order("B", 1, &sku, &under("watchdog")).await?.require_placed()?;
+    lab.say("Nobody renewed: Redis has no lock any more. B takes it, reads 10, writes 9.");
+    let second = lab.order("B", 1, &sku, "watchdog").placed().await?;
     lab.resume_replica(&mut first).await;
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("A comes back and writes 9. Sold 2, on the shelf {}.", audit.stock)).await;
+    lab.say(format!("A comes back and writes 9. Sold 2, on the shelf {}.", audit.stock));
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     Ok(LessonResult::new(
         alone && forked,
         format!(
-            "twice its lease at work, and nobody else was let in; paused for one lease: {} sold, {} \
-             left the shelf",
-            audit.sold,
-            audit.opening - audit.stock,
+            "twice its lease at work, and nobody else was let in; paused for one lease: {}",
+            sales(&audit)
         ),
     ))
 }
@@ -69,15 +63,14 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// another order was rejected as busy.
 async fn long_work(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    lab.say(format!("A takes the lock for {LEASE_MS} ms and works twice as long.")).await;
-    let headers = under("watchdog").with(TTL_MS, LEASE_MS).with(PAUSE, "read");
-    let first = lab.order_until_held("A, long work", 0, &sku, &headers).await?;
+    lab.say(format!("A takes the lock for {LEASE_MS} ms and works twice as long."));
+    let first =
+        lab.order("A, long work", 0, &sku, "watchdog").lease_ms(LEASE_MS).pause_at("read").await?;
     let at_first = lab.holder(&sku).await?;
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
-    let trying = under("watchdog").with(WAIT, "try");
-    let other = lab.place_order("B, in between", 1, &sku, &trying).await?;
+    let other = lab.order("B, in between", 1, &sku, "watchdog").trying().response().await?;
     let still = lab.holder(&sku).await?;
-    lab.say("Two leases later the lock is still A's, and B is turned away.").await;
+    lab.say("Two leases later the lock is still A's, and B is turned away.");
     let first = lab.finish(first).await?;
     let same = at_first.is_some() && at_first == still;
     Ok(same && other.problem() == Some("lock-busy") && first.is_success())

@@ -2,12 +2,9 @@
 //! B deletes it. After each release the lesson checks that Redis has no lock although a holder
 //! still works.
 
-use crate::lab::headers::{PAUSE, TTL_MS, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::scenario::Scenario;
+use super::{Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 5,
     name: "wrong-delete",
     claim: "An expiry without an owner: A outlives its lease and deletes B's lock, B deletes C's, \
             and so on.",
@@ -26,44 +23,42 @@ pub(super) const LESSON: Lesson = Lesson {
         "One late holder is enough: B never was late, and deletes C's lock all the same.",
         "Whoever deletes must show that the lock is his own, in the same step.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A takes the lock for 300 ms, reads 10, and is held until the lease has ended.").await;
-    let short = under("ttl").with(TTL_MS, 300).with(PAUSE, "read");
-    let a = lab.order_until_held("A", 0, &sku, &short).await?;
+    lab.say("A takes the lock for 300 ms, reads 10, and is held until the lease has ended.");
+    let a = lab.order("A", 0, &sku, "ttl").lease_ms(300).pause_at("read").await?;
     lab.wait_until_free(&sku).await?;
 
-    let long = under("ttl").with(PAUSE, "read");
-    let b = lab.order_until_held("B", 1, &sku, &long).await?;
+    let b = lab.order("B", 1, &sku, "ttl").pause_at("read").await?;
     let of_b = lab.holder(&sku).await?;
-    lab.say("B has the lock now, for 10 s, and has read 10.").await;
+    lab.say("B has the lock now, for 10 s, and has read 10.");
     let a = lab.finish(a).await?.require_placed()?;
     let b_robbed = of_b.is_some() && lab.holder(&sku).await?.is_none();
-    lab.say("A writes 9 and deletes the key: it was B's. Nobody has a lock, and B works.").await;
+    lab.say("A writes 9 and deletes the key: it was B's. Nobody has a lock, and B works.");
 
-    let c = lab.order_until_held("C", 0, &sku, &long).await?;
+    let c = lab.order("C", 0, &sku, "ttl").pause_at("read").await?;
     let of_c = lab.holder(&sku).await?;
-    lab.say("C finds no lock, takes it, and reads 9.").await;
+    lab.say("C finds no lock, takes it, and reads 9.");
     let b = lab.finish(b).await?.require_placed()?;
     let c_robbed = of_c.is_some() && of_c != of_b && lab.holder(&sku).await?.is_none();
-    lab.say("B writes 9 and deletes the key: it was C's. B never was late.").await;
+    lab.say("B writes 9 and deletes the key: it was C's. B never was late.");
 
-    let d = lab.place_order("D", 1, &sku, &under("ttl")).await?.require_placed()?;
+    let d = lab.order("D", 1, &sku, "ttl").placed().await?;
     let c = lab.finish(c).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    lab.say(format!("D comes in beside C. Sold {}, {left} left the shelf.", audit.sold)).await;
+    lab.say(format!("D comes in beside C. Sold {}, {left} left the shelf.", audit.sold));
     lab.fact("read, in order of coming", format!("{a}, {b}, {c}, {d}"));
     let robbed = usize::from(b_robbed) + usize::from(c_robbed);
     Ok(LessonResult::new(
         robbed == 2 && (a, b) == (10, 10) && (c, d) == (9, 9) && audit.sold == 4 && left < 4,
         format!(
-            "{robbed} locks deleted by somebody else, one late holder: {} sold, {left} left the \
-             shelf, {} breaks in the ledger",
-            audit.sold, audit.breaks
+            "{robbed} locks deleted by somebody else, one late holder: {}, {} breaks in the ledger",
+            sales(&audit),
+            audit.breaks
         ),
     ))
 }

@@ -3,15 +3,9 @@
 
 use anyhow::Context as _;
 
-use crate::lab::default_load::{DefaultLoad, no_overlap};
-use crate::lab::headers::{PAUSE, WAIT, under};
-use crate::lab::lesson::{Lesson, LessonResult};
-use crate::lab::payer::Payer;
-use crate::lab::run::Journey;
-use crate::lab::scenario::{LabResponse, Scenario};
+use super::{DefaultLoad, Journey, LabResponse, Lesson, LessonResult, Payer, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
-    number: 13,
     name: "wrong-key",
     claim: "A lock on the order's id does nothing for a balance that two orders share.",
     question: "Every payment takes a good lock, on the id of the order that is paid. One account \
@@ -30,7 +24,7 @@ pub(super) const LESSON: Lesson = Lesson {
         "In this shop a write says which key it needs, and a guard that names another one is a bug \
          that is found at once.",
     ],
-    play: |lab| Box::pin(play(lab)),
+    run: |lab| Box::pin(run(lab)),
 };
 
 const LOAD: DefaultLoad = DefaultLoad { stock: 60, buyers: 8, orders: 48, work_ms: 2, lease: true };
@@ -38,22 +32,19 @@ const LOAD: DefaultLoad = DefaultLoad { stock: 60, buyers: 8, orders: 48, work_m
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
-async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
+async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let payer = Payer::create(lab, MONEY).await?;
     let orders = payer.orders(lab, &lab.item(10).await?, 2).await?;
-    lab.say("A has the lock on its order, has read a balance of 1,000, and is held.").await;
-    let held = under("wrong-key").with(PAUSE, "read");
-    let a = payer.pay(lab, "A pays", 0, orders[0], &held);
-    lab.wait_until_held(&a).await?;
-    let trying = under("wrong-key").with(WAIT, "try");
-    let b = payer.pay(lab, "B pays", 1, orders[1], &trying);
-    let b = balance(&lab.response(b).await?)?;
-    lab.say("B takes the lock on its own order at once, reads 1,000 too, and writes 900.").await;
+    lab.say("A has the lock on its order, has read a balance of 1,000, and is held.");
+    let a = payer.pay(lab, "A pays", 0, orders[0], "wrong-key").pause_at("read").await?;
+    let b =
+        balance(&payer.pay(lab, "B pays", 1, orders[1], "wrong-key").trying().response().await?)?;
+    lab.say("B takes the lock on its own order at once, reads 1,000 too, and writes 900.");
     let a = balance(&lab.finish(a).await?)?;
-    lab.say("A writes 900. Two orders of 100 are paid, and 100 are gone.").await;
+    lab.say("A writes 900. Two orders of 100 are paid, and 100 are gone.");
     let pair = a == (MONEY, MONEY - PRICE) && b == (MONEY, MONEY - PRICE);
 
-    lab.say("Now a crowd: one account, many orders, under either lock.").await;
+    lab.say("Now a crowd: one account, many orders, under either lock.");
     let mut specs = LOAD.under(lab, &["wrong-key", "owner"]);
     for spec in &mut specs {
         spec.journey = Journey::Pay;
@@ -61,8 +52,8 @@ async fn play(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let arms = lab.run_arms(&specs).await?;
     let (wrong, right) = (&arms[0], &arms[1]);
     Ok(LessonResult::of_load(
-        no_overlap(&specs[0]),
-        pair && wrong.forks > 0 && !wrong.ok && right.ok && right.forks == 0,
+        specs[0].no_overlap(),
+        pair && wrong.forks > 0 && !wrong.ok && right.is_sound(),
         format!(
             "2 orders of {PRICE} paid, {} taken · a crowd under wrong-key: {} forks, {} cents \
              never taken · under a lock on the account: {} forks",

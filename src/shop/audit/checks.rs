@@ -1,14 +1,10 @@
-//! All checks of the shop's books, one statement each.
+//! All checks of the shop's books, one statement each: `checks.sql`.
 //!
 //! A check is a query for violations, and holds if there are none. Each corresponds to one way to
 //! forge the books; `tests/it/audit.rs` forges all of them.
-//!
-//! A ledger is ordered by `(sku, version, seq)`, or `(user_id, version, seq)`. `seq` alone is not
-//! an order: a statement may take its number before another one that commits first. It only orders
-//! entries of the same version (forks). The opening entry has version 0.
 
 use serde::{Deserialize, Serialize};
-use sqlx::{PgConnection, Row as _};
+use sqlx::PgConnection;
 use utoipa::ToSchema;
 
 use super::super::Error;
@@ -26,340 +22,29 @@ pub struct AuditCheck {
 
 const MAX_LISTED: usize = 5;
 
-/// A check. Its query returns one text column, with one violation per row.
-struct AuditRule {
-    name: &'static str,
-    description: &'static str,
-    query: &'static str,
+/// All checks.
+const CHECKS: &str = include_str!("checks.sql");
+
+/// Returns the name, the rule and the query of each check.
+fn checks() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> {
+    CHECKS.split("\n-- check ").skip(1).filter_map(|check| {
+        let (header, query) = check.split_once('\n')?;
+        let (name, rule) = header.split_once(": ")?;
+        Some((name, rule, query))
+    })
 }
 
-const RULES: [AuditRule; 20] = [
-    AuditRule {
-        name: "stock-drift",
-        description: "every shelf holds what its ledger adds up to",
-        query: "
-            select format('%s: on the shelf %s, by the ledger %s', i.sku, i.stock, coalesce(s.total, 0))
-              from items i
-              left join (select sku, sum(delta) as total from stock_ledger group by sku) s using (sku)
-             where i.kind = 'shop' and i.stock <> coalesce(s.total, 0) order by i.sku",
-    },
-    AuditRule {
-        name: "stock-oversold",
-        description: "no item was promised that did not exist",
-        query: "
-            select format('%s: %s units that never existed', sku, -min(running)) from (
-                select l.sku, sum(l.delta) over (partition by l.sku
-                                                  order by l.version, l.seq) as running
-                  from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
-             group by sku having min(running) < 0 order by sku",
-    },
-    AuditRule {
-        name: "stock-chain",
-        description: "each entry begins where the one before it ended",
-        query: "
-            select format('%s entry %s: ', sku, seq) || concat_ws(', and ',
-                          case when before <> previous then format(
-                               'the entry before it ended at %s, this one begins at %s',
-                               previous, before) end,
-                          case when after <> before + delta then format(
-                               'it says that %s and %s make %s', before, delta, after) end) from (
-                select l.sku, l.seq, l.version, l.before, l.delta, l.after,
-                       lag(l.after, 1, 0::bigint) over (partition by l.sku
-                                                        order by l.version, l.seq) as previous
-                  from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
-             where before <> previous or after <> before + delta order by sku, version, seq",
-    },
-    AuditRule {
-        name: "stock-forks",
-        description: "no two entries were computed from the same read",
-        query: "
-            select format('%s version %s: entries %s', l.sku, l.version,
-                          string_agg(l.seq::text, ', ' order by l.seq))
-              from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop'
-             group by l.sku, l.version having count(*) > 1 order by 1",
-    },
-    AuditRule {
-        name: "stock-opening",
-        description: "every ledger begins with one opening entry",
-        query: "
-            select format('%s: %s opening entries, the first entry says %s', i.sku,
-                          count(*) filter (where l.reason = 'opening'),
-                          (array_agg(l.reason order by l.version, l.seq))[1])
-              from items i left join stock_ledger l on l.sku = i.sku
-             where i.kind = 'shop' group by i.sku
-            having count(*) filter (where l.reason = 'opening') <> 1
-                or (array_agg(l.reason order by l.version, l.seq))[1] <> 'opening' order by 1",
-    },
-    AuditRule {
-        name: "order-lines",
-        description: "every line took its units once, and gave them back once if its order was undone",
-        query: "
-            select format('order %s, %s: quantity %s, entries %s', l.order_id, l.sku, l.quantity,
-                          coalesce(string_agg(e.reason || ' ' || e.delta, ', '
-                                              order by e.version, e.seq), 'none'))
-              from order_lines l
-              join orders o on o.id = l.order_id
-              join items i on i.sku = l.sku and i.kind = 'shop'
-              left join stock_ledger e on e.order_id = l.order_id and e.sku = l.sku
-             group by l.order_id, l.sku, l.quantity, o.status
-            having count(*) filter (where e.reason = 'order' and e.delta = -l.quantity) <> 1
-                or count(*) filter (where e.delta = l.quantity
-                       and (o.status = 'cancelled' and e.reason in ('cancel', 'expiry')
-                         or o.status = 'refunded' and e.reason = 'refund'))
-                   <> case when o.status in ('cancelled', 'refunded') then 1 else 0 end
-                or count(e.seq) <> case when o.status in ('cancelled', 'refunded') then 2 else 1 end
-             order by 1",
-    },
-    AuditRule {
-        name: "lines-counted",
-        description: "every line counts for its buyer, for as long as its order is pending or paid",
-        query: "
-            select format('order %s (%s), %s: it counts for %s', o.id, o.status, l.sku,
-                          case when l.counts_for is null then 'nobody'
-                               when l.counts_for = o.user_id then 'its buyer'
-                               else 'somebody else' end)
-              from order_lines l
-              join orders o on o.id = l.order_id
-              join items i on i.sku = l.sku and i.kind = 'shop'
-             where l.counts_for is distinct from
-                   case when o.status in ('pending', 'paid') then o.user_id end
-             order by 1",
-    },
-    // The ledger contains the order of sales and returns, so each line is checked against what its
-    // buyer had, and against the limit, at the time of its sale.
-    AuditRule {
-        name: "customer-limits",
-        description: "nobody had more of an item than the limit under which it was sold",
-        query: "
-            select format('order %s, %s: it made %s for its buyer, and the limit was %s', order_id,
-                          sku, held, limit_per_user) from (
-                select l.order_id, l.sku, l.limit_per_user, e.reason,
-                       -sum(e.delta) over (partition by l.sku, o.user_id
-                                          order by e.version, e.seq) as held
-                  from order_lines l
-                  join orders o on o.id = l.order_id
-                  join items i on i.sku = l.sku and i.kind = 'shop'
-                  join stock_ledger e on e.order_id = l.order_id and e.sku = l.sku
-                 where l.sku in (select sku from order_lines where limit_per_user is not null)) sold
-             where reason = 'order' and held > limit_per_user order by 1",
-    },
-    AuditRule {
-        name: "stock-entries",
-        description: "every entry has its item, and if it names an order, that order's line",
-        query: "
-            select format('%s entry %s (%s %s): ', e.sku, e.seq, e.reason, e.delta)
-                   || case when i.sku is null then 'there is no such item'
-                           else format('order %s has no such line', coalesce(e.order_id::text, '–'))
-                      end
-              from stock_ledger e
-              left join items i on i.sku = e.sku
-              left join order_lines l on l.order_id = e.order_id and l.sku = e.sku
-             where i.sku is null
-                or i.kind = 'shop' and l.order_id is null
-               and (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
-             order by e.sku, e.version, e.seq",
-    },
-    AuditRule {
-        name: "order-references",
-        description: "every order has its user, and every line its order and its item",
-        query: "
-            select format('order %s: there is no user %s', o.id, o.user_id)
-              from orders o where not exists (select from users u where u.id = o.user_id)
-            union all
-            select format('order %s, %s: there is no such order', l.order_id, l.sku)
-              from order_lines l where not exists (select from orders o where o.id = l.order_id)
-            union all
-            select format('order %s, %s: there is no such item', l.order_id, l.sku)
-              from order_lines l where not exists (select from items i where i.sku = l.sku)
-             order by 1",
-    },
-    AuditRule {
-        name: "order-totals",
-        description: "every order costs what its lines cost",
-        query: "
-            select format('order %s: total %s, lines %s', o.id, o.total_cents,
-                          coalesce(sum(l.quantity * l.unit_price_cents), 0))
-              from orders o left join order_lines l on l.order_id = o.id
-             group by o.id
-            having o.total_cents <> coalesce(sum(l.quantity * l.unit_price_cents), 0)
-                or count(l.sku) = 0 order by 1",
-    },
-    AuditRule {
-        name: "payments",
-        description: "every order has exactly the payment and the refund that its status says",
-        query: "
-            select format('order %s (%s, total %s): entries %s', o.id, o.status, o.total_cents,
-                          coalesce(string_agg(e.reason || ' ' || e.delta, ', '
-                                              order by e.user_id, e.version, e.seq), 'none'))
-              from orders o
-              join accounts a on a.user_id = o.user_id and a.kind = 'shop'
-              left join balance_ledger e on e.order_id = o.id
-             group by o.id
-            having count(*) filter (where e.reason = 'payment' and e.delta = -o.total_cents
-                       and e.user_id = o.user_id)
-                   <> case when o.status in ('paid', 'refunded') then 1 else 0 end
-                or count(*) filter (where e.reason = 'refund' and e.delta = o.total_cents
-                       and e.user_id = o.user_id)
-                   <> case when o.status = 'refunded' then 1 else 0 end
-                or count(e.seq)
-                   <> case o.status when 'paid' then 1 when 'refunded' then 2 else 0 end
-             order by 1",
-    },
-    AuditRule {
-        name: "balance-entries",
-        description: "every entry is its own order's payment or refund, or a top-up without an order",
-        query: "
-            select format('%s entry %s (%s %s): order %s', u.name, e.seq, e.reason, e.delta,
-                          case when e.order_id is null then 'none'
-                               when o.id is null then e.order_id::text || ' is not there'
-                               else e.order_id::text || case when o.user_id = e.user_id then ''
-                                    else ' is somebody else''s' end end)
-              from balance_ledger e
-              join accounts a on a.user_id = e.user_id and a.kind = 'shop'
-              join users u on u.id = e.user_id
-              left join orders o on o.id = e.order_id
-             where (e.order_id is null) <> (e.reason = 'top-up')
-                or o.user_id is distinct from e.user_id and e.order_id is not null
-             order by u.name, e.version, e.seq",
-    },
-    AuditRule {
-        name: "counted-apart",
-        description: "only the lab's own items and accounts are counted apart",
-        query: "
-            select format('item %s is marked as the lab''s', sku) from items
-             where kind = 'lab' and sku !~ '^lab-[0-9a-f]{32}$'
-            union all
-            select format('account of %s is marked as the lab''s, and has no order of lab items',
-                          u.name)
-              from accounts a join users u on u.id = a.user_id
-             where a.kind = 'lab' and not exists (
-                   select from orders o join order_lines l on l.order_id = o.id
-                     join items i on i.sku = l.sku
-                    where o.user_id = a.user_id
-                    group by o.id having bool_and(i.kind = 'lab'))",
-    },
-    AuditRule {
-        name: "balance-drift",
-        description: "every account holds what its ledger adds up to",
-        query: "
-            select format('%s: balance %s cents, by the ledger %s', u.name, a.balance_cents,
-                          coalesce(s.total, 0))
-              from accounts a join users u on u.id = a.user_id
-              left join (select user_id, sum(delta) as total from balance_ledger group by user_id) s
-                     on s.user_id = a.user_id
-             where a.kind = 'shop' and a.balance_cents <> coalesce(s.total, 0) order by u.name",
-    },
-    AuditRule {
-        name: "balance-chain",
-        description: "each entry begins where the one before it ended",
-        query: "
-            select format('%s entry %s: ', u.name, seq) || concat_ws(', and ',
-                          case when before <> previous then format(
-                               'the entry before it ended at %s cents, this one begins at %s',
-                               previous, before) end,
-                          case when after <> before + delta then format(
-                               'it says that %s and %s cents make %s', before, delta, after)
-                               end) from (
-                select l.user_id, l.seq, l.version, l.before, l.delta, l.after,
-                       lag(l.after, 1, 0::bigint) over (partition by l.user_id
-                                                        order by l.version, l.seq) as previous
-                  from balance_ledger l
-                  join accounts a on a.user_id = l.user_id and a.kind = 'shop') chain
-              join users u on u.id = chain.user_id
-             where before <> previous or after <> before + delta order by u.name, version, seq",
-    },
-    AuditRule {
-        name: "balance-forks",
-        description: "no two entries were computed from the same read",
-        query: "
-            select format('%s version %s: entries %s', u.name, l.version,
-                          string_agg(l.seq::text, ', ' order by l.seq))
-              from balance_ledger l
-              join accounts a on a.user_id = l.user_id and a.kind = 'shop'
-              join users u on u.id = l.user_id
-             group by u.name, l.user_id, l.version having count(*) > 1 order by 1",
-    },
-    AuditRule {
-        name: "top-ups",
-        description: "all money that came in has its entry, and every such entry its money",
-        query: "
-            select format('%s: topped up %s, by the ledger %s', u.name, coalesce(t.total, 0),
-                          coalesce(e.total, 0))
-              from accounts a join users u on u.id = a.user_id
-              left join (select user_id, sum(amount_cents) as total, count(*) as n from top_ups
-                          group by user_id) t on t.user_id = a.user_id
-              left join (select user_id, sum(delta) as total, count(*) as n from balance_ledger
-                          where reason = 'top-up' group by user_id) e on e.user_id = a.user_id
-             where a.kind = 'shop'
-               and (coalesce(t.total, 0) <> coalesce(e.total, 0) or coalesce(t.n, 0) <> coalesce(e.n, 0))
-             order by u.name",
-    },
-    AuditRule {
-        name: "money-conserved",
-        description: "what is on the accounts and what was spent is what was put in",
-        query: "
-            select format('put in %s, on accounts %s, spent %s', came, held, spent) from (
-                select (select coalesce(sum(t.amount_cents), 0) from top_ups t
-                          join accounts a on a.user_id = t.user_id and a.kind = 'shop') as came,
-                       (select coalesce(sum(balance_cents), 0) from accounts where kind = 'shop') as held,
-                       (select coalesce(sum(o.total_cents), 0) from orders o
-                          join accounts a on a.user_id = o.user_id and a.kind = 'shop'
-                         where o.status = 'paid') as spent) sums
-             where came <> held + spent",
-    },
-    AuditRule {
-        name: "nothing-negative",
-        description: "no stock, balance, quantity or total is below zero",
-        query: "
-            select format('item %s: stock %s', sku, stock) from items where stock < 0
-            union all select format('account %s: %s', user_id, balance_cents) from accounts
-             where balance_cents < 0
-            union all select format('order %s: total %s', id, total_cents) from orders
-             where total_cents < 0
-            union all select format('order %s, %s: quantity %s', order_id, sku, quantity)
-              from order_lines where quantity <= 0
-            union all select format('%s entry %s: %s → %s', sku, seq, before, after)
-              from stock_ledger where before < 0 or after < 0
-            union all select format('balance entry %s: %s → %s', seq, before, after)
-              from balance_ledger where before < 0 or after < 0",
-    },
-];
-
-/// Compares key records with their orders. Old responses are purged, the records of orders are not.
-const KEY_RECORDS: AuditRule = AuditRule {
-    name: "answers",
-    description: "every order has its key record, and every stored response its order",
-    query: "
-        select case when i.key is null then format('order %s has no key record', o.id)
-                    else format('key %s of user %s: %s', i.key, i.user_id,
-                                case when o.id is null then 'no order has it'
-                                     else 'the answer is not about order ' || o.id end) end
-          from (select * from idempotency where path = '/api/orders') as i
-          full join orders o on o.user_id = i.user_id and o.token = i.key
-         where i.key is null or o.id is null or i.order_id is distinct from o.id
-            or i.body is not null
-               and position(convert_to('\"id\":\"' || o.id || '\"', 'UTF8') in i.body) = 0
-         union all
-        select format('key %s of user %s: its record has another key''s id', key, user_id)
-          from idempotency
-         where id <> encode(substring(sha256(convert_to(concat_ws(' ', user_id, method, path, key),
-                                                        'UTF8')) for 16), 'hex')::uuid
-         order by 1",
-};
-
 pub(super) async fn run(tx: &mut PgConnection) -> Result<Vec<AuditCheck>, Error> {
-    let mut checks = Vec::with_capacity(RULES.len() + 1);
-    for rule in RULES.iter().chain([&KEY_RECORDS]) {
-        let rows = sqlx::query(rule.query).fetch_all(&mut *tx).await?;
-        let violations: Vec<String> =
-            rows.iter().map(|row| row.try_get(0).map(with_minus)).collect::<Result<_, _>>()?;
-        checks.push(AuditCheck {
-            name: rule.name.to_owned(),
+    let mut results = Vec::new();
+    for (name, rule, query) in checks() {
+        let violations: Vec<String> = sqlx::query_scalar(query).fetch_all(&mut *tx).await?;
+        results.push(AuditCheck {
+            name: name.to_owned(),
             ok: violations.is_empty(),
-            detail: detail(rule, &violations),
+            detail: detail(rule, violations),
         });
     }
-    Ok(checks)
+    Ok(results)
 }
 
 /// Replaces the hyphen of a negative number (after a space, before a digit) with a minus sign.
@@ -377,15 +62,14 @@ fn with_minus(violation: String) -> String {
     text
 }
 
-fn detail(rule: &AuditRule, violations: &[String]) -> String {
+fn detail(rule: &str, violations: Vec<String>) -> String {
     if violations.is_empty() {
-        return rule.description.to_owned();
+        return rule.to_owned();
     }
-    let listed = violations.iter().take(MAX_LISTED).cloned().collect::<Vec<_>>().join("; ");
-    match violations.len().checked_sub(MAX_LISTED) {
-        None | Some(0) => listed,
-        Some(more) => format!("{listed}; and {more} more"),
-    }
+    let more = violations.len().saturating_sub(MAX_LISTED);
+    let listed: Vec<String> = violations.into_iter().take(MAX_LISTED).map(with_minus).collect();
+    let listed = listed.join("; ");
+    if more == 0 { listed } else { format!("{listed}; and {more} more") }
 }
 
 pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<String>, Error> {

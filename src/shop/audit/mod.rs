@@ -69,7 +69,7 @@ async fn begin_snapshot(tx: &mut PgConnection) -> Result<(), Error> {
 
 /// Returns a note on Redis, which never fails the audit: it stores nothing that matters.
 async fn redis_note(locks: &ShopLocks) -> String {
-    match locks.held().await {
+    match locks.held_locks().await {
         Ok(held) => {
             let forever = held.iter().filter(|lock| lock.remaining_ms.is_none()).count();
             format!("Redis: {} locks held, {forever} of them without an expiry", held.len())

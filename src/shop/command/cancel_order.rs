@@ -2,18 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
-
-use super::changes::{Changes, CommandResponse, StatusTransition, StockChange};
-use super::pay_order::in_status;
-use super::place_order::no_item;
+use super::changes::{Changes, CommandResponse, StockChange};
 use super::state::{OrderSnapshot, ShopState};
-use super::{Command, ReadSet, Reservation};
+use super::{Command, ConditionalUpdate, ReadSet};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Order, OrderStatus, ReturnedOrder, ValueChange};
-use crate::shop::{IdempotencyKey, OrderId, Sku, UserId};
+use crate::shop::{IdempotencyKey, OrderId, UserId};
 
 #[derive(Debug, Clone)]
 pub struct CancelOrder {
@@ -25,30 +21,13 @@ pub struct CancelOrder {
 impl CancelOrder {
     pub fn new(user: UserId, order: Order, key: Option<IdempotencyKey>) -> Self {
         let path = format!("/api/orders/{}/cancel", order.id);
-        let fingerprint = Sha256::digest(b"").into();
-        Self { idempotency: IdempotencyRequest::post(user, path, key, fingerprint), order }
+        Self { idempotency: IdempotencyRequest::post(user, path, key, ""), order }
     }
-}
-
-/// Returns units to stock. Rejects an unknown item before any change.
-pub(super) fn return_units(
-    state: &mut ShopState,
-    units: &[(Sku, i64)],
-    reason: &str,
-    order: OrderId,
-) -> Result<Vec<StockChange>, Rejection> {
-    if let Some((sku, _)) = units.iter().find(|(sku, _)| !state.items.contains_key(sku)) {
-        return Err(no_item(sku));
-    }
-    let changes = units.iter();
-    Ok(changes
-        .filter_map(|(sku, quantity)| state.change_stock(sku, *quantity, reason, Some(order)))
-        .collect())
 }
 
 /// Returns the stock part of a response.
 pub(super) fn by_sku(changes: &[StockChange]) -> BTreeMap<String, ValueChange> {
-    changes.iter().map(|change| (change.sku.to_string(), ValueChange::from(change))).collect()
+    changes.iter().map(|change| (change.key.to_string(), ValueChange::from(change))).collect()
 }
 
 impl Command for CancelOrder {
@@ -69,23 +48,22 @@ impl Command for CancelOrder {
         Priority::High
     }
 
-    fn reservation(&self) -> Option<Reservation> {
-        Some(Reservation { stock: self.order.units(), balance: None })
+    fn conditional_update(&self) -> Option<ConditionalUpdate> {
+        Some(ConditionalUpdate { stock: self.order.units(), balance: None })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let id = self.order.id;
         let (from, to) = (OrderStatus::Pending, OrderStatus::Cancelled);
-        let found = in_status(state, id, from, "cancel")?;
-        let stock = return_units(state, &self.order.units(), "cancel", id)?;
-        state.orders.insert(id, OrderSnapshot { status: to, ..found });
+        let found = state.order_in(from, id, "cancel")?;
+        let stock = state.return_units(&self.order.units(), "cancel", id)?;
+        let transition = state.change_order(id, from, OrderSnapshot { status: to, ..found });
         let order = Order { status: to.name().to_owned(), ..self.order.clone() };
         let response = CommandResponse::Returned(ReturnedOrder {
             order,
             stock: by_sku(&stock),
             balance: None,
         });
-        let transitions = vec![StatusTransition { order: id, from, to, paid_at: None }];
-        Ok(Changes { transitions, stock, ..Changes::none(response) })
+        Ok(Changes { transitions: vec![transition], stock, ..Changes::none(response) })
     }
 }

@@ -1,5 +1,7 @@
 //! The changes of a command: a value that [`super::Command::decide`] returns and the store writes.
 
+use std::borrow::Cow;
+
 use time::OffsetDateTime;
 
 use crate::shop::failure::{Error, StoredResponse};
@@ -77,45 +79,35 @@ pub struct StatusTransition {
     pub paid_at: Option<OffsetDateTime>,
 }
 
-/// A change of an item's stock, and its ledger entry.
+/// A change of an item's stock.
+pub type StockChange = LedgerChange<Sku>;
+/// A change of a balance.
+pub type BalanceChange = LedgerChange<UserId>;
+
+/// A change of a row's value, and its ledger entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StockChange {
-    pub sku: Sku,
+pub struct LedgerChange<K> {
+    /// The item or the account.
+    pub key: K,
     pub before: i64,
     pub delta: i64,
     /// The row's version before the change.
     pub version: i64,
-    pub reason: String,
+    pub reason: Cow<'static, str>,
     pub order: Option<OrderId>,
     /// The entry's number, if the response contains it.
     pub seq: Option<i64>,
 }
 
-/// A change of a balance, and its ledger entry.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BalanceChange {
-    pub user: UserId,
-    pub before: i64,
-    pub delta: i64,
-    /// The row's version before the change.
-    pub version: i64,
-    pub reason: &'static str,
-    pub order: Option<OrderId>,
-    /// The entry's number, if the response contains it.
-    pub seq: Option<i64>,
-}
-
-impl From<&StockChange> for ValueChange {
-    fn from(change: &StockChange) -> Self {
-        let &StockChange { before, delta, .. } = change;
-        Self { before, delta, after: before + delta }
+impl<K> LedgerChange<K> {
+    pub fn after(&self) -> i64 {
+        self.before + self.delta
     }
 }
 
-impl From<&BalanceChange> for ValueChange {
-    fn from(change: &BalanceChange) -> Self {
-        let &BalanceChange { before, delta, .. } = change;
-        Self { before, delta, after: before + delta }
+impl<K> From<&LedgerChange<K>> for ValueChange {
+    fn from(change: &LedgerChange<K>) -> Self {
+        Self { before: change.before, delta: change.delta, after: change.after() }
     }
 }
 

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use super::cancel_order::return_units;
-use super::changes::{Changes, CommandResponse, StatusTransition};
+use super::changes::{Changes, CommandResponse};
 use super::state::{OrderSnapshot, ShopState};
 use super::{Command, ReadSet};
 use crate::ladder::Priority;
@@ -62,20 +61,15 @@ impl Command for ExpireOrders {
         let due = |found: &&OrderSnapshot| found.status == from && found.expires_at <= state.now;
         let is_due = |(order, _): &&(OrderId, _)| state.orders.get(order).filter(due).is_some();
         let due: Vec<&(OrderId, Vec<(Sku, i64)>)> = self.orders.iter().filter(is_due).collect();
+        // Before any change, because a rejected command leaves the state as it was.
+        for (sku, _) in due.iter().flat_map(|(_, units)| units) {
+            state.item(sku)?;
+        }
         let (mut stock, mut transitions) = (Vec::new(), Vec::new());
-        let before = state.clone();
         for (order, units) in &due {
-            match return_units(state, units, "expiry", *order) {
-                Ok(changes) => stock.extend(changes),
-                Err(rejection) => {
-                    *state = before;
-                    return Err(rejection);
-                }
-            }
-            if let Some(found) = state.orders.get_mut(order) {
-                (found.status, found.expired) = (to, true);
-            }
-            transitions.push(StatusTransition { order: *order, from, to, paid_at: None });
+            stock.extend(state.return_units(units, "expiry", *order)?);
+            let after = OrderSnapshot { status: to, expired: true, ..state.orders[order] };
+            transitions.push(state.change_order(*order, from, after));
         }
         let orders = due.iter().map(|(order, _)| *order).collect();
         let response = CommandResponse::Expired(ExpiredOrders { orders });

@@ -55,9 +55,9 @@ pub trait Command: Debug + Send + Sync + 'static {
         Priority::Normal
     }
 
-    /// Returns the deltas of its values, if they are known in advance: a strategy may reserve them
-    /// by a conditional update. If `None`, their rows are locked instead.
-    fn reservation(&self) -> Option<Reservation> {
+    /// Returns the deltas of its values, if they are known in advance: `atomic` applies them before
+    /// the decision, by a conditional update. If `None`, it locks the rows instead.
+    fn conditional_update(&self) -> Option<ConditionalUpdate> {
         None
     }
 
@@ -89,9 +89,9 @@ impl ReadSet {
     }
 }
 
-/// The deltas of a command; negative for what it takes.
+/// The deltas of a command, applied where the sum is allowed; negative for what it takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reservation {
+pub struct ConditionalUpdate {
     /// Units by item, sorted.
     pub stock: Vec<(Sku, i64)>,
     /// Cents on an account.

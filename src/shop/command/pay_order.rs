@@ -1,11 +1,10 @@
 //! Pays a pending order from its customer's account, before it expires.
 
 use holdfast_lock::LockKey;
-use sha2::{Digest, Sha256};
 
-use super::changes::{Changes, CommandResponse, StatusTransition};
+use super::changes::{Changes, CommandResponse};
 use super::state::{OrderSnapshot, ShopState};
-use super::{Command, ReadSet, Reservation};
+use super::{Command, ConditionalUpdate, ReadSet};
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Order, OrderStatus, PaidOrder, ValueChange};
@@ -21,32 +20,8 @@ pub struct PayOrder {
 impl PayOrder {
     pub fn new(user: UserId, order: Order, key: IdempotencyKey) -> Self {
         let path = format!("/api/orders/{}/pay", order.id);
-        let fingerprint = Sha256::digest(b"").into();
-        let idempotency = IdempotencyRequest::post(user, path, Some(key), fingerprint);
-        Self { idempotency, order }
+        Self { idempotency: IdempotencyRequest::post(user, path, Some(key), ""), order }
     }
-}
-
-/// Returns the order, or rejects it if its status is not `from`.
-pub(super) fn in_status(
-    state: &ShopState,
-    order: OrderId,
-    from: OrderStatus,
-    action: &'static str,
-) -> Result<OrderSnapshot, Rejection> {
-    let Some(found) = state.orders.get(&order) else {
-        return Err(Rejection::NotFound(format!("you have no order {order}")));
-    };
-    if found.status != from {
-        let status = found.status.name().to_owned();
-        return Err(Rejection::OrderState { status, action });
-    }
-    Ok(*found)
-}
-
-/// Returns the rejection of a command whose account does not exist.
-pub(super) fn no_account() -> Rejection {
-    Rejection::NotFound("you have no account".to_owned())
 }
 
 impl Command for PayOrder {
@@ -67,9 +42,9 @@ impl Command for PayOrder {
         Some(self.idempotency.user.lock_key())
     }
 
-    fn reservation(&self) -> Option<Reservation> {
+    fn conditional_update(&self) -> Option<ConditionalUpdate> {
         let balance = Some((self.idempotency.user, -self.order.total_cents));
-        Some(Reservation { balance, ..Reservation::default() })
+        Some(ConditionalUpdate { balance, ..ConditionalUpdate::default() })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
@@ -78,26 +53,25 @@ impl Command for PayOrder {
         if state.orders.get(&id).is_some_and(|order| order.expired) {
             return Err(Rejection::OrderExpired);
         }
-        let found = in_status(state, id, OrderStatus::Pending, "pay")?;
+        let (from, to) = (OrderStatus::Pending, OrderStatus::Paid);
+        let found = state.order_in(from, id, "pay")?;
         if found.expires_at <= state.now {
             return Err(Rejection::OrderExpired);
         }
         let needed_cents = self.order.total_cents;
-        let balance_cents = state.accounts.get(&user).ok_or_else(no_account)?.balance_cents;
+        let balance_cents = state.balance_cents(user)?;
         if balance_cents < needed_cents {
             return Err(Rejection::InsufficientFunds { needed_cents, balance_cents });
         }
         let paid_at = Some(state.now);
-        let balance = state
-            .change_balance(user, -needed_cents, "payment", Some(id))
-            .ok_or_else(no_account)?;
-        let (from, to) = (OrderStatus::Pending, OrderStatus::Paid);
-        state.orders.insert(id, OrderSnapshot { status: to, paid_at, ..found });
+        let balance = state.change_balance(user, -needed_cents, "payment", Some(id))?;
+        let after = OrderSnapshot { status: to, paid_at, ..found };
+        let transition = state.change_order(id, from, after);
         let order = Order { status: to.name().to_owned(), paid_at, ..self.order.clone() };
         let response =
             CommandResponse::Paid(PaidOrder { order, balance: ValueChange::from(&balance) });
         Ok(Changes {
-            transitions: vec![StatusTransition { order: id, from, to, paid_at }],
+            transitions: vec![transition],
             balance: Some(balance),
             ..Changes::none(response)
         })

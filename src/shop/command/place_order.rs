@@ -4,15 +4,15 @@
 //! than the item's limit per customer allows.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::time::Duration;
 
 use holdfast_lock::LockKey;
-use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::changes::{Changes, CommandResponse, NewOrder, NewOrderLine};
 use super::state::ShopState;
-use super::{Command, ReadSet, Reservation};
+use super::{Command, ConditionalUpdate, ReadSet};
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use crate::shop::model::{Order, OrderLine, OrderStatus, RequestedLine, ValueChange};
@@ -53,12 +53,11 @@ impl PlaceOrder {
             }
             *lines.entry(line.sku.clone()).or_insert(0) += line.quantity;
         }
-        let mut hash = Sha256::new();
+        let mut content = String::new();
         for (sku, quantity) in &lines {
-            hash.update(format!("{sku} {quantity}\n"));
+            let _ = writeln!(content, "{sku} {quantity}");
         }
-        let fingerprint = hash.finalize().into();
-        let idempotency = IdempotencyRequest::post(user, ORDERS_PATH, Some(key), fingerprint);
+        let idempotency = IdempotencyRequest::post(user, ORDERS_PATH, Some(key), &content);
         Ok(Self { idempotency, order: OrderId(Uuid::now_v7()), lines, hold })
     }
 
@@ -97,7 +96,7 @@ impl PlaceOrder {
         let mut total_cents = 0_i64;
         let mut lines = Vec::with_capacity(self.lines.len());
         for (sku, quantity) in &self.lines {
-            let Some(item) = state.items.get(sku) else { return Err(no_item(sku)) };
+            let item = state.item(sku)?;
             let line_cents = item.price_cents.checked_mul(*quantity);
             let sum = line_cents.and_then(|cents| total_cents.checked_add(cents));
             total_cents = sum.ok_or_else(|| {
@@ -131,10 +130,6 @@ impl PlaceOrder {
     }
 }
 
-pub(super) fn no_item(sku: &Sku) -> Rejection {
-    Rejection::NotFound(format!("there is no item {sku}"))
-}
-
 impl Command for PlaceOrder {
     fn idempotency(&self) -> &IdempotencyRequest {
         &self.idempotency
@@ -153,16 +148,16 @@ impl Command for PlaceOrder {
         self.single_line().map(|(sku, _)| sku.lock_key())
     }
 
-    fn reservation(&self) -> Option<Reservation> {
+    fn conditional_update(&self) -> Option<ConditionalUpdate> {
         let stock = self.lines.iter().map(|(sku, quantity)| (sku.clone(), -quantity)).collect();
-        Some(Reservation { stock, balance: None })
+        Some(ConditionalUpdate { stock, balance: None })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let (total_cents, lines) = self.check(state)?;
         let mut stock = Vec::with_capacity(lines.len());
         for NewOrderLine { sku, quantity, .. } in &lines {
-            stock.extend(state.change_stock(sku, -quantity, "order", Some(self.order)));
+            stock.push(state.change_stock(sku, -quantity, "order", Some(self.order))?);
             if let Some(purchased) = state.purchased.get_mut(&(sku.clone(), self.user())) {
                 *purchased += quantity;
             }

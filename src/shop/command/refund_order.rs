@@ -1,13 +1,10 @@
 //! Refunds a paid order: returns its units to stock, and its price to the account.
 
-use sha2::{Digest, Sha256};
-
-use super::cancel_order::{by_sku, return_units};
-use super::changes::{Changes, CommandResponse, StatusTransition};
-use super::pay_order::{in_status, no_account};
+use super::cancel_order::by_sku;
+use super::changes::{Changes, CommandResponse};
 use super::state::{OrderSnapshot, ShopState};
 use super::top_up::check_balance;
-use super::{Command, ReadSet, Reservation};
+use super::{Command, ConditionalUpdate, ReadSet};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
@@ -24,8 +21,7 @@ pub struct RefundOrder {
 impl RefundOrder {
     pub fn new(user: UserId, order: Order, key: Option<IdempotencyKey>) -> Self {
         let path = format!("/api/orders/{}/refund", order.id);
-        let fingerprint = Sha256::digest(b"").into();
-        Self { idempotency: IdempotencyRequest::post(user, path, key, fingerprint), order }
+        Self { idempotency: IdempotencyRequest::post(user, path, key, ""), order }
     }
 }
 
@@ -48,20 +44,19 @@ impl Command for RefundOrder {
         Priority::High
     }
 
-    fn reservation(&self) -> Option<Reservation> {
+    fn conditional_update(&self) -> Option<ConditionalUpdate> {
         let balance = Some((self.idempotency.user, self.order.total_cents));
-        Some(Reservation { stock: self.order.units(), balance })
+        Some(ConditionalUpdate { stock: self.order.units(), balance })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let (user, id, total) = (self.idempotency.user, self.order.id, self.order.total_cents);
         let (from, to) = (OrderStatus::Paid, OrderStatus::Refunded);
-        let found = in_status(state, id, from, "refund")?;
+        let found = state.order_in(from, id, "refund")?;
         check_balance(state, user, total)?;
-        let stock = return_units(state, &self.order.units(), "refund", id)?;
-        let balance =
-            state.change_balance(user, total, "refund", Some(id)).ok_or_else(no_account)?;
-        state.orders.insert(id, OrderSnapshot { status: to, ..found });
+        let stock = state.return_units(&self.order.units(), "refund", id)?;
+        let balance = state.change_balance(user, total, "refund", Some(id))?;
+        let transition = state.change_order(id, from, OrderSnapshot { status: to, ..found });
         let status = to.name().to_owned();
         let order = Order { status, paid_at: found.paid_at, ..self.order.clone() };
         let returned = ReturnedOrder {
@@ -70,7 +65,7 @@ impl Command for RefundOrder {
             balance: Some(ValueChange::from(&balance)),
         };
         Ok(Changes {
-            transitions: vec![StatusTransition { order: id, from, to, paid_at: None }],
+            transitions: vec![transition],
             stock,
             balance: Some(balance),
             ..Changes::none(CommandResponse::Returned(returned))

@@ -1,13 +1,11 @@
 //! Changes an item's stock on behalf of an admin: adds units, or writes units off.
 
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use utoipa::ToSchema;
 
 use super::changes::{Changes, CommandResponse};
-use super::place_order::no_item;
 use super::state::{LedgerKind, ShopState};
-use super::{Command, MAX_AMOUNT, ReadSet, Reservation};
+use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
@@ -60,9 +58,8 @@ impl Restock {
                 format!("“{reason}” is reserved for the shop's own entries; use another word");
             return invalid("reason", why);
         }
-        let fingerprint = Sha256::digest(format!("{delta} {reason}")).into();
-        let path = format!("/api/items/{sku}/stock");
-        let idempotency = IdempotencyRequest::post(admin, path, Some(key), fingerprint);
+        let (path, content) = (format!("/api/items/{sku}/stock"), format!("{delta} {reason}"));
+        let idempotency = IdempotencyRequest::post(admin, path, Some(key), &content);
         Ok(Self { idempotency, sku, delta, reason: reason.to_owned() })
     }
 }
@@ -82,13 +79,12 @@ impl Command for Restock {
         if self.delta > 0 { Priority::High } else { Priority::Normal }
     }
 
-    fn reservation(&self) -> Option<Reservation> {
-        Some(Reservation { stock: vec![(self.sku.clone(), self.delta)], balance: None })
+    fn conditional_update(&self) -> Option<ConditionalUpdate> {
+        Some(ConditionalUpdate { stock: vec![(self.sku.clone(), self.delta)], balance: None })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
-        let item = *state.items.get(&self.sku).ok_or_else(|| no_item(&self.sku))?;
-        let (before, delta) = (item.stock, self.delta);
+        let (before, delta) = (state.item(&self.sku)?.stock, self.delta);
         let after = before + delta;
         // Refunds may have raised the stock above the maximum: only an addition is rejected.
         if delta > 0 && after > MAX_AMOUNT {
@@ -99,12 +95,9 @@ impl Command for Restock {
             let why = format!("only {before} units are in stock");
             return Err(Rejection::Invalid("delta".into(), why));
         }
-        let next = state.next_entry.ok_or_else(|| no_item(&self.sku))?;
-        let mut change = state
-            .change_stock(&self.sku, delta, &self.reason, None)
-            .ok_or_else(|| no_item(&self.sku))?;
-        change.seq = Some(next.seq);
-        let entry = state.entry(next, (before, delta, item.version), &self.reason);
+        let next = state.next_entry.ok_or_else(|| Rejection::no_item(&self.sku))?;
+        let mut change = state.change_stock(&self.sku, delta, self.reason.clone(), None)?;
+        let entry = next.number(&mut change, state.now);
         Ok(Changes { stock: vec![change], ..Changes::none(CommandResponse::Restocked(entry)) })
     }
 }

@@ -4,10 +4,8 @@
 //! written reads again. A lower limit does not affect earlier orders; each line keeps the limit
 //! under which it was sold.
 
-use sha2::{Digest, Sha256};
-
 use super::changes::{Changes, CommandResponse};
-use super::place_order::{MAX_QUANTITY, no_item};
+use super::place_order::MAX_QUANTITY;
 use super::state::ShopState;
 use super::{Command, ReadSet};
 use crate::shop::failure::Rejection;
@@ -35,9 +33,8 @@ impl SetLimit {
         key: Option<IdempotencyKey>,
     ) -> Result<Self, Rejection> {
         check_limit(limit)?;
-        let fingerprint = Sha256::digest(format!("{limit:?}")).into();
-        let path = format!("/api/items/{}/limit", item.sku);
-        let idempotency = IdempotencyRequest::new(admin, "PUT", path, key, fingerprint);
+        let (path, content) = (format!("/api/items/{}/limit", item.sku), format!("{limit:?}"));
+        let idempotency = IdempotencyRequest::new(admin, "PUT", path, key, &content);
         Ok(Self { idempotency, item, limit })
     }
 }
@@ -62,7 +59,7 @@ impl Command for SetLimit {
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let sku = &self.item.sku;
-        let item = state.items.get_mut(sku).ok_or_else(|| no_item(sku))?;
+        let item = state.items.get_mut(sku).ok_or_else(|| Rejection::no_item(sku))?;
         item.limit_per_user = self.limit;
         item.version += 1;
         let (stock, limit_per_user) = (item.stock, self.limit);

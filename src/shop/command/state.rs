@@ -1,12 +1,14 @@
 //! The state on which commands decide: what was read from the database, and what earlier commands
 //! of the batch left of it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::changes::{BalanceChange, StockChange};
+use super::changes::{BalanceChange, LedgerChange, StatusTransition, StockChange};
+use crate::shop::failure::Rejection;
 use crate::shop::model::{LedgerEntry, OrderStatus};
 use crate::shop::{OrderId, Sku, UserId};
 
@@ -28,7 +30,7 @@ pub struct ShopState {
 }
 
 /// An item's row.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StockSnapshot {
     pub price_cents: i64,
     pub stock: i64,
@@ -77,6 +79,25 @@ pub struct NextLedgerEntry {
     pub request_id: Uuid,
 }
 
+impl NextLedgerEntry {
+    /// Gives the entry of `change` its number, and returns it.
+    pub(super) fn number<K>(self, change: &mut LedgerChange<K>, at: OffsetDateTime) -> LedgerEntry {
+        change.seq = Some(self.seq);
+        LedgerEntry {
+            seq: self.seq,
+            before: change.before,
+            delta: change.delta,
+            after: change.after(),
+            version: change.version,
+            reason: change.reason.to_string(),
+            order_id: change.order,
+            fence: self.fence,
+            request_id: self.request_id,
+            at,
+        }
+    }
+}
+
 impl ShopState {
     pub fn at(now: OffsetDateTime) -> Self {
         Self {
@@ -89,54 +110,87 @@ impl ShopState {
         }
     }
 
-    /// Adds `delta`, which the caller has checked, to an item's stock. Returns `None` for an
-    /// unknown item.
+    /// Returns an item's row, or rejects an unknown item.
+    pub(super) fn item(&self, sku: &Sku) -> Result<&StockSnapshot, Rejection> {
+        self.items.get(sku).ok_or_else(|| Rejection::no_item(sku))
+    }
+
+    pub(super) fn balance_cents(&self, user: UserId) -> Result<i64, Rejection> {
+        Ok(self.accounts.get(&user).ok_or_else(Rejection::no_account)?.balance_cents)
+    }
+
+    /// Returns the order, or rejects it if its status is not `status`.
+    pub(super) fn order_in(
+        &self,
+        status: OrderStatus,
+        order: OrderId,
+        action: &'static str,
+    ) -> Result<OrderSnapshot, Rejection> {
+        let Some(found) = self.orders.get(&order) else {
+            return Err(Rejection::no_order(order));
+        };
+        if found.status != status {
+            let status = found.status.name().to_owned();
+            return Err(Rejection::OrderState { status, action });
+        }
+        Ok(*found)
+    }
+
+    /// Replaces the row of an order whose status was `from`.
+    pub(super) fn change_order(
+        &mut self,
+        order: OrderId,
+        from: OrderStatus,
+        after: OrderSnapshot,
+    ) -> StatusTransition {
+        self.orders.insert(order, after);
+        StatusTransition { order, from, to: after.status, paid_at: after.paid_at }
+    }
+
+    /// Adds `delta`, which the caller has checked, to an item's stock.
     pub(super) fn change_stock(
         &mut self,
         sku: &Sku,
         delta: i64,
-        reason: &str,
+        reason: impl Into<Cow<'static, str>>,
         order: Option<OrderId>,
-    ) -> Option<StockChange> {
-        let item = self.items.get_mut(sku)?;
-        let (before, version) = (item.stock, item.version);
+    ) -> Result<StockChange, Rejection> {
+        let item = self.items.get_mut(sku).ok_or_else(|| Rejection::no_item(sku))?;
+        let (before, version, reason) = (item.stock, item.version, reason.into());
         item.stock += delta;
         item.version += 1;
-        let reason = reason.to_owned();
-        Some(StockChange { sku: sku.clone(), before, delta, version, reason, order, seq: None })
+        Ok(StockChange { key: sku.clone(), before, delta, version, reason, order, seq: None })
     }
 
+    /// Adds `delta`, which the caller has checked, to a balance.
     pub(super) fn change_balance(
         &mut self,
         user: UserId,
         delta: i64,
         reason: &'static str,
         order: Option<OrderId>,
-    ) -> Option<BalanceChange> {
-        let account = self.accounts.get_mut(&user)?;
+    ) -> Result<BalanceChange, Rejection> {
+        let account = self.accounts.get_mut(&user).ok_or_else(Rejection::no_account)?;
         let (before, version) = (account.balance_cents, account.version);
         account.balance_cents += delta;
         account.version += 1;
-        Some(BalanceChange { user, before, delta, version, reason, order, seq: None })
+        let reason = reason.into();
+        Ok(BalanceChange { key: user, before, delta, version, reason, order, seq: None })
     }
 
-    pub(super) fn entry(
-        &self,
-        next: NextLedgerEntry,
-        (before, delta, version): (i64, i64, i64),
-        reason: &str,
-    ) -> LedgerEntry {
-        LedgerEntry {
-            seq: next.seq,
-            before,
-            delta,
-            after: before + delta,
-            version,
-            reason: reason.to_owned(),
-            order_id: None,
-            fence: next.fence,
-            request_id: next.request_id,
-            at: self.now,
+    /// Returns units to stock. Rejects an unknown item before any change.
+    pub(super) fn return_units(
+        &mut self,
+        units: &[(Sku, i64)],
+        reason: &'static str,
+        order: OrderId,
+    ) -> Result<Vec<StockChange>, Rejection> {
+        for (sku, _) in units {
+            self.item(sku)?;
         }
+        let changes = units.iter();
+        changes
+            .map(|(sku, quantity)| self.change_stock(sku, *quantity, reason, Some(order)))
+            .collect()
     }
 }

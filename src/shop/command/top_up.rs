@@ -1,11 +1,8 @@
 //! Adds money to the user's own account.
 
-use sha2::{Digest, Sha256};
-
 use super::changes::{Changes, CommandResponse};
-use super::pay_order::no_account;
 use super::state::{LedgerKind, ShopState};
-use super::{Command, MAX_AMOUNT, MAX_BALANCE, ReadSet, Reservation};
+use super::{Command, ConditionalUpdate, MAX_AMOUNT, MAX_BALANCE, ReadSet};
 use crate::ladder::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::{IdempotencyRequest, TOP_UPS_PATH};
@@ -23,17 +20,16 @@ impl TopUp {
         if !(1..=MAX_AMOUNT).contains(&amount_cents) {
             return Err(Rejection::Invalid("amount_cents".into(), format!("1 to {MAX_AMOUNT}")));
         }
-        let fingerprint = Sha256::digest(amount_cents.to_string()).into();
-        let idempotency = IdempotencyRequest::post(user, TOP_UPS_PATH, Some(key), fingerprint);
+        let content = amount_cents.to_string();
+        let idempotency = IdempotencyRequest::post(user, TOP_UPS_PATH, Some(key), &content);
         Ok(Self { idempotency, amount_cents })
     }
 }
 
-/// Returns the balance; rejects an amount that would raise it above the maximum.
-pub(super) fn check_balance(state: &ShopState, user: UserId, cents: i64) -> Result<i64, Rejection> {
-    let balance = state.accounts.get(&user).ok_or_else(no_account)?.balance_cents;
-    match balance.checked_add(cents) {
-        Some(after) if after <= MAX_BALANCE => Ok(balance),
+/// Rejects an amount that would raise the balance above the maximum.
+pub(super) fn check_balance(state: &ShopState, user: UserId, cents: i64) -> Result<(), Rejection> {
+    match state.balance_cents(user)?.checked_add(cents) {
+        Some(after) if after <= MAX_BALANCE => Ok(()),
         _ => {
             let why = format!("no account holds more than {MAX_BALANCE}");
             Err(Rejection::Invalid("amount_cents".into(), why))
@@ -55,19 +51,17 @@ impl Command for TopUp {
         Priority::High
     }
 
-    fn reservation(&self) -> Option<Reservation> {
+    fn conditional_update(&self) -> Option<ConditionalUpdate> {
         let balance = Some((self.idempotency.user, self.amount_cents));
-        Some(Reservation { balance, ..Reservation::default() })
+        Some(ConditionalUpdate { balance, ..ConditionalUpdate::default() })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let (user, cents) = (self.idempotency.user, self.amount_cents);
         check_balance(state, user, cents)?;
-        let next = state.next_entry.ok_or_else(no_account)?;
-        let mut balance =
-            state.change_balance(user, cents, "top-up", None).ok_or_else(no_account)?;
-        balance.seq = Some(next.seq);
-        let entry = state.entry(next, (balance.before, cents, balance.version), "top-up");
+        let next = state.next_entry.ok_or_else(Rejection::no_account)?;
+        let mut balance = state.change_balance(user, cents, "top-up", None)?;
+        let entry = next.number(&mut balance, state.now);
         Ok(Changes {
             balance: Some(balance),
             top_up_cents: Some(cents),

@@ -1,171 +1,149 @@
-//! Executes one command or one batch under its locks: reads, decides and writes, with retries.
+//! Executes a batch under its locks: reads, decides and writes, with retries.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use holdfast_lock::LockKey;
 use rand::RngExt as _;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep};
 
-use super::batch::{
-    AttemptError, BatchDecision, BatchEntry, EntryResult, LockState, collect_results,
-    end_failed_session,
-};
+use super::batch::{AttemptError, Batch, LockState, pass_point};
+use super::decision::{BatchDecision, BatchEntry, EntryResult};
 use super::locks::AcquiredLocks;
-use super::replay;
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
-use super::write::{count_purchases, pass_point, write};
+use super::write::write;
 use crate::metrics::STALE_WRITES;
 use crate::probe::Point;
+use crate::shop::UserId;
 use crate::shop::command::ReadSet;
 use crate::shop::command::state::{BalanceSnapshot, ShopState};
 use crate::shop::failure::{Error, Execution};
 use crate::shop::idempotency::IdempotencyRequest;
-use crate::shop::store::key_records;
 use crate::shop::store::read::{self, ReadRequest, ReadSnapshot};
-use crate::shop::store::reserve::reserve;
-use crate::shop::strategy::{Isolation, ReadMethod, Strategy, advisory};
-use crate::shop::{Shop, UserId};
+use crate::shop::store::{CommandWrite, conditional_update, key_records};
+use crate::shop::strategy::{Isolation, PurchaseCount, ReadMethod, advisory};
 
 /// An open session with the snapshot that was read on it.
 pub(super) type BeginResult = Result<(DatabaseSession, ReadSnapshot), AttemptError>;
 
 /// Executes the commands under their shared `locks`, and returns one result per command. The first
 /// attempt continues with `begun`, if given.
-pub(super) async fn execute_entries(
-    shop: &Shop,
-    strategy: &'static Strategy,
+pub(super) async fn execute(
+    batch: Batch<'_>,
     locks: &mut AcquiredLocks,
-    entries: &[BatchEntry<'_>],
     mut begun: Option<BeginResult>,
 ) -> (Vec<EntryResult>, LockState) {
     let mut attempts = 1;
     loop {
         let begun = match begun.take() {
             Some(begun) => begun,
-            None => begin(shop, strategy, entries).await,
+            None => begin(batch).await,
         };
-        match attempt(shop, strategy, locks, entries, begun).await {
+        match attempt(batch, locks, begun).await {
             Ok(results) => return (results, LockState::Held),
             Err(AttemptError::StaleFences(stale)) => {
                 metrics::counter!(STALE_WRITES).increment(1);
                 match locks.raise_fences(stale).await {
                     Ok(()) => {}
                     Err(error @ Error::LockLost(_)) => {
-                        return (fail_all(entries, &error), LockState::Lost);
+                        return (batch.fail_all(error), LockState::Lost);
                     }
-                    Err(error) => return (fail_all(entries, &error), LockState::Held),
+                    Err(error) => return (batch.fail_all(error), LockState::Held),
                 }
             }
-            Err(AttemptError::UnknownOutcome(error, pending)) => {
-                return resolve_outcome(shop, entries, error, *pending).await;
+            Err(AttemptError::UnknownOutcome(error, write, results)) => {
+                return resolve_outcome(&batch.shop.pool, error, &write, results).await;
             }
-            Err(AttemptError::Failed(Error::Conflict(_))) if attempts < strategy.attempts => {
-                let pause = rand::rng().random_range(2..=20 * attempts);
-                sleep(Duration::from_millis(pause.into())).await;
+            Err(AttemptError::Rejected(rejection)) => {
+                return (batch.fail_all(rejection), LockState::Held);
+            }
+            Err(AttemptError::Failed(Error::Conflict(_))) if attempts < batch.strategy.attempts => {
+                let pause_ms: u32 = rand::rng().random_range(2..=20 * attempts);
+                sleep(Duration::from_millis(pause_ms.into())).await;
                 attempts += 1;
             }
             Err(AttemptError::Failed(Error::Conflict(cause))) => {
                 let cause = format!("given up after {attempts} attempts: {cause}");
-                return (fail_all(entries, &Error::Overloaded(cause)), LockState::Held);
+                return (batch.fail_all(Error::Overloaded(cause)), LockState::Held);
             }
             // A bug in one command must not fail the others.
-            Err(AttemptError::Failed(error @ Error::Bug(_))) if entries.len() > 1 => {
-                tracing::warn!(%error, commands = entries.len(), "a batch failed; trying halves");
-                let (front, back) = entries.split_at(entries.len() / 2);
-                let front = execute_entries(shop, strategy, locks, front, None);
-                let (mut results, state) = Box::pin(front).await;
-                if !matches!(state, LockState::Held) {
-                    let error = Error::Overloaded("the batch before it failed".to_owned());
-                    results.extend(fail_all(back, &error));
-                    return (results, state);
-                }
-                let back = execute_entries(shop, strategy, locks, back, None);
-                let (more, state) = Box::pin(back).await;
-                results.extend(more);
-                return (results, state);
+            Err(AttemptError::Failed(error @ Error::Bug(_))) if batch.entries.len() > 1 => {
+                let commands = batch.entries.len();
+                tracing::warn!(%error, commands, "a batch failed; trying halves");
+                return execute_halves(batch, locks).await;
             }
             Err(AttemptError::Failed(error)) => {
                 let state = match &error {
                     Error::Unavailable { .. } => LockState::Unavailable(error.clone()),
                     _ => LockState::Held,
                 };
-                return (fail_all(entries, &error), state);
+                return (batch.fail_all(error), state);
             }
         }
     }
 }
 
-fn fail_all(entries: &[BatchEntry<'_>], error: &Error) -> Vec<EntryResult> {
-    entries.iter().map(|_| Err(error.clone().into())).collect()
+async fn execute_halves(
+    batch: Batch<'_>,
+    locks: &mut AcquiredLocks,
+) -> (Vec<EntryResult>, LockState) {
+    let (front, back) = batch.entries.split_at(batch.entries.len() / 2);
+    let (front, back) = (Batch { entries: front, ..batch }, Batch { entries: back, ..batch });
+    let (mut results, state) = Box::pin(execute(front, locks, None)).await;
+    if !matches!(state, LockState::Held) {
+        let error = Error::Overloaded("the batch before it failed".to_owned());
+        results.extend(back.fail_all(error));
+        return (results, state);
+    }
+    let (more, state) = Box::pin(execute(back, locks, None)).await;
+    results.extend(more);
+    (results, state)
 }
 
 async fn attempt(
-    shop: &Shop,
-    strategy: &'static Strategy,
+    batch: Batch<'_>,
     locks: &mut AcquiredLocks,
-    entries: &[BatchEntry<'_>],
     begun: BeginResult,
 ) -> Result<Vec<EntryResult>, AttemptError> {
-    let deadline = deadline(entries);
     let (mut session, snapshot) = begun?;
-    if Instant::now() >= deadline {
+    if Instant::now() >= batch.deadline() {
         // The deadline passed since the read, e.g. while the key locks were acquired.
         session.abandon().await;
         return Err(Error::deadline_passed().into());
     }
     let deciding = async {
-        let mut results = replay_known_keys(&mut session, entries, &snapshot).await?;
-        let decided = decide(&mut session, strategy, locks, entries, snapshot.state, &mut results);
-        let decided = decided.await?;
-        let all = entries.iter().copied().enumerate();
-        pass_point(all, Point::Read, locks, |at, key| decided.value_before(at, key)).await;
-        Ok::<_, AttemptError>((decided, results))
+        let decided = decide(batch, &mut session, locks, snapshot).await?;
+        let value = |at, key: &LockKey| decided.value_before(at, key);
+        pass_point(batch.positions(), Point::Read, locks, value).await;
+        Ok(decided)
     };
-    let (decided, results) = match timeout_at(deadline, deciding).await {
-        Ok(Ok(decided)) => decided,
-        Ok(Err(AttemptError::Failed(error))) => {
-            end_failed_session(session, &error).await;
-            return Err(error.into());
+    let decided = match batch.in_time(deciding).await? {
+        Ok(decided) => decided,
+        Err(AttemptError::Failed(error)) => {
+            return Err(AttemptError::after(session, error.into()).await);
         }
-        Ok(Err(stop)) => {
+        Err(stop) => {
             session.abandon().await;
             return Err(stop);
         }
-        Err(_) => return Err(Error::deadline_passed().into()),
     };
-    if decided.changes.is_empty() {
+    if decided.writes.is_empty() {
         session.abandon().await;
-        return collect_results(results);
+        return Ok(decided.results);
     }
-    write(session, strategy, locks, entries, (decided, results), deadline, shop).await
-}
-
-fn deadline(entries: &[BatchEntry<'_>]) -> Instant {
-    entries.iter().map(|entry| entry.options.deadline).max().unwrap_or_else(Instant::now)
+    write(batch, session, locks, decided).await
 }
 
 /// Begins an attempt within the deadline: opens the session and reads the snapshot.
-pub(super) async fn begin(
-    shop: &Shop,
-    strategy: &'static Strategy,
-    entries: &[BatchEntry<'_>],
-) -> BeginResult {
-    let reading = open_and_read(shop, strategy, entries);
-    timeout_at(deadline(entries), reading)
-        .await
-        .unwrap_or_else(|_| Err(Error::deadline_passed().into()))
+pub(super) async fn begin(batch: Batch<'_>) -> BeginResult {
+    batch.in_time(open_and_read(batch)).await?
 }
 
 /// Opens the session on the first connection that works, and reads the snapshot.
-async fn open_and_read(
-    shop: &Shop,
-    strategy: &'static Strategy,
-    entries: &[BatchEntry<'_>],
-) -> BeginResult {
-    let mut request = read_request(strategy, entries);
+async fn open_and_read(batch: Batch<'_>) -> BeginResult {
+    let Batch { shop, strategy, .. } = batch;
+    let mut request = read_request(batch);
     if strategy.transaction == Isolation::Autocommit {
         let (snapshot, connection) = shop
             .pool
@@ -179,53 +157,50 @@ async fn open_and_read(
     let mut known_keys = Vec::new();
     if strategy.transaction == Isolation::Serializable {
         request.keys.clear();
-        let requests = entries.iter().map(|entry| entry.command.idempotency().clone()).collect();
-        let found = replay::look_up(shop, requests).await?;
-        let found = found.iter().enumerate().filter(|(_, found)| found.is_some());
-        known_keys.extend(found.map(|(at, _)| at));
+        let requests = batch.entries.iter().map(|entry| entry.command.idempotency().clone());
+        let found = key_records::look_up_in(&shop.pool, requests.collect()).await?;
+        known_keys.extend(
+            found.iter().enumerate().filter(|(_, found)| found.is_some()).map(|(at, _)| at),
+        );
     }
-    let mut session = DatabaseSession::Explicit(shop.begin().await?);
-    match read_in_transaction(&mut session, strategy, entries, &request).await {
+    let mut session = DatabaseSession::Explicit(shop.pool.begin().await?);
+    match read_in_transaction(batch, &mut session, &request).await {
         Ok(mut snapshot) => {
             snapshot.known_keys.append(&mut known_keys);
             Ok((session, snapshot))
         }
-        Err(error) => {
-            end_failed_session(session, &error).await;
-            Err(error.into())
-        }
+        Err(error) => Err(AttemptError::after(session, error.into()).await),
     }
 }
 
 async fn read_in_transaction(
+    batch: Batch<'_>,
     session: &mut DatabaseSession,
-    strategy: &'static Strategy,
-    entries: &[BatchEntry<'_>],
     request: &ReadRequest,
 ) -> Result<ReadSnapshot, Error> {
+    let (strategy, db) = (batch.strategy, session.connection());
     if strategy.transaction == Isolation::Serializable {
-        sqlx::query!("set transaction isolation level serializable")
-            .execute(session.connection())
-            .await?;
+        sqlx::query!("set transaction isolation level serializable").execute(&mut *db).await?;
     }
     if strategy.read == ReadMethod::Advisory {
-        advisory::lock(session.connection(), &request.reads.lock_keys()).await?;
+        advisory::lock(db, &request.reads.lock_keys()).await?;
     }
-    // A single command: only `batched`, which does not reserve, executes several.
-    let reservation = entries.first().and_then(|entry| entry.command.reservation());
-    match reservation.filter(|_| strategy.read == ReadMethod::Reserve) {
-        Some(reservation) => {
-            let reserved = reserve(session.connection(), &reservation).await?;
-            let mut snapshot = read::read(session.connection(), request).await?;
-            reserved.replace_in(&mut snapshot.state);
+    // A single command: only `batched`, which updates nothing at the read, executes several.
+    let update = batch.entries.first().and_then(|entry| entry.command.conditional_update());
+    match update.filter(|_| strategy.read == ReadMethod::Reserve) {
+        Some(update) => {
+            let updated = conditional_update::execute(db, &update).await?;
+            let mut snapshot = read::read(db, request).await?;
+            updated.replace_in(&mut snapshot.state);
             Ok(snapshot)
         }
-        None => Ok(read::read(session.connection(), request).await?),
+        None => Ok(read::read(db, request).await?),
     }
 }
 
 /// Returns the combined read of all commands.
-fn read_request(strategy: &'static Strategy, entries: &[BatchEntry<'_>]) -> ReadRequest {
+fn read_request(batch: Batch<'_>) -> ReadRequest {
+    let Batch { strategy, entries, .. } = batch;
     let mut reads = ReadSet::default();
     let mut buyers: Vec<UserId> = Vec::new();
     for entry in entries {
@@ -236,7 +211,7 @@ fn read_request(strategy: &'static Strategy, entries: &[BatchEntry<'_>]) -> Read
         reads.orders.extend(orders);
         reads.skip_locked_orders |= skip_locked_orders;
         reads.entry_in = reads.entry_in.or(entry_in);
-        buyers.extend(buyer.filter(|_| strategy.read_counts_purchases()));
+        buyers.extend(buyer.filter(|_| strategy.purchase_count() == PurchaseCount::WithRead));
     }
     reads.items.sort();
     reads.items.dedup();
@@ -244,9 +219,10 @@ fn read_request(strategy: &'static Strategy, entries: &[BatchEntry<'_>]) -> Read
     reads.orders.dedup();
     buyers.sort();
     buyers.dedup();
+    let updates = |entry: &BatchEntry<'_>| entry.command.conditional_update().is_some();
     let lock_values = match strategy.read {
         ReadMethod::RowLock => true,
-        ReadMethod::Reserve => entries.iter().any(|entry| entry.command.reservation().is_none()),
+        ReadMethod::Reserve => !entries.iter().all(updates),
         ReadMethod::Plain | ReadMethod::Advisory => false,
     };
     ReadRequest {
@@ -260,15 +236,15 @@ fn read_request(strategy: &'static Strategy, entries: &[BatchEntry<'_>]) -> Read
 
 /// Returns the results of the commands whose key has a record; `None` for the others.
 async fn replay_known_keys(
+    batch: Batch<'_>,
     session: &mut DatabaseSession,
-    entries: &[BatchEntry<'_>],
-    snapshot: &ReadSnapshot,
+    known_keys: &[usize],
 ) -> Result<Vec<Option<EntryResult>>, AttemptError> {
-    let mut results: Vec<Option<EntryResult>> = entries.iter().map(|_| None).collect();
+    let mut results: Vec<Option<EntryResult>> = batch.entries.iter().map(|_| None).collect();
     let requests: Vec<&IdempotencyRequest> =
-        snapshot.known_keys.iter().map(|at| entries[*at].command.idempotency()).collect();
+        known_keys.iter().map(|at| batch.entries[*at].command.idempotency()).collect();
     let replays = key_records::look_up(session.connection(), &requests).await?;
-    for (at, replay) in snapshot.known_keys.iter().zip(replays) {
+    for (at, replay) in known_keys.iter().zip(replays) {
         let purged = || Error::Conflict("a key record was purged since the read".to_owned());
         results[*at] = Some(key_records::replayed(replay.ok_or_else(purged)?));
     }
@@ -277,16 +253,17 @@ async fn replay_known_keys(
 
 /// Decides the commands in order, each on the state that the previous ones left.
 async fn decide(
+    batch: Batch<'_>,
     session: &mut DatabaseSession,
-    strategy: &'static Strategy,
     locks: &AcquiredLocks,
-    entries: &[BatchEntry<'_>],
-    mut before: ShopState,
-    results: &mut [Option<EntryResult>],
+    snapshot: ReadSnapshot,
 ) -> Result<BatchDecision, AttemptError> {
-    check_fences(strategy, locks, &before)?;
-    if strategy.locks_row_at_read() && !strategy.read_counts_purchases() {
-        before.purchased = count_purchases(session, entries, &before).await?;
+    let Batch { strategy, entries, .. } = batch;
+    let replayed = replay_known_keys(batch, session, &snapshot.known_keys).await?;
+    let mut before = snapshot.state;
+    check_fences(batch, locks, &before)?;
+    if strategy.purchase_count() == PurchaseCount::AfterRead {
+        before.purchased = batch.count_purchases(session, &before).await?;
     }
     if let (Some(next), Some(entry)) = (&mut before.next_entry, entries.first()) {
         let mut keys = entry.command.reads().lock_keys().into_iter();
@@ -294,34 +271,42 @@ async fn decide(
         next.request_id = entry.options.request_id;
     }
     let mut after = before.clone();
-    let mut changes = HashMap::new();
-    for (at, entry) in entries.iter().enumerate() {
-        if results[at].is_some() {
+    let (mut writes, mut results) = (Vec::new(), Vec::with_capacity(entries.len()));
+    for ((position, BatchEntry { command, options }), replayed) in batch.positions().zip(replayed) {
+        if let Some(replayed) = replayed {
+            results.push(replayed);
             continue;
         }
-        match entry.command.decide(&mut after) {
-            Ok(decided) => {
-                let response = decided.response.stored()?;
-                if decided.is_empty() {
-                    results[at] = Some(Ok(Execution::now(response)));
-                } else {
-                    changes.insert(at, (decided, response));
+        match command.decide(&mut after) {
+            Ok(changes) => {
+                let response = changes.response.stored()?;
+                results.push(Ok(Execution::now(response.clone())));
+                if !changes.is_empty() {
+                    let (idempotency, request_id) =
+                        (command.idempotency().clone(), options.request_id);
+                    writes.push(CommandWrite {
+                        position,
+                        idempotency,
+                        changes,
+                        response,
+                        request_id,
+                    });
                 }
             }
-            Err(rejection) => results[at] = Some(Err(rejection.into())),
+            Err(rejection) => results.push(Err(rejection.into())),
         }
     }
-    let reserves = strategy.read == ReadMethod::Reserve
-        && entries.first().is_some_and(|entry| entry.command.reservation().is_some());
-    if reserves && !changes.is_empty() && !all_reserved(&before, &after) {
+    let updates = strategy.read == ReadMethod::Reserve
+        && entries.first().is_some_and(|entry| entry.command.conditional_update().is_some());
+    if updates && !writes.is_empty() && !all_updated(&before, &after) {
         // The conditional update found too little; the read after it found enough.
-        return Err(Error::Conflict("the row moved since the reservation".to_owned()).into());
+        return Err(Error::Conflict("the row changed since the update".to_owned()).into());
     }
-    Ok(BatchDecision { before, after, changes })
+    Ok(BatchDecision { before, after, writes, results })
 }
 
-/// Returns whether every row whose value changes was reserved.
-fn all_reserved(before: &ShopState, after: &ShopState) -> bool {
+/// Returns whether the conditional update has changed every row whose value changes.
+fn all_updated(before: &ShopState, after: &ShopState) -> bool {
     let mut items = after.items.iter();
     let mut accounts = after.accounts.iter();
     items.all(|(sku, now)| {
@@ -335,11 +320,11 @@ fn all_reserved(before: &ShopState, after: &ShopState) -> bool {
 /// Fails with [`AttemptError::StaleFences`] if a row has a higher fence than its lock: either the
 /// lease is stale, or Redis lost its counter.
 fn check_fences(
-    strategy: &'static Strategy,
+    batch: Batch<'_>,
     locks: &AcquiredLocks,
     state: &ShopState,
 ) -> Result<(), AttemptError> {
-    let exclusion = strategy.exclusion(&locks.guards);
+    let exclusion = batch.strategy.exclusion(&locks.guards);
     let items = state.items.iter().map(|(sku, item)| (sku.lock_key(), item.fence));
     let accounts = state.accounts.iter().map(|(user, account)| (user.lock_key(), account.fence));
     let is_stale =

@@ -1,30 +1,29 @@
-//! The types of a batch: its entries, their results, and the ways in which an attempt can end.
+//! A batch of one or many commands, and the ways in which an attempt at it can end.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
-use holdfast_lock::{Guards, LockKey};
-use uuid::Uuid;
+use futures_util::future::join_all;
+use holdfast_lock::LockKey;
+use tokio::time::{Instant, timeout_at};
 
+use super::decision::{BatchEntry, EntryResult};
+use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;
-use crate::shop::RequestOptions;
-use crate::shop::command::Command;
-use crate::shop::command::changes::Changes;
+use crate::probe::{Point, Probe, ProbedValue};
 use crate::shop::command::state::ShopState;
-use crate::shop::failure::{Error, Execution, Failure, StoredResponse};
-use crate::shop::idempotency::IdempotencyRequest;
-use crate::shop::store::guard::{ChangedRows, GuardedRow, Protection};
-use crate::shop::store::{BatchWrite, CommandWrite};
+use crate::shop::failure::{Error, Failure, Rejection};
+use crate::shop::store::{BatchWrite, read};
 use crate::shop::strategy::Strategy;
+use crate::shop::{Shop, Sku, UserId};
 
-/// One command of a batch, with its options.
+/// Commands that are executed together, under the same locks, with one read and one write.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct BatchEntry<'a> {
-    pub(super) command: &'a dyn Command,
-    pub(super) options: &'a RequestOptions,
+pub(super) struct Batch<'a> {
+    pub(super) shop: &'a Shop,
+    pub(super) strategy: &'static Strategy,
+    pub(super) entries: &'a [BatchEntry<'a>],
 }
-
-/// The result of one command.
-pub(super) type EntryResult = Result<Execution, Failure>;
 
 /// The state of the locks after a batch.
 #[derive(Debug)]
@@ -43,10 +42,13 @@ pub(super) enum LockState {
 pub(super) enum AttemptError {
     /// Nothing was written.
     Failed(Error),
+    /// Nothing was written, because of a rule that only the write could check.
+    Rejected(Rejection),
     /// The rows with higher fences than their locks: their keys and fences.
     StaleFences(Vec<(LockKey, i64)>),
-    /// The write was sent, and its result did not arrive.
-    UnknownOutcome(Error, Box<PendingWrite>),
+    /// The write was sent, and its result did not arrive. With the result of each command if the
+    /// write is done.
+    UnknownOutcome(Error, Arc<BatchWrite>, Vec<EntryResult>),
 }
 
 impl<E: Into<Error>> From<E> for AttemptError {
@@ -55,115 +57,87 @@ impl<E: Into<Error>> From<E> for AttemptError {
     }
 }
 
-/// A write that was sent and whose result did not arrive.
-pub(super) struct PendingWrite {
-    pub row: Option<GuardedRow>,
-    /// The result of each command if the write is done.
-    pub results: Vec<EntryResult>,
-    /// The positions of the commands in the write.
-    pub written: Vec<usize>,
-}
-
-pub(super) fn collect_results(
-    results: Vec<Option<EntryResult>>,
-) -> Result<Vec<EntryResult>, AttemptError> {
-    let missing =
-        || AttemptError::Failed(Error::Bug("a command of a batch got no result".to_owned()));
-    results.into_iter().map(|result| result.ok_or_else(missing)).collect()
-}
-
-/// Ends the session of a failed statement: rolls it back, so that its connection can be reused, or
-/// closes it if Postgres is unavailable.
-pub(super) async fn end_failed_session(session: DatabaseSession, error: &Error) {
-    match error {
-        Error::Unavailable { .. } => drop(session),
-        _ => session.abandon().await,
-    }
-}
-
-/// The decisions of a batch: the state before and after them, and the changes to write.
-#[derive(Debug)]
-pub(super) struct BatchDecision {
-    pub before: ShopState,
-    pub after: ShopState,
-    /// Changes and responses by the position of their command.
-    pub changes: HashMap<usize, (Changes, StoredResponse)>,
-}
-
-impl BatchDecision {
-    pub fn value_before(&self, at: usize, key: &LockKey) -> Option<i64> {
-        match self.changes.get(&at) {
-            Some((changes, _)) => values(changes, key).map(|(before, _)| before),
-            None => self.value_read(key),
+impl AttemptError {
+    /// Ends the session of a statement that failed before it changed anything.
+    pub(super) async fn after(session: DatabaseSession, failure: Failure) -> Self {
+        match failure {
+            Failure::Rejected(rejection) => {
+                session.abandon().await;
+                AttemptError::Rejected(rejection)
+            }
+            Failure::Error(error) => {
+                session.end_failed(&error).await;
+                AttemptError::Failed(error)
+            }
         }
     }
+}
 
-    pub fn value_after(&self, at: usize, key: &LockKey) -> Option<i64> {
-        values(&self.changes.get(&at)?.0, key).map(|(_, after)| after)
+impl<'a> Batch<'a> {
+    /// Returns all commands with their positions.
+    pub(super) fn positions(&self) -> impl Iterator<Item = (usize, BatchEntry<'a>)> + use<'a> {
+        self.entries.iter().copied().enumerate()
     }
 
-    fn value_read(&self, key: &LockKey) -> Option<i64> {
-        let mut items = self.before.items.iter();
-        let item = items.find(|(sku, _)| sku.lock_key() == *key).map(|(_, item)| item.stock);
-        let mut accounts = self.before.accounts.iter();
-        let mut account = || accounts.find(|(user, _)| user.lock_key() == *key);
-        item.or_else(|| account().map(|(_, account)| account.balance_cents))
+    /// Returns the commands that `write` writes, with their positions.
+    pub(super) fn written(
+        &self,
+        write: &BatchWrite,
+    ) -> impl Iterator<Item = (usize, BatchEntry<'a>)> {
+        write.commands.iter().map(|command| (command.position, self.entries[command.position]))
     }
 
-    /// Returns the positions of the commands with changes, in order.
-    pub fn written_positions(&self) -> Vec<usize> {
-        let mut written: Vec<usize> = self.changes.keys().copied().collect();
-        written.sort_unstable();
-        written
+    pub(super) fn fail_all(&self, failure: impl Into<Failure>) -> Vec<EntryResult> {
+        let failure = failure.into();
+        self.entries.iter().map(|_| Err(failure.clone())).collect()
+    }
+
+    /// Fails with [`Error::Overloaded`] once all deadlines have passed.
+    pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
+        timeout_at(self.deadline(), work).await.map_err(|_| Error::deadline_passed())
+    }
+
+    pub(super) fn deadline(&self) -> Instant {
+        let deadlines = self.entries.iter().map(|entry| entry.options.deadline);
+        deadlines.max().unwrap_or_else(Instant::now)
+    }
+
+    /// Counts each buyer's units of the limited items.
+    pub(super) async fn count_purchases(
+        &self,
+        session: &mut DatabaseSession,
+        state: &ShopState,
+    ) -> Result<HashMap<(Sku, UserId), i64>, Error> {
+        let limited = state.items.iter().filter(|(_, item)| item.limit_per_user.is_some());
+        let skus: Vec<&Sku> = limited.map(|(sku, _)| sku).collect();
+        let buyers = self.entries.iter().filter_map(|entry| entry.command.reads().buyer);
+        let pairs: Vec<(Sku, UserId)> =
+            buyers.flat_map(|user| skus.iter().map(move |sku| ((*sku).clone(), user))).collect();
+        if pairs.is_empty() {
+            return Ok(HashMap::new());
+        }
+        Ok(read::count_purchases(session.connection(), &pairs).await?)
     }
 }
 
-/// A write that is ready to be sent, alone or in a group.
-#[derive(Debug)]
-pub(super) struct ReadyWrite {
-    pub decision: BatchDecision,
-    pub rows: ChangedRows,
-    /// The commands with changes: position, idempotency key and request id.
-    commands: Vec<(usize, IdempotencyRequest, Uuid)>,
-}
-
-impl ReadyWrite {
-    /// Prepares a write; fails with [`Error::Bug`] if the locks do not cover a row.
-    pub fn new(
-        strategy: &'static Strategy,
-        guards: &Guards,
-        entries: &[BatchEntry<'_>],
-        decision: BatchDecision,
-    ) -> Result<Self, Error> {
-        let exclusion = strategy.exclusion(guards);
-        let protection = Protection::new(strategy, &exclusion);
-        let rows = ChangedRows::between(&decision.before, &decision.after, protection)?;
-        let command = |at: usize| {
-            let BatchEntry { command, options } = entries[at];
-            (at, command.idempotency().clone(), options.request_id)
-        };
-        let commands = decision.written_positions().into_iter().map(command).collect();
-        Ok(Self { decision, rows, commands })
-    }
-
-    pub fn len(&self) -> usize {
-        self.commands.len()
-    }
-
-    pub fn batch_write(&self) -> BatchWrite<'_> {
-        let writes = self.commands.iter().filter_map(|(at, idempotency, request_id)| {
-            let (changes, response) = self.decision.changes.get(at)?;
-            Some(CommandWrite { idempotency, changes, response, request_id: *request_id })
-        });
-        BatchWrite { rows: &self.rows, now: self.decision.before.now, writes: writes.collect() }
-    }
-}
-
-/// Returns the value of `key` before the first and after the last of a command's changes.
-fn values(changes: &Changes, key: &LockKey) -> Option<(i64, i64)> {
-    let stock = changes.stock.iter().filter(|change| change.sku.lock_key() == *key);
-    let stock = stock.map(|change| (change.before, change.before + change.delta));
-    let balance = changes.balance.iter().filter(|change| change.user.lock_key() == *key);
-    let balance = balance.map(|change| (change.before, change.before + change.delta));
-    stock.chain(balance).reduce(|(first, _), (_, last)| (first, last))
+/// Passes a probe point for all commands that the lab watches, concurrently.
+pub(super) async fn pass_point<'e>(
+    entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
+    point: Point,
+    locks: &AcquiredLocks,
+    value: impl Fn(usize, &LockKey) -> Option<i64>,
+) {
+    let watched = entries.filter(|(_, entry)| matches!(entry.options.probe, Probe::Lab(_)));
+    let passes = watched.map(|(at, entry)| {
+        let keys = entry.command.reads().lock_keys().into_iter();
+        let seen: Vec<ProbedValue> = keys
+            .map(|key| ProbedValue {
+                key: key.as_str().to_owned(),
+                value: value(at, &key),
+                fence: locks.guards.fence(&key),
+            })
+            .collect();
+        async move { entry.options.probe.at(point, seen).await }
+    });
+    join_all(passes).await;
 }

@@ -5,17 +5,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use holdfast_lock::{KeyLock, KeyLocks};
+use holdfast_lock::KeyLocks;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
-use super::attempt::execute_entries;
-use super::batch::{BatchEntry, LockState};
+use super::attempt;
+use super::batch::{Batch, LockState};
+use super::decision::BatchEntry;
 use super::in_flight::InFlightKey;
 use super::locks::AcquiredLocks;
 use super::replay::LOOKUP_TIMEOUT;
+use super::responder::{acquire_key_locks, keeps_key_lock};
 use crate::shop::command::Command;
-use crate::shop::failure::{Error, Execution, Failure, Rejection};
+use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::store::key_records;
 use crate::shop::{RequestOptions, Shop};
 
@@ -49,13 +51,11 @@ pub(super) async fn execute(
             Err(PrepareError::Replayed(executed)) => Ok(executed),
             // The key of a rejected command is looked up: an earlier request may have executed it.
             Err(PrepareError::Failed(failure)) => {
-                let replays = &shop.engine.replays;
-                replays.find_or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
+                shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
             }
         }
     };
-    let task = shop.running.spawn_on(execution, &shop.runtime);
-    let result = task.await;
+    let result = shop.tasks.spawn(execution).await;
     drop(caller);
     result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
 }
@@ -81,12 +81,9 @@ async fn prepare(
     let in_flight = shop.engine.in_flight.register(request)?;
     let mut key_locks = KeyLocks::new(shop.locks.leases());
     if !request.is_generated {
-        let requested = [(request.lock_name(), request.fingerprint_hex())];
-        match key_locks.acquire(&requested).await.as_deref() {
-            Ok([KeyLock::InFlight]) => return Err(Rejection::KeyInFlight.into()),
-            Ok([KeyLock::Mismatch]) => return Err(Rejection::KeyMismatch.into()),
-            Ok(_) => {}
-            Err(error) if options.strategy.needs_redis() => return Err(error.clone().into()),
+        match acquire_key_locks(&mut key_locks, &[request]).await {
+            Ok(results) => results.into_iter().collect::<Result<(), _>>()?,
+            Err(error) if options.strategy.needs_redis() => return Err(error.into()),
             // Without Redis, the key record in Postgres alone excludes a duplicate.
             Err(_) => {}
         }
@@ -111,7 +108,7 @@ async fn acquire(
     let acquiring = pin!(AcquiredLocks::acquire(shop, options, command));
     let lookup = pin!(async {
         sleep(REPLAY_LOOKUP_DELAY).await;
-        shop.engine.replays.find(shop, command.idempotency(), LOOKUP_TIMEOUT).await
+        shop.engine.replays.find(command.idempotency(), LOOKUP_TIMEOUT).await
     });
     match select(acquiring, lookup).await {
         Either::Left((acquired, _)) => Ok(acquired?),
@@ -129,9 +126,9 @@ async fn run(
     prepared: PreparedCommand,
 ) -> Result<Execution, Failure> {
     let PreparedCommand { mut locks, mut key_locks, _in_flight } = prepared;
-    let entry = BatchEntry { command, options };
-    let entries = std::slice::from_ref(&entry);
-    let (results, state) = execute_entries(shop, options.strategy, &mut locks, entries, None).await;
+    let entries = &[BatchEntry { command, options }];
+    let batch = Batch { shop, strategy: options.strategy, entries };
+    let (results, state) = attempt::execute(batch, &mut locks, None).await;
     let missing = || Err(Error::Bug("a command got no result".to_owned()).into());
     let result = results.into_iter().next().unwrap_or_else(missing);
     match state {
@@ -147,14 +144,4 @@ async fn run(
         key_locks.release(&[name]).await
     }
     result
-}
-
-/// Returns whether the key's lock is left to expire, because its command was executed now or has an
-/// unknown outcome.
-pub(super) fn keeps_key_lock(result: &Result<Execution, Failure>) -> bool {
-    match result {
-        Ok(executed) => !executed.replayed,
-        Err(Failure::Error(Error::Unavailable { outcome_unknown, .. })) => *outcome_unknown,
-        Err(_) => false,
-    }
 }

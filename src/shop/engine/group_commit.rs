@@ -24,16 +24,16 @@ use sqlx::PgConnection;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
-use super::batch::ReadyWrite;
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::session::DatabaseSession;
+use crate::db::Pool;
 use crate::metrics::GROUP_COMMIT_REQUESTS;
-use crate::shop::Shop;
 use crate::shop::failure::{Error, Failure};
 use crate::shop::store::guard::any_row_shared;
 use crate::shop::store::place::place;
 use crate::shop::store::transition::transition;
 use crate::shop::store::{BatchWrite, WriteResult};
+use crate::tasks::Tasks;
 
 /// Upper bound of the time for which a statement delays the next one.
 const MAX_STATEMENT_DELAY: Duration = Duration::from_millis(20);
@@ -42,8 +42,10 @@ const MAX_STATEMENT_DELAY: Duration = Duration::from_millis(20);
 const WRITE_TIMEOUT: Duration = Duration::from_millis(3_300);
 
 /// The groups of one process. Cheap to clone.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct GroupCommit {
+    pool: Pool,
+    tasks: Tasks,
     orders: Arc<Mutex<WriteGroup>>,
     transitions: Arc<Mutex<WriteGroup>>,
 }
@@ -61,45 +63,44 @@ struct WriteGroup {
 
 #[derive(Debug)]
 struct QueuedWrite {
-    write: Arc<ReadyWrite>,
+    write: Arc<BatchWrite>,
     reply: oneshot::Sender<GroupOutcome>,
 }
 
-/// The outcome of a write in a group.
-#[derive(Debug, Clone)]
-enum GroupOutcome {
-    Done,
-    /// Nothing was written, possibly because of a row of another write.
-    NotDone,
-    Unknown(Error),
-}
+/// The outcome of a group: [`WriteResult::RowChanged`] if nothing was written, possibly because of
+/// a row of another write; an error if the outcome is unknown.
+type GroupOutcome = Result<WriteResult, Error>;
 
 impl GroupCommit {
+    pub fn new(pool: &Pool, tasks: &Tasks) -> Self {
+        let (pool, tasks) = (pool.clone(), tasks.clone());
+        Self { pool, tasks, orders: Arc::default(), transitions: Arc::default() }
+    }
+
     /// Writes on `session`, or in a group on the session of one of its writes. Fails with
     /// [`Error::Unavailable`] if the outcome is unknown.
     pub async fn write(
         &self,
-        shop: &Shop,
         session: &mut DatabaseSession,
-        write: &Arc<ReadyWrite>,
+        write: &Arc<BatchWrite>,
     ) -> Result<WriteResult, Failure> {
-        let batch = write.batch_write();
-        let group = if batch.places_orders() { &self.orders } else { &self.transitions };
+        let group = if write.places_orders() { &self.orders } else { &self.transitions };
         let Some(outcome) = join(group, session, write) else {
-            let permit = StatementPermit { group: group.clone(), shop: shop.clone() };
-            return permit.release_after(send(session, &[batch])).await;
+            let permit = StatementPermit { group: group.clone(), all: self.clone() };
+            return permit.release_after(send(session, &[write])).await;
         };
         match outcome.await {
-            Ok(GroupOutcome::Done) => Ok(WriteResult::Done),
-            Ok(GroupOutcome::NotDone) => {
-                let connection = shop.connection().await.map_err(|error| {
+            Ok(Ok(WriteResult::Done)) => Ok(WriteResult::Done),
+            Ok(Ok(WriteResult::RowChanged)) => {
+                let connection = self.pool.acquire().await.map_err(|error| {
                     // Nothing was sent, so the outcome is not unknown.
+                    let error = Error::from(error);
                     Error::Overloaded(format!("no connection for the write: {error}"))
                 })?;
                 *session = DatabaseSession::autocommit(connection);
-                send(session, &[batch]).await
+                send(session, &[write]).await
             }
-            Ok(GroupOutcome::Unknown(error)) => Err(error.into()),
+            Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(Error::postgres_timeout().into()),
         }
     }
@@ -110,12 +111,12 @@ impl GroupCommit {
 /// version.
 pub(super) async fn write_batches(
     db: &mut PgConnection,
-    batches: &[BatchWrite<'_>],
+    batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
-    if any_row_shared(batches.iter().map(|batch| batch.rows)) {
+    if any_row_shared(batches.iter().map(|batch| &batch.rows)) {
         return Ok(WriteResult::RowChanged);
     }
-    if batches.iter().any(BatchWrite::places_orders) {
+    if batches.iter().any(|batch| batch.places_orders()) {
         Ok(place(db, batches).await?)
     } else {
         transition(db, batches).await
@@ -125,7 +126,7 @@ pub(super) async fn write_batches(
 /// Sends a write in autocommit mode. After [`Error::Unavailable`] the session can't be reused.
 pub(super) async fn send(
     session: &mut DatabaseSession,
-    batches: &[BatchWrite<'_>],
+    batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
     let sent = timeout(WRITE_TIMEOUT, write_batches(session.connection(), batches)).await;
     sent.unwrap_or_else(|_| Err(Error::postgres_timeout().into()))
@@ -136,7 +137,7 @@ pub(super) async fn send(
 fn join(
     group: &Mutex<WriteGroup>,
     session: &mut DatabaseSession,
-    write: &Arc<ReadyWrite>,
+    write: &Arc<BatchWrite>,
 ) -> Option<oneshot::Receiver<GroupOutcome>> {
     let mut group = group.lock();
     if !std::mem::replace(&mut group.busy, true) {
@@ -155,7 +156,7 @@ fn join(
 /// The permit to send one statement. On drop, sends the writes that are ready.
 struct StatementPermit {
     group: Arc<Mutex<WriteGroup>>,
-    shop: Shop,
+    all: GroupCommit,
 }
 
 impl StatementPermit {
@@ -185,8 +186,8 @@ impl Drop for StatementPermit {
         }
         let session = group.session.take();
         drop(group);
-        let next = Self { group: self.group.clone(), shop: self.shop.clone() };
-        self.shop.running.spawn_on(send_group(next, session, writes), &self.shop.runtime);
+        let next = Self { group: self.group.clone(), all: self.all.clone() };
+        self.all.tasks.spawn(send_group(next, session, writes));
     }
 }
 
@@ -194,7 +195,7 @@ impl Drop for StatementPermit {
 fn take_group(queue: &mut VecDeque<QueuedWrite>) -> Vec<QueuedWrite> {
     let mut commands = 0;
     let fits = |queued: &&QueuedWrite| {
-        commands += queued.write.len();
+        commands += queued.write.commands.len();
         commands <= MAX_BATCH_SIZE
     };
     let count = queue.iter().take_while(fits).count();
@@ -206,13 +207,12 @@ async fn send_group(
     session: Option<DatabaseSession>,
     writes: Vec<QueuedWrite>,
 ) {
-    let shop = permit.shop.clone();
-    let batches: Vec<BatchWrite<'_>> =
-        writes.iter().map(|queued| queued.write.batch_write()).collect();
+    let pool = permit.all.pool.clone();
+    let batches: Vec<&BatchWrite> = writes.iter().map(|queued| &*queued.write).collect();
     let writing = async {
         let mut session = match session {
             Some(session) => session,
-            None => match shop.connection().await {
+            None => match pool.acquire().await {
                 Ok(connection) => DatabaseSession::autocommit(connection),
                 Err(_) => return Ok(WriteResult::RowChanged),
             },
@@ -224,12 +224,12 @@ async fn send_group(
         written
     };
     let outcome = match permit.release_after(writing).await {
-        Ok(WriteResult::Done) => GroupOutcome::Done,
-        Err(Failure::Error(error @ Error::Unavailable { .. })) => GroupOutcome::Unknown(error),
-        Ok(WriteResult::RowChanged) | Err(_) => GroupOutcome::NotDone,
+        Ok(result) => Ok(result),
+        Err(Failure::Error(error @ Error::Unavailable { .. })) => Err(error),
+        Err(_) => Ok(WriteResult::RowChanged),
     };
     if batches.len() > 1 {
-        let commands: usize = writes.iter().map(|queued| queued.write.len()).sum();
+        let commands: usize = batches.iter().map(|batch| batch.commands.len()).sum();
         tracing::debug!(writes = batches.len(), commands, ?outcome, "a shared write");
         metrics::histogram!(GROUP_COMMIT_REQUESTS).record(commands as f64);
     }

@@ -22,14 +22,14 @@ use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKey, LockKind, Wait};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use super::attempt::{begin, execute_entries};
-use super::batch::{AttemptError, BatchEntry, EntryResult, LockState};
-use super::key_locks::CommandKeys;
-use super::locks::{AcquiredLocks, LeaderLock};
-use super::queue::{CloseOnPanic, CommandQueues, JoinResult, QueuedCommand, TakenCommands};
+use super::attempt;
+use super::batch::{AttemptError, Batch, LockState, pass_point};
+use super::decision::{BatchEntry, EntryResult};
+use super::locks::{AcquiredLocks, LeaderLock, acquired};
+use super::queue::{EnqueueResult, LeaderQueue, QueuedCommand, TakenCommands};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
-use super::write::pass_point;
+use super::responder::Responder;
 use crate::metrics::{BATCH_REQUESTS, QUEUE_FULL};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
@@ -48,8 +48,8 @@ const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
 /// A pending request for the lock.
-type PendingAcquisition = MaybeDone<BoxFuture<'static, AcquireResult>>;
-type AcquireResult = Result<AcquireOutcome, holdfast_lock::Error>;
+type PendingAcquisition =
+    MaybeDone<BoxFuture<'static, Result<AcquireOutcome, holdfast_lock::Error>>>;
 
 /// Enqueues a command under `key`, and waits for its result.
 pub(super) async fn enqueue(
@@ -63,7 +63,7 @@ pub(super) async fn enqueue(
         Ok(in_flight) => in_flight,
         Err(rejection) => {
             let request = command.idempotency();
-            return replays.find_or(shop, request, LOOKUP_TIMEOUT, rejection.into()).await;
+            return replays.find_or(request, LOOKUP_TIMEOUT, rejection.into()).await;
         }
     };
     options.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
@@ -78,15 +78,15 @@ pub(super) async fn enqueue(
         reply,
     };
     match shop.engine.queues.join(&key, entry) {
-        JoinResult::First => {
-            shop.running.spawn_on(run(shop.clone(), key), &shop.runtime);
+        EnqueueResult::First => {
+            shop.tasks.spawn(run(shop.clone(), key));
         }
-        JoinResult::Behind => {}
-        JoinResult::Full => {
+        EnqueueResult::Behind => {}
+        EnqueueResult::Full => {
             metrics::counter!(QUEUE_FULL).increment(1);
             let full = Error::Overloaded(format!("too many requests wait for {key}"));
             let request = command.idempotency();
-            return replays.find_or(shop, request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
+            return replays.find_or(request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
         }
     }
     response.await.unwrap_or_else(|_| Err(Error::task_ended("the batch's task").into()))
@@ -94,26 +94,24 @@ pub(super) async fn enqueue(
 
 /// Executes the batches of a queue until it is empty.
 async fn run(shop: Shop, key: LockKey) {
-    let queues = shop.engine.queues.clone();
-    let _close = CloseOnPanic::new(&queues, &key);
-    let keys = CommandKeys::new(&shop);
-    let mut leader = BatchLeader { shop, queues, key, keys, expected_batch_size: 0 };
+    let queue = shop.engine.queues.of_leader(key);
+    let responder = Responder::new(&shop);
+    let mut leader = BatchLeader { shop, queue, responder, expected_batch_size: 0 };
     let mut kept_lock: Option<LeaderLock> = None;
     let mut last_end = Instant::now();
     loop {
         let Some(mut lock) = kept_lock.take() else {
-            if leader.queues.close_if_empty(&leader.key) {
+            if leader.queue.close_if_empty() {
                 return;
             }
             let acquiring = leader.acquire();
             kept_lock = leader.wait_for(acquiring).await;
             continue;
         };
-        let TakenCommands { batch, dead } = leader.queues.take(&leader.key, MAX_BATCH_SIZE);
-        let dead: Vec<_> = dead.into_iter().map(deadline_passed).collect();
+        let TakenCommands { batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
         if batch.is_empty() {
-            leader.keys.respond(dead).await;
-            match leader.arrived_soon(&lock).await && lock.may_continue(0) {
+            leader.responder.reject(dead, Error::deadline_passed()).await;
+            match leader.linger(&lock).await && lock.may_continue(0) {
                 true => kept_lock = Some(lock),
                 false => lock.release().await,
             }
@@ -125,32 +123,32 @@ async fn run(shop: Shop, key: LockKey) {
             metrics::histogram!(BATCH_REQUESTS).record(done.len() as f64);
         }
         lock.batches += 1;
-        leader.expected_batch_size = done.len() + leader.queues.waiting(&leader.key);
+        leader.expected_batch_size = done.len() + leader.queue.waiting();
         if leader.expected_batch_size > 1 {
             // A batch of one says little about the throughput.
-            leader.queues.record_batch(&leader.key, done.len(), last_end.elapsed());
+            leader.queue.record_batch(done.len(), last_end.elapsed());
         }
         last_end = Instant::now();
-        done.extend(dead);
+        done.extend(dead.into_iter().map(|entry| (entry, Err(Error::deadline_passed().into()))));
         match state {
-            LockState::Held if lock.may_continue(leader.queues.waiting(&leader.key)) => {
-                leader.keys.respond(done).await;
+            LockState::Held if lock.may_continue(leader.queue.waiting()) => {
+                leader.responder.respond(done).await;
                 kept_lock = Some(lock);
             }
             LockState::Held => kept_lock = leader.yield_lock(lock, done).await,
             LockState::Lost => {
                 drop(lock);
-                leader.keys.respond(done).await;
+                leader.responder.respond(done).await;
             }
             LockState::MayStillWrite => {
                 lock.leave_to_expire();
-                leader.keys.respond(done).await;
+                leader.responder.respond(done).await;
             }
             LockState::Unavailable(error) => {
-                join(lock.release(), leader.keys.respond(done)).await;
+                join(lock.release(), leader.responder.respond(done)).await;
                 // Without a key lookup, which would wait for Postgres again.
-                let TakenCommands { batch, dead } = leader.queues.take(&leader.key, usize::MAX);
-                leader.keys.reject(dead.into_iter().chain(batch), &error.into()).await;
+                let TakenCommands { batch, dead } = leader.queue.take(usize::MAX);
+                leader.responder.reject(dead.into_iter().chain(batch), error).await;
             }
         }
     }
@@ -159,9 +157,8 @@ async fn run(shop: Shop, key: LockKey) {
 /// The task that executes a key's batches.
 struct BatchLeader {
     shop: Shop,
-    queues: CommandQueues,
-    key: LockKey,
-    keys: CommandKeys,
+    queue: LeaderQueue,
+    responder: Responder,
     /// Number of commands in and behind the last batch: an estimate of the next one.
     expected_batch_size: usize,
 }
@@ -171,23 +168,24 @@ impl BatchLeader {
     async fn execute(
         &mut self,
         locks: &mut AcquiredLocks,
-        batch: Vec<QueuedCommand>,
+        commands: Vec<QueuedCommand>,
     ) -> (Vec<(QueuedCommand, EntryResult)>, LockState) {
         let (shop, strategy) = (self.shop.clone(), &batched::STRATEGY);
         let reading = async {
-            let entries: Vec<BatchEntry<'_>> = batch.iter().map(QueuedCommand::entry).collect();
-            pass_point(entries.iter().copied().enumerate(), Point::Held, locks, |_, _| None).await;
-            begin(&shop, strategy, &entries).await
+            let entries: Vec<BatchEntry<'_>> = commands.iter().map(QueuedCommand::entry).collect();
+            let batch = Batch { shop: &shop, strategy, entries: &entries };
+            pass_point(batch.positions(), Point::Held, locks, |_, _| None).await;
+            attempt::begin(batch).await
         };
         // Concurrently, to shorten the time under the lock. Key locks only detect duplicates early:
         // of two commands that both read an unused key, one fails to insert its record.
-        let (acquired, begun) = join(self.keys.acquire(&batch), reading).await;
+        let (acquired, begun) = join(self.responder.acquire_key_locks(&commands), reading).await;
         let retained: Vec<bool> = acquired.iter().map(Result::is_ok).collect();
         let dropped =
-            batch.iter().map(QueuedCommand::entry).enumerate().filter(|(at, _)| !retained[*at]);
+            commands.iter().map(QueuedCommand::entry).enumerate().filter(|(at, _)| !retained[*at]);
         pass_point(dropped, Point::Release, locks, |_, _| None).await;
-        let batch = self.keys.retain_locked(batch, acquired);
-        if batch.is_empty() {
+        let commands = self.responder.retain_locked(commands, acquired);
+        if commands.is_empty() {
             return match begun {
                 Ok((session, _)) => {
                     session.abandon().await;
@@ -203,20 +201,22 @@ impl BatchLeader {
             snapshot.retain_keys(&retained);
             (session, snapshot)
         });
-        let entries: Vec<BatchEntry<'_>> = batch.iter().map(QueuedCommand::entry).collect();
-        let (results, state) = execute_entries(&shop, strategy, locks, &entries, Some(begun)).await;
-        pass_point(entries.iter().copied().enumerate(), Point::Release, locks, |_, _| None).await;
-        (batch.into_iter().zip(results).collect(), state)
+        let entries: Vec<BatchEntry<'_>> = commands.iter().map(QueuedCommand::entry).collect();
+        let batch = Batch { shop: &shop, strategy, entries: &entries };
+        let (results, state) = attempt::execute(batch, locks, Some(begun)).await;
+        pass_point(batch.positions(), Point::Release, locks, |_, _| None).await;
+        (commands.into_iter().zip(results).collect(), state)
     }
 
-    /// Keeps the lock for [`LINGER_TIMEOUT`] after a batch unless others want it, so that the next
-    /// command of a sequential client needs no acquisition. Returns whether a command arrived.
-    async fn arrived_soon(&self, lock: &LeaderLock) -> bool {
+    /// Keeps the lock for [`LINGER_TIMEOUT`] after a batch unless others wait for it, so that the
+    /// next command of a sequential client needs no acquisition. Returns whether a command arrived.
+    async fn linger(&self, lock: &LeaderLock) -> bool {
         if lock.batches == 0 || !lock.may_continue(0) {
             return false;
         }
-        let (arrived, wanted) = (pin!(self.queues.arrived(&self.key, 1)), pin!(lock.wanted()));
-        matches!(timeout(LINGER_TIMEOUT, select(arrived, wanted)).await, Ok(Either::Left(_)))
+        let arrived = pin!(self.queue.arrived(1));
+        let contended = pin!(lock.contended());
+        matches!(timeout(LINGER_TIMEOUT, select(arrived, contended)).await, Ok(Either::Left(_)))
     }
 
     /// Releases the lock. With more than one command in and behind the last batch, requests it
@@ -234,7 +234,7 @@ impl BatchLeader {
             let _ = poll_fn(|context| Poll::Ready(next.poll_unpin(context))).await;
         }
         lock.release().await;
-        self.keys.respond(done).await;
+        self.responder.respond(done).await;
         match next {
             Some(next) => self.wait_for(next).await,
             None => None,
@@ -243,13 +243,13 @@ impl BatchLeader {
 
     /// Requests the lock once it is polled.
     fn acquire(&self) -> PendingAcquisition {
-        let (locks, key) = (self.shop.locks.leases().clone(), self.key.clone());
+        let (locks, key) = (self.shop.locks.leases().clone(), self.queue.key.clone());
         maybe_done(Box::pin(async move {
             let request = AcquireRequest {
                 kind: LockKind::Fenced,
                 wait: Wait::Notify,
                 ttl: None,
-                deadline: Instant::now() + locks.settings().timeout,
+                deadline: Instant::now() + locks.settings().acquire_timeout,
                 keys: &[key],
             };
             locks.acquire(request).await
@@ -264,12 +264,12 @@ impl BatchLeader {
         let mut awaited =
             if self.expected_batch_size > 1 { self.expected_batch_size } else { usize::MAX };
         loop {
-            let arrived = timeout(PREPARE_INTERVAL, self.queues.arrived(&self.key, awaited));
+            let arrived = timeout(PREPARE_INTERVAL, self.queue.arrived(awaited));
             let look_up = match select(&mut acquiring, Box::pin(arrived)).await {
                 Either::Left(_) => break,
                 Either::Right((arrived, _)) => arrived.is_err(),
             };
-            if look_up && self.queues.waiting(&self.key) == 0 {
+            if look_up && self.queue.waiting() == 0 {
                 // The queue is empty: drops the request, so that others need not wait for it.
                 return None;
             }
@@ -283,22 +283,18 @@ impl BatchLeader {
         }
         let outcome = Pin::new(&mut acquiring).take_output()?;
         waiting.record();
-        match outcome {
-            Ok(AcquireOutcome::Acquired(guards)) => Some(LeaderLock::new(guards, self.key.clone())),
-            Ok(AcquireOutcome::Busy(holder)) => {
-                self.reject_waiting(&Rejection::LockBusy(holder).into(), Instant::now()).await;
-                None
-            }
-            Ok(AcquireOutcome::TimedOut { waited, holder }) => {
-                // Commands that joined later have not waited for the full timeout, and wait on.
-                self.reject_waiting(&Rejection::LockTimeout { waited, holder }.into(), began).await;
-                None
-            }
-            Err(error) => {
-                self.reject_waiting(&Error::from(error).into(), Instant::now()).await;
-                None
-            }
-        }
+        let failure: Failure = match outcome.map(acquired) {
+            Ok(Ok(guards)) => return Some(LeaderLock::new(guards, self.queue.key.clone())),
+            Ok(Err(rejection)) => rejection.into(),
+            Err(error) => error.into(),
+        };
+        let until = match &failure {
+            // Commands that joined later have not waited for the full timeout, and wait on.
+            Failure::Rejected(Rejection::LockTimeout { .. }) => began,
+            _ => Instant::now(),
+        };
+        self.reject_waiting(failure, until).await;
+        None
     }
 
     /// Responds to dead entries, and acquires the key locks of the others in advance. With
@@ -307,26 +303,22 @@ impl BatchLeader {
     async fn prepare_waiting(&mut self, look_up: bool) {
         let now = Instant::now();
         let (alive, dead): (Vec<_>, Vec<_>) =
-            self.queues.borrow(&self.key).into_iter().partition(|entry| entry.is_alive(now));
-        self.keys.respond(dead.into_iter().map(deadline_passed).collect()).await;
-        let acquired = self.keys.acquire(&alive).await;
-        let waiting = self.keys.retain_locked(alive, acquired);
+            self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));
+        self.responder.reject(dead, Error::deadline_passed()).await;
+        let acquired = self.responder.acquire_key_locks(&alive).await;
+        let waiting = self.responder.retain_locked(alive, acquired);
         let (known, fresh): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
-        let fresh = self.keys.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;
-        self.queues.put_back(&self.key, known.into_iter().chain(fresh).collect());
+        let fresh = self.responder.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;
+        self.queue.put_back(known.into_iter().chain(fresh).collect());
     }
 
     /// Rejects the commands that joined by `until`; replays those whose key has a record.
-    async fn reject_waiting(&mut self, failure: &Failure, until: Instant) {
+    async fn reject_waiting(&mut self, failure: Failure, until: Instant) {
         let (early, later): (Vec<_>, Vec<_>) =
-            self.queues.borrow(&self.key).into_iter().partition(|entry| entry.joined_at <= until);
-        self.queues.put_back(&self.key, later);
-        let early = self.keys.replay(early, LOOKUP_TIMEOUT).await;
-        self.keys.reject(early, failure).await;
+            self.queue.borrow().into_iter().partition(|entry| entry.joined_at <= until);
+        self.queue.put_back(later);
+        let early = self.responder.replay(early, LOOKUP_TIMEOUT).await;
+        self.responder.reject(early, failure).await;
     }
-}
-
-fn deadline_passed(entry: QueuedCommand) -> (QueuedCommand, EntryResult) {
-    (entry, Err(Error::deadline_passed().into()))
 }

@@ -3,8 +3,7 @@
 
 use std::time::Duration;
 
-use holdfast_lock::FencedGuard;
-use holdfast_lock::{AcquireOutcome, Guards, LockKey, Wait};
+use holdfast_lock::{AcquireOutcome, FencedGuard, Guards, LockKey, Wait};
 use tokio::time::Instant;
 
 use super::queue_limit::MAX_BATCH_SIZE;
@@ -22,7 +21,7 @@ const MAX_RAISES: u32 = 3;
 const MAX_BATCHES_PER_LEASE: u32 = 4;
 /// Time after which a leader starts no further batch under its lock, even if it knows no other
 /// waiter.
-const MAX_HOLD: Duration = Duration::from_secs(1);
+const MAX_LOCK_TIME: Duration = Duration::from_secs(1);
 
 /// The acquired locks of one command or one batch.
 #[derive(Debug)]
@@ -50,7 +49,8 @@ impl AcquiredLocks {
             Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 };
         probe.at(Point::Wait, locks.seen()).await;
         let Some(mechanism) = strategy.lock else { return Ok(locks) };
-        let wait = options.wait.unwrap_or(mechanism.waits().first().copied().unwrap_or(Wait::Try));
+        let wait =
+            options.wait.unwrap_or(mechanism.wait_modes().first().copied().unwrap_or(Wait::Try));
         let priority = options.queue_options.priority.unwrap_or(command.priority());
         let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
         let keys = &locks.keys;
@@ -58,18 +58,10 @@ impl AcquiredLocks {
         let waiting = LockWait::begin(strategy);
         let outcome = shop.locks.acquire(request).await?;
         waiting.record();
-        match outcome {
-            AcquireOutcome::Acquired(guards) => {
-                locks.guards = guards;
-                locks.holding = Some(LockHold::begin(strategy));
-                probe.at(Point::Held, locks.seen()).await;
-                Ok(locks)
-            }
-            AcquireOutcome::Busy(holder) => Err(Rejection::LockBusy(holder).into()),
-            AcquireOutcome::TimedOut { waited, holder } => {
-                Err(Rejection::LockTimeout { waited, holder }.into())
-            }
-        }
+        locks.guards = acquired(outcome)?;
+        locks.holding = Some(LockHold::begin(strategy));
+        probe.at(Point::Held, locks.seen()).await;
+        Ok(locks)
     }
 
     fn seen(&self) -> impl Iterator<Item = ProbedValue> {
@@ -89,21 +81,11 @@ impl AcquiredLocks {
         Ok(())
     }
 
-    /// Releases the locks after the write.
-    pub(super) async fn release(mut self, options: &RequestOptions) {
-        let seen = self.traced(options);
-        if options.strategy.lock.is_some() {
-            let released = std::mem::take(&mut self.guards).release().await;
-            tracing::trace!(?released, "locks released");
-        }
-        self.pass_release(options, seen).await;
-    }
-
-    /// Releases the locks between the write and the commit.
-    pub(super) async fn release_early(&mut self, options: &RequestOptions) {
+    /// Releases the locks, unless they are released already.
+    pub(super) async fn release(&mut self, options: &RequestOptions) {
         let seen = self.traced(options);
         let released = std::mem::take(&mut self.guards).release().await;
-        tracing::trace!(?released, "locks released before the commit");
+        tracing::trace!(?released, "locks released");
         self.pass_release(options, seen).await;
     }
 
@@ -127,6 +109,17 @@ impl AcquiredLocks {
     }
 }
 
+/// Returns the guards, or the rejection of locks that were not acquired.
+pub(super) fn acquired(outcome: AcquireOutcome) -> Result<Guards, Rejection> {
+    match outcome {
+        AcquireOutcome::Acquired(guards) => Ok(guards),
+        AcquireOutcome::Busy(holder) => Err(Rejection::LockBusy(holder)),
+        AcquireOutcome::TimedOut { waited, holder } => {
+            Err(Rejection::LockTimeout { waited, holder })
+        }
+    }
+}
+
 /// The lock of a batch leader, for one or several batches.
 #[derive(Debug)]
 pub(super) struct LeaderLock {
@@ -144,7 +137,7 @@ impl LeaderLock {
     }
 
     fn guard(&self) -> Option<&FencedGuard> {
-        self.locks.guards.guard(self.locks.keys.first()?).and_then(holdfast_lock::Guard::as_fenced)
+        self.locks.guards.get(self.locks.keys.first()?).and_then(holdfast_lock::Guard::as_fenced)
     }
 
     /// Returns whether the next batch may follow at once. While others wait for the lock, only a
@@ -152,13 +145,13 @@ impl LeaderLock {
     pub(super) fn may_continue(&self, waiting: usize) -> bool {
         let Some(guard) = self.guard().filter(|guard| guard.is_held()) else { return false };
         let full = waiting >= MAX_BATCH_SIZE && self.batches < MAX_BATCHES_PER_LEASE;
-        (full || !guard.is_wanted()) && self.since.elapsed() < MAX_HOLD
+        (full || !guard.is_wanted()) && self.since.elapsed() < MAX_LOCK_TIME
     }
 
-    /// Waits until others want the lock, or it is lost.
-    pub(super) async fn wanted(&self) {
+    /// Waits until others wait for the lock, or it is lost.
+    pub(super) async fn contended(&self) {
         if let Some(guard) = self.guard() {
-            guard.wanted().await;
+            guard.wait_until_wanted().await;
         }
     }
 

@@ -1,25 +1,26 @@
 //! Executes commands, alone or in a batch.
 //!
-//! 1. *replay*: a duplicate gets the stored response of its idempotency key ([`replay`]);
-//! 2. *prepare*: loads immutable data, and checks whether the request is admitted ([`prepare`]);
-//! 3. *exclude*: acquires the command's locks ([`direct`], [`locks`]), or enqueues the command; the
+//! 1. *prepare*: loads immutable data, and checks whether the request is admitted ([`prepare`]);
+//! 2. *exclude*: acquires the command's locks ([`direct`], [`locks`]), or enqueues the command; the
 //!    leader of the queue holds the lock of its key for a batch ([`queue`], [`leader`]);
-//! 4. *read*, *decide*, *write*: the same code for 1 and for 256 commands ([`attempt`]); writes of
-//!    several keys may share a statement ([`group_commit`]);
-//! 5. *resolve*: determines an unknown outcome ([`resolve`]);
-//! 6. *release*: releases the locks, then responds.
+//! 3. *read*, *decide*, *write*: the same code for 1 and for 256 commands ([`attempt`], [`write`]);
+//!    writes of several keys may share a statement ([`group_commit`]);
+//! 4. *resolve*: determines an unknown outcome ([`resolve`]);
+//! 5. *release*: releases the locks, then responds.
+//!
+//! A duplicate gets the stored response of its idempotency key at the read, or earlier: while it
+//! waits for its locks, and before every rejection ([`replay`]).
 //!
 //! Guarantees: locks on values are acquired before a database connection; a started command
 //! completes in a task of its own, even if its caller disconnects; each retry repeats read,
-//! decision and write, a bounded number of times. A lease may expire before the write arrives: the
-//! guard of the write rejects a stale write.
+//! decision and write, a bounded number of times.
 
 mod attempt;
 mod batch;
+mod decision;
 mod direct;
 mod group_commit;
 mod in_flight;
-mod key_locks;
 mod leader;
 mod locks;
 mod prepare;
@@ -27,10 +28,13 @@ mod queue;
 mod queue_limit;
 pub mod replay;
 mod resolve;
+mod responder;
 mod session;
 mod sold_out;
 mod write;
 
+use crate::db::Pool;
+use crate::tasks::Tasks;
 use group_commit::GroupCommit;
 use in_flight::InFlightKeys;
 pub use prepare::{
@@ -42,7 +46,7 @@ use replay::ReplayLookup;
 use sold_out::SoldOutCache;
 
 /// The engine's state in one process. Cheap to clone.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct Engine {
     queues: CommandQueues,
     in_flight: InFlightKeys,
@@ -50,4 +54,16 @@ pub struct Engine {
     /// Stored responses, looked up for many commands in one call.
     pub replays: ReplayLookup,
     sold_out: SoldOutCache,
+}
+
+impl Engine {
+    pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
+        Self {
+            queues: CommandQueues::default(),
+            in_flight: InFlightKeys::default(),
+            group_commit: GroupCommit::new(pool, tasks),
+            replays: ReplayLookup::new(pool, tasks),
+            sold_out: SoldOutCache::new(pool, tasks),
+        }
+    }
 }

@@ -37,15 +37,15 @@ pub async fn place_order(
     let skus = command.reads().items;
     let single = command.single_line().map(|(sku, quantity)| (sku.clone(), quantity));
     let command = Arc::new(command);
-    if let Err(failure) = check_admission(shop, options, &skus).await {
-        return replay_or(shop, command.as_ref(), failure).await;
+    if let Some(replayed) = admit(shop, options, &skus, command.as_ref()).await? {
+        return Ok(replayed);
     }
     let batched = options.batch_key(command.as_ref()).is_some();
     let Some((sku, quantity)) = single.filter(|_| batched) else {
         return execute(shop, options, command).await;
     };
     let cache = &shop.engine.sold_out;
-    if let Some(executed) = cache.check(shop, (&sku, quantity), command.idempotency()).await? {
+    if let Some(executed) = cache.check((&sku, quantity), command.idempotency()).await? {
         return Ok(executed);
     }
     let result = execute(shop, options, command).await;
@@ -64,14 +64,7 @@ pub fn check_order(
     let command = PlaceOrder::new(user, key, lines, DEFAULT_HOLD)?;
     let mut state = ShopState::at(OffsetDateTime::now_utc());
     for sku in command.reads().items {
-        let item = StockSnapshot {
-            price_cents: 0,
-            stock: i64::MAX / 2,
-            limit_per_user: None,
-            version: 0,
-            fence: 0,
-            reserved: false,
-        };
+        let item = StockSnapshot { stock: i64::MAX / 2, ..StockSnapshot::default() };
         state.items.insert(sku, item);
     }
     Ok(Execution::now(command.decide(&mut state)?.response.stored()?))
@@ -88,10 +81,10 @@ pub async fn pay_order(
     let order = own_order(shop, user, order).await?;
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
     let command = Arc::new(PayOrder::new(user, order, key));
-    if let Err(failure) = check_admission(shop, options, &skus).await {
-        return replay_or(shop, command.as_ref(), failure).await;
+    if let Some(replayed) = admit(shop, options, &skus, command.as_ref()).await? {
+        return Ok(replayed);
     }
-    if options.may_lose_updates(shop) {
+    if may_lose_updates(shop, options) {
         // Not in the payment's transaction: the row lock of the mark would serialize payments.
         accounts::mark_lab(shop, user).await?;
     }
@@ -132,8 +125,8 @@ pub async fn restock(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
-    if let Err(failure) = check_admission(shop, options, &[sku]).await {
-        return replay_or(shop, command.as_ref(), failure).await;
+    if let Some(replayed) = admit(shop, options, &[sku], command.as_ref()).await? {
+        return Ok(replayed);
     }
     execute(shop, options, command).await
 }
@@ -160,7 +153,7 @@ pub async fn set_limit(
 ) -> Result<Execution, Failure> {
     check_limit(limit)?;
     let Some(item) = catalog::item(shop, &sku).await? else {
-        return Err(Rejection::NotFound(format!("there is no item {sku}")).into());
+        return Err(Rejection::no_item(&sku).into());
     };
     execute(shop, options, Arc::new(SetLimit::new(admin, item, limit, key)?)).await
 }
@@ -178,42 +171,48 @@ pub async fn expire_orders(
 
 async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, Failure> {
     let found = orders::order(shop, user, order).await?;
-    found.ok_or_else(|| orders::no_such_order(order).into())
-}
-
-/// Returns the stored response of the command's key, or else `failure`.
-async fn replay_or(
-    shop: &Shop,
-    command: &dyn Command,
-    failure: Failure,
-) -> Result<Execution, Failure> {
-    shop.engine.replays.find_or(shop, command.idempotency(), LOOKUP_TIMEOUT, failure).await
+    found.ok_or_else(|| Rejection::no_order(order).into())
 }
 
 /// Rejects options that could lose sales or money, or keep units too long, except for lab items.
-/// Admits unknown items, which the command rejects.
-async fn check_admission(
+/// Admits unknown items, which the command rejects. Returns the stored response of a duplicate that
+/// would be rejected.
+async fn admit(
     shop: &Shop,
     options: &RequestOptions,
     skus: &[Sku],
-) -> Result<(), Failure> {
-    if !options.requires_lab_items(shop) {
-        return Ok(());
+    command: &dyn Command,
+) -> Result<Option<Execution>, Failure> {
+    let may_lose_updates = may_lose_updates(shop, options);
+    if !may_lose_updates && options.hold <= shop.hold {
+        return Ok(None);
     }
-    let why = match catalog::first_shop_item(shop, skus).await? {
-        None => return Ok(()),
-        Some(sku) if !options.may_lose_updates(shop) => format!(
-            "a Holdfast-Hold-Ms of more than {} is kept to lab items, and {sku} is the shop's own",
-            shop.hold.as_millis()
-        ),
-        Some(sku) => format!(
+    let failure = match catalog::first_shop_item(shop, skus).await {
+        Ok(None) => return Ok(None),
+        Ok(Some(sku)) if may_lose_updates => Rejection::Forbidden(format!(
             "this is kept to lab items, and {sku} is the shop's own: under Holdfast-Lock: {} or with \
              a Holdfast-Ttl-Ms, beside others under {}, sales could be lost. The admin makes a lab \
              item with POST /api/lab/items",
             options.strategy.name, shop.strategy.name,
-        ),
+        ))
+        .into(),
+        Ok(Some(sku)) => Rejection::Forbidden(format!(
+            "a Holdfast-Hold-Ms of more than {} is kept to lab items, and {sku} is the shop's own",
+            shop.hold.as_millis()
+        ))
+        .into(),
+        Err(error) => error.into(),
     };
-    Err(Rejection::Forbidden(why).into())
+    let replays = &shop.engine.replays;
+    replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await.map(Some)
+}
+
+/// Returns whether the changes may be wrong by design; then only lab items may be changed.
+///
+/// A strategy is correct among requests of the same strategy. Two different strategies are correct
+/// together only if Postgres isolates both.
+fn may_lose_updates(shop: &Shop, options: &RequestOptions) -> bool {
+    !options.strategy.is_compatible_with(shop.strategy) || options.ttl.is_some()
 }
 
 /// Executes a command, at most once per idempotency key. After a [`Failure`] nothing changed,

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::batch::{BatchEntry, EntryResult};
+use super::decision::{BatchEntry, EntryResult};
 use super::in_flight::InFlightKey;
 use super::queue_limit::AdaptiveQueueLimit;
 use crate::shop::RequestOptions;
@@ -67,7 +67,7 @@ impl CommandQueue {
 }
 
 /// The result of joining a queue.
-pub(super) enum JoinResult {
+pub(super) enum EnqueueResult {
     /// A leader must be started.
     First,
     /// A leader serves the queue.
@@ -85,114 +85,113 @@ pub(super) struct TakenCommands {
 }
 
 impl CommandQueues {
-    pub fn join(&self, key: &LockKey, entry: QueuedCommand) -> JoinResult {
+    pub fn join(&self, key: &LockKey, entry: QueuedCommand) -> EnqueueResult {
         let mut queues = self.0.lock();
         match queues.get_mut(key) {
-            Some(queue) if queue.waiting() >= queue.limit.max_length() => JoinResult::Full,
+            Some(queue) if queue.waiting() >= queue.limit.max_length() => EnqueueResult::Full,
             Some(queue) => {
                 queue.entries.push_back(entry);
                 if queue.waiting() == queue.arrived.0 {
                     queue.arrived.1.notify_one();
                 }
-                JoinResult::Behind
+                EnqueueResult::Behind
             }
             None => {
                 let queue =
                     CommandQueue { entries: VecDeque::from([entry]), ..CommandQueue::default() };
                 queues.insert(key.clone(), queue);
-                JoinResult::First
+                EnqueueResult::First
             }
         }
     }
 
+    /// Returns the queue of a key, for its leader.
+    pub fn of_leader(&self, key: LockKey) -> LeaderQueue {
+        LeaderQueue { queues: self.clone(), key }
+    }
+}
+
+/// The queue of one key, in the hands of its leader. If the leader panics, the entries are dropped,
+/// and the next command starts a new leader.
+pub(super) struct LeaderQueue {
+    queues: CommandQueues,
+    pub key: LockKey,
+}
+
+impl LeaderQueue {
+    fn with<T>(&self, act: impl FnOnce(&mut CommandQueue) -> T) -> Option<T> {
+        self.queues.0.lock().get_mut(&self.key).map(act)
+    }
+
     /// Takes the first entries, at most `max` that are alive.
-    pub fn take(&self, key: &LockKey, max: usize) -> TakenCommands {
+    pub fn take(&self, max: usize) -> TakenCommands {
         let mut taken = TakenCommands::default();
         let now = Instant::now();
-        if let Some(queue) = self.0.lock().get_mut(key) {
+        self.with(|queue| {
             while taken.batch.len() < max
                 && let Some(entry) = queue.entries.pop_front()
             {
                 if entry.is_alive(now) { taken.batch.push(entry) } else { taken.dead.push(entry) }
             }
-        }
+        });
         taken
     }
 
     /// Takes all entries, until all or some are put back. They count as waiting.
-    pub fn borrow(&self, key: &LockKey) -> Vec<QueuedCommand> {
-        let mut queues = self.0.lock();
-        let Some(queue) = queues.get_mut(key) else { return Vec::new() };
-        queue.borrowed = queue.entries.len();
-        std::mem::take(&mut queue.entries).into()
+    pub fn borrow(&self) -> Vec<QueuedCommand> {
+        let borrowed = self.with(|queue| {
+            queue.borrowed = queue.entries.len();
+            std::mem::take(&mut queue.entries).into()
+        });
+        borrowed.unwrap_or_default()
     }
 
     /// Puts entries back, in front of those that joined since.
-    pub fn put_back(&self, key: &LockKey, entries: Vec<QueuedCommand>) {
-        if let Some(queue) = self.0.lock().get_mut(key) {
+    pub fn put_back(&self, entries: Vec<QueuedCommand>) {
+        self.with(|queue| {
             queue.borrowed = 0;
             for entry in entries.into_iter().rev() {
                 queue.entries.push_front(entry);
             }
-        }
+        });
     }
 
     /// Records an executed batch and the time since the previous one.
-    pub fn record_batch(&self, key: &LockKey, commands: usize, took: Duration) {
-        if let Some(queue) = self.0.lock().get_mut(key) {
-            queue.limit.record_batch(commands, took);
-        }
+    pub fn record_batch(&self, commands: usize, took: Duration) {
+        self.with(|queue| queue.limit.record_batch(commands, took));
     }
 
-    pub fn waiting(&self, key: &LockKey) -> usize {
-        self.0.lock().get(key).map_or(0, CommandQueue::waiting)
+    pub fn waiting(&self) -> usize {
+        self.with(|queue| queue.waiting()).unwrap_or(0)
     }
 
     /// Waits until at least `count` entries wait.
-    pub async fn arrived(&self, key: &LockKey, count: usize) {
-        let notified = self.0.lock().get_mut(key).map(|queue| {
+    pub async fn arrived(&self, count: usize) {
+        let notified = self.with(|queue| {
             queue.arrived.0 = count;
             queue.arrived.1.clone()
         });
         let Some(notified) = notified else { return };
-        while self.waiting(key) < count {
+        while self.waiting() < count {
             notified.notified().await;
         }
     }
 
-    /// Drops the queue and all entries in it.
-    fn close(&self, key: &LockKey) {
-        self.0.lock().remove(key);
-    }
-
     /// Closes the queue if it is empty. Returns whether it did.
-    pub fn close_if_empty(&self, key: &LockKey) -> bool {
-        let mut queues = self.0.lock();
-        let empty = queues.get(key).is_none_or(|queue| queue.waiting() == 0);
+    pub fn close_if_empty(&self) -> bool {
+        let mut queues = self.queues.0.lock();
+        let empty = queues.get(&self.key).is_none_or(|queue| queue.waiting() == 0);
         if empty {
-            queues.remove(key);
+            queues.remove(&self.key);
         }
         empty
     }
 }
 
-/// Closes the queue when its leader panics: its entries are dropped, and the next command starts a
-/// new leader.
-pub(super) struct CloseOnPanic {
-    queues: CommandQueues,
-    key: LockKey,
-}
-
-impl CloseOnPanic {
-    pub fn new(queues: &CommandQueues, key: &LockKey) -> Self {
-        Self { queues: queues.clone(), key: key.clone() }
-    }
-}
-
-impl Drop for CloseOnPanic {
+impl Drop for LeaderQueue {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.queues.close(&self.key);
+            self.queues.0.lock().remove(&self.key);
         }
     }
 }
@@ -256,87 +255,91 @@ mod tests {
         queues: &CommandQueues,
         responses: &mut Vec<ResponseReceiver>,
         quantity: i64,
-    ) -> JoinResult {
+    ) -> EnqueueResult {
         let (entry, response) = entry(quantity);
         responses.push(response);
         queues.join(&key(), entry)
     }
 
     fn taken(queues: &CommandQueues) -> Vec<i64> {
-        let batch = queues.take(&key(), MAX_BATCH_SIZE).batch;
-        let quantity = |entry: QueuedCommand| -entry.command.reservation().unwrap().stock[0].1;
+        let batch = queues.of_leader(key()).take(MAX_BATCH_SIZE).batch;
+        let quantity =
+            |entry: QueuedCommand| -entry.command.conditional_update().unwrap().stock[0].1;
         batch.into_iter().map(quantity).collect()
     }
 
     #[test]
     fn full_queue_rejects_while_entries_are_borrowed() {
         let queues = CommandQueues::default();
+        let leader = queues.of_leader(key());
         let mut responses = Vec::new();
         let mut join = || join(&queues, &mut responses, 1);
-        assert!(matches!(join(), JoinResult::First));
+        assert!(matches!(join(), EnqueueResult::First));
         for at in 1..MAX_QUEUE_LENGTH {
-            assert!(matches!(join(), JoinResult::Behind), "{at}");
+            assert!(matches!(join(), EnqueueResult::Behind), "{at}");
         }
-        assert!(matches!(join(), JoinResult::Full));
-        let mut all = queues.borrow(&key());
+        assert!(matches!(join(), EnqueueResult::Full));
+        let mut all = leader.borrow();
         assert_eq!(all.len(), MAX_QUEUE_LENGTH);
-        assert!(matches!(join(), JoinResult::Full), "they still wait");
-        assert!(!queues.close_if_empty(&key()));
+        assert!(matches!(join(), EnqueueResult::Full), "they still wait");
+        assert!(!leader.close_if_empty());
         all.truncate(MAX_QUEUE_LENGTH - 2);
-        queues.put_back(&key(), all);
-        assert!(matches!(join(), JoinResult::Behind));
-        assert!(matches!(join(), JoinResult::Behind));
-        assert!(matches!(join(), JoinResult::Full));
+        leader.put_back(all);
+        assert!(matches!(join(), EnqueueResult::Behind));
+        assert!(matches!(join(), EnqueueResult::Behind));
+        assert!(matches!(join(), EnqueueResult::Full));
     }
 
     #[test]
     fn slow_queue_admits_fewer() {
         let queues = CommandQueues::default();
+        let leader = queues.of_leader(key());
         let mut responses = Vec::new();
         let mut join = || join(&queues, &mut responses, 1);
-        assert!(matches!(join(), JoinResult::First));
-        queues.record_batch(&key(), 1, Duration::from_secs(1));
+        assert!(matches!(join(), EnqueueResult::First));
+        leader.record_batch(1, Duration::from_secs(1));
         for at in 1..2 * MAX_BATCH_SIZE {
-            assert!(matches!(join(), JoinResult::Behind), "{at}");
+            assert!(matches!(join(), EnqueueResult::Behind), "{at}");
         }
-        assert!(matches!(join(), JoinResult::Full));
-        queues.take(&key(), 1);
-        assert!(matches!(join(), JoinResult::Behind));
+        assert!(matches!(join(), EnqueueResult::Full));
+        leader.take(1);
+        assert!(matches!(join(), EnqueueResult::Behind));
     }
 
     #[test]
     fn arrival_is_signalled_at_the_awaited_count() {
         let queues = CommandQueues::default();
+        let leader = queues.of_leader(key());
         let mut responses = Vec::new();
         join(&queues, &mut responses, 1);
-        let key = key();
-        assert!(queues.arrived(&key, 2).now_or_never().is_none());
+        assert!(leader.arrived(2).now_or_never().is_none());
         join(&queues, &mut responses, 2);
         assert_eq!(taken(&queues), [1, 2]);
-        let mut arrived = pin!(queues.arrived(&key, 2));
+        let mut arrived = pin!(leader.arrived(2));
         assert!(arrived.as_mut().now_or_never().is_none(), "both were taken since");
         join(&queues, &mut responses, 3);
         assert!(arrived.as_mut().now_or_never().is_none(), "only one");
         join(&queues, &mut responses, 4);
         assert!(arrived.now_or_never().is_some());
-        assert!(queues.arrived(&key, 1).now_or_never().is_some());
+        assert!(leader.arrived(1).now_or_never().is_some());
     }
 
     #[test]
     fn batches_are_first_in_first_out() {
         let queues = CommandQueues::default();
+        let leader = queues.of_leader(key());
         let mut responses = Vec::new();
         for quantity in 1..=MAX_BATCH_SIZE {
             join(&queues, &mut responses, quantity as i64);
         }
-        let early = queues.borrow(&key());
+        let early = leader.borrow();
         join(&queues, &mut responses, 300);
-        queues.put_back(&key(), early);
+        leader.put_back(early);
         assert_eq!(taken(&queues), (1..=MAX_BATCH_SIZE as i64).collect::<Vec<_>>());
         // An entry whose caller has gone is left out.
         join(&queues, &mut responses, 301);
         responses.remove(MAX_BATCH_SIZE);
         assert_eq!(taken(&queues), [301]);
-        assert!(taken(&queues).is_empty() && queues.close_if_empty(&key()));
+        assert!(taken(&queues).is_empty() && leader.close_if_empty());
     }
 }

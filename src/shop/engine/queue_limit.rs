@@ -2,8 +2,8 @@
 //!
 //! Under overload, an unlimited queue executes no command in time: each waits behind all earlier
 //! ones until its client disconnects. So a queue admits only the commands that it can execute
-//! within [`MAX_WAIT`], at the throughput of its last batches, and rejects the others at once. A
-//! batch that is stalled, e.g. by a paused holder in another process, counts when it ends.
+//! within [`MAX_QUEUE_TIME`], at the throughput of its last batches, and rejects the others at
+//! once. A batch that is stalled, e.g. by a paused holder in another process, counts when it ends.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) const MAX_QUEUE_LENGTH: usize = 4_096;
 pub(super) const MAX_BATCH_SIZE: usize = 256;
 
 /// Bound of the expected wait: longer than a few batches, shorter than a person notices.
-const MAX_WAIT: Duration = Duration::from_millis(200);
+const MAX_QUEUE_TIME: Duration = Duration::from_millis(200);
 /// Lower bound of the limit, however slow the last batch was: it may be an exception, and two
 /// batches keep the leader busy.
 const MIN_LENGTH: usize = 2 * MAX_BATCH_SIZE;
@@ -43,7 +43,7 @@ impl AdaptiveQueueLimit {
             None => MAX_QUEUE_LENGTH,
             Some(seconds_per_command) => {
                 // The cast saturates.
-                let in_time = (MAX_WAIT.as_secs_f64() / seconds_per_command) as usize;
+                let in_time = (MAX_QUEUE_TIME.as_secs_f64() / seconds_per_command) as usize;
                 in_time.clamp(MIN_LENGTH, MAX_QUEUE_LENGTH)
             }
         }

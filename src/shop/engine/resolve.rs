@@ -11,27 +11,24 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::batch::{BatchEntry, EntryResult, LockState, PendingWrite};
-use crate::shop::Shop;
+use super::batch::LockState;
+use super::decision::EntryResult;
+use crate::db::Pool;
 use crate::shop::failure::{Error, Execution, Failure};
-use crate::shop::idempotency::IdempotencyRequest;
-use crate::shop::store::guard::GuardedRow;
+use crate::shop::store::BatchWrite;
 use crate::shop::store::key_records::{self, Replay};
 
 /// Timeout of a resolution. Write and resolution together take less than a request may.
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns the replay of each key. A key without a record was not executed, and this write will
-/// never execute it.
-async fn resolve(
-    shop: &Shop,
-    row: &GuardedRow,
-    keys: &[&IdempotencyRequest],
-) -> Result<Vec<Option<Replay>>, Error> {
-    let mut connection = shop.connection().await?;
+/// Returns the replay of each command's key. A key without a record was not executed, and this
+/// write will never execute it.
+async fn resolve(pool: &Pool, write: &BatchWrite) -> Result<Vec<Option<Replay>>, Error> {
+    let mut connection = pool.acquire().await?;
+    let keys: Vec<_> = write.commands.iter().map(|command| &command.idempotency).collect();
     let resolved = async {
-        row.invalidate(&mut connection).await?;
-        Ok(key_records::look_up(&mut connection, keys).await?)
+        write.rows.invalidate(&mut connection).await?;
+        Ok(key_records::look_up(&mut connection, &keys).await?)
     };
     match timeout(RESOLVE_TIMEOUT, resolved).await {
         Ok(resolved) => resolved,
@@ -42,43 +39,38 @@ async fn resolve(
     }
 }
 
-/// Resolves the outcome of a write, and returns the results. A rejection stands if all changes are
-/// written, because it was decided on the state that they left; otherwise it becomes `error`.
+/// Resolves the outcome of a write, and returns the results; `results` are those of a write that is
+/// done. A rejection stands if all changes are written, because it was decided on the state that
+/// they left; otherwise it becomes `error`.
 pub(super) async fn resolve_outcome(
-    shop: &Shop,
-    entries: &[BatchEntry<'_>],
+    pool: &Pool,
     error: Error,
-    mut pending: PendingWrite,
+    write: &BatchWrite,
+    mut results: Vec<EntryResult>,
 ) -> (Vec<EntryResult>, LockState) {
-    tracing::warn!(%error, commands = pending.written.len(), "the outcome of a write is unknown");
-    let keys: Vec<&IdempotencyRequest> =
-        pending.written.iter().map(|at| entries[*at].command.idempotency()).collect();
-    let resolved = match &pending.row {
-        Some(row) => resolve(shop, row, &keys).await,
-        None => Err(Error::Bug("a write changed no row".to_owned())),
-    };
-    let Ok(replays) = resolved else {
+    tracing::warn!(%error, commands = write.commands.len(), "the outcome of a write is unknown");
+    let Ok(replays) = resolve(pool, write).await else {
         let cause = error.to_string();
         let unknown = Error::Unavailable { what: "Postgres", cause, outcome_unknown: true };
-        for result in &mut pending.results {
+        for result in &mut results {
             if !matches!(result, Ok(Execution { replayed: true, .. })) {
                 *result = Err(unknown.clone().into());
             }
         }
-        return (pending.results, LockState::MayStillWrite);
+        return (results, LockState::MayStillWrite);
     };
     let written = replays.iter().all(Option::is_some);
-    for (at, replay) in pending.written.iter().zip(replays) {
-        pending.results[*at] = match replay {
+    for (command, replay) in write.commands.iter().zip(replays) {
+        results[command.position] = match replay {
             Some(Ok(response)) => Ok(Execution::now(response)),
             Some(Err(rejection)) => Err(rejection.into()),
             None => Err(error.clone().into()),
         };
     }
-    for result in &mut pending.results {
+    for result in &mut results {
         if !written && matches!(result, Err(Failure::Rejected(_))) {
             *result = Err(error.clone().into());
         }
     }
-    (pending.results, LockState::Held)
+    (results, LockState::Held)
 }

@@ -64,6 +64,14 @@ impl DatabaseSession {
         }
     }
 
+    /// Ends the session of a failed statement. Closes the connection if Postgres is unavailable.
+    pub(super) async fn end_failed(self, error: &Error) {
+        match error {
+            Error::Unavailable { .. } => drop(self),
+            _ => self.abandon().await,
+        }
+    }
+
     /// Ends the session without a commit, so that its connection can be reused.
     pub(super) async fn abandon(mut self) {
         self.return_to_pool();

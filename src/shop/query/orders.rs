@@ -6,15 +6,10 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use crate::shop::failure::{Error, Rejection};
+use crate::shop::failure::Error;
 use crate::shop::model::{Order, OrderLine, ValueChange};
 use crate::shop::store::key_records;
 use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, UserId};
-
-/// Returns the rejection of an order that does not exist or is not the caller's: they look alike.
-pub fn no_such_order(order: OrderId) -> Rejection {
-    Rejection::NotFound(format!("you have no order {order}"))
-}
 
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
     Ok(select_orders(&mut *shop.connection().await?, user, Some(id), None, LabOrders::With, 1)

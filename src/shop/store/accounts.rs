@@ -21,7 +21,7 @@ pub async fn open_balance(
     cents: i64,
     request_id: Uuid,
 ) -> Result<(), Error> {
-    let token = IdempotencyKey::generate();
+    let key = IdempotencyKey::generate();
     sqlx::query!(
         "with topped_up as (
              insert into top_ups (id, user_id, token, amount_cents)
@@ -33,7 +33,7 @@ pub async fn open_balance(
          select user_id, 0, $4::bigint, $4, version, 'top-up', $5 from account",
         Uuid::now_v7(),
         user.0,
-        token.as_str(),
+        key.as_str(),
         cents,
         request_id,
     )

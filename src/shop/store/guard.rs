@@ -9,24 +9,8 @@ use uuid::Uuid;
 
 use crate::shop::command::state::{BalanceSnapshot, ShopState, StockSnapshot};
 use crate::shop::failure::Error;
+use crate::shop::strategy::WriteGuard;
 use crate::shop::strategy::exclusion::Exclusion;
-use crate::shop::strategy::{Strategy, WriteGuard};
-
-/// The protection of a write against concurrent writes.
-#[derive(Debug, Clone, Copy)]
-pub struct Protection<'a> {
-    /// The condition of the write on its rows.
-    pub guard: WriteGuard,
-    /// The acquired locks, or what replaces them.
-    pub exclusion: &'a Exclusion<'a>,
-}
-
-impl<'a> Protection<'a> {
-    /// Returns the protection under `strategy`.
-    pub fn new(strategy: &Strategy, exclusion: &'a Exclusion<'a>) -> Self {
-        Self { guard: strategy.guard, exclusion }
-    }
-}
 
 /// The rows that a write changes.
 #[derive(Debug)]
@@ -42,29 +26,41 @@ impl ChangedRows {
     pub fn between(
         before: &ShopState,
         after: &ShopState,
-        protection: Protection<'_>,
+        guard: WriteGuard,
+        exclusion: &Exclusion<'_>,
     ) -> Result<Self, Error> {
         let (mut items, mut accounts) = (GuardedRows::default(), GuardedRows::default());
         for (sku, now) in &after.items {
             let was = before.items.get(sku).filter(|was| was.version != now.version);
             let Some(&StockSnapshot { version, reserved, .. }) = was else { continue };
             let row = RowChange { version, reserved, value: now.stock, next_version: now.version };
-            items.push(sku.to_string(), &sku.lock_key(), &row, protection)?;
+            items.push(sku.to_string(), &sku.lock_key(), &row, guard, exclusion)?;
         }
         for (user, now) in &after.accounts {
             let was = before.accounts.get(user).filter(|was| was.version != now.version);
             let Some(&BalanceSnapshot { version, reserved, .. }) = was else { continue };
             let (value, next_version) = (now.balance_cents, now.version);
             let row = RowChange { version, reserved, value, next_version };
-            accounts.push(user.0, &user.lock_key(), &row, protection)?;
+            accounts.push(user.0, &user.lock_key(), &row, guard, exclusion)?;
         }
         Ok(Self { items, accounts })
     }
 
-    /// Returns the first row.
-    pub fn first(&self) -> Option<GuardedRow> {
-        let item = self.items.keys.first().cloned().map(GuardedRow::Item);
-        item.or_else(|| self.accounts.keys.first().copied().map(GuardedRow::Account))
+    /// Raises the version of one of the rows, so that a write that arrives later matches no row.
+    /// Waits for a write or a transaction that has locked the row.
+    pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
+        if let Some(sku) = self.items.keys.first() {
+            sqlx::query!("update items set version = version + 1 where sku = $1", sku)
+                .execute(db)
+                .await?;
+        } else if let Some(user) = self.accounts.keys.first() {
+            sqlx::query!("update accounts set version = version + 1 where user_id = $1", user)
+                .execute(db)
+                .await?;
+        } else {
+            return Err(Error::Bug("a write changed no row".to_owned()));
+        }
+        Ok(())
     }
 }
 
@@ -127,11 +123,11 @@ impl<K: Clone> GuardedRows<K> {
         key: K,
         lock: &LockKey,
         row: &RowChange,
-        protection: Protection<'_>,
+        guard: WriteGuard,
+        exclusion: &Exclusion<'_>,
     ) -> Result<(), Error> {
-        protection.exclusion.check(lock)?;
-        let guard = protection.guard;
-        let fence = match (guard, protection.exclusion.fence(lock)) {
+        exclusion.check(lock)?;
+        let fence = match (guard, exclusion.fence(lock)) {
             (WriteGuard::VersionAndFence, None) => {
                 return Err(Error::Bug("a fenced write has no fence".to_owned()));
             }
@@ -143,35 +139,6 @@ impl<K: Clone> GuardedRows<K> {
         self.fences.push(fence);
         self.values.push((!row.reserved).then_some(row.value));
         self.increments.push(row.next_version - row.version);
-        Ok(())
-    }
-}
-
-/// A row that a write changes: guarded, or locked by its transaction.
-#[derive(Debug, Clone)]
-pub enum GuardedRow {
-    Item(String),
-    Account(Uuid),
-}
-
-impl GuardedRow {
-    /// Raises the row's version, so that a write that arrives later matches no row. Waits for a
-    /// write or a transaction that has locked the row.
-    pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
-        match self {
-            GuardedRow::Item(sku) => {
-                let raise =
-                    sqlx::query!("update items set version = version + 1 where sku = $1", sku,);
-                raise.execute(db).await?;
-            }
-            GuardedRow::Account(user) => {
-                let raise = sqlx::query!(
-                    "update accounts set version = version + 1 where user_id = $1",
-                    user,
-                );
-                raise.execute(db).await?;
-            }
-        }
         Ok(())
     }
 }

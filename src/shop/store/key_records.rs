@@ -6,11 +6,12 @@
 
 use std::collections::HashMap;
 
+use futures_util::FutureExt as _;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::CommandWrite;
-use crate::db;
+use crate::db::{self, Pool};
 use crate::shop::failure::{Error, Execution, Failure, Rejection, StoredResponse};
 use crate::shop::idempotency::{IdempotencyRequest, ORDERS_PATH, RETENTION_HOURS, record_id};
 use crate::shop::{IdempotencyKey, OrderId, UserId};
@@ -37,7 +38,7 @@ pub(super) struct KeyRecordColumns<'a> {
 }
 
 impl<'a> KeyRecordColumns<'a> {
-    pub fn push(&mut self, CommandWrite { idempotency, response, .. }: &CommandWrite<'a>) {
+    pub fn push(&mut self, CommandWrite { idempotency, response, .. }: &'a CommandWrite) {
         self.ids.push(idempotency.id);
         self.users.push(idempotency.user.0);
         self.methods.push(idempotency.method);
@@ -97,6 +98,18 @@ pub async fn look_up(
         found.insert(place, replay);
     }
     Ok((0..requests.len()).map(|place| found.remove(&place)).collect())
+}
+
+/// Looks up key records on a connection of the pool, within 1.5 s.
+pub async fn look_up_in(
+    pool: &Pool,
+    requests: Vec<IdempotencyRequest>,
+) -> Result<Vec<Option<Replay>>, Error> {
+    let reading = pool.read(move |db| {
+        let requests = requests.clone();
+        async move { look_up(db, &requests.iter().collect::<Vec<_>>()).await }.boxed()
+    });
+    Ok(reading.await?.0)
 }
 
 /// Returns the order that a user placed with the key, however long ago.

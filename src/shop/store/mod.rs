@@ -7,51 +7,53 @@
 //! not match raises no SQL error.
 
 pub mod accounts;
+pub mod conditional_update;
 pub mod guard;
 pub mod items;
 pub mod key_records;
 pub mod place;
 pub mod purge;
 pub mod read;
-pub mod reserve;
 pub mod transition;
 
 use time::OffsetDateTime;
 use uuid::Uuid;
 
 use self::guard::ChangedRows;
-use super::command::changes::Changes;
+use super::command::changes::{Changes, NewOrder};
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
 
 /// The write of one command.
-#[derive(Debug, Clone, Copy)]
-pub struct CommandWrite<'a> {
-    /// Its idempotency key.
-    pub idempotency: &'a IdempotencyRequest,
-    /// Its changes.
-    pub changes: &'a Changes,
-    /// Its response.
-    pub response: &'a StoredResponse,
-    /// The id of its request.
+#[derive(Debug)]
+pub struct CommandWrite {
+    /// Its position in the batch.
+    pub position: usize,
+    pub idempotency: IdempotencyRequest,
+    pub changes: Changes,
+    pub response: StoredResponse,
     pub request_id: Uuid,
 }
 
 /// The writes of one batch, under the same locks.
 #[derive(Debug)]
-pub struct BatchWrite<'a> {
+pub struct BatchWrite {
     /// The rows that change.
-    pub rows: &'a ChangedRows,
+    pub rows: ChangedRows,
     /// Time of their read, by Postgres's clock.
     pub now: OffsetDateTime,
-    /// One write per command.
-    pub writes: Vec<CommandWrite<'a>>,
+    /// The commands with changes, in order.
+    pub commands: Vec<CommandWrite>,
 }
 
-impl BatchWrite<'_> {
-    /// Returns whether [`place`] writes it, and not [`transition`].
+impl BatchWrite {
+    /// Returns the new orders. [`place`] writes a batch that has any, [`transition`] all others.
+    pub fn orders(&self) -> impl Iterator<Item = &NewOrder> {
+        self.commands.iter().filter_map(|write| write.changes.order.as_ref())
+    }
+
     pub fn places_orders(&self) -> bool {
-        self.writes.iter().any(|write| write.changes.order.is_some())
+        self.orders().next().is_some()
     }
 }
 
@@ -66,7 +68,7 @@ pub enum WriteResult {
 
 /// Returns the `lock_timeout` of a statement with several batches. A single batch waits longer, for
 /// the `lock_timeout` of its session.
-fn row_lock_timeout(batches: &[BatchWrite<'_>]) -> Option<&'static str> {
+fn row_lock_timeout(batches: &[&BatchWrite]) -> Option<&'static str> {
     (batches.len() > 1).then_some("200ms")
 }
 

@@ -44,15 +44,12 @@ struct LineColumns<'a> {
 /// Fails with [`Error::Conflict`] if a key record was inserted since the read. After
 /// [`Error::Unavailable`] the outcome is unknown.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
-pub async fn place(
-    db: &mut PgConnection,
-    batches: &[BatchWrite<'_>],
-) -> Result<WriteResult, Error> {
+pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<WriteResult, Error> {
     let mut rows = GuardedRows::default();
     let (mut orders, mut lines) = (OrderColumns::default(), LineColumns::default());
-    for BatchWrite { rows: ChangedRows { items, .. }, writes, .. } in batches {
+    for BatchWrite { rows: ChangedRows { items, .. }, commands, .. } in batches {
         rows.extend(items);
-        for write in writes {
+        for write in commands {
             let Some(order) = &write.changes.order else { continue };
             orders.push(write, order);
             for (line, change) in order.lines.iter().zip(&write.changes.stock) {
@@ -62,24 +59,24 @@ pub async fn place(
         }
     }
     let holds = sqlx::query_scalar!(
-        r#"with patience as materialized (
+        r#"with row_lock_timeout as materialized (
              select case when $26::text is not null
                          then set_config('lock_timeout', $26, true) end),
-         held as materialized (
+         locked_items as materialized (
              select i.sku
-               from patience,
+               from row_lock_timeout,
                     unnest($1::text[], $2::bigint[], $3::bigint[]) as g (sku, version, fence)
                join items i on i.sku = g.sku
               where (g.version is null or i.version = g.version)
                 and (g.fence is null or i.fence <= g.fence)
               order by i.sku for no key update of i),
-         guard as materialized (select count(*) = cardinality($1) as holds from held),
-         changed as (
+         guard as materialized (select count(*) = cardinality($1) as holds from locked_items),
+         updated_items as (
              update items i
-                set stock = r.stock, version = i.version + r.raise,
+                set stock = r.stock, version = i.version + r.increment,
                     fence = coalesce(r.fence, i.fence)
                from guard, unnest($1::text[], $3::bigint[], $4::bigint[], $5::bigint[])
-                           as r (sku, fence, stock, raise)
+                           as r (sku, fence, stock, increment)
               where guard.holds and i.sku = r.sku and r.stock is not null),
          new_orders as (
              select o.* from guard,
@@ -88,7 +85,7 @@ pub async fn place(
                     as o (id, user_id, total_cents, token, expires_at, fingerprint, body,
                           record_id, created_at)
               where guard.holds),
-         placed as (
+         inserted_orders as (
              insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
              select id, user_id, 'pending', total_cents, token, created_at, expires_at
                from new_orders),
@@ -97,20 +94,20 @@ pub async fn place(
                     unnest($14::uuid[], $15::uuid[], $16::text[], $17::bigint[], $18::bigint[],
                            $19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::uuid[])
                     with ordinality
-                    as l (order_id, user_id, sku, quantity, price, most, before, version, fence,
-                          request_id, place)
+                    as l (order_id, user_id, sku, quantity, price, max_per_user, before, version,
+                          fence, request_id, place)
               where guard.holds order by place),
-         lined as (
+         inserted_lines as (
              insert into order_lines (order_id, sku, quantity, unit_price_cents, counts_for,
                                       limit_per_user, entry_seq)
-             select order_id, sku, quantity, price, user_id, most, seq from new_lines),
-         entered as (
+             select order_id, sku, quantity, price, user_id, max_per_user, seq from new_lines),
+         inserted_entries as (
              insert into stock_ledger
                  (seq, sku, before, delta, after, version, fence, reason, order_id, request_id)
              select seq, sku, before, -quantity, before - quantity, version, fence, 'order',
                     order_id, request_id
                from new_lines),
-         recorded as (
+         inserted_keys as (
              insert into idempotency
                  (id, user_id, method, path, key, fingerprint, status, body, order_id)
              select record_id, user_id, 'POST', $24, token, fingerprint, 201, body, id
@@ -150,7 +147,7 @@ pub async fn place(
 }
 
 impl<'a> OrderColumns<'a> {
-    fn push(&mut self, write: &CommandWrite<'a>, order: &'a NewOrder) {
+    fn push(&mut self, write: &'a CommandWrite, order: &'a NewOrder) {
         self.ids.push(order.id.0);
         self.users.push(order.user.0);
         self.totals.push(order.total_cents);
@@ -166,7 +163,7 @@ impl<'a> OrderColumns<'a> {
 impl<'a> LineColumns<'a> {
     fn push(
         &mut self,
-        write: &CommandWrite<'a>,
+        write: &CommandWrite,
         order: &'a NewOrder,
         (line, change): (&'a NewOrderLine, &'a StockChange),
         fence: Option<i64>,

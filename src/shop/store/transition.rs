@@ -13,7 +13,7 @@ use super::guard::{ChangedRows, GuardedRows};
 use super::key_records::{self, KeyRecordColumns};
 use super::{BatchWrite, CommandWrite, WriteResult};
 use crate::db;
-use crate::shop::command::changes::{BalanceChange, StatusTransition, StockChange};
+use crate::shop::command::changes::{LedgerChange, StatusTransition};
 use crate::shop::failure::{Failure, Rejection};
 
 /// Columns of transitions.
@@ -36,34 +36,36 @@ impl TransitionColumns {
 
 /// Columns of ledger entries.
 #[derive(Default)]
-struct EntryColumns<K> {
+struct EntryColumns<'a, K> {
     keys: Vec<K>,
     seqs: Vec<Option<i64>>,
     befores: Vec<i64>,
     deltas: Vec<i64>,
     versions: Vec<i64>,
     fences: Vec<Option<i64>>,
-    reasons: Vec<String>,
+    reasons: Vec<&'a str>,
     orders: Vec<Option<Uuid>>,
     requests: Vec<Uuid>,
 }
 
-impl<K: Clone + PartialEq> EntryColumns<K> {
-    /// Adds an entry of a row in `rows`; `change` is before, delta and version.
-    fn push(&mut self, key: K, change: (i64, i64, i64), rows: &GuardedRows<K>, request_id: Uuid) {
+impl<'a, K: Clone + PartialEq> EntryColumns<'a, K> {
+    /// Adds the entry of a change of the row `key`, which is in `rows`.
+    fn push<T>(
+        &mut self,
+        key: K,
+        change: &'a LedgerChange<T>,
+        rows: &GuardedRows<K>,
+        request: Uuid,
+    ) {
         self.fences.push(rows.fence(&key));
         self.keys.push(key);
-        let (before, delta, version) = change;
-        self.befores.push(before);
-        self.deltas.push(delta);
-        self.versions.push(version);
-        self.requests.push(request_id);
-    }
-
-    fn push_reason(&mut self, reason: &str, order: Option<Uuid>, seq: Option<i64>) {
-        self.reasons.push(reason.to_owned());
-        self.orders.push(order);
-        self.seqs.push(seq);
+        self.seqs.push(change.seq);
+        self.befores.push(change.before);
+        self.deltas.push(change.delta);
+        self.versions.push(change.version);
+        self.reasons.push(&change.reason);
+        self.orders.push(change.order.map(|order| order.0));
+        self.requests.push(request);
     }
 }
 
@@ -73,43 +75,37 @@ struct WriteColumns<'a> {
     transitions: TransitionColumns,
     items: GuardedRows<String>,
     accounts: GuardedRows<Uuid>,
-    stock: EntryColumns<String>,
-    balance: EntryColumns<Uuid>,
+    stock: EntryColumns<'a, String>,
+    balance: EntryColumns<'a, Uuid>,
     limit: Option<(&'a str, Option<i64>)>,
     top_up: Option<(Uuid, &'a str, i64)>,
     keys: KeyRecordColumns<'a>,
 }
 
 impl<'a> WriteColumns<'a> {
-    fn from_batches(batches: &[BatchWrite<'a>]) -> Self {
+    fn from_batches(batches: &[&'a BatchWrite]) -> Self {
         let mut columns = Self::default();
         for batch in batches {
             columns.items.extend(&batch.rows.items);
             columns.accounts.extend(&batch.rows.accounts);
-            batch.writes.iter().for_each(|write| columns.push(write, batch.rows));
+            batch.commands.iter().for_each(|write| columns.push(write, &batch.rows));
         }
         columns
     }
 
-    fn push(&mut self, write: &CommandWrite<'a>, rows: &ChangedRows) {
-        let (changes, request) = (write.changes, write.request_id);
+    fn push(&mut self, write: &'a CommandWrite, rows: &ChangedRows) {
+        let CommandWrite { changes, idempotency, request_id, .. } = write;
         changes.transitions.iter().for_each(|transition| self.transitions.push(transition));
         for change in &changes.stock {
-            let &StockChange { before, delta, version, ref reason, order, seq, .. } = change;
-            self.stock.push(change.sku.to_string(), (before, delta, version), &rows.items, request);
-            self.stock.push_reason(reason, order.map(|order| order.0), seq);
+            self.stock.push(change.key.to_string(), change, &rows.items, *request_id);
         }
-        if let &Some(BalanceChange { user, before, delta, version, reason, order, seq }) =
-            &changes.balance
-        {
-            self.balance.push(user.0, (before, delta, version), &rows.accounts, request);
-            self.balance.push_reason(reason, order.map(|order| order.0), seq);
+        if let Some(change) = &changes.balance {
+            self.balance.push(change.key.0, change, &rows.accounts, *request_id);
         }
         if let Some((sku, limit)) = &changes.limit {
             self.limit = Some((sku.as_str(), *limit));
         }
         if let Some(cents) = changes.top_up_cents {
-            let idempotency = write.idempotency;
             self.top_up = Some((idempotency.user.0, idempotency.key.as_str(), cents));
         }
         self.keys.push(write);
@@ -122,66 +118,67 @@ impl<'a> WriteColumns<'a> {
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn transition(
     db: &mut PgConnection,
-    batches: &[BatchWrite<'_>],
+    batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
     let now = batches.first().map(|batch| batch.now);
     let WriteColumns { transitions, items, accounts, stock, balance, limit, top_up, keys } =
         WriteColumns::from_batches(batches);
     let (limit_sku, limit) = limit.unzip();
-    let (payer, token, cents) = match top_up {
-        Some((payer, token, cents)) => (Some(payer), Some(token), Some(cents)),
+    let (payer, top_up_key, cents) = match top_up {
+        Some((payer, key, cents)) => (Some(payer), Some(key), Some(cents)),
         None => (None, None, None),
     };
     let holds = sqlx::query_scalar!(
-        r#"with patience as materialized (
+        r#"with row_lock_timeout as materialized (
              select case when $48::text is not null
                          then set_config('lock_timeout', $48, true) end),
-         held_orders as materialized (
-             select o.id from patience, unnest($1::uuid[], $2::text[]) as t (id, was)
+         locked_orders as materialized (
+             select o.id
+               from row_lock_timeout, unnest($1::uuid[], $2::text[]) as t (id, old_status)
                join orders o on o.id = t.id
-              where o.status = t.was order by o.id for no key update of o),
-         held_items as materialized (
+              where o.status = t.old_status order by o.id for no key update of o),
+         locked_items as materialized (
              select i.sku
                from unnest($5::text[], $6::bigint[], $7::bigint[]) as g (sku, version, fence)
                join items i on i.sku = g.sku
-              where (select count(*) from held_orders) = cardinality($1)
+              where (select count(*) from locked_orders) = cardinality($1)
                 and (g.version is null or i.version = g.version)
                 and (g.fence is null or i.fence <= g.fence)
               order by i.sku for no key update of i),
-         held_accounts as materialized (
+         locked_accounts as materialized (
              select a.user_id
                from unnest($12::uuid[], $13::bigint[], $14::bigint[]) as g (id, version, fence)
                join accounts a on a.user_id = g.id
-              where (select count(*) from held_items) = cardinality($5)
+              where (select count(*) from locked_items) = cardinality($5)
                 and (g.version is null or a.version = g.version)
                 and (g.fence is null or a.fence <= g.fence)
               order by a.user_id for no key update of a),
          guard as materialized (
-             select (select count(*) from held_accounts) = cardinality($12)
-                    and (select count(*) from held_items) = cardinality($5)
-                    and (select count(*) from held_orders) = cardinality($1) as holds),
-         moved as (
-             update orders o set status = t.becomes, paid_at = coalesce(t.paid_at, o.paid_at)
+             select (select count(*) from locked_accounts) = cardinality($12)
+                    and (select count(*) from locked_items) = cardinality($5)
+                    and (select count(*) from locked_orders) = cardinality($1) as holds),
+         updated_orders as (
+             update orders o set status = t.new_status, paid_at = coalesce(t.paid_at, o.paid_at)
                from guard, unnest($1::uuid[], $3::text[], $4::timestamptz[])
-                           as t (id, becomes, paid_at)
+                           as t (id, new_status, paid_at)
               where guard.holds and o.id = t.id),
-         changed_items as (
+         updated_items as (
              update items i
-                set stock = coalesce(r.stock, i.stock), version = i.version + r.raise,
+                set stock = coalesce(r.stock, i.stock), version = i.version + r.increment,
                     fence = coalesce(r.fence, i.fence),
                     limit_per_user = case when i.sku = $10 then $11::bigint
                                           else i.limit_per_user end
                from guard, unnest($5::text[], $7::bigint[], $8::bigint[], $9::bigint[])
-                           as r (sku, fence, stock, raise)
+                           as r (sku, fence, stock, increment)
               where guard.holds and i.sku = r.sku and (r.stock is not null or i.sku = $10)),
-         changed_accounts as (
+         updated_accounts as (
              update accounts a
-                set balance_cents = r.cents, version = a.version + r.raise,
+                set balance_cents = r.cents, version = a.version + r.increment,
                     fence = coalesce(r.fence, a.fence)
                from guard, unnest($12::uuid[], $14::bigint[], $15::bigint[], $16::bigint[])
-                           as r (id, fence, cents, raise)
+                           as r (id, fence, cents, increment)
               where guard.holds and a.user_id = r.id and r.cents is not null),
-         stock_entries as (
+         inserted_stock_entries as (
              insert into stock_ledger (seq, sku, before, delta, after, version, fence, reason,
                                        order_id, request_id, at)
              select coalesce(e.seq, nextval('stock_ledger_seq_seq')), e.sku, e.before, e.delta,
@@ -193,7 +190,7 @@ pub async fn transition(
                     as e (seq, sku, before, delta, version, fence, reason, order_id, request_id,
                           place)
               where guard.holds order by e.place),
-         balance_entries as (
+         inserted_balance_entries as (
              insert into balance_ledger (seq, user_id, before, delta, after, version, fence,
                                          reason, order_id, request_id, at)
              select coalesce(e.seq, nextval('balance_ledger_seq_seq')), e.user_id, e.before,
@@ -205,11 +202,11 @@ pub async fn transition(
                     as e (seq, user_id, before, delta, version, fence, reason, order_id,
                           request_id, place)
               where guard.holds order by e.place),
-         topped_up as (
+         inserted_top_up as (
              insert into top_ups (id, user_id, token, amount_cents)
              select $36::uuid, $37::uuid, $38::text, $39::bigint from guard
               where guard.holds and $37 is not null),
-         recorded as (
+         inserted_keys as (
              insert into idempotency (id, user_id, method, path, key, fingerprint, status, body)
              select k.* from guard,
                     unnest($40::uuid[], $41::uuid[], $42::text[], $43::text[], $44::text[],
@@ -240,7 +237,7 @@ pub async fn transition(
         &stock.deltas,
         &stock.versions,
         &stock.fences as &[Option<i64>],
-        &stock.reasons,
+        &stock.reasons as &[&str],
         &stock.orders as &[Option<Uuid>],
         &stock.requests,
         &balance.seqs as &[Option<i64>],
@@ -249,12 +246,12 @@ pub async fn transition(
         &balance.deltas,
         &balance.versions,
         &balance.fences as &[Option<i64>],
-        &balance.reasons,
+        &balance.reasons as &[&str],
         &balance.orders as &[Option<Uuid>],
         &balance.requests,
         Uuid::now_v7(),
         payer,
-        token,
+        top_up_key,
         cents,
         &keys.ids,
         &keys.users,

@@ -89,6 +89,17 @@ pub enum WriteGuard {
     VersionAndFence,
 }
 
+/// The time at which a customer's purchases are counted, so that the count is exact.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PurchaseCount {
+    /// With the read: an order in between raises the version that the write requires.
+    WithRead,
+    /// After the read, which locks the row, or its key by an advisory lock, until the commit.
+    AfterRead,
+    /// After the write, which locks the row until the commit.
+    AfterWrite,
+}
+
 /// The condition under which a strategy is correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarantee {
@@ -122,7 +133,7 @@ impl Strategy {
 
     /// Returns the ways to wait for its lock; the first is the default.
     pub fn waits(&self) -> &'static [Wait] {
-        self.lock.map_or(&[], Mechanism::waits)
+        self.lock.map_or(&[], Mechanism::wait_modes)
     }
 
     /// Returns whether it requires Redis.
@@ -130,14 +141,12 @@ impl Strategy {
         self.lock.is_some_and(Mechanism::needs_redis)
     }
 
-    /// Returns whether a customer's purchases that are read together with the row are exact: any
-    /// other order in between raises the version that the write requires.
-    pub fn read_counts_purchases(&self) -> bool {
-        self.guard != WriteGuard::None
-    }
-
-    /// Returns whether the read locks the row, or its key by an advisory lock, until the commit.
-    pub fn locks_row_at_read(&self) -> bool {
-        matches!(self.read, ReadMethod::RowLock | ReadMethod::Advisory | ReadMethod::Reserve)
+    /// Returns when a customer's purchases are counted.
+    pub fn purchase_count(&self) -> PurchaseCount {
+        match (self.guard, self.read) {
+            (WriteGuard::Version | WriteGuard::VersionAndFence, _) => PurchaseCount::WithRead,
+            (WriteGuard::None, ReadMethod::Plain) => PurchaseCount::AfterWrite,
+            (WriteGuard::None, _) => PurchaseCount::AfterRead,
+        }
     }
 }

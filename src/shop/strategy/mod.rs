@@ -23,7 +23,7 @@ pub mod wrong_key;
 
 use crate::shop::OrderId;
 pub use definition::{
-    Guarantee, Isolation, LockTarget, ReadMethod, ReleaseTime, Strategy, WriteGuard,
+    Guarantee, Isolation, LockTarget, PurchaseCount, ReadMethod, ReleaseTime, Strategy, WriteGuard,
 };
 use exclusion::Exclusion;
 use holdfast_lock::{Guards, LockKey};

@@ -1,15 +1,14 @@
 //! Admin endpoints: the audit, and the locks that are held.
 
-use actix_web::{HttpResponse, web};
 use holdfast_lock::inspect::HeldLock;
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::responses::json;
 use crate::shop::Error;
 use crate::shop::audit::{self, AuditReport};
-use crate::web::middleware::auth::AdminUser;
-use crate::web::openapi::ErrorResponses;
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::AdminUser;
+use crate::web::{HttpResult, State};
 
 /// A held lock in Redis.
 #[derive(Debug, Serialize, ToSchema)]
@@ -41,17 +40,16 @@ impl From<HeldLock> for LockView {
 }
 
 /// Checks ledgers, orders, accounts and Redis against each other (admin).
-#[utoipa::path(get, path = "/api/audit", tag = "proof", security(("session" = [])),
-    responses((status = 200, body = AuditReport), ErrorResponses))]
-pub async fn everything(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
-    Ok(HttpResponse::Ok().json(audit::check_all(&state.shop.pool, Some(&state.shop.locks)).await?))
+#[utoipa::path(get, path = "/api/audit", tag = "proof",
+    responses((status = 200, body = AuditReport)))]
+pub async fn everything(state: State, _: AdminUser) -> HttpResult {
+    json(audit::check_all(&state.shop.pool, Some(&state.shop.locks)).await?)
 }
 
 /// Lists the locks that are held, with holder and start (admin).
-#[utoipa::path(get, path = "/api/locks", tag = "proof", security(("session" = [])),
-    responses((status = 200, body = [LockView]), ErrorResponses))]
-pub async fn locks(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
-    let held = state.shop.locks.held().await.map_err(Error::from)?;
-    let held: Vec<LockView> = held.into_iter().map(LockView::from).collect();
-    Ok(HttpResponse::Ok().json(held))
+#[utoipa::path(get, path = "/api/locks", tag = "proof",
+    responses((status = 200, body = [LockView])))]
+pub async fn locks(state: State, _: AdminUser) -> HttpResult {
+    let held = state.shop.locks.held_locks().await.map_err(Error::from)?;
+    json(held.into_iter().map(LockView::from).collect::<Vec<_>>())
 }

@@ -1,58 +1,53 @@
 //! Items, their ledgers and their audits.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::HttpRequest;
+use actix_web::web::{Path, Query};
 use serde::Deserialize;
 
-use super::orders::traced_response;
+use super::responses::{command_response, json, stored_response};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::command::restock::RestockRequest;
 use crate::shop::model::{Item, LedgerEntry};
 use crate::shop::query::{catalog, ledger};
 use crate::shop::store::items::{self, ItemKind};
-use crate::shop::{Sku, engine};
-use crate::web::middleware::auth::AdminUser;
-use crate::web::middleware::body::{self, Json, ListQuery};
-use crate::web::middleware::request_options::{DefaultOptions, LabOptions, idempotency_key};
-use crate::web::openapi::ErrorResponses;
-use crate::web::problems::Problem;
-use crate::web::{AppState, HttpResult, command_response, stored_response};
+use crate::shop::{RequestOptions, Sku, engine};
+use crate::web::middleware::{
+    AdminUser, Json, KeyParameters, LabOptions, LabParameters, ListParameters, ListQuery, body,
+    idempotency_key,
+};
+use crate::web::{HttpResult, Problem, State};
 
 /// Lists the items of the shop, by sku.
-#[utoipa::path(get, path = "/api/items", tag = "items",
-    params(("after" = Option<String>, Query, description = "go on behind this sku"),
-           ("limit" = Option<i64>, Query, description = "1 to 1,000")),
-    responses((status = 200, body = [Item]), ErrorResponses))]
-pub async fn list(state: web::Data<AppState>, query: web::Query<ListQuery<String>>) -> HttpResult {
+#[utoipa::path(get, path = "/api/items", tag = "items", security(()), params(ListParameters),
+    responses((status = 200, body = [Item])))]
+pub async fn list(state: State, query: Query<ListQuery<String>>) -> HttpResult {
     let limit = query.limit()?;
     let after = query.after.clone().map(Sku::try_from).transpose();
     let after = after.map_err(|error| Problem::field("after", error))?;
-    Ok(HttpResponse::Ok().json(catalog::items(&state.shop, after.as_ref(), limit).await?))
+    json(catalog::items(&state.shop, after.as_ref(), limit).await?)
 }
 
 /// Returns one item.
-#[utoipa::path(get, path = "/api/items/{sku}", tag = "items", params(("sku" = String, Path)),
-    responses((status = 200, body = Item), ErrorResponses))]
-pub async fn read(state: web::Data<AppState>, sku: web::Path<String>) -> HttpResult {
-    let sku = body::parse_sku(sku.into_inner())?;
-    match catalog::item(&state.shop, &sku).await? {
-        Some(item) => Ok(HttpResponse::Ok().json(item)),
-        None => Err(unknown(&sku)),
-    }
+#[utoipa::path(get, path = "/api/items/{sku}", tag = "items", security(()),
+    responses((status = 200, body = Item)))]
+pub async fn read(state: State, sku: Path<String>) -> HttpResult {
+    let sku = body::parse_sku(&sku)?;
+    json(catalog::item(&state.shop, &sku).await?.ok_or_else(|| body::unknown_item(&sku))?)
 }
 
 /// Creates an item (admin). Its opening stock is a ledger entry.
-#[utoipa::path(post, path = "/api/items", tag = "items", request_body = NewItem,
-    security(("session" = [])), responses((status = 201, body = Item), ErrorResponses))]
+#[utoipa::path(post, path = "/api/items", tag = "items",
+    responses((status = 201, body = Item)))]
 pub async fn create(
-    state: web::Data<AppState>,
+    state: State,
     _: AdminUser,
-    DefaultOptions(options): DefaultOptions,
+    options: RequestOptions,
     new: Json<NewItem>,
 ) -> HttpResult {
     let NewItem { sku, name, price_cents, stock, limit_per_user } = new.read()?;
     let item = Item { sku, name, price_cents, stock, limit_per_user };
-    let response = items::create(&state.shop, item, ItemKind::Shop, options.request_id).await?;
-    Ok(stored_response(response))
+    let created = items::create(&state.shop, item, ItemKind::Shop, options.request_id).await?;
+    Ok(stored_response(created))
 }
 
 /// A new item.
@@ -75,42 +70,38 @@ pub struct NewItem {
 
 /// Adds or removes stock (admin), once per idempotency key; returns the ledger entry.
 #[utoipa::path(post, path = "/api/items/{sku}/stock", tag = "items",
-    params(("sku" = String, Path), ("Idempotency-Key" = Option<String>, Header),
-           ("token" = Option<String>, Query)),
-    request_body = RestockRequest, security(("session" = [])), responses((status = 200, body = LedgerEntry), ErrorResponses))]
+    params(KeyParameters, LabParameters), responses((status = 200, body = LedgerEntry)))]
 pub async fn restock(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
     admin: AdminUser,
     options: LabOptions,
-    sku: web::Path<String>,
-    what: Json<RestockRequest>,
+    sku: Path<String>,
+    restock: Json<RestockRequest>,
 ) -> HttpResult {
-    let options = options.read()?;
-    let what = what.read()?;
-    let sku = body::parse_sku(sku.into_inner())?;
+    let (options, restock) = (options.read()?, restock.read()?);
+    let sku = body::parse_sku(&sku)?;
     let key = idempotency_key(&request)?;
     let admin = admin.0.caller.id;
-    let restocked = engine::restock(&state.shop, &options, admin, sku, &what, key).await;
-    traced_response(restocked, &options.probe)
+    let restocked = engine::restock(&state.shop, &options, admin, sku, &restock, key).await;
+    command_response(restocked, &options.probe)
 }
 
 /// Sets or removes an item's limit per customer (admin). Units in pending and paid orders count
 /// towards the limit; the orders are not changed.
-#[utoipa::path(put, path = "/api/items/{sku}/limit", tag = "items", params(("sku" = String, Path)),
-    request_body = NewLimit, security(("session" = [])),
-    responses((status = 200, body = Item), ErrorResponses))]
+#[utoipa::path(put, path = "/api/items/{sku}/limit", tag = "items",
+    responses((status = 200, body = Item)))]
 pub async fn limit(
-    state: web::Data<AppState>,
+    state: State,
     admin: AdminUser,
-    DefaultOptions(options): DefaultOptions,
-    sku: web::Path<String>,
+    options: RequestOptions,
+    sku: Path<String>,
     new: Json<NewLimit>,
 ) -> HttpResult {
-    let new = new.read()?;
-    let sku = body::parse_sku(sku.into_inner())?;
-    let (admin, limit) = (admin.0.caller.id, new.limit_per_user);
-    Ok(command_response(engine::set_limit(&state.shop, &options, admin, sku, limit, None).await?))
+    let limit = new.read()?.limit_per_user;
+    let (sku, admin) = (body::parse_sku(&sku)?, admin.0.caller.id);
+    let set = engine::set_limit(&state.shop, &options, admin, sku, limit, None).await;
+    command_response(set, &options.probe)
 }
 
 /// A limit per customer.
@@ -125,36 +116,22 @@ pub struct NewLimit {
 }
 
 /// Lists an item's ledger, oldest entry first.
-#[utoipa::path(get, path = "/api/items/{sku}/ledger", tag = "items",
-    params(("sku" = String, Path),
-           ("after" = Option<i64>, Query, description = "go on behind this seq"),
-           ("limit" = Option<i64>, Query, description = "1 to 1,000")),
-    responses((status = 200, body = [LedgerEntry]), ErrorResponses))]
-pub async fn ledger(
-    state: web::Data<AppState>,
-    sku: web::Path<String>,
-    query: web::Query<ListQuery<i64>>,
-) -> HttpResult {
-    let sku = body::parse_sku(sku.into_inner())?;
-    let limit = query.limit()?;
-    let entries = ledger::stock_entries(&state.shop, &sku, query.after.unwrap_or(0), limit).await?;
+#[utoipa::path(get, path = "/api/items/{sku}/ledger", tag = "items", security(()),
+    params(ListParameters), responses((status = 200, body = [LedgerEntry])))]
+pub async fn ledger(state: State, sku: Path<String>, query: Query<ListQuery<i64>>) -> HttpResult {
+    let sku = body::parse_sku(&sku)?;
+    let (after, limit) = (query.after.unwrap_or(0), query.limit()?);
+    let entries = ledger::stock_entries(&state.shop, &sku, after, limit).await?;
     if entries.is_empty() && catalog::item(&state.shop, &sku).await?.is_none() {
-        return Err(unknown(&sku));
+        return Err(body::unknown_item(&sku));
     }
-    Ok(HttpResponse::Ok().json(entries))
+    json(entries)
 }
 
 /// Checks an item's ledger against its stock and its orders.
-#[utoipa::path(get, path = "/api/items/{sku}/audit", tag = "items", params(("sku" = String, Path)),
-    responses((status = 200, body = ItemAudit), ErrorResponses))]
-pub async fn audit(state: web::Data<AppState>, sku: web::Path<String>) -> HttpResult {
-    let sku = body::parse_sku(sku.into_inner())?;
-    match audit::check_item(&state.shop.pool, &sku).await? {
-        Some(audit) => Ok(HttpResponse::Ok().json(audit)),
-        None => Err(unknown(&sku)),
-    }
-}
-
-fn unknown(sku: &Sku) -> Problem {
-    Problem::not_found(format!("there is no item {sku}"))
+#[utoipa::path(get, path = "/api/items/{sku}/audit", tag = "items", security(()),
+    responses((status = 200, body = ItemAudit)))]
+pub async fn audit(state: State, sku: Path<String>) -> HttpResult {
+    let sku = body::parse_sku(&sku)?;
+    json(audit::check_item(&state.shop.pool, &sku).await?.ok_or_else(|| body::unknown_item(&sku))?)
 }

@@ -1,88 +1,57 @@
 //! Scheduled jobs and order expiry: their state, retries, and the lab's tick.
 
-use actix_web::{HttpResponse, web};
+use actix_web::web::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use super::lab::require_lab;
+use super::responses::{json, no_content};
 use crate::jobs::lab_tick;
 use crate::jobs::order_expiry::failures;
 use crate::jobs::status::{self, JobsStatus};
 use crate::jobs::{OncePolicy, RunOutcome, store};
-use crate::web::middleware::auth::AdminUser;
-use crate::web::middleware::body::{self, Json};
-use crate::web::middleware::request_options::LabOptions;
-use crate::web::openapi::ErrorResponses;
-use crate::web::problems::{Problem, ProblemType};
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::{AdminUser, Json, LabAdmin, LabOptions, LabParameters, body};
+use crate::web::{HttpResult, Problem, ProblemType, State};
 
 /// Returns the state of all scheduled jobs and their latest runs, with replica, times, fence and
 /// result (admin).
-#[utoipa::path(get, path = "/api/jobs", tag = "proof", security(("session" = [])),
-    responses((status = 200, body = JobsStatus), ErrorResponses))]
-pub async fn standing(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
-    Ok(HttpResponse::Ok().json(status::jobs_status(&state.shop, &state.jobs, &state.unpaid).await?))
+#[utoipa::path(get, path = "/api/jobs", tag = "proof",
+    responses((status = 200, body = JobsStatus)))]
+pub async fn read(state: State, _: AdminUser) -> HttpResult {
+    json(status::jobs_status(&state.shop, &state.jobs, &state.order_expiry).await?)
 }
 
 /// Retries a parked run now; it has all its attempts again (admin).
 #[utoipa::path(post, path = "/api/jobs/runs/{id}/try-again", tag = "proof",
-    security(("session" = [])), params(("id" = String, Path)),
-    responses((status = 204), ErrorResponses))]
-pub async fn try_again(
-    state: web::Data<AppState>,
-    _: AdminUser,
-    id: web::Path<String>,
-) -> HttpResult {
-    let parked = match id.parse() {
-        Ok(id) => store::try_again(&state.shop.pool, id).await?,
-        Err(_) => false,
-    };
-    if parked {
-        Ok(HttpResponse::NoContent().finish())
-    } else {
-        Err(Problem::not_found(format!("no run {id} is parked")))
+    responses((status = 204)))]
+pub async fn try_again(state: State, _: AdminUser, id: Path<String>) -> HttpResult {
+    match id.parse() {
+        Ok(id) if store::try_again(&state.shop.pool, id).await? => no_content(),
+        _ => Err(Problem::not_found(format!("no run {id} is parked"))),
     }
 }
 
 /// Retries the failed expiry of an unpaid order now, with a new count of attempts (admin).
 #[utoipa::path(post, path = "/api/jobs/unpaid/{id}/try-again", tag = "proof",
-    security(("session" = [])), params(("id" = String, Path)),
-    responses((status = 204), ErrorResponses))]
-pub async fn try_unpaid_again(
-    state: web::Data<AppState>,
-    _: AdminUser,
-    id: web::Path<String>,
-) -> HttpResult {
+    responses((status = 204)))]
+pub async fn retry_expiry(state: State, _: AdminUser, id: Path<String>) -> HttpResult {
     if failures::try_again(&state.shop, body::parse_order_id(&id)?).await? {
-        Ok(HttpResponse::NoContent().finish())
+        no_content()
     } else {
         Err(Problem::not_found(format!("no unpaid order {id} has failed")))
     }
 }
 
-/// The mechanism that prevents a second run of a tick of the lab's job.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum TickProtection {
-    /// None: each replica that receives the tick runs it.
-    Nothing,
-    /// A lock that is released at the end of the run.
-    Lock,
-    /// The lock, and a row with the job's name and time, as the shop's own jobs have.
-    LockAndRow,
-}
-
 /// A tick of the lab's job.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TickRequest {
     /// The time of the tick.
     #[serde(with = "time::serde::rfc3339")]
     pub due_at: OffsetDateTime,
     /// The mechanism that prevents a second run.
-    pub once: TickProtection,
+    pub once: OncePolicy,
 }
 
 /// The result of a tick at a replica.
@@ -104,35 +73,26 @@ pub struct TickResult {
 }
 
 /// Runs a tick of the lab's own job at this replica; the job records a mark (admin).
-#[utoipa::path(post, path = "/api/lab/ticks", tag = "lab", security(("session" = [])),
-    request_body = TickRequest, responses((status = 200, body = TickResult), ErrorResponses))]
+#[utoipa::path(post, path = "/api/lab/ticks", tag = "lab", params(LabParameters),
+    responses((status = 200, body = TickResult)))]
 pub async fn tick(
-    state: web::Data<AppState>,
-    _: AdminUser,
+    state: State,
+    _: LabAdmin,
     options: LabOptions,
     tick: Json<TickRequest>,
 ) -> HttpResult {
-    let options = options.read()?;
-    let tick = tick.read()?;
-    require_lab(&state)?;
+    let (options, tick) = (options.read()?, tick.read()?);
     if !state.jobs.is_on() {
         let detail = "jobs are off at this replica (HOLDFAST_JOBS)";
         return Err(Problem::new(ProblemType::Forbidden, detail));
     }
-    let once = match tick.once {
-        TickProtection::Nothing => OncePolicy::Nothing,
-        TickProtection::Lock => OncePolicy::Lock,
-        TickProtection::LockAndRow => OncePolicy::LockAndRow,
-    };
     let probe = options.probe.clone();
-    let outcome = state.jobs.offer(lab_tick::NAME, tick.due_at, once, probe).await?;
+    let outcome = state.jobs.offer(lab_tick::NAME, tick.due_at, tick.once, probe).await?;
     let Some(outcome) = outcome else {
-        return Err(Problem::new(
-            ProblemType::InternalError,
-            "the lab's job is not among the jobs",
-        ));
+        let detail = "the lab's job is not among the jobs";
+        return Err(Problem::new(ProblemType::InternalError, detail));
     };
-    let word = outcome.label();
+    let came = outcome.label();
     let (detail, holder) = match outcome {
         RunOutcome::Done(result) => (result, None),
         RunOutcome::Failed(why) | RunOutcome::Parked(why) => (why.into(), None),
@@ -141,6 +101,5 @@ pub async fn tick(
             (Value::Null, None)
         }
     };
-    let trace = options.probe.trace();
-    Ok(HttpResponse::Ok().json(TickResult { came: word, detail, holder, trace }))
+    json(TickResult { came, detail, holder, trace: options.probe.trace() })
 }

@@ -1,33 +1,33 @@
-//! The lab: throw-away items, orders that are not placed, held requests, and queues.
+//! The lab: throw-away items, orders that are not placed, paused requests, and queues.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::HttpRequest;
+use actix_web::web::Path;
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::orders::{OrderRequest, add_trace};
+use super::orders::OrderRequest;
+use super::responses::{command_response, json, no_content, stored_response};
 use crate::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
 use crate::lab::headers::TTL_RANGE_MS;
-use crate::probe::Point;
+use crate::probe::{PausedRequest, Point};
 use crate::shop::model::{Item, Order};
 use crate::shop::store::items::{self, ItemKind};
-use crate::shop::{Error, Sku, Strategy, engine};
-use crate::web::middleware::auth::{AdminUser, SignedInUser};
-use crate::web::middleware::body::Json;
-use crate::web::middleware::request_options::{DefaultOptions, LabOptions, idempotency_key};
-use crate::web::openapi::ErrorResponses;
-use crate::web::problems::{Problem, ProblemType};
-use crate::web::{AppState, HttpResult, command_response, stored_response};
+use crate::shop::{Error, RequestOptions, Sku, Strategy, engine};
+use crate::web::middleware::{
+    Json, KeyParameters, LabAdmin, LabOptions, LabParameters, SignedInUser, idempotency_key,
+};
+use crate::web::{HttpResult, Problem, State};
 
 /// Default price of a throw-away item.
 const DEFAULT_PRICE_CENTS: i64 = 100;
 
 /// A throw-away item.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NewLabItem {
     /// Units in stock: 0 to 10⁹.
@@ -42,16 +42,15 @@ pub struct NewLabItem {
 }
 
 /// Creates a throw-away item, hidden from the shop, on which any strategy may be tried (admin).
-#[utoipa::path(post, path = "/api/lab/items", tag = "lab", security(("session" = [])),
-    request_body = NewLabItem, responses((status = 201, body = Item), ErrorResponses))]
+#[utoipa::path(post, path = "/api/lab/items", tag = "lab",
+    responses((status = 201, body = Item)))]
 pub async fn create_item(
-    state: web::Data<AppState>,
-    _: AdminUser,
-    DefaultOptions(options): DefaultOptions,
+    state: State,
+    _: LabAdmin,
+    options: RequestOptions,
     new: Json<NewLabItem>,
 ) -> HttpResult {
     let new = new.read()?;
-    require_lab(&state)?;
     let sku = Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()))
         .map_err(|error| Error::Bug(error.to_owned()))?;
     let item = Item {
@@ -66,84 +65,68 @@ pub async fn create_item(
 }
 
 /// Checks an order and responds without placing it: measures the cost of the request path.
-#[utoipa::path(post, path = "/api/lab/noop", tag = "lab", security(("session" = [])),
-    params(("Idempotency-Key" = Option<String>, Header), ("token" = Option<String>, Query)),
-    request_body = OrderRequest, responses((status = 201, body = Order), ErrorResponses))]
+#[utoipa::path(post, path = "/api/lab/noop", tag = "lab", params(KeyParameters, LabParameters),
+    responses((status = 201, body = Order)))]
 pub async fn noop(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
     user: SignedInUser,
     options: LabOptions,
     order: Json<OrderRequest>,
 ) -> HttpResult {
-    let options = options.read()?;
-    let order = order.read()?;
-    require_lab(&state)?;
+    let (options, order) = (options.read()?, order.read()?);
+    state.require_lab()?;
     let key = idempotency_key(&request)?;
-    let checked = engine::check_order(user.caller.id, key, &order.lines)?;
-    Ok(command_response(add_trace(checked, &options.probe)?))
+    let checked = engine::check_order(user.caller.id, key, &order.lines);
+    command_response(checked, &options.probe)
 }
 
-/// A request that is held at a probe point.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct HeldRequest {
-    /// Its `X-Request-Id`.
-    pub request_id: Uuid,
-    /// The name of the probe point.
-    pub point: &'static str,
-    /// When the hold began, on the machine's monotonic clock, in microseconds.
-    pub since_us: u64,
+/// Lists the requests paused at this replica (`Holdfast-Pause`) and their probe points (admin).
+#[utoipa::path(get, path = "/api/lab/paused", tag = "lab",
+    responses((status = 200, body = [PausedRequest])))]
+pub async fn paused(state: State, _: LabAdmin) -> HttpResult {
+    json(state.board.paused())
 }
 
-/// Lists the requests held at this replica (`Holdfast-Pause`) and their probe points (admin).
-#[utoipa::path(get, path = "/api/lab/holds", tag = "lab", security(("session" = [])),
-    responses((status = 200, body = [HeldRequest]), ErrorResponses))]
-pub async fn holds(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
-    require_lab(&state)?;
-    let held = state.board.paused().into_iter().map(|held| HeldRequest {
-        request_id: held.request_id,
-        point: held.point.name(),
-        since_us: held.since_us,
-    });
-    Ok(HttpResponse::Ok().json(held.collect::<Vec<_>>()))
+/// Resumes a paused request (admin).
+#[utoipa::path(post, path = "/api/lab/paused/{id}", tag = "lab", responses((status = 204)))]
+pub async fn resume(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
+    match Uuid::parse_str(&id) {
+        Ok(request) if state.board.resume(request, None) => no_content(),
+        _ => Err(Problem::not_found(format!("no request {id} is paused here"))),
+    }
 }
 
 /// An instruction to a replica's order expiry worker: `rest_ms`, `pause`, or neither.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorkerInstruction {
     /// Time in which the worker does nothing, in milliseconds: 0 to 30,000.
     #[serde(default)]
     #[schema(minimum = 0, maximum = 30_000)]
     pub rest_ms: Option<u64>,
-    /// The probe point at which the worker is held the next time it has work.
+    /// The probe point at which the worker is paused the next time it has work.
     #[serde(default)]
     #[schema(example = "commit")]
     pub pause: Option<String>,
-    /// With `pause`: the lease of the held work, in milliseconds, 10 to 60,000.
+    /// With `pause`: the lease of the paused work, in milliseconds, 10 to 60,000.
     #[serde(default)]
     #[schema(minimum = 10, maximum = 60_000)]
     pub ttl_ms: Option<u64>,
-    /// With `pause`: the strategy of the held work, which must be safe beside the server's own.
+    /// With `pause`: the strategy of the paused work, which must be safe beside the server's own.
     #[serde(default)]
     #[schema(example = "row-lock")]
     pub lock: Option<String>,
 }
 
-/// Instructs this replica's order expiry worker to rest, or to be held once (admin).
+/// Instructs this replica's order expiry worker to rest, or to be paused once (admin).
 ///
 /// Replaces the previous instruction, and expires after at most 30 seconds.
-#[utoipa::path(post, path = "/api/lab/worker", tag = "lab", security(("session" = [])),
-    request_body = WorkerInstruction, responses((status = 204), ErrorResponses))]
-pub async fn worker(
-    state: web::Data<AppState>,
-    _: AdminUser,
-    instruction: Json<WorkerInstruction>,
-) -> HttpResult {
-    let instruction = instruction.read()?;
-    require_lab(&state)?;
-    state.unpaid.set_lab_request(parse_instruction(instruction, state.shop.strategy)?);
-    Ok(HttpResponse::NoContent().finish())
+#[utoipa::path(post, path = "/api/lab/worker", tag = "lab", responses((status = 204)))]
+pub async fn worker(state: State, _: LabAdmin, instruction: Json<WorkerInstruction>) -> HttpResult {
+    let instruction = parse_instruction(instruction.read()?, state.shop.strategy)?;
+    state.order_expiry.set_lab_request(instruction);
+    no_content()
 }
 
 fn parse_instruction(
@@ -197,10 +180,9 @@ pub struct QueueInfo {
 }
 
 /// Lists the queues of this replica (`Holdfast-Lock: queue`) and their lengths (admin).
-#[utoipa::path(get, path = "/api/lab/queues", tag = "lab", security(("session" = [])),
-    responses((status = 200, body = [QueueInfo]), ErrorResponses))]
-pub async fn queues(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
-    require_lab(&state)?;
+#[utoipa::path(get, path = "/api/lab/queues", tag = "lab",
+    responses((status = 200, body = [QueueInfo])))]
+pub async fn queues(state: State, _: LabAdmin) -> HttpResult {
     let at = |ms: i64| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok();
     let queues = state.shop.locks.queues().into_iter().map(|queue| QueueInfo {
         key: queue.key.to_string(),
@@ -208,20 +190,5 @@ pub async fn queues(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
         inside: queue.waiting,
         outside: queue.waiting_for_place,
     });
-    Ok(HttpResponse::Ok().json(queues.collect::<Vec<_>>()))
-}
-
-/// Releases a held request (admin).
-#[utoipa::path(post, path = "/api/lab/holds/{id}", tag = "lab", security(("session" = [])),
-    params(("id" = String, Path)), responses((status = 204), ErrorResponses))]
-pub async fn resume(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
-    require_lab(&state)?;
-    match Uuid::parse_str(&id) {
-        Ok(request) if state.board.resume(request, None) => Ok(HttpResponse::NoContent().finish()),
-        _ => Err(Problem::not_found(format!("no request {id} is held here"))),
-    }
-}
-
-pub(in crate::web) fn require_lab(state: &AppState) -> Result<(), Problem> {
-    if state.lab { Ok(()) } else { Err(Problem::new(ProblemType::Forbidden, "the lab is off")) }
+    json(queues.collect::<Vec<_>>())
 }

@@ -2,23 +2,19 @@
 
 use std::time::Duration;
 
-use actix_web::http::StatusCode;
-use actix_web::web::Bytes;
-use actix_web::{HttpResponse, web};
+use actix_web::HttpResponse;
+use actix_web::web::{Bytes, Path};
 use futures_util::stream;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::lab::require_lab;
+use super::responses::json;
 use crate::lab::run::{LabRun, RunRequest};
 use crate::lab::store::{self, EnqueueResult, RunSummary};
-use crate::web::middleware::auth::AdminUser;
-use crate::web::middleware::body::Json;
-use crate::web::openapi::ErrorResponses;
-use crate::web::problems::{Problem, ProblemType};
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::{Json, LabAdmin};
+use crate::web::{AppState, HttpResult, Problem, ProblemType, State};
 
 /// Interval of frames: at most ten per second.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
@@ -30,7 +26,7 @@ const POLLS_PER_KEEP_ALIVE: u32 = 50;
 const MAX_LISTED_RUNS: i64 = 50;
 
 /// The id of a requested run.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct RunId {
     /// The run's id.
     pub id: Uuid,
@@ -38,12 +34,10 @@ pub struct RunId {
 
 /// Requests a run of a lesson or of a load (admin). Runs are executed one at a time: while another
 /// run is in progress, the request is rejected with its id.
-#[utoipa::path(post, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
-    request_body = RunRequest, responses((status = 202, body = RunId), ErrorResponses))]
-pub async fn ask(state: web::Data<AppState>, _: AdminUser, wanted: Json<RunRequest>) -> HttpResult {
-    let wanted = wanted.read()?;
-    require_lab(&state)?;
-    match queue_run(&state, &wanted, None).await? {
+#[utoipa::path(post, path = "/api/lab/runs", tag = "lab",
+    responses((status = 202, body = RunId)))]
+pub async fn create(state: State, _: LabAdmin, run: Json<RunRequest>) -> HttpResult {
+    match queue_run(&state, &run.read()?, None).await? {
         Ok(id) => Ok(HttpResponse::Accepted()
             .insert_header(("Location", format!("/api/lab/runs/{id}")))
             .json(RunId { id })),
@@ -60,15 +54,15 @@ pub async fn ask(state: web::Data<AppState>, _: AdminUser, wanted: Json<RunReque
 /// `invalid-request` for an invalid parameter; `unavailable` if there is no runner.
 pub async fn queue_run(
     state: &AppState,
-    wanted: &RunRequest,
+    request: &RunRequest,
     guess: Option<&str>,
 ) -> Result<Result<Uuid, Uuid>, Problem> {
-    if let Some((field, why)) = wanted.invalid_field() {
+    if let Some((field, why)) = request.invalid_field() {
         return Err(Problem::field(field, why));
     }
     let end = Instant::now() + RUNNER_TIMEOUT;
     let result = loop {
-        match store::enqueue(&state.shop.pool, wanted, guess).await? {
+        match store::enqueue(&state.shop.pool, request, guess).await? {
             EnqueueResult::NoRunner if Instant::now() < end => sleep(FRAME_INTERVAL).await,
             result => break result,
         }
@@ -85,19 +79,17 @@ pub async fn queue_run(
 }
 
 /// Lists the newest runs (admin).
-#[utoipa::path(get, path = "/api/lab/runs", tag = "lab", security(("session" = [])),
-    responses((status = 200, body = [RunSummary]), ErrorResponses))]
-pub async fn list(state: web::Data<AppState>, _: AdminUser) -> HttpResult {
-    require_lab(&state)?;
-    Ok(HttpResponse::Ok().json(store::newest(&state.shop.pool, MAX_LISTED_RUNS).await?))
+#[utoipa::path(get, path = "/api/lab/runs", tag = "lab",
+    responses((status = 200, body = [RunSummary])))]
+pub async fn list(state: State, _: LabAdmin) -> HttpResult {
+    json(store::newest(&state.shop.pool, MAX_LISTED_RUNS).await?)
 }
 
 /// Returns a run with its results (admin).
-#[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(("session" = [])),
-    params(("id" = String, Path)), responses((status = 200, body = LabRun), ErrorResponses))]
-pub async fn read(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
-    require_lab(&state)?;
-    Ok(HttpResponse::Ok().json(find_run(&state, &id).await?))
+#[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab",
+    responses((status = 200, body = LabRun)))]
+pub async fn read(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
+    json(find_run(&state, &id).await?)
 }
 
 /// Returns the run with that id.
@@ -109,22 +101,20 @@ pub async fn find_run(state: &AppState, id: &str) -> Result<LabRun, Problem> {
 
 /// Streams a run as server-sent events (admin). Each `run` event has the whole run, at most ten per
 /// second; the last event is sent when the run is over.
-#[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab", security(("session" = [])),
-    params(("id" = String, Path)),
-    responses((status = 200, content_type = "text/event-stream"), ErrorResponses))]
-pub async fn follow(state: web::Data<AppState>, _: AdminUser, id: web::Path<String>) -> HttpResult {
-    require_lab(&state)?;
+#[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab",
+    responses((status = 200, content_type = "text/event-stream")))]
+pub async fn follow(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
     let run = find_run(&state, &id).await?;
     let first = RunStream { state, id: run.id, last_frame: -1, over: false };
     let frames = stream::unfold(first, |stream_state| stream_state.next());
-    Ok(HttpResponse::build(StatusCode::OK)
+    Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
         .insert_header(("X-Accel-Buffering", "no"))
         .streaming(frames))
 }
 
 struct RunStream {
-    state: web::Data<AppState>,
+    state: State,
     id: Uuid,
     last_frame: i64,
     over: bool,

@@ -1,20 +1,21 @@
 //! The caller's own account.
 
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::HttpRequest;
+use actix_web::web::Query;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::shop::engine;
+use super::responses::{command_response, json};
 use crate::shop::model::LedgerEntry;
 use crate::shop::query::ledger;
-use crate::web::middleware::auth::SignedInUser;
-use crate::web::middleware::body::{Json, ListQuery};
-use crate::web::middleware::request_options::{DefaultOptions, idempotency_key};
-use crate::web::openapi::ErrorResponses;
-use crate::web::{AppState, HttpResult, command_response};
+use crate::shop::{RequestOptions, engine};
+use crate::web::middleware::{
+    Json, KeyParameters, ListParameters, ListQuery, SignedInUser, idempotency_key,
+};
+use crate::web::{HttpResult, State};
 
 /// The caller's name and balance.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct Me {
     /// The user name.
     pub user: String,
@@ -23,7 +24,7 @@ pub struct Me {
 }
 
 /// The amount of a top-up.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TopUpRequest {
     /// In cents: 1 to 10⁹.
@@ -31,42 +32,32 @@ pub struct TopUpRequest {
 }
 
 /// Returns the caller's name and balance.
-#[utoipa::path(get, path = "/api/me", tag = "account", security(("session" = [])),
-    responses((status = 200, body = Me), ErrorResponses))]
-pub async fn read(state: web::Data<AppState>, user: SignedInUser) -> HttpResult {
+#[utoipa::path(get, path = "/api/me", tag = "account", responses((status = 200, body = Me)))]
+pub async fn read(state: State, user: SignedInUser) -> HttpResult {
     let balance_cents = ledger::balance(&state.shop, user.caller.id).await?.unwrap_or(0);
-    Ok(HttpResponse::Ok().json(Me { user: user.caller.name.clone(), balance_cents }))
+    json(Me { user: user.caller.name.clone(), balance_cents })
 }
 
 /// Lists the account's ledger, oldest entry first.
-#[utoipa::path(get, path = "/api/me/ledger", tag = "account", security(("session" = [])),
-    params(("after" = Option<i64>, Query, description = "go on behind this seq"),
-           ("limit" = Option<i64>, Query, description = "1 to 1,000")),
-    responses((status = 200, body = [LedgerEntry]), ErrorResponses))]
-pub async fn ledger(
-    state: web::Data<AppState>,
-    user: SignedInUser,
-    query: web::Query<ListQuery<i64>>,
-) -> HttpResult {
-    let after = query.after.unwrap_or(0);
-    let limit = query.limit()?;
-    let entries = ledger::balance_entries(&state.shop, user.caller.id, after, limit).await?;
-    Ok(HttpResponse::Ok().json(entries))
+#[utoipa::path(get, path = "/api/me/ledger", tag = "account", params(ListParameters),
+    responses((status = 200, body = [LedgerEntry])))]
+pub async fn ledger(state: State, user: SignedInUser, query: Query<ListQuery<i64>>) -> HttpResult {
+    let (after, limit) = (query.after.unwrap_or(0), query.limit()?);
+    json(ledger::balance_entries(&state.shop, user.caller.id, after, limit).await?)
 }
 
 /// Tops up the account, once per idempotency key; returns the ledger entry.
-#[utoipa::path(post, path = "/api/me/top-ups", tag = "account", security(("session" = [])),
-    params(("Idempotency-Key" = Option<String>, Header)), request_body = TopUpRequest, responses((status = 201, body = LedgerEntry), ErrorResponses))]
+#[utoipa::path(post, path = "/api/me/top-ups", tag = "account", params(KeyParameters),
+    responses((status = 201, body = LedgerEntry)))]
 pub async fn top_up(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
     user: SignedInUser,
-    DefaultOptions(options): DefaultOptions,
+    options: RequestOptions,
     amount: Json<TopUpRequest>,
 ) -> HttpResult {
-    let amount = amount.read()?;
+    let cents = amount.read()?.amount_cents;
     let key = idempotency_key(&request)?;
-    let user = user.caller.id;
-    let amount_cents = amount.amount_cents;
-    Ok(command_response(engine::top_up(&state.shop, &options, user, key, amount_cents).await?))
+    let entry = engine::top_up(&state.shop, &options, user.caller.id, key, cents).await;
+    command_response(entry, &options.probe)
 }

@@ -8,11 +8,12 @@ pub mod lab;
 pub mod lab_runs;
 pub mod me;
 pub mod orders;
+mod responses;
 pub mod users;
 
 use actix_web::web::{self, ServiceConfig, get, post};
 
-use super::{get_post, resource};
+use super::routes::{get_post, resource};
 
 /// Registers all routes of the API. The router tries them in this order, those with a parameter by
 /// regular expression, so the busiest come first.
@@ -42,21 +43,21 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/me/top-ups", "POST").route(post().to(me::top_up)))
         .service(resource("/api/locks", "GET").route(get().to(audit::locks)))
         .service(resource("/api/audit", "GET").route(get().to(audit::everything)))
-        .service(resource("/api/jobs", "GET").route(get().to(jobs::standing)))
+        .service(resource("/api/jobs", "GET").route(get().to(jobs::read)))
         .service(
             resource("/api/jobs/runs/{id}/try-again", "POST").route(post().to(jobs::try_again)),
         )
         .service(
             resource("/api/jobs/unpaid/{id}/try-again", "POST")
-                .route(post().to(jobs::try_unpaid_again)),
+                .route(post().to(jobs::retry_expiry)),
         )
         .service(resource("/api/lab/ticks", "POST").route(post().to(jobs::tick)))
         .service(resource("/api/lab/items", "POST").route(post().to(lab::create_item)))
         .service(resource("/api/lab/worker", "POST").route(post().to(lab::worker)))
-        .service(resource("/api/lab/holds", "GET").route(get().to(lab::holds)))
-        .service(resource("/api/lab/holds/{id}", "POST").route(post().to(lab::resume)))
+        .service(resource("/api/lab/paused", "GET").route(get().to(lab::paused)))
+        .service(resource("/api/lab/paused/{id}", "POST").route(post().to(lab::resume)))
         .service(resource("/api/lab/queues", "GET").route(get().to(lab::queues)))
-        .service(get_post("/api/lab/runs", get().to(lab_runs::list), post().to(lab_runs::ask)))
+        .service(get_post("/api/lab/runs", get().to(lab_runs::list), post().to(lab_runs::create)))
         .service(resource("/api/lab/runs/{id}", "GET").route(get().to(lab_runs::read)))
         .service(resource("/api/lab/runs/{id}/events", "GET").route(get().to(lab_runs::follow)))
         .service(resource("/healthz", "GET").route(get().to(health::alive)))

@@ -1,81 +1,23 @@
 //! Authenticates requests by a bearer token or by the browser's session cookie.
 //!
 //! Guarantees: a request that changes something and is authenticated by its cookie alone must carry
-//! the session's CSRF token, which a foreign page cannot read. A replica caches a session for
-//! [`SESSION_CACHE_TTL`] and queries Postgres for it at most once in that time; a sign-out at one
-//! replica takes effect at the others within that time.
+//! the session's CSRF token, which a foreign page cannot read.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use actix_web::cookie::{Cookie, SameSite};
 use actix_web::http::header::AUTHORIZATION;
-use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web};
-use moka::future::Cache;
+use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
+use futures_util::future::LocalBoxFuture;
 
-use crate::shop::users::{self, Caller};
-use crate::shop::{Error, Shop};
-use crate::web::AppState;
-use crate::web::problems::{Problem, ProblemType};
+use crate::shop::Error;
+use crate::shop::users::Caller;
+use crate::web::{Problem, ProblemType, app_state};
 
 /// Name of the session cookie.
 pub const SESSION_COOKIE: &str = "holdfast_session";
 /// Header in which a script sends its session's CSRF token.
 const CSRF_HEADER: &str = "X-CSRF-Token";
-/// Lifetime of a cached session. The contract allows 5 s.
-const SESSION_CACHE_TTL: Duration = Duration::from_secs(4);
-/// Upper bound of cached sessions per replica.
-const MAX_CACHED_SESSIONS: u64 = 100_000;
-
-/// One replica's cache of sessions.
-#[derive(Debug, Clone)]
-pub struct SessionCache(Cache<String, Arc<Caller>>);
-
-impl Default for SessionCache {
-    fn default() -> Self {
-        let cache = Cache::builder()
-            .max_capacity(MAX_CACHED_SESSIONS)
-            .time_to_live(SESSION_CACHE_TTL)
-            .build();
-        Self(cache)
-    }
-}
-
-impl SessionCache {
-    /// Returns the user of a session; `None` if it is unknown or expired. Concurrent calls for the
-    /// same session share one query.
-    pub async fn find(&self, shop: &Shop, token: &str) -> Result<Option<Arc<Caller>>, Error> {
-        let look_up = async {
-            match users::session(shop, token).await {
-                Ok(Some(caller)) => Ok(Arc::new(caller)),
-                Ok(None) => Err(None),
-                Err(error) => Err(Some(error)),
-            }
-        };
-        match self.0.try_get_with_by_ref(token, look_up).await {
-            Ok(caller) => {
-                let over = caller.expires_at <= time::OffsetDateTime::now_utc();
-                Ok((!over).then_some(caller))
-            }
-            // An unknown token is not cached, so a session that begins later is accepted at once.
-            Err(found) => match &*found {
-                None => Ok(None),
-                Some(error) => Err(error.clone()),
-            },
-        }
-    }
-
-    /// Returns the user of a session if it is cached.
-    pub async fn cached(&self, token: &str) -> Option<Arc<Caller>> {
-        self.0.get(token).await
-    }
-
-    pub async fn invalidate(&self, token: &str) {
-        self.0.invalidate(token).await;
-    }
-}
 
 #[derive(Debug, Clone)]
 pub struct SignedInUser {
@@ -86,29 +28,27 @@ pub struct SignedInUser {
 #[derive(Debug, Clone)]
 pub struct AdminUser(pub SignedInUser);
 
+/// An admin, while the lab is on.
+#[derive(Debug, Clone)]
+pub struct LabAdmin(pub SignedInUser);
+
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Credential {
-    /// `Authorization: Bearer …`. A browser never sends it by itself.
-    Bearer(String),
-    /// The session cookie. A browser sends it by itself, also for a foreign page.
-    Cookie(String),
+pub struct Credential {
+    pub token: String,
+    /// True for the session cookie, which a browser sends by itself, also for a foreign page; false
+    /// for `Authorization: Bearer …`.
+    by_cookie: bool,
 }
 
 impl Credential {
     pub fn of(request: &HttpRequest) -> Option<Self> {
-        if let Some(value) = request.headers().get(AUTHORIZATION) {
-            let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
-            return scheme
-                .eq_ignore_ascii_case("bearer")
-                .then(|| Credential::Bearer(token.trim().to_owned()));
-        }
-        request.cookie(SESSION_COOKIE).map(|cookie| Credential::Cookie(cookie.value().to_owned()))
-    }
-
-    pub fn token(&self) -> &str {
-        match self {
-            Credential::Bearer(token) | Credential::Cookie(token) => token,
-        }
+        let Some(value) = request.headers().get(AUTHORIZATION) else {
+            let token = request.cookie(SESSION_COOKIE)?.value().to_owned();
+            return Some(Self { token, by_cookie: true });
+        };
+        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+        let is_bearer = scheme.eq_ignore_ascii_case("bearer");
+        is_bearer.then(|| Self { token: token.trim().to_owned(), by_cookie: false })
     }
 }
 
@@ -125,7 +65,7 @@ pub async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, P
         (None, None) => return Ok(None),
         (None, Some(credential)) => {
             let state = app_state(request)?;
-            let lookup = SessionLookup(state.sessions.find(&state.shop, credential.token()).await);
+            let lookup = SessionLookup(state.sessions.find(&state.shop, &credential.token).await);
             request.extensions_mut().insert(lookup.clone());
             lookup
         }
@@ -138,7 +78,7 @@ pub async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, P
 pub async fn find_signed_in(request: &HttpRequest) -> Result<Option<SignedInUser>, Problem> {
     let Some(credential) = Credential::of(request) else { return Ok(None) };
     let caller = find_caller(request).await?;
-    Ok(caller.map(|caller| SignedInUser { caller, token: credential.token().to_owned() }))
+    Ok(caller.map(|caller| SignedInUser { caller, token: credential.token }))
 }
 
 /// Builds the session cookie of a token; it lasts 30 days.
@@ -153,17 +93,14 @@ pub fn session_cookie(token: String) -> Cookie<'static> {
 
 impl FromRequest for SignedInUser {
     type Error = Problem;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
         Box::pin(async move {
-            let Some(credential) = Credential::of(&request) else { return Err(unauthenticated()) };
-            let Some(signed_in) = find_signed_in(&request).await? else {
-                return Err(unauthenticated());
-            };
+            let signed_in = find_signed_in(&request).await?.ok_or_else(unauthenticated)?;
             let given = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
-            let by_cookie = matches!(credential, Credential::Cookie(_));
+            let by_cookie = Credential::of(&request).is_some_and(|credential| credential.by_cookie);
             if by_cookie && !request.method().is_safe() && !csrf_matches(&signed_in.caller, given) {
                 let detail = format!("a browser's request must carry {CSRF_HEADER}");
                 return Err(Problem::new(ProblemType::Forbidden, detail));
@@ -175,11 +112,25 @@ impl FromRequest for SignedInUser {
 
 impl FromRequest for AdminUser {
     type Error = Problem;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let signed_in = SignedInUser::from_request(request, payload);
         Box::pin(async move { ensure_admin(signed_in.await?).map(AdminUser) })
+    }
+}
+
+impl FromRequest for LabAdmin {
+    type Error = Problem;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
+        let (admin, request) = (AdminUser::from_request(request, payload), request.clone());
+        Box::pin(async move {
+            let AdminUser(user) = admin.await?;
+            app_state(&request)?.require_lab()?;
+            Ok(Self(user))
+        })
     }
 }
 
@@ -201,10 +152,4 @@ pub fn csrf_matches(caller: &Caller, given: Option<&str>) -> bool {
     // Compares hashes, so that the time it takes reveals nothing about the token.
     use sha2::{Digest, Sha256};
     given.is_some_and(|given| Sha256::digest(given) == Sha256::digest(&caller.csrf))
-}
-
-pub fn app_state(request: &HttpRequest) -> Result<&web::Data<AppState>, Problem> {
-    request
-        .app_data::<web::Data<AppState>>()
-        .ok_or_else(|| Problem::new(ProblemType::InternalError, "the site is not set up"))
 }

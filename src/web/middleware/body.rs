@@ -1,17 +1,17 @@
 //! Parses JSON bodies, queries and path segments; errors become problems.
 
-use std::future::Future;
-use std::pin::Pin;
+use std::fmt::Display;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::CONTENT_TYPE;
 use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
+use futures_util::future::LocalBoxFuture;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use uuid::Uuid;
 
 use crate::shop::{OrderId, Sku};
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::{Problem, ProblemType};
 
 /// Upper bound of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
@@ -40,7 +40,7 @@ impl<T> Json<T> {
 
 impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
     type Error = Problem;
-    type Future = Pin<Box<dyn Future<Output = Result<Self, Problem>>>>;
+    type Future = LocalBoxFuture<'static, Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let json = is_json(request);
@@ -134,14 +134,22 @@ pub fn query_config() -> web::QueryConfig {
         .error_handler(|error, _| Problem::field("query", error.to_string()).into())
 }
 
-/// Parses a sku in a path; `not-found` if it is not a valid sku.
-pub fn parse_sku(text: String) -> Result<Sku, Problem> {
-    Sku::try_from(text.clone()).map_err(|_| Problem::not_found(format!("there is no item {text}")))
+/// Parses a sku; `not-found` if it is not a valid sku.
+pub fn parse_sku(text: &str) -> Result<Sku, Problem> {
+    Sku::try_from(text.to_owned()).map_err(|_| unknown_item(&text))
+}
+
+/// Returns the problem of a sku that no item has.
+pub fn unknown_item(sku: &impl Display) -> Problem {
+    Problem::not_found(format!("there is no item {sku}"))
 }
 
 /// Parses an order id in a path; `not-found` if it is not a UUID.
 pub fn parse_order_id(text: &str) -> Result<OrderId, Problem> {
-    Uuid::parse_str(text)
-        .map(OrderId)
-        .map_err(|_| Problem::not_found(format!("you have no order {text}")))
+    Uuid::parse_str(text).map(OrderId).map_err(|_| unknown_order(&text))
+}
+
+/// Returns the problem of an order that does not exist, or is another user's.
+pub fn unknown_order(id: &impl Display) -> Problem {
+    Problem::not_found(format!("you have no order {id}"))
 }

@@ -1,47 +1,33 @@
-//! Access control of pages, and CSRF protection of forms.
+//! CSRF protection of forms.
 //!
 //! A form of a signed-in user carries the session's CSRF token. A form without a session (sign-in,
 //! sign-up, a basket before signing in) has no token; it is rejected if the browser's headers
 //! (`Sec-Fetch-Site`, `Origin`) say that it comes from another site.
 
 use actix_web::HttpRequest;
-use actix_web::error::UrlencodedError;
-use actix_web::http::StatusCode;
 use actix_web::http::header::{HOST, HeaderName, ORIGIN};
-use serde::Deserialize;
 
 use super::auth::{SignedInUser, csrf_matches, ensure_admin, find_signed_in, unauthenticated};
-use crate::web::middleware::body;
-use crate::web::problems::{Problem, ProblemType};
-
-/// A form that consists of its button.
-#[derive(Debug, Deserialize)]
-pub struct CsrfForm {
-    #[serde(default)]
-    pub csrf: String,
-}
+use crate::web::{Problem, ProblemType, app_state};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
-/// Requires a signed-in user; otherwise `unauthenticated`, shown as the sign-in page.
-pub async fn require_user(request: &HttpRequest) -> Result<SignedInUser, Problem> {
-    find_signed_in(request).await?.ok_or_else(unauthenticated)
-}
-
-/// Requires an admin; otherwise `unauthenticated` or `forbidden`.
-pub async fn require_admin(request: &HttpRequest) -> Result<SignedInUser, Problem> {
-    ensure_admin(require_user(request).await?)
-}
-
 /// Requires a signed-in user and the CSRF token; otherwise `unauthenticated` or `forbidden`.
 pub async fn check_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
-    let signed_in = require_user(request).await?;
+    let signed_in = find_signed_in(request).await?.ok_or_else(unauthenticated)?;
     if csrf_matches(&signed_in.caller, Some(csrf)) { Ok(signed_in) } else { Err(foreign_form()) }
 }
 
 /// Requires an admin and the CSRF token; otherwise `unauthenticated` or `forbidden`.
 pub async fn check_admin_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
     ensure_admin(check_form(request, csrf).await?)
+}
+
+/// Requires an admin, the CSRF token, and that the lab is on.
+pub async fn check_lab_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
+    let admin = check_admin_form(request, csrf).await?;
+    app_state(request)?.require_lab()?;
+    Ok(admin)
 }
 
 /// Requires the CSRF token, or without a session a form of this site; otherwise `forbidden`.
@@ -78,23 +64,6 @@ pub fn check_origin(request: &HttpRequest) -> Result<(), Problem> {
 pub fn local_path(next: &str) -> &str {
     let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
     if plain && next.starts_with('/') && !next.starts_with("//") { next } else { "/" }
-}
-
-/// Returns the problem of a form that cannot be parsed.
-pub fn form_problem(error: &UrlencodedError) -> Problem {
-    match error {
-        UrlencodedError::Overflow { .. } => {
-            Problem::new(ProblemType::PayloadTooLarge, "no form of ours is so long")
-        }
-        UrlencodedError::ContentType => {
-            Problem::new(ProblemType::InvalidRequest, "send application/x-www-form-urlencoded")
-                .status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
-        }
-        UrlencodedError::Parse(why) => body::field_problem(".", &why.to_string()),
-        error => {
-            Problem::new(ProblemType::InvalidRequest, format!("the form can't be read: {error}"))
-        }
-    }
 }
 
 fn foreign_form() -> Problem {

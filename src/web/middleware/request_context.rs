@@ -14,15 +14,14 @@ use actix_web::http::header::{
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpMessage, web};
+use actix_web::{Error, HttpMessage};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::request_options::{EffectiveStrategy, RequestId};
 use crate::metrics::HTTP_REQUEST_DURATION;
 use crate::shop::REQUEST_TIMEOUT;
-use crate::web::AppState;
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::{Problem, ProblemType, State};
 
 const REPLICA: HeaderName = HeaderName::from_static("holdfast-replica");
 const STRATEGY: HeaderName = HeaderName::from_static("holdfast-strategy");
@@ -41,7 +40,7 @@ pub async fn request_context(
     let given = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok());
     let id = given.and_then(|id| Uuid::parse_str(id).ok()).unwrap_or_else(Uuid::now_v7);
     request.extensions_mut().insert(RequestId(id));
-    let (replica, strategy) = match request.app_data::<web::Data<AppState>>() {
+    let (replica, strategy) = match request.app_data::<State>() {
         Some(state) => (header_value(&state.replica), state.shop.strategy.name),
         None => (HeaderValue::from_static("?"), "?"),
     };
@@ -78,7 +77,7 @@ pub async fn request_context(
     add_security_headers(headers);
 
     let elapsed = started.elapsed();
-    tracing::debug!(%id, %method, pattern, status = status.as_u16(), ?elapsed, "answered");
+    tracing::debug!(%id, %method, pattern, status = status.as_u16(), ?elapsed, "request completed");
     metrics::histogram!(
         HTTP_REQUEST_DURATION,
         "method" => method, "route" => pattern, "status" => status.as_u16().to_string(),

@@ -2,14 +2,15 @@
 
 use std::future::{Ready, ready};
 
+use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderMap;
+use actix_web::web::Query;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use uuid::Uuid;
 
-use super::auth::app_state;
 use crate::lab::{InvalidLabHeader, LabHeaders};
 use crate::shop::{IdempotencyKey, RequestOptions};
-use crate::web::problems::{Problem, ProblemType};
+use crate::web::{Problem, ProblemType, app_state};
 
 /// The id of a request, in logs and ledgers.
 #[derive(Debug, Clone, Copy)]
@@ -18,9 +19,6 @@ pub struct RequestId(pub Uuid);
 /// The strategy of a request with lab headers, reported in `Holdfast-Strategy`.
 #[derive(Debug, Clone, Copy)]
 pub struct EffectiveStrategy(pub &'static str);
-
-#[derive(Debug)]
-pub struct DefaultOptions(pub RequestOptions);
 
 /// The options that the request's lab headers select. Like a body, an invalid header is reported
 /// when the handler calls [`LabOptions::read`].
@@ -33,15 +31,13 @@ impl LabOptions {
     }
 }
 
-impl FromRequest for DefaultOptions {
+/// The replica's own options, whatever the request's lab headers.
+impl FromRequest for RequestOptions {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(
-            app_state(request)
-                .map(|state| DefaultOptions(RequestOptions::new(&state.shop, request_id(request)))),
-        )
+        ready(app_state(request).map(|state| Self::new(&state.shop, request_id(request))))
     }
 }
 
@@ -100,25 +96,21 @@ pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem>
 /// # Errors
 /// `invalid-request`: 400 if both are present and differ, 422 if the key is invalid.
 pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
-    let key = |name: &str, text: String| {
-        IdempotencyKey::try_from(text).map_err(|error| Problem::field(name, error))
+    let key = |name: &str, text: Option<String>| {
+        let key = text.map(IdempotencyKey::try_from).transpose();
+        key.map_err(|why| Problem::field(name, why))
     };
-    let header = header_text(request.headers(), "Idempotency-Key")?
-        .map(|text| key("Idempotency-Key", text))
-        .transpose()?;
-    let query = actix_web::web::Query::<Vec<(String, String)>>::from_query(request.query_string())
+    let query = Query::<Vec<(String, String)>>::from_query(request.query_string())
         .map_err(|error| Problem::field("query", error.to_string()))?
-        .into_inner()
-        .into_iter()
-        .find(|(name, _)| name == "token")
-        .map(|(_, text)| key("token", text))
-        .transpose()?;
-    match (header, query) {
-        (Some(header), Some(query)) if header != query => {
+        .into_inner();
+    let token = query.into_iter().find(|(name, _)| name == "token").map(|(_, text)| text);
+    let header = key("Idempotency-Key", header_text(request.headers(), "Idempotency-Key")?)?;
+    let token = key("token", token)?;
+    match (header, token) {
+        (Some(header), Some(token)) if header != token => {
             let detail = "Idempotency-Key and ?token= differ; send one";
-            Err(Problem::new(ProblemType::InvalidRequest, detail)
-                .status(actix_web::http::StatusCode::BAD_REQUEST))
+            Err(Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST))
         }
-        (header, query) => Ok(header.or(query)),
+        (header, token) => Ok(header.or(token)),
     }
 }

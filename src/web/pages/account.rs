@@ -1,104 +1,82 @@
 //! The account: its balance, its ledger, and top-ups.
 
-use actix_web::{HttpRequest, web};
+use actix_web::HttpRequest;
+use actix_web::web::{Form, Query};
 use askama::Template;
-use serde::Deserialize;
 
 use super::duplicate_submit::submit;
 use super::form_errors::FormErrors;
 use super::format::{FormatTime as _, parse_cents};
 use super::layout::Layout;
-use super::ledger_rows::{self, LedgerQuery, LedgerRow, LedgerUnit, PAGE_LENGTH};
-use super::rejection::RejectionNotice;
-use super::{html, see_other};
+use super::ledger_table::{LedgerQuery, LedgerTable, PAGE_LENGTH};
+use super::respond::html;
 use crate::shop::query::ledger;
-use crate::shop::{Cents, IdempotencyKey, Rejection, UserId, engine};
-use crate::web::middleware::auth::app_state;
-use crate::web::middleware::csrf;
-use crate::web::middleware::request_options::DefaultOptions;
-use crate::web::problems::Problem;
-use crate::web::{AppState, HttpResult};
+use crate::shop::{Cents, IdempotencyKey, RequestOptions, UserId, engine};
+use crate::web::middleware::{FormFields, SignedInUser, csrf};
+use crate::web::{HttpResult, State, app_state, see_other};
 
-/// Name of the field for the amount.
+/// Name of the command's field for the amount.
 const AMOUNT: &str = "amount_cents";
 
 #[derive(Debug, Template)]
 #[template(path = "account.html")]
 struct AccountPage {
     layout: Layout,
-    notice: Option<RejectionNotice>,
     balance: Cents,
-    entries: Vec<LedgerRow>,
-    older: Option<i64>,
+    ledger: LedgerTable,
     key: IdempotencyKey,
     amount: String,
-    wrong: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-pub struct TopUpForm {
-    #[serde(default)]
-    csrf: String,
-    key: String,
-    amount: String,
+    errors: FormErrors,
 }
 
 /// Shows the account.
-pub async fn show(request: HttpRequest, query: web::Query<LedgerQuery>) -> HttpResult {
-    let user = csrf::require_user(&request).await?.caller.id;
-    page(&request, user, query.before, String::new(), FormErrors::default()).await
+pub async fn show(
+    request: HttpRequest,
+    user: SignedInUser,
+    query: Query<LedgerQuery>,
+) -> HttpResult {
+    page(&request, user.caller.id, query.before, "", FormErrors::default()).await
 }
 
 /// Tops up the account, once per form.
 pub async fn top_up(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
-    DefaultOptions(options): DefaultOptions,
-    form: web::Form<TopUpForm>,
+    options: RequestOptions,
+    form: Form<FormFields>,
 ) -> HttpResult {
-    let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
-    let TopUpForm { key, amount, .. } = form.into_inner();
-    let key = IdempotencyKey::try_from(key).map_err(|why| Problem::field("key", why))?;
-    let rejection = match parse_cents(&amount) {
-        Err(why) => Some(Rejection::Invalid(AMOUNT.into(), why)),
+    let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
+    let (key, amount) = (form.key("key")?, form.required("amount")?);
+    let errors = match parse_cents(amount) {
+        Err(why) => FormErrors::field(AMOUNT, &why),
         Ok(cents) => {
-            let top_up =
-                async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await;
-            match submit(top_up).await? {
-                Some(Rejection::Invalid(..)) => {
-                    let why = "Choose 0.01 to 10,000,000.00.".to_owned();
-                    Some(Rejection::Invalid(AMOUNT.into(), why))
-                }
-                other => other,
-            }
+            submit(async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await)
+                .await?
+                .explain("Choose 0.01 to 10,000,000.00.")
         }
     };
-    match rejection {
-        None => Ok(see_other("/account")),
-        Some(rejection) => page(&request, user, None, amount, rejection.into()).await,
+    if errors.is_empty() {
+        return Ok(see_other("/account"));
     }
+    page(&request, user, None, amount, errors).await
 }
 
 async fn page(
     request: &HttpRequest,
     user: UserId,
     before: Option<i64>,
-    amount: String,
+    amount: &str,
     errors: FormErrors,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
-    let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
-    let entries = ledger::latest_balance_entries(shop, user, before, limit).await?;
-    let balance = ledger::balance(shop, user).await?.unwrap_or(0);
+    let entries = ledger::latest_balance_entries(shop, user, before, PAGE_LENGTH + 1).await?;
     let page = AccountPage {
-        notice: errors.notice(),
-        balance: Cents(balance),
-        older: ledger_rows::older_cursor(&entries),
-        entries: ledger_rows::ledger_rows(&entries, LedgerUnit::Money).collect(),
+        balance: Cents(ledger::balance(shop, user).await?.unwrap_or(0)),
+        ledger: LedgerTable::new(entries, true, "/account".to_owned(), before),
         key: IdempotencyKey::generate(),
-        amount,
-        wrong: errors.of(AMOUNT).map(str::to_owned),
+        amount: amount.to_owned(),
         layout: Layout::of(request).await?,
+        errors,
     };
-    html(errors.status(), &page)
+    html(page.errors.status(), &page)
 }

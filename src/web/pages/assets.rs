@@ -6,11 +6,11 @@
 use std::sync::LazyLock;
 
 use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::web::Path;
+use actix_web::{HttpRequest, HttpResponse};
 use sha2::{Digest, Sha256};
 
-use crate::web::HttpResult;
-use crate::web::problems::Problem;
+use crate::web::{HttpResult, Problem};
 
 struct Asset {
     name: &'static str,
@@ -59,19 +59,17 @@ pub fn address(name: &str) -> &'static str {
 }
 
 /// Serves an asset.
-pub async fn serve(request: HttpRequest, name: web::Path<String>) -> HttpResult {
-    let name = name.into_inner();
-    let Some(asset) = ASSETS.iter().find(|asset| asset.name == name) else {
-        return Err(Problem::not_found(format!("there is no {name}")));
-    };
+pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
+    let unknown = || Problem::not_found(format!("there is no {name}"));
+    let asset = ASSETS.iter().find(|asset| asset.name == *name).ok_or_else(unknown)?;
     let tag = format!("\"{}\"", asset.hash);
-    let asked_by_hash = request.query_string() == format!("v={}", asset.hash);
-    let keep = if asked_by_hash { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let has_hash = request.query_string() == format!("v={}", asset.hash);
+    let keep = if has_hash { "public, max-age=31536000, immutable" } else { "no-cache" };
     let known = request.headers().get(IF_NONE_MATCH).and_then(|known| known.to_str().ok());
-    let mut response =
-        if known == Some(&tag) { HttpResponse::NotModified() } else { HttpResponse::Ok() };
-    response.insert_header((ETAG, tag.clone())).insert_header((CACHE_CONTROL, keep));
-    if known == Some(&tag) {
+    let is_known = known == Some(&tag);
+    let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
+    response.insert_header((ETAG, tag)).insert_header((CACHE_CONTROL, keep));
+    if is_known {
         return Ok(response.finish());
     }
     Ok(response.insert_header((CONTENT_TYPE, asset.kind)).body(asset.bytes))

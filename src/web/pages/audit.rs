@@ -1,14 +1,14 @@
 //! The audit page, for admins: every check with its result.
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
 use askama::Template;
 
-use super::html;
 use super::layout::Layout;
+use super::respond::html;
 use crate::shop::audit::{self, AuditReport};
-use crate::web::middleware::csrf;
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::AdminUser;
+use crate::web::{HttpResult, State};
 
 #[derive(Debug, Template)]
 #[template(path = "audit.html")]
@@ -19,8 +19,7 @@ struct AuditPage {
 }
 
 /// Shows the audit.
-pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
-    csrf::require_admin(&request).await?;
+pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     let audit = audit::check_all(&state.shop.pool, Some(&state.shop.locks)).await?;
     let failed = audit.checks.iter().filter(|check| !check.ok).count();
     let layout = Layout::of(&request).await?;

@@ -1,27 +1,24 @@
 //! The basket: its lines, the total, and the balance after paying.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::Form;
 use askama::Template;
-use serde::Deserialize;
 
-use super::basket_cookie::{Basket, quantity_rule};
+use super::basket_cookie::{Basket, QuantityError, parse_quantity};
 use super::format::format_duration;
 use super::layout::Layout;
 use super::rejection::RejectionNotice;
-use super::sign_in::set_cookie;
-use super::{html, see_other, storefront};
+use super::respond::{html, set_cookie};
+use super::storefront;
 use crate::shop::command::place_order::MAX_QUANTITY;
 use crate::shop::model::Item;
 use crate::shop::query::{catalog, ledger};
 use crate::shop::{Cents, Sku};
-use crate::web::HttpResult;
-use crate::web::middleware::auth::app_state;
-use crate::web::middleware::body;
-use crate::web::middleware::csrf;
-use crate::web::problems::Problem;
+use crate::web::middleware::{FormFields, body, csrf};
+use crate::web::{HttpResult, app_state, see_other};
 
 #[derive(Debug, Template)]
 #[template(path = "basket.html")]
@@ -38,68 +35,58 @@ struct BasketPage {
     hold: String,
 }
 
-impl BasketPage {
-    fn unavailable_lines(&self) -> Vec<&BasketLine> {
-        self.lines.iter().filter(|line| line.is_unavailable()).collect()
-    }
-
-    /// Returns the lines above the limit per customer, with the quantity that is still allowed.
-    fn beyond_limit(&self) -> Vec<(&BasketLine, i64)> {
-        let lines = self.lines.iter();
-        lines.filter_map(|line| Some((line, line.beyond_limit()?))).collect()
-    }
-}
-
 #[derive(Debug)]
 struct BasketLine {
     sku: Sku,
-    name: String,
     quantity: i64,
-    /// The value of the quantity field: the quantity, or the input that is wrong.
-    input: String,
-    price: Cents,
-    sum: Cents,
-    /// Units in stock; `None` if the shop has no such item.
-    stock: Option<i64>,
-    limit: Option<i64>,
+    /// `None` if the shop has no such item.
+    item: Option<Item>,
     /// Units that the customer has in orders already; 0 without a session.
     purchased: i64,
-    wrong: Option<String>,
+    wrong: Option<QuantityError>,
 }
 
 impl BasketLine {
+    fn name(&self) -> &str {
+        self.item.as_ref().map_or(self.sku.as_str(), |item| &item.name)
+    }
+
+    fn stock(&self) -> Option<i64> {
+        self.item.as_ref().map(|item| item.stock)
+    }
+
+    fn limit(&self) -> Option<i64> {
+        self.item.as_ref().and_then(|item| item.limit_per_user)
+    }
+
+    fn price(&self) -> Cents {
+        Cents(self.item.as_ref().map_or(0, |item| item.price_cents))
+    }
+
+    fn sum(&self) -> Cents {
+        // At most 10⁹ cents, 1,000 units and 50 lines: far below 2⁶³.
+        Cents(self.price().0 * self.quantity)
+    }
+
+    /// Returns the value of the quantity field: the quantity, or the input that is wrong.
+    fn input(&self) -> String {
+        self.wrong.as_ref().map_or_else(|| self.quantity.to_string(), |wrong| wrong.input.clone())
+    }
+
     fn is_unavailable(&self) -> bool {
-        self.stock.is_none_or(|stock| stock < self.quantity)
+        self.stock().is_none_or(|stock| stock < self.quantity)
     }
 
     /// Returns the quantity that the customer may still order, if a line in stock exceeds it.
     fn beyond_limit(&self) -> Option<i64> {
-        let left = (self.limit? - self.purchased).max(0);
+        let left = (self.limit()? - self.purchased).max(0);
         (!self.is_unavailable() && self.quantity > left).then_some(left)
     }
 
     /// Returns the upper bound of the quantity field.
     fn max_quantity(&self) -> i64 {
-        self.limit.unwrap_or(MAX_QUANTITY)
+        self.limit().unwrap_or(MAX_QUANTITY)
     }
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct QuantityError {
-    pub sku: Sku,
-    pub input: String,
-    pub why: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub struct LineForm {
-    #[serde(default)]
-    csrf: String,
-    sku: String,
-    #[serde(default)]
-    quantity: String,
-    /// Set by the button that removes the line.
-    remove: Option<String>,
 }
 
 /// Shows the basket.
@@ -108,42 +95,36 @@ pub async fn show(request: HttpRequest) -> HttpResult {
 }
 
 /// Adds an item to the basket.
-pub async fn add(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
-    csrf::check_public_form(&request, &form.csrf).await?;
-    let sku = body::parse_sku(form.sku.clone())?;
+pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    csrf::check_public_form(&request, form.csrf()).await?;
+    let sku = body::parse_sku(form.required("sku")?)?;
     if catalog::item(&app_state(&request)?.shop, &sku).await?.is_none() {
-        return Err(Problem::not_found(format!("there is no item {sku}")));
+        return Err(body::unknown_item(&sku));
     }
     let mut basket = Basket::of(&request);
-    let added = parse_quantity(&form.quantity, 1).and_then(|units| basket.add(sku.clone(), units));
-    match added {
+    let input = form.text("quantity");
+    match parse_quantity(input, 1).and_then(|units| basket.add(sku.clone(), units)) {
         Ok(()) => redirect_to_basket(&basket),
         Err(why) => {
-            let status = StatusCode::UNPROCESSABLE_ENTITY;
-            let wrong = QuantityError { sku, input: form.into_inner().quantity, why };
-            storefront::page(&request, status, None, Some(wrong)).await
+            let wrong = QuantityError { sku, input: input.to_owned(), why };
+            storefront::page(&request, StatusCode::UNPROCESSABLE_ENTITY, None, Some(wrong)).await
         }
     }
 }
 
-/// Changes the quantity of a line.
-pub async fn change(request: HttpRequest, form: web::Form<LineForm>) -> HttpResult {
-    csrf::check_public_form(&request, &form.csrf).await?;
-    let sku = body::parse_sku(form.sku.clone())?;
+/// Changes the quantity of a line, or with the button *Remove* removes it.
+pub async fn change(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    csrf::check_public_form(&request, form.csrf()).await?;
+    let sku = body::parse_sku(form.required("sku")?)?;
     let mut basket = Basket::of(&request);
-    let units = if form.remove.is_some() { Ok(0) } else { parse_quantity(&form.quantity, 0) };
-    match units.and_then(|units| basket.set(sku.clone(), units)) {
+    let input = if form.text("remove").is_empty() { form.text("quantity") } else { "0" };
+    match parse_quantity(input, 0).and_then(|units| basket.set(sku.clone(), units)) {
         Ok(()) => redirect_to_basket(&basket),
         Err(why) => {
-            let status = StatusCode::UNPROCESSABLE_ENTITY;
-            let wrong = QuantityError { sku, input: form.into_inner().quantity, why };
-            page(&request, status, &basket, None, Some(wrong)).await
+            let wrong = QuantityError { sku, input: input.to_owned(), why };
+            page(&request, StatusCode::UNPROCESSABLE_ENTITY, &basket, None, Some(wrong)).await
         }
     }
-}
-
-fn parse_quantity(text: &str, least: i64) -> Result<i64, String> {
-    text.trim().parse().map_err(|_| quantity_rule(least))
 }
 
 fn redirect_to_basket(basket: &Basket) -> HttpResult {
@@ -165,16 +146,22 @@ pub(super) async fn page(
     let items =
         if skus.is_empty() { Vec::new() } else { catalog::items_by_sku(shop, &skus).await? };
     let layout = Layout { path: "/basket".to_owned(), ..Layout::of(request).await? };
-    let purchased = match &layout.caller {
-        Some(caller) => catalog::purchased_by(shop, caller.id, &items).await?,
-        None => HashMap::new(),
+    let (purchased, balance) = match &layout.caller {
+        Some(caller) => (
+            catalog::purchased_by(shop, caller.id, &items).await?,
+            ledger::balance(shop, caller.id).await?,
+        ),
+        None => (HashMap::new(), None),
     };
-    let lines = lines(basket, items, &purchased, wrong.as_ref());
-    let total_cents = lines.iter().map(|line| line.sum.0).sum();
-    let balance = match &layout.caller {
-        Some(caller) => ledger::balance(shop, caller.id).await?,
-        None => None,
+    let line = |(sku, quantity): (&Sku, &i64)| BasketLine {
+        sku: sku.clone(),
+        quantity: *quantity,
+        item: items.iter().find(|item| item.sku == *sku).cloned(),
+        purchased: purchased.get(sku).copied().unwrap_or(0),
+        wrong: wrong.clone().filter(|wrong| wrong.sku == *sku),
     };
+    let lines: Vec<BasketLine> = basket.lines().iter().map(line).collect();
+    let total_cents = lines.iter().map(|line| line.sum().0).sum();
     let page = BasketPage {
         notice,
         token: basket.token(),
@@ -186,33 +173,4 @@ pub(super) async fn page(
         layout,
     };
     html(status, &page)
-}
-
-fn lines(
-    basket: &Basket,
-    items: Vec<Item>,
-    purchased: &HashMap<Sku, i64>,
-    wrong: Option<&QuantityError>,
-) -> Vec<BasketLine> {
-    let mut items: BTreeMap<Sku, Item> =
-        items.into_iter().map(|item| (item.sku.clone(), item)).collect();
-    let line = |(sku, quantity): (&Sku, &i64)| {
-        let item = items.remove(sku);
-        let wrong = wrong.filter(|wrong| wrong.sku == *sku);
-        let price_cents = item.as_ref().map_or(0, |item| item.price_cents);
-        BasketLine {
-            sku: sku.clone(),
-            name: item.as_ref().map_or_else(|| sku.to_string(), |item| item.name.clone()),
-            quantity: *quantity,
-            input: wrong.map_or_else(|| quantity.to_string(), |wrong| wrong.input.clone()),
-            price: Cents(price_cents),
-            // At most 10⁹ cents, 1,000 units and 50 lines: far below 2⁶³.
-            sum: Cents(price_cents * quantity),
-            limit: item.as_ref().and_then(|item| item.limit_per_user),
-            purchased: purchased.get(sku).copied().unwrap_or(0),
-            stock: item.map(|item| item.stock),
-            wrong: wrong.map(|wrong| wrong.why.clone()),
-        }
-    };
-    basket.lines().iter().map(line).collect()
 }

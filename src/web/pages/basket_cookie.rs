@@ -130,8 +130,21 @@ impl Basket {
     }
 }
 
+/// A rejected quantity: the item, the input, and the text for the form's field.
+#[derive(Debug, Clone)]
+pub(super) struct QuantityError {
+    pub sku: Sku,
+    pub input: String,
+    pub why: String,
+}
+
+/// Parses a quantity. The error is the text for the form's field.
+pub(super) fn parse_quantity(text: &str, least: i64) -> Result<i64, String> {
+    text.trim().parse().map_err(|_| quantity_rule(least))
+}
+
 /// Returns the permitted quantities, as the text for a form's field.
-pub(super) fn quantity_rule(least: i64) -> String {
+fn quantity_rule(least: i64) -> String {
     format!("Choose {least} to {} of each item.", format_count(MAX_QUANTITY))
 }
 

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::form_errors::FormErrors;
 use crate::shop::{Execution, Failure, Rejection};
-use crate::web::problems::Problem;
+use crate::web::Problem;
 
 /// Longest wait of a second copy; shorter than a request's timeout, so it ends as a rejection.
 pub(super) const DUPLICATE_TIMEOUT: Duration = Duration::from_secs(3);
@@ -27,14 +28,15 @@ pub(super) async fn execute_once(
     }
 }
 
-/// Submits a form's command, once per key. Returns its rejection; `None` if it was executed, now or
-/// by an earlier copy of the form.
+/// Submits a form's command, once per key. The errors are empty if it was executed, now or by an
+/// earlier copy of the form.
 pub(super) async fn submit(
     execute: impl AsyncFnMut() -> Result<Execution, Failure>,
-) -> Result<Option<Rejection>, Problem> {
+) -> Result<FormErrors, Problem> {
     match execute_once(execute).await {
-        Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => Ok(None),
-        Err(Failure::Rejected(rejection)) => Ok(Some(rejection)),
+        Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => Ok(FormErrors::default()),
+        Err(Failure::Rejected(Rejection::NotFound(what))) => Err(Problem::not_found(what)),
+        Err(Failure::Rejected(rejection)) => Ok(rejection.into()),
         Err(Failure::Error(error)) => Err(error.into()),
     }
 }

@@ -15,9 +15,10 @@ use askama::Template;
 
 use super::layout::Layout;
 use super::rejection::RejectionNotice;
-use super::{html, see_other, sign_in};
-use crate::web::HttpResult;
-use crate::web::problems::{Problem, ProblemType};
+use super::respond::html;
+use super::sign_in::sign_in_url;
+use crate::web::routes::is_under;
+use crate::web::{HttpResult, Problem, ProblemType, see_other};
 
 /// Addresses whose problems are never rendered as pages.
 const PROGRAM_PATHS: [&str; 5] = ["/api", "/healthz", "/readyz", "/metrics", "/static"];
@@ -68,16 +69,14 @@ fn timeout_page(error: Error, layout: Option<Layout>) -> Error {
 }
 
 fn accepts_html(request: &HttpRequest) -> bool {
-    let path = request.path();
-    let under =
-        |top: &&str| path.strip_prefix(*top).is_some_and(|r| r.is_empty() || r.starts_with('/'));
     let accept = request.headers().get(ACCEPT).and_then(|accept| accept.to_str().ok());
-    accept.is_some_and(|accept| accept.contains("text/html")) && !PROGRAM_PATHS.iter().any(under)
+    accept.is_some_and(|accept| accept.contains("text/html"))
+        && !is_under(request.path(), &PROGRAM_PATHS)
 }
 
 async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
     if problem.problem_type() == ProblemType::Unauthenticated {
-        return Ok(see_other(&sign_in::sign_in_url(&return_path(request))));
+        return Ok(see_other(&sign_in_url(&return_path(request))));
     }
     // If Postgres did not respond, it is not queried again: a problem must be shown within two
     // seconds. Nor may a rate-limited client cause more work.

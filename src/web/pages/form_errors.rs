@@ -5,7 +5,7 @@ use actix_web::http::StatusCode;
 use super::format::sentence;
 use super::rejection::RejectionNotice;
 use crate::shop::{FieldName, Rejection};
-use crate::web::problems::Problem;
+use crate::web::Problem;
 
 #[derive(Debug, Default)]
 pub(super) struct FormErrors {
@@ -25,6 +25,19 @@ impl From<Rejection> for FormErrors {
 impl FormErrors {
     pub fn field(field: impl Into<FieldName>, why: &str) -> Self {
         Self { field: Some((field.into(), sentence(why))), problem: None }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.field.is_none() && self.problem.is_none()
+    }
+
+    /// Replaces the reason of a field's error, which is in the terms of the API.
+    #[must_use]
+    pub fn explain(self, why: &str) -> Self {
+        match self.field {
+            Some((field, _)) => Self::field(field, why),
+            None => self,
+        }
     }
 
     /// Returns the error of a field.

@@ -7,15 +7,17 @@ use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
 use crate::shop::Cents;
+use crate::shop::types::grouped;
 
-/// Formats a change: `−2` or `+20`.
-pub fn format_change(delta: i64) -> String {
-    if delta < 0 { format!("−{}", delta.unsigned_abs()) } else { format!("+{delta}") }
-}
-
-/// Formats a change of money: `−14.50` or `+1,000.00`.
-pub fn format_money_change(cents: i64) -> String {
-    if cents < 0 { Cents(cents).to_string() } else { format!("+{}", Cents(cents)) }
+/// Formats a change of units (`−2` or `+20`) or of money (`−14.50` or `+1,000.00`).
+pub fn format_change(delta: i64, money: bool) -> String {
+    let sign = if delta < 0 { "−" } else { "+" };
+    let amount = delta.unsigned_abs();
+    if money {
+        format!("{sign}{}.{:02}", grouped(amount / 100), amount % 100)
+    } else {
+        format!("{sign}{amount}")
+    }
 }
 
 /// A time, as pages show it.
@@ -66,11 +68,11 @@ pub fn parse_cents(text: &str) -> Result<i64, String> {
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
     let mut groups = whole.split(',');
     let first = groups.next().unwrap_or_default();
-    let format_count = whole.contains(',');
+    let has_commas = whole.contains(',');
     if !digits(&whole.replace(',', "")) || part.len() > 2 || !digits(part) || first.is_empty() {
         return Err(unclear());
     }
-    if format_count && (first.len() > 3 || groups.any(|group| group.len() != 3)) {
+    if has_commas && (first.len() > 3 || groups.any(|group| group.len() != 3)) {
         return Err(format!(
             "{text} can be read in two ways. Type a point before the cents, and a comma only \
              between thousands: 1,000.50."
@@ -144,7 +146,7 @@ mod tests {
     #[test]
     fn changes_are_signed_and_time_left_counts_down() {
         assert_eq!(
-            (format_change(-2), format_change(20), format_money_change(-1_450)),
+            (format_change(-2, false), format_change(20, false), format_change(-1_450, true)),
             ("−2".to_owned(), "+20".to_owned(), "−14.50".to_owned())
         );
         assert_eq!(format_time_left(Duration::from_secs(845)), "14 min 05 s");

@@ -1,58 +1,62 @@
 //! The jobs page, for admins: scheduled jobs, their runs and results, order expiry, and what has
 //! failed too often. An open page refreshes itself.
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::{Form, Path};
 use askama::Template;
-use serde::Deserialize;
+use serde::Deserialize as _;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::format::{FormatTime as _, format_count, short_id};
+use super::format::{FormatTime as _, format_count};
 use super::layout::Layout;
-use super::{html, see_other};
+use super::respond::html;
 use crate::jobs::audit::AuditResult;
 use crate::jobs::history::JobRun;
-use crate::jobs::order_expiry::failures::{self, ExpiryFailure};
+use crate::jobs::order_expiry::failures;
 use crate::jobs::status::{self, JobStatus, JobsStatus};
 use crate::jobs::store::{self, RunState};
-use crate::web::middleware::body;
-use crate::web::middleware::csrf::{self, CsrfForm};
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::{AdminUser, FormFields, body, csrf};
+use crate::web::{HttpResult, State, see_other};
 
 #[derive(Debug, Template)]
 #[template(path = "jobs.html")]
 struct JobsPage {
     layout: Layout,
-    on: bool,
-    jobs: Vec<JobCard>,
-    parked: Vec<RunRow>,
-    runs: Vec<RunRow>,
-    queued: Option<usize>,
-    due: i64,
-    /// The orders whose expiry failed, each with its short id.
-    failures: Vec<(String, ExpiryFailure)>,
+    status: JobsStatus,
 }
 
-#[derive(Debug)]
-struct JobCard {
-    name: &'static str,
-    about: &'static str,
-    timetable: Option<(&'static str, String)>,
-    time_limit: String,
-    next: Option<OffsetDateTime>,
-    last: Option<RunRow>,
-    /// The result of the latest completed run, and when it began, if that is not the last run.
-    previous: Option<(ResultText, OffsetDateTime)>,
-}
+impl JobsPage {
+    fn time_limit(&self, job: &JobStatus) -> String {
+        short_duration(i64::try_from(job.at_most_for_s).unwrap_or(0) * 1_000)
+    }
 
-#[derive(Debug)]
-struct RunRow {
-    run: JobRun,
-    symbol: &'static str,
-    state: &'static str,
-    took: String,
-    result: Option<ResultText>,
+    /// Returns the result of the latest completed run, and when it began, if that is not the last
+    /// run.
+    fn previous(&self, job: &JobStatus) -> Option<(ResultText, OffsetDateTime)> {
+        let (last, done) = (job.last.as_ref()?, job.last_done.as_ref()?);
+        let result = result_text(done.result.as_ref()).filter(|_| last.id != done.id)?;
+        Some((result, done.started_at))
+    }
+
+    /// Returns the state of a run, as a symbol and a word.
+    fn state(&self, run: &JobRun) -> (&'static str, &'static str) {
+        match run.state {
+            RunState::Running => ("◔", "running"),
+            RunState::Done => ("●", "done"),
+            RunState::Failed => ("↻", "failed"),
+            RunState::Parked => ("▲", "parked"),
+        }
+    }
+
+    fn took(&self, run: &JobRun) -> String {
+        run.took_ms().map_or_else(|| "not over".to_owned(), short_duration)
+    }
+
+    fn result(&self, run: &JobRun) -> Option<ResultText> {
+        result_text(run.result.as_ref())
+    }
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -63,35 +67,17 @@ struct ResultText {
 }
 
 /// Shows the jobs.
-pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
-    csrf::require_admin(&request).await?;
-    let JobsStatus { on, jobs, parked, runs, unpaid, .. } =
-        status::jobs_status(&state.shop, &state.jobs, &state.unpaid).await?;
-    let layout = Layout::of(&request).await?;
-    let rows = |runs: Vec<JobRun>| runs.into_iter().map(run_row).collect();
-    let jobs = jobs.into_iter().map(job_card).collect();
-    let failures = unpaid.failures.into_iter();
-    let page = JobsPage {
-        layout,
-        on,
-        jobs,
-        parked: rows(parked),
-        runs: rows(runs),
-        queued: unpaid.queued,
-        due: unpaid.due,
-        failures: failures.map(|failure| (short_id(&failure.order), failure)).collect(),
-    };
-    html(StatusCode::OK, &page)
+pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+    let status = status::jobs_status(&state.shop, &state.jobs, &state.order_expiry).await?;
+    html(StatusCode::OK, &JobsPage { layout: Layout::of(&request).await?, status })
 }
 
+/// The extracted parts of a form of this page, whose path has an id.
+type RetryForm = (State, HttpRequest, Path<String>, Form<FormFields>);
+
 /// Retries a parked run; does nothing if it is no longer parked (a second click).
-pub async fn try_again(
-    state: web::Data<AppState>,
-    request: HttpRequest,
-    id: web::Path<String>,
-    form: web::Form<CsrfForm>,
-) -> HttpResult {
-    csrf::check_admin_form(&request, &form.csrf).await?;
+pub async fn try_again((state, request, id, form): RetryForm) -> HttpResult {
+    csrf::check_admin_form(&request, form.csrf()).await?;
     if let Ok(id) = id.parse() {
         store::try_again(&state.shop.pool, id).await?;
     }
@@ -99,44 +85,10 @@ pub async fn try_again(
 }
 
 /// Retries an unpaid order whose expiry failed; does nothing if it is no longer unpaid.
-pub async fn try_unpaid_again(
-    state: web::Data<AppState>,
-    request: HttpRequest,
-    id: web::Path<String>,
-    form: web::Form<CsrfForm>,
-) -> HttpResult {
-    csrf::check_admin_form(&request, &form.csrf).await?;
+pub async fn retry_expiry((state, request, id, form): RetryForm) -> HttpResult {
+    csrf::check_admin_form(&request, form.csrf()).await?;
     failures::try_again(&state.shop, body::parse_order_id(&id)?).await?;
     Ok(see_other("/jobs"))
-}
-
-fn job_card(job: JobStatus) -> JobCard {
-    let previous = match (&job.last, job.last_done) {
-        (Some(last), Some(done)) if last.id != done.id => {
-            result_text(done.result.as_ref()).map(|result_text| (result_text, done.started_at))
-        }
-        _ => None,
-    };
-    JobCard {
-        name: job.name,
-        about: job.about,
-        timetable: job.timetable.zip(job.timetable_in_words),
-        time_limit: short_duration(i64::try_from(job.at_most_for_s).unwrap_or(0) * 1_000),
-        next: job.next_due_at,
-        last: job.last.map(run_row),
-        previous,
-    }
-}
-
-fn run_row(run: JobRun) -> RunRow {
-    let (symbol, state) = match run.state {
-        RunState::Running => ("◔", "running"),
-        RunState::Done => ("●", "done"),
-        RunState::Failed => ("↻", "failed"),
-        RunState::Parked => ("▲", "parked"),
-    };
-    let took = run.took_ms().map_or_else(|| "not over".to_owned(), short_duration);
-    RunRow { symbol, state, took, result: result_text(run.result.as_ref()), run }
 }
 
 /// Formats a duration: `12 ms`, `3.4 s`, `2 min 05 s`.

@@ -8,15 +8,13 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use askama::Template;
 
-use super::assets;
 use super::basket_cookie::Basket;
-use super::html;
+use super::respond::html;
 use crate::shop::audit::{self, StockConservation};
 use crate::shop::strategy::Strategy;
 use crate::shop::users::Caller;
-use crate::web::HttpResult;
-use crate::web::middleware::auth::{app_state, find_signed_in};
-use crate::web::problems::Problem;
+use crate::web::middleware::find_caller;
+use crate::web::{HttpResult, Problem, app_state};
 
 #[derive(Debug)]
 pub struct Layout {
@@ -38,8 +36,8 @@ impl Layout {
         let mut layout = Self::minimal(request)?;
         let shop = &app_state(request)?.shop;
         // After a failed look-up Postgres is not queried again: a page must respond within 2 s.
-        let Ok(signed_in) = find_signed_in(request).await else { return Ok(layout) };
-        layout.caller = signed_in.map(|signed_in| signed_in.caller);
+        let Ok(caller) = find_caller(request).await else { return Ok(layout) };
+        layout.caller = caller;
         layout.books = audit::conservation(shop)
             .await
             .inspect_err(|error| tracing::warn!(%error, "the books can't be read"))
@@ -73,18 +71,6 @@ impl Layout {
     /// Returns whether the page is at `path` or below it.
     pub fn is_at(&self, path: &str) -> bool {
         self.path == path || path != "/" && self.path.starts_with(&format!("{path}/"))
-    }
-
-    pub fn style(&self) -> &'static str {
-        assets::address("holdfast.css")
-    }
-
-    pub fn script(&self) -> &'static str {
-        assets::address("holdfast.js")
-    }
-
-    pub fn icon(&self) -> &'static str {
-        assets::address("holdfast.svg")
     }
 }
 

@@ -1,68 +1,56 @@
 //! The locks page, for admins: holder, start and waiters of each lock. An open page refreshes
 //! itself.
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
 use askama::Template;
 use holdfast_lock::inspect::HeldLock;
 use time::OffsetDateTime;
 
 use super::format::FormatTime as _;
-use super::html;
 use super::layout::Layout;
+use super::respond::html;
 use crate::shop::Error;
-use crate::web::middleware::csrf;
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::AdminUser;
+use crate::web::{HttpResult, State};
 
 #[derive(Debug, Template)]
 #[template(path = "locks.html")]
 struct LocksPage {
     layout: Layout,
-    locks: Vec<LockRow>,
+    locks: Vec<HeldLock>,
+    /// The prefix of all keys, which is not shown.
+    prefix: String,
 }
 
-#[derive(Debug)]
-struct LockRow {
-    key: String,
-    /// The name of the process; the owner if it has none.
-    holder: String,
-    owner: String,
-    since: Option<OffsetDateTime>,
-    fence: Option<i64>,
-    /// In seconds; `None` if the lock never expires.
-    remaining: Option<String>,
-    /// `None` for a lock without a queue.
-    waiting: Option<u64>,
-}
+impl LocksPage {
+    fn key<'l>(&self, lock: &'l HeldLock) -> &'l str {
+        lock.key.strip_prefix(&self.prefix).unwrap_or(&lock.key)
+    }
 
-/// Shows the locks.
-pub async fn show(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
-    csrf::require_admin(&request).await?;
-    let locks = &state.shop.locks;
-    let held = locks.held().await.map_err(Error::from)?;
-    let prefix = &locks.leases().settings().prefix;
-    let locks = held.into_iter().map(|lock| lock_row(lock, prefix)).collect();
-    let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &LocksPage { layout, locks })
-}
+    fn owner<'l>(&self, lock: &'l HeldLock) -> &'l str {
+        lock.owner.split([' ', '@']).next().unwrap_or_default()
+    }
 
-fn lock_row(lock: HeldLock, prefix: &str) -> LockRow {
-    let since = lock
-        .since_ms
-        .and_then(|ms| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok());
-    let owner = lock.owner.split([' ', '@']).next().unwrap_or_default();
-    let holder = lock.process.unwrap_or_else(|| owner.to_owned());
-    LockRow {
-        key: lock.key.strip_prefix(prefix).unwrap_or(&lock.key).to_owned(),
-        holder,
-        owner: owner.to_owned(),
-        since,
-        fence: lock.fence,
-        remaining: lock.remaining_ms.map(format_seconds),
-        waiting: lock.fence.map(|_| lock.waiting),
+    /// Returns the name of the process; the owner if it has none.
+    fn holder<'l>(&self, lock: &'l HeldLock) -> &'l str {
+        lock.process.as_deref().unwrap_or(self.owner(lock))
+    }
+
+    fn since(&self, lock: &HeldLock) -> Option<OffsetDateTime> {
+        let nanos = i128::from(lock.since_ms?) * 1_000_000;
+        OffsetDateTime::from_unix_timestamp_nanos(nanos).ok()
+    }
+
+    /// Returns the rest of the lease; `None` if the lock never expires.
+    fn remaining(&self, lock: &HeldLock) -> Option<String> {
+        lock.remaining_ms.map(|ms| format!("{}.{} s", ms / 1_000, ms % 1_000 / 100))
     }
 }
 
-fn format_seconds(ms: u64) -> String {
-    format!("{}.{} s", ms / 1_000, ms % 1_000 / 100)
+/// Shows the locks.
+pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
+    let locks = state.shop.locks.held_locks().await.map_err(Error::from)?;
+    let prefix = state.shop.locks.leases().settings().key_prefix.clone();
+    html(StatusCode::OK, &LocksPage { layout: Layout::of(&request).await?, locks, prefix })
 }

@@ -2,27 +2,25 @@
 
 use std::time::Duration;
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::{Form, Path};
 use askama::Template;
-use serde::Deserialize;
 
+use super::duplicate_submit::execute_once;
 use super::format::{FormatTime as _, format_time_left, short_id};
 use super::layout::Layout;
-use super::ledger_rows::{LedgerRow, LedgerUnit, ledger_row};
+use super::ledger_table::LedgerRow;
 use super::rejection::RejectionNotice;
-use super::{duplicate_submit, html, see_other};
-use crate::shop::model::{Order, OrderLine};
+use super::respond::html;
+use crate::shop::model::{Item, Order, OrderLine};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
     Cents, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, Sku,
     UserId, engine,
 };
-use crate::web::middleware::body;
-use crate::web::middleware::csrf;
-use crate::web::middleware::request_options::DefaultOptions;
-use crate::web::problems::Problem;
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::{FormFields, SignedInUser, body, csrf};
+use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 #[derive(Debug, Template)]
 #[template(path = "order.html")]
@@ -36,7 +34,8 @@ struct OrderPage {
     left: Option<Duration>,
     /// The end of the hold, after an attempt to pay too late.
     paid_too_late: Option<String>,
-    lines: Vec<OrderLineRow>,
+    /// The items of the order's lines.
+    items: Vec<Item>,
     stock: Vec<(Sku, LedgerRow)>,
     money: Vec<LedgerRow>,
     balance: Cents,
@@ -59,80 +58,57 @@ impl OrderPage {
     fn is_paid(&self) -> bool {
         self.order.status == "paid"
     }
-}
 
-#[derive(Debug)]
-struct OrderLineRow {
-    sku: Sku,
-    name: String,
-    quantity: i64,
-    price: Cents,
-    sum: Cents,
-}
+    /// Returns the name of a line's item.
+    fn name<'n>(&'n self, line: &'n OrderLine) -> &'n str {
+        let item = self.items.iter().find(|item| item.sku == line.sku);
+        item.map_or(line.sku.as_str(), |item| &item.name)
+    }
 
-/// The form of the buttons *Pay*, *Cancel* and *Refund*.
-#[derive(Debug, Deserialize)]
-pub struct OrderForm {
-    #[serde(default)]
-    csrf: String,
-    key: String,
-}
+    fn price(&self, line: &OrderLine) -> Cents {
+        Cents(line.unit_price_cents)
+    }
 
-impl OrderForm {
-    fn key(self) -> Result<IdempotencyKey, Problem> {
-        IdempotencyKey::try_from(self.key).map_err(|why| Problem::field("key", why))
+    fn sum(&self, line: &OrderLine) -> Cents {
+        Cents(line.unit_price_cents * line.quantity)
     }
 }
 
 /// Shows the order.
-pub async fn show(request: HttpRequest, id: web::Path<String>) -> HttpResult {
-    let user = csrf::require_user(&request).await?.caller.id;
-    page(&request, user, body::parse_order_id(&id)?, None).await
+pub async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) -> HttpResult {
+    page(&request, user.caller.id, body::parse_order_id(&id)?, None).await
 }
 
-/// The extracted parts of a form of this page.
-type OrderFormRequest =
-    (web::Data<AppState>, HttpRequest, DefaultOptions, web::Path<String>, web::Form<OrderForm>);
+/// The extracted parts of a form of this page: the buttons *Pay*, *Cancel* and *Refund*.
+type OrderForm = (State, HttpRequest, RequestOptions, Path<String>, Form<FormFields>);
 
 /// Pays the order, once per form.
-pub async fn pay(parts: OrderFormRequest) -> HttpResult {
+pub async fn pay(parts: OrderForm) -> HttpResult {
     execute(parts, "paid", engine::pay_order).await
 }
 
 /// Cancels the order, once per form: its units return to stock.
-pub async fn cancel(parts: OrderFormRequest) -> HttpResult {
-    let cancel = async |shop: &Shop, options: &RequestOptions, user, id, key| {
-        engine::cancel_order(shop, options, user, id, Some(key)).await
-    };
-    execute(parts, "cancelled", cancel).await
+pub async fn cancel(parts: OrderForm) -> HttpResult {
+    execute(parts, "cancelled", engine::cancel_order).await
 }
 
 /// Refunds the order, once per form: the money returns to the account, and the units to stock.
-pub async fn refund(parts: OrderFormRequest) -> HttpResult {
-    let refund = async |shop: &Shop, options: &RequestOptions, user, id, key| {
-        engine::refund_order(shop, options, user, id, Some(key)).await
-    };
-    execute(parts, "refunded", refund).await
+pub async fn refund(parts: OrderForm) -> HttpResult {
+    execute(parts, "refunded", engine::refund_order).await
 }
 
 /// Executes a command and redirects to the order. A second click finds the order in the target
 /// status and redirects as well; any other rejection is shown above the order.
-async fn execute(
-    (state, request, DefaultOptions(options), id, form): OrderFormRequest,
+async fn execute<K: From<IdempotencyKey>>(
+    (state, request, options, id, form): OrderForm,
     target_status: &str,
-    command: impl AsyncFn(
-        &Shop,
-        &RequestOptions,
-        UserId,
-        OrderId,
-        IdempotencyKey,
-    ) -> Result<Execution, Failure>,
+    command: impl AsyncFn(&Shop, &RequestOptions, UserId, OrderId, K) -> Result<Execution, Failure>,
 ) -> HttpResult {
-    let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
+    let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let id = body::parse_order_id(&id)?;
-    let key = form.into_inner().key()?;
-    let command = async || command(&state.shop, &options, user, id, key.clone()).await;
-    match duplicate_submit::execute_once(command).await {
+    let key = form.key("key")?;
+    let command = async || command(&state.shop, &options, user, id, key.clone().into()).await;
+    match execute_once(command).await {
         Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == target_status => {
         }
         Err(Failure::Rejected(Rejection::NotFound(what))) => {
@@ -153,12 +129,11 @@ async fn page(
     id: OrderId,
     rejection: Option<Rejection>,
 ) -> HttpResult {
-    let shop = &crate::web::middleware::auth::app_state(request)?.shop;
-    let Some(order) = orders::order(shop, user, id).await? else {
-        return Err(Problem::not_found(format!("you have no order {id}")));
-    };
+    let shop = &app_state(request)?.shop;
+    let order = orders::order(shop, user, id).await?.ok_or_else(|| body::unknown_order(&id))?;
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;
+    let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
     let balance_cents = ledger::balance(shop, user).await?.unwrap_or(0);
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
     // The page itself says that the order was not paid in time, so there is no notice.
@@ -171,12 +146,9 @@ async fn page(
         left,
         short: short_id(&id),
         total: Cents(order.total_cents),
-        lines: line_rows(shop, &order).await?,
-        stock: stock
-            .into_iter()
-            .map(|(sku, entry)| (sku, ledger_row(&entry, LedgerUnit::Stock)))
-            .collect(),
-        money: money.iter().map(|entry| ledger_row(entry, LedgerUnit::Money)).collect(),
+        items: catalog::items_by_sku(shop, &skus).await?,
+        stock: stock.into_iter().map(|(sku, entry)| (sku, LedgerRow::new(entry, false))).collect(),
+        money: money.into_iter().map(|entry| LedgerRow::new(entry, true)).collect(),
         balance: Cents(balance_cents),
         after_paying: Cents(balance_cents - order.total_cents),
         key: IdempotencyKey::generate(),
@@ -196,21 +168,4 @@ pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
         "cancelled" if !order.expired => "cancelled",
         _ => "expired",
     }
-}
-
-async fn line_rows(shop: &Shop, order: &Order) -> Result<Vec<OrderLineRow>, Problem> {
-    let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
-    let items = catalog::items_by_sku(shop, &skus).await?;
-    let name = |sku: &Sku| {
-        let item = items.iter().find(|item| item.sku == *sku);
-        item.map_or_else(|| sku.to_string(), |item| item.name.clone())
-    };
-    let row = |line: &OrderLine| OrderLineRow {
-        sku: line.sku.clone(),
-        name: name(&line.sku),
-        quantity: line.quantity,
-        price: Cents(line.unit_price_cents),
-        sum: Cents(line.unit_price_cents * line.quantity),
-    };
-    Ok(order.lines.iter().map(row).collect())
 }

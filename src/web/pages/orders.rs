@@ -3,53 +3,56 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::Query;
 use askama::Template;
 use serde::Deserialize;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::format::{FormatTime as _, format_count, format_time_left, short_id};
-use super::html;
+use super::format::{FormatTime as _, format_time_left};
 use super::layout::Layout;
 use super::order::status;
+use super::paging::cut_page;
+use super::respond::html;
 use crate::shop::model::Order;
 use crate::shop::query::orders::{self, LabOrders};
 use crate::shop::{Cents, OrderId};
-use crate::web::middleware::csrf;
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::SignedInUser;
+use crate::web::{HttpResult, State};
 
-const PAGE_LENGTH: usize = 25;
+const PAGE_LENGTH: i64 = 25;
 
 #[derive(Debug, Template)]
 #[template(path = "orders.html")]
 struct OrdersPage {
     layout: Layout,
-    orders: Vec<OrderRow>,
+    orders: Vec<Order>,
     more: Option<OrderId>,
     with_lab: bool,
     /// Number of orders that contain only lab items.
     lab: i64,
+    /// Those of the page that contain only lab items.
+    lab_orders: Vec<OrderId>,
+    left: HashMap<OrderId, Duration>,
 }
 
 impl OrdersPage {
-    fn lab_grouped(&self) -> String {
-        format_count(self.lab)
+    fn status(&self, order: &Order) -> &'static str {
+        status(order, self.left.get(&order.id).copied())
     }
-}
 
-#[derive(Debug)]
-struct OrderRow {
-    id: OrderId,
-    short: String,
-    status: String,
-    left: Option<String>,
-    units: i64,
-    total: Cents,
-    /// True if the order contains only lab items.
-    is_lab: bool,
-    at: OffsetDateTime,
+    fn time_left(&self, order: &Order) -> Option<String> {
+        self.left.get(&order.id).copied().map(format_time_left)
+    }
+
+    fn units(&self, order: &Order) -> i64 {
+        order.lines.iter().map(|line| line.quantity).sum()
+    }
+
+    fn total(&self, order: &Order) -> Cents {
+        Cents(order.total_cents)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -60,39 +63,28 @@ pub struct OrdersQuery {
 }
 
 pub async fn list(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
-    query: web::Query<OrdersQuery>,
+    user: SignedInUser,
+    query: Query<OrdersQuery>,
 ) -> HttpResult {
-    let user = csrf::require_user(&request).await?.caller.id;
-    let limit = i64::try_from(PAGE_LENGTH + 1).unwrap_or(i64::MAX);
-    let shop = &state.shop;
+    let (shop, user) = (&state.shop, user.caller.id);
     let with_lab = query.lab.as_deref() == Some("on");
     let which = if with_lab { LabOrders::With } else { LabOrders::Without };
-    let mut orders = orders::orders(shop, user, query.after.map(OrderId), which, limit).await?;
-    let has_more = orders.len() > PAGE_LENGTH;
-    orders.truncate(PAGE_LENGTH);
-    let more = orders.last().filter(|_| has_more).map(|order| order.id);
+    let after = query.after.map(OrderId);
+    let mut orders = orders::orders(shop, user, after, which, PAGE_LENGTH + 1).await?;
+    let more = cut_page(&mut orders, PAGE_LENGTH, |order| order.id);
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let lab_orders =
         if with_lab { orders::lab_orders_among(shop, &ids).await? } else { Vec::new() };
-    let lab = orders::count_lab_orders(shop, user).await?;
-    let left = orders::time_left(shop, &ids).await?;
-    let orders = orders.into_iter().map(|order| order_row(order, &lab_orders, &left)).collect();
-    let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &OrdersPage { layout, orders, more, with_lab, lab })
-}
-
-fn order_row(order: Order, lab: &[OrderId], left: &HashMap<OrderId, Duration>) -> OrderRow {
-    let left = left.get(&order.id).copied();
-    OrderRow {
-        id: order.id,
-        short: short_id(&order.id),
-        left: left.map(format_time_left),
-        units: order.lines.iter().map(|line| line.quantity).sum(),
-        total: Cents(order.total_cents),
-        is_lab: lab.contains(&order.id),
-        at: order.created_at,
-        status: status(&order, left).to_owned(),
-    }
+    let page = OrdersPage {
+        more,
+        with_lab,
+        lab: orders::count_lab_orders(shop, user).await?,
+        lab_orders,
+        left: orders::time_left(shop, &ids).await?,
+        orders,
+        layout: Layout::of(&request).await?,
+    };
+    html(StatusCode::OK, &page)
 }

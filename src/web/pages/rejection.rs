@@ -1,8 +1,9 @@
 //! A problem in the words of a page: what happened, the details, and what to do next.
 
-use super::format;
+use super::format::capitalize;
 use crate::shop::Cents;
-use crate::web::problems::{Problem, ProblemDefinition};
+use crate::web::Problem;
+use crate::web::problems::ProblemDefinition;
 
 #[derive(Debug, Clone)]
 pub struct RejectionNotice {
@@ -11,8 +12,8 @@ pub struct RejectionNotice {
     pub title: &'static str,
     pub meaning: &'static str,
     pub detail: String,
-    /// The next step, in pieces; `true` for code.
-    pub advice: Vec<(bool, &'static str)>,
+    /// The next step.
+    pub advice: &'static str,
     /// A link for the next step: an address and its label.
     pub link: Option<(&'static str, &'static str)>,
 }
@@ -26,7 +27,7 @@ impl From<&Problem> for RejectionNotice {
             title: definition.title,
             meaning: definition.meaning,
             detail: detail(problem),
-            advice: format::split_code(page_advice(&definition, outcome_unknown)),
+            advice: page_advice(&definition, outcome_unknown),
             link: definition.link,
         }
     }
@@ -48,7 +49,7 @@ impl RejectionNotice {
             title: "The basket has changed",
             meaning,
             detail: "It is no longer what that page showed; nothing was ordered".to_owned(),
-            advice: format::split_code(advice),
+            advice,
             link,
         }
     }
@@ -59,7 +60,7 @@ fn detail(problem: &Problem) -> String {
     let cents = |name: &str| problem.member(name).and_then(serde_json::Value::as_i64).map(Cents);
     match (cents("needed_cents"), cents("balance_cents")) {
         (Some(needed), Some(balance)) => format!("{needed} is due, {balance} is on the account"),
-        _ => format::capitalize(problem.detail()),
+        _ => capitalize(problem.detail()),
     }
 }
 

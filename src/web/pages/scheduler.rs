@@ -1,21 +1,21 @@
 //! You are the scheduler: the visitor steps real orders from probe point to probe point.
 
+use std::sync::Arc;
+
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::{Form, Path};
 use askama::Template;
-use serde::Deserialize;
 use uuid::Uuid;
 
 use super::layout::Layout;
-use super::{html, see_other};
-use crate::lab::scheduler::{self, GameRules, GameView, OrderPosition, PLAYABLE};
+use super::respond::html;
+use crate::lab::interleaving::{Game, GameRules, GameView, OrderPosition, PLAYABLE};
 use crate::probe::Point;
-use crate::shop::Strategy;
 use crate::shop::model::LedgerEntry;
-use crate::web::api::lab::require_lab;
-use crate::web::middleware::csrf;
-use crate::web::problems::Problem;
-use crate::web::{AppState, HttpResult};
+use crate::shop::{Strategy, UserId};
+use crate::web::middleware::{FormFields, LabAdmin, csrf};
+use crate::web::{AppState, HttpResult, Problem, State, see_other};
 
 /// The probe points of an order, in order, and their names on the page.
 const POINTS: [(Point, &str); 7] = [
@@ -42,31 +42,8 @@ struct SchedulerStartPage {
 #[template(path = "scheduler.html")]
 struct SchedulerPage {
     layout: Layout,
-    id: Uuid,
-    rules: GameRules,
-    lease: String,
-    stock: i64,
-    sku: String,
-    players: Vec<PlayerView>,
+    game: Arc<Game>,
     view: GameView,
-    forked: Vec<i64>,
-    over: bool,
-    steps_taken: usize,
-    /// The order that was stepped last; it has the keyboard focus.
-    last: Option<char>,
-}
-
-#[derive(Debug)]
-struct PlayerView {
-    name: char,
-    /// The probe points: name, observed value, and whether the order has passed or is at it.
-    points: Vec<PointView>,
-    /// The next action, if the order can be stepped.
-    next: Option<String>,
-    /// The cause of the wait, if the order is neither held nor finished.
-    waits_for: &'static str,
-    since_us: u64,
-    result: Option<(bool, String)>,
 }
 
 #[derive(Debug)]
@@ -77,155 +54,135 @@ struct PointView {
     is_current: bool,
 }
 
-#[derive(Debug, Deserialize)]
-pub struct GameForm {
-    csrf: String,
-    strategy: String,
-    #[serde(default)]
-    orders: Option<usize>,
-    #[serde(default)]
-    lease: Option<String>,
-}
+impl SchedulerPage {
+    fn lease(&self) -> String {
+        self.game.rules.describe_lease()
+    }
 
-/// One step: an order's name, or `redis`.
-#[derive(Debug, Deserialize)]
-pub struct StepForm {
-    csrf: String,
-    who: String,
-    #[serde(default)]
-    since: Option<u64>,
+    fn is_over(&self) -> bool {
+        self.view.positions.iter().all(|order| order.result.is_some())
+    }
+
+    /// Counts the steps up to the last commit; those after it changed nothing.
+    fn steps_taken(&self) -> usize {
+        let steps = &self.view.steps;
+        let commit = steps.iter().rposition(|step| step.at == Some(Point::Committed));
+        commit.map_or(steps.len(), |last| last + 1)
+    }
+
+    fn is_forked(&self, entry: &LedgerEntry) -> bool {
+        self.view.audit.forks.iter().any(|fork| fork.entries.contains(&entry.seq))
+    }
+
+    /// Returns whether the order was stepped last; it has the keyboard focus.
+    fn was_last(&self, order: &OrderPosition) -> bool {
+        self.view.steps.last().is_some_and(|step| step.who == Some(order.name))
+    }
+
+    /// Returns the next action, if the order can be stepped.
+    fn next(&self, order: &OrderPosition) -> Option<String> {
+        order.held.map(|point| self.game.rules.describe_next(point))
+    }
+
+    /// Returns the cause of the wait of an order that is neither held nor finished.
+    fn waits_for(&self, order: &OrderPosition) -> &'static str {
+        let has_lock = order.events.iter().any(|event| event.event == "held");
+        if self.game.rules.strategy.lock.is_some() && !has_lock {
+            "the lock"
+        } else {
+            "Postgres: another order has locked the row, and has not committed yet"
+        }
+    }
+
+    /// Returns the probe points of the order's way.
+    fn points(&self, order: &OrderPosition) -> Vec<PointView> {
+        let locked = self.game.rules.strategy.lock.is_some();
+        let mut points = POINTS;
+        if self.game.rules.is_autocommit() {
+            points[3..5].copy_from_slice(&AUTOCOMMIT_POINTS);
+        }
+        let shown = points
+            .into_iter()
+            .filter(|(point, _)| locked || !matches!(point, Point::Held | Point::Release));
+        let point_view = |(point, name): (Point, &'static str)| {
+            let event = order.events.iter().rev().find(|event| event.event == point.name());
+            let value = event.and_then(|event| event.value);
+            let fence = event.and_then(|event| event.fence);
+            let fence = fence.map(|fence| format!("fence {fence}"));
+            PointView {
+                name,
+                observed: value.map(|value| value.to_string()).or(fence),
+                is_passed: event.is_some(),
+                is_current: order.held == Some(point),
+            }
+        };
+        shown.map(point_view).collect()
+    }
 }
 
 /// Shows the strategies that can be played.
-pub async fn choose(state: web::Data<AppState>, request: HttpRequest) -> HttpResult {
-    csrf::require_admin(&request).await?;
-    require_lab(&state)?;
+pub async fn choose(request: HttpRequest, _: LabAdmin) -> HttpResult {
     let strategies = PLAYABLE.iter().filter_map(|name| Strategy::named(name)).collect();
     html(StatusCode::OK, &SchedulerStartPage { layout: Layout::of(&request).await?, strategies })
 }
 
-pub async fn begin(
-    state: web::Data<AppState>,
-    request: HttpRequest,
-    form: web::Form<GameForm>,
-) -> HttpResult {
-    let who = csrf::check_admin_form(&request, &form.csrf).await?;
-    require_lab(&state)?;
-    let played = PLAYABLE.iter().find(|name| **name == form.strategy);
-    let strategy = played.and_then(|name| Strategy::named(name));
-    let strategy = strategy
+/// Starts a game.
+pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    let user = csrf::check_lab_form(&request, form.csrf()).await?.caller.id;
+    let name = form.text("strategy");
+    let strategy = Strategy::named(name)
+        .filter(|_| PLAYABLE.contains(&name))
         .ok_or_else(|| Problem::field("strategy", format!("one of {}", PLAYABLE.join(", "))))?;
-    let orders = form.orders.unwrap_or(2);
-    if !(2..=3).contains(&orders) {
-        return Err(Problem::field("orders", "2 or 3"));
-    }
-    let short_lease = form.lease.as_deref() == Some("short");
-    let rules = GameRules { strategy, short_lease, orders };
-    let game = state.games.begin(who.caller.id, rules).await?;
+    let orders = match form.text("orders") {
+        "" | "2" => 2,
+        "3" => 3,
+        _ => return Err(Problem::field("orders", "2 or 3")),
+    };
+    let rules = GameRules { strategy, short_lease: form.text("lease") == "short", orders };
+    let game = state.games.begin(user, rules).await?;
     Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
 
+/// Shows a game.
 pub async fn show(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
-    id: web::Path<String>,
+    admin: LabAdmin,
+    id: Path<String>,
 ) -> HttpResult {
-    let who = csrf::require_admin(&request).await?;
-    require_lab(&state)?;
-    let game = Uuid::parse_str(&id).ok().and_then(|id| state.games.game(id, who.caller.id));
-    let game = game.ok_or_else(game_over)?;
+    let game = find_game(&state, &id, admin.0.caller.id)?;
     let view = state.games.view(&game).await?;
-    let players: Vec<PlayerView> =
-        view.positions.iter().map(|position| player_view(position, game.rules)).collect();
-    let forked = view.audit.forks.iter().flat_map(|fork| fork.entries.clone()).collect();
-    let last = view.steps.last().and_then(|step| step.who);
-    let over = players.iter().all(|player_view| player_view.result.is_some());
-    // Steps after the last commit changed nothing.
-    let commit = view.steps.iter().rposition(|step| step.at == Some(Point::Committed));
-    let steps_taken = commit.map_or(view.steps.len(), |last| last + 1);
-    let page = SchedulerPage {
-        layout: Layout::of(&request).await?,
-        id: game.id,
-        rules: game.rules,
-        lease: scheduler::describe_lease(game.rules),
-        stock: game.stock,
-        sku: game.sku.to_string(),
-        players,
-        view,
-        forked,
-        over,
-        steps_taken,
-        last,
-    };
-    html(StatusCode::OK, &page)
+    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &SchedulerPage { layout, game, view })
 }
 
-/// Steps one order to its next point, or deletes the lock in Redis.
+/// Steps one order, named by its letter, to its next point; or with `redis` deletes the lock.
 pub async fn step(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
-    id: web::Path<String>,
-    form: web::Form<StepForm>,
+    id: Path<String>,
+    form: Form<FormFields>,
 ) -> HttpResult {
-    let who = csrf::check_admin_form(&request, &form.csrf).await?;
-    require_lab(&state)?;
-    let game = Uuid::parse_str(&id).ok().and_then(|id| state.games.game(id, who.caller.id));
-    let game = game.ok_or_else(game_over)?;
-    let mut letters = form.who.chars();
-    match (form.who.as_str(), letters.next(), letters.next()) {
+    let user = csrf::check_lab_form(&request, form.csrf()).await?.caller.id;
+    let game = find_game(&state, &id, user)?;
+    let who = form.text("who");
+    let mut letters = who.chars();
+    match (who, letters.next(), letters.next()) {
         ("redis", ..) => state.games.delete_lock(&game).await?,
         // An order that is no longer held was stepped by another click: the page shows it.
         (_, Some(name), None) => {
-            let _ = state.games.step(&game, name, form.since).await;
+            let _ = state.games.step(&game, name, form.text("since").parse().ok()).await;
         }
         _ => return Err(Problem::field("who", "the letter of an order, or redis")),
     }
-    Ok(see_other(&format!("/lab/scheduler/{}?who={}", game.id, form.who)))
+    Ok(see_other(&format!("/lab/scheduler/{}?who={who}", game.id)))
 }
 
-fn game_over() -> Problem {
-    let detail = "this game is over: another one was begun, or ten minutes have passed. Begin \
-                  again at /lab/scheduler";
-    Problem::not_found(detail)
-}
-
-fn player_view(position: &OrderPosition, rules: GameRules) -> PlayerView {
-    let locked = rules.strategy.lock.is_some();
-    let mut points = POINTS;
-    if rules.is_autocommit() {
-        points[3..5].copy_from_slice(&AUTOCOMMIT_POINTS);
-    }
-    let at = position.held.and_then(|held| points.iter().position(|(point, _)| *point == held));
-    let shown = points
-        .iter()
-        .enumerate()
-        .filter(|(_, (point, _))| locked || !matches!(point, Point::Held | Point::Release));
-    let point_view = |(place, (point, name)): (usize, &(Point, &'static str))| {
-        let event = position.events.iter().rev().find(|event| event.event == point.name());
-        let value = event.and_then(|event| event.value);
-        let fence = event.and_then(|event| event.fence);
-        PointView {
-            name,
-            observed: value.map(|value| value.to_string()).or(fence.map(|f| format!("fence {f}"))),
-            is_passed: event.is_some(),
-            is_current: at == Some(place),
-        }
-    };
-    PlayerView {
-        name: position.name,
-        points: shown.map(point_view).collect(),
-        waits_for: match (locked, position.events.iter().any(|event| event.event == "held")) {
-            (true, false) => "the lock",
-            _ => "Postgres: another order has locked the row, and has not committed yet",
-        },
-        since_us: position.since_us.unwrap_or_default(),
-        next: position.held.map(|point| scheduler::describe_next(point, rules)),
-        result: position.result.clone(),
-    }
-}
-
-impl SchedulerPage {
-    fn is_forked(&self, entry: &LedgerEntry) -> bool {
-        self.forked.contains(&entry.seq)
-    }
+fn find_game(state: &AppState, id: &str, user: UserId) -> Result<Arc<Game>, Problem> {
+    let game = Uuid::parse_str(id).ok().and_then(|id| state.games.game(id, user));
+    game.ok_or_else(|| {
+        let detail = "this game is over: another one was begun, or ten minutes have passed. Begin \
+                      again at /lab/scheduler";
+        Problem::not_found(detail)
+    })
 }

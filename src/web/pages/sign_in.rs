@@ -1,19 +1,20 @@
-//! Signing in and out.
+//! Signing in, signing up and signing out.
 
 use actix_web::cookie::Cookie;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::web::{Form, Query};
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
 
+use super::form_errors::FormErrors;
 use super::layout::Layout;
-use super::{html, see_other};
-use crate::shop::Shop;
+use super::respond::{html, set_cookie};
 use crate::shop::users::{self, Credentials};
+use crate::shop::{Failure, Rejection, Shop};
 use crate::web::middleware::auth::{SESSION_COOKIE, session_cookie};
-use crate::web::middleware::csrf::{self, CsrfForm};
-use crate::web::problems::Problem;
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::{FormFields, csrf, find_caller};
+use crate::web::{HttpResult, Problem, State, see_other};
 
 #[derive(Debug, Template)]
 #[template(path = "sign_in.html")]
@@ -24,88 +25,86 @@ struct SignInPage {
     wrong: bool,
 }
 
+#[derive(Debug, Template)]
+#[template(path = "sign_up.html")]
+struct SignUpPage {
+    layout: Layout,
+    next: String,
+    user: String,
+    errors: FormErrors,
+}
+
 #[derive(Debug, Deserialize)]
 pub struct ReturnQuery {
     /// The address to go to after signing in, on this site.
     #[serde(default)]
-    pub next: String,
-}
-
-/// Name and password from the sign-in or the sign-up form.
-#[derive(Deserialize)]
-pub struct CredentialsForm {
-    pub user: String,
-    pub password: String,
-    #[serde(default)]
-    pub next: String,
-}
-
-impl std::fmt::Debug for CredentialsForm {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CredentialsForm").field("user", &self.user).finish_non_exhaustive()
-    }
-}
-
-/// Returns the address of the sign-in page that leads back to `next`.
-pub fn sign_in_url(next: &str) -> String {
-    let next: String = next
-        .bytes()
-        .map(|b| match b {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
-                char::from(b).to_string()
-            }
-            other => format!("%{other:02X}"),
-        })
-        .collect();
-    format!("/sign-in?next={next}")
+    next: String,
 }
 
 /// Shows the sign-in page.
-pub async fn show(request: HttpRequest, query: web::Query<ReturnQuery>) -> HttpResult {
-    page(&request, StatusCode::OK, &query.next, String::new(), false).await
+pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
+    let next = csrf::local_path(&query.next).to_owned();
+    let (layout, user) = (Layout::of(&request).await?, String::new());
+    html(StatusCode::OK, &SignInPage { layout, next, user, wrong: false })
 }
 
-pub async fn sign_in(
-    state: web::Data<AppState>,
-    request: HttpRequest,
-    form: web::Form<CredentialsForm>,
-) -> HttpResult {
+/// Shows the sign-up page; redirects a signed-in user to the shop.
+pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
+    if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
+        return Ok(see_other("/"));
+    }
+    let next = csrf::local_path(&query.next).to_owned();
+    let (layout, errors) = (Layout::of(&request).await?, FormErrors::default());
+    html(StatusCode::OK, &SignUpPage { layout, next, user: String::new(), errors })
+}
+
+pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_origin(&request)?;
-    let form = form.into_inner();
-    let user = form.user.trim().to_owned();
+    let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
+    let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, Some(&user)).await?;
-    match begin_session(&state.shop, user.clone(), form.password, &form.next).await? {
+    match begin_session(&state.shop, credentials, next).await? {
         Some(response) => {
             state.rate_limits.trust_address(&request, &user).await;
             Ok(response)
         }
-        None => page(&request, StatusCode::UNAUTHORIZED, &form.next, user, true).await,
+        None => {
+            let (layout, next) = (Layout::of(&request).await?, next.to_owned());
+            html(StatusCode::UNAUTHORIZED, &SignInPage { layout, next, user, wrong: true })
+        }
     }
 }
 
-/// Begins a session and redirects to `next`; `None` if the name or the password is wrong.
-pub(super) async fn begin_session(
-    shop: &Shop,
-    user: String,
-    password: String,
-    next: &str,
-) -> Result<Option<HttpResponse>, Problem> {
-    let session = users::sign_in(shop, Credentials { user, password }).await?;
-    let Some(session) = session else { return Ok(None) };
-    let mut response = see_other(csrf::local_path(next));
-    set_cookie(&mut response, &session_cookie(session.token))?;
-    Ok(Some(response))
+/// Creates the user and signs in.
+pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    csrf::check_origin(&request)?;
+    let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
+    let user = credentials.user.clone();
+    state.rate_limits.check_sign_in(&request, None).await?;
+    let (status, errors) = match users::create(&state.shop.pool, credentials.clone(), false).await {
+        Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
+            (StatusCode::UNPROCESSABLE_ENTITY, FormErrors::field(field, &why))
+        }
+        Err(Failure::Rejected(Rejection::Exists(_))) => (
+            StatusCode::CONFLICT,
+            FormErrors::field("user", "Somebody has that name; choose another."),
+        ),
+        Err(other) => return Err(other.into()),
+        Ok(_) => {
+            state.rate_limits.trust_address(&request, &user).await;
+            let session = begin_session(&state.shop, credentials, next).await?;
+            return Ok(session.unwrap_or_else(|| see_other("/sign-in")));
+        }
+    };
+    let (layout, next) = (Layout::of(&request).await?, next.to_owned());
+    html(status, &SignUpPage { layout, next, user, errors })
 }
 
-pub async fn sign_out(
-    state: web::Data<AppState>,
-    request: HttpRequest,
-    form: web::Form<CsrfForm>,
-) -> HttpResult {
+pub async fn sign_out(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     let mut response = see_other("/");
-    if let Some(who) = csrf::check_public_form(&request, &form.csrf).await? {
-        users::sign_out(&state.shop, &who.token).await?;
-        state.sessions.invalidate(&who.token).await;
+    if let Some(user) = csrf::check_public_form(&request, form.csrf()).await? {
+        users::sign_out(&state.shop, &user.token).await?;
+        state.sessions.invalidate(&user.token).await;
     }
     let mut removal = Cookie::build(SESSION_COOKIE, "").path("/").http_only(true).finish();
     removal.make_removal();
@@ -113,23 +112,29 @@ pub async fn sign_out(
     Ok(response)
 }
 
-async fn page(
-    request: &HttpRequest,
-    status: StatusCode,
-    next: &str,
-    user: String,
-    wrong: bool,
-) -> HttpResult {
-    let next = csrf::local_path(next).to_owned();
-    let layout = Layout::of(request).await?;
-    html(status, &SignInPage { layout, next, user, wrong })
+/// Returns the address of the sign-in page that leads back to `next`.
+pub(super) fn sign_in_url(next: &str) -> String {
+    let Ok(next) = askama::filters::urlencode(next);
+    format!("/sign-in?next={next}")
 }
 
-pub(super) fn set_cookie(response: &mut HttpResponse, cookie: &Cookie<'_>) -> Result<(), Problem> {
-    response.add_cookie(cookie).map_err(|error| {
-        tracing::error!(%error, "a cookie can't be set");
-        Problem::new(crate::web::problems::ProblemType::InternalError, "a cookie can't be set")
-    })
+/// Reads name and password from the sign-in or the sign-up form.
+fn credentials(form: &FormFields) -> Result<Credentials, Problem> {
+    let user = form.required("user")?.trim().to_owned();
+    Ok(Credentials { user, password: form.required("password")?.to_owned() })
+}
+
+/// Begins a session and redirects to `next`, a path of this site; `None` if the name or the
+/// password is wrong.
+async fn begin_session(
+    shop: &Shop,
+    credentials: Credentials,
+    next: &str,
+) -> Result<Option<HttpResponse>, Problem> {
+    let Some(session) = users::sign_in(shop, credentials).await? else { return Ok(None) };
+    let mut response = see_other(next);
+    set_cookie(&mut response, &session_cookie(session.token))?;
+    Ok(Some(response))
 }
 
 #[cfg(test)]

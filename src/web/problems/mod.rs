@@ -16,6 +16,9 @@ use serde_json::{Map, Value, json};
 use crate::shop::{Error, Failure, Rejection};
 pub use problem_type::{ProblemDefinition, ProblemType};
 
+/// Result of a handler.
+pub type HttpResult = Result<HttpResponse, Problem>;
+
 /// A problem response. Boxed, to keep the `Result` of every handler small.
 #[derive(Debug, Clone)]
 pub struct Problem(Box<ProblemFields>);
@@ -104,7 +107,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.0.problem_type.name(), self.0.detail)
+        write!(f, "{}: {}", self.0.problem_type.definition().name, self.0.detail)
     }
 }
 
@@ -116,9 +119,10 @@ impl ResponseError for Problem {
     }
 
     fn error_response(&self) -> HttpResponse {
+        let definition = self.0.problem_type.definition();
         let mut body = json!({
-            "type": format!("/problems/{}", self.0.problem_type.name()),
-            "title": self.0.problem_type.title(),
+            "type": format!("/problems/{}", definition.name),
+            "title": definition.title,
             "status": self.0.status.as_u16(),
             "detail": self.0.detail,
         });
@@ -172,10 +176,10 @@ impl From<Rejection> for Problem {
                 let detail = format!("can't {action} an order that is {status}");
                 Problem::new(ProblemType::OrderState, detail).with("order_status", status)
             }
-            Rejection::OrderExpired => Problem::new(
-                ProblemType::OrderExpired,
-                "it can't be paid any more; nothing was paid",
-            ),
+            Rejection::OrderExpired => {
+                let detail = "it can't be paid any more; nothing was paid";
+                Problem::new(ProblemType::OrderExpired, detail)
+            }
             Rejection::KeyInFlight => {
                 Problem::new(ProblemType::IdempotencyKeyInFlight, "ask again in a moment")
                     .retry_after(1)

@@ -205,19 +205,11 @@ problem_types! {
 }
 
 impl ProblemType {
-    pub fn name(self) -> &'static str {
-        self.definition().name
-    }
-
     pub fn status(self) -> StatusCode {
         StatusCode::from_u16(self.definition().status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
     }
 
-    pub fn title(self) -> &'static str {
-        self.definition().title
-    }
-
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|problem_type| problem_type.name() == name)
+        Self::ALL.into_iter().find(|problem_type| problem_type.definition().name == name)
     }
 }

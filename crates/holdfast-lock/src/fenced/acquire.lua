@@ -2,7 +2,8 @@
 -- and grants a free lock to the first owner in the queue. Repeating it with the same owner changes
 -- nothing but its last-seen time, or the end of its lease.
 --   ARGV: owner, lease ms, grant ms, horizon ms, channels, '1' to wait or '0' to only try
--- Returns {'held', fence, number of waiters} or {'taken', the holder's fence}.
+-- Returns {'held', fence, number of waiters} or {'taken', the holder's fence, '1' if this call
+-- queued the owner}.
 local owner, ttl, grant_ms, horizon = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local channels, waits = ARGV[5], ARGV[6] == '1'
 
@@ -17,9 +18,9 @@ if held == nil and not first_live_waiter(horizon) then
     return {'held', grant(owner, ttl), 0}
 end
 if not waits then
-    return {'taken', value and fence_of(value) or '0'}
+    return {'taken', value and fence_of(value) or '0', '0'}
 end
-local new = enqueue(owner)
+local queued = enqueue(owner) and '1' or '0'
 renew_queue_expiry()
 remove_dead_waiters(horizon)
 if held == nil then
@@ -28,9 +29,9 @@ if held == nil then
         dequeue(owner)
         return {'held', grant(owner, ttl), count_waiters()}
     end
-    return {'taken', grant_to_waiter(first, grant_ms, channels)}
-elseif new then
+    return {'taken', grant_to_waiter(first, grant_ms, channels), queued}
+elseif queued == '1' then
     -- From now on the holder's process makes only a few more local handoffs.
     notify(channels, owner_of(value) or '', 'waiting')
 end
-return {'taken', fence_of(value) or '0'}
+return {'taken', fence_of(value) or '0', queued}

@@ -15,10 +15,10 @@ use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
 use super::guard::{FencedGuard, Lease, Message, Waiter};
-use super::local_state::{HeldLease, LocalState, RemoteWaiter, deadline_us, us};
-use super::protocol::{AcquireResult, FENCES_PER_GRANT, Grant};
+use super::local_state::{HeldLease, LocalState, RemoteWaiter};
+use super::protocol::{AcquireResponse, FENCES_PER_GRANT, Grant};
 use super::shared::Shared;
-use crate::clock;
+use crate::clock::{lease_deadline_us, monotonic_us, us};
 use crate::observer::{Event, Source};
 use crate::{Error, Released, inspect};
 
@@ -52,20 +52,23 @@ impl KeyActor {
             while let Ok(message) = self.inbox.try_recv() {
                 self.handle(message).await;
             }
-            self.waiters.retain(|waiter| !waiter.reply.is_closed());
-            let remote_waiters =
-                matches!(&self.state, LocalState::Held(t) if t.remote_waiter.is_some());
-            self.set_contended(remote_waiters);
+            self.waiters.retain(|waiter| !waiter.responder.is_closed());
+            let mut contended = false;
             if let LocalState::Held(held) = &self.state {
                 held.set_wanted(!self.waiters.is_empty());
+                contended = held.remote_waiter.is_some();
             }
+            self.set_contended(contended);
             match &self.state {
                 LocalState::Idle if self.waiters.is_empty() => {
                     if self.try_retire() {
                         return;
                     }
                 }
-                LocalState::Idle => self.request().await,
+                LocalState::Idle => {
+                    let waits = self.waiters.iter().any(|waiter| !waiter.only_try);
+                    self.request(self.new_owner(), waits, Source::Free).await;
+                }
                 LocalState::Queued { .. } if self.waiters.is_empty() => self.leave().await,
                 LocalState::Queued { .. } => self.wait_in_queue().await,
                 LocalState::Held(held) if held.in_use => self.hold_until_released().await,
@@ -88,27 +91,27 @@ impl KeyActor {
     pub(super) async fn handle(&mut self, message: Message) {
         match message {
             Message::Join(waiter) => self.join(waiter),
-            Message::Released { owner, reply } => match self.held_by(&owner) {
+            Message::Released { owner, responder } => match self.held_by(&owner) {
                 Some(held) => {
                     held.in_use = false;
-                    held.release_reply = reply;
+                    held.release_responder = responder;
                 }
-                None => respond(reply, Released::Lost),
+                None => respond(responder, Released::Lost),
             },
             Message::Abandoned { owner } => {
                 if self.held_by(&owner).is_some() {
                     self.state = LocalState::Idle;
                 }
             }
-            Message::RaiseFence { owner, floor, reply } => {
-                let outcome = self.raise_fence(&owner, floor).await;
-                let _ = reply.send(outcome);
+            Message::RaiseFence { owner, floor, responder } => {
+                let response = self.raise_fence(&owner, floor).await;
+                let _ = responder.send(response);
             }
             Message::Granted { owner, grant } => self.handle_grant(&owner, grant).await,
             Message::RemoteWaiter => {
                 if let LocalState::Held(held) = &mut self.state {
                     held.note_remote_waiter(
-                        clock::monotonic_us(),
+                        monotonic_us(),
                         self.shared.timing.local_handoff_period,
                     );
                 }
@@ -118,7 +121,7 @@ impl KeyActor {
     }
 
     fn join(&mut self, waiter: Waiter) {
-        self.observe(Event::Joined { queue_length: self.waiters.len() });
+        self.shared.observe(Event::Joined { queue_length: self.waiters.len() });
         let free = matches!(self.state, LocalState::Idle) && self.waiters.is_empty();
         if waiter.only_try && !free {
             self.reject_waiters(vec![waiter]);
@@ -142,22 +145,23 @@ impl KeyActor {
         self.waiters.front().map_or(self.shared.timing.ttl, |waiter| waiter.ttl)
     }
 
-    /// Tries to acquire the lock as a new owner.
-    async fn request(&mut self) {
-        let owner = self.new_owner();
-        let waits = self.waiters.iter().any(|waiter| !waiter.only_try);
-        self.request_as(owner, waits, Source::Free).await;
-    }
-
-    pub(super) async fn request_as(&mut self, owner: String, waits: bool, source: Source) {
+    /// Tries to acquire the lock; if `waits`, queues the owner or keeps its place.
+    pub(super) async fn request(&mut self, owner: String, waits: bool, source: Source) {
         let ttl = self.ttl();
-        let sent_us = clock::monotonic_us();
+        let sent_us = monotonic_us();
         match self.shared.protocol.acquire(&self.key, &owner, ttl, waits).await {
-            Ok(AcquireResult::Granted(grant)) => {
+            Ok(AcquireResponse::Granted(grant)) => {
                 self.start_lease(owner, ttl, sent_us, grant, source)
             }
-            Ok(AcquireResult::Busy { fence }) => {
+            Ok(AcquireResponse::Busy { fence, queued }) => {
                 self.reject_try_waiters();
+                let fence = match self.state {
+                    // The place was lost since the last poll, so a message may still announce a
+                    // grant that Redis no longer knows.
+                    LocalState::Queued { .. } if queued => None,
+                    LocalState::Queued { fence: None, .. } => None,
+                    _ => Some(fence),
+                };
                 self.state =
                     if waits { self.queued(owner, sent_us, fence) } else { LocalState::Idle };
             }
@@ -182,12 +186,12 @@ impl KeyActor {
         self.shared.protocol.redis.runtime().spawn(async move {
             let holder = inspect::holder(&redis, &key).await;
             for waiter in waiters {
-                let _ = waiter.reply.send(holder.clone().map(Err));
+                let _ = waiter.responder.send(holder.clone().map(Err));
             }
         });
     }
 
-    fn queued(&self, owner: String, polled_us: u64, fence: i64) -> LocalState {
+    fn queued(&self, owner: String, polled_us: u64, fence: Option<i64>) -> LocalState {
         let pause = self.shared.timing.poll_interval.mul_f64(rand::rng().random_range(0.8..1.0));
         LocalState::Queued { owner, poll_at: Instant::now() + pause, polled_us, fence }
     }
@@ -197,7 +201,7 @@ impl KeyActor {
     pub(super) fn fail_waiters(&mut self, owner: String, error: &Error) {
         self.leave_in_background(owner);
         for waiter in self.waiters.drain(..) {
-            let _ = waiter.reply.send(Err(error.clone()));
+            let _ = waiter.responder.send(Err(error.clone()));
         }
         self.state = LocalState::Idle;
     }
@@ -208,13 +212,13 @@ impl KeyActor {
         self.shared.protocol.redis.runtime().spawn(leave);
     }
 
-    fn observe(&self, event: Event) {
-        self.shared.observer.observe(event);
-    }
-
     fn set_contended(&mut self, contended: bool) {
         if std::mem::replace(&mut self.contended, contended) != contended {
-            self.observe(if contended { Event::ContentionStarted } else { Event::ContentionEnded });
+            self.shared.observe(if contended {
+                Event::ContentionStarted
+            } else {
+                Event::ContentionEnded
+            });
         }
     }
 
@@ -226,10 +230,10 @@ impl KeyActor {
         grant: Grant,
         source: Source,
     ) {
-        self.observe(Event::Acquired(source));
+        self.shared.observe(Event::Acquired(source));
         let lease = Lease {
             owner,
-            deadline_us: AtomicU64::new(deadline_us(sent_us, ttl)),
+            deadline_us: AtomicU64::new(lease_deadline_us(sent_us, ttl)),
             lost: watch::Sender::new(false),
             wanted: watch::Sender::new(false),
         };
@@ -239,7 +243,7 @@ impl KeyActor {
             next_fence: grant.fence,
             fences_left: FENCES_PER_GRANT,
             in_use: false,
-            release_reply: None,
+            release_responder: None,
             lease_duration: ttl,
             renew_at_us: sent_us + us(ttl / 3),
             handoffs: 0,
@@ -252,7 +256,7 @@ impl KeyActor {
     /// Waits for a message while a guard is in use, and renews the lease when it is time.
     async fn hold_until_released(&mut self) {
         let LocalState::Held(held) = &self.state else { return };
-        let now = clock::monotonic_us();
+        let now = monotonic_us();
         let pause = Duration::from_micros(held.renew_at_us.saturating_sub(now));
         match timeout(pause, self.inbox.recv()).await {
             Ok(Some(message)) => self.handle(message).await,
@@ -266,7 +270,7 @@ impl KeyActor {
         if !held.lease.is_held() {
             return self.handle_loss();
         }
-        let (owner, ttl, sent_us) = (held.lease.owner.clone(), held.ttl, clock::monotonic_us());
+        let (owner, ttl, sent_us) = (held.lease.owner.clone(), held.ttl, monotonic_us());
         match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
             // Confirmed too late: the guard may have reported the loss already.
             Ok(Some(_)) if !held.lease.is_held() => {
@@ -274,8 +278,8 @@ impl KeyActor {
                 self.handle_loss();
             }
             Ok(Some(grant)) => {
-                self.shared.observer.observe(Event::Renewed);
-                held.lease.deadline_us.store(deadline_us(sent_us, ttl), Ordering::Release);
+                self.shared.observe(Event::Renewed);
+                held.lease.deadline_us.store(lease_deadline_us(sent_us, ttl), Ordering::Release);
                 held.lease_duration = ttl;
                 held.renew_at_us = sent_us + us(ttl / 3);
                 if grant.remote_waiters {
@@ -284,17 +288,17 @@ impl KeyActor {
             }
             Ok(None) => self.handle_loss(),
             // The outcome is unknown: retries until the local deadline.
-            Err(_) => held.renew_at_us = clock::monotonic_us() + us(ttl / 20),
+            Err(_) => held.renew_at_us = monotonic_us() + us(ttl / 20),
         }
     }
 
     /// Handles the loss of the lease: notifies the guard. Local waiters acquire the lock anew.
     fn handle_loss(&mut self) {
         if let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Idle) {
-            self.observe(Event::Lost);
+            self.shared.observe(Event::Lost);
             held.lease.lost.send_replace(true);
             held.lease.wanted.send_replace(true);
-            respond(held.release_reply, Released::Lost);
+            respond(held.release_responder, Released::Lost);
         }
     }
 
@@ -315,16 +319,16 @@ impl KeyActor {
                 actor: self.sender.clone(),
                 released: false,
             };
-            match next.reply.send(Ok(Ok(guard))) {
+            match next.responder.send(Ok(Ok(guard))) {
                 Ok(()) => {
                     if !first {
-                        self.shared.observer.observe(Event::Acquired(Source::Local));
+                        self.shared.observe(Event::Acquired(Source::Local));
                         held.handoffs += u32::from(held.remote_waiter.is_some());
                     }
                     held.next_fence += 1;
                     held.fences_left -= 1;
                     held.in_use = true;
-                    respond(held.release_reply.take(), Released::Held);
+                    respond(held.release_responder.take(), Released::Held);
                     return;
                 }
                 // The waiter has just left, and `send` returned its guard.
@@ -341,7 +345,7 @@ impl KeyActor {
         };
         let next_owner = (!self.waiters.is_empty()).then(|| self.new_owner());
         let was_held = held.lease.is_held();
-        let (ttl, sent_us) = (self.ttl(), clock::monotonic_us());
+        let (ttl, sent_us) = (self.ttl(), monotonic_us());
         let (owner, remote_waiters) = (&held.lease.owner, held.remote_waiter.is_some());
         let released = self
             .shared
@@ -350,22 +354,22 @@ impl KeyActor {
             .await;
         held.lease.lost.send_replace(true);
         match released {
-            Ok(back) => {
-                let still_held = was_held && back.was_held;
-                let result = if still_held { Released::Held } else { Released::Lost };
-                respond(held.release_reply, result);
-                match (next_owner, back.next) {
-                    (Some(owner), AcquireResult::Granted(grant)) => {
+            Ok((was_held_in_redis, next)) => {
+                let result =
+                    if was_held && was_held_in_redis { Released::Held } else { Released::Lost };
+                respond(held.release_responder, result);
+                match (next_owner, next) {
+                    (Some(owner), AcquireResponse::Granted(grant)) => {
                         self.start_lease(owner, ttl, sent_us, grant, Source::Free);
                     }
-                    (Some(owner), AcquireResult::Busy { fence }) => {
-                        self.state = self.queued(owner, sent_us, fence);
+                    (Some(owner), AcquireResponse::Busy { fence, .. }) => {
+                        self.state = self.queued(owner, sent_us, Some(fence));
                     }
                     (None, _) => {}
                 }
             }
             Err(error) => {
-                respond(held.release_reply, Released::Unknown);
+                respond(held.release_responder, Released::Unknown);
                 let owner = held.lease.owner.clone();
                 self.fail_waiters(owner, &error);
                 if let Some(next_owner) = next_owner {
@@ -399,8 +403,8 @@ impl Drop for KeyActor {
     }
 }
 
-fn respond(reply: Option<oneshot::Sender<Released>>, released: Released) {
-    if let Some(reply) = reply {
-        let _ = reply.send(released);
+fn respond(responder: Option<oneshot::Sender<Released>>, released: Released) {
+    if let Some(responder) = responder {
+        let _ = responder.send(released);
     }
 }

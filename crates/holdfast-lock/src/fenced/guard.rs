@@ -11,6 +11,9 @@ use super::protocol::Grant;
 use crate::clock;
 use crate::{Error, Holder, Released};
 
+/// Interval at which a task that waits for the end of a lease reads the clock.
+const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(200);
+
 /// The lease of one owner, renewed by its actor and observed by its guards.
 #[derive(Debug)]
 pub(super) struct Lease {
@@ -48,8 +51,8 @@ pub struct FencedGuard {
 
 impl FencedGuard {
     /// Returns the fence (fencing token) of this acquisition: larger than all earlier ones of its
-    /// key, while Redis keeps the counter, which expires a day after the last acquisition. The
-    /// protected resource must compare it; nothing else does.
+    /// key, while Redis keeps the counter, which expires a day after the last acquisition or
+    /// renewal. The protected resource must compare it; nothing else does.
     #[must_use]
     pub fn fence(&self) -> i64 {
         self.fence
@@ -58,25 +61,23 @@ impl FencedGuard {
     /// Returns whether the lease has not expired, as far as this machine knows. Does not call
     /// Redis.
     ///
-    /// After `false` it never returns `true` again. `true` may be outdated when the
-    /// caller reads it, and if Redis lost the lock, it is wrong until the next renewal.
+    /// After `false` it never returns `true` again. `true` may be outdated when the caller reads
+    /// it, and if Redis lost the lock, it is wrong until the next renewal.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.lease.is_held()
     }
 
-    /// Returns whether another waiter is known, in this or another process. A hint for a holder
-    /// that could either continue or release.
+    /// Returns whether a waiter is known, in this or another process. A hint for a holder that
+    /// could either continue or release.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         *self.lease.wanted.borrow()
     }
 
-    /// Waits until [`FencedGuard::is_wanted`], or until a renewal finds the lock lost.
-    ///
-    /// # Cancel safety
-    /// Safe: has no side effects.
-    pub async fn wanted(&self) {
+    /// Waits until [`FencedGuard::is_wanted`], or until a renewal finds the lock lost. Has no side
+    /// effects.
+    pub async fn wait_until_wanted(&self) {
         let _ = self.lease.wanted.subscribe().wait_for(|wanted| *wanted).await;
     }
 
@@ -90,27 +91,22 @@ impl FencedGuard {
     }
 
     /// Waits until the lock is no longer held: the lease expires by this machine's clock, or a
-    /// renewal finds it lost. Never returns earlier, and at the latest when the lease expires.
-    ///
-    /// # Cancel safety
-    /// Safe: has no side effects.
-    pub async fn lost(&self) {
+    /// renewal finds it lost. Never returns earlier, and at the latest when the lease expires;
+    /// after a suspension of the machine up to 0.2 s later. Has no side effects.
+    pub async fn wait_until_lost(&self) {
         let mut lost = self.lease.lost.subscribe();
-        loop {
-            let left = self.lease.deadline_us.load(Ordering::Acquire);
-            let left = Duration::from_micros(left.saturating_sub(clock::monotonic_us()));
-            if *lost.borrow_and_update() || left.is_zero() {
-                return;
-            }
-            // Each renewal moves the deadline, so the loop reads it again.
-            let _ = tokio::time::timeout(left, lost.changed()).await;
+        while self.is_held() {
+            let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
+            let left = Duration::from_micros(deadline_us.saturating_sub(clock::monotonic_us()));
+            // Each renewal moves the deadline, and the timer does not count suspended time, so the
+            // loop reads both again.
+            let _ = tokio::time::timeout(left.min(CLOCK_CHECK_INTERVAL), lost.changed()).await;
         }
     }
 
     /// Replaces this guard's fence by one above `floor`, after a row had a higher fence than this
-    /// guard because Redis lost its counter. Returns `None` if Redis reports that the lock is lost.
-    ///
-    /// The counter in Redis only increases, and the lock stays held.
+    /// guard because Redis lost its counter. The lock stays held. Returns `None` if Redis reports
+    /// that it is lost.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when Redis does not respond; this guard keeps its fence.
@@ -118,12 +114,12 @@ impl FencedGuard {
     /// # Cancel safety
     /// Safe: this guard keeps its fence, and the new fence is skipped.
     pub async fn raise_fence(&mut self, floor: i64) -> Result<Option<i64>, Error> {
-        let (reply, answer) = oneshot::channel();
+        let (responder, response) = oneshot::channel();
         let owner = self.lease.owner.clone();
-        if self.actor.send(Message::RaiseFence { owner, floor, reply }).is_err() {
+        if self.actor.send(Message::RaiseFence { owner, floor, responder }).is_err() {
             return Ok(None);
         }
-        let fence = answer.await.unwrap_or(Ok(None))?;
+        let fence = response.await.unwrap_or(Ok(None))?;
         if let Some(fence) = fence {
             self.fence = fence;
         }
@@ -140,10 +136,10 @@ impl FencedGuard {
     /// Safe, even before the first poll: the lock is released, and only the result is lost.
     pub async fn release(mut self) -> Released {
         self.released = true;
-        let (reply, answer) = oneshot::channel();
+        let (responder, response) = oneshot::channel();
         let owner = self.lease.owner.clone();
-        match self.actor.send(Message::Released { owner, reply: Some(reply) }) {
-            Ok(()) => answer.await.unwrap_or(Released::Unknown),
+        match self.actor.send(Message::Released { owner, responder: Some(responder) }) {
+            Ok(()) => response.await.unwrap_or(Released::Unknown),
             // The actor has ended, so the lock is no longer held.
             Err(_) => Released::Lost,
         }
@@ -162,18 +158,21 @@ impl Drop for FencedGuard {
     fn drop(&mut self) {
         if !self.released {
             let owner = self.lease.owner.clone();
-            let _ = self.actor.send(Message::Released { owner, reply: None });
+            let _ = self.actor.send(Message::Released { owner, responder: None });
         }
     }
 }
 
 /// The response to a waiter: the guard, or the holder if the lock was not acquired.
-pub(super) type WaiterReply = Result<Result<FencedGuard, Holder>, Error>;
+pub(super) type WaiterResponse = Result<Result<FencedGuard, Holder>, Error>;
+
+/// The response to a request for a higher fence: the fence, or `None` if the lock is lost.
+type RaiseFenceResponse = Result<Option<i64>, Error>;
 
 /// A caller that requests the lock.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    pub reply: oneshot::Sender<WaiterReply>,
+    pub responder: oneshot::Sender<WaiterResponse>,
     pub joined_us: u64,
     pub only_try: bool,
     pub ttl: Duration,
@@ -185,11 +184,11 @@ pub(super) enum Message {
     /// A caller requests the lock.
     Join(Waiter),
     /// A guard was released or dropped.
-    Released { owner: String, reply: Option<oneshot::Sender<Released>> },
+    Released { owner: String, responder: Option<oneshot::Sender<Released>> },
     /// A guard was left to expire.
     Abandoned { owner: String },
     /// A guard needs a fence above `floor`.
-    RaiseFence { owner: String, floor: i64, reply: oneshot::Sender<Result<Option<i64>, Error>> },
+    RaiseFence { owner: String, floor: i64, responder: oneshot::Sender<RaiseFenceResponse> },
     /// A script granted the lock to this process.
     Granted { owner: String, grant: Grant },
     /// Another process waits for the lock that this process holds.
@@ -201,8 +200,8 @@ pub(super) enum Message {
 impl Message {
     /// Parses a message that a script published. Returns its key, which comes last because it may
     /// contain spaces, and the message.
-    pub(super) fn parse(word: &str) -> Option<(&str, Self)> {
-        let (word, rest) = word.split_once(' ')?;
+    pub(super) fn parse(payload: &str) -> Option<(&str, Self)> {
+        let (word, rest) = payload.split_once(' ')?;
         if word == "waiting" {
             return Some((rest, Message::RemoteWaiter));
         }

@@ -3,7 +3,7 @@
 //! Every message is a hint: a lost message costs one poll. A lost connection is re-established
 //! while polling continues.
 
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -17,16 +17,13 @@ const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Listens until the locks are dropped.
 pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
-    while let Some(channel) = channel(&shared) {
+    let channel = |shared: Arc<Shared>| format!("{}{}", shared.protocol.channels, shared.process);
+    while let Some(channel) = shared.upgrade().map(channel) {
         if let Err(error) = listen_once(&redis, &channel, &shared).await {
             tracing::debug!(%error, "the channel of granted locks broke");
         }
         sleep(RECONNECT_PAUSE).await;
     }
-}
-
-fn channel(shared: &Weak<Shared>) -> Option<String> {
-    shared.upgrade().map(|shared| format!("{}{}", shared.protocol.channels, shared.process))
 }
 
 async fn listen_once(
@@ -35,9 +32,9 @@ async fn listen_once(
     shared: &Weak<Shared>,
 ) -> Result<(), crate::redis::Error> {
     let mut subscription = redis.subscribe(channel).await?;
-    while let Some(word) = subscription.next().await? {
+    while let Some(payload) = subscription.next().await? {
         let Some(shared) = shared.upgrade() else { return Ok(()) };
-        if let Some((key, message)) = Message::parse(&word) {
+        if let Some((key, message)) = Message::parse(&payload) {
             shared.notify(key, message);
         }
     }

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::guard::{Lease, Waiter};
 use super::protocol::FENCES_PER_GRANT;
 use crate::Released;
-use crate::clock;
+use crate::clock::{monotonic_us, us};
 
 /// Maximum number of local handoffs while another process waits.
 const MAX_LOCAL_HANDOFFS: u32 = 8;
@@ -24,11 +24,12 @@ pub(super) enum LocalState {
     Queued {
         owner: String,
         poll_at: Instant,
-        /// When the last poll was sent; `fence` is the holder's fence at that poll. A grant with a
-        /// larger fence was made after the poll and lasts at least for a grant's time from
-        /// `polled_us`.
+        /// Time at which the last poll was sent.
         polled_us: u64,
-        fence: i64,
+        /// The holder's fence at that poll. A grant with a larger fence was made after the poll and
+        /// lasts at least for a grant's time from `polled_us`. `None` after Redis lost the place:
+        /// then every grant is confirmed.
+        fence: Option<i64>,
     },
     /// Held. Between two guards no local waiter owns the lease.
     Held(HeldLease),
@@ -43,7 +44,7 @@ pub(super) struct HeldLease {
     /// True while a guard exists.
     pub(super) in_use: bool,
     /// Receives the result of the last guard's release.
-    pub(super) release_reply: Option<oneshot::Sender<Released>>,
+    pub(super) release_responder: Option<oneshot::Sender<Released>>,
     /// Duration of the current lease: that of a grant until it is confirmed, then `ttl`.
     pub(super) lease_duration: Duration,
     pub(super) renew_at_us: u64,
@@ -63,7 +64,7 @@ pub(super) struct RemoteWaiter {
 impl RemoteWaiter {
     /// Creates a remote waiter; its time for local handoffs starts now.
     pub(super) fn since(since_us: u64, handoff_time: Duration) -> Self {
-        Self { since_us, handoffs_end_us: clock::monotonic_us() + us(handoff_time) }
+        Self { since_us, handoffs_end_us: monotonic_us() + us(handoff_time) }
     }
 }
 
@@ -73,7 +74,7 @@ impl HeldLease {
         self.fences_left == FENCES_PER_GRANT
     }
 
-    /// Tells the guard whether another waiter is known.
+    /// Sets the hint of [`super::FencedGuard::is_wanted`].
     pub(super) fn set_wanted(&self, has_local_waiters: bool) {
         let wanted = has_local_waiters || self.remote_waiter.is_some();
         self.lease.wanted.send_if_modified(|was| std::mem::replace(was, wanted) != wanted);
@@ -90,24 +91,13 @@ impl HeldLease {
             && self.remote_waiter.is_none_or(|remote_waiter| {
                 self.handoffs < MAX_LOCAL_HANDOFFS
                     && next.joined_us < remote_waiter.since_us
-                    && clock::monotonic_us() < remote_waiter.handoffs_end_us
+                    && monotonic_us() < remote_waiter.handoffs_end_us
             })
     }
 
     /// Returns whether more than a third of the lease is left.
     pub(super) fn has_enough_left(&self) -> bool {
         let deadline_us = self.lease.deadline_us.load(Ordering::Acquire);
-        self.lease.is_held() && clock::monotonic_us() + us(self.lease_duration / 3) < deadline_us
+        self.lease.is_held() && monotonic_us() + us(self.lease_duration / 3) < deadline_us
     }
-}
-
-/// Returns the deadline of a lease that was requested at `sent_us`: its TTL, less 1 % and 2 ms for
-/// clock drift.
-pub(super) fn deadline_us(sent_us: u64, ttl: Duration) -> u64 {
-    let ttl_us = us(ttl);
-    sent_us + ttl_us.saturating_sub(ttl_us / 100 + 2_000)
-}
-
-pub(super) fn us(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }

@@ -31,6 +31,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use crate::process::Process;
+use crate::redis::RESPONSE_TIMEOUT;
 use crate::{Error, Holder, Redis, Settings, Wait};
 use crate::{clock, inspect};
 use actor::KeyActor;
@@ -40,27 +41,20 @@ use protocol::Protocol;
 use shared::Shared;
 pub use timing::Timing;
 
-/// Options of an acquisition.
-#[derive(Debug)]
-pub(crate) struct FencedRequest {
-    /// Does not wait if [`Wait::Try`], otherwise queues.
-    pub wait: Wait,
-    /// Duration of the lease; defaults to [`Timing::ttl`]. A local handoff does not change it.
-    pub ttl: Option<Duration>,
-    /// Time at which waiting ends.
-    pub until: Instant,
-}
+/// Timeout of a single attempt, which has no time to wait: two calls of Redis, because the actor
+/// may be in one already.
+const TRY_TIMEOUT: Duration = RESPONSE_TIMEOUT.saturating_mul(2);
 
 /// The fenced locks of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct FencedLocks(Arc<Shared>);
 
 impl FencedLocks {
-    /// Creates the fenced locks of `process` on `redis`. Subscribes to the process's channel in the
-    /// background until the last clone is dropped; sends nothing else yet.
+    /// Creates the fenced locks of `process` on `redis`. Subscribes to the process's channel, in
+    /// the background, until the last clone is dropped.
     pub(crate) fn new(redis: Redis, settings: &Settings, process: &Process) -> Self {
         let shared = Arc::new(Shared {
-            protocol: Protocol::new(redis.clone(), &settings.prefix, &settings.fenced),
+            protocol: Protocol::new(redis.clone(), &settings.key_prefix, &settings.fenced),
             timing: settings.fenced.clone(),
             observer: settings.observer.clone(),
             process: process.id(),
@@ -70,52 +64,44 @@ impl FencedLocks {
         Self(shared)
     }
 
-    /// Acquires the lock at that Redis key. Returns the holder instead if the lock is not acquired
-    /// in time; looking it up in Redis takes up to 0.8 s more.
+    /// Acquires the lock; tries once if there is no time to wait. Returns the holder instead if the
+    /// lock is not acquired in time; looking it up in Redis takes up to 0.8 s more.
     ///
     /// FIFO among the waiters of this process. Other processes are served in the order of their
     /// tickets, but the holding process first makes a few local handoffs
-    /// ([`Timing::local_handoff_period`]).
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond. What may have been acquired is released.
+    /// ([`Timing::local_handoff_period`]), which do not change the duration of the lease.
     ///
     /// # Cancel safety
     /// Safe: a dropped waiter is skipped, and a grant without a waiter is handed off.
     pub(crate) async fn acquire(
         &self,
-        redis_key: String,
-        request: FencedRequest,
+        redis_key: &str,
+        ttl: Duration,
+        wait: Wait,
+        until: Instant,
     ) -> Result<Result<FencedGuard, Holder>, Error> {
-        let FencedRequest { wait, ttl, until } = request;
-        let (reply, answer) = oneshot::channel();
-        let waiter = Waiter {
-            reply,
-            joined_us: clock::monotonic_us(),
-            only_try: wait == Wait::Try,
-            ttl: ttl.unwrap_or(self.0.timing.ttl),
-        };
-        self.send(&redis_key, Message::Join(waiter));
-        // Dropping the receiver leaves the queue; unless answered, the place
-        // then wakes the actor.
-        let mut queue_place = QueuePlace { shared: self.0.clone(), redis_key, answered: false };
-        let answer = timeout_at(until, answer).await;
-        match answer {
+        let now = Instant::now();
+        let only_try = wait == Wait::Try || until <= now;
+        let until = if only_try { now + TRY_TIMEOUT } else { until };
+        let (responder, response) = oneshot::channel();
+        let waiter = Waiter { responder, joined_us: clock::monotonic_us(), only_try, ttl };
+        self.send(redis_key, Message::Join(waiter));
+        // Dropping the receiver leaves the queue; the place then wakes the actor.
+        let mut queue_place = QueuePlace { shared: &self.0, redis_key, has_guard: false };
+        match timeout_at(until, response).await {
             Ok(Ok(Ok(Ok(guard)))) => {
-                queue_place.answered = true;
+                queue_place.has_guard = true;
                 Ok(Ok(guard))
             }
             Ok(Ok(Ok(Err(holder)))) => Ok(Err(holder)),
             Ok(Ok(Err(error))) => Err(error),
             Ok(Err(_)) | Err(_) => {
-                let holder = inspect::holder(&self.0.protocol.redis, &queue_place.redis_key).await;
-                Ok(Err(holder.unwrap_or_default()))
+                // A Redis that does not respond is an error, not a busy lock.
+                inspect::holder(&self.0.protocol.redis, redis_key).await.map(Err)
             }
         }
     }
-}
 
-impl FencedLocks {
     /// Sends a message to the key's actor; starts it if there is none.
     fn send(&self, redis_key: &str, message: Message) {
         let mut actors = self.0.actors.lock();
@@ -135,17 +121,17 @@ impl FencedLocks {
     }
 }
 
-/// A place in the queue. Dropped without a response, it wakes the actor, which skips the waiter.
-struct QueuePlace {
-    shared: Arc<Shared>,
-    redis_key: String,
-    answered: bool,
+/// A place in the queue. Dropped without a guard, it wakes the actor, which skips the waiter.
+struct QueuePlace<'a> {
+    shared: &'a Shared,
+    redis_key: &'a str,
+    has_guard: bool,
 }
 
-impl Drop for QueuePlace {
+impl Drop for QueuePlace<'_> {
     fn drop(&mut self) {
-        if !self.answered {
-            self.shared.notify(&self.redis_key, Message::WaiterLeft);
+        if !self.has_guard {
+            self.shared.notify(self.redis_key, Message::WaiterLeft);
         }
     }
 }

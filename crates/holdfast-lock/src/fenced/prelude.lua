@@ -1,4 +1,4 @@
--- Shared by the scripts of the fenced lock: each consists of this text and its own.
+-- Shared by the scripts of the fenced lock: each consists of constants.lua, this text and its own.
 --
 -- All keys of one lock lie in one slot:
 --   KEYS[1]  the lock        "<owner> <fence>@<since, Unix ms>"; its expiry is the lease
@@ -9,10 +9,6 @@
 -- An owner is "<process>.<lease>": each process subscribes to a channel of its own.
 --
 -- All times are the server's. Numbers stay below 2^53, where a double is exact.
-
-local BLOCK = 64           -- fences per grant; each local handoff uses one
-local FENCE_COUNTER_TTL_MS = 86400000 -- ms: a day after the last grant; later, the row's fence is the floor
-local QUEUE_TTL_MS = 60000  -- ms: far longer than the interval of polls
 
 -- Each call of Redis delays the waiters, so it is made once, and only where it is needed.
 local value = redis.call('get', KEYS[1])
@@ -70,8 +66,8 @@ local function renew_queue_expiry()
     redis.call('pexpire', KEYS[3], QUEUE_TTL_MS)
 end
 
--- Drops the owners whose last poll is older than the horizon: they count as dead. (first_live_waiter drops those
--- that never polled.)
+-- Drops the owners whose last poll is older than the horizon: they count as dead.
+-- (first_live_waiter drops those that never polled.)
 local function remove_dead_waiters(horizon_ms)
     local before = format_integer(now_ms() - horizon_ms)
     for _, owner in ipairs(redis.call('zrangebyscore', KEYS[3], '-inf', '(' .. before)) do
@@ -103,15 +99,16 @@ local function grant(owner, ttl_ms)
     local top = redis.call('incrby', KEYS[4], BLOCK)
     redis.call('pexpire', KEYS[4], FENCE_COUNTER_TTL_MS)
     local fence = format_integer(top - BLOCK + 1)
-    redis.call('set', KEYS[1], owner .. ' ' .. fence .. '@' .. format_integer(now_ms()), 'px', ttl_ms)
+    local since = format_integer(now_ms())
+    redis.call('set', KEYS[1], owner .. ' ' .. fence .. '@' .. since, 'px', ttl_ms)
     return fence
 end
 
 -- Publishes a message to an owner's process. A hint: a process that misses it polls soon.
-local function notify(channels, owner, word)
+local function notify(channels, owner, message)
     local process = string.match(owner, '^([^.]+)%.')
     if process then
-        redis.call('publish', channels .. process, word .. ' ' .. KEYS[1])
+        redis.call('publish', channels .. process, message .. ' ' .. KEYS[1])
     end
 end
 

@@ -7,25 +7,25 @@ use std::time::Duration;
 use redis::{Script, ScriptInvocation};
 
 use super::timing::Timing;
+use crate::clock::ms;
 use crate::{Error, Redis};
 
 /// Number of fences per grant; the same number is in the scripts.
 pub(super) const FENCES_PER_GRANT: i64 = 64;
 
 macro_rules! script {
-    ($file:literal) => {
-        LazyLock::new(|| Script::new(concat!(include_str!("prelude.lua"), include_str!($file))))
+    ($($file:literal),+) => {
+        LazyLock::new(|| {
+            Script::new(concat!(include_str!("constants.lua"), $(include_str!($file)),+))
+        })
     };
 }
 
-static ACQUIRE: LazyLock<Script> = script!("acquire.lua");
-static CONFIRM: LazyLock<Script> = script!("confirm.lua");
-static RELEASE: LazyLock<Script> = LazyLock::new(|| {
-    let (handoff, rest) = (include_str!("handoff.lua"), include_str!("release.lua"));
-    Script::new(&[handoff, include_str!("prelude.lua"), rest].concat())
-});
-static LEAVE: LazyLock<Script> = script!("leave.lua");
-static RAISE_FENCE: LazyLock<Script> = script!("raise_fence.lua");
+static ACQUIRE: LazyLock<Script> = script!("prelude.lua", "acquire.lua");
+static CONFIRM: LazyLock<Script> = script!("prelude.lua", "confirm.lua");
+static RELEASE: LazyLock<Script> = script!("handoff.lua", "prelude.lua", "release.lua");
+static LEAVE: LazyLock<Script> = script!("prelude.lua", "leave.lua");
+static RAISE_FENCE: LazyLock<Script> = script!("prelude.lua", "raise_fence.lua");
 
 /// The lock's scripts on one Redis, with their parameters.
 #[derive(Debug)]
@@ -46,23 +46,17 @@ pub(super) struct Grant {
     pub remote_waiters: bool,
 }
 
-/// The result of an acquisition.
+/// The response to an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AcquireResult {
+pub(super) enum AcquireResponse {
     Granted(Grant),
-    /// Another owner holds the lock, with at least this fence.
+    /// Another owner holds the lock.
     Busy {
+        /// At most the holder's current fence.
         fence: i64,
+        /// True if the call queued the owner, false if it had a place already or does not wait.
+        queued: bool,
     },
-}
-
-/// The result of a release.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ReleaseResult {
-    /// True if the lock was still held.
-    pub was_held: bool,
-    /// The result for the owner that was queued.
-    pub next: AcquireResult,
 }
 
 impl Protocol {
@@ -82,17 +76,18 @@ impl Protocol {
         owner: &str,
         ttl: Duration,
         waits: bool,
-    ) -> Result<AcquireResult, Error> {
+    ) -> Result<AcquireResponse, Error> {
         let mut call = prepare(&ACQUIRE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(u8::from(waits));
-        let answer: Vec<String> = self.redis.invoke(call).await?;
-        Ok(match (grant(&answer), answer.get(1)) {
-            (Some(grant), _) => AcquireResult::Granted(grant),
-            (None, fence) => AcquireResult::Busy {
-                fence: fence.and_then(|fence| fence.parse().ok()).unwrap_or(0),
+        let response: Vec<String> = self.redis.run_script(call).await?;
+        Ok(parse_grant(&response).map_or_else(
+            || AcquireResponse::Busy {
+                fence: response.get(1).and_then(|fence| fence.parse().ok()).unwrap_or(0),
+                queued: response.get(2).is_some_and(|queued| queued == "1"),
             },
-        })
+            AcquireResponse::Granted,
+        ))
     }
 
     /// Confirms a grant, or renews a lease. Returns `None` if it is lost.
@@ -104,12 +99,13 @@ impl Protocol {
     ) -> Result<Option<Grant>, Error> {
         let mut call = prepare(&CONFIRM, key, owner);
         call.arg(ms(ttl));
-        let answer: Vec<String> = self.redis.invoke(call).await?;
-        Ok(grant(&answer))
+        let response: Vec<String> = self.redis.run_script(call).await?;
+        Ok(parse_grant(&response))
     }
 
-    /// Releases the lock, and queues `next_owner` if there is one. With `remote_waiters`, another
-    /// process probably acquires the lock, so Redis serves its message before this caller.
+    /// Releases the lock, and queues `next_owner` if there is one. Returns whether the lock was
+    /// still held, and the response for the next owner. With `remote_waiters`, another process
+    /// probably acquires the lock, so Redis serves its message before this caller.
     pub(super) async fn release(
         &self,
         key: &str,
@@ -117,27 +113,27 @@ impl Protocol {
         ttl: Duration,
         next_owner: Option<&str>,
         remote_waiters: bool,
-    ) -> Result<ReleaseResult, Error> {
+    ) -> Result<(bool, AcquireResponse), Error> {
         let mut call = prepare(&RELEASE, key, owner);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
         call.arg(next_owner.unwrap_or(""));
-        let (was, whose, fence): (String, String, i64) = if remote_waiters {
-            self.redis.invoke_after_subscribers(call).await?
+        let (state, holder, fence): (String, String, i64) = if remote_waiters {
+            self.redis.run_script_after_subscribers(call).await?
         } else {
-            self.redis.invoke(call).await?
+            self.redis.run_script(call).await?
         };
-        let next = match whose.as_str() {
-            "again" => AcquireResult::Granted(Grant { fence, remote_waiters: false }),
-            _ => AcquireResult::Busy { fence },
+        let next = match holder.as_str() {
+            "next_owner" => AcquireResponse::Granted(Grant { fence, remote_waiters: false }),
+            _ => AcquireResponse::Busy { fence, queued: true },
         };
-        Ok(ReleaseResult { was_held: was == "held", next })
+        Ok((state == "held", next))
     }
 
     /// Leaves the queue, or releases the lock if it was granted already.
     pub(super) async fn leave(&self, key: &str, owner: &str) -> Result<(), Error> {
         let mut call = prepare(&LEAVE, key, owner);
         call.arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
-        let () = self.redis.invoke(call).await?;
+        let () = self.redis.run_script(call).await?;
         Ok(())
     }
 
@@ -151,8 +147,8 @@ impl Protocol {
     ) -> Result<Option<Grant>, Error> {
         let mut call = prepare(&RAISE_FENCE, key, owner);
         call.arg(floor);
-        let answer: Vec<String> = self.redis.invoke(call).await?;
-        Ok(grant(&answer))
+        let response: Vec<String> = self.redis.run_script(call).await?;
+        Ok(parse_grant(&response))
     }
 }
 
@@ -166,15 +162,11 @@ fn prepare(script: &'static Script, key: &str, owner: &str) -> ScriptInvocation<
     call
 }
 
-fn grant(answer: &[String]) -> Option<Grant> {
-    match answer {
+fn parse_grant(response: &[String]) -> Option<Grant> {
+    match response {
         [word, fence, remote_waiters] if word == "held" => {
             Some(Grant { fence: fence.parse().ok()?, remote_waiters: remote_waiters != "0" })
         }
         _ => None,
     }
-}
-
-fn ms(time: Duration) -> u64 {
-    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }

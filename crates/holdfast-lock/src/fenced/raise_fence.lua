@@ -1,5 +1,6 @@
--- raise_fence: Redis lost its fence counter (a flush, a failover), and the row in Postgres has a higher
--- fence. Raises the counter to the row's fence, never lowers it, and grants the holder a new block.
+-- raise_fence: Redis lost its fence counter (a flush, a failover), and a row of the database has a
+-- higher fence. Raises the counter to the row's fence, never lowers it, and grants the holder a new
+-- block.
 --   ARGV: owner, the row's fence
 -- Returns {'held', fence, number of waiters} or {'lost'}.
 local held = value_if_held_by(ARGV[1])

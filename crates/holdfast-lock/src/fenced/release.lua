@@ -3,15 +3,15 @@
 -- there are none. (Usually handoff.lua has returned before this.)
 --   ARGV: owner, lease ms, grant ms, horizon ms, channels, the owner to queue or ''
 -- Returns {'held' | 'expired' | 'lost', holder, fence}: the state of the lock before, and the new
--- holder with its fence: 'again', the owner that was queued; 'another'; or 'nobody', with '0'.
+-- holder with its fence: 'next_owner', which the call queued; 'another'; or 'nobody', with '0'.
 -- Repeating it changes nothing but the last-seen time of the queued owner.
 local owner, ttl, grant_ms, horizon = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local channels, again = ARGV[5], ARGV[6]
+local channels, next_owner = ARGV[5], ARGV[6]
 
-local already = again ~= '' and value_if_held_by(again)
+local already = next_owner ~= '' and value_if_held_by(next_owner)
 if already then
     -- Repeated after a lost response.
-    return {'held', 'again', fence_of(already)}
+    return {'held', 'next_owner', fence_of(already)}
 end
 local held = value_if_held_by(owner)
 if not held then
@@ -19,25 +19,25 @@ if not held then
     dequeue(owner)
 end
 if held == false then
-    if again ~= '' then
-        enqueue(again)
+    if next_owner ~= '' then
+        enqueue(next_owner)
         renew_queue_expiry()
         notify(channels, owner_of(value) or '', 'waiting')
     end
     return {'lost', 'another', fence_of(value) or '0'}
 end
 
-local was, first = held and 'held' or 'expired', first_live_waiter(horizon)
-if first and first ~= again then
-    if again ~= '' then
-        enqueue(again)
+local state, first = held and 'held' or 'expired', first_live_waiter(horizon)
+if first and first ~= next_owner then
+    if next_owner ~= '' then
+        enqueue(next_owner)
         renew_queue_expiry()
     end
-    return {was, 'another', grant_to_waiter(first, grant_ms, channels)}
-elseif again ~= '' then
-    dequeue(again)
-    return {was, 'again', grant(again, ttl)}
+    return {state, 'another', grant_to_waiter(first, grant_ms, channels)}
+elseif next_owner ~= '' then
+    dequeue(next_owner)
+    return {state, 'next_owner', grant(next_owner, ttl)}
 elseif held then
     free_lock()
 end
-return {was, 'nobody', '0'}
+return {state, 'nobody', '0'}

@@ -9,13 +9,13 @@ use tokio::sync::mpsc;
 use super::guard::Message;
 use super::protocol::Protocol;
 use super::timing::Timing;
-use crate::observer::Observer;
+use crate::observer::{Event, Observer};
 
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) protocol: Protocol,
     pub(super) timing: Timing,
-    pub(super) observer: Arc<dyn Observer>,
+    pub(super) observer: Option<Arc<dyn Observer>>,
     /// Identifies this process in owners and names its channel. New with every start.
     pub(super) process: String,
     /// Senders to the actors of the keys that this process holds or waits for.
@@ -23,6 +23,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn observe(&self, event: Event) {
+        if let Some(observer) = &self.observer {
+            observer.observe(event);
+        }
+    }
+
     /// Sends a message to the key's actor, if there is one.
     pub(super) fn notify(&self, redis_key: &str, message: Message) {
         let actors = self.actors.lock();

@@ -3,9 +3,9 @@
 use tokio::time::timeout_at;
 
 use super::actor::KeyActor;
-use super::local_state::{LocalState, deadline_us, us};
+use super::local_state::LocalState;
 use super::protocol::Grant;
-use crate::clock;
+use crate::clock::{lease_deadline_us, monotonic_us, us};
 use crate::observer::Source;
 
 impl KeyActor {
@@ -16,7 +16,7 @@ impl KeyActor {
         match timeout_at(*poll_at, self.inbox.recv()).await {
             Ok(Some(message)) => self.handle(message).await,
             Ok(None) => {}
-            Err(_) => self.request_as(owner, true, Source::Polled).await,
+            Err(_) => self.request(owner, true, Source::Polled).await,
         }
     }
 
@@ -30,8 +30,8 @@ impl KeyActor {
             return;
         }
         let (length, polled_us) = (self.shared.timing.grant_ttl, *polled_us);
-        let enough = clock::monotonic_us() + us(length / 3) < deadline_us(polled_us, length);
-        if grant.fence <= *fence || !enough {
+        let enough = monotonic_us() + us(length / 3) < lease_deadline_us(polled_us, length);
+        if fence.is_none_or(|fence| grant.fence <= fence) || !enough {
             return self.confirm().await;
         }
         let owner = owner.clone();
@@ -44,7 +44,7 @@ impl KeyActor {
 
     async fn confirm(&mut self) {
         let LocalState::Queued { owner, .. } = &self.state else { return };
-        let (owner, ttl, sent_us) = (owner.clone(), self.ttl(), clock::monotonic_us());
+        let (owner, ttl, sent_us) = (owner.clone(), self.ttl(), monotonic_us());
         match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
             Ok(Some(grant)) => self.start_lease(owner, ttl, sent_us, grant, Source::Remote),
             // The grant is gone; the next poll queues a new owner.

@@ -1,7 +1,7 @@
 //! The address of Redis: one server, a Cluster, or a primary behind sentinels.
 //!
 //! Guarantees: an invalid address is rejected with the list of valid forms and without its
-//! password.
+//! password. TLS (`rediss://`, feature `tls`) is for one server only.
 
 use redis::{ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError};
 

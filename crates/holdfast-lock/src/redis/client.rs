@@ -1,10 +1,10 @@
-//! The client: commands, pipelines and scripts, on the main runtime.
+//! The client: commands, pipelines and scripts, on one runtime.
 
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use futures_util::future::{select_ok, try_join_all};
+use futures_util::future::try_join_all;
 use redis::{
     Cmd, ConnectionInfo, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, ScriptInvocation,
     ServerErrorKind,
@@ -15,6 +15,8 @@ use super::address::RedisAddress;
 use super::connection::RedisConnection;
 use super::error::Error;
 use super::request::manager;
+use super::search::first_ok;
+use crate::clock::ms;
 
 /// Keys examined per `SCAN` call.
 const SCAN_STEP: usize = 200;
@@ -24,7 +26,7 @@ static DELETE_IF: LazyLock<Script> =
 static RENEW_IF: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../compare_and_renew.lua")));
 
-/// A shared connection, and the runtime for background releases. Cheap to clone.
+/// A shared connection, and the runtime of its background tasks. Cheap to clone.
 #[derive(Clone)]
 pub struct Redis {
     pub(super) connection: RedisConnection,
@@ -40,12 +42,20 @@ impl std::fmt::Debug for Redis {
 }
 
 impl Redis {
-    /// Creates a connection that is established with the first command. Must be called on the main
-    /// runtime.
+    /// Creates a connection that is established with the first command.
     ///
-    /// The address has one of the forms of [`ADDRESS_FORMS`]. A `USER:PASSWORD@` before the hosts
-    /// is for the data servers, not for the sentinels; `/DB` may follow one host or a master's
-    /// name.
+    /// It keeps the tokio runtime of this call: reconnections, renewals and background releases run
+    /// there, so that runtime must live as long as the locks. Callers may be on other runtimes.
+    ///
+    /// The address has one of the forms of [`super::ADDRESS_FORMS`]. A `USER:PASSWORD@` before the
+    /// hosts is for the data servers, not for the sentinels; `/DB` may follow one host or a
+    /// master's name.
+    ///
+    /// # Errors
+    /// If the address is invalid; the message lists the valid forms.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
     pub fn open(url: &str) -> Result<Self, Error> {
         let (connection, address) = match RedisAddress::read(url).map_err(Error::new)? {
             RedisAddress::One(address) => {
@@ -66,7 +76,7 @@ impl Redis {
         Ok(Self { connection, address: Arc::new(address), runtime: Handle::current() })
     }
 
-    /// Returns the runtime for tasks that outlive a request.
+    /// Returns the runtime on which the connection was opened.
     #[must_use]
     pub fn runtime(&self) -> &Handle {
         &self.runtime
@@ -84,6 +94,9 @@ impl Redis {
 
     /// Sends one command.
     ///
+    /// # Errors
+    /// If the server does not respond within 0.8 s, or reports an error.
+    ///
     /// # Cancel safety
     /// Dropped before the first poll, nothing is sent. A command that was sent is executed.
     pub async fn query<T>(&self, command: Cmd) -> Result<T, Error>
@@ -91,46 +104,41 @@ impl Redis {
         T: FromRedisValue + Send + 'static,
     {
         let mut connection = self.connection.clone();
-        self.on_main_runtime(async move { command.query_async(&mut connection).await }).await
+        self.on_own_runtime(async move { command.query_async(&mut connection).await }).await
     }
 
     /// Sends several commands in one round trip.
     ///
     /// # Errors
     /// As [`Redis::query`]; the same holds for cancel safety.
-    pub async fn pipe<T>(&self, commands: Pipeline) -> Result<T, Error>
+    pub async fn query_pipeline<T>(&self, commands: Pipeline) -> Result<T, Error>
     where
         T: FromRedisValue + Send + 'static,
     {
         let mut connection = self.connection.clone();
-        self.on_main_runtime(async move { commands.query_async(&mut connection).await }).await
+        self.on_own_runtime(async move { commands.query_async(&mut connection).await }).await
     }
 
     /// Executes a script.
     ///
     /// # Errors
-    /// As [`Redis::query`]; the same holds for cancel safety: a script executes completely or not
-    /// at all.
-    pub async fn invoke<T>(&self, call: ScriptInvocation<'static>) -> Result<T, Error>
+    /// As [`Redis::query`]; the same holds for cancel safety.
+    pub async fn run_script<T>(&self, call: ScriptInvocation<'static>) -> Result<T, Error>
     where
         T: FromRedisValue + Send + 'static,
     {
         let mut connection = self.connection.clone();
-        self.on_main_runtime(async move { call.invoke_async(&mut connection).await }).await
+        self.on_own_runtime(async move { call.invoke_async(&mut connection).await }).await
     }
 
     /// Executes a script that publishes. Subscribers on the same server, or on the same node of a
     /// Cluster, receive the message before this caller receives the response.
     ///
-    /// Redis writes pending replies in LIFO order of their clients (`clients_pending_write` in its
-    /// `networking.c`). The caller of a script joins that list at the end of the script, so it
+    /// Redis writes pending responses in LIFO order of their clients (`clients_pending_write` in
+    /// its `networking.c`). The caller of a script joins that list at the end of the script, so it
     /// would come before the subscribers and, where processes share a core, delay them by its work
     /// on the response. A preceding `PING` lets it join earlier, so it is served last.
-    ///
-    /// # Errors
-    /// As [`Redis::query`]; the same holds for cancel safety: a script executes completely or not
-    /// at all.
-    pub async fn invoke_after_subscribers<T>(
+    pub(crate) async fn run_script_after_subscribers<T>(
         &self,
         call: ScriptInvocation<'static>,
     ) -> Result<T, Error>
@@ -139,16 +147,16 @@ impl Redis {
     {
         let mut both = ::redis::pipe();
         both.ping().ignore().invoke_script(&call).ignore_errors();
-        let (answer,): (Result<T, RedisError>,) = self.pipe(both).await?;
-        match answer {
-            Err(error) if is_retryable(&error) => self.invoke(call).await,
-            answer => answer.map_err(Error::new),
+        let (response,): (Result<T, RedisError>,) = self.query_pipeline(both).await?;
+        match response {
+            Err(error) if is_retryable(&error) => self.run_script(call).await,
+            response => response.map_err(Error::new),
         }
     }
 
-    /// Runs `work` on the main runtime: a broken connection is re-established on the runtime of the
-    /// caller that noticed it, and the runtime of an HTTP worker ends with the worker.
-    async fn on_main_runtime<T: Send + 'static>(
+    /// Runs `work` on the runtime of [`Redis::open`]: redis-rs re-establishes a broken connection
+    /// on the runtime of the caller that noticed it, which may end earlier.
+    async fn on_own_runtime<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, RedisError>> + Send + 'static,
     ) -> Result<T, Error> {
@@ -160,15 +168,16 @@ impl Redis {
     }
 
     /// Returns each server that stores keys: the one server, the sentinels' primary, or all
-    /// primaries of a Cluster.
+    /// primaries of a Cluster. A command to one primary of a Cluster is not redirected: for a key
+    /// that another node owns it returns `MOVED` or `ASK` as an error.
     ///
-    /// A command to one primary of a Cluster is not redirected: for a key that another node owns it
-    /// returns `MOVED` or `ASK` as an error.
-    pub async fn each(&self) -> Result<Vec<Self>, Error> {
+    /// # Errors
+    /// If no node of a Cluster responds.
+    pub async fn primaries(&self) -> Result<Vec<Self>, Error> {
         #[cfg(feature = "cluster")]
         if let RedisConnection::Cluster(cluster) = self.connection.clone() {
             let primaries = async move { cluster.each_primary().await };
-            let primaries = self.on_main_runtime(primaries).await?;
+            let primaries = self.on_own_runtime(primaries).await?;
             let only = |primary| Self { connection: RedisConnection::One(primary), ..self.clone() };
             return Ok(primaries.into_iter().map(only).collect());
         }
@@ -176,16 +185,22 @@ impl Redis {
     }
 
     /// Checks that Redis responds; in a Cluster, that one primary does.
+    ///
+    /// # Errors
+    /// If it does not.
     pub async fn ping(&self) -> Result<(), Error> {
-        let servers = self.each().await?;
-        let pings = servers.iter().map(|server| Box::pin(server.query(redis::cmd("PING"))));
-        select_ok(pings).await.map(|(answer, _)| answer)
+        let servers = self.primaries().await?;
+        let pings = servers.iter().map(|server| server.query(redis::cmd("PING")));
+        first_ok(pings, Error::timed_out()).await
     }
 
     /// Returns the eviction policy, if the server reports it; in a Cluster, the worst of all
-    /// primaries'.
+    /// primaries'. With a policy other than `noeviction`, Redis may delete a lock that is held.
+    ///
+    /// # Errors
+    /// As [`Redis::query`].
     pub async fn eviction_policy(&self) -> Result<Option<String>, Error> {
-        let servers = self.each().await?;
+        let servers = self.primaries().await?;
         let policies = try_join_all(servers.iter().map(Self::own_eviction_policy)).await?;
         let harmless = |policy: &Option<String>| policy.as_deref() == Some("noeviction");
         let worst = |policy: &Option<String>| (harmless(policy), policy.is_none());
@@ -194,31 +209,30 @@ impl Redis {
 
     async fn own_eviction_policy(&self) -> Result<Option<String>, Error> {
         let command = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").to_owned();
-        let answer: Result<Vec<String>, _> = self.query(command).await;
-        match answer {
+        match self.query::<Vec<String>>(command).await {
             Ok(pair) => Ok(pair.into_iter().nth(1)),
             Err(error) if error.is_connection_failure() || error.is_timeout() => Err(error),
             Err(_) => Ok(None),
         }
     }
 
-    /// Returns the keys that match `pattern` and `wanted`, of all servers; stops at about `most`.
-    pub async fn scan(
+    /// Returns the keys that match `pattern` and `filter`, of all servers; stops at about `limit`.
+    pub(crate) async fn scan(
         &self,
         pattern: &str,
-        wanted: fn(&str) -> bool,
-        most: usize,
+        filter: fn(&str) -> bool,
+        limit: usize,
     ) -> Result<Vec<String>, Error> {
         let mut keys = Vec::new();
-        for server in self.each().await? {
+        for server in self.primaries().await? {
             let mut cursor = 0_u64;
             loop {
                 let mut command = redis::cmd("SCAN");
                 command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
                 let (next, found): (u64, Vec<String>) = server.query(command).await?;
-                keys.extend(found.into_iter().filter(|key| wanted(key)));
+                keys.extend(found.into_iter().filter(|key| filter(key)));
                 cursor = next;
-                if cursor == 0 || keys.len() >= most {
+                if cursor == 0 || keys.len() >= limit {
                     break;
                 }
             }
@@ -226,14 +240,18 @@ impl Redis {
         Ok(keys)
     }
 
-    /// Deletes `key` if its value is `value`; returns whether it did. Safe to repeat.
+    /// Deletes `key` if its value is `value`, in one script; returns whether it did. Safe to
+    /// repeat.
+    ///
+    /// # Errors
+    /// As [`Redis::query`].
     pub async fn delete_if(&self, key: &str, value: &str) -> Result<bool, Error> {
         Ok(self.delete_all_if(&[(key, value)]).await? > 0)
     }
 
     /// Deletes the keys (of one slot) that have the given values, in one script; returns their
     /// number.
-    pub async fn delete_all_if(
+    pub(crate) async fn delete_all_if(
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],
     ) -> Result<usize, Error> {
@@ -241,28 +259,40 @@ impl Redis {
         for (key, value) in locks {
             call.key(key.as_ref()).arg(value.as_ref());
         }
-        self.invoke(call).await
+        self.run_script(call).await
     }
 
     /// Sets the expiry of `key` to `ttl` if its value is `value`; returns whether it did.
-    pub async fn renew_if(&self, key: &str, value: &str, ttl: Duration) -> Result<bool, Error> {
+    pub(crate) async fn renew_if(
+        &self,
+        key: &str,
+        value: &str,
+        ttl: Duration,
+    ) -> Result<bool, Error> {
         Ok(self.renew_all_if(&[(key, value)], ttl).await? > 0)
     }
 
     /// Sets the expiry of the keys that have the given values, in one script; returns their number.
     /// In a Cluster they must share a slot.
-    pub async fn renew_all_if(
+    pub(crate) async fn renew_all_if(
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],
         ttl: Duration,
     ) -> Result<usize, Error> {
         let mut call = RENEW_IF.prepare_invoke();
-        call.arg(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        call.arg(ms(ttl));
         for (key, value) in locks {
             call.key(key.as_ref()).arg(value.as_ref());
         }
-        self.invoke(call).await
+        self.run_script(call).await
     }
+}
+
+/// Returns the command that creates a lock unless it exists. Its response is null if it does.
+pub(crate) fn set_if_absent(key: &str, owner: &str, ttl: Duration) -> Cmd {
+    let mut command = redis::cmd("SET");
+    command.arg(key).arg(owner).arg("NX").arg("PX").arg(ms(ttl));
+    command
 }
 
 /// Returns whether the command was not executed and is worth repeating: with the script, to another

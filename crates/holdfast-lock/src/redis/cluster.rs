@@ -1,6 +1,6 @@
 //! A Redis Cluster: sends each command to the node that owns its key.
 //!
-//! Guarantees: a command is sent once. It is sent again only if the node replied that it did not
+//! Guarantees: a command is sent once. It is sent again only if the node responded that it did not
 //! execute it (`MOVED`, `ASK`, `TRYAGAIN`). The Cluster client of redis-rs resends a command whose
 //! connection broke; a `SET NX` that executes twice reports to its own holder that the lock is
 //! taken. A silent node delays only the commands for its own keys.
@@ -16,15 +16,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use redis::aio::ConnectionManager;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError};
 use redis::{ServerErrorKind, Value};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
-use super::request::{FAILURE_CACHE_TIME, RESPONSE_TIMEOUT, RedisRequest, manager, timed_out};
+use super::request::{RESPONSE_TIMEOUT, RedisRequest, manager, timed_out};
+use super::search::{SearchLock, first_ok};
 use super::slots::{self, Node, SlotMap};
 
 /// Upper bound of attempts to send a command, redirected ones included.
@@ -37,9 +36,7 @@ pub(super) struct Cluster {
     seeds: Vec<ConnectionInfo>,
     nodes: Mutex<HashMap<Node, ConnectionManager>>,
     map: Mutex<Arc<SlotMap>>,
-    /// Held while the slot map is fetched; stores the time and error of the last fetch if it
-    /// failed.
-    refresh_lock: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
+    search_lock: SearchLock,
     refreshing: AtomicBool,
 }
 
@@ -50,7 +47,7 @@ pub(super) struct ClusterConnection {
     last: Option<Node>,
 }
 
-/// The reply of a node that did not execute a command.
+/// The response of a node that did not execute a command.
 enum Redirect {
     Moved(Node),
     Ask(Node),
@@ -63,7 +60,7 @@ impl ClusterConnection {
             seeds,
             nodes: Mutex::default(),
             map: Mutex::default(),
-            refresh_lock: tokio::sync::Mutex::default(),
+            search_lock: SearchLock::default(),
             refreshing: AtomicBool::new(false),
         });
         Self { cluster, last: None }
@@ -76,13 +73,13 @@ impl ClusterConnection {
         request: RedisRequest<'_>,
     ) -> Result<Vec<Value>, RedisError> {
         let cluster = self.cluster.clone();
-        let answer = timeout(RESPONSE_TIMEOUT, self.route(request));
-        let answer = answer.await.unwrap_or_else(|_| Err(timed_out()));
+        let response = timeout(RESPONSE_TIMEOUT, self.route(request));
+        let response = response.await.unwrap_or_else(|_| Err(timed_out()));
         let down = |value: &Value| kind(value) == Some(ServerErrorKind::ClusterDown);
-        if answer.as_ref().map_or(true, |values| values.iter().any(down)) {
+        if response.as_ref().map_or(true, |values| values.iter().any(down)) {
             cluster.refresh_in_background();
         }
-        answer
+        response
     }
 
     async fn route(&mut self, request: RedisRequest<'_>) -> Result<Vec<Value>, RedisError> {
@@ -170,25 +167,8 @@ impl Cluster {
         is_enough: impl Fn(&SlotMap) -> bool,
     ) -> Result<Arc<SlotMap>, RedisError> {
         let before = self.map();
-        let mut failed = self.refresh_lock.lock().await;
-        let map = self.map();
-        if !Arc::ptr_eq(&before, &map) && is_enough(&map) {
-            return Ok(map);
-        }
-        match &*failed {
-            Some((when, error)) if when.elapsed() < FAILURE_CACHE_TIME => return Err(error.clone()),
-            _ => {}
-        }
-        match self.fetch_from_any().await {
-            Ok(map) => {
-                *failed = None;
-                Ok(map)
-            }
-            Err(error) => {
-                *failed = Some((Instant::now(), error.clone()));
-                Err(error)
-            }
-        }
+        let newer = || Some(self.map()).filter(|map| !Arc::ptr_eq(&before, map) && is_enough(map));
+        self.search_lock.search(newer, self.fetch_from_any()).await
     }
 
     /// Asks every known node; uses the first map with slots. If it is outdated, `MOVED` corrects
@@ -202,28 +182,19 @@ impl Cluster {
         }
         nodes.sort();
         nodes.dedup();
-        let mut asked: FuturesUnordered<_> = nodes.iter().map(|node| self.ask(node)).collect();
-        let mut last_error = RedisError::from((ErrorKind::Io, "the Cluster has no nodes"));
-        while let Some(answer) = asked.next().await {
-            match answer {
-                Ok(map) => {
-                    let primaries = map.primaries();
-                    let map = Arc::new(map);
-                    *self.map.lock() = map.clone();
-                    let mut known = self.nodes.lock();
-                    known.retain(|node, _| primaries.contains(node) || nodes.contains(node));
-                    return Ok(map);
-                }
-                Err(error) => last_error = error,
-            }
-        }
-        Err(last_error)
+        let no_nodes = RedisError::from((ErrorKind::Io, "the Cluster has no nodes"));
+        let map = first_ok(nodes.iter().map(|node| self.ask(node)), no_nodes).await?;
+        let primaries = map.primaries();
+        let map = Arc::new(map);
+        *self.map.lock() = map.clone();
+        self.nodes.lock().retain(|node, _| primaries.contains(node) || nodes.contains(node));
+        Ok(map)
     }
 
     async fn ask(&self, node: &Node) -> Result<SlotMap, RedisError> {
         let mut connection = self.node(node)?;
-        let answer = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
-        let map = SlotMap::read(answer, node)?;
+        let response = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+        let map = SlotMap::read(response, node)?;
         if map.primaries().is_empty() {
             return Err((ErrorKind::Io, "the node knows of no slots").into());
         }
@@ -284,7 +255,7 @@ fn redirect(values: &[Value], at: &Node) -> Option<Redirect> {
     let Value::ServerError(error) = values.first()? else { return None };
     let error = RedisError::from(error.clone());
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;
-    // An empty host stands for the node that replied.
+    // An empty host stands for the node that responded.
     let host = if host.is_empty() { at.0.as_str() } else { host };
     let node = (host.to_owned(), port.parse().ok()?);
     Some(if first == Moved { Redirect::Moved(node) } else { Redirect::Ask(node) })

@@ -2,8 +2,8 @@
 //! current primary behind sentinels.
 //!
 //! Guarantees: a command succeeds or fails within 0.8 s; a broken connection is re-established in
-//! the background. A command is sent once, unless the server replied that it did not execute it. A
-//! command that timed out *may have been executed*: a caller that acquires something must be
+//! the background. A command is sent once, unless the server responded that it did not execute it.
+//! A command that timed out *may have been executed*: a caller that acquires something must be
 //! prepared to release it.
 //!
 //! Tests: `tests/lock/topologies.rs`, `tests/lock/faults.rs`.
@@ -15,6 +15,7 @@ mod cluster;
 mod connection;
 mod error;
 mod request;
+mod search;
 #[cfg(feature = "sentinel")]
 mod sentinel;
 #[cfg(feature = "cluster")]
@@ -23,4 +24,6 @@ mod subscription;
 
 pub use address::ADDRESS_FORMS;
 pub use client::Redis;
+pub(crate) use client::set_if_absent;
 pub use error::Error;
+pub(crate) use request::RESPONSE_TIMEOUT;

@@ -8,7 +8,7 @@ use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Client, Cmd, ConnectionInfo, Pipeline, RedisError, Value};
 
 /// Timeout of a command. `unavailable` must be reported within 2 s, so it is less than 1 s.
-pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(800);
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(800);
 /// Timeout of a connection attempt; a reachable Redis accepts within about 1 ms.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time after which unacknowledged bytes end a connection.
@@ -41,15 +41,11 @@ pub(super) fn manager(address: ConnectionInfo) -> Result<ConnectionManager, Redi
     ConnectionManager::new_lazy_with_config(Client::open(address)?, config)
 }
 
-/// Time for which other callers get the same error after a failed search for a primary or slot map.
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
-pub(super) const FAILURE_CACHE_TIME: Duration = Duration::from_millis(50);
-
 /// One command, or several in one round trip.
 #[derive(Clone, Copy)]
 pub(super) enum RedisRequest<'a> {
     Command(&'a Cmd),
-    /// The commands, the number of leading replies to skip, and the number of replies to return.
+    /// The commands, the number of leading responses to skip, and the number to return.
     Pipe(&'a Pipeline, usize, usize),
 }
 
@@ -70,5 +66,5 @@ impl RedisRequest<'_> {
 }
 
 pub(super) fn timed_out() -> RedisError {
-    io::Error::new(io::ErrorKind::TimedOut, "no answer in time").into()
+    io::Error::new(io::ErrorKind::TimedOut, "no response in time").into()
 }

@@ -13,18 +13,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use redis::{ServerErrorKind, Value};
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
-use super::request::{
-    CONNECT_TIMEOUT, FAILURE_CACHE_TIME, RESPONSE_TIMEOUT, RedisRequest, timed_out,
-};
+use super::request::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT, RedisRequest, timed_out};
+use super::search::{SearchLock, first_ok};
 
 pub(super) struct Sentinel {
     sentinels: Vec<ConnectionInfo>,
@@ -32,9 +29,7 @@ pub(super) struct Sentinel {
     /// Connection settings of the primary, except its address.
     template: ConnectionInfo,
     primary: Mutex<Option<Arc<Primary>>>,
-    /// Held while the sentinels are asked; stores the time and error of the last search if it
-    /// failed.
-    refresh_lock: tokio::sync::Mutex<Option<(Instant, RedisError)>>,
+    search_lock: SearchLock,
     /// Address of the primary, once known; changes with every failover.
     address: watch::Sender<Option<ConnectionAddr>>,
 }
@@ -55,7 +50,7 @@ impl Sentinel {
             name,
             template,
             primary: Mutex::default(),
-            refresh_lock: tokio::sync::Mutex::default(),
+            search_lock: SearchLock::default(),
             address: watch::Sender::new(None),
         }
     }
@@ -68,24 +63,23 @@ impl Sentinel {
         self: &Arc<Self>,
         request: RedisRequest<'_>,
     ) -> Result<Vec<Value>, RedisError> {
-        let mut asked = None;
-        let answer = timeout(RESPONSE_TIMEOUT, async {
-            let primary = asked.insert(self.primary(None).await?);
+        let mut used = None;
+        let response = timeout(RESPONSE_TIMEOUT, async {
+            let primary = used.insert(self.primary(None).await?);
             request.send_on(&mut primary.connection.clone()).await
         });
-        let answer = answer.await.unwrap_or_else(|_| Err(timed_out()));
-        if let Some(asked) = asked {
-            match &answer {
-                Ok(values) if values.iter().any(is_replica) => self.refresh_in_background(asked),
+        let response = response.await.unwrap_or_else(|_| Err(timed_out()));
+        if let Some(primary) = used {
+            match &response {
+                Ok(values) if !values.iter().any(is_replica) => {}
                 Err(error) if error.is_unrecoverable_error() => {
-                    self.forget(&asked);
-                    self.refresh_in_background(asked);
+                    self.discard(&primary);
+                    self.refresh_in_background(primary);
                 }
-                Err(_) => self.refresh_in_background(asked),
-                Ok(_) => {}
+                _ => self.refresh_in_background(primary),
             }
         }
-        answer
+        response
     }
 
     /// Returns the primary's connection settings, and a receiver that signals a change of address.
@@ -105,8 +99,8 @@ impl Sentinel {
         self.primary.lock().clone()
     }
 
-    /// Forgets a broken connection, so that no other call uses it.
-    fn forget(&self, broken: &Arc<Primary>) {
+    /// Discards a broken connection, so that no other call uses it.
+    fn discard(&self, broken: &Arc<Primary>) {
         let mut primary = self.primary.lock();
         if primary.as_ref().is_some_and(|primary| Arc::ptr_eq(primary, broken)) {
             *primary = None;
@@ -122,54 +116,30 @@ impl Sentinel {
         if let Some(primary) = known() {
             return Ok(primary);
         }
-        let mut failed = self.refresh_lock.lock().await;
-        if let Some(primary) = known() {
-            return Ok(primary);
-        }
-        match &*failed {
-            Some((when, error)) if when.elapsed() < FAILURE_CACHE_TIME => return Err(error.clone()),
-            _ => {}
-        }
-        match self.fetch_from_any().await {
-            Ok(primary) => {
-                *failed = None;
-                let primary = Arc::new(primary);
-                *self.primary.lock() = Some(primary.clone());
-                let address = Some(primary.address.addr().clone());
-                self.address.send_if_modified(|known| {
-                    let changes = *known != address;
-                    *known = address;
-                    changes
-                });
-                Ok(primary)
-            }
-            Err(error) => {
-                *failed = Some((Instant::now(), error.clone()));
-                Err(error)
-            }
-        }
+        self.search_lock.search(known, self.fetch_from_any()).await
     }
 
     /// Asks all sentinels; uses the first primary that confirms its role.
-    async fn fetch_from_any(&self) -> Result<Primary, RedisError> {
-        let mut asked: FuturesUnordered<_> =
-            self.sentinels.iter().map(|sentinel| self.ask(sentinel)).collect();
-        let mut last_error = RedisError::from((ErrorKind::Io, "there are no sentinels"));
-        while let Some(answer) = asked.next().await {
-            match answer {
-                Ok(primary) => return Ok(primary),
-                Err(error) => last_error = error,
-            }
-        }
-        Err(last_error)
+    async fn fetch_from_any(&self) -> Result<Arc<Primary>, RedisError> {
+        let no_sentinels = RedisError::from((ErrorKind::Io, "there are no sentinels"));
+        let requests = self.sentinels.iter().map(|sentinel| self.ask(sentinel));
+        let primary = Arc::new(first_ok(requests, no_sentinels).await?);
+        *self.primary.lock() = Some(primary.clone());
+        let address = Some(primary.address.addr().clone());
+        self.address.send_if_modified(|known| {
+            let changes = *known != address;
+            *known = address;
+            changes
+        });
+        Ok(primary)
     }
 
     async fn ask(&self, sentinel: &ConnectionInfo) -> Result<Primary, RedisError> {
         let mut sentinel = connect(sentinel, CONNECT_TIMEOUT).await?;
-        let mut question = redis::cmd("SENTINEL");
-        question.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        let answer: Option<(String, u16)> = question.query_async(&mut sentinel).await?;
-        let Some((host, port)) = answer else {
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
+        let response: Option<(String, u16)> = command.query_async(&mut sentinel).await?;
+        let Some((host, port)) = response else {
             let why = "the sentinel knows no master of that name";
             return Err((ErrorKind::InvalidClientConfig, why, self.name.clone()).into());
         };

@@ -16,8 +16,8 @@ pub(super) struct SlotMap(Vec<(u16, u16, Node)>);
 
 impl SlotMap {
     /// Parses the response of the node `source` to `CLUSTER SLOTS`.
-    pub(super) fn read(answer: Value, source: &Node) -> Result<Self, RedisError> {
-        let ranges: Vec<Vec<Value>> = redis::from_redis_value(answer)?;
+    pub(super) fn read(response: Value, source: &Node) -> Result<Self, RedisError> {
+        let ranges: Vec<Vec<Value>> = redis::from_redis_value(response)?;
         let mut map = Vec::with_capacity(ranges.len());
         for range in ranges {
             let mut fields = range.into_iter();
@@ -72,20 +72,20 @@ pub(super) fn of(request: RedisRequest<'_>) -> Result<Option<u16>, RedisError> {
 
 /// Returns the key that determines the slot of a command. Covers this crate's commands only.
 fn key_of(command: &Cmd) -> Option<&[u8]> {
-    let at = match word(command, 0)?.to_ascii_uppercase().as_slice() {
+    let at = match argument(command, 0)?.to_ascii_uppercase().as_slice() {
         b"PING" | b"CONFIG" | b"SCAN" | b"SCRIPT" | b"DBSIZE" => return None,
         // MEMORY USAGE key
         b"MEMORY" => 2,
-        b"EVAL" | b"EVALSHA" if word(command, 2)? == b"0" => return None,
+        b"EVAL" | b"EVALSHA" if argument(command, 2)? == b"0" => return None,
         b"EVAL" | b"EVALSHA" => 3,
         _ => 1,
     };
-    word(command, at)
+    argument(command, at)
 }
 
-fn word(command: &Cmd, at: usize) -> Option<&[u8]> {
+fn argument(command: &Cmd, at: usize) -> Option<&[u8]> {
     match command.args_iter().nth(at)? {
-        Arg::Simple(word) => Some(word),
+        Arg::Simple(argument) => Some(argument),
         _ => None,
     }
 }
@@ -144,13 +144,13 @@ mod tests {
         let node = |host, port| Value::Array(vec![host, Value::Int(port), Value::Nil]);
         let range =
             |first, last, node| Value::Array(vec![Value::Int(first), Value::Int(last), node]);
-        let answer = Value::Array(vec![
+        let response = Value::Array(vec![
             range(0, 99, node(Value::BulkString(b"a".to_vec()), 1)),
             range(100, 16_383, node(Value::Nil, 2)),
         ]);
-        let map = SlotMap::read(answer, &("asked".to_owned(), 9)).unwrap();
+        let map = SlotMap::read(response, &("queried".to_owned(), 9)).unwrap();
         assert_eq!(map.owner(99).unwrap(), &("a".to_owned(), 1));
-        assert_eq!(map.owner(100).unwrap(), &("asked".to_owned(), 2));
+        assert_eq!(map.owner(100).unwrap(), &("queried".to_owned(), 2));
         assert_eq!(map.primaries().len(), 2);
     }
 }

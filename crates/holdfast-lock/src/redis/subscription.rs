@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use futures_util::stream::FuturesUnordered;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
 use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
 use tokio::sync::watch;
@@ -13,6 +12,7 @@ use super::client::Redis;
 use super::connection::RedisConnection;
 use super::error::Error;
 use super::request::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT, timed_out};
+use super::search::first_ok;
 
 /// Interval of the `PING`s that check the connection.
 const PING_INTERVAL: Duration = Duration::from_secs(2);
@@ -45,20 +45,10 @@ impl Redis {
                 (vec![address], Some(changes))
             }
         };
-        let mut connecting: FuturesUnordered<_> =
-            addresses.into_iter().map(|address| connect(address, channel)).collect();
-        let mut last_error =
-            RedisError::from((ErrorKind::Io, "there is no server to subscribe to"));
-        while let Some(connected) = connecting.next().await {
-            match connected {
-                Ok(pubsub) => {
-                    let (sink, stream) = pubsub.split();
-                    return Ok(Subscription { sink, stream, changes, last_ping: Instant::now() });
-                }
-                Err(error) => last_error = error,
-            }
-        }
-        Err(last_error)
+        let no_server = RedisError::from((ErrorKind::Io, "there is no server to subscribe to"));
+        let requests = addresses.into_iter().map(|address| connect(address, channel));
+        let (sink, stream) = first_ok(requests, no_server).await?.split();
+        Ok(Subscription { sink, stream, changes, last_ping: Instant::now() })
     }
 }
 
@@ -82,14 +72,14 @@ impl Subscription {
                 }
             };
             tokio::select! {
-                word = self.stream.next() => {
-                    let word = word.map(|word| word.get_payload()).transpose();
-                    return word.map_err(Error::new);
+                message = self.stream.next() => {
+                    let payload = message.map(|message| message.get_payload()).transpose();
+                    return payload.map_err(Error::new);
                 }
                 _ = changes => return Ok(None),
                 () = sleep_until(self.last_ping + PING_INTERVAL) => {
-                    let answer = timeout(RESPONSE_TIMEOUT, self.sink.ping::<Value>()).await;
-                    answer.unwrap_or_else(|_| Err(timed_out())).map_err(Error::new)?;
+                    let response = timeout(RESPONSE_TIMEOUT, self.sink.ping::<Value>()).await;
+                    response.unwrap_or_else(|_| Err(timed_out())).map_err(Error::new)?;
                     self.last_ping = Instant::now();
                 }
             }

@@ -12,6 +12,7 @@ everywhere!(
     held_lock_is_busy_and_names_holder,
     dropped_guard_is_released,
     renewed_lock_outlives_its_lease,
+    renewal_keeps_the_fence_counter,
     several_keys_are_acquired_atomically,
     waiters_are_served_in_order,
     local_handoffs_to_waiters_are_bounded,
@@ -61,6 +62,16 @@ async fn renewed_lock_outlives_its_lease(server: &Server) {
     until("three leases have passed", async || {
         assert!(!there.finds_it_free("{a}").await);
         started.elapsed() > TTL * 3
+    })
+    .await;
+    assert_eq!(held.release().await, Released::Held);
+}
+
+async fn renewal_keeps_the_fence_counter(server: &Server) {
+    let held = server.process().take("{a}").await;
+    let _: i64 = server.ask("PEXPIRE holdfast:lock:{a}:fence 60000");
+    until("the counter lives for a day again", async || {
+        server.ask::<i64>("PTTL holdfast:lock:{a}:fence") > 80_000_000
     })
     .await;
     assert_eq!(held.release().await, Released::Held);

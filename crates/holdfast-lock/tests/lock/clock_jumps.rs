@@ -151,7 +151,7 @@ impl Drop for Jumping {
 fn process_at(url: &str) -> Process {
     let fenced = Timing { ttl: TTL, ..Timing::default() };
     let settings = Settings { fenced, ..Settings::default() };
-    Process(Locks::new(Redis::open(url).unwrap(), settings))
+    Process(Locks::new(Redis::open(url).unwrap(), settings).unwrap())
 }
 
 const CHILD: &str = "HOLDFAST_TEST_CHILD_OF";
@@ -226,12 +226,12 @@ async fn forward_redis_clock_ends_lease_with_notice() {
     let server = clock.server();
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
-    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     let waiter = server.waiter(&there).await;
     clock.jump_to(3_600);
     let jumped = Instant::now();
     let theirs = waiter.await.unwrap();
-    guard.lost().await;
+    guard.wait_until_lost().await;
     assert!(jumped.elapsed() < TTL, "{:?}", jumped.elapsed());
     assert!(fence(&theirs, "{a}") > fence(&held, "{a}"), "a late write can be told");
     assert_eq!(held.release().await, Released::Lost);

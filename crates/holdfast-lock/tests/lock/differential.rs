@@ -76,7 +76,10 @@ impl Scripts {
     fn new(url: &str) -> Self {
         macro_rules! script {
             ($($file:literal),+) => {
-                Script::new(concat!($(include_str!(concat!("../../src/fenced/", $file))),+))
+                Script::new(concat!(
+                    include_str!("../../src/fenced/constants.lua"),
+                    $(include_str!(concat!("../../src/fenced/", $file))),+
+                ))
             };
         }
         Self {
@@ -182,7 +185,7 @@ fn response(verb: Verb, owner: Owner, before: &Redis, after: &Redis, reply: Repl
                 None => "expired",
             };
             let whose = match (reply, after.lock) {
-                (Reply::Held(_), _) => "again",
+                (Reply::Held(_), _) => "next_owner",
                 (Reply::No, Some(_)) => "another",
                 (Reply::No, None) => "nobody",
             };
@@ -191,7 +194,14 @@ fn response(verb: Verb, owner: Owner, before: &Redis, after: &Redis, reply: Repl
         (Verb::Leave, _) => vec!["1"],
         (_, Reply::Held(_)) => vec!["held", &current, &waiting],
         (Verb::Confirm, Reply::No) => vec!["lost"],
-        (Verb::Try | Verb::Acquire, Reply::No) => vec!["taken", &current],
+        (Verb::Try, Reply::No) => vec!["taken", &current, "0"],
+        (Verb::Acquire, Reply::No) => {
+            // A free lock drops the dead owners at the head of the queue first.
+            let dead = before.queue.iter().take_while(|w| w.unseen > RULES.times.horizon).count();
+            let kept = &before.queue[if before.lock.is_none() { dead } else { 0 }..];
+            let queued = !kept.iter().any(|waiting| waiting.owner == owner);
+            vec!["taken", &current, if queued { "1" } else { "0" }]
+        }
     };
     words.into_iter().map(str::to_owned).collect()
 }

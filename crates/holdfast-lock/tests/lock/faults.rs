@@ -4,12 +4,13 @@ use std::time::{Duration, Instant};
 
 use holdfast_lock::{LockKey, Released};
 
-use crate::server::{Server, TTL, everywhere, fence, in_line, until, wanted};
+use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until, wanted};
 
 everywhere!(
     flushed_scripts_are_reloaded,
     refence_raises_fences_after_flush,
     waiter_gets_lock_after_flush,
+    grant_from_before_a_flush_is_confirmed,
     service_resumes_after_restart_without_data,
     redis_pause_beyond_lease_loses_only_lock,
 );
@@ -63,6 +64,41 @@ async fn waiter_gets_lock_after_flush(server: &Server) {
     assert_eq!(theirs.release().await, Released::Held);
 }
 
+async fn grant_from_before_a_flush_is_confirmed(server: &Server) {
+    let (here, there) = (server.process(), server.process());
+    let held = here.take("{a}").await;
+    let waiter = in_line(server, &there, "{a}").await;
+    let owner = server.ask::<Vec<String>>("ZRANGE holdfast:lock:{a}:queue 0 0").remove(0);
+    // As after a flush: another holder with a low fence, and no queue.
+    send(&here, &["SET", "holdfast:lock:{a}", "other.1 1@1"]).await;
+    let _: i64 = server.ask("DEL holdfast:lock:{a}:queue holdfast:lock:{a}:seen");
+    poll_is_recorded(server, &owner).await;
+    // A message about a grant from before the flush arrives late.
+    let channel = format!("holdfast:process:{}", owner.split_once('.').unwrap().0);
+    let message = format!("granted {owner} 6401 0 holdfast:lock:{{a}}");
+    send(&here, &["PUBLISH", &channel, &message]).await;
+    poll_is_recorded(server, &owner).await;
+    assert!(!waiter.is_finished(), "two processes hold the lock");
+    let _: i64 = server.ask("DEL holdfast:lock:{a}");
+    let theirs = waiter.await.unwrap();
+    assert!(fence(&theirs, "{a}") < 6_401);
+    assert_eq!(theirs.release().await, Released::Held);
+    assert_eq!(held.release().await, Released::Lost);
+}
+
+async fn send(process: &Process, words: &[&str]) {
+    let mut command = ::redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    let _: ::redis::Value = process.0.redis().query(command).await.unwrap();
+}
+
+/// Returns once Redis has recorded another poll of this owner.
+async fn poll_is_recorded(server: &Server, owner: &str) {
+    let seen = || server.ask::<Option<f64>>(&format!("ZSCORE holdfast:lock:{{a}}:seen {owner}"));
+    let before = seen();
+    until("the waiter polls", async || seen().is_some_and(|now| before != Some(now))).await;
+}
+
 async fn service_resumes_after_restart_without_data(server: &mut Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
@@ -85,13 +121,13 @@ async fn redis_pause_beyond_lease_loses_only_lock(server: &Server) {
     let (here, there) = (server.process(), server.process());
     let held = here.take("{a}").await;
     assert!(!there.finds_it_free("{a}").await);
-    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     let pause = TTL + Duration::from_millis(400);
     server.pause(pause);
     let paused = Instant::now();
     // Judged by its own clock, without any word from Redis. Both run by the same timer: a machine
     // that is busy delays both.
-    let lost = tokio::time::timeout_at((paused + TTL).into(), guard.lost()).await;
+    let lost = tokio::time::timeout_at((paused + TTL).into(), guard.wait_until_lost()).await;
     assert!(lost.is_ok(), "it is held for longer than its lease");
     until("Redis speaks again", async || paused.elapsed() > pause).await;
     let theirs = there.take("{a}").await;

@@ -17,6 +17,7 @@ everywhere!(
     cancelled_release_is_completed,
     newcomers_do_not_overtake_waiters,
     redis_outage_is_neither_busy_nor_free,
+    silent_redis_is_not_a_busy_lock,
     every_key_has_an_expiry,
     unanswered_renewal_keeps_the_lock,
     expired_lock_release_leaves_next_holder,
@@ -25,11 +26,11 @@ everywhere!(
 /// Redisson #4698: *no way for an application to know that the renewal failed.*
 async fn holder_learns_of_a_lost_lock(server: &Server) {
     let held = server.process().take("{a}").await;
-    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     assert!(guard.is_held() && guard.ensure_held().is_ok());
     let _: i64 = server.ask("DEL holdfast:lock:{a}");
     let started = Instant::now();
-    guard.lost().await;
+    guard.wait_until_lost().await;
     assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
     assert!(!guard.is_held() && guard.ensure_held().is_err());
     assert_eq!(held.release().await, Released::Lost);
@@ -150,6 +151,21 @@ async fn redis_outage_is_neither_busy_nor_free(server: &mut Server) {
     }
 }
 
+/// The same for callers that are in a hurry: their deadline passes before Redis is given up.
+async fn silent_redis_is_not_a_busy_lock(server: &mut Server) {
+    use rustix::process::Signal;
+
+    let process = server.process();
+    process.take("{a}").await.release().await;
+    server.signal(Signal::STOP);
+    for wait in [Wait::Try, Wait::Notify] {
+        let started = Instant::now();
+        let asked = process.try_ask(&["{a}"], wait, Duration::from_millis(100)).await;
+        assert!(matches!(asked, Err(holdfast_lock::Error::Unavailable(_))), "{asked:?}");
+        assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    }
+}
+
 /// Redisson #6510: *a third of all keys in production are fences that never expire.*
 async fn every_key_has_an_expiry(server: &Server) {
     let (here, there) = (server.process(), server.process());
@@ -169,7 +185,7 @@ async fn unanswered_renewal_keeps_the_lock(server: &Server) {
 
     let process = server.process();
     let held = process.take("{a}").await;
-    let guard = held.guard(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
+    let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     // Redis says nothing for the time of a renewal, and comes back before the lease is over.
     server.signal(Signal::STOP);
     let stopped = Instant::now();

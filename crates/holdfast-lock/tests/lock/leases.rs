@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use holdfast_lock::{Error, LockKey, Locks, Redis, Settings};
+use holdfast_lock::{
+    AcquireOutcome, AcquireRequest, Error, LockKey, LockKind, Locks, Redis, Settings,
+};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep};
 
@@ -14,9 +16,9 @@ fn key() -> LockKey {
     LockKey::new("{a}").unwrap()
 }
 
-fn locks_with_timeout(server: &Server) -> Locks {
-    let settings = Settings { timeout: TIMEOUT, ..Settings::default() };
-    Locks::new(Redis::open(server.url()).unwrap(), settings)
+fn locks_with_timeout(server: &Server, timeout: Duration) -> Locks {
+    let settings = Settings { acquire_timeout: timeout, ..Settings::default() };
+    Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap()
 }
 
 #[tokio::test]
@@ -24,12 +26,30 @@ async fn lock_times_out_and_names_the_holder() {
     let server = Server::start();
     let held = server.process().take("{a}").await;
     let started = Instant::now();
-    let refused = locks_with_timeout(&server).lock(&key()).await;
+    let refused = locks_with_timeout(&server, TIMEOUT).lock(&key()).await;
     let Err(Error::TimedOut { waited, holder }) = refused else { panic!("{refused:?}") };
     assert!(waited >= TIMEOUT && waited <= started.elapsed(), "{waited:?}");
     assert!(holder.process.is_some() && holder.fence.is_some(), "{holder:?}");
     held.release().await;
-    assert!(locks_with_timeout(&server).lock(&key()).await.is_ok());
+    assert!(locks_with_timeout(&server, TIMEOUT).lock(&key()).await.is_ok());
+}
+
+#[tokio::test]
+async fn timeout_of_zero_tries_once() {
+    let server = Server::start();
+    let locks = locks_with_timeout(&server, Duration::ZERO);
+    for kind in [LockKind::Local, LockKind::Owner, LockKind::Watchdog, LockKind::Fenced] {
+        for wait in kind.wait_modes() {
+            let deadline = Instant::now() + Duration::from_secs(5);
+            let request = AcquireRequest { kind, wait: *wait, ttl: None, deadline, keys: &[key()] };
+            let AcquireOutcome::Acquired(held) = locks.acquire(request).await.unwrap() else {
+                panic!("{kind:?} was free")
+            };
+            let second = locks.acquire(request).await.unwrap();
+            assert!(!matches!(second, AcquireOutcome::Acquired(_)), "{kind:?} was held");
+            held.release().await;
+        }
+    }
 }
 
 #[tokio::test]
@@ -50,7 +70,7 @@ async fn with_lock_drops_work_when_lease_is_lost() {
     let key = key();
     let work = process.0.with_lock(&key, async |_| {
         let _alive = alive;
-        process.0.forget(&key).await.unwrap();
+        process.0.force_release(&key).await.unwrap();
         std::future::pending::<()>().await;
     });
     assert!(matches!(work.await, Err(Error::Lost)));

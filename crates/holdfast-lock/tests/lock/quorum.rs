@@ -23,7 +23,7 @@ impl Five {
         let nodes = self.0.iter().map(|node| Redis::open(node.url()).unwrap()).collect();
         let settings = Settings { ttl: TTL, ..Settings::default() };
         // The shop's own Redis has no part in it.
-        Locks::new(Redis::open(self.0[0].url()).unwrap(), settings).with_quorum(nodes)
+        Locks::new(Redis::open(self.0[0].url()).unwrap(), settings).unwrap().with_quorum(nodes)
     }
 
     fn nodes_that_have_it(&self) -> usize {

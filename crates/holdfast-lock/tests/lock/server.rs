@@ -192,7 +192,7 @@ impl Server {
 
     fn process_of_times(&self, times: Timing) -> Process {
         let settings = Settings { fenced: times, ..Settings::default() };
-        Process(Locks::new(Redis::open(self.url()).unwrap(), settings))
+        Process(Locks::new(Redis::open(self.url()).unwrap(), settings).unwrap())
     }
 
     /// The keys that are there.
@@ -303,8 +303,8 @@ pub async fn in_line(
 /// Returns when the holder knows that another process waits.
 pub async fn wanted(held: &Guards, key: &str) {
     let key = LockKey::new(key).unwrap();
-    let guard = held.guard(&key).unwrap().as_fenced().unwrap();
-    let wanted = timeout(Duration::from_secs(10), guard.wanted()).await;
+    let guard = held.get(&key).unwrap().as_fenced().unwrap();
+    let wanted = timeout(Duration::from_secs(10), guard.wait_until_wanted()).await;
     wanted.expect("the holder hears that somebody waits");
     assert!(guard.is_wanted());
 }

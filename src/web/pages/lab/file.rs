@@ -3,54 +3,63 @@
 
 use actix_multipart::Multipart;
 use actix_web::http::header::CONTENT_DISPOSITION;
-use actix_web::{HttpRequest, HttpResponse, web};
+use actix_web::web::{Path, Payload};
+use actix_web::{HttpRequest, HttpResponse};
 use futures_util::StreamExt as _;
+use serde_json::Value;
+use time::OffsetDateTime;
 
-use super::custom_load::LoadForm;
-use super::{check_lab_form, index, require_lab_admin, run, views};
-use crate::lab::run::{ArmResult, LabRun, Lane};
+use super::index;
+use super::run_list::run_address;
+use crate::lab::run::LabRun;
 use crate::lab::store;
 use crate::web::api::lab_runs::find_run;
-use crate::web::pages::see_other;
-use crate::web::{AppState, HttpResult};
+use crate::web::middleware::{LabAdmin, csrf};
+use crate::web::{HttpResult, State, see_other};
 
 /// Upper bound of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 2 * 1024 * 1024;
 /// Upper bound of what is read and discarded of a larger file: a browser sends all of it before it
 /// reads the response.
 const MAX_READ_BYTES: usize = 16 * MAX_FILE_BYTES;
+/// Upper bounds of the lists in a run, by name.
+const MAX_LENGTHS: [(&str, usize); 10] = [
+    ("arms", 24),
+    ("lanes", 600),
+    ("events", 200),
+    ("facts", 200),
+    ("said", 500),
+    ("strategies", 24),
+    ("samples", 3_000),
+    ("waits", 100),
+    ("forked", 2_000),
+    ("entries", 2_000),
+];
+/// Upper bound of a text, in characters.
+const MAX_TEXT_LENGTH: usize = 2_000;
 
-pub async fn save(
-    state: web::Data<AppState>,
-    request: HttpRequest,
-    id: web::Path<String>,
-) -> HttpResult {
-    require_lab_admin(&request).await?;
+/// Saves a run as a file.
+pub async fn save(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
     let run = find_run(&state, &id).await?;
     if !run.state.is_over() {
-        return Ok(see_other(&views::link(&run.id)));
+        return Ok(see_other(&run_address(&run.id)));
     }
     let name = format!("attachment; filename=\"holdfast-run-{}.json\"", run.id);
     Ok(HttpResponse::Ok().insert_header((CONTENT_DISPOSITION, name)).json(run))
 }
 
 /// Opens a file: stores its run and redirects to it.
-pub async fn open(
-    state: web::Data<AppState>,
-    request: HttpRequest,
-    body: web::Payload,
-) -> HttpResult {
+pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
     let upload = read(Multipart::new(request.headers(), body)).await;
-    check_lab_form(&request, upload.as_ref().map_or("", |upload| &upload.csrf)).await?;
-    match upload
-        .and_then(|upload| if upload.too_large { Err(too_large()) } else { parse(&upload.file) })
-    {
+    let csrf = upload.as_ref().map_or("", |upload| &upload.csrf);
+    csrf::check_lab_form(&request, csrf).await?;
+    match upload.and_then(parse) {
         Ok(run) => {
-            let link = views::link(&run.id);
+            let address = run_address(&run.id);
             let is_new = store::keep(&state.shop.pool, &run).await?;
-            Ok(see_other(&if is_new { link } else { format!("{link}?known=1") }))
+            Ok(see_other(&if is_new { address } else { format!("{address}?known=1") }))
         }
-        Err(why) => index::page(&request, LoadForm::default_of(&request)?, Some(why)).await,
+        Err(why) => index::page(&request, index::LoadForm::default_of(&state), Some(why)).await,
     }
 }
 
@@ -90,83 +99,62 @@ async fn read(mut form: Multipart) -> Result<UploadedForm, String> {
     Ok(upload)
 }
 
-fn too_large() -> String {
-    "The file is too large: a run has 2 MiB at most.".to_owned()
-}
-
-fn parse(file: &[u8]) -> Result<LabRun, String> {
-    if file.is_empty() {
+fn parse(upload: UploadedForm) -> Result<LabRun, String> {
+    if upload.too_large {
+        return Err("The file is too large: a run has 2 MiB at most.".to_owned());
+    }
+    if upload.file.is_empty() {
         return Err("Choose a file that was saved from the page of a run.".to_owned());
     }
-    let unlike = |error| format!("This is not the file of a run: {error}.");
-    let run: LabRun = serde_json::from_slice(file).map_err(unlike)?;
+    let invalid = |why: String| format!("This is not the file of a run: {why}.");
+    let run: LabRun =
+        serde_json::from_slice(&upload.file).map_err(|error| invalid(error.to_string()))?;
     match invalid_run(&run) {
         None => Ok(run),
-        Some(why) => Err(format!("This is not the file of a run: {why}.")),
+        Some(why) => Err(invalid(why)),
     }
 }
 
 /// Returns the reason why no lab can have written this run, if there is one.
 fn invalid_run(run: &LabRun) -> Option<String> {
-    let LabRun { wanted, progress, outcome, .. } = run;
     if !run.state.is_over() {
         return Some("it is not over".to_owned());
     }
-    if !run::is_plausible_time(run.created_at) || run.created_at.year() < 2000 {
+    // Clocks differ.
+    let latest = OffsetDateTime::now_utc() + time::Duration::days(1);
+    if run.created_at > latest || run.created_at.year() < 2000 {
         return Some("created_at is no time at which a run could be asked for".to_owned());
     }
-    let many = [
-        ("arms", outcome.arms.len(), 24),
-        ("lanes", outcome.lanes.len(), 600),
-        ("facts", outcome.facts.len(), 200),
-        ("said", outcome.said.len().max(progress.said.len()), 500),
-        ("strategies", wanted.strategies.len(), 24),
-        ("samples", progress.samples.len(), 3_000),
-    ];
-    if let Some((name, ..)) = many.into_iter().find(|(_, count, most)| count > most) {
-        return Some(format!("it has too many {name}"));
+    match serde_json::to_value(run) {
+        Ok(value) => invalid_value("run", &value),
+        Err(error) => Some(error.to_string()),
     }
-    let texts = [&outcome.verdict, &progress.strategy].into_iter();
-    let texts = texts.chain(&outcome.said).chain(&progress.said).chain(&wanted.strategies);
-    let texts = texts.chain(outcome.facts.iter().flat_map(|fact| [&fact.name, &fact.value]));
-    let mut texts = texts.chain(&wanted.lesson).chain(&wanted.wait);
-    let guess = run.guess.as_ref().is_some_and(|guess| is_too_long(guess, 200));
-    if guess || texts.any(|text| is_too_long(text, 2_000)) {
-        return Some("a text in it is too long, or has a zero byte".to_owned());
-    }
-    outcome
-        .arms
-        .iter()
-        .find_map(invalid_arm)
-        .or_else(|| outcome.lanes.iter().find_map(invalid_lane))
 }
 
-fn invalid_arm(arm: &ArmResult) -> Option<String> {
-    let entries = arm.forked.iter().map(|fork| fork.entries.len()).sum::<usize>();
-    if arm.samples.len() > 3_000 || arm.waits.len() > 100 || entries > 2_000 {
-        return Some("an arm of it has too many entries".to_owned());
+/// Returns the reason why a part of a run is invalid, if it is: a list or a text is too long, a
+/// measurement is out of range, or a text has a zero byte, which Postgres cannot store in JSON.
+fn invalid_value(name: &str, value: &Value) -> Option<String> {
+    match value {
+        Value::Array(items) => {
+            let limit = MAX_LENGTHS.iter().find(|(list, _)| *list == name);
+            if limit.is_some_and(|(_, limit)| items.len() > *limit) {
+                return Some(format!("it has too many {name}"));
+            }
+            items.iter().find_map(|item| invalid_value(name, item))
+        }
+        Value::Object(fields) => fields
+            .iter()
+            .find_map(|(name, value)| invalid_text(name).or_else(|| invalid_value(name, value))),
+        Value::String(text) => invalid_text(text),
+        Value::Number(number) if number.is_f64() => {
+            let in_range = number.as_f64().is_some_and(|number| (0.0..=1e9).contains(&number));
+            (!in_range).then(|| format!("{name} is out of range"))
+        }
+        _ => None,
     }
-    let figures = [arm.orders_per_s, arm.wait_p50_ms, arm.wait_p99_ms].into_iter();
-    let figures = figures.chain(arm.samples.iter().flat_map(|one| [one.p50_ms, one.p99_ms]));
-    let mut figures = figures.chain(arm.waits.iter().map(|bucket| bucket.up_to_ms));
-    if figures.any(|figure| !(0.0..=1e9).contains(&figure)) {
-        return Some("a figure of an arm is out of range".to_owned());
-    }
-    let names = [Some(&arm.strategy), arm.sku.as_ref()];
-    let long = names.into_iter().flatten().any(|name| is_too_long(name, 100));
-    long.then(|| "a name in it is too long".to_owned())
 }
 
-fn invalid_lane(lane: &Lane) -> Option<String> {
-    let names = lane.events.iter().flat_map(|event| [&event.event, &event.key]);
-    let mut names = names.chain([&lane.label, &lane.replica]);
-    if lane.events.len() > 200 || names.any(|name| is_too_long(name, 200)) {
-        return Some("a lane of it has too many events, or too long a name".to_owned());
-    }
-    None
-}
-
-/// Returns whether a text is too long or has a zero byte, which Postgres cannot store in JSON.
-fn is_too_long(text: &str, most: usize) -> bool {
-    text.chars().count() > most || text.contains('\0')
+fn invalid_text(text: &str) -> Option<String> {
+    let invalid = text.chars().count() > MAX_TEXT_LENGTH || text.contains('\0');
+    invalid.then(|| "a text in it is too long, or has a zero byte".to_owned())
 }

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use super::steps::{StepTrack, TracedRequest, track, with_statements};
+use super::steps::{StepTrack, TracedRequest, track};
 use super::views::amount;
 use crate::lab::drawing::ms;
 use crate::lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
 use crate::shop::Strategy;
-use crate::web::pages::format::{format_change, format_money_change, short_id};
+use crate::web::pages::format::{format_change, short_id};
 
 /// Upper bound of forks that are drawn in detail; it bounds the size of the page.
 const MAX_DETAILED_FORKS: usize = 16;
@@ -90,7 +90,7 @@ fn fork(arm: &ArmResult, forked: &ForkedVersion, lanes: &Lanes<'_>, with_steps: 
     let money = arm.sku.is_none();
     let entries = forked.entries.iter().enumerate().map(|(place, entry)| ForkEntry {
         seq: entry.seq,
-        delta: if money { format_money_change(entry.delta) } else { format_change(entry.delta) },
+        delta: format_change(entry.delta, money),
         after: amount(entry.after, money),
         order: entry.order_id.map(|order| short_id(&order)),
         request: match lanes.get(&entry.request_id) {
@@ -109,7 +109,7 @@ fn fork(arm: &ArmResult, forked: &ForkedVersion, lanes: &Lanes<'_>, with_steps: 
         entries: entries.collect(),
         apart: (reads.len() == 2).then(|| ms(reads[0].abs_diff(reads[1]))),
         track: (with_steps && requests.len() == 2)
-            .then(|| with_statements(&requests, Strategy::named(&arm.strategy))),
+            .then(|| track(&requests, Strategy::named(&arm.strategy))),
     }
 }
 
@@ -162,6 +162,6 @@ pub fn shortest_pair(run: &LabRun) -> Option<ForkPair> {
         apart: ms(reads[0].abs_diff(reads[1])),
         span: ms(span),
         of: arm.forks,
-        track: track(&pair),
+        track: track(&pair, None),
     })
 }

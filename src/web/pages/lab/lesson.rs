@@ -1,21 +1,21 @@
 //! A lesson before it is run: its claim, a question, the code, and its fields.
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::{Form, Path};
 use askama::Template;
 
-use super::run_form::{self, FieldError, FormFields, NumberField};
-use super::views::RunListItem;
-use super::{check_lab_form, custom_load, require_lab_admin, stored_runs};
+use super::run_form::{self, FieldError, NumberField};
+use super::run_list::{RunListItem, start_run, stored_runs};
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::source::{self, Source};
+use crate::web::middleware::{FormFields, LabAdmin, csrf};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
-use crate::web::pages::{html, see_other};
-use crate::web::problems::Problem;
-use crate::web::{AppState, HttpResult};
+use crate::web::pages::respond::html;
+use crate::web::{HttpResult, Problem, State, app_state};
 
-const LISTED: usize = 5;
+const MAX_LISTED_RUNS: usize = 5;
 
 #[derive(Debug, Template)]
 #[template(path = "lesson.html")]
@@ -37,34 +37,28 @@ impl LessonPage {
 }
 
 /// Shows the lesson.
-pub async fn show(request: HttpRequest, name: web::Path<String>) -> HttpResult {
-    require_lab_admin(&request).await?;
-    page(&request, named(&name)?, &FormFields::new(), &[]).await
+pub async fn show(request: HttpRequest, _: LabAdmin, name: Path<String>) -> HttpResult {
+    page(&request, named(&name)?, &FormFields::default(), &[]).await
 }
 
-/// Redirects a GET of the form's address to the lesson.
-pub async fn back(name: web::Path<String>) -> HttpResult {
-    Ok(see_other(&format!("/lab/lessons/{}", named(&name)?.name)))
-}
-
-pub async fn ask(
-    state: web::Data<AppState>,
+/// Requests a run of the lesson.
+pub async fn run(
+    state: State,
     request: HttpRequest,
-    name: web::Path<String>,
-    form: web::Form<FormFields>,
+    name: Path<String>,
+    form: Form<FormFields>,
 ) -> HttpResult {
-    let input = form.into_inner();
-    check_lab_form(&request, run_form::first_value(&input, "csrf")).await?;
+    csrf::check_lab_form(&request, form.csrf()).await?;
     let lesson = named(&name)?;
-    let (wanted, mut wrong) = run_form::lesson(lesson, &input);
-    let guess = selected_guess(lesson, &input);
-    if guess.is_none() && !run_form::first_value(&input, "guess").is_empty() {
+    let (run, mut wrong) = run_form::lesson(lesson, &form);
+    let guess = selected_guess(lesson, &form);
+    if guess.is_none() && !form.trimmed("guess").is_empty() {
         wrong.push(("guess", String::new()));
     }
     if !wrong.is_empty() {
-        return page(&request, lesson, &input, &wrong).await;
+        return page(&request, lesson, &form, &wrong).await;
     }
-    custom_load::start_run(&state, &wanted, guess.map(|place| lesson.guesses[place])).await
+    start_run(&state, &run, guess.map(|place| lesson.guesses[place])).await
 }
 
 fn named(name: &str) -> Result<&'static Lesson, Problem> {
@@ -72,7 +66,7 @@ fn named(name: &str) -> Result<&'static Lesson, Problem> {
 }
 
 fn selected_guess(lesson: &Lesson, input: &FormFields) -> Option<usize> {
-    let place: usize = run_form::first_value(input, "guess").parse().ok()?;
+    let place: usize = input.trimmed("guess").parse().ok()?;
     (place < lesson.guesses.len()).then_some(place)
 }
 
@@ -82,20 +76,17 @@ async fn page(
     input: &FormFields,
     wrong: &[FieldError],
 ) -> HttpResult {
-    let heads = stored_runs(request).await?;
-    let own = heads.iter().filter(|head| head.wanted.lesson.as_deref() == Some(lesson.name));
+    let runs = stored_runs(app_state(request)?).await?;
+    let is_guess_wrong = wrong.iter().any(|(field, _)| *field == "guess");
     let page = LessonPage {
         layout: Layout::of(request).await?,
         lesson,
-        running: heads.iter().find(|head| !head.state.is_over()).map(RunListItem::from),
+        running: runs.iter().find(|run| !run.is_over()).cloned(),
         shows: lesson.shows.iter().filter_map(|name| source::of(name)).collect(),
         fields: run_form::lesson_fields(lesson, input, wrong),
         guess: selected_guess(lesson, input),
-        guess_wrong: wrong
-            .iter()
-            .any(|(field, _)| *field == "guess")
-            .then_some("Choose one of these."),
-        runs: own.take(LISTED).map(RunListItem::from).collect(),
+        guess_wrong: is_guess_wrong.then_some("Choose one of these."),
+        runs: runs.into_iter().filter(|run| run.is_of(lesson)).take(MAX_LISTED_RUNS).collect(),
     };
     let status = if wrong.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
     html(status, &page)

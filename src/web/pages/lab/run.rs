@@ -1,23 +1,23 @@
 //! A run: live figures while it is in progress, then the verdict and its evidence.
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::{Path, Query};
 use askama::Template;
 use serde::Deserialize;
-use time::OffsetDateTime;
 
 use super::forks::{ForkPair, StrategyForks, shortest_pair, strategy_forks};
-use super::require_lab_admin;
+use super::run_list::{self, RunStatusLabel};
 use super::scenes::{Scene, scenes};
-use super::views::{self, ArmView, RunStatusLabel};
+use super::views;
 use crate::lab::lessons::{self, Lesson};
-use crate::lab::run::{Fact, Journey, LabRun, Sample};
+use crate::lab::run::{Journey, LabRun};
 use crate::web::api::lab_runs::find_run;
-use crate::web::pages::assets;
+use crate::web::middleware::LabAdmin;
 use crate::web::pages::format::FormatTime as _;
-use crate::web::pages::html;
 use crate::web::pages::layout::Layout;
-use crate::web::{AppState, HttpResult};
+use crate::web::pages::respond::html;
+use crate::web::{HttpResult, State};
 
 #[derive(Debug, Template)]
 #[template(path = "run.html")]
@@ -25,36 +25,89 @@ struct RunPage {
     layout: Layout,
     /// A message at the top of the page.
     notice: Option<&'static str>,
-    id: String,
-    title: String,
+    run: LabRun,
     lesson: Option<&'static Lesson>,
-    status: RunStatusLabel,
-    is_over: bool,
-    parameters: Vec<(&'static str, String)>,
-    at: time::OffsetDateTime,
-    said: Vec<String>,
-    strategy: String,
-    live_figures: [(&'static str, &'static str, String); 7],
-    /// True if there is a load: a run that is staged request by request has no live figures.
-    has_load: bool,
-    verdict: String,
-    /// True if units or money do not add up.
-    is_unsound: bool,
     guess: Option<GuessOutcome>,
-    from_file: bool,
-    facts: Vec<Fact>,
-    arms: Vec<ArmView>,
-    /// Each figure of every arm, side by side; `true` if it does not add up.
-    figures: Vec<(&'static str, Vec<(String, bool)>)>,
     forks: Vec<StrategyForks>,
     pair: Option<ForkPair>,
     scenes: Vec<Scene>,
 }
 
+impl RunPage {
+    fn title(&self) -> String {
+        run_list::title(&self.run.wanted)
+    }
+
+    fn is_over(&self) -> bool {
+        self.run.state.is_over()
+    }
+
+    fn status(&self) -> RunStatusLabel {
+        run_list::status(self.run.state, self.run.outcome.claim_shown)
+    }
+
+    /// Returns whether units or money do not add up.
+    fn is_unsound(&self) -> bool {
+        self.run.outcome.arms.iter().any(|arm| !views::is_sound(arm))
+    }
+
+    /// Returns the steps so far, as sentences.
+    fn steps(&self) -> &[String] {
+        if self.is_over() { &self.run.outcome.said } else { &self.run.progress.said }
+    }
+
+    /// Returns whether there is a load: a run that is staged request by request has no live
+    /// figures.
+    fn has_load(&self) -> bool {
+        !self.run.progress.samples.is_empty()
+    }
+
+    /// Returns the parameters that were set, as text.
+    fn parameters(&self) -> Vec<(&'static str, String)> {
+        let request = &self.run.wanted;
+        let journey = request.journey.map(|journey| match journey {
+            Journey::Order => "order",
+            Journey::Pay => "pay",
+        });
+        let fault = request.fault.as_ref().map(|fault| {
+            format!("{} after {} ms, for {} ms", fault.kind.about(), fault.at_ms, fault.for_ms)
+        });
+        let all = [
+            ("journey", journey.map(str::to_owned)),
+            ("stock", request.stock.map(|stock| stock.to_string())),
+            ("buyers", request.buyers.map(|buyers| buyers.to_string())),
+            ("orders", request.orders.map(|orders| orders.to_string())),
+            ("work", request.work_ms.map(|work| format!("{work} ms"))),
+            ("lease", request.ttl_ms.map(|ttl| format!("{ttl} ms"))),
+            ("wait", request.wait.clone()),
+            ("replicas", request.replicas.map(|replicas| replicas.to_string())),
+            ("seed", request.seed.map(|seed| seed.to_string())),
+            ("fault", fault),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+    }
+
+    /// Returns the newest sample: the name of each figure in the stream, its label and its value.
+    fn live_figures(&self) -> [(&'static str, &'static str, String); 7] {
+        let money = self.run.wanted.journey == Some(Journey::Pay);
+        let sample = self.run.progress.samples.last().copied().unwrap_or_default();
+        let amount = |number| views::amount(number, money);
+        [
+            ("sold", if money { "paid" } else { "sold" }, amount(sample.sold)),
+            ("stock", if money { "on the account" } else { "on the shelf" }, amount(sample.stock)),
+            ("oversold", if money { "overspent" } else { "oversold" }, amount(sample.oversold)),
+            ("answered", "answered", sample.answered.to_string()),
+            ("waiting", "waiting", sample.waiting.to_string()),
+            ("p50_ms", "p50", views::ms(sample.p50_ms)),
+            ("p99_ms", "p99", views::ms(sample.p99_ms)),
+        ]
+    }
+}
+
 #[derive(Debug)]
 struct GuessOutcome {
     question: &'static str,
-    said: String,
+    choice: String,
     /// `None` if the claim was not shown: then the guess is not judged.
     right: Option<bool>,
     answer: &'static str,
@@ -71,16 +124,15 @@ pub struct RunPageQuery {
 }
 
 pub async fn show(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
-    id: web::Path<String>,
-    why: web::Query<RunPageQuery>,
+    _: LabAdmin,
+    id: Path<String>,
+    query: Query<RunPageQuery>,
 ) -> HttpResult {
-    require_lab_admin(&request).await?;
     let run = find_run(&state, &id).await?;
-    let is_over = run.state.is_over();
-    let notice = match (&why.instead, &why.known) {
-        (Some(_), _) if !is_over => Some(
+    let notice = match (&query.instead, &query.known) {
+        (Some(_), _) if !run.state.is_over() => Some(
             "This run goes on, and there is one at a time: what you asked for was not begun. Ask \
              again when this one is over.",
         ),
@@ -90,97 +142,16 @@ pub async fn show(
         (None, Some(_)) => Some("This run was here already; the file changed nothing."),
         (None, None) => None,
     };
-    html(StatusCode::OK, &page(Layout::of(&request).await?, run, notice))
-}
-
-fn page(layout: Layout, run: LabRun, notice: Option<&'static str>) -> RunPage {
-    let is_over = run.state.is_over();
+    let layout = Layout::of(&request).await?;
     let lesson = run.wanted.lesson.as_deref().and_then(lessons::named);
-    let money = run.wanted.journey == Some(Journey::Pay);
-    let last = run.progress.samples.last().copied().unwrap_or_default();
-    RunPage {
-        layout,
-        notice,
-        id: run.id.to_string(),
-        title: views::title(&run.wanted),
-        status: views::status(run.state, run.outcome.claim_shown),
-        is_over,
-        parameters: parameters(&run),
-        at: run.created_at,
-        strategy: run.progress.strategy.clone(),
-        live_figures: live_figures(&last, money),
-        has_load: !run.progress.samples.is_empty(),
-        is_unsound: run.outcome.arms.iter().any(|arm| !views::is_sound(arm)),
-        guess: lesson.and_then(|lesson| guess(&run, lesson)),
-        from_file: run.from_file,
-        facts: run.outcome.facts.clone(),
-        arms: run.outcome.arms.iter().map(views::arm).collect(),
-        figures: views::figures(&run.outcome.arms),
-        forks: strategy_forks(&run),
-        pair: shortest_pair(&run),
-        scenes: scenes(&run),
-        said: if is_over { run.outcome.said } else { run.progress.said },
-        verdict: run.outcome.verdict,
-        lesson,
-    }
-}
-
-impl RunPage {
-    fn asset(&self, name: &str) -> &'static str {
-        assets::address(name)
-    }
-}
-
-/// Returns the parameters that were set, as text.
-fn parameters(run: &LabRun) -> Vec<(&'static str, String)> {
-    let wanted = &run.wanted;
-    let mut parameters = Vec::new();
-    let mut say = |name, value: Option<String>| parameters.extend(value.map(|value| (name, value)));
-    say(
-        "journey",
-        wanted.journey.map(|journey| match journey {
-            Journey::Order => "order".to_owned(),
-            Journey::Pay => "pay".to_owned(),
-        }),
-    );
-    say("stock", wanted.stock.map(|stock| stock.to_string()));
-    say("buyers", wanted.buyers.map(|buyers| buyers.to_string()));
-    say("orders", wanted.orders.map(|orders| orders.to_string()));
-    say("work", wanted.work_ms.map(|work| format!("{work} ms")));
-    say("lease", wanted.ttl_ms.map(|ttl| format!("{ttl} ms")));
-    say("wait", wanted.wait.clone());
-    say("replicas", wanted.replicas.map(|replicas| replicas.to_string()));
-    say("seed", wanted.seed.map(|seed| seed.to_string()));
-    say(
-        "fault",
-        wanted.fault.as_ref().map(|fault| {
-            format!("{} after {} ms, for {} ms", fault.kind.about(), fault.at_ms, fault.for_ms)
-        }),
-    );
-    parameters
-}
-
-fn live_figures(sample: &Sample, money: bool) -> [(&'static str, &'static str, String); 7] {
-    let amount = |number| views::amount(number, money);
-    [
-        ("sold", if money { "paid" } else { "sold" }, amount(sample.sold)),
-        ("stock", if money { "on the account" } else { "on the shelf" }, amount(sample.stock)),
-        ("oversold", if money { "overspent" } else { "oversold" }, amount(sample.oversold)),
-        ("answered", "answered", sample.answered.to_string()),
-        ("waiting", "waiting", sample.waiting.to_string()),
-        ("p50_ms", "p50", views::ms(sample.p50_ms)),
-        ("p99_ms", "p99", views::ms(sample.p99_ms)),
-    ]
+    let guess = lesson.and_then(|lesson| guess(&run, lesson));
+    let (forks, pair, scenes) = (strategy_forks(&run), shortest_pair(&run), scenes(&run));
+    html(StatusCode::OK, &RunPage { layout, notice, run, lesson, guess, forks, pair, scenes })
 }
 
 fn guess(run: &LabRun, lesson: &'static Lesson) -> Option<GuessOutcome> {
-    let said = run.guess.clone().filter(|_| run.state.is_over())?;
+    let choice = run.guess.clone().filter(|_| run.state.is_over())?;
     let answer = lesson.guesses[lesson.right];
-    let right = (run.outcome.claim_shown == Some(true)).then(|| said == answer);
-    Some(GuessOutcome { question: lesson.question, said, right, answer })
-}
-
-/// Returns whether a creation time is plausible: at most a day ahead, because clocks differ.
-pub(super) fn is_plausible_time(at: OffsetDateTime) -> bool {
-    at <= OffsetDateTime::now_utc() + time::Duration::days(1)
+    let right = (run.outcome.claim_shown == Some(true)).then(|| choice == answer);
+    Some(GuessOutcome { question: lesson.question, choice, right, answer })
 }

@@ -1,37 +1,38 @@
 //! The form fields of a run: their values and errors.
 
-use std::str::FromStr;
+use std::ops::RangeInclusive;
 
-use crate::lab::default_load::DefaultLoad;
-use crate::lab::lessons::Lesson;
+use crate::lab::headers::TTL_RANGE_MS;
+use crate::lab::lessons::{DefaultLoad, Lesson};
 use crate::lab::run::{Fault, FaultKind, Journey, RunRequest};
+use crate::shop::types::grouped;
+use crate::web::middleware::FormFields;
 use crate::web::pages::format::sentence;
-
-/// The fields of a form, in the order received.
-pub type FormFields = Vec<(String, String)>;
 
 #[derive(Debug)]
 pub struct NumberField {
     pub name: &'static str,
     pub label: &'static str,
-    pub range: &'static str,
+    pub range: String,
     /// The default.
     pub default_value: String,
     pub value: String,
     pub wrong: Option<String>,
 }
 
-/// Number fields: name, label, range, default.
-const NUMBERS: [(&str, &str, &str, &str); 9] = [
-    ("stock", "Units on the shelf", "0 to 10,000", "100"),
-    ("buyers", "Buyers at once", "1 to 64", "16"),
-    ("orders", "Orders in all", "1 to 5,000", "200"),
-    ("work_ms", "Work between read and write, ms", "0 to 1,000", "0"),
-    ("ttl_ms", "Lease, ms", "10 to 60,000", "the shop’s"),
-    ("replicas", "Replicas asked", "1 to 16", "all"),
-    ("seed", "Seed of the arrivals", "any number", "1"),
-    ("fault_at_ms", "It happens after, ms", "0 to 10,000", "0"),
-    ("fault_for_ms", "It lasts, ms", "0 to 10,000", "0"),
+/// A number field: name, label, permitted values, default.
+type Number = (&'static str, &'static str, RangeInclusive<u64>, &'static str);
+
+static NUMBERS: [Number; 9] = [
+    ("stock", "Units on the shelf", 0..=10_000, "100"),
+    ("buyers", "Buyers at once", 1..=64, "16"),
+    ("orders", "Orders in all", 1..=5_000, "200"),
+    ("work_ms", "Work between read and write, ms", 0..=1_000, "0"),
+    ("ttl_ms", "Lease, ms", TTL_RANGE_MS, "the shop’s"),
+    ("replicas", "Replicas asked", 1..=16, "all"),
+    ("seed", "Seed of the arrivals", 0..=u64::MAX, "1"),
+    ("fault_at_ms", "It happens after, ms", 0..=10_000, "0"),
+    ("fault_for_ms", "It lasts, ms", 0..=10_000, "0"),
 ];
 /// Labels of the other fields that can be wrong.
 const OTHERS: [(&str, &str); 3] = [
@@ -43,15 +44,6 @@ const OTHERS: [(&str, &str); 3] = [
 /// An error: the field and the reason.
 pub type FieldError = (&'static str, String);
 
-/// Returns the first value of that name, trimmed.
-pub fn first_value<'a>(input: &'a FormFields, name: &str) -> &'a str {
-    input.iter().find(|(input, _)| input == name).map_or("", |(_, value)| value.trim())
-}
-
-pub fn all_values(input: &FormFields, name: &str) -> Vec<String> {
-    input.iter().filter(|(input, _)| input == name).map(|(_, value)| value.clone()).collect()
-}
-
 /// Returns the fields of a custom load: those of the load, and those of the fault.
 pub fn fields(input: &FormFields, wrong: &[FieldError]) -> (Vec<NumberField>, Vec<NumberField>) {
     let mut load: Vec<NumberField> =
@@ -60,10 +52,13 @@ pub fn fields(input: &FormFields, wrong: &[FieldError]) -> (Vec<NumberField>, Ve
     (load, fault)
 }
 
-pub fn label(field: &str) -> &str {
-    let number = NUMBERS.iter().find(|(name, ..)| *name == field).map(|number| number.1);
+pub fn label(field: &'static str) -> &'static str {
     let other = || OTHERS.iter().find(|(name, _)| *name == field).map(|(_, label)| *label);
-    number.or_else(other).unwrap_or(field)
+    number_named(field).map(|number| number.1).or_else(other).unwrap_or(field)
+}
+
+fn number_named(name: &str) -> Option<&'static Number> {
+    NUMBERS.iter().find(|number| number.0 == name)
 }
 
 /// Returns the fields that a lesson accepts, with the lesson's defaults.
@@ -72,10 +67,8 @@ pub fn lesson_fields(
     input: &FormFields,
     wrong: &[FieldError],
 ) -> Vec<NumberField> {
-    let parameters = lesson_parameters(lesson);
-    let number = |name: &str| NUMBERS.iter().find(|number| number.0 == name);
-    let fields = parameters.into_iter().filter_map(|(name, default_value)| {
-        number(name).map(|number| field(number, default_value, input, wrong))
+    let fields = lesson_parameters(lesson).into_iter().filter_map(|(name, default_value)| {
+        number_named(name).map(|number| field(number, default_value, input, wrong))
     });
     fields.collect()
 }
@@ -96,8 +89,16 @@ fn lesson_parameters(lesson: &Lesson) -> Vec<(&'static str, String)> {
     parameters
 }
 
+/// Formats the permitted values of a field.
+fn describe_range(range: &RangeInclusive<u64>) -> String {
+    match (range.start(), range.end()) {
+        (_, &u64::MAX) => "any number".to_owned(),
+        (least, most) => format!("{} to {}", grouped(*least), grouped(*most)),
+    }
+}
+
 fn field(
-    (name, label, range, _): &(&'static str, &'static str, &'static str, &'static str),
+    (name, label, range, _): &Number,
     default_value: String,
     input: &FormFields,
     wrong: &[FieldError],
@@ -105,9 +106,9 @@ fn field(
     NumberField {
         name,
         label,
-        range,
+        range: describe_range(range),
         default_value,
-        value: first_value(input, name).to_owned(),
+        value: input.trimmed(name).to_owned(),
         wrong: wrong.iter().find(|(field, _)| field == name).map(|(_, why)| sentence(why)),
     }
 }
@@ -115,27 +116,27 @@ fn field(
 /// Parses a lesson's form; fields that the lesson does not accept are ignored.
 pub fn lesson(lesson: &Lesson, input: &FormFields) -> (RunRequest, Vec<FieldError>) {
     let parameters = lesson_parameters(lesson);
-    let offered = |name: &String| parameters.iter().any(|(parameter, _)| parameter == name);
-    let input: FormFields = input.iter().filter(|(name, _)| offered(name)).cloned().collect();
+    let accepted = |name: &String| parameters.iter().any(|(parameter, _)| parameter == name);
+    let input = input.0.iter().filter(|(name, _)| accepted(name)).cloned().collect();
     let mut wrong = Vec::new();
-    let mut wanted = numbers(&input, &mut wrong);
-    wanted.lesson = Some(lesson.name.to_owned());
-    validate(wanted, wrong)
+    let mut run = numbers(&FormFields(input), &mut wrong);
+    run.lesson = Some(lesson.name.to_owned());
+    validate(run, wrong)
 }
 
 /// Parses the form of a custom load.
 pub fn load(input: &FormFields) -> (RunRequest, Vec<FieldError>) {
     let mut wrong = Vec::new();
-    let mut wanted = numbers(input, &mut wrong);
-    wanted.strategies = all_values(input, "strategies");
-    wanted.journey = (first_value(input, "journey") == "pay").then_some(Journey::Pay);
-    wanted.wait = Some(first_value(input, "wait").to_owned()).filter(|wait| !wait.is_empty());
-    wanted.replicas = number(input, "replicas", &mut wrong);
-    wanted.seed = number(input, "seed", &mut wrong);
-    let kind = first_value(input, "fault");
+    let mut run = numbers(input, &mut wrong);
+    run.strategies = input.all("strategies").map(str::to_owned).collect();
+    run.journey = (input.trimmed("journey") == "pay").then_some(Journey::Pay);
+    run.wait = Some(input.trimmed("wait").to_owned()).filter(|wait| !wait.is_empty());
+    run.replicas = number(input, "replicas", &mut wrong);
+    run.seed = number(input, "seed", &mut wrong);
+    let kind = input.trimmed("fault");
     match FaultKind::ALL.into_iter().find(|(_, name, _)| *name == kind) {
         Some((kind, ..)) => {
-            wanted.fault = Some(Fault {
+            run.fault = Some(Fault {
                 kind,
                 at_ms: number(input, "fault_at_ms", &mut wrong).unwrap_or(0),
                 for_ms: number(input, "fault_for_ms", &mut wrong).unwrap_or(0),
@@ -144,7 +145,7 @@ pub fn load(input: &FormFields) -> (RunRequest, Vec<FieldError>) {
         None if kind.is_empty() => {}
         None => wrong.push(("fault", "choose one of the list".to_owned())),
     }
-    validate(wanted, wrong)
+    validate(run, wrong)
 }
 
 fn numbers(input: &FormFields, wrong: &mut Vec<FieldError>) -> RunRequest {
@@ -159,58 +160,35 @@ fn numbers(input: &FormFields, wrong: &mut Vec<FieldError>) -> RunRequest {
 }
 
 /// Parses a number; `None` if the field is empty or wrong. Commas may separate thousands.
-fn number<T: FromStr>(
+fn number<T: TryFrom<u64>>(
     input: &FormFields,
     name: &'static str,
     wrong: &mut Vec<FieldError>,
 ) -> Option<T> {
-    let text = first_value(input, name);
+    let text = input.trimmed(name);
     if text.is_empty() {
         return None;
     }
+    let (.., range, _) = number_named(name)?;
     let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b',');
     let number = if plain { text.replace(',', "").parse().ok() } else { None };
+    let number = number.filter(|number| range.contains(number));
     if number.is_none() {
-        wrong.push((name, in_range(name).unwrap_or_default()));
+        wrong.push((name, format!("type a whole number, {}", describe_range(range))));
     }
-    number
+    number.and_then(|number| T::try_from(number).ok())
 }
 
-/// Returns the permitted input of a field, if it is a number field.
-fn in_range(name: &str) -> Option<String> {
-    let number = NUMBERS.iter().find(|(known, ..)| *known == name);
-    number.map(|(_, _, range, _)| format!("type a whole number, {range}"))
-}
-
-/// Collects all errors, each with its field: what cannot be parsed, then what is out of range.
-fn validate(wanted: RunRequest, mut wrong: Vec<FieldError>) -> (RunRequest, Vec<FieldError>) {
-    let alone = || RunRequest { strategies: vec!["none".to_owned()], ..RunRequest::default() };
-    let one_by_one = [
-        RunRequest { stock: wanted.stock, ..alone() },
-        RunRequest { buyers: wanted.buyers, ..alone() },
-        RunRequest { orders: wanted.orders, ..alone() },
-        RunRequest { work_ms: wanted.work_ms, ..alone() },
-        RunRequest { ttl_ms: wanted.ttl_ms, ..alone() },
-        RunRequest { replicas: wanted.replicas, ..alone() },
-        RunRequest { fault: wanted.fault.clone(), ..alone() },
-        wanted.clone(),
-    ];
-    for (field, why) in one_by_one.iter().filter_map(RunRequest::invalid_field) {
-        let (field, why) = match (field, &wanted.fault) {
-            ("strategies", _) if !why.contains(" is not one of ") => {
-                (field, "choose 1 to 6 of them".to_owned())
-            }
-            // The error is about the whole fault; the value shows which field is out of range.
-            ("fault", Some(fault)) if fault.at_ms > 10_000 => ("fault_at_ms", why),
-            ("fault", Some(_)) => ("fault_for_ms", why),
-            _ => (field, why),
-        };
-        let why = in_range(field).unwrap_or(why);
-        if !wrong.iter().any(|(known, _)| *known == field) {
-            wrong.push((field, why));
+/// Adds the error of a field that is not a number.
+fn validate(run: RunRequest, mut wrong: Vec<FieldError>) -> (RunRequest, Vec<FieldError>) {
+    match run.invalid_field() {
+        Some(("strategies", why)) if !why.contains(" is not one of ") => {
+            wrong.push(("strategies", "choose 1 to 6 of them".to_owned()));
         }
+        Some(error) => wrong.push(error),
+        None => {}
     }
-    (wanted, wrong)
+    (run, wrong)
 }
 
 #[cfg(test)]
@@ -219,14 +197,15 @@ mod tests {
     use crate::lab::lessons;
 
     fn input(pairs: &[(&str, &str)]) -> FormFields {
-        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+        let field = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        FormFields(pairs.iter().map(field).collect())
     }
 
     #[test]
     fn lesson_form_has_its_parameters_and_defaults() {
         let of = |name: &str| {
             let lesson = lessons::named(name).expect("there is such a lesson");
-            let fields = lesson_fields(lesson, &Vec::new(), &[]);
+            let fields = lesson_fields(lesson, &FormFields::default(), &[]);
             fields.into_iter().map(|field| (field.name, field.default_value)).collect::<Vec<_>>()
         };
         let own = [("stock", "100"), ("buyers", "16"), ("orders", "400"), ("work_ms", "2")];
@@ -267,7 +246,7 @@ mod tests {
             ("work_ms", "1001"),
         ]));
         let fields: Vec<&str> = wrong.iter().map(|(field, _)| *field).collect();
-        assert_eq!(fields, ["stock", "orders", "buyers", "work_ms"]);
+        assert_eq!(fields, ["stock", "buyers", "orders", "work_ms"]);
         let late =
             input(&[("strategies", "none"), ("fault", "flush-redis"), ("fault_at_ms", "1e9")]);
         assert_eq!(load(&late).1[0].0, "fault_at_ms");

@@ -65,5 +65,5 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane]) -> Scene {
         (many, Some(strategy)) => format!("{many} requests under {strategy}"),
         (many, None) => format!("{many} requests"),
     };
-    Scene { title, is_large: names.len() > MAX_NAMED_REQUESTS, track: track(&requests) }
+    Scene { title, is_large: names.len() > MAX_NAMED_REQUESTS, track: track(&requests, None) }
 }

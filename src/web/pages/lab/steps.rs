@@ -22,12 +22,17 @@ pub struct TrackStep {
     pub lane: usize,
     /// Time since the first step, in µs.
     pub t_us: u64,
-    pub at: String,
     pub event: String,
     pub value: String,
     pub text: String,
     /// The statement that is sent to Postgres or Redis at this step.
     pub statement: Option<String>,
+}
+
+impl TrackStep {
+    pub fn at(&self) -> String {
+        ms(self.t_us)
+    }
 }
 
 /// A request of a track.
@@ -38,24 +43,9 @@ pub struct TracedRequest<'a> {
     pub is_duplicate: bool,
 }
 
-/// Returns all steps of these requests, from sending them to their responses.
-pub fn track(requests: &[TracedRequest<'_>]) -> StepTrack {
-    build_track(requests, None)
-}
-
-/// Returns the steps of these requests inside the shop, with the statements of the strategy.
-pub fn with_statements(
-    requests: &[TracedRequest<'_>],
-    strategy: Option<&'static Strategy>,
-) -> StepTrack {
-    build_track(requests, Some(strategy))
-}
-
-/// Builds a track. With `under`: only the steps inside the shop, with statements.
-fn build_track(
-    requests: &[TracedRequest<'_>],
-    under: Option<Option<&'static Strategy>>,
-) -> StepTrack {
+/// Returns the steps of these requests: all of them, from sending a request to its response; or
+/// with `strategy` those inside the shop, with the statements of the strategy.
+pub fn track(requests: &[TracedRequest<'_>], strategy: Option<&Strategy>) -> StepTrack {
     let events = || requests.iter().flat_map(|request| request.lane.events.iter());
     let keys: BTreeSet<&str> = events().map(|event| event.key.as_str()).collect();
     let many_keys = keys.len() > 1;
@@ -65,17 +55,9 @@ fn build_track(
         let mut step = |t_us: u64, event: &str, value: Option<String>, text: String, statement| {
             let text = format!("{} · {} {text}", lane.replica, lane.label);
             let (event, value) = (event.to_owned(), value.unwrap_or_default());
-            steps.push(TrackStep {
-                lane: place,
-                t_us,
-                at: String::new(),
-                event,
-                value,
-                text,
-                statement,
-            });
+            steps.push(TrackStep { lane: place, t_us, event, value, text, statement });
         };
-        if under.is_none() {
+        if strategy.is_none() {
             step(lane.sent_us, "sent", None, "is sent".to_owned(), None);
         }
         // Under autocommit, the point before the commit is passed before the write.
@@ -86,10 +68,10 @@ fn build_track(
             if many_keys && !event.key.is_empty() {
                 text += &format!(" ({})", short_key(&event.key));
             }
-            let statement = under.flatten().and_then(|strategy| statement(strategy, event));
+            let statement = strategy.and_then(|strategy| statement(strategy, event));
             step(event.t_us, &event.event, seen(event), text, statement);
         }
-        if under.is_none() {
+        if strategy.is_none() {
             let last = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
             match (lane.answered_us, lane.status) {
                 (Some(at), Some(status)) => {
@@ -103,13 +85,10 @@ fn build_track(
     let first = steps.first().map_or(0, |step| step.t_us);
     for step in &mut steps {
         step.t_us -= first;
-        step.at = ms(step.t_us);
     }
     let heads: Vec<_> = requests
         .iter()
-        .map(|TracedRequest { lane, is_duplicate }| {
-            (lane.replica.as_str(), lane.label.as_str(), *is_duplicate)
-        })
+        .map(|request| (&request.lane.replica, &request.lane.label, request.is_duplicate))
         .collect();
     let heads = serde_json::to_string(&heads).unwrap_or_default();
     StepTrack { heads, steps }

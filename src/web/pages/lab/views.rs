@@ -1,98 +1,12 @@
-//! Runs, formatted for lists and tables.
+//! The arms of a run, formatted for tables.
 
-use crate::lab::lessons::Lesson;
-use crate::lab::run::{ArmResult, LabRunState, RunRequest, Sample};
-use crate::lab::store::RunSummary;
+use crate::lab::run::{ArmResult, LatencyBucket, Sample};
 use crate::shop::Cents;
 use crate::web::pages::format::format_count;
 
 /// Upper bounds: rows of a table of samples, points of a curve.
 const MAX_TABLE_ROWS: usize = 40;
 const MAX_CURVE_POINTS: usize = 300;
-
-#[derive(Debug)]
-pub struct RunListItem {
-    pub link: String,
-    pub title: String,
-    /// When the run was requested.
-    pub at: time::OffsetDateTime,
-    /// The state of the run.
-    pub state: RunStatusLabel,
-    pub verdict: Option<String>,
-}
-
-/// The state of a run, as a word and a symbol.
-#[derive(Debug, Clone, Copy)]
-pub struct RunStatusLabel {
-    pub word: &'static str,
-    pub symbol: &'static str,
-}
-
-impl From<&RunSummary> for RunListItem {
-    fn from(head: &RunSummary) -> Self {
-        Self {
-            link: link(&head.id),
-            title: title(&head.wanted),
-            at: head.created_at,
-            state: status(head.state, head.claim_shown),
-            verdict: head.verdict.clone(),
-        }
-    }
-}
-
-pub fn link(id: &uuid::Uuid) -> String {
-    format!("/lab/runs/{id}")
-}
-
-pub fn title(wanted: &RunRequest) -> String {
-    match &wanted.lesson {
-        Some(name) => name.clone(),
-        None => format!("A load of your own: {}", wanted.strategies.join(", ")),
-    }
-}
-
-pub fn status(state: LabRunState, claim_shown: Option<bool>) -> RunStatusLabel {
-    let (word, symbol) = match (state, claim_shown) {
-        (LabRunState::Queued, _) => ("waits to begin", "◔"),
-        (LabRunState::Running, _) => ("goes on", "◑"),
-        (LabRunState::Failed, _) => ("failed", "▲"),
-        (LabRunState::Done, Some(true)) => ("claim shown", "✓"),
-        (LabRunState::Done, Some(false)) => ("claim not shown", "✗"),
-        (LabRunState::Done, None) => ("done", "●"),
-    };
-    RunStatusLabel { word, symbol }
-}
-
-#[derive(Debug)]
-pub struct LessonSummary {
-    pub lesson: &'static Lesson,
-    /// The newest run that is over.
-    pub last: Option<RunListItem>,
-}
-
-#[derive(Debug)]
-pub struct ArmView {
-    pub strategy: String,
-    /// True if money is counted, not units.
-    pub money: bool,
-    pub statuses: Vec<(String, u64)>,
-    /// Histogram of the waits: upper bound, count, and length of the bar (0 to 200).
-    pub waits: Vec<(String, u64, u64)>,
-    /// The curve, as JSON for the script: times, stock, sold, oversold.
-    pub curve: String,
-    /// The curve as a table.
-    pub samples: Vec<SampleRow>,
-}
-
-#[derive(Debug)]
-pub struct SampleRow {
-    /// Time since the first order.
-    pub at: String,
-    /// Stock, sold, oversold, answered, waiting.
-    pub counts: [String; 5],
-    /// p50 and p99.
-    pub waits: [String; 2],
-}
 
 /// Returns the figures of the arms side by side; `true` if a figure does not add up.
 pub fn figures(arms: &[ArmResult]) -> Vec<(&'static str, Vec<(String, bool)>)> {
@@ -124,20 +38,6 @@ pub fn figures(arms: &[ArmResult]) -> Vec<(&'static str, Vec<(String, bool)>)> {
     FIGURES.iter().map(row).collect()
 }
 
-pub fn arm(arm: &ArmResult) -> ArmView {
-    let money = arm.sku.is_none();
-    ArmView {
-        strategy: arm.name(),
-        money,
-        statuses: arm.statuses.iter().map(|(status, count)| (status.clone(), *count)).collect(),
-        waits: waits(arm),
-        curve: curve(&arm.samples, money),
-        samples: sample_evenly(&arm.samples, MAX_TABLE_ROWS)
-            .map(|sample| sample_row(sample, money))
-            .collect(),
-    }
-}
-
 fn counted(arm: &ArmResult, number: i64) -> String {
     amount(number, arm.sku.is_none())
 }
@@ -155,9 +55,10 @@ pub fn ms(ms: f64) -> String {
     if ms >= 100.0 { format!("{ms:.0} ms") } else { format!("{ms:.1} ms") }
 }
 
-fn waits(arm: &ArmResult) -> Vec<(String, u64, u64)> {
+/// Returns the histogram of the waits: upper bound, count, and length of the bar (0 to 200).
+pub fn waits(arm: &ArmResult) -> Vec<(String, u64, u64)> {
     let most = arm.waits.iter().map(|bucket| bucket.count).max().unwrap_or(0).max(1);
-    let some = |bucket: &crate::lab::run::LatencyBucket| bucket.count > 0;
+    let some = |bucket: &LatencyBucket| bucket.count > 0;
     let from = arm.waits.iter().position(some).unwrap_or(0);
     let to = arm.waits.iter().rposition(some).map_or(0, |last| last + 1);
     let bar = |count: u64| (count as f64 / most as f64 * 200.0).ceil() as u64;
@@ -180,11 +81,12 @@ fn sample_evenly(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sampl
         .map(|(_, sample)| sample)
 }
 
-/// Returns the curve as JSON; it has numbers only, so an attribute needs no escaping.
-fn curve(samples: &[Sample], money: bool) -> String {
-    let unit = if money { 100.0 } else { 1.0 };
+/// Returns the curve of an arm as JSON, for the script: times, stock, sold, oversold. It has
+/// numbers only, so an attribute needs no escaping.
+pub fn curve(arm: &ArmResult) -> String {
+    let unit = if arm.sku.is_none() { 100.0 } else { 1.0 };
     let column = |value: fn(&Sample) -> f64, by: f64| -> Vec<f64> {
-        sample_evenly(samples, MAX_CURVE_POINTS).map(|sample| value(sample) / by).collect()
+        sample_evenly(&arm.samples, MAX_CURVE_POINTS).map(|sample| value(sample) / by).collect()
     };
     let columns = [
         column(|sample| sample.t_ms as f64, 1_000.0),
@@ -195,17 +97,21 @@ fn curve(samples: &[Sample], money: bool) -> String {
     serde_json::to_string(&columns).unwrap_or_default()
 }
 
-fn sample_row(sample: &Sample, money: bool) -> SampleRow {
+/// Returns the curve of an arm as a table: the time since the first order, then stock, sold,
+/// oversold, answered, waiting, p50 and p99.
+pub fn samples(arm: &ArmResult) -> Vec<(String, [String; 7])> {
     let count = |number: u64| format_count(i64::try_from(number).unwrap_or(i64::MAX));
-    SampleRow {
-        at: format!("{:.1} s", sample.t_ms as f64 / 1_000.0),
-        counts: [
-            amount(sample.stock, money),
-            amount(sample.sold, money),
-            amount(sample.oversold, money),
+    let row = |sample: &Sample| {
+        let figures = [
+            counted(arm, sample.stock),
+            counted(arm, sample.sold),
+            counted(arm, sample.oversold),
             count(sample.answered),
             count(sample.waiting),
-        ],
-        waits: [ms(sample.p50_ms), ms(sample.p99_ms)],
-    }
+            ms(sample.p50_ms),
+            ms(sample.p99_ms),
+        ];
+        (format!("{:.1} s", sample.t_ms as f64 / 1_000.0), figures)
+    };
+    sample_evenly(&arm.samples, MAX_TABLE_ROWS).map(row).collect()
 }

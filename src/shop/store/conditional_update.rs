@@ -3,18 +3,18 @@
 
 use sqlx::PgConnection;
 
-use crate::shop::command::Reservation;
+use crate::shop::command::ConditionalUpdate;
 use crate::shop::command::state::{BalanceSnapshot, ShopState, StockSnapshot};
 use crate::shop::{Sku, UserId};
 
 /// The changed rows, as they were before.
 #[derive(Debug, Default)]
-pub struct ReservedRows {
+pub struct UpdatedRows {
     items: Vec<(Sku, StockSnapshot)>,
     account: Option<(UserId, BalanceSnapshot)>,
 }
 
-impl ReservedRows {
+impl UpdatedRows {
     /// Replaces the rows in a state that was read afterwards.
     pub fn replace_in(self, state: &mut ShopState) {
         state.items.extend(self.items);
@@ -23,12 +23,12 @@ impl ReservedRows {
 }
 
 /// Changes each value if the sum is allowed, in sorted order. The trigger raises the version.
-pub async fn reserve(
+pub async fn execute(
     tx: &mut PgConnection,
-    reservation: &Reservation,
-) -> sqlx::Result<ReservedRows> {
-    let mut reserved = ReservedRows::default();
-    for (sku, delta) in &reservation.stock {
+    update: &ConditionalUpdate,
+) -> sqlx::Result<UpdatedRows> {
+    let mut updated = UpdatedRows::default();
+    for (sku, delta) in &update.stock {
         let row = sqlx::query!(
             r#"update items set stock = stock + $2
                 where sku = $1 and stock + $2 between 0 and 2000000000
@@ -45,10 +45,10 @@ pub async fn reserve(
                 fence: row.fence,
                 reserved: true,
             };
-            reserved.items.push((sku.clone(), snapshot));
+            updated.items.push((sku.clone(), snapshot));
         }
     }
-    if let Some((user, delta)) = reservation.balance {
+    if let Some((user, delta)) = update.balance {
         let row = sqlx::query!(
             r#"update accounts set balance_cents = balance_cents + $2
                 where user_id = $1 and balance_cents + $2 between 0 and 1000000000000000
@@ -59,8 +59,8 @@ pub async fn reserve(
         if let Some(row) = row.fetch_optional(&mut *tx).await? {
             let (balance_cents, version, fence) = (row.balance_cents, row.version - 1, row.fence);
             let snapshot = BalanceSnapshot { balance_cents, version, fence, reserved: true };
-            reserved.account = Some((user, snapshot));
+            updated.account = Some((user, snapshot));
         }
     }
-    Ok(reserved)
+    Ok(updated)
 }

@@ -1,37 +1,34 @@
-//! The visitor is the scheduler: two or three real orders compete for the last units, each held at
-//! every probe point until the visitor resumes it.
+//! The visitor chooses the interleaving of two or three real orders that compete for the last
+//! units: each is paused at every probe point until the visitor resumes it.
 //!
 //! The orders use the shop's own locks and transactions, with longer timeouts. They live in the
 //! process that started them, and end after [`GAME_DURATION`], which releases what they hold.
 //! Tests: `tests/it/scheduler.rs`.
+
+mod rules;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use holdfast_lock::LockKind;
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::ladder::{Mechanism, QueueOptions};
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe, TraceEvent};
 use crate::shop::audit::{self, ItemAudit};
 use crate::shop::model::{Item, LedgerEntry, Order, RequestedLine};
 use crate::shop::query::ledger;
 use crate::shop::store::items::{self, ItemKind};
-use crate::shop::strategy::Isolation;
 use crate::shop::{
     Error, Execution, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku,
-    StoredResponse, Strategy, UserId, engine,
+    StoredResponse, UserId, engine,
 };
 
-/// Upper bound of a game's duration.
-pub const GAME_DURATION: Duration = Duration::from_mins(10);
-/// A lease that expires while the visitor looks at the page.
-pub const SHORT_LEASE: Duration = Duration::from_secs(4);
+pub use rules::{GAME_DURATION, GameRules, PLAYABLE};
+
 /// Timeout of a step; after it, the page says what the request waits for.
 const STEP_TIMEOUT: Duration = Duration::from_millis(600);
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
@@ -48,36 +45,6 @@ pub struct Games {
     games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
     permits: Arc<Semaphore>,
 }
-
-#[derive(Debug, Clone, Copy)]
-pub struct GameRules {
-    pub strategy: &'static Strategy,
-    /// True if the lease expires while the visitor looks at the page.
-    pub short_lease: bool,
-    /// Number of orders: 2 or 3. There is one unit less.
-    pub orders: usize,
-}
-
-impl GameRules {
-    /// Returns whether the write commits itself: the points are then read, commit, write,
-    /// committed.
-    pub fn is_autocommit(self) -> bool {
-        self.strategy.transaction == Isolation::Autocommit
-    }
-
-    /// Returns the lease. A renewed lease is always short: the renewal is how its holder learns of
-    /// a loss.
-    fn lease(self, mechanism: Mechanism) -> Duration {
-        if self.short_lease || mechanism == Mechanism::Lock(LockKind::Fenced) {
-            SHORT_LEASE
-        } else {
-            GAME_DURATION
-        }
-    }
-}
-
-/// Strategies that can be played; each shows a different result.
-pub const PLAYABLE: [&str; 4] = ["none", "owner", "fenced", "row-lock"];
 
 #[derive(Debug)]
 pub struct Game {
@@ -96,7 +63,7 @@ pub struct Game {
 struct GameOrder {
     name: char,
     request_id: Uuid,
-    watch: Arc<RequestProbe>,
+    probe: Arc<RequestProbe>,
     result: SharedOrderResult,
 }
 
@@ -107,7 +74,7 @@ type SharedOrderResult = Arc<Mutex<Option<Result<Execution, Failure>>>>;
 pub struct GameStep {
     /// Order that was resumed; `None` if the lock was deleted in Redis.
     pub who: Option<char>,
-    /// Point at which it is held now, if any.
+    /// Point at which it is paused now, if any.
     pub at: Option<Point>,
     pub from: String,
     /// Result of the step, as text.
@@ -118,7 +85,7 @@ pub struct GameStep {
 pub struct OrderPosition {
     pub name: char,
     pub held: Option<Point>,
-    /// Start of the hold, in µs of the monotonic clock; identifies the hold.
+    /// Start of the pause, in µs of the monotonic clock; identifies the pause.
     pub since_us: Option<u64>,
     /// Result of the order, once it ended: whether it was placed, and a description.
     pub result: Option<(bool, String)>,
@@ -148,20 +115,22 @@ impl Games {
     pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
         shop.pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
-        shop.locks = shop.locks.with_timeout(GAME_DURATION);
+        shop.locks = shop.locks.with_acquire_timeout(GAME_DURATION);
         let permits = Arc::new(Semaphore::new(MAX_GAMES));
         Self { shop, board: board.clone(), games: Mutex::default(), permits }
     }
 
-    /// Starts a game, with its orders held at their first point, and ends the user's previous game.
+    /// Starts a game, with its orders paused at their first point, and ends the user's previous
+    /// game.
     ///
     /// # Errors
     /// A [`Rejection`] if too many games are in progress at this replica.
     pub async fn begin(&self, user: UserId, rules: GameRules) -> Result<Arc<Game>, Failure> {
         self.end(|game| game.user == user || game.begun.elapsed() > GAME_DURATION);
-        self.games.lock().retain(|_, game| !game.is_over());
+        self.games.lock().retain(|_, game| !game.orders.iter().all(GameOrder::is_over));
         let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-            let busy = format!("{MAX_GAMES} games go on at this replica; come back later");
+            let busy =
+                format!("{MAX_GAMES} games are in progress at this replica; try again later");
             return Err(Rejection::Exists(busy).into());
         };
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
@@ -189,9 +158,7 @@ impl Games {
             _permit: permit,
         });
         self.games.lock().insert(game.id, Arc::clone(&game));
-        for order in &game.orders {
-            self.wait_until_settled(order, None).await;
-        }
+        self.wait_until_all_settled(&game).await;
         Ok(game)
     }
 
@@ -200,39 +167,35 @@ impl Games {
         self.games.lock().get(&id).filter(|game| game.user == user).cloned()
     }
 
-    /// Resumes an order until its next point. Returns `false` if it is not held, or if `since_us`
-    /// names an earlier hold: a second click is not a second step.
+    /// Resumes an order until its next point. Returns `false` if it is not paused, or if `since_us`
+    /// names an earlier pause: a second click is not a second step.
     pub async fn step(&self, game: &Game, who: char, since_us: Option<u64>) -> bool {
         let Some(order) = game.orders.iter().find(|order| order.name == who) else { return false };
-        let Some((point, since)) = self.held(order) else { return false };
+        let Some((point, since)) = self.paused_at(order) else { return false };
         if !self.board.resume(order.request_id, Some(since_us.unwrap_or(since))) {
             return false;
         }
         self.wait_until_settled(order, Some(since)).await;
         // The other orders may have waited for what this one released.
-        for other in game.orders.iter().filter(|other| self.held(other).is_none()) {
-            self.wait_until_settled(other, None).await;
-        }
+        self.wait_until_all_settled(game).await;
         let position = self.position(order);
         let to = match (&position.result, position.held) {
             (Some((_, words)), _) => words.clone(),
-            (None, Some(point)) => describe_arrival(point, game.rules, position.last_read()),
+            (None, Some(point)) => game.rules.describe_arrival(point, position.last_read()),
             (None, None) => "it waits for the others".to_owned(),
         };
-        let from = describe_next(point, game.rules);
+        let from = game.rules.describe_next(point);
         game.steps.lock().push(GameStep { who: Some(who), at: position.held, from, to });
         true
     }
 
     /// Deletes the item's lock in Redis.
     pub async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
-        self.shop.locks.leases().forget(&game.sku.lock_key()).await?;
+        self.shop.locks.leases().force_release(&game.sku.lock_key()).await?;
         let to = "whoever waits may have it next".to_owned();
         let from = "Redis forgets the lock".to_owned();
         game.steps.lock().push(GameStep { who: None, at: None, from, to });
-        for order in game.orders.iter().filter(|order| self.held(order).is_none()) {
-            self.wait_until_settled(order, None).await;
-        }
+        self.wait_until_all_settled(game).await;
         Ok(())
     }
 
@@ -250,7 +213,7 @@ impl Games {
     fn start_order(&self, name: char, user: UserId, rules: GameRules, sku: &Sku) -> GameOrder {
         let request_id = Uuid::now_v7();
         let deadline = Instant::now() + GAME_DURATION;
-        let watch = Arc::new(RequestProbe {
+        let probe = Arc::new(RequestProbe {
             replica: name.to_string(),
             work: Duration::ZERO,
             record: true,
@@ -262,26 +225,20 @@ impl Games {
         });
         let options = RequestOptions {
             strategy: rules.strategy,
-            wait: None,
-            queue_options: QueueOptions::default(),
-            ttl: rules.strategy.lock.map(|kind| rules.lease(kind)),
-            probe: Probe::Lab(Arc::clone(&watch)),
-            hold: self.shop.hold,
+            ttl: rules.lease(),
+            probe: Probe::Lab(Arc::clone(&probe)),
             deadline,
-            request_id,
+            ..RequestOptions::new(&self.shop, request_id)
         };
         let result = SharedOrderResult::default();
         let (shop, shared, sku) = (self.shop.clone(), Arc::clone(&result), sku.clone());
-        self.shop.running.spawn_on(
-            async move {
-                let lines = [RequestedLine { sku, quantity: 1 }];
-                let key = IdempotencyKey::generate();
-                let result = engine::place_order(&shop, &options, user, key, &lines).await;
-                *shared.lock() = Some(result);
-            },
-            &self.shop.runtime,
-        );
-        GameOrder { name, request_id, watch, result }
+        self.shop.tasks.spawn(async move {
+            let lines = [RequestedLine { sku, quantity: 1 }];
+            let key = IdempotencyKey::generate();
+            let result = engine::place_order(&shop, &options, user, key, &lines).await;
+            *shared.lock() = Some(result);
+        });
+        GameOrder { name, request_id, probe, result }
     }
 
     /// Ends all games: their orders run to completion.
@@ -289,28 +246,36 @@ impl Games {
         self.end(|_| true);
     }
 
-    /// Ends the games that `which` selects: their orders are no longer held, and run to completion.
+    /// Ends the games that `which` selects: their orders pause no more, and run to completion.
     fn end(&self, which: impl Fn(&Game) -> bool) {
         self.games.lock().retain(|_, game| {
             let ends = which(game);
             if ends {
-                game.orders.iter().for_each(|order| order.watch.release());
+                game.orders.iter().for_each(|order| order.probe.release());
             }
             !ends
         });
     }
 
-    fn held(&self, order: &GameOrder) -> Option<(Point, u64)> {
-        let held = self.board.paused();
-        let held = held.iter().find(|held| held.request_id == order.request_id)?;
-        Some((held.point, held.since_us))
+    fn paused_at(&self, order: &GameOrder) -> Option<(Point, u64)> {
+        let paused = self.board.paused();
+        let paused = paused.iter().find(|paused| paused.request_id == order.request_id)?;
+        Some((paused.point, paused.since_us))
     }
 
-    /// Waits until the order ends or is held by another hold than `since`, up to [`STEP_TIMEOUT`].
+    /// Waits until every order ends or is paused, each up to [`STEP_TIMEOUT`].
+    async fn wait_until_all_settled(&self, game: &Game) {
+        for order in &game.orders {
+            self.wait_until_settled(order, None).await;
+        }
+    }
+
+    /// Waits until the order ends or is paused by another pause than `since`, up to
+    /// [`STEP_TIMEOUT`].
     async fn wait_until_settled(&self, order: &GameOrder, since: Option<u64>) {
         let end = Instant::now() + STEP_TIMEOUT;
         while Instant::now() < end && !order.is_over() {
-            match self.held(order) {
+            match self.paused_at(order) {
                 Some((_, since_us)) if Some(since_us) != since => return,
                 _ => sleep(POLL_INTERVAL).await,
             }
@@ -319,8 +284,8 @@ impl Games {
 
     fn position(&self, order: &GameOrder) -> OrderPosition {
         let result = order.result.lock();
-        let events = order.watch.events.lock().clone();
-        let (held, since_us) = self.held(order).unzip();
+        let events = order.probe.events.lock().clone();
+        let (held, since_us) = self.paused_at(order).unzip();
         OrderPosition {
             name: order.name,
             held,
@@ -328,12 +293,6 @@ impl Games {
             result: result.as_ref().map(describe_result),
             events,
         }
-    }
-}
-
-impl Game {
-    fn is_over(&self) -> bool {
-        self.orders.iter().all(GameOrder::is_over)
     }
 }
 
@@ -346,7 +305,7 @@ impl GameOrder {
 /// Returns whether an order was placed, and describes its result.
 fn describe_result(result: &Result<Execution, Failure>) -> (bool, String) {
     let why = match result {
-        Ok(executed) => return (true, sold(&executed.response)),
+        Ok(executed) => return (true, describe_sale(&executed.response)),
         Err(Failure::Rejected(Rejection::SoldOut { .. })) => "sold out".to_owned(),
         Err(Failure::Rejected(Rejection::LockTimeout { .. } | Rejection::LockBusy(_))) => {
             "it did not get the lock".to_owned()
@@ -360,64 +319,10 @@ fn describe_result(result: &Result<Execution, Failure>) -> (bool, String) {
     (false, why)
 }
 
-fn sold(response: &StoredResponse) -> String {
+fn describe_sale(response: &StoredResponse) -> String {
     let order: Result<Order, _> = response.read();
     match order.ok().and_then(|order| order.lines.first().map(|line| line.stock)) {
         Some(stock) => format!("sold: {} → {}", stock.before, stock.after),
         None => "sold".to_owned(),
-    }
-}
-
-/// Describes what an order does next when it is resumed at `point`.
-pub fn describe_next(point: Point, rules: GameRules) -> String {
-    let locked = rules.strategy.lock.is_some();
-    let autocommit = rules.is_autocommit();
-    match point {
-        Point::Wait if locked => "asks for the lock",
-        Point::Wait | Point::Held => "reads the stock",
-        Point::Read if autocommit => "prepares its statement, which writes everything at once",
-        Point::Commit if autocommit => "sends its statement: writes, if the row is as it was read",
-        Point::Write if autocommit => "receives the acknowledgement",
-        Point::Read => "writes what it computed",
-        Point::Write => "prepares its commit",
-        Point::Commit => "commits",
-        Point::Committed if locked => "gives the lock back",
-        Point::Committed | Point::Release => "is answered",
-        // No strategy in `PLAYABLE` passes these points.
-        Point::Claimed | Point::Expire | Point::Delete => "goes on",
-    }
-    .to_owned()
-}
-
-/// Describes what an order has done when it is held at `point`.
-fn describe_arrival(point: Point, rules: GameRules, read: Option<i64>) -> String {
-    match (point, read) {
-        (Point::Commit, _) if rules.is_autocommit() => {
-            "it is about to send its statement".to_owned()
-        }
-        (Point::Write, Some(value)) if rules.is_autocommit() => {
-            format!("it has written {}, and with that committed", value - 1)
-        }
-        (Point::Wait, _) => "it has arrived".to_owned(),
-        (Point::Held, _) => "it has the lock".to_owned(),
-        (Point::Read, Some(value)) => format!("it has read {value}"),
-        (Point::Read, None) => "it has read".to_owned(),
-        (Point::Write, Some(value)) => format!("it has written {}", value - 1),
-        (Point::Write, None) => "it has written".to_owned(),
-        (Point::Commit, _) => "it is about to commit".to_owned(),
-        (Point::Committed, _) => "it has committed".to_owned(),
-        (Point::Release, _) => "it has given everything back".to_owned(),
-        (Point::Claimed | Point::Expire | Point::Delete, _) => "it is half-way".to_owned(),
-    }
-}
-
-pub fn describe_lease(rules: GameRules) -> String {
-    match rules.strategy.lock {
-        None => "no lease".to_owned(),
-        Some(Mechanism::Lock(LockKind::Fenced)) => {
-            format!("a lease of {} s, renewed", SHORT_LEASE.as_secs())
-        }
-        Some(_) if rules.short_lease => format!("a lease of {} s", SHORT_LEASE.as_secs()),
-        Some(_) => "a lease as long as the game".to_owned(),
     }
 }

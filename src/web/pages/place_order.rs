@@ -10,44 +10,34 @@
 //! Redis, orders are placed without this lock while Redis is unavailable.
 //! Tests: `tests/pages/duplicate_submits.rs`.
 
+use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::{HttpRequest, web};
+use actix_web::web::Form;
 use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, LockKind, Wait};
-use serde::Deserialize;
 use tokio::time::{Instant, sleep};
 
+use super::basket;
 use super::basket_cookie::Basket;
 use super::duplicate_submit::{DUPLICATE_TIMEOUT, POLL_INTERVAL};
 use super::rejection::RejectionNotice;
-use super::sign_in::set_cookie;
-use super::{basket, see_other};
+use super::respond::set_cookie;
 use crate::ladder::Mechanism;
 use crate::shop::model::{Order, RequestedLine};
 use crate::shop::query::orders;
 use crate::shop::{
     Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
 };
-use crate::web::middleware::csrf;
-use crate::web::middleware::request_options::DefaultOptions;
-use crate::web::problems::Problem;
-use crate::web::{AppState, HttpResult};
-
-#[derive(Debug, Deserialize)]
-pub struct PlaceForm {
-    #[serde(default)]
-    csrf: String,
-    token: String,
-}
+use crate::web::middleware::{FormFields, csrf};
+use crate::web::{HttpResult, Problem, State, see_other};
 
 pub async fn place(
-    state: web::Data<AppState>,
+    state: State,
     request: HttpRequest,
-    DefaultOptions(options): DefaultOptions,
-    form: web::Form<PlaceForm>,
+    options: RequestOptions,
+    form: Form<FormFields>,
 ) -> HttpResult {
-    let user = csrf::check_form(&request, &form.csrf).await?.caller.id;
-    let key = IdempotencyKey::try_from(form.into_inner().token);
-    let key = key.map_err(|why| Problem::field("token", why))?;
+    let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
+    let key = form.key("token")?;
     let mut basket = Basket::of(&request);
     let of_this_basket = basket.key().as_ref() == Some(&key) && !basket.lines().is_empty();
     let result = if of_this_basket {
@@ -148,14 +138,14 @@ async fn acquire_user_lock(
     options: &RequestOptions,
     user: UserId,
 ) -> Result<Guards, Failure> {
-    let ask = AcquireRequest {
+    let request = AcquireRequest {
         kind: LockKind::Owner,
         wait: Wait::Try,
         ttl: None,
         deadline: options.deadline,
         keys: &[user.ordering_lock_key()],
     };
-    match shop.locks.leases().acquire(ask).await {
+    match shop.locks.leases().acquire(request).await {
         Ok(AcquireOutcome::Acquired(guards)) => Ok(guards),
         Ok(AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. }) => {
             Err(Rejection::LockBusy(holder).into())
@@ -164,7 +154,7 @@ async fn acquire_user_lock(
             Err(error.into())
         }
         Err(error) => {
-            tracing::debug!(%error, "ordering without the lock on the person");
+            tracing::debug!(%error, "placing an order without the lock on the user");
             Ok(Guards::default())
         }
     }

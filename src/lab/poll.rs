@@ -1,0 +1,34 @@
+//! Bounded waits for a condition.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+use tokio::time::{Instant, sleep};
+
+/// Timeout of every wait.
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+/// Repeats `attempt` until it returns a value; fails after 20 s. `what` completes "waited in vain
+/// until …".
+pub async fn poll<T>(
+    what: &str,
+    mut attempt: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let end = Instant::now() + WAIT_TIMEOUT;
+    loop {
+        if let Some(value) = attempt().await? {
+            return Ok(value);
+        }
+        ensure!(Instant::now() < end, "waited in vain until {what}");
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// Waits until `condition` holds; fails as [`poll`] does.
+pub async fn wait_until(
+    what: &str,
+    mut condition: impl AsyncFnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    poll(what, async || Ok(condition().await?.then_some(()))).await
+}

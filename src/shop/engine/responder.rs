@@ -1,0 +1,158 @@
+//! Responds to the commands of a leader, whose idempotency keys it locks in Redis until then.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use holdfast_lock::{KeyLock, KeyLocks};
+
+use super::decision::EntryResult;
+use super::queue::QueuedCommand;
+use super::replay::{LOOKUP_TIMEOUT, ReplayLookup};
+use crate::shop::Shop;
+use crate::shop::failure::{Error, Failure, Rejection};
+use crate::shop::idempotency::IdempotencyRequest;
+use crate::shop::store::key_records;
+
+/// Responds to commands, and releases or leaves the locks of their keys.
+pub(super) struct Responder {
+    shop: Shop,
+    key_locks: KeyLocks,
+}
+
+impl Responder {
+    pub(super) fn new(shop: &Shop) -> Self {
+        Self { shop: shop.clone(), key_locks: KeyLocks::new(shop.locks.leases()) }
+    }
+
+    /// Acquires the key locks that are missing, in one round trip. Returns one result per entry.
+    pub(super) async fn acquire_key_locks(
+        &mut self,
+        entries: &[QueuedCommand],
+    ) -> Vec<Result<(), Failure>> {
+        let missing = entries.iter().filter(|entry| !entry.has_key_lock);
+        let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
+        let mut acquired =
+            acquire_key_locks(&mut self.key_locks, &requests).await.map(Vec::into_iter);
+        let result = |entry: &QueuedCommand| match &mut acquired {
+            _ if entry.has_key_lock => Ok(()),
+            Ok(locks) => Ok(locks.next().unwrap_or(Err(Rejection::KeyInFlight))?),
+            Err(error) => Err(error.clone().into()),
+        };
+        entries.iter().map(result).collect()
+    }
+
+    /// Returns the entries with a key lock, and responds to the others.
+    pub(super) fn retain_locked(
+        &self,
+        entries: Vec<QueuedCommand>,
+        acquired: Vec<Result<(), Failure>>,
+    ) -> Vec<QueuedCommand> {
+        let (mut locked, mut unlocked) = (Vec::with_capacity(entries.len()), Vec::new());
+        for (mut entry, acquired) in entries.into_iter().zip(acquired) {
+            match acquired {
+                Ok(()) => {
+                    entry.has_key_lock = true;
+                    locked.push(entry);
+                }
+                Err(failure) => unlocked.push((entry, failure)),
+            }
+        }
+        if !unlocked.is_empty() {
+            // In a task of its own: the entries with a key lock do not wait for it.
+            let replays = self.shop.engine.replays.clone();
+            self.shop.tasks.spawn(replay_or_reject(replays, unlocked));
+        }
+        locked
+    }
+
+    /// Responds to the entries whose key has a record, and returns the others; all of them if
+    /// Postgres does not respond in time. Once per entry, because it may delay the next batch.
+    pub(super) async fn replay(
+        &mut self,
+        entries: Vec<QueuedCommand>,
+        within: Duration,
+    ) -> Vec<QueuedCommand> {
+        let replays = &self.shop.engine.replays;
+        let lookups = entries.iter().map(|entry| replays.find(entry.command.idempotency(), within));
+        let found = join_all(lookups).await;
+        let (mut done, mut rest) = (Vec::new(), Vec::new());
+        for (mut entry, replay) in entries.into_iter().zip(found) {
+            entry.looked_up = true;
+            match replay {
+                Some(replay) => done.push((entry, key_records::replayed(replay))),
+                None => rest.push(entry),
+            }
+        }
+        self.respond(done).await;
+        rest
+    }
+
+    /// Sends the results. Before a result that wrote nothing, releases the key lock, because the
+    /// client may use the key again at once.
+    pub(super) async fn respond(&mut self, done: Vec<(QueuedCommand, EntryResult)>) {
+        let (kept, open): (Vec<_>, Vec<_>) =
+            done.into_iter().partition(|(_, result)| keeps_key_lock(result));
+        for (entry, result) in kept {
+            self.key_locks.leave_to_expire(&entry.command.idempotency().lock_name());
+            entry.respond(result);
+        }
+        let locked = open.iter().map(|(entry, _)| entry).filter(|entry| entry.has_key_lock);
+        let names: Vec<String> =
+            locked.map(|entry| entry.command.idempotency().lock_name()).collect();
+        if !names.is_empty() {
+            self.key_locks.release(&names).await;
+        }
+        for (entry, result) in open {
+            entry.respond(result);
+        }
+    }
+
+    pub(super) async fn reject(
+        &mut self,
+        entries: impl IntoIterator<Item = QueuedCommand>,
+        failure: impl Into<Failure>,
+    ) {
+        let failure = failure.into();
+        let rejected = entries.into_iter().map(|entry| (entry, Err(failure.clone())));
+        self.respond(rejected.collect()).await;
+    }
+}
+
+/// Acquires the locks of idempotency keys, in one round trip. Returns one result per key.
+pub(super) async fn acquire_key_locks(
+    locks: &mut KeyLocks,
+    requests: &[&IdempotencyRequest],
+) -> Result<Vec<Result<(), Rejection>>, Error> {
+    if requests.is_empty() {
+        return Ok(Vec::new());
+    }
+    let keys: Vec<(String, String)> =
+        requests.iter().map(|request| (request.lock_name(), request.fingerprint_hex())).collect();
+    let acquired = locks.acquire(&keys).await?.into_iter();
+    let result = |lock| match lock {
+        KeyLock::Acquired => Ok(()),
+        KeyLock::InFlight => Err(Rejection::KeyInFlight),
+        KeyLock::Mismatch => Err(Rejection::KeyMismatch),
+    };
+    Ok(acquired.map(result).collect())
+}
+
+/// Returns whether the key's lock is left to expire, because its command was executed now or has an
+/// unknown outcome.
+pub(super) fn keeps_key_lock(result: &EntryResult) -> bool {
+    match result {
+        Ok(executed) => !executed.replayed,
+        Err(Failure::Error(Error::Unavailable { outcome_unknown, .. })) => *outcome_unknown,
+        Err(_) => false,
+    }
+}
+
+/// Responds to entries without a key lock: replays the key's record, or rejects.
+async fn replay_or_reject(replays: ReplayLookup, entries: Vec<(QueuedCommand, Failure)>) {
+    let responses = entries.into_iter().map(async |(entry, failure)| {
+        let request = entry.command.idempotency();
+        let result = replays.find_or(request, LOOKUP_TIMEOUT, failure).await;
+        entry.respond(result);
+    });
+    join_all(responses).await;
+}

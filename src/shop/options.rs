@@ -1,0 +1,37 @@
+//! The options of one request: the server's own settings, or those of the lab's headers.
+
+use std::time::Duration;
+
+use holdfast_lock::{LockKey, Wait};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::command::Command;
+use super::strategy::Strategy;
+use crate::ladder::QueueOptions;
+use crate::probe::Probe;
+
+#[derive(Debug, Clone)]
+pub struct RequestOptions {
+    pub strategy: &'static Strategy,
+    /// The way of waiting for its lock, if the request sets it.
+    pub wait: Option<Wait>,
+    pub queue_options: QueueOptions,
+    /// The TTL of its lease, if the request sets it.
+    pub ttl: Option<Duration>,
+    pub probe: Probe,
+    /// Time for which the order that it places keeps its units unpaid.
+    pub hold: Duration,
+    /// The deadline of its execution.
+    pub deadline: Instant,
+    pub request_id: Uuid,
+}
+
+impl RequestOptions {
+    /// Returns the key of the queue that the command joins. `None` if it is executed alone: it is
+    /// not batched, or the request has options that a batch can't apply to a single command.
+    pub(super) fn batch_key(&self, command: &dyn Command) -> Option<LockKey> {
+        let batches = self.strategy.batches && self.wait.is_none() && self.ttl.is_none();
+        command.batch_key().filter(|_| batches)
+    }
+}

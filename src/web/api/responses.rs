@@ -1,0 +1,54 @@
+//! Responses of the API's handlers.
+
+use actix_web::HttpResponse;
+use actix_web::http::StatusCode;
+use actix_web::http::header::{HeaderName, HeaderValue};
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::probe::Probe;
+use crate::shop::{Execution, Failure, StoredResponse};
+use crate::web::{HttpResult, Problem};
+
+pub(super) fn json(body: impl Serialize) -> HttpResult {
+    Ok(HttpResponse::Ok().json(body))
+}
+
+pub(super) fn no_content() -> HttpResult {
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// Builds the response of a command from its stored bytes; replays carry `Idempotent-Replayed`. If
+/// a trace was requested, the response of a command that was executed now, or the problem, has it.
+/// The trace is not stored, so a replay has none.
+pub(super) fn command_response(result: Result<Execution, Failure>, probe: &Probe) -> HttpResult {
+    let executed = result.map_err(Problem::from).and_then(|executed| add_trace(executed, probe));
+    let Execution { response, replayed } = executed.map_err(|problem| match probe.trace() {
+        Some(trace) => problem.with("trace", serde_json::json!(trace)),
+        None => problem,
+    })?;
+    let mut response = stored_response(response);
+    if replayed {
+        let name = HeaderName::from_static("idempotent-replayed");
+        response.headers_mut().insert(name, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+fn add_trace(executed: Execution, probe: &Probe) -> Result<Execution, Problem> {
+    match probe.trace() {
+        Some(trace) if !executed.replayed => {
+            let mut body: Value = executed.response.read()?;
+            body["trace"] = serde_json::json!(trace);
+            let response = StoredResponse::json(executed.response.status, &body)?;
+            Ok(Execution { response, ..executed })
+        }
+        _ => Ok(executed),
+    }
+}
+
+/// Builds a response from its stored status and bytes.
+pub(super) fn stored_response(response: StoredResponse) -> HttpResponse {
+    let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::OK);
+    HttpResponse::build(status).content_type("application/json").body(response.body)
+}

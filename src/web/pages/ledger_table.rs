@@ -1,0 +1,113 @@
+//! A page of a ledger, newest entry first, as a chain in which each entry begins where the previous
+//! one ended. A broken link is marked, and entries that were computed from the same read are marked
+//! as a fork.
+
+use serde::Deserialize;
+
+use super::format::{format_change, short_id};
+use super::paging::cut_page;
+use crate::shop::audit::LedgerFork;
+use crate::shop::model::LedgerEntry;
+use crate::shop::{Cents, OrderId};
+
+/// Number of entries on a page.
+pub(super) const PAGE_LENGTH: i64 = 50;
+
+/// The query of a page with a ledger: entries older than `before`.
+#[derive(Debug, Deserialize)]
+pub struct LedgerQuery {
+    pub before: Option<i64>,
+}
+
+#[derive(Debug)]
+pub(super) struct LedgerTable {
+    pub rows: Vec<LedgerRow>,
+    /// The address of the first page.
+    pub address: String,
+    /// The cursor of the next page, if there is one.
+    pub older: Option<i64>,
+    pub is_newest: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct LedgerRow {
+    pub entry: LedgerEntry,
+    /// True if the ledger is an account's, not an item's.
+    pub money: bool,
+    /// The value at which the previous entry ended, if the chain is broken.
+    pub broken: Option<String>,
+    /// True if the visitor may see the entry's order.
+    pub links_order: bool,
+    /// The other entries that read the same version, with their links.
+    pub fork: Vec<(i64, String)>,
+}
+
+impl LedgerRow {
+    pub fn new(entry: LedgerEntry, money: bool) -> Self {
+        Self { entry, money, broken: None, links_order: money, fork: Vec::new() }
+    }
+
+    pub fn before(&self) -> String {
+        format_value(self.entry.before, self.money)
+    }
+
+    pub fn delta(&self) -> String {
+        format_change(self.entry.delta, self.money)
+    }
+
+    pub fn after(&self) -> String {
+        format_value(self.entry.after, self.money)
+    }
+
+    pub fn order(&self) -> Option<(OrderId, String)> {
+        self.entry.order_id.map(|order| (order, short_id(&order)))
+    }
+
+    pub fn request(&self) -> String {
+        short_id(&self.entry.request_id)
+    }
+}
+
+impl LedgerTable {
+    /// Checks the chain of `entries`, newest first. An entry behind the page is not shown; the
+    /// page's last entry is checked against it.
+    pub fn new(
+        mut entries: Vec<LedgerEntry>,
+        money: bool,
+        address: String,
+        before: Option<i64>,
+    ) -> Self {
+        let ends: Vec<i64> = entries.iter().skip(1).map(|entry| entry.after).chain([0]).collect();
+        let older = cut_page(&mut entries, PAGE_LENGTH, |entry| entry.seq);
+        let rows = entries.into_iter().zip(ends).map(|(entry, previous)| {
+            let broken = (entry.before != previous).then(|| format_value(previous, money));
+            LedgerRow { broken, ..LedgerRow::new(entry, money) }
+        });
+        Self { rows: rows.collect(), address, older, is_newest: before.is_none() }
+    }
+
+    /// Marks the entries that are part of a fork.
+    pub fn mark_forks(&mut self, forks: &[LedgerFork]) {
+        let shown: Vec<i64> = self.rows.iter().map(|row| row.entry.seq).collect();
+        // The link to an entry of another page leads to a page that begins with it.
+        let link = |seq: i64| match shown.contains(&seq) {
+            true => format!("#entry-{seq}"),
+            false => format!("{}?before={}#entry-{seq}", self.address, seq.saturating_add(1)),
+        };
+        for row in &mut self.rows {
+            let own = row.entry.seq;
+            let fork = forks.iter().find(|fork| fork.entries.contains(&own));
+            let others = fork.into_iter().flat_map(|fork| &fork.entries).filter(|seq| **seq != own);
+            row.fork = others.map(|seq| (*seq, link(*seq))).collect();
+        }
+    }
+
+    /// Returns whether an entry was written under a fence.
+    pub fn is_fenced(&self) -> bool {
+        self.rows.iter().any(|row| row.entry.fence.is_some())
+    }
+}
+
+fn format_value(value: i64, money: bool) -> String {
+    if money { Cents(value).to_string() } else { value.to_string() }
+}

@@ -1,0 +1,63 @@
+//! The readiness check of Postgres and Redis.
+//!
+//! Health endpoints have no rate limit, so they must be cheap. [`Readiness`] runs one check at a
+//! time, with one connection and one ping, however many probes wait for it. A result is from a
+//! check that ended at most [`RESULT_TTL`] ago, and takes at most [`CHECK_TIMEOUT`]: a component
+//! that is unavailable is reported within two seconds, and its recovery by the next check.
+//! Tests: `tests/it/readiness.rs`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use crate::shop::{Error, Shop};
+
+/// Timeout of a check; a component that has not responded by then is unavailable.
+const CHECK_TIMEOUT: Duration = Duration::from_millis(1_800);
+/// Lifetime of a result. Shorter than the interval of a probe, which is a second or more.
+const RESULT_TTL: Duration = Duration::from_millis(250);
+
+/// Result of the last check. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Readiness(Arc<Mutex<Option<ComponentCheck>>>);
+
+/// Which components responded to a check.
+#[derive(Debug, Clone, Copy)]
+pub struct ComponentCheck {
+    at: Instant,
+    pub postgres: bool,
+    pub redis: bool,
+}
+
+impl Readiness {
+    /// Returns a recent result: of the last check, of the check in progress, or of a new one. Takes
+    /// at most [`CHECK_TIMEOUT`].
+    ///
+    /// # Cancel safety
+    /// Safe: the check continues for the other callers.
+    pub async fn check(&self, shop: &Shop) -> ComponentCheck {
+        let (last_check, owned_shop) = (self.0.clone(), shop.clone());
+        // A task of its own: a cancelled caller must not abort the check for those that wait for
+        // it.
+        let task = shop.tasks.runtime.spawn(async move {
+            let mut last_check = last_check.lock().await;
+            match *last_check {
+                Some(check) if check.at.elapsed() < RESULT_TTL => check,
+                _ => *last_check.insert(check_components(&owned_shop).await),
+            }
+        });
+        task.await.unwrap_or(ComponentCheck { at: Instant::now(), postgres: false, redis: false })
+    }
+}
+
+async fn check_components(shop: &Shop) -> ComponentCheck {
+    // An exhausted pool does not mean that Postgres is unavailable.
+    let postgres = async { matches!(shop.connection().await, Ok(_) | Err(Error::Overloaded(_))) };
+    let redis = async { shop.locks.redis().ping().await.is_ok() };
+    let (postgres, redis) =
+        futures_util::join!(timeout(CHECK_TIMEOUT, postgres), timeout(CHECK_TIMEOUT, redis));
+    let (postgres, redis) = (postgres.unwrap_or(false), redis.unwrap_or(false));
+    ComponentCheck { at: Instant::now(), postgres, redis }
+}

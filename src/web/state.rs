@@ -1,0 +1,54 @@
+//! The state that all handlers of one replica share.
+
+use actix_web::{HttpRequest, web};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio_util::sync::CancellationToken;
+
+use super::middleware::rate_limits::RateLimits;
+use super::middleware::sessions::SessionCache;
+use super::problems::{Problem, ProblemType};
+use super::readiness::Readiness;
+use crate::jobs::{self, order_expiry::OrderExpiry};
+use crate::lab::interleaving::Games;
+use crate::probe::PauseBoard;
+use crate::shop::Shop;
+
+#[derive(Debug)]
+pub struct AppState {
+    pub shop: Shop,
+    pub order_expiry: OrderExpiry,
+    pub replica: String,
+    pub lab: bool,
+    /// The requests that the lab has paused at a probe point.
+    pub board: PauseBoard,
+    pub games: Games,
+    pub jobs: jobs::Scheduler,
+    /// Cancelled when the replica shuts down; event streams end then.
+    pub stop: CancellationToken,
+    pub sessions: SessionCache,
+    pub rate_limits: RateLimits,
+    /// Cached result of the readiness check of Postgres and Redis.
+    pub readiness: Readiness,
+    pub metrics: PrometheusHandle,
+}
+
+/// The state, as handlers extract it.
+pub type State = web::Data<AppState>;
+
+impl AppState {
+    /// Requires that the lab is on; otherwise `forbidden`.
+    pub fn require_lab(&self) -> Result<(), Problem> {
+        if self.lab {
+            return Ok(());
+        }
+        let detail = "the lab is off in this shop; one that is started with --lab on has it";
+        Err(Problem::new(ProblemType::Forbidden, detail))
+    }
+}
+
+/// Returns the state of the replica that serves the request.
+pub fn app_state(request: &HttpRequest) -> Result<&State, Problem> {
+    request
+        .app_data::<State>()
+        .ok_or_else(|| Problem::new(ProblemType::InternalError, "the site is not set up"))
+}
