@@ -11,7 +11,8 @@ use holdfast::bench;
 use holdfast::big_keys;
 use holdfast::config::{
     self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, KeysArgs, LessonArgs,
-    MIN_PASSWORD_LENGTH, MigrateArgs, ServeArgs, UpArgs, UserAddArgs, UserCommand, UserDisableArgs, UserPasswdArgs,
+    MIN_PASSWORD_LENGTH, MigrateArgs, ServeArgs, UpArgs, UserAddArgs, UserCommand, UserDisableArgs,
+    UserPasswdArgs,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
@@ -161,8 +162,7 @@ fn read_password(given: Option<String>, name: &str) -> anyhow::Result<String> {
     if !std::io::stdin().is_terminal() {
         bail!("no terminal to ask for the password on; set HOLDFAST_PASSWORD");
     }
-    let ask =
-        |words: String| rpassword::prompt_password(words).context("can't read the password");
+    let ask = |words: String| rpassword::prompt_password(words).context("can't read the password");
     let password = ask(format!("Password for {name}: "))?;
     if ask("The same again: ".to_owned())? != password {
         bail!("the two passwords differ; nothing was changed");

@@ -19,8 +19,8 @@ use tokio::process::Command;
 
 use super::account::Account;
 use super::error::{Error, Result, file};
-use super::print_progress;
 use super::owned::{check_folder, check_path, open_own};
+use super::print_progress;
 use super::process::tied_command;
 
 /// Attempts to lock the folder; `read_env` holds the lock for a moment.
@@ -61,7 +61,8 @@ impl DataDir {
         let lock_path = path.join("up.lock");
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut lock = open_own(&lock_path, &mut options).map_err(file("cannot open", &lock_path))?;
+        let mut lock =
+            open_own(&lock_path, &mut options).map_err(file("cannot open", &lock_path))?;
         lock_exclusively(&mut lock, &lock_path, &path).await?;
         lock.set_len(0)
             .and_then(|()| writeln!(lock, "{}\n{address}", std::process::id()))

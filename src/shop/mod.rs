@@ -24,6 +24,7 @@ pub mod query;
 pub mod audit;
 pub mod passwords;
 pub mod seed;
+pub mod sessions;
 pub mod users;
 
 pub use context::Shop;
