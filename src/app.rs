@@ -189,8 +189,8 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
         bail!("the lock {} needs several Redis; name them in REDLOCK_URLS", strategy.name);
     }
     let pool = db::pool(&options.database_url, options.pool_size)?;
-    let hold = Duration::from_secs(options.pay_within_s);
-    Ok(Shop::new(pool, locks, strategy, hold, expiry))
+    let payment_window = Duration::from_secs(options.pay_within_s);
+    Ok(Shop::new(pool, locks, strategy, payment_window, expiry))
 }
 
 /// Default rate limits while the lab is off: per client, address, sign-in and name. Generous enough

@@ -32,9 +32,11 @@ pub struct Coalescer<K, Q, A, E>(Arc<SharedCoalescer<K, Q, A, E>>);
 struct SharedCoalescer<K, Q, A, E> {
     tasks: Tasks,
     call: Call<K, Q, A, E>,
-    /// The waiting lookups. A key has a queue while a task serves it.
-    queues: Mutex<HashMap<K, Vec<PendingLookup<Q, A, E>>>>,
+    queues: Mutex<LookupQueues<K, Q, A, E>>,
 }
+
+/// The waiting lookups. A key has a queue while a task serves it.
+type LookupQueues<K, Q, A, E> = HashMap<K, Vec<PendingLookup<Q, A, E>>>;
 
 /// Looks up the queries of a key. Returns one result per query, in their order.
 type Call<K, Q, A, E> =

@@ -16,7 +16,7 @@ use super::runs::{
     ServerCounters, Task,
 };
 use crate::db::{self, Pool};
-use crate::embedded::TempCluster;
+use crate::embedded::TempShop;
 use crate::jobs::order_expiry::{queue::DelayQueue, queue_of};
 use crate::load::script::Posts;
 use crate::load::{self, LoadClient, LoadPlan, Script};
@@ -59,7 +59,7 @@ pub(super) struct Harness {
 impl Harness {
     /// Waits for the shop, creates the users and their sessions, and measures the idle counters.
     pub(super) async fn open(
-        shop: &mut TempCluster,
+        shop: &mut TempShop,
         pool_sizes: &[u32],
         clients: usize,
     ) -> anyhow::Result<Self> {

@@ -27,7 +27,7 @@ use anyhow::{Context as _, bail};
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::config::BenchArgs;
-use crate::embedded::{TempCluster, TempClusterOptions};
+use crate::embedded::{TempShop, TempShopOptions};
 use crate::output;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
@@ -52,8 +52,8 @@ pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let pool_sizes =
         options.pool_sizes.iter().flat_map(|size| [*size; harness::REPLICAS]).collect();
-    let plan = TempClusterOptions { name: "bench", pool_sizes, nodes: REDLOCK_NODES, jobs: false };
-    let mut shop = TempCluster::start(&plan)?;
+    let plan = TempShopOptions { name: "bench", pool_sizes, nodes: REDLOCK_NODES, jobs: false };
+    let mut shop = TempShop::start(&plan)?;
     // From here on, every path stops the shop.
     let measured = tokio::select! {
         measured = measure(options, &arms, lock, &mut shop) => measured,
@@ -92,7 +92,7 @@ async fn measure(
     options: &BenchArgs,
     arms: &[&'static Strategy],
     lock: Option<LockBench>,
-    shop: &mut TempCluster,
+    shop: &mut TempShop,
 ) -> anyhow::Result<Results> {
     let connections = usize::from(options.connections);
     let mut harness = Harness::open(shop, &options.pool_sizes, connections).await?;

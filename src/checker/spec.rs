@@ -14,7 +14,7 @@ use crate::shop::command::state::{BalanceSnapshot, OrderSnapshot, ShopState, Sto
 use crate::shop::command::{Command, MAX_BALANCE};
 use crate::shop::failure::Rejection;
 use crate::shop::model::{Order, OrderStatus, RequestedLine};
-use crate::shop::{DEFAULT_HOLD, IdempotencyKey, OrderId, Sku, UserId};
+use crate::shop::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, Sku, UserId};
 
 /// An operation on an order that is executed at most once.
 #[derive(Debug, Clone, Copy)]
@@ -107,7 +107,8 @@ fn place(
     // The same item may be in several lines.
     let line = |from| RequestedLine { sku: sku.clone(), quantity: MAX_QUANTITY.min(units - from) };
     let lines: Vec<RequestedLine> = (0..units).step_by(MAX_QUANTITY as usize).map(line).collect();
-    let command = PlaceOrder::new(user, IdempotencyKey::generate(), &lines, DEFAULT_HOLD)?;
+    let command =
+        PlaceOrder::new(user, IdempotencyKey::generate(), &lines, DEFAULT_PAYMENT_WINDOW)?;
     decide(&command, OrderStatus::Pending, before)
 }
 
@@ -141,11 +142,11 @@ fn decide(
         return Err(out_of_range());
     }
     let now = OffsetDateTime::UNIX_EPOCH;
-    let (version, fence, reserved) = (0, 0, false);
+    let (version, fence, is_updated) = (0, 0, false);
     let (price_cents, limit_per_user) = (0, None);
     let item =
-        StockSnapshot { price_cents, stock: before, limit_per_user, version, fence, reserved };
-    let account = BalanceSnapshot { balance_cents: before, version, fence, reserved };
+        StockSnapshot { price_cents, stock: before, limit_per_user, version, fence, is_updated };
+    let account = BalanceSnapshot { balance_cents: before, version, fence, is_updated };
     let expires_at = now + Duration::from_secs(1);
     let order = OrderSnapshot { status, expires_at, paid_at: None, expired: false };
     let reads = command.reads();

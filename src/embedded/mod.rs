@@ -20,15 +20,15 @@ mod redis;
 mod replicas;
 mod sockets;
 mod supervisor;
-mod temp_cluster;
 mod temp_redis;
+mod temp_shop;
 mod up;
 
 pub use data_dir::{RunningUp, read_env};
 pub use error::Error;
 pub use supervisor::ProcessHandle;
-pub use temp_cluster::{TempCluster, TempClusterOptions};
 pub use temp_redis::TempRedis;
+pub use temp_shop::{TempShop, TempShopOptions};
 pub use up::{ProcessControl, up};
 
 /// Prints a progress message to stderr, apart from results on stdout.

@@ -51,13 +51,13 @@ lab_headers! {
         "adds `trace` to the response: each probe point with time, replica, key, value and fence";
     PAUSE: "Holdfast-Pause", "POINT, POINT:MS, every",
         "pauses the request at a probe point, for at most MS (0 to 8,000), until it is resumed";
-    HOLD_MS: "Holdfast-Hold-Ms", "1 to 3,600,000",
+    PAYMENT_WINDOW_MS: "Holdfast-Hold-Ms", "1 to 3,600,000",
         "time for which the order keeps its units unpaid";
 }
 
 const WORK_RANGE_MS: RangeInclusive<u64> = 0..=5_000;
 pub const TTL_RANGE_MS: RangeInclusive<u64> = 10..=60_000;
-const HOLD_RANGE_MS: RangeInclusive<u64> = 1..=3_600_000;
+const PAYMENT_WINDOW_RANGE_MS: RangeInclusive<u64> = 1..=3_600_000;
 const PAUSE_RANGE_MS: RangeInclusive<u64> = 0..=8_000;
 const OFFER_RANGE_MS: RangeInclusive<u64> = 0..=7_000;
 
@@ -141,8 +141,8 @@ impl LabHeaders {
         options.wait = self.wait(options.strategy)?;
         options.queue_options = self.queue_options(&options)?;
         options.ttl = self.number(TTL_MS, &TTL_RANGE_MS)?.map(Duration::from_millis);
-        if let Some(period_ms) = self.number(HOLD_MS, &HOLD_RANGE_MS)? {
-            options.hold = Duration::from_millis(period_ms);
+        if let Some(period_ms) = self.number(PAYMENT_WINDOW_MS, &PAYMENT_WINDOW_RANGE_MS)? {
+            options.payment_window = Duration::from_millis(period_ms);
         }
         options.probe = self.probe(replica, board, &options)?;
         Ok(options)

@@ -140,7 +140,8 @@ impl LabRunState {
 #[serde(default)]
 pub struct RunProgress {
     /// Steps so far, as sentences.
-    pub said: Vec<String>,
+    #[serde(rename = "said")]
+    pub steps: Vec<String>,
     /// Total number of arms.
     pub arms: usize,
     /// Index of the current arm, from 0.
@@ -185,7 +186,8 @@ pub struct RunResult {
     /// Named measurements besides those of the arms.
     pub facts: Vec<Fact>,
     /// Steps of the run, as sentences.
-    pub said: Vec<String>,
+    #[serde(rename = "said")]
+    pub steps: Vec<String>,
     /// Traced requests, for the swimlanes.
     pub lanes: Vec<Lane>,
 }
@@ -353,7 +355,8 @@ pub struct LabRun {
     /// State of the run.
     pub state: LabRunState,
     /// Request for the run.
-    pub wanted: RunRequest,
+    #[serde(rename = "wanted")]
+    pub request: RunRequest,
     /// Progress while the run is executed.
     pub progress: RunProgress,
     /// The visitor's guess before the run.

@@ -56,7 +56,7 @@ impl Scenario {
     pub(super) fn into_parts(self) -> (ManagedCluster, RunResult) {
         let progress = self.progress.into_inner();
         let mut outcome = self.outcome.into_inner();
-        outcome.said = progress.said;
+        outcome.steps = progress.steps;
         (self.cluster, outcome)
     }
 
@@ -77,7 +77,7 @@ impl Scenario {
 
     /// Adds a step, as a sentence.
     pub fn say(&self, step: impl Into<String>) {
-        self.progress.lock().said.push(step.into());
+        self.progress.lock().steps.push(step.into());
     }
 
     pub fn fact(&self, name: &str, value: impl std::fmt::Display) {

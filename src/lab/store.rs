@@ -32,7 +32,8 @@ pub enum EnqueueResult {
 pub struct RunSummary {
     pub id: Uuid,
     pub state: LabRunState,
-    pub wanted: RunRequest,
+    #[serde(rename = "wanted")]
+    pub request: RunRequest,
     /// Time of the request for the run.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
@@ -86,7 +87,7 @@ pub async fn keep(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
          values ($1, $2, $3, $4, $5, $6, $7, now(), true)
          on conflict (id) do nothing",
         run.id,
-        json(&run.wanted)?,
+        json(&run.request)?,
         run.state as LabRunState,
         json(&run.progress)?,
         json(&run.outcome)?,
@@ -110,7 +111,7 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
     Ok(Some(LabRun {
         id,
         state: read(row.state.into())?,
-        wanted: read(row.wanted)?,
+        request: read(row.wanted)?,
         progress: read(row.progress)?,
         guess: row.guess,
         from_file: row.from_file,
@@ -141,7 +142,7 @@ pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<RunSummary>, Error> {
             Ok(RunSummary {
                 id: row.id,
                 state: read(row.state.into())?,
-                wanted: read(row.wanted)?,
+                request: read(row.wanted)?,
                 created_at: row.created_at,
                 verdict: row.verdict.filter(|verdict| !verdict.is_empty()),
                 claim_shown: row.claim_shown,

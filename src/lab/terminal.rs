@@ -16,7 +16,7 @@ use super::lessons::{self, LESSONS, Lesson};
 use super::run::{LabRun, LabRunState, RunRequest};
 use super::store::{self, EnqueueResult};
 use crate::db::{self, Pool};
-use crate::embedded::{RunningUp, TempCluster, TempClusterOptions, read_env};
+use crate::embedded::{RunningUp, TempShop, TempShopOptions, read_env};
 use crate::output;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -55,8 +55,8 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
                     eprintln!("the lab of the shop on {} is off", data.display());
                 }
                 let pool_sizes = vec![POOL_SIZE; 2];
-                let plan = TempClusterOptions { name: "lesson", pool_sizes, nodes: 0, jobs: true };
-                own.insert(TempCluster::start(&plan)?).ready().await?
+                let plan = TempShopOptions { name: "lesson", pool_sizes, nodes: 0, jobs: true };
+                own.insert(TempShop::start(&plan)?).ready().await?
             }
         };
         let pool = db::pool(&running.database_url, 2)?;
@@ -147,7 +147,7 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
     loop {
         let run = store::find(pool, id).await?.context("the run has gone")?;
         if !quiet {
-            let steps = if run.state.is_over() { &run.outcome.said } else { &run.progress.said };
+            let steps = if run.state.is_over() { &run.outcome.steps } else { &run.progress.steps };
             if interactive && steps.len() > shown {
                 eprint!("\r\x1b[K");
             }

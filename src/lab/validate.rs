@@ -53,7 +53,7 @@ impl RunRequest {
     /// Returns a field that is set but has no effect on the lesson.
     fn unused_field(&self, lesson: &Lesson) -> Option<&'static str> {
         let (load, lease) = (lesson.load.is_some(), lesson.load.is_some_and(|c| c.lease));
-        let said = [
+        let settings = [
             ("stock", self.stock.is_some(), load),
             ("buyers", self.buyers.is_some(), load),
             ("orders", self.orders.is_some(), load),
@@ -65,7 +65,7 @@ impl RunRequest {
             ("replicas", self.replicas.is_some(), false),
             ("fault", self.fault.is_some(), false),
         ];
-        said.into_iter().find(|(_, said, used)| *said && !used).map(|(field, ..)| field)
+        settings.into_iter().find(|(_, settings, used)| *settings && !used).map(|(field, ..)| field)
     }
 
     fn invalid_wait(&self) -> Option<(&'static str, String)> {

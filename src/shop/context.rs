@@ -32,7 +32,7 @@ pub struct Shop {
     /// State of the engine, e.g. the queues of commands.
     pub engine: Engine,
     /// Time for which an unpaid order keeps its units.
-    pub hold: Duration,
+    pub payment_window: Duration,
     /// Notified of placed orders, which may stay unpaid.
     pub expiry: ExpiryNotifier,
 }
@@ -43,12 +43,12 @@ impl Shop {
         pool: Pool,
         locks: ShopLocks,
         strategy: &'static Strategy,
-        hold: Duration,
+        payment_window: Duration,
         expiry: ExpiryNotifier,
     ) -> Self {
         let tasks = Tasks::on_current_runtime();
         let engine = Engine::new(&pool, &tasks);
-        Self { pool, locks, strategy, tasks, engine, hold, expiry }
+        Self { pool, locks, strategy, tasks, engine, payment_window, expiry }
     }
 
     /// Acquires a connection to Postgres; fails with [`Error::Unavailable`] or
@@ -67,7 +67,7 @@ impl RequestOptions {
             queue_options: QueueOptions::default(),
             ttl: None,
             probe: Probe::Off,
-            hold: shop.hold,
+            payment_window: shop.payment_window,
             deadline: Instant::now() + COMMAND_TIMEOUT,
             request_id,
         }

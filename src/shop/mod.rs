@@ -38,4 +38,4 @@ use std::time::Duration;
 /// Timeout of a request, including all waits.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
 /// Default time for which an unpaid order keeps its units.
-pub const DEFAULT_HOLD: Duration = Duration::from_mins(15);
+pub const DEFAULT_PAYMENT_WINDOW: Duration = Duration::from_mins(15);

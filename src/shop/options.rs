@@ -21,7 +21,7 @@ pub struct RequestOptions {
     pub ttl: Option<Duration>,
     pub probe: Probe,
     /// Time for which the order that it places keeps its units unpaid.
-    pub hold: Duration,
+    pub payment_window: Duration,
     /// The deadline of its execution.
     pub deadline: Instant,
     pub request_id: Uuid,

@@ -99,7 +99,7 @@ impl World {
                 limit_per_user,
                 version,
                 fence: 0,
-                reserved: false,
+                is_updated: false,
             };
             items.insert(Sku::try_from(name.to_owned()).unwrap(), row);
         }
@@ -111,7 +111,7 @@ impl World {
                 }
             };
             let version = dice.random_range(0..9);
-            let row = BalanceSnapshot { balance_cents, version, fence: 0, reserved: false };
+            let row = BalanceSnapshot { balance_cents, version, fence: 0, is_updated: false };
             (UserId(Uuid::from_u128(user)), row)
         });
         let accounts: BTreeMap<UserId, BalanceSnapshot> = accounts.collect();

@@ -80,7 +80,7 @@ async fn paused_run_cannot_write_its_result() {
     assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
     shop.replicas[0].resume();
     let late = asked.await.unwrap().unwrap();
-    assert_eq!(late["came"], "late", "{late}");
+    assert_eq!(late["outcome"], "late", "{late}");
     let still = run_of(&shop).await.unwrap();
     assert_eq!(
         (still.state, still.fence, still.ended_at),
@@ -169,7 +169,7 @@ async fn disabled_jobs_do_not_run() {
     let refused = shop.request(&alice, Method::GET, 0, "/api/jobs").send().await.unwrap();
     assert_eq!(problem(refused, 403).await, "forbidden");
     for id in ["1", "no-number"] {
-        let path = format!("/api/jobs/runs/{id}/try-again");
+        let path = format!("/api/jobs/runs/{id}/retry");
         let refused = shop.request(&admin, Method::POST, 0, &path).send().await.unwrap();
         assert_eq!(problem(refused, 404).await, "not-found");
     }

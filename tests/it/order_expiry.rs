@@ -316,7 +316,7 @@ async fn failing_order_is_parked_alone() {
     let shown = &shop.read(&admin, "/api/jobs").await["unpaid"];
     assert_eq!((&shown["due"], &shown["failures"][0]["order"]), (&json!(1), &json!(poisoned)));
     let again = async |order: &str| {
-        let path = format!("/api/jobs/unpaid/{order}/try-again");
+        let path = format!("/api/jobs/expiry/{order}/retry");
         shop.request(&admin, Method::POST, 0, &path).send().await.unwrap().status()
     };
     assert_eq!(again(&Uuid::now_v7().to_string()).await, StatusCode::NOT_FOUND);

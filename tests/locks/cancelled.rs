@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use holdfast::ladder::{LockRequest, Mechanism, QueueOptions, Rung, ShopLocks};
 use holdfast::probe::Probe;
-use holdfast_lock::{AcquireOutcome, Guards, KeyLock, KeyLocks, LockKey, LockKind};
+use holdfast_lock::{AcquireOutcome, Guards, IdempotencyLock, IdempotencyLocks, LockKey, LockKind};
 use holdfast_lock::{Redis, Released, Settings};
 
 use crate::cut::Cut;
@@ -206,8 +206,8 @@ async fn dropped_key_lock_calls_leave_no_lock() {
     let world = World::new();
     let wanted = [("{alice:1}".to_owned(), "af".to_owned())];
     let acquire = async || {
-        let mut locks = KeyLocks::new(world.here.leases());
-        assert_eq!(locks.acquire(&wanted).await.unwrap(), [KeyLock::Acquired]);
+        let mut locks = IdempotencyLocks::new(world.here.leases());
+        assert_eq!(locks.acquire(&wanted).await.unwrap(), [IdempotencyLock::Acquired]);
         locks
     };
     for cut in Cut::all() {
@@ -231,13 +231,13 @@ async fn dropped_key_lock_calls_leave_no_lock() {
     }
     // What a dropped call may have set is released by the next one.
     for cut in Cut::all() {
-        let mut locks = KeyLocks::new(world.here.leases());
+        let mut locks = IdempotencyLocks::new(world.here.leases());
         let acquired = cut.run(&AtomicUsize::new(0), locks.acquire(&wanted)).await;
         let complete = acquired.is_some();
         if complete {
             locks.release(&["{alice:1}".to_owned()]).await;
         }
-        assert_eq!(locks.acquire(&wanted).await.unwrap(), [KeyLock::Acquired], "{cut:?}");
+        assert_eq!(locks.acquire(&wanted).await.unwrap(), [IdempotencyLock::Acquired], "{cut:?}");
         drop(locks);
         world.is_empty_soon().await;
         if complete {

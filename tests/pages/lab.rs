@@ -63,7 +63,7 @@ pub fn oversold() -> LabRun {
         from_file: false,
         id: ID.parse().unwrap(),
         state: LabRunState::Done,
-        wanted: serde_json::from_value(wanted).unwrap(),
+        request: serde_json::from_value(wanted).unwrap(),
         progress: RunProgress::default(),
         guess: Some("exactly 100".to_owned()),
         created_at: time::macros::datetime!(2026-11-21 10:00 UTC),
@@ -328,7 +328,7 @@ async fn exported_run_opens_in_another_shop() {
 #[tokio::test(flavor = "multi_thread")]
 async fn run_file_with_extreme_numbers_is_shown() {
     let mut run = oversold();
-    run.wanted.lesson = Some("<script>alert(1)</script>".to_owned());
+    run.request.lesson = Some("<script>alert(1)</script>".to_owned());
     for arm in &mut run.outcome.arms {
         let [a, b] = [i64::MIN, i64::MAX];
         (arm.stock_opening, arm.sold, arm.stock, arm.oversold) = (a, b, a, b);

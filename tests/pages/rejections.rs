@@ -259,7 +259,7 @@ async fn page_orders_without_redis_under_row_lock() {
     redis.cut();
     let refused = alice.order(&token, &csrf).await;
     assert_eq!(refused.status, 503);
-    assert!(refused.words().contains("Postgres or Redis is away"));
+    assert!(refused.words().contains("Postgres or Redis is unavailable"));
     let other = Visitor { http: alice.http.clone(), base: shop.replicas[1].base_url.clone() };
     assert_eq!(other.order(&token, &csrf).await.status, 303);
     assert_eq!(shop.number("select count(*) from orders").await, 1);
@@ -283,7 +283,7 @@ async fn pages_report_postgres_outage_within_two_seconds() {
         let page = visitor.get(path).await;
         assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
         assert_eq!(page.status, 503, "{path}");
-        assert!(page.words().contains("Postgres or Redis is away"), "{path}");
+        assert!(page.words().contains("Postgres or Redis is unavailable"), "{path}");
         assert!(page.words().contains("the books can’t be read at this moment"), "{path}");
     }
     let started = Instant::now();
@@ -360,8 +360,8 @@ async fn form_address_redirects_to_its_page() {
         ("/items/deadbolt/limit".to_owned(), "/items/deadbolt"),
         ("/account/top-ups".to_owned(), "/account"),
         ("/basket/lines".to_owned(), "/"),
-        ("/jobs/7/try-again".to_owned(), "/jobs"),
-        ("/jobs/unpaid/7/try-again".to_owned(), "/jobs"),
+        ("/jobs/7/retry".to_owned(), "/jobs"),
+        ("/jobs/unpaid/7/retry".to_owned(), "/jobs"),
         ("/lab/scheduler/7/steps".to_owned(), "/lab/scheduler/7"),
         ("/sign-out".to_owned(), "/"),
     ] {

@@ -5,9 +5,9 @@
 pub mod clock;
 pub mod fenced;
 mod guard;
+pub mod idempotency_locks;
 pub mod inspect;
 mod key;
-pub mod key_locks;
 mod kind;
 mod local;
 pub mod locks;
@@ -23,8 +23,8 @@ mod watchdog;
 
 pub use fenced::FencedGuard;
 pub use guard::{ForeignLease, Guard, Guards};
+pub use idempotency_locks::{IdempotencyLock, IdempotencyLocks};
 pub use key::LockKey;
-pub use key_locks::{KeyLock, KeyLocks};
 pub use kind::{LockKind, Wait};
 pub use locks::{AcquireOutcome, AcquireRequest, Locks};
 pub use observer::Observer;

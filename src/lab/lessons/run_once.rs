@@ -179,7 +179,7 @@ fn tick<'a>(
 }
 
 fn run_result(body: &Value) -> &str {
-    body.get("came").and_then(Value::as_str).unwrap_or("nothing")
+    body.get("outcome").and_then(Value::as_str).unwrap_or("nothing")
 }
 
 /// Returns the current time in whole microseconds, as Postgres stores it.

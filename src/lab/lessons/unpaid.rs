@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use uuid::Uuid;
 
-use super::{HOLD_MS, LabResponse, Lesson, LessonResult, Payer, Scenario, wait_until};
+use super::{LabResponse, Lesson, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, wait_until};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -167,7 +167,7 @@ async fn order(
     period_ms: u64,
 ) -> anyhow::Result<Uuid> {
     lab.order(label, 1, sku, STRATEGY)
-        .with(HOLD_MS, period_ms)
+        .with(PAYMENT_WINDOW_MS, period_ms)
         .by(token)
         .response()
         .await?

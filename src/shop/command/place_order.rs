@@ -30,7 +30,7 @@ pub struct PlaceOrder {
     /// Sorted, each item once.
     lines: BTreeMap<Sku, i64>,
     /// Time for which the unpaid order keeps its units.
-    hold: Duration,
+    payment_window: Duration,
 }
 
 impl PlaceOrder {
@@ -40,7 +40,7 @@ impl PlaceOrder {
         user: UserId,
         key: IdempotencyKey,
         requested: &[RequestedLine],
-        hold: Duration,
+        payment_window: Duration,
     ) -> Result<Self, Rejection> {
         if requested.is_empty() || requested.len() > MAX_LINES {
             return Err(Rejection::Invalid("lines".into(), format!("1 to {MAX_LINES} lines")));
@@ -58,7 +58,7 @@ impl PlaceOrder {
             let _ = writeln!(content, "{sku} {quantity}");
         }
         let idempotency = IdempotencyRequest::post(user, ORDERS_PATH, Some(key), &content);
-        Ok(Self { idempotency, order: OrderId(Uuid::now_v7()), lines, hold })
+        Ok(Self { idempotency, order: OrderId(Uuid::now_v7()), lines, payment_window })
     }
 
     /// Returns the item and quantity of an order for a single item.
@@ -168,7 +168,7 @@ impl Command for PlaceOrder {
             key: self.idempotency.key.as_str().to_owned(),
             total_cents,
             created_at: state.now,
-            expires_at: state.now + self.hold,
+            expires_at: state.now + self.payment_window,
             lines,
         };
         let response =

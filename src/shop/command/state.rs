@@ -40,7 +40,7 @@ pub struct StockSnapshot {
     /// The highest fence that has written the row.
     pub fence: i64,
     /// True if a conditional update has changed the row already.
-    pub reserved: bool,
+    pub is_updated: bool,
 }
 
 /// An account's row.
@@ -52,7 +52,7 @@ pub struct BalanceSnapshot {
     /// The highest fence that has written the row.
     pub fence: i64,
     /// True if a conditional update has changed the row already.
-    pub reserved: bool,
+    pub is_updated: bool,
 }
 
 /// The mutable part of an order.

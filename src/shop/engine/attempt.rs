@@ -187,7 +187,7 @@ async fn read_in_transaction(
     }
     // A single command: only `batched`, which updates nothing at the read, executes several.
     let update = batch.entries.first().and_then(|entry| entry.command.conditional_update());
-    match update.filter(|_| strategy.read == ReadMethod::Reserve) {
+    match update.filter(|_| strategy.read == ReadMethod::ConditionalUpdate) {
         Some(update) => {
             let updated = conditional_update::execute(db, &update).await?;
             let mut snapshot = read::read(db, request).await?;
@@ -222,7 +222,7 @@ fn read_request(batch: Batch<'_>) -> ReadRequest {
     let updates = |entry: &BatchEntry<'_>| entry.command.conditional_update().is_some();
     let lock_values = match strategy.read {
         ReadMethod::RowLock => true,
-        ReadMethod::Reserve => !entries.iter().all(updates),
+        ReadMethod::ConditionalUpdate => !entries.iter().all(updates),
         ReadMethod::Plain | ReadMethod::Advisory => false,
     };
     ReadRequest {
@@ -296,7 +296,7 @@ async fn decide(
             Err(rejection) => results.push(Err(rejection.into())),
         }
     }
-    let updates = strategy.read == ReadMethod::Reserve
+    let updates = strategy.read == ReadMethod::ConditionalUpdate
         && entries.first().is_some_and(|entry| entry.command.conditional_update().is_some());
     if updates && !writes.is_empty() && !all_updated(&before, &after) {
         // The conditional update found too little; the read after it found enough.
@@ -310,10 +310,10 @@ fn all_updated(before: &ShopState, after: &ShopState) -> bool {
     let mut items = after.items.iter();
     let mut accounts = after.accounts.iter();
     items.all(|(sku, now)| {
-        before.items.get(sku).is_none_or(|was| was.reserved || was.stock == now.stock)
+        before.items.get(sku).is_none_or(|was| was.is_updated || was.stock == now.stock)
     }) && accounts.all(|(user, now)| {
         let same = |was: &BalanceSnapshot| was.balance_cents == now.balance_cents;
-        before.accounts.get(user).is_none_or(|was| was.reserved || same(was))
+        before.accounts.get(user).is_none_or(|was| was.is_updated || same(was))
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use holdfast_lock::KeyLocks;
+use holdfast_lock::IdempotencyLocks;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
@@ -15,7 +15,7 @@ use super::decision::BatchEntry;
 use super::in_flight::InFlightKey;
 use super::locks::AcquiredLocks;
 use super::replay::LOOKUP_TIMEOUT;
-use super::responder::{acquire_key_locks, keeps_key_lock};
+use super::responder::{acquire_idempotency_locks, keeps_idempotency_lock};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::store::key_records;
@@ -27,7 +27,7 @@ const REPLAY_LOOKUP_DELAY: Duration = Duration::from_millis(250);
 /// The locks and the registration of a command that is ready to run.
 struct PreparedCommand {
     locks: AcquiredLocks,
-    key_locks: KeyLocks,
+    idempotency_locks: IdempotencyLocks,
     _in_flight: InFlightKey,
 }
 
@@ -79,9 +79,9 @@ async fn prepare(
 ) -> Result<PreparedCommand, PrepareError> {
     let request = command.idempotency();
     let in_flight = shop.engine.in_flight.register(request)?;
-    let mut key_locks = KeyLocks::new(shop.locks.leases());
+    let mut idempotency_locks = IdempotencyLocks::new(shop.locks.leases());
     if !request.is_generated {
-        match acquire_key_locks(&mut key_locks, &[request]).await {
+        match acquire_idempotency_locks(&mut idempotency_locks, &[request]).await {
             Ok(results) => results.into_iter().collect::<Result<(), _>>()?,
             Err(error) if options.strategy.needs_redis() => return Err(error.into()),
             // Without Redis, the key record in Postgres alone excludes a duplicate.
@@ -89,10 +89,10 @@ async fn prepare(
         }
     }
     match acquire(shop, options, command).await {
-        Ok(locks) => Ok(PreparedCommand { locks, key_locks, _in_flight: in_flight }),
+        Ok(locks) => Ok(PreparedCommand { locks, idempotency_locks, _in_flight: in_flight }),
         Err(error) => {
             // Before the response, because the client may use the key again at once.
-            key_locks.release(&[request.lock_name()]).await;
+            idempotency_locks.release(&[request.lock_name()]).await;
             Err(error)
         }
     }
@@ -125,7 +125,7 @@ async fn run(
     command: &dyn Command,
     prepared: PreparedCommand,
 ) -> Result<Execution, Failure> {
-    let PreparedCommand { mut locks, mut key_locks, _in_flight } = prepared;
+    let PreparedCommand { mut locks, mut idempotency_locks, _in_flight } = prepared;
     let entries = &[BatchEntry { command, options }];
     let batch = Batch { shop, strategy: options.strategy, entries };
     let (results, state) = attempt::execute(batch, &mut locks, None).await;
@@ -138,10 +138,10 @@ async fn run(
         }
     }
     let name = command.idempotency().lock_name();
-    if keeps_key_lock(&result) {
-        key_locks.leave_to_expire(&name)
+    if keeps_idempotency_lock(&result) {
+        idempotency_locks.leave_to_expire(&name)
     } else {
-        key_locks.release(&[name]).await
+        idempotency_locks.release(&[name]).await
     }
     result
 }

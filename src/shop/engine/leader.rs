@@ -72,7 +72,7 @@ pub(super) async fn enqueue(
         command: command.clone(),
         options: options.clone(),
         joined_at: Instant::now(),
-        has_key_lock: false,
+        has_idempotency_lock: false,
         looked_up: false,
         in_flight,
         reply,
@@ -179,7 +179,8 @@ impl BatchLeader {
         };
         // Concurrently, to shorten the time under the lock. Key locks only detect duplicates early:
         // of two commands that both read an unused key, one fails to insert its record.
-        let (acquired, begun) = join(self.responder.acquire_key_locks(&commands), reading).await;
+        let (acquired, begun) =
+            join(self.responder.acquire_idempotency_locks(&commands), reading).await;
         let retained: Vec<bool> = acquired.iter().map(Result::is_ok).collect();
         let dropped =
             commands.iter().map(QueuedCommand::entry).enumerate().filter(|(at, _)| !retained[*at]);
@@ -305,7 +306,7 @@ impl BatchLeader {
         let (alive, dead): (Vec<_>, Vec<_>) =
             self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));
         self.responder.reject(dead, Error::deadline_passed()).await;
-        let acquired = self.responder.acquire_key_locks(&alive).await;
+        let acquired = self.responder.acquire_idempotency_locks(&alive).await;
         let waiting = self.responder.retain_locked(alive, acquired);
         let (known, fresh): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|entry| entry.looked_up || !look_up);

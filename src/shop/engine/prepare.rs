@@ -23,7 +23,9 @@ use crate::shop::failure::{Execution, Failure, Rejection};
 use crate::shop::model::{ExpiredOrders, Order, RequestedLine};
 use crate::shop::query::{catalog, orders};
 use crate::shop::store::accounts;
-use crate::shop::{DEFAULT_HOLD, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId};
+use crate::shop::{
+    DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId,
+};
 
 /// Places an order.
 pub async fn place_order(
@@ -33,7 +35,7 @@ pub async fn place_order(
     key: IdempotencyKey,
     lines: &[RequestedLine],
 ) -> Result<Execution, Failure> {
-    let command = PlaceOrder::new(user, key, lines, options.hold)?;
+    let command = PlaceOrder::new(user, key, lines, options.payment_window)?;
     let skus = command.reads().items;
     let single = command.single_line().map(|(sku, quantity)| (sku.clone(), quantity));
     let command = Arc::new(command);
@@ -61,7 +63,7 @@ pub fn check_order(
     key: IdempotencyKey,
     lines: &[RequestedLine],
 ) -> Result<Execution, Failure> {
-    let command = PlaceOrder::new(user, key, lines, DEFAULT_HOLD)?;
+    let command = PlaceOrder::new(user, key, lines, DEFAULT_PAYMENT_WINDOW)?;
     let mut state = ShopState::at(OffsetDateTime::now_utc());
     for sku in command.reads().items {
         let item = StockSnapshot { stock: i64::MAX / 2, ..StockSnapshot::default() };
@@ -184,7 +186,7 @@ async fn admit(
     command: &dyn Command,
 ) -> Result<Option<Execution>, Failure> {
     let may_lose_updates = may_lose_updates(shop, options);
-    if !may_lose_updates && options.hold <= shop.hold {
+    if !may_lose_updates && options.payment_window <= shop.payment_window {
         return Ok(None);
     }
     let failure = match catalog::first_shop_item(shop, skus).await {
@@ -198,7 +200,7 @@ async fn admit(
         .into(),
         Ok(Some(sku)) => Rejection::Forbidden(format!(
             "a Holdfast-Hold-Ms of more than {} is kept to lab items, and {sku} is the shop's own",
-            shop.hold.as_millis()
+            shop.payment_window.as_millis()
         ))
         .into(),
         Err(error) => error.into(),

@@ -22,7 +22,7 @@ pub(super) struct QueuedCommand {
     pub options: RequestOptions,
     pub joined_at: Instant,
     /// True if this process holds the lock of its idempotency key.
-    pub has_key_lock: bool,
+    pub has_idempotency_lock: bool,
     /// Set once its idempotency key was looked up.
     pub looked_up: bool,
     pub in_flight: InFlightKey,
@@ -210,7 +210,7 @@ mod tests {
     use crate::shop::command::place_order::PlaceOrder;
     use crate::shop::model::RequestedLine;
     use crate::shop::strategy::batched;
-    use crate::shop::{DEFAULT_HOLD, IdempotencyKey, Sku, UserId};
+    use crate::shop::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, Sku, UserId};
 
     type ResponseReceiver = oneshot::Receiver<EntryResult>;
 
@@ -222,7 +222,8 @@ mod tests {
     fn entry(quantity: i64) -> (QueuedCommand, ResponseReceiver) {
         let sku = Sku::try_from("tea".to_owned()).unwrap_or_else(|_| unreachable!());
         let (user, lines) = (UserId(Uuid::nil()), [RequestedLine { sku, quantity }]);
-        let command = PlaceOrder::new(user, IdempotencyKey::generate(), &lines, DEFAULT_HOLD);
+        let command =
+            PlaceOrder::new(user, IdempotencyKey::generate(), &lines, DEFAULT_PAYMENT_WINDOW);
         let command = Arc::new(command.unwrap_or_else(|_| unreachable!()));
         let options = RequestOptions {
             strategy: &batched::STRATEGY,
@@ -230,7 +231,7 @@ mod tests {
             queue_options: crate::ladder::QueueOptions::default(),
             ttl: None,
             probe: Probe::Off,
-            hold: DEFAULT_HOLD,
+            payment_window: DEFAULT_PAYMENT_WINDOW,
             deadline: Instant::now() + Duration::from_secs(60),
             request_id: Uuid::nil(),
         };
@@ -242,7 +243,7 @@ mod tests {
             command,
             options,
             joined_at,
-            has_key_lock: false,
+            has_idempotency_lock: false,
             looked_up: false,
             in_flight,
             reply,

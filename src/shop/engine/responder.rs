@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast_lock::{KeyLock, KeyLocks};
+use holdfast_lock::{IdempotencyLock, IdempotencyLocks};
 
 use super::decision::EntryResult;
 use super::queue::QueuedCommand;
@@ -16,25 +16,26 @@ use crate::shop::store::key_records;
 /// Responds to commands, and releases or leaves the locks of their keys.
 pub(super) struct Responder {
     shop: Shop,
-    key_locks: KeyLocks,
+    idempotency_locks: IdempotencyLocks,
 }
 
 impl Responder {
     pub(super) fn new(shop: &Shop) -> Self {
-        Self { shop: shop.clone(), key_locks: KeyLocks::new(shop.locks.leases()) }
+        Self { shop: shop.clone(), idempotency_locks: IdempotencyLocks::new(shop.locks.leases()) }
     }
 
     /// Acquires the key locks that are missing, in one round trip. Returns one result per entry.
-    pub(super) async fn acquire_key_locks(
+    pub(super) async fn acquire_idempotency_locks(
         &mut self,
         entries: &[QueuedCommand],
     ) -> Vec<Result<(), Failure>> {
-        let missing = entries.iter().filter(|entry| !entry.has_key_lock);
+        let missing = entries.iter().filter(|entry| !entry.has_idempotency_lock);
         let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
-        let mut acquired =
-            acquire_key_locks(&mut self.key_locks, &requests).await.map(Vec::into_iter);
+        let mut acquired = acquire_idempotency_locks(&mut self.idempotency_locks, &requests)
+            .await
+            .map(Vec::into_iter);
         let result = |entry: &QueuedCommand| match &mut acquired {
-            _ if entry.has_key_lock => Ok(()),
+            _ if entry.has_idempotency_lock => Ok(()),
             Ok(locks) => Ok(locks.next().unwrap_or(Err(Rejection::KeyInFlight))?),
             Err(error) => Err(error.clone().into()),
         };
@@ -51,7 +52,7 @@ impl Responder {
         for (mut entry, acquired) in entries.into_iter().zip(acquired) {
             match acquired {
                 Ok(()) => {
-                    entry.has_key_lock = true;
+                    entry.has_idempotency_lock = true;
                     locked.push(entry);
                 }
                 Err(failure) => unlocked.push((entry, failure)),
@@ -91,16 +92,16 @@ impl Responder {
     /// client may use the key again at once.
     pub(super) async fn respond(&mut self, done: Vec<(QueuedCommand, EntryResult)>) {
         let (kept, open): (Vec<_>, Vec<_>) =
-            done.into_iter().partition(|(_, result)| keeps_key_lock(result));
+            done.into_iter().partition(|(_, result)| keeps_idempotency_lock(result));
         for (entry, result) in kept {
-            self.key_locks.leave_to_expire(&entry.command.idempotency().lock_name());
+            self.idempotency_locks.leave_to_expire(&entry.command.idempotency().lock_name());
             entry.respond(result);
         }
-        let locked = open.iter().map(|(entry, _)| entry).filter(|entry| entry.has_key_lock);
+        let locked = open.iter().map(|(entry, _)| entry).filter(|entry| entry.has_idempotency_lock);
         let names: Vec<String> =
             locked.map(|entry| entry.command.idempotency().lock_name()).collect();
         if !names.is_empty() {
-            self.key_locks.release(&names).await;
+            self.idempotency_locks.release(&names).await;
         }
         for (entry, result) in open {
             entry.respond(result);
@@ -119,8 +120,8 @@ impl Responder {
 }
 
 /// Acquires the locks of idempotency keys, in one round trip. Returns one result per key.
-pub(super) async fn acquire_key_locks(
-    locks: &mut KeyLocks,
+pub(super) async fn acquire_idempotency_locks(
+    locks: &mut IdempotencyLocks,
     requests: &[&IdempotencyRequest],
 ) -> Result<Vec<Result<(), Rejection>>, Error> {
     if requests.is_empty() {
@@ -130,16 +131,16 @@ pub(super) async fn acquire_key_locks(
         requests.iter().map(|request| (request.lock_name(), request.fingerprint_hex())).collect();
     let acquired = locks.acquire(&keys).await?.into_iter();
     let result = |lock| match lock {
-        KeyLock::Acquired => Ok(()),
-        KeyLock::InFlight => Err(Rejection::KeyInFlight),
-        KeyLock::Mismatch => Err(Rejection::KeyMismatch),
+        IdempotencyLock::Acquired => Ok(()),
+        IdempotencyLock::InFlight => Err(Rejection::KeyInFlight),
+        IdempotencyLock::Mismatch => Err(Rejection::KeyMismatch),
     };
     Ok(acquired.map(result).collect())
 }
 
 /// Returns whether the key's lock is left to expire, because its command was executed now or has an
 /// unknown outcome.
-pub(super) fn keeps_key_lock(result: &EntryResult) -> bool {
+pub(super) fn keeps_idempotency_lock(result: &EntryResult) -> bool {
     match result {
         Ok(executed) => !executed.replayed,
         Err(Failure::Error(Error::Unavailable { outcome_unknown, .. })) => *outcome_unknown,

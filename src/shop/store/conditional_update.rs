@@ -43,7 +43,7 @@ pub async fn execute(
                 limit_per_user: row.limit_per_user,
                 version: row.version - 1,
                 fence: row.fence,
-                reserved: true,
+                is_updated: true,
             };
             updated.items.push((sku.clone(), snapshot));
         }
@@ -58,7 +58,7 @@ pub async fn execute(
         );
         if let Some(row) = row.fetch_optional(&mut *tx).await? {
             let (balance_cents, version, fence) = (row.balance_cents, row.version - 1, row.fence);
-            let snapshot = BalanceSnapshot { balance_cents, version, fence, reserved: true };
+            let snapshot = BalanceSnapshot { balance_cents, version, fence, is_updated: true };
             updated.account = Some((user, snapshot));
         }
     }

@@ -32,15 +32,16 @@ impl ChangedRows {
         let (mut items, mut accounts) = (GuardedRows::default(), GuardedRows::default());
         for (sku, now) in &after.items {
             let was = before.items.get(sku).filter(|was| was.version != now.version);
-            let Some(&StockSnapshot { version, reserved, .. }) = was else { continue };
-            let row = RowChange { version, reserved, value: now.stock, next_version: now.version };
+            let Some(&StockSnapshot { version, is_updated, .. }) = was else { continue };
+            let row =
+                RowChange { version, is_updated, value: now.stock, next_version: now.version };
             items.push(sku.to_string(), &sku.lock_key(), &row, guard, exclusion)?;
         }
         for (user, now) in &after.accounts {
             let was = before.accounts.get(user).filter(|was| was.version != now.version);
-            let Some(&BalanceSnapshot { version, reserved, .. }) = was else { continue };
+            let Some(&BalanceSnapshot { version, is_updated, .. }) = was else { continue };
             let (value, next_version) = (now.balance_cents, now.version);
-            let row = RowChange { version, reserved, value, next_version };
+            let row = RowChange { version, is_updated, value, next_version };
             accounts.push(user.0, &user.lock_key(), &row, guard, exclusion)?;
         }
         Ok(Self { items, accounts })
@@ -95,7 +96,7 @@ pub(super) struct GuardedRows<K> {
 /// The change of one row.
 struct RowChange {
     version: i64,
-    reserved: bool,
+    is_updated: bool,
     value: i64,
     next_version: i64,
 }
@@ -137,7 +138,7 @@ impl<K: Clone> GuardedRows<K> {
         self.keys.push(key);
         self.versions.push((guard != WriteGuard::None).then_some(row.version));
         self.fences.push(fence);
-        self.values.push((!row.reserved).then_some(row.value));
+        self.values.push((!row.is_updated).then_some(row.value));
         self.increments.push(row.next_version - row.version);
         Ok(())
     }

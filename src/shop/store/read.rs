@@ -179,8 +179,8 @@ async fn items(
             state.purchased.insert((sku.clone(), *user), purchased);
         }
         let limit_per_user = row.limit_per_user;
-        let reserved = false;
-        let item = StockSnapshot { price_cents, stock, limit_per_user, version, fence, reserved };
+        let is_updated = false;
+        let item = StockSnapshot { price_cents, stock, limit_per_user, version, fence, is_updated };
         state.items.insert(sku, item);
     }
     header.ok_or(sqlx::Error::RowNotFound)
@@ -217,7 +217,7 @@ async fn account(
     if let (Some(balance_cents), Some(version), Some(fence)) =
         (row.balance_cents, row.version, row.fence)
     {
-        let account = BalanceSnapshot { balance_cents, version, fence, reserved: false };
+        let account = BalanceSnapshot { balance_cents, version, fence, is_updated: false };
         state.accounts.insert(user, account);
     }
     Ok(ReadHeader { now: row.now, known: row.known, seq: row.seq })

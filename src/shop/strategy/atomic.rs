@@ -19,7 +19,7 @@ use super::{Guarantee, ReadMethod, Strategy, none};
 /// `update … set stock = stock + delta where stock + delta >= 0`.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "atomic",
-    read: ReadMethod::Reserve,
+    read: ReadMethod::ConditionalUpdate,
     guarantee: Guarantee::Always,
     about: "one conditional update: there is nothing between read and write",
     source: file!(),

@@ -75,7 +75,7 @@ pub enum ReadMethod {
     /// `select`, after acquiring an advisory lock on the key.
     Advisory,
     /// A conditional update that returns the row as it was before; see [`super::atomic`].
-    Reserve,
+    ConditionalUpdate,
 }
 
 /// The condition of a write on the row.

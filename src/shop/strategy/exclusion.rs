@@ -53,7 +53,8 @@ pub(super) fn exclusion_under<'g>(strategy: &Strategy, locks: &'g Guards) -> Exc
         Strategy { lock: Some(_), .. } => Exclusion::Locked(locks),
         Strategy { transaction: Isolation::Serializable, .. }
         | Strategy {
-            read: ReadMethod::RowLock | ReadMethod::Advisory | ReadMethod::Reserve, ..
+            read: ReadMethod::RowLock | ReadMethod::Advisory | ReadMethod::ConditionalUpdate,
+            ..
         }
         | Strategy { guard: WriteGuard::Version, .. } => Exclusion::InDatabase(Seal(())),
         Strategy {

@@ -14,7 +14,7 @@ pub async fn alive() -> HttpResponse {
 
 /// Reports whether Postgres and Redis respond; 503 if one does not, and the body says which.
 #[utoipa::path(get, path = "/readyz", tag = "machines", security(()),
-    responses((status = 200), (status = 503, description = "says which of the two is away")))]
+    responses((status = 200), (status = 503, description = "names the component that is unavailable")))]
 pub async fn ready(state: State) -> HttpResponse {
     let ComponentCheck { postgres, redis, .. } = state.readiness.check(&state.shop).await;
     let word = |ok: bool| if ok { "ok" } else { "away" };

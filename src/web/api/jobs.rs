@@ -23,7 +23,7 @@ pub async fn read(state: State, _: AdminUser) -> HttpResult {
 }
 
 /// Retries a parked run now; it has all its attempts again (admin).
-#[utoipa::path(post, path = "/api/jobs/runs/{id}/try-again", tag = "proof",
+#[utoipa::path(post, path = "/api/jobs/runs/{id}/retry", tag = "proof",
     responses((status = 204)))]
 pub async fn try_again(state: State, _: AdminUser, id: Path<String>) -> HttpResult {
     match id.parse() {
@@ -33,7 +33,7 @@ pub async fn try_again(state: State, _: AdminUser, id: Path<String>) -> HttpResu
 }
 
 /// Retries the failed expiry of an unpaid order now, with a new count of attempts (admin).
-#[utoipa::path(post, path = "/api/jobs/unpaid/{id}/try-again", tag = "proof",
+#[utoipa::path(post, path = "/api/jobs/expiry/{id}/retry", tag = "proof",
     responses((status = 204)))]
 pub async fn retry_expiry(state: State, _: AdminUser, id: Path<String>) -> HttpResult {
     if failures::try_again(&state.shop, body::parse_order_id(&id)?).await? {
@@ -61,7 +61,7 @@ pub struct TickResult {
     /// `not-yet` (its run waits for a retry, or another tick's run is open), `late` (a later holder
     /// took over before the end was recorded), `failed`, `parked` (failed too often) or `stopped`
     /// (the replica shuts down).
-    pub came: &'static str,
+    pub outcome: &'static str,
     /// The job's result, or the reason of a failure.
     pub detail: Value,
     /// The process that holds the lock, if `busy`.
@@ -92,7 +92,7 @@ pub async fn tick(
         let detail = "the lab's job is not among the jobs";
         return Err(Problem::new(ProblemType::InternalError, detail));
     };
-    let came = outcome.label();
+    let label = outcome.label();
     let (detail, holder) = match outcome {
         RunOutcome::Done(result) => (result, None),
         RunOutcome::Failed(why) | RunOutcome::Parked(why) => (why.into(), None),
@@ -101,5 +101,5 @@ pub async fn tick(
             (Value::Null, None)
         }
     };
-    json(TickResult { came, detail, holder, trace: options.probe.trace() })
+    json(TickResult { outcome: label, detail, holder, trace: options.probe.trace() })
 }

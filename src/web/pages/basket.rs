@@ -32,7 +32,7 @@ struct BasketPage {
     /// The balance now, and after paying.
     balance: Option<(Cents, Cents)>,
     /// The time for which the units are held until they are paid.
-    hold: String,
+    payment_window: String,
 }
 
 #[derive(Debug)]
@@ -169,7 +169,7 @@ pub(super) async fn page(
         is_orderable: !lines.iter().any(|it| it.is_unavailable() || it.beyond_limit().is_some()),
         balance: balance.map(|cents| (Cents(cents), Cents(cents - total_cents))),
         lines,
-        hold: format_duration(shop.hold),
+        payment_window: format_duration(shop.payment_window),
         layout,
     };
     html(status, &page)

@@ -24,7 +24,7 @@ use crate::web::{HttpResult, Problem, ProblemType, see_other};
 const PROGRAM_PATHS: [&str; 5] = ["/api", "/healthz", "/readyz", "/metrics", "/static"];
 
 #[derive(Debug, Template)]
-#[template(path = "refusal.html")]
+#[template(path = "rejection.html")]
 struct RejectionPage {
     layout: Layout,
     notice: RejectionNotice,

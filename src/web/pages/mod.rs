@@ -13,6 +13,7 @@ mod duplicate_submit;
 pub mod error_pages;
 mod form_errors;
 pub mod format;
+pub mod interleaving;
 pub mod item;
 pub mod jobs;
 pub mod lab;
@@ -26,7 +27,6 @@ pub mod place_order;
 pub mod problems;
 mod rejection;
 mod respond;
-pub mod scheduler;
 pub mod security;
 pub mod sign_in;
 pub mod storefront;
@@ -68,19 +68,19 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/audit", "GET").route(get().to(audit::show)))
         .service(resource("/locks", "GET").route(get().to(locks::show)))
         .service(resource("/jobs", "GET").route(get().to(jobs::show)))
-        .service(get_post("/jobs/{id}/try-again", back_to("/jobs"), post().to(jobs::try_again)))
+        .service(get_post("/jobs/{id}/retry", back_to("/jobs"), post().to(jobs::try_again)))
         .service(get_post(
-            "/jobs/unpaid/{id}/try-again",
+            "/jobs/unpaid/{id}/retry",
             back_to("/jobs"),
             post().to(jobs::retry_expiry),
         ))
         .service(get_post(
             "/lab/scheduler",
-            get().to(scheduler::choose),
-            post().to(scheduler::begin),
+            get().to(interleaving::choose),
+            post().to(interleaving::begin),
         ))
-        .service(resource("/lab/scheduler/{id}", "GET").route(get().to(scheduler::show)))
-        .service(get_post("/lab/scheduler/{id}/steps", back_up(), post().to(scheduler::step)))
+        .service(resource("/lab/scheduler/{id}", "GET").route(get().to(interleaving::show)))
+        .service(get_post("/lab/scheduler/{id}/steps", back_up(), post().to(interleaving::step)))
         .configure(lab::configure)
         .service(resource("/problems", "GET").route(get().to(problems::list)))
         .service(resource("/problems/{name}", "GET").route(get().to(problems::show)))

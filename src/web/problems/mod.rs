@@ -245,7 +245,7 @@ impl From<Error> for Problem {
                 "another holder has been at it; nothing was written",
             ),
             Error::Bug(cause) => {
-                tracing::error!(cause, "a mistake of ours");
+                tracing::error!(cause, "a request failed because of a bug");
                 Problem::new(ProblemType::InternalError, "the shop's log says what went wrong")
             }
         }

@@ -177,7 +177,7 @@ problem_types! {
         page_advice: Some("Wait a moment and try again."),
         retry_after_s: Some(1),
     }
-    Unavailable = "unavailable", 503, "Postgres or Redis is away" {
+    Unavailable = "unavailable", 503, "Postgres or Redis is unavailable" {
         meaning: "Without them the shop can't promise that nothing is sold twice, so it does \
             not sell. With `outcome: unknown`, the change may have been made.",
         advice: "Try again after `Retry-After`, with the same key: you will get the truth.",
@@ -198,7 +198,7 @@ problem_types! {
         meaning: "A body may have 64 KiB.",
         advice: "Send less.",
     }
-    InternalError = "internal-error", 500, "A mistake of ours" {
+    InternalError = "internal-error", 500, "An error in the shop" {
         meaning: "The shop met a case it was not written for. Nothing was changed.",
         advice: "Try again with the same key; tell us the `X-Request-Id`.",
     }

@@ -18,7 +18,7 @@ mod cut;
 mod differential;
 mod faults;
 mod history;
-mod key_locks;
+mod idempotency_locks;
 mod known_issues;
 mod leases;
 mod quorum;

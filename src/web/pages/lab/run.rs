@@ -35,7 +35,7 @@ struct RunPage {
 
 impl RunPage {
     fn title(&self) -> String {
-        run_list::title(&self.run.wanted)
+        run_list::title(&self.run.request)
     }
 
     fn is_over(&self) -> bool {
@@ -53,7 +53,7 @@ impl RunPage {
 
     /// Returns the steps so far, as sentences.
     fn steps(&self) -> &[String] {
-        if self.is_over() { &self.run.outcome.said } else { &self.run.progress.said }
+        if self.is_over() { &self.run.outcome.steps } else { &self.run.progress.steps }
     }
 
     /// Returns whether there is a load: a run that is staged request by request has no live
@@ -64,7 +64,7 @@ impl RunPage {
 
     /// Returns the parameters that were set, as text.
     fn parameters(&self) -> Vec<(&'static str, String)> {
-        let request = &self.run.wanted;
+        let request = &self.run.request;
         let journey = request.journey.map(|journey| match journey {
             Journey::Order => "order",
             Journey::Pay => "pay",
@@ -89,7 +89,7 @@ impl RunPage {
 
     /// Returns the newest sample: the name of each figure in the stream, its label and its value.
     fn live_figures(&self) -> [(&'static str, &'static str, String); 7] {
-        let money = self.run.wanted.journey == Some(Journey::Pay);
+        let money = self.run.request.journey == Some(Journey::Pay);
         let sample = self.run.progress.samples.last().copied().unwrap_or_default();
         let amount = |number| views::amount(number, money);
         [
@@ -143,7 +143,7 @@ pub async fn show(
         (None, None) => None,
     };
     let layout = Layout::of(&request).await?;
-    let lesson = run.wanted.lesson.as_deref().and_then(lessons::named);
+    let lesson = run.request.lesson.as_deref().and_then(lessons::named);
     let guess = lesson.and_then(|lesson| guess(&run, lesson));
     let (forks, pair, scenes) = (strategy_forks(&run), shortest_pair(&run), scenes(&run));
     html(StatusCode::OK, &RunPage { layout, notice, run, lesson, guess, forks, pair, scenes })

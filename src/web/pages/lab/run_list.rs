@@ -23,7 +23,7 @@ impl RunListItem {
     }
 
     pub fn title(&self) -> String {
-        title(&self.0.wanted)
+        title(&self.0.request)
     }
 
     pub fn status(&self) -> RunStatusLabel {
@@ -31,7 +31,7 @@ impl RunListItem {
     }
 
     pub fn is_of(&self, lesson: &Lesson) -> bool {
-        self.0.wanted.lesson.as_deref() == Some(lesson.name)
+        self.0.request.lesson.as_deref() == Some(lesson.name)
     }
 
     pub fn is_over(&self) -> bool {

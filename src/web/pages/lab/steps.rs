@@ -150,7 +150,7 @@ fn statement(strategy: &Strategy, event: &LaneEvent) -> Option<String> {
             ReadMethod::Advisory => {
                 format!("select pg_advisory_xact_lock(hashtextextended($1, 0)); {select}")
             }
-            ReadMethod::Reserve => format!(
+            ReadMethod::ConditionalUpdate => format!(
                 "update {table} set {column} = {column} + $2 \
                  where {name} = $1 and {column} + $2 >= 0 returning {column} - $2, version"
             ),
@@ -178,7 +178,7 @@ fn write_statement(strategy: &Strategy, event: &LaneEvent) -> String {
         }
     };
     // A conditional update has changed the row at the read already.
-    let changed = if strategy.read == ReadMethod::Reserve {
+    let changed = if strategy.read == ReadMethod::ConditionalUpdate {
         String::new()
     } else {
         format!(

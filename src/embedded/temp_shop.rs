@@ -26,7 +26,7 @@ const LOG: &str = "up.log";
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 #[derive(Debug, Clone)]
-pub struct TempClusterOptions<'a> {
+pub struct TempShopOptions<'a> {
     /// Name of its folder, before the process id.
     pub name: &'a str,
     /// Connections to Postgres, one number per replica.
@@ -38,15 +38,15 @@ pub struct TempClusterOptions<'a> {
 }
 
 #[derive(Debug)]
-pub struct TempCluster {
+pub struct TempShop {
     up: Child,
     folder: PathBuf,
 }
 
-impl TempCluster {
+impl TempShop {
     /// Starts `up` on free ports of 127.0.0.1, without waiting until it is ready. Must be called
     /// from the main thread, with which it ends.
-    pub fn start(options: &TempClusterOptions<'_>) -> anyhow::Result<Self> {
+    pub fn start(options: &TempShopOptions<'_>) -> anyhow::Result<Self> {
         let disk = Path::new("/var/tmp");
         let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };
         let folder = below.join(format!("holdfast-{}-{}", options.name, std::process::id()));

@@ -6,7 +6,7 @@
 //!
 //! Does not guarantee that a key is used once, which takes a unique constraint in the database:
 //! these locks only detect duplicates earlier.
-//! Tests: `tests/lock/key_locks.rs`.
+//! Tests: `tests/lock/idempotency_locks.rs`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -35,7 +35,7 @@ const MAX_TO_DELETE: usize = 10_000;
 
 /// The result of acquiring one key's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum KeyLock {
+pub enum IdempotencyLock {
     /// The caller holds it.
     Acquired,
     /// The same request is in flight.
@@ -47,7 +47,7 @@ pub enum KeyLock {
 /// The key locks that one task holds. Renewed until they are kept or released, or this is dropped.
 #[derive(Debug)]
 #[must_use = "locks that are dropped at once exclude nothing"]
-pub struct KeyLocks {
+pub struct IdempotencyLocks {
     redis: Redis,
     prefix: String,
     process: Process,
@@ -63,7 +63,7 @@ type HeldKeys = HashMap<String, (String, Instant)>;
 /// A Redis key and the value under which its lock is ours.
 type KeyValue = (String, String);
 
-impl KeyLocks {
+impl IdempotencyLocks {
     /// Creates a set of key locks that holds none yet.
     pub fn new(locks: &Locks) -> Self {
         Self {
@@ -83,7 +83,10 @@ impl KeyLocks {
     /// # Errors
     /// [`Error::Unavailable`] when Redis did not respond. The next call, or drop, releases what may
     /// have been set, also if this future is dropped.
-    pub async fn acquire(&mut self, wanted: &[(String, String)]) -> Result<Vec<KeyLock>, Error> {
+    pub async fn acquire(
+        &mut self,
+        wanted: &[(String, String)],
+    ) -> Result<Vec<IdempotencyLock>, Error> {
         self.delete().await;
         let before = self.to_delete.len();
         // They stay there until the responses say which were set.
@@ -105,12 +108,12 @@ impl KeyLocks {
             let current = if set.is_some() { None } else { current.next().flatten() };
             results.push(match current {
                 // Expired between the two commands.
-                None if set.is_none() => KeyLock::InFlight,
+                None if set.is_none() => IdempotencyLock::InFlight,
                 Some(current) if current != value => compare(&current, &value),
                 // Also when a SET that was sent again finds its own value.
                 _ => {
                     held.insert(key, (value, until));
-                    KeyLock::Acquired
+                    IdempotencyLock::Acquired
                 }
             });
         }
@@ -170,7 +173,7 @@ impl KeyLocks {
     }
 }
 
-impl Drop for KeyLocks {
+impl Drop for IdempotencyLocks {
     fn drop(&mut self) {
         self.renewal = None;
         let mut rest = std::mem::take(&mut self.to_delete);
@@ -183,9 +186,9 @@ impl Drop for KeyLocks {
 }
 
 /// Returns `InFlight` for values of the same request, else `Mismatch`, by their fingerprints.
-fn compare(theirs: &str, ours: &str) -> KeyLock {
+fn compare(theirs: &str, ours: &str) -> IdempotencyLock {
     let [theirs, ours] = [theirs, ours].map(|value| value.split('/').next());
-    if theirs == ours { KeyLock::InFlight } else { KeyLock::Mismatch }
+    if theirs == ours { IdempotencyLock::InFlight } else { IdempotencyLock::Mismatch }
 }
 
 async fn delete(redis: &Redis, locks: &[KeyValue]) -> Result<(), crate::redis::Error> {
@@ -194,7 +197,8 @@ async fn delete(redis: &Redis, locks: &[KeyValue]) -> Result<(), crate::redis::E
     join_all(chunks).await.into_iter().try_for_each(|deleted| deleted.map(drop))
 }
 
-/// Renews the held locks until [`KeyLocks`] is dropped. The next tick repeats a failed renewal.
+/// Renews the held locks until [`IdempotencyLocks`] is dropped. The next tick repeats a failed
+/// renewal.
 async fn renew_periodically(redis: Redis, held: Weak<Mutex<HeldKeys>>) {
     let mut ticks = tokio::time::interval(RENEWAL_INTERVAL);
     ticks.tick().await;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use holdfast_lock::KeyLock::{Acquired, InFlight, Mismatch};
-use holdfast_lock::{Error, KeyLocks};
+use holdfast_lock::IdempotencyLock::{Acquired, InFlight, Mismatch};
+use holdfast_lock::{Error, IdempotencyLocks};
 use rustix::process::Signal;
 
 use crate::server::{Server, everywhere, run, until};
@@ -20,8 +20,8 @@ everywhere!(
 /// More than one script or pipeline of the Cluster's nodes.
 const BATCH: usize = 600;
 
-fn key_locks(server: &Server) -> KeyLocks {
-    KeyLocks::new(&server.process().0)
+fn idempotency_locks(server: &Server) -> IdempotencyLocks {
+    IdempotencyLocks::new(&server.process().0)
 }
 
 fn wanted(keys: &[(&str, &str)]) -> Vec<(String, String)> {
@@ -37,7 +37,7 @@ fn tokens_left(server: &Server) -> usize {
 }
 
 async fn duplicate_is_told_from_mismatch(server: &Server) {
-    let (mut here, mut there) = (key_locks(server), key_locks(server));
+    let (mut here, mut there) = (idempotency_locks(server), idempotency_locks(server));
     let first = here.acquire(&wanted(&[("{a:1}", "af"), ("{b:1}", "b0")])).await.unwrap();
     assert_eq!(first, [Acquired, Acquired]);
     let asked = wanted(&[("{b:1}", "af"), ("{c:1}", "af"), ("{a:1}", "af"), ("{c:1}", "b0")]);
@@ -50,7 +50,7 @@ async fn duplicate_is_told_from_mismatch(server: &Server) {
 }
 
 async fn released_locks_are_free_at_once(server: &Server) {
-    let (mut here, mut there) = (key_locks(server), key_locks(server));
+    let (mut here, mut there) = (idempotency_locks(server), idempotency_locks(server));
     let asked = batch();
     assert_eq!(here.acquire(&asked).await.unwrap(), [Acquired; BATCH]);
     assert_eq!(there.acquire(&asked).await.unwrap(), [InFlight; BATCH]);
@@ -63,7 +63,7 @@ async fn released_locks_are_free_at_once(server: &Server) {
 }
 
 async fn kept_lock_is_not_renewed(server: &Server) {
-    let (mut here, mut there) = (key_locks(server), key_locks(server));
+    let (mut here, mut there) = (idempotency_locks(server), idempotency_locks(server));
     let asked = wanted(&[("{a:1}", "af")]);
     assert_eq!(here.acquire(&asked).await.unwrap(), [Acquired]);
     here.leave_to_expire("{a:1}");
@@ -74,14 +74,14 @@ async fn kept_lock_is_not_renewed(server: &Server) {
 }
 
 async fn held_lock_outlives_its_ttl(server: &Server) {
-    let mut here = key_locks(server);
+    let mut here = idempotency_locks(server);
     assert_eq!(here.acquire(&batch()).await.unwrap(), [Acquired; BATCH]);
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(tokens_left(server), BATCH);
 }
 
 async fn dropped_locks_are_released(server: &Server) {
-    let mut here = key_locks(server);
+    let mut here = idempotency_locks(server);
     assert_eq!(here.acquire(&batch()).await.unwrap(), [Acquired; BATCH]);
     drop(here);
     let dropped = std::time::Instant::now();
@@ -92,7 +92,7 @@ async fn dropped_locks_are_released(server: &Server) {
 #[test]
 fn unanswered_acquire_is_released_by_the_next() {
     run(Topology::Redis, async |server| {
-        let mut here = key_locks(server);
+        let mut here = idempotency_locks(server);
         let asked = wanted(&[("{a:1}", "af")]);
         assert_eq!(here.acquire(&wanted(&[("{b:1}", "af")])).await.unwrap(), [Acquired]);
         server.signal(Signal::STOP);
@@ -109,7 +109,7 @@ fn unanswered_acquire_is_released_by_the_next() {
 #[test]
 fn renewals_of_a_held_lock_are_bounded() {
     run(Topology::Redis, async |server| {
-        let mut here = key_locks(server);
+        let mut here = idempotency_locks(server);
         assert_eq!(here.acquire(&wanted(&[("{a:1}", "af")])).await.unwrap(), [Acquired]);
         tokio::time::sleep(Duration::from_secs(14)).await;
         assert_eq!(tokens_left(server), 1);
