@@ -149,8 +149,8 @@ pub struct RateLimitArgs {
     /// lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_ADDRESS")]
     pub limit_address: Option<String>,
-    /// Rate limit of an address for sign-in and sign-up; an IPv6 network of 48 bits has four times as
-    /// much [default: 60/m:30; off while the lab is on]
+    /// Rate limit of an address for sign-in and sign-up; an IPv6 network of 48 bits has four times
+    /// as much [default: 60/m:30; off while the lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_SIGN_IN")]
     pub limit_sign_in: Option<String>,
     /// Rate limit of attempts to sign in as one user, over all addresses from which that user has

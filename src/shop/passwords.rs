@@ -2,9 +2,9 @@
 //!
 //! A hash takes tens of milliseconds and 19 MiB by design. Guarantees: a bounded number of hashes
 //! run at a time, each in memory that the process allocates once and reuses; a bounded number of
-//! callers wait, in FIFO order, and a caller beyond that is rejected at once ([`Error::Overloaded`]),
-//! so that a flood of sign-ins delays others by about a second at most; a caller that leaves while
-//! it waits costs nothing. Tests: `tests/it/passwords.rs`.
+//! callers wait, in FIFO order, and a caller beyond that is rejected at once
+//! ([`Error::Overloaded`]), so that a flood of sign-ins delays others by about a second at most; a
+//! caller that leaves while it waits costs nothing. Tests: `tests/it/passwords.rs`.
 
 use std::cell::RefCell;
 use std::fmt::Display;
