@@ -25,7 +25,7 @@ use crate::metrics::{METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
 use crate::rate_limit::{Limiter, Rate};
 use crate::shop::expiry::ExpiryNotifier;
-use crate::shop::{Shop, Strategy};
+use crate::shop::{Shop, Strategy, seed};
 use crate::web::middleware::address::TrustedProxies;
 use crate::web::middleware::enforce_rate_limits::enforce_rate_limits;
 use crate::web::middleware::rate_limits::{RateLimits, Rates};
@@ -66,6 +66,7 @@ impl Replica {
         db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         check_eviction_policy(shop.locks.redis()).await?;
+        warn_of_demo_users(&shop, options.listen).await?;
         let board = PauseBoard::default();
         let games = Games::new(&shop, &board);
         let stop = CancellationToken::new();
@@ -90,6 +91,8 @@ impl Replica {
             games,
             stop,
             sessions: SessionCache::default(),
+            min_password_length: options.min_password_length,
+            secure_cookies: options.secure_cookies == Switch::On,
             metrics: metrics_handle()?,
         };
         Ok(Self { listener, state: web::Data::new(state) })
@@ -262,6 +265,22 @@ pub fn locks(redis_url: &str) -> anyhow::Result<ShopLocks> {
 
 fn redis(url: &str) -> anyhow::Result<Redis> {
     Redis::open(url).context("the address of Redis (REDIS_URL, REDLOCK_URLS) can't be read")
+}
+
+/// Warns if a replica that listens on a network has demo users.
+async fn warn_of_demo_users(shop: &Shop, listen: SocketAddr) -> anyhow::Result<()> {
+    if listen.ip().is_loopback() {
+        return Ok(());
+    }
+    let users = seed::find_demo_users(&shop.pool).await?;
+    if !users.is_empty() {
+        let names = users.join(", ");
+        tracing::warn!(
+            "{listen} can be reached from other machines, and the passwords of these users are \
+             their names: {names}. Use `holdfast user passwd` or `holdfast user disable`"
+        );
+    }
+    Ok(())
 }
 
 /// Fails if Redis evicts keys when it is full, because it would evict locks.

@@ -10,13 +10,15 @@ use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::big_keys;
 use holdfast::config::{
-    self, AuditArgs, Cli, CliCommand, KeysArgs, LessonArgs, MigrateArgs, ServeArgs, UpArgs,
-    UserAddArgs, UserCommand,
+    self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, KeysArgs, LessonArgs,
+    MIN_PASSWORD_LENGTH, MigrateArgs, ServeArgs, UpArgs, UserAddArgs, UserCommand, UserDisableArgs,
+    UserPasswdArgs,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
 use holdfast::lab;
 use holdfast::output;
+use holdfast::shop::seed::SeedContents;
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Failure, Rejection, audit, seed, users};
 
@@ -66,6 +68,8 @@ async fn run(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Serve(options) => serve(&options).await?,
         CliCommand::Migrate(options) => migrate(&options).await?,
         CliCommand::User(UserCommand::Add(options)) => add_user(options).await?,
+        CliCommand::User(UserCommand::Passwd(options)) => set_password(options).await?,
+        CliCommand::User(UserCommand::Disable(options)) => disable_user(&options).await?,
         CliCommand::Audit(options) => return audit(options).await,
         CliCommand::Lesson(options) => return lesson(options).await,
         CliCommand::Bench(options) => bench::bench(&options).await?,
@@ -87,7 +91,7 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
     }
     let prepare = async |database_url: &str| {
         db::migrate(database_url).await?;
-        seed_database(database_url).await?;
+        seed::seed(&db::pool(database_url, 2)?, SeedContents::EVERYTHING).await?;
         Ok(())
     };
     let companion = async |running: RunningUp, control| {
@@ -112,43 +116,81 @@ async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
 async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
     db::migrate(&options.database_url).await?;
     output::print("the schema is up to date\n")?;
-    if options.seed {
-        let seeded = seed_database(&options.database_url).await?;
-        let words = if seeded { "demo catalogue and users added" } else { "not empty: not seeded" };
-        output::print(&format!("{words}\n"))?;
+    let contents = SeedContents { catalogue: options.seed, users: options.demo_users };
+    if contents == SeedContents::default() {
+        return Ok(());
     }
-    Ok(())
-}
-
-async fn seed_database(database_url: &str) -> anyhow::Result<bool> {
-    Ok(seed::seed(&db::pool(database_url, 2)?).await?)
+    let added = match contents {
+        _ if !seed::seed(&db::pool(&options.database_url, 2)?, contents).await? => {
+            "the database is not empty: nothing added"
+        }
+        SeedContents::EVERYTHING => "demo catalogue and demo users added",
+        SeedContents { catalogue: true, .. } => "demo catalogue added",
+        SeedContents { .. } => "demo users added",
+    };
+    Ok(output::print(&format!("{added}\n"))?)
 }
 
 async fn add_user(options: UserAddArgs) -> anyhow::Result<()> {
-    let password = match options.password {
-        Some(password) => password,
-        None if std::io::stdin().is_terminal() => {
-            let ask = |words: String| {
-                rpassword::prompt_password(words).context("can't read the password")
-            };
-            let password = ask(format!("Password for {}: ", options.name))?;
-            if ask("The same again: ".to_owned())? != password {
-                bail!("the two passwords differ; nothing was changed");
-            }
-            password
-        }
-        None => bail!("no terminal to ask for the password on; set HOLDFAST_PASSWORD"),
-    };
+    let password = read_password(options.password, &options.name)?;
     let credentials = Credentials { user: options.name.clone(), password };
-    let (database_url, _) = find_urls(options.database_url, None, &options.data)?;
-    let pool = db::pool(&database_url, 2)?;
-    db::check_reachable(&database_url).await?;
+    let pool = connect(&options.database).await?;
+    let min_length = min_password_length(&options.database);
+    users::create(&pool, credentials, options.admin, min_length).await.map_err(user_error)?;
+    Ok(output::print(&format!("user {} added\n", options.name))?)
+}
+
+async fn set_password(options: UserPasswdArgs) -> anyhow::Result<()> {
+    let name = options.name;
+    let password = read_password(options.password, &name)?;
+    let pool = connect(&options.database).await?;
+    let min_length = min_password_length(&options.database);
+    let user = users::set_password(&pool, &name, password, min_length).await.map_err(user_error)?;
+    let note = if user.disabled { "; the user stays disabled" } else { "" };
+    Ok(output::print(&format!("password of {name} changed, sessions ended{note}\n"))?)
+}
+
+async fn disable_user(options: &UserDisableArgs) -> anyhow::Result<()> {
+    users::disable(&connect(&options.database).await?, &options.name).await.map_err(user_error)?;
+    Ok(output::print(&format!("user {} disabled, sessions ended\n", options.name))?)
+}
+
+fn read_password(given: Option<String>, name: &str) -> anyhow::Result<String> {
+    if let Some(password) = given {
+        return Ok(password);
+    }
+    if !std::io::stdin().is_terminal() {
+        bail!("no terminal to ask for the password on; set HOLDFAST_PASSWORD");
+    }
+    let ask = |words: String| rpassword::prompt_password(words).context("can't read the password");
+    let password = ask(format!("Password for {name}: "))?;
+    if ask("The same again: ".to_owned())? != password {
+        bail!("the two passwords differ; nothing was changed");
+    }
+    Ok(password)
+}
+
+/// Connects to the database of a command, and checks its schema.
+async fn connect(database: &DatabaseArgs) -> anyhow::Result<db::Pool> {
+    let (url, _) = find_urls(database.database_url.clone(), None, &database.data)?;
+    let pool = db::pool(&url, 2)?;
+    db::check_reachable(&url).await?;
     db::check_server(&pool).await?;
-    match users::create(&pool, credentials, options.admin).await {
-        Ok(_) => Ok(output::print(&format!("user {} added\n", options.name))?),
-        Err(Failure::Rejected(Rejection::Exists(what))) => bail!("{what}"),
-        Err(Failure::Rejected(Rejection::Invalid(field, why))) => bail!("{field}: {why}"),
-        Err(other) => Err(other.into()),
+    Ok(pool)
+}
+
+/// Returns the minimum length of a new password; without a URL, the database is that of an `up`.
+fn min_password_length(database: &DatabaseArgs) -> u16 {
+    if database.database_url.is_some() { MIN_PASSWORD_LENGTH } else { DEMO_PASSWORD_LENGTH }
+}
+
+fn user_error(failure: Failure) -> anyhow::Error {
+    match failure {
+        Failure::Rejected(Rejection::Exists(what) | Rejection::NotFound(what)) => {
+            anyhow::Error::msg(what)
+        }
+        Failure::Rejected(Rejection::Invalid(field, why)) => anyhow::anyhow!("{field}: {why}"),
+        other => other.into(),
     }
 }
 

@@ -5,6 +5,9 @@
 //! Needs Postgres and Redis installed (script/test sees to it); uses free ports below the ephemeral
 //! ones and a temporary folder per test.
 
+#[path = "up/owners.rs"]
+mod owners;
+
 use std::collections::HashMap;
 use std::fs;
 use std::net::TcpListener;

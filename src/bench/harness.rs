@@ -21,7 +21,7 @@ use crate::jobs::order_expiry::{queue::DelayQueue, queue_of};
 use crate::load::script::Posts;
 use crate::load::{self, LoadClient, LoadPlan, Script};
 use crate::shop::command::MAX_AMOUNT;
-use crate::shop::{Sku, audit, users};
+use crate::shop::{Sku, audit, passwords, sessions, users};
 
 pub(super) const REPLICAS: usize = 2;
 /// Duration over which the counters of the idle shop are measured.
@@ -298,7 +298,7 @@ async fn preallocate_wal(pool: &Pool) -> anyhow::Result<()> {
 /// Creates `count` users, the last an admin, and returns a session token of each. Writes to the
 /// database directly, because hashing a password is slow by design.
 async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
-    let hash = users::hash_password("an unused password".to_owned()).await?;
+    let hash = passwords::hash("an unused password".to_owned()).await?;
     let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
     let mut tx = connection.begin().await?;
     let mut tokens = Vec::with_capacity(count);
@@ -306,7 +306,7 @@ async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
         let name = format!("bench-{i}");
         let id = users::insert(&mut tx, &name, &hash, i == count).await?;
         let id = id.context("the shop is not new")?;
-        tokens.push(users::begin_session(&mut tx, id).await?.token);
+        tokens.push(sessions::begin(&mut tx, id).await?.token);
     }
     tx.commit().await?;
     Ok(tokens)

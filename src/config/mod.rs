@@ -15,6 +15,11 @@ use clap::{Args, Parser, Subcommand};
 pub use environment::variable;
 use values::{address, quorum_nodes, seconds, whole_number};
 
+/// Minimum length of a new password under `up`, where the demo users' passwords are their names.
+pub const DEMO_PASSWORD_LENGTH: u16 = 3;
+/// Minimum length of a new password elsewhere: that of NIST SP 800-63B.
+pub const MIN_PASSWORD_LENGTH: u16 = 8;
+
 /// A small web shop that never oversells, and a lab in which you can take its lock away.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, max_term_width = 100)]
@@ -30,7 +35,7 @@ pub enum CliCommand {
     /// Run the whole product: a private Postgres, a private Redis, and replicas of the shop
     Up(UpArgs),
     /// Run one replica against an existing Postgres and Redis
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Apply pending migrations to the database
     Migrate(MigrateArgs),
     /// Manage users
@@ -115,6 +120,12 @@ pub struct ServeArgs {
     /// audit, the purge of old data). All replicas may enable it: each task is executed once
     #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]
     pub jobs: Switch,
+    /// Minimum length of a new password, in characters
+    #[arg(long, env = "HOLDFAST_MIN_PASSWORD_LENGTH", default_value_t = MIN_PASSWORD_LENGTH, value_parser = whole_number::<u16>(3..=64))]
+    pub min_password_length: u16,
+    /// Cookies only for browsers that use TLS: `Secure`, with names that begin with `__Host-`
+    #[arg(long, env = "HOLDFAST_SECURE_COOKIES", default_value = "off")]
+    pub secure_cookies: Switch,
     /// Time for which an unpaid order keeps its units, in seconds
     #[arg(long, env = "HOLDFAST_PAY_WITHIN_S", default_value_t = 900, value_parser = whole_number::<u64>(1..=604_800))]
     pub pay_within_s: u64,
@@ -138,7 +149,8 @@ pub struct RateLimitArgs {
     /// lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_ADDRESS")]
     pub limit_address: Option<String>,
-    /// Rate limit of an address for sign-in and sign-up [default: 60/m:30; off while the lab is on]
+    /// Rate limit of an address for sign-in and sign-up; an IPv6 network of 48 bits has four times
+    /// as much [default: 60/m:30; off while the lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_SIGN_IN")]
     pub limit_sign_in: Option<String>,
     /// Rate limit of attempts to sign in as one user, over all addresses from which that user has
@@ -178,9 +190,12 @@ pub struct MigrateArgs {
     /// URL of Postgres
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
-    /// Insert the demo catalogue and the demo users if the database is empty
+    /// Insert the demo catalogue if the database is empty
     #[arg(long)]
     pub seed: bool,
+    /// Insert the demo users if the database is empty. Their passwords are their names
+    #[arg(long)]
+    pub demo_users: bool,
 }
 
 /// The `user` subcommands.
@@ -188,6 +203,10 @@ pub struct MigrateArgs {
 pub enum UserCommand {
     /// Add a user; the password is read from HOLDFAST_PASSWORD or from a prompt
     Add(UserAddArgs),
+    /// Change a user's password and end the user's sessions; the password is read as for `add`
+    Passwd(UserPasswdArgs),
+    /// Disable a user: the sessions end, and signing in fails. Orders and account stay
+    Disable(UserDisableArgs),
 }
 
 /// Options of `holdfast user add`.
@@ -198,15 +217,46 @@ pub struct UserAddArgs {
     /// Allow the user to restock and to run the lab
     #[arg(long)]
     pub admin: bool,
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+    /// Password, instead of a prompt
+    #[arg(long, env = "HOLDFAST_PASSWORD", hide_env_values = true, hide = true)]
+    pub password: Option<String>,
+}
+
+/// Options of `holdfast user passwd`.
+#[derive(Debug, Clone, Args)]
+pub struct UserPasswdArgs {
+    /// Name of the user
+    pub name: String,
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+    /// Password, instead of a prompt
+    #[arg(long, env = "HOLDFAST_PASSWORD", hide_env_values = true, hide = true)]
+    pub password: Option<String>,
+}
+
+/// Options of `holdfast user disable`.
+#[derive(Debug, Clone, Args)]
+pub struct UserDisableArgs {
+    /// Name of the user
+    pub name: String,
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+}
+
+/// The database of a command, which can be that of a running `holdfast up`.
+#[derive(Debug, Clone, Args)]
+pub struct DatabaseArgs {
     /// URL of Postgres [default: the running `holdfast up` of --data]
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: Option<String>,
     /// Folder of a running `holdfast up`, used without DATABASE_URL
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
-    /// Password, instead of a prompt
-    #[arg(long, env = "HOLDFAST_PASSWORD", hide_env_values = true, hide = true)]
-    pub password: Option<String>,
 }
 
 /// Options of `holdfast audit`.

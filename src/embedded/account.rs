@@ -9,9 +9,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use rustix::fs::{Gid, Uid};
-
 use super::error::{Error, Result, file, system};
+use super::owned;
 
 /// A user other than the current one.
 #[derive(Debug, Clone)]
@@ -23,7 +22,7 @@ pub(super) struct Account {
 impl Account {
     /// Returns the account for the services of `cluster`; `None` for the current user.
     pub(super) fn for_services(cluster: &Path) -> Result<Option<Self>> {
-        let owner = fs::metadata(cluster).ok();
+        let owner = fs::symlink_metadata(cluster).ok();
         if !rustix::process::geteuid().is_root() {
             let me = rustix::process::geteuid().as_raw();
             return match owner {
@@ -33,7 +32,7 @@ impl Account {
                 _ => Ok(None),
             };
         }
-        // A cluster of an ordinary user remains that user's, also under sudo.
+        // A cluster keeps its owner, also if a user `postgres` was added since.
         if let Some(owner) = owner.filter(|owner| owner.uid() != 0) {
             return Ok(Some(Self { uid: owner.uid(), gid: owner.gid() }));
         }
@@ -52,8 +51,8 @@ impl Account {
     }
 
     pub(super) fn chown(&self, folder: &Path) -> Result<()> {
-        rustix::fs::chown(folder, Some(Uid::from_raw(self.uid)), Some(Gid::from_raw(self.gid)))
-            .map_err(|error| file("cannot change the owner of", folder)(error.into()))
+        owned::change_owner(folder, self.uid, self.gid)
+            .map_err(file("cannot change the owner of", folder))
     }
 
     /// Returns whether this user can reach and write to a folder: no parent is closed to it.

@@ -9,7 +9,7 @@
 //! and the file `services` contains their path.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{self, ErrorKind, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -19,6 +19,7 @@ use tokio::process::Command;
 
 use super::account::Account;
 use super::error::{Error, Result, file};
+use super::owned::{check_folder, check_path, open_own};
 use super::print_progress;
 use super::process::tied_command;
 
@@ -56,22 +57,18 @@ pub struct RunningUp {
 impl DataDir {
     /// Creates the folder if necessary and locks it; a second `up` reports `address`.
     pub(super) async fn open(path: &Path, address: &str) -> Result<Self> {
-        create_data_folder(path)?;
-        let path = fs::canonicalize(path).map_err(file("cannot find", path))?;
+        let path = create_data_folder(path)?;
         let lock_path = path.join("up.lock");
-        let mut lock = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&lock_path)
-            .map_err(file("cannot open (is the data folder another user's?)", &lock_path))?;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        let mut lock =
+            open_own(&lock_path, &mut options).map_err(file("cannot open", &lock_path))?;
         lock_exclusively(&mut lock, &lock_path, &path).await?;
         lock.set_len(0)
             .and_then(|()| writeln!(lock, "{}\n{address}", std::process::id()))
             .map_err(file("cannot write", &lock_path))?;
         create_folder(&path.join("log"), 0o700)?;
+        check_folder(&path.join("log"))?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -87,6 +84,7 @@ impl DataDir {
     pub(super) fn services_dir(&self) -> Result<ServicesDir> {
         if let Some(text) = read_if_exists(&self.path.join("services"))? {
             let external_path = PathBuf::from(text.trim());
+            check_folder(&external_path)?;
             let account = Account::for_services(&external_path.join("postgres"))?;
             return prepare_services_dir(external_path, account);
         }
@@ -114,8 +112,8 @@ impl DataDir {
         for empty in ["postgres", "redis"] {
             let _ = fs::remove_dir(self.path.join(empty));
         }
-        create_folder(&path, 0o700)?;
-        account.chown(&path)?;
+        // Root's, so that the services' user can replace nothing in it that root trusts.
+        create_folder(&path, 0o711)?;
         print_progress(&format!(
             "{} is closed to the user that Postgres runs as: its data is kept in {}",
             self.path.display(),
@@ -144,14 +142,16 @@ impl DataDir {
     }
 }
 
-/// Returns the addresses of the `up` that runs on this folder; `None` if none is ready.
+/// Returns the addresses of the `up` of the current user that runs on this folder; `None` if none
+/// is ready.
 pub fn read_env(data: &Path) -> Option<RunningUp> {
-    let lock = File::open(data.join("up.lock")).ok()?;
+    let open = |name| open_own(&data.join(name), OpenOptions::new().read(true)).ok();
+    let lock = open("up.lock")?;
     // If the lock is free, `env` was left by a killed `up`.
     if !matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)) {
         return None;
     }
-    parse_env(&fs::read_to_string(data.join("env")).ok()?)
+    parse_env(&io::read_to_string(open("env")?).ok()?)
 }
 
 fn parse_env(text: &str) -> Option<RunningUp> {
@@ -223,16 +223,21 @@ impl ServicesDir {
 
 /// Returns the text of a file; `None` if it does not exist.
 pub(super) fn read_if_exists(path: &Path) -> Result<Option<String>> {
-    match fs::read_to_string(path) {
+    match open_own(path, OpenOptions::new().read(true)).and_then(io::read_to_string) {
         Ok(text) => Ok(Some(text)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(file("cannot read", path)(error)),
     }
 }
 
-/// Creates a data folder. As root, the services' user must be able to traverse it.
-pub(super) fn create_data_folder(path: &Path) -> Result<()> {
-    create_folder(path, if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 })
+/// Creates a data folder, if necessary, and returns its path without symbolic links. Rejects a
+/// folder of another user. As root, the services' user must be able to traverse it.
+pub(super) fn create_data_folder(path: &Path) -> Result<PathBuf> {
+    check_path(path)?;
+    create_folder(path, if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 })?;
+    let path = fs::canonicalize(path).map_err(file("cannot find", path))?;
+    check_folder(&path)?;
+    Ok(path)
 }
 
 /// Creates a folder with this mode; an existing folder keeps its own.

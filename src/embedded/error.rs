@@ -55,10 +55,16 @@ pub enum Error {
     )]
     NoServiceAccount,
     #[error(
-        "{} belongs to another user (uid {owner}). Start Holdfast as that user or as root, or \
-         use another folder: --data FOLDER", folder.display()
+        "{} belongs to another user (uid {owner}). Start Holdfast as that user, or use another \
+         folder: --data FOLDER", folder.display()
     )]
     OwnedByOtherUser { folder: PathBuf, owner: u32 },
+    #[error(
+        "other users can write to {folder}, and so replace what root trusts there. Remove their \
+         permission with `chmod go-w {folder}`, or use another folder: --data FOLDER",
+        folder = folder.display()
+    )]
+    WritableByOthers { folder: PathBuf },
     #[error("initdb failed ({status}):\n{output}")]
     InitDb { status: String, output: String },
     #[error("{name} ended before it was ready ({status}). The end of {}:\n{tail}", log.display())]

@@ -5,13 +5,14 @@
 //! however `up` ends (after a SIGKILL the next `up` cleans up). It touches no process and no server
 //! that it did not start. No guarantees on Windows, which has neither signals nor these sockets.
 //!
-//! Reading order: `up` (the whole sequence), `data_dir`, `account`, `programs`, `sockets`,
+//! Reading order: `up` (the whole sequence), `data_dir`, `owned`, `account`, `programs`, `sockets`,
 //! `orphans`, `process`, `supervisor`, then one file per kind of child. Tests: `tests/up.rs`.
 
 mod account;
 mod data_dir;
 mod error;
 mod orphans;
+mod owned;
 mod postgres;
 mod process;
 mod programs;

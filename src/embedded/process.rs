@@ -20,6 +20,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 use super::error::{Result, file};
+use super::owned::open_own;
 
 /// A longer log is set aside at the next start.
 const MAX_LOG_BYTES: u64 = 16 << 20;
@@ -82,7 +83,7 @@ pub(super) fn start(command: &mut Command, log: &Path) -> Result<(Child, u64)> {
     if fs::metadata(log).is_ok_and(|meta| meta.len() > MAX_LOG_BYTES) {
         let _ = fs::rename(log, log.with_extension("log.1"));
     }
-    let open = OpenOptions::new().append(true).create(true).mode(0o600).open(log);
+    let open = open_own(log, OpenOptions::new().append(true).create(true).mode(0o600));
     let output = open.map_err(file("cannot open the log", log))?;
     let log_from = output.metadata().map_err(file("cannot read the log", log))?.len();
     let errors = output.try_clone().map_err(file("cannot open again", log))?;

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::data_dir::RunningUp;
 use super::error::{Error, Result};
 use super::process::{ChildSpec, ShutdownPolicy, tied_command};
-use crate::config::UpArgs;
+use crate::config::{DEMO_PASSWORD_LENGTH, UpArgs};
 use crate::load;
 
 /// Timeout for opening its pools and its port.
@@ -71,6 +71,8 @@ pub(super) fn spec(
         .env("HOLDFAST_LISTEN", address.to_string())
         .env("HOLDFAST_LOCK", &options.lock)
         .env("HOLDFAST_LAB", if running.lab { "on" } else { "off" })
+        // The demo users' passwords are their names.
+        .env("HOLDFAST_MIN_PASSWORD_LENGTH", DEMO_PASSWORD_LENGTH.to_string())
         // One name for all replicas would be ambiguous; without it, each is named by its port.
         .env_remove("HOLDFAST_REPLICA");
     if let Some(size) = pool_size {

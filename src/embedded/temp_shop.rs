@@ -69,7 +69,7 @@ impl TempShop {
             .arg(&folder)
             .env("HOLDFAST_JOBS", if options.jobs { "on" } else { "off" });
         eprintln!("starting a shop of its own in {} …", folder.display());
-        create_data_folder(&folder)?;
+        let folder = create_data_folder(&folder)?;
         let (up, _) = process::start(&mut command, &folder.join(LOG))?;
         Ok(Self { up, folder })
     }

@@ -25,7 +25,7 @@ use super::job::{Job, JobContext};
 use super::{lab_tick, store};
 use crate::db::Pool;
 use crate::shop::store::purge;
-use crate::shop::{Error, users};
+use crate::shop::{Error, sessions};
 
 /// Days for which the row of a run is kept.
 pub const RUNS_KEPT_DAYS: i32 = 30;
@@ -135,7 +135,7 @@ pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
     let marks = delete_all(&mut result.marks, until(1), marks).await;
     let runs = || store::delete_old(pool, RUNS_KEPT_DAYS, rows);
     let runs = delete_all(&mut result.runs, until(2), runs).await;
-    let sessions = || users::purge_sessions(pool, rows);
+    let sessions = || sessions::purge(pool, rows);
     let sessions = delete_all(&mut result.sessions, until(3), sessions).await;
     let keys = BlockScan { kind: "keys", pool, limits, until: until(4) };
     let records = |blocks, before| purge::purge_records(pool, blocks, before);

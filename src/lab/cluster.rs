@@ -14,7 +14,7 @@ use crate::db::Pool;
 use crate::embedded::{ProcessControl, RunningUp};
 use crate::load;
 use crate::shop::users::{self, LAB_NAME_PREFIX};
-use crate::shop::{Sku, UserId};
+use crate::shop::{Sku, UserId, passwords, sessions};
 
 /// Upper bound for a killed replica, or Redis, to respond again: the supervisor's restart delay and
 /// the start of the process.
@@ -52,7 +52,7 @@ impl ManagedCluster {
     ) -> anyhow::Result<Self> {
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
-        let password_hash = users::hash_password(Uuid::new_v4().to_string()).await?;
+        let password_hash = passwords::hash(Uuid::new_v4().to_string()).await?;
         let mut cluster = Self {
             replicas: replicas.context("a replica's address")?,
             processes,
@@ -64,7 +64,7 @@ impl ManagedCluster {
         };
         // Sessions of an earlier process, whose tokens are lost.
         let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
-        users::end_sessions(&mut connection, LAB_NAME_PREFIX).await?;
+        sessions::end_by_name(&mut connection, LAB_NAME_PREFIX).await?;
         drop(connection);
         for number in 1..=MAX_BUYERS {
             let (_, token) =
@@ -95,7 +95,7 @@ impl ManagedCluster {
                 .await?
                 .context("somebody else has made the lab's users just now")?,
         };
-        let session = users::begin_session(&mut tx, id).await?;
+        let session = sessions::begin(&mut tx, id).await?;
         tx.commit().await?;
         Ok((id, session.token))
     }

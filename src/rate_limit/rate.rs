@@ -45,6 +45,13 @@ impl Rate {
         period.map_or(("", ""), |(short, name, _)| (short, name))
     }
 
+    /// Returns this rate with `factor` times the permits and the burst, up to the maximum.
+    #[must_use]
+    pub fn times(self, factor: u64) -> Self {
+        let times = |permits: u64| permits.saturating_mul(factor).min(MAX_PERMITS);
+        Self { permits: times(self.permits), burst: times(self.burst), ..self }
+    }
+
     /// Returns the number of requests that may pass at once after a pause.
     pub fn burst(self) -> u64 {
         self.burst

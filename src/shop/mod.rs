@@ -22,7 +22,9 @@ pub mod engine;
 pub mod query;
 
 pub mod audit;
+pub mod passwords;
 pub mod seed;
+pub mod sessions;
 pub mod users;
 
 pub use context::Shop;

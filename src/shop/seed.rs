@@ -7,7 +7,7 @@ use super::failure::Error;
 use super::model::Item;
 use super::store::accounts::open_balance;
 use super::store::items::{self, ItemKind};
-use super::{Sku, users};
+use super::{Sku, passwords};
 use crate::db::Pool;
 
 /// Name, and true for an admin. The password is the name.
@@ -29,15 +29,31 @@ const ITEMS: [(&str, &str, i64, i64, Option<i64>); 8] = [
     ("last-lantern", "The last lantern", 9_900, 1, None),
 ];
 
+/// What to insert.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SeedContents {
+    /// The demo catalogue.
+    pub catalogue: bool,
+    /// The demo users, whose passwords are their names.
+    pub users: bool,
+}
+
+impl SeedContents {
+    /// Both.
+    pub const EVERYTHING: Self = Self { catalogue: true, users: true };
+}
+
 /// Fills an empty database; otherwise returns `false`. Concurrent calls are serialized.
-pub async fn seed(pool: &Pool) -> Result<bool, Error> {
-    let mut hashes = Vec::with_capacity(USERS.len());
+pub async fn seed(pool: &Pool, contents: SeedContents) -> Result<bool, Error> {
+    let users = if contents.users { &USERS[..] } else { &[] };
+    let catalogue = if contents.catalogue { &ITEMS[..] } else { &[] };
+    let mut hashes = Vec::with_capacity(users.len());
     let mut connection = pool.acquire().await?;
     if !is_empty(&mut connection).await? {
         return Ok(false);
     }
-    for (name, _) in USERS {
-        hashes.push(users::hash_password(name.to_owned()).await?);
+    for (name, _) in users {
+        hashes.push(passwords::hash((*name).to_owned()).await?);
     }
     let mut tx = connection.begin().await?;
     sqlx::query!("lock table users in share row exclusive mode").execute(&mut *tx).await?;
@@ -45,17 +61,35 @@ pub async fn seed(pool: &Pool) -> Result<bool, Error> {
         return Ok(false);
     }
     let request_id = Uuid::now_v7();
-    for ((name, admin), hash) in USERS.into_iter().zip(hashes) {
-        let Some(user) = users::insert(&mut tx, name, &hash, admin).await? else { continue };
+    for (&(name, admin), hash) in users.iter().zip(hashes) {
+        let Some(user) = super::users::insert(&mut tx, name, &hash, admin).await? else { continue };
         open_balance(&mut tx, user, OPENING_BALANCE_CENTS, request_id).await?;
     }
-    for (sku, name, price_cents, stock, limit_per_user) in ITEMS {
+    for &(sku, name, price_cents, stock, limit_per_user) in catalogue {
         let sku = Sku::stored(sku.to_owned())?;
         let item = Item { sku, name: name.to_owned(), price_cents, stock, limit_per_user };
         items::insert(&mut tx, &item, ItemKind::Shop, request_id).await?;
     }
     tx.commit().await?;
     Ok(true)
+}
+
+/// Returns the enabled demo users whose password is still their name.
+pub async fn find_demo_users(pool: &Pool) -> Result<Vec<String>, Error> {
+    let names = USERS.map(|(name, _)| name.to_owned());
+    let users = sqlx::query!(
+        "select name, password_hash from users where name = any($1) and disabled_at is null",
+        &names[..],
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+    let mut found = Vec::new();
+    for user in users {
+        if passwords::verify(user.name.clone(), Some(user.password_hash)).await? {
+            found.push(user.name);
+        }
+    }
+    Ok(found)
 }
 
 async fn is_empty(db: &mut PgConnection) -> Result<bool, Error> {

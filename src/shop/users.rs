@@ -1,38 +1,23 @@
-//! Users, passwords and sessions.
+//! Users and their passwords.
 //!
-//! Guarantees: a password is stored only as its argon2id hash, a session's token only as its
-//! SHA-256; rejecting an unknown name takes as long as rejecting a wrong password. Hashing is slow
-//! by design, so `MAX_CONCURRENT_HASHES` bounds its threads: many sign-ins must not stall orders.
+//! Guarantees: a password is stored only as its argon2id hash; rejecting an unknown name or a
+//! disabled user takes as long as rejecting a wrong password; a changed password ends the user's
+//! other sessions. Tests: `tests/it/passwords.rs`.
 
-use std::sync::LazyLock;
-
-use argon2::password_hash::{PasswordHasher, PasswordVerifier};
-use argon2::{Argon2, PasswordHash};
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use sqlx::{Connection, PgConnection};
-use time::OffsetDateTime;
-use tokio::sync::Semaphore;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::failure::{Error, Failure, Rejection, StoredResponse};
-use super::{Shop, UserId};
-use crate::db::{self, Pool};
+use super::sessions::{self, SessionToken};
+use super::{Shop, UserId, passwords};
+use crate::db::Pool;
 
-/// Lifetime of a session, in days.
-const SESSION_DAYS: i32 = 30;
 const MAX_NAME_LENGTH: usize = 64;
-const MAX_CONCURRENT_HASHES: usize = 2;
+const MAX_PASSWORD_LENGTH: usize = 256;
 /// Prefix of the names of the lab's users, reserved for them.
 pub const LAB_NAME_PREFIX: &str = "lab-";
-static HASH_PERMITS: Semaphore = Semaphore::const_new(MAX_CONCURRENT_HASHES);
-
-/// Hash that a password is compared with if the name is unknown. No user has it.
-static DUMMY_HASH: LazyLock<String> =
-    LazyLock::new(|| hash("nobody's password").unwrap_or_default());
 
 /// A name and a password.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
@@ -41,7 +26,7 @@ pub struct Credentials {
     /// 1 to 64 of `a-z0-9._-`.
     #[schema(example = "alice")]
     pub user: String,
-    /// 3 to 256 characters.
+    /// A new one: 8 to 256 characters, unless the shop has another minimum.
     #[schema(example = "alice")]
     pub password: String,
 }
@@ -50,6 +35,16 @@ impl std::fmt::Debug for Credentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credentials").field("user", &self.user).finish_non_exhaustive()
     }
+}
+
+/// A change of a password. Not `Debug`: it contains passwords.
+#[derive(Clone, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PasswordChange {
+    /// The current password.
+    pub old: String,
+    /// The new password: 8 to 256 characters, unless the shop has another minimum.
+    pub new: String,
 }
 
 /// A created user.
@@ -61,38 +56,30 @@ pub struct CreatedUser {
     pub user: String,
 }
 
-/// A new session.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct SessionToken {
-    /// Token to send as `Authorization: Bearer <token>`.
-    pub token: String,
-    /// End of the session.
-    #[serde(with = "time::serde::rfc3339")]
-    pub expires_at: OffsetDateTime,
+/// A user whose password was set.
+#[derive(Debug, Clone, Copy)]
+pub struct UpdatedUser {
+    /// True if the user is disabled, and stays so.
+    pub disabled: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Caller {
-    pub id: UserId,
-    pub name: String,
-    pub admin: bool,
-    /// Token that a form of this session must contain.
-    pub csrf: String,
-    pub expires_at: OffsetDateTime,
-}
-
-/// Creates a user with an empty account.
+/// Creates a user with an empty account. The password has at least `min_length` characters.
 pub async fn create(
     pool: &Pool,
     credentials: Credentials,
     admin: bool,
+    min_length: u16,
 ) -> Result<StoredResponse, Failure> {
-    check_credentials(&credentials)?;
+    if !is_valid_name(&credentials.user) {
+        let why = format!("1 to {MAX_NAME_LENGTH} of a-z, 0-9, dot, dash and underscore");
+        return Err(Rejection::Invalid("user".into(), why).into());
+    }
+    check_new_password("password", &credentials.password, min_length)?;
     if credentials.user.starts_with(LAB_NAME_PREFIX) {
         let why = format!("names that begin with {LAB_NAME_PREFIX} are the lab's");
         return Err(Rejection::Invalid("user".into(), why).into());
     }
-    let hash = hash_password(credentials.password).await?;
+    let hash = passwords::hash(credentials.password).await?;
     let mut connection = pool.acquire().await?;
     let mut tx = connection.begin().await?;
     let Some(id) = insert(&mut tx, &credentials.user, &hash, admin).await? else {
@@ -111,147 +98,123 @@ pub async fn insert(
     admin: bool,
 ) -> Result<Option<UserId>, Error> {
     let id = Uuid::now_v7();
+    // Not by the violated constraint, which Postgres would log as an error for each attempt.
     let inserted = sqlx::query!(
-        "insert into users (id, name, password_hash, admin) values ($1, $2, $3, $4)",
+        "insert into users (id, name, password_hash, admin) values ($1, $2, $3, $4)
+         on conflict (name) do nothing",
         id,
         name,
         password_hash,
         admin,
     )
     .execute(&mut *tx)
-    .await;
-    match inserted {
-        Err(error) if db::violates(&error, "users_name_key") => return Ok(None),
-        other => other?,
-    };
+    .await?;
+    if inserted.rows_affected() == 0 {
+        return Ok(None);
+    }
     sqlx::query!("insert into accounts (user_id) values ($1)", id).execute(tx).await?;
     Ok(Some(UserId(id)))
 }
 
-/// Ends all sessions of users whose names begin with `names`.
-pub async fn end_sessions(db: &mut PgConnection, names: &str) -> Result<(), Error> {
-    sqlx::query!(
-        "delete from sessions s using users u where u.id = s.user_id and starts_with(u.name, $1)",
-        names,
-    )
-    .execute(db)
-    .await?;
-    Ok(())
-}
-
-/// Begins a session; `None` if name or password is wrong, without distinguishing them.
+/// Begins a session; `None` if name or password is wrong or the user is disabled, without
+/// distinguishing them.
 pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<SessionToken>, Error> {
+    let Credentials { user, password } = credentials;
     // An impossible name is replaced by null, and rejected as slowly as any other.
-    let name = check_credentials(&credentials).is_ok().then_some(credentials.user);
-    let user = sqlx::query!("select id, password_hash from users where name = $1", name)
-        .fetch_optional(&mut *shop.connection().await?)
-        .await?;
-    let (id, hash) = user.map(|user| (user.id, user.password_hash)).unzip();
-    let matches = verify_password(credentials.password, hash).await?;
-    let (Some(id), true) = (id, matches) else { return Ok(None) };
-    begin_session(&mut *shop.connection().await?, UserId(id)).await.map(Some)
-}
-
-/// Begins a session for a user, without authentication: that is up to the caller.
-pub async fn begin_session(
-    connection: &mut PgConnection,
-    user: UserId,
-) -> Result<SessionToken, Error> {
-    let token = random_token()?;
-    let csrf = random_token()?;
-    let expires_at = sqlx::query_scalar!(
-        "insert into sessions (token_hash, user_id, csrf, expires_at)
-         values ($1, $2, $3, now() + make_interval(days => $4))
-         returning expires_at",
-        &Sha256::digest(&token)[..],
-        user.0,
-        csrf,
-        SESSION_DAYS,
-    )
-    .fetch_one(connection)
-    .await?;
-    Ok(SessionToken { token, expires_at })
-}
-
-/// Returns the user of a session; `None` if it is unknown or has expired.
-pub async fn session(shop: &Shop, token: &str) -> Result<Option<Caller>, Error> {
-    let row = sqlx::query!(
-        "select u.id, u.name, u.admin, s.csrf, s.expires_at
-           from sessions s join users u on u.id = s.user_id
-          where s.token_hash = $1 and s.expires_at > clock_timestamp()",
-        &Sha256::digest(token)[..],
+    let is_possible = is_valid_name(&user) && password.chars().count() <= MAX_PASSWORD_LENGTH;
+    let user = sqlx::query!(
+        "select id, password_hash from users where name = $1 and disabled_at is null",
+        is_possible.then_some(user),
     )
     .fetch_optional(&mut *shop.connection().await?)
     .await?;
-    Ok(row.map(|row| Caller {
-        id: UserId(row.id),
-        name: row.name,
-        admin: row.admin,
-        csrf: row.csrf,
-        expires_at: row.expires_at,
-    }))
+    let (id, hash) = user.map(|user| (UserId(user.id), user.password_hash)).unzip();
+    let matches = passwords::verify(password, hash.clone()).await?;
+    let (Some(id), Some(hash), true) = (id, hash, matches) else { return Ok(None) };
+    sessions::begin_verified(&mut *shop.connection().await?, id, &hash).await
 }
 
-pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
-    sqlx::query!("delete from sessions where token_hash = $1", &Sha256::digest(token)[..])
-        .execute(&mut *shop.connection().await?)
+/// Changes a user's password and ends the user's sessions, but for the one with `token`.
+pub async fn change_password(
+    shop: &Shop,
+    user: UserId,
+    token: &str,
+    change: PasswordChange,
+    min_length: u16,
+) -> Result<(), Failure> {
+    let wrong = || Rejection::Invalid("old".into(), "this is not the current password".to_owned());
+    check_new_password("new", &change.new, min_length)?;
+    let old_hash = sqlx::query_scalar!("select password_hash from users where id = $1", user.0)
+        .fetch_one(&mut *shop.connection().await?)
         .await?;
+    if !passwords::verify(change.old, Some(old_hash.clone())).await? {
+        return Err(wrong().into());
+    }
+    let new_hash = passwords::hash(change.new).await?;
+    let mut connection = shop.connection().await?;
+    let mut tx = connection.begin().await?;
+    let updated = sqlx::query!(
+        "update users set password_hash = $3 where id = $1 and password_hash = $2",
+        user.0,
+        old_hash,
+        new_hash,
+    )
+    .execute(&mut *tx)
+    .await?;
+    if updated.rows_affected() == 0 {
+        // Changed by another request since it was read.
+        tx.rollback().await?;
+        return Err(wrong().into());
+    }
+    // A statement of its own, to see the sessions for which the update has waited.
+    sessions::end_all(&mut tx, user, Some(token)).await?;
+    tx.commit().await?;
     Ok(())
 }
 
-/// Deletes up to `limit` expired sessions, in the order of the index on their end. (That index
-/// can't be used with `clock_timestamp()`, which is volatile.)
-pub async fn purge_sessions(pool: &Pool, limit: i64) -> Result<u64, Error> {
-    let purged = sqlx::query!(
-        "delete from sessions where token_hash = any(array(
-            select token_hash from sessions where expires_at <= now()
-             order by expires_at limit $1))",
-        limit,
+/// Sets a user's password and ends the user's sessions.
+pub async fn set_password(
+    pool: &Pool,
+    name: &str,
+    password: String,
+    min_length: u16,
+) -> Result<UpdatedUser, Failure> {
+    check_new_password("password", &password, min_length)?;
+    let hash = passwords::hash(password).await?;
+    let mut connection = pool.acquire().await?;
+    let mut tx = connection.begin().await?;
+    let user = sqlx::query!(
+        r#"update users set password_hash = $2 where name = $1
+           returning id, disabled_at is not null as "disabled!""#,
+        name,
+        hash,
     )
-    .execute(&mut *pool.acquire().await?)
-    .await?;
-    Ok(purged.rows_affected())
+    .fetch_optional(&mut *tx)
+    .await?
+    .ok_or_else(|| unknown_user(name))?;
+    sessions::end_all(&mut tx, UserId(user.id), None).await?;
+    tx.commit().await?;
+    Ok(UpdatedUser { disabled: user.disabled })
 }
 
-/// Hashes a password on a blocking thread. Fails with [`Error::Bug`].
-pub async fn hash_password(password: String) -> Result<String, Error> {
-    run_blocking(move || hash(&password)).await?
+/// Disables a user and ends the user's sessions. Orders, account and ledgers stay.
+pub async fn disable(pool: &Pool, name: &str) -> Result<(), Failure> {
+    let mut connection = pool.acquire().await?;
+    let mut tx = connection.begin().await?;
+    let id = sqlx::query_scalar!(
+        "update users set disabled_at = coalesce(disabled_at, now()) where name = $1 returning id",
+        name,
+    )
+    .fetch_optional(&mut *tx)
+    .await?
+    .ok_or_else(|| unknown_user(name))?;
+    sessions::end_all(&mut tx, UserId(id), None).await?;
+    tx.commit().await?;
+    Ok(())
 }
 
-/// Verifies a password, against a dummy hash if there is none.
-async fn verify_password(password: String, hash: Option<String>) -> Result<bool, Error> {
-    run_blocking(move || {
-        PasswordHash::new(hash.as_ref().unwrap_or(&DUMMY_HASH))
-            .is_ok_and(|hash| Argon2::default().verify_password(password.as_bytes(), &hash).is_ok())
-    })
-    .await
-}
-
-async fn run_blocking<T: Send + 'static>(
-    work: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Error> {
-    let bug = |error: &dyn std::fmt::Display| Error::Bug(error.to_string());
-    let permit = HASH_PERMITS.acquire().await.map_err(|error| bug(&error))?;
-    // The permit moves into the task: a cancelled caller does not free the slot early.
-    let hashing = tokio::task::spawn_blocking(move || {
-        let _permit = permit;
-        work()
-    });
-    hashing.await.map_err(|error| bug(&error))
-}
-
-fn hash(password: &str) -> Result<String, Error> {
-    Argon2::default()
-        .hash_password(password.as_bytes())
-        .map(|hash| hash.to_string())
-        .map_err(|error| Error::Bug(error.to_string()))
-}
-
-/// Returns 256 random bits as text.
-fn random_token() -> Result<String, Error> {
-    let mut bytes = [0_u8; 32];
-    getrandom::fill(&mut bytes).map_err(|error| Error::Bug(error.to_string()))?;
-    Ok(URL_SAFE_NO_PAD.encode(bytes))
+fn unknown_user(name: &str) -> Rejection {
+    Rejection::NotFound(format!("there is no user {name}"))
 }
 
 /// Returns whether a name is valid: 1 to [`MAX_NAME_LENGTH`] characters of `a-z0-9._-`.
@@ -260,15 +223,22 @@ pub fn is_valid_name(name: &str) -> bool {
     (1..=MAX_NAME_LENGTH).contains(&name.len()) && name.bytes().all(allowed)
 }
 
-fn check_credentials(credentials: &Credentials) -> Result<(), Rejection> {
-    if !is_valid_name(&credentials.user) {
-        let why = format!("1 to {MAX_NAME_LENGTH} of a-z, 0-9, dot, dash and underscore");
-        return Err(Rejection::Invalid("user".into(), why));
+/// Returns the permitted lengths of a new password, as the text for a form's field.
+pub fn password_rule(min_length: u16) -> String {
+    format!("{min_length} to {MAX_PASSWORD_LENGTH} characters")
+}
+
+fn check_new_password(
+    field: &'static str,
+    password: &str,
+    min_length: u16,
+) -> Result<(), Rejection> {
+    let lengths = usize::from(min_length)..=MAX_PASSWORD_LENGTH;
+    if lengths.contains(&password.chars().count()) {
+        Ok(())
+    } else {
+        Err(Rejection::Invalid(field.into(), password_rule(min_length)))
     }
-    if !(3..=256).contains(&credentials.password.chars().count()) {
-        return Err(Rejection::Invalid("password".into(), "3 to 256 characters".to_owned()));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -32,11 +32,12 @@ const DOCS_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'
     ),
     paths(
         api::users::create, api::users::sign_in, api::users::sign_out,
+        api::users::list_sessions, api::users::end_session,
         api::items::list, api::items::read, api::items::create, api::items::restock,
         api::items::limit, api::items::ledger, api::items::audit,
         api::orders::mint_token, api::orders::place, api::orders::list, api::orders::read,
         api::orders::pay, api::orders::cancel, api::orders::refund,
-        api::me::read, api::me::ledger, api::me::top_up,
+        api::me::read, api::me::ledger, api::me::top_up, api::me::change_password,
         api::audit::everything, api::audit::locks,
         api::jobs::read, api::jobs::try_again, api::jobs::retry_expiry,
         api::jobs::tick,

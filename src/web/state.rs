@@ -26,6 +26,10 @@ pub struct AppState {
     /// Cancelled when the replica shuts down; event streams end then.
     pub stop: CancellationToken,
     pub sessions: SessionCache,
+    /// Minimum length of a new password, in characters.
+    pub min_password_length: u16,
+    /// True if browsers use TLS.
+    pub secure_cookies: bool,
     pub rate_limits: RateLimits,
     /// Cached result of the readiness check of Postgres and Redis.
     pub readiness: Readiness,

@@ -17,6 +17,7 @@ pub mod requests;
 pub mod up;
 
 use std::io::{BufRead as _, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use std::time::{Duration, Instant};
 use holdfast::embedded::{RunningUp, read_env};
 use holdfast::ladder::ShopLocks;
 use holdfast::shop::expiry::ExpiryNotifier;
+use holdfast::shop::seed::{self, SeedContents};
 use holdfast::shop::{DEFAULT_PAYMENT_WINDOW, Shop as Domain, Strategy};
 use holdfast_lock::{Redis, Settings};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -41,6 +43,8 @@ pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The services of this test binary (one `holdfast up`).
 pub struct Services {
     pub running: RunningUp,
+    /// Its data folder.
+    pub data: PathBuf,
     _up: Child,
 }
 
@@ -69,7 +73,7 @@ pub fn services() -> &'static Services {
         BufReader::new(up.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         assert!(ready.contains("ready"), "up did not start: {ready:?}");
         let running = read_env(&data).expect("a ready up has an env file");
-        Services { running, _up: up }
+        Services { running, data, _up: up }
     })
 }
 
@@ -339,7 +343,7 @@ async fn template() -> &'static str {
                 .replace("postgres:///holdfast?", "postgres:///template_shop?");
             holdfast::db::migrate(&url).await.unwrap();
             let pool = holdfast::db::pool(&url, 2).unwrap();
-            assert!(holdfast::shop::seed::seed(&pool).await.unwrap());
+            assert!(seed::seed(&pool, SeedContents::EVERYTHING).await.unwrap());
             // A template with open connections can't be copied.
             pool.close().await;
             "template_shop"

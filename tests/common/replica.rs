@@ -1,6 +1,8 @@
 //! One `holdfast serve`, as a process that can be killed and stopped.
 
+use std::fs::File;
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -23,6 +25,13 @@ impl Replica {
         shell.args(["-c", "ulimit -Sn \"$0\" && exec \"$@\"", &files.to_string()]);
         shell.arg(env!("CARGO_BIN_EXE_holdfast"));
         Self::run(shell, env)
+    }
+
+    /// Starts one whose log is appended to a file.
+    pub fn start_with_log(log: &Path, env: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command.stderr(File::options().append(true).create(true).open(log).unwrap());
+        Self::run(command, env)
     }
 
     fn run(mut command: Command, env: &[(&str, &str)]) -> Self {

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use holdfast::db::{Error, MIGRATIONS, migrate};
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::process::Command;
 
 use crate::common::{Shop, until};
@@ -38,8 +38,13 @@ async fn contents(pool: &PgPool) -> String {
 }
 
 async fn run_migrate(shop: &Shop) -> (bool, String) {
+    run_migrate_with(shop, &["--seed"]).await
+}
+
+async fn run_migrate_with(shop: &Shop, flags: &[&str]) -> (bool, String) {
     let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-        .args(["migrate", "--seed"])
+        .arg("migrate")
+        .args(flags)
         .env("DATABASE_URL", shop.database_url())
         .stdin(Stdio::null())
         .output()
@@ -107,14 +112,35 @@ async fn newer_schema_is_served_but_not_migrated() {
 }
 
 #[tokio::test]
+async fn demo_users_are_inserted_only_on_request() {
+    for (flags, items, users) in [
+        (&[][..], 0, 0),
+        (&["--seed"], 8, 0),
+        (&["--demo-users"], 0, 4),
+        (&["--seed", "--demo-users"], 8, 4),
+    ] {
+        let shop = Shop::without_replicas().await;
+        let empty = "drop schema public cascade; create schema public";
+        sqlx::raw_sql(empty).execute(&shop.pool).await.unwrap();
+        // A second time changes nothing.
+        for _ in 0..2 {
+            let (success, stderr) = run_migrate_with(&shop, flags).await;
+            assert!(success, "{stderr}");
+            assert_eq!(shop.number("select count(*) from items").await, items, "{flags:?}");
+            assert_eq!(shop.number("select count(*) from users").await, users, "{flags:?}");
+            shop.assert_sound().await;
+        }
+    }
+}
+
+#[tokio::test]
 async fn blocked_migration_lets_requests_pass() {
     let shop = Shop::without_replicas().await;
-    let last = MIGRATIONS.iter().last().unwrap().version;
-    // The next `migrate` applies the last migration again, to a database that lacks its tables.
-    sqlx::raw_sql(AssertSqlSafe(format!(
-        "delete from _sqlx_migrations where version = {last};
-         drop table job_runs, unpaid_failures, purge_walks"
-    )))
+    // The next `migrate` applies this migration again, to a database that lacks its tables.
+    sqlx::raw_sql(
+        "delete from _sqlx_migrations where version = 107;
+         drop table job_runs, unpaid_failures, purge_walks",
+    )
     .execute(&shop.pool)
     .await
     .unwrap();

@@ -20,7 +20,9 @@ async fn openapi_describes_every_route() {
     let contract = [
         "POST /api/users",
         "POST /api/sessions",
+        "GET /api/sessions",
         "DELETE /api/sessions",
+        "DELETE /api/sessions/{id}",
         "GET /api/items",
         "POST /api/items",
         "GET /api/items/{sku}",
@@ -38,6 +40,7 @@ async fn openapi_describes_every_route() {
         "GET /api/me",
         "GET /api/me/ledger",
         "POST /api/me/top-ups",
+        "POST /api/me/password",
         "GET /api/locks",
         "GET /api/audit",
         "GET /api/jobs",

@@ -4,7 +4,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::{Shop, body, problem};
+use crate::common::{Shop, User, body, problem};
 
 /// Counts and sums of everything that could have changed.
 async fn state(shop: &Shop) -> Vec<i64> {
@@ -269,11 +269,15 @@ async fn user_name_is_unique() {
             .json(&json!({ "user": "dave", "password": password }))
             .send()
     };
-    assert_eq!(problem(create("no").await.unwrap(), 422).await, "invalid-request");
-    let made = body(create("dave").await.unwrap(), StatusCode::CREATED).await;
+    assert_eq!(problem(create("seven77").await.unwrap(), 422).await, "invalid-request");
+    let made = body(create("dave's password").await.unwrap(), StatusCode::CREATED).await;
     assert_eq!(made["user"], "dave");
-    assert_eq!(problem(create("other").await.unwrap(), 409).await, "exists");
-    let dave = shop.sign_in("dave").await;
+    assert_eq!(problem(create("another one").await.unwrap(), 409).await, "exists");
+    let sign_in = json!({ "user": "dave", "password": "dave's password" });
+    let sign_in = shop.http.post(shop.url(0, "/api/sessions")).json(&sign_in);
+    let session = body(sign_in.send().await.unwrap(), StatusCode::CREATED).await;
+    let token = session["token"].as_str().unwrap().to_owned();
+    let dave = User { name: "dave".to_owned(), token };
     let me = shop.read(&dave, "/api/me").await;
     assert_eq!(me, json!({ "user": "dave", "balance_cents": 0 }));
 }

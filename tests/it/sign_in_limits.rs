@@ -72,8 +72,8 @@ async fn sign_in_limit_counts_all_names_together() {
         let request = shop.http.post(shop.url(0, "/api/users")).header("X-Forwarded-For", from);
         request.json(&json!({ "user": name, "password": password })).send()
     };
-    assert_eq!(up("dora", "dora's").await.unwrap().status(), 201);
-    assert_eq!(problem(up("emil", "emil's").await.unwrap(), 429).await, "too-many-requests");
+    assert_eq!(up("dora", "dora's own").await.unwrap().status(), 201);
+    assert_eq!(problem(up("emil", "emil's own").await.unwrap(), 429).await, "too-many-requests");
     assert_eq!(sign_in_from(&shop, 1, from, "carol", "carol").await.status(), 429);
     assert_eq!(shop.number("select count(*) from users where name = 'emil'").await, 0);
     // The forms share the limit.
@@ -94,6 +94,21 @@ async fn sign_in_limit_counts_all_names_together() {
         assert!(form.text().await.unwrap().contains("Slower, please"), "{page}");
     }
     assert_eq!(sign_in_from(&shop, 0, "203.0.113.10", "carol", "carol").await.status(), 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_ipv6_network_is_limited_as_one() {
+    let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_SIGN_IN", "2/h:2"), BEHIND_A_PROXY]).await;
+    let mut statuses = Vec::new();
+    for n in 0..10 {
+        let from = format!("2001:db8:1:{n}::7");
+        statuses.push(sign_in_from(&shop, 0, &from, "bob", "wrong").await.status().as_u16());
+    }
+    assert_eq!(statuses, [401, 401, 401, 401, 401, 401, 401, 401, 429, 429]);
+    let rejected = sign_in_from(&shop, 0, "2001:db8:1:77::7", "bob", "bob").await;
+    let body: serde_json::Value = rejected.json().await.unwrap();
+    assert_eq!(body["limit"], "sign-in-network");
+    assert_eq!(sign_in_from(&shop, 0, "2001:db8:2:1::7", "bob", "bob").await.status(), 201);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -13,5 +13,6 @@ mod jobs;
 mod lab;
 mod purchase;
 mod rejections;
+mod security;
 mod swimlane;
 mod visitor;

@@ -50,7 +50,7 @@ async fn cross_site_form_is_rejected() {
     let shop = Shop::start(1).await;
     let forms = [
         ("/sign-in", "user=alice&password=alice"),
-        ("/sign-up", "user=mallory&password=mallory"),
+        ("/sign-up", "user=mallory&password=mallory-s"),
         ("/basket/lines", "sku=deadbolt&quantity=1"),
     ];
     for (path, form) in forms {
@@ -167,17 +167,17 @@ async fn form_errors_are_shown_beside_field() {
         ("/items/deadbolt/stock", format!("key={key}&delta=0&reason=restock"), "delta-wrong"),
         ("/items/deadbolt/stock", format!("key={key}&delta=-41&reason=broken"), "delta-wrong"),
         ("/items/deadbolt/stock", format!("key={key}&delta=1&reason=order"), "reason-wrong"),
-        ("/sign-up", "user=No&password=12345".to_owned(), "user-wrong"),
-        ("/sign-up", "user=dora&password=12".to_owned(), "password-wrong"),
+        ("/sign-up", "user=No&password=12345678".to_owned(), "user-wrong"),
+        ("/sign-up", "user=dora&password=1234567".to_owned(), "password-wrong"),
     ] {
         let page = admin.post(path, &format!("csrf={csrf}&{form}")).await;
         assert_eq!(page.status, 422, "{path} {form}");
         assert!(page.text.contains(&format!("id=\"{field}\"")), "{path} {form}: {}", page.text);
     }
-    let taken = admin.post("/sign-up", "user=alice&password=12345").await;
+    let taken = admin.post("/sign-up", "user=alice&password=12345678").await;
     assert_eq!(taken.status, 409);
     assert!(taken.text.contains("user-wrong"));
-    let joined = admin.post("/sign-up", "user=dora&password=12345&next=/account").await;
+    let joined = admin.post("/sign-up", "user=dora&password=12345678&next=/account").await;
     assert_eq!((joined.status.as_u16(), joined.location.as_str()), (303, "/account"));
     shop.assert_sound().await;
 }

@@ -5,9 +5,10 @@ use actix_web::web::Query;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::responses::{command_response, json};
+use super::responses::{command_response, json, no_content};
 use crate::shop::model::LedgerEntry;
 use crate::shop::query::ledger;
+use crate::shop::users::{self, PasswordChange};
 use crate::shop::{RequestOptions, engine};
 use crate::web::middleware::{
     Json, KeyParameters, ListParameters, ListQuery, SignedInUser, idempotency_key,
@@ -44,6 +45,22 @@ pub async fn read(state: State, user: SignedInUser) -> HttpResult {
 pub async fn ledger(state: State, user: SignedInUser, query: Query<ListQuery<i64>>) -> HttpResult {
     let (after, limit) = (query.after.unwrap_or(0), query.limit()?);
     json(ledger::balance_entries(&state.shop, user.caller.id, after, limit).await?)
+}
+
+/// Changes the caller's password. The caller's other sessions end.
+#[utoipa::path(post, path = "/api/me/password", tag = "account", responses((status = 204)))]
+pub async fn change_password(
+    state: State,
+    request: HttpRequest,
+    user: SignedInUser,
+    change: Json<PasswordChange>,
+) -> HttpResult {
+    let change = change.read()?;
+    state.rate_limits.check_sign_in(&request, Some(&user.caller.name)).await?;
+    let (caller, min_length) = (user.caller.id, state.min_password_length);
+    users::change_password(&state.shop, caller, &user.token, change, min_length).await?;
+    state.sessions.invalidate_user(caller)?;
+    no_content()
 }
 
 /// Tops up the account, once per idempotency key; returns the ledger entry.

@@ -27,7 +27,8 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/items/{sku}", "GET").route(get().to(items::read)))
         .service(resource("/api/users", "POST").route(post().to(users::create)))
         .service(
-            resource("/api/sessions", "POST, DELETE")
+            resource("/api/sessions", "GET, POST, DELETE")
+                .route(get().to(users::list_sessions))
                 .route(post().to(users::sign_in))
                 .route(web::delete().to(users::sign_out)),
         )
@@ -41,6 +42,10 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/me", "GET").route(get().to(me::read)))
         .service(resource("/api/me/ledger", "GET").route(get().to(me::ledger)))
         .service(resource("/api/me/top-ups", "POST").route(post().to(me::top_up)))
+        .service(resource("/api/me/password", "POST").route(post().to(me::change_password)))
+        .service(
+            resource("/api/sessions/{id}", "DELETE").route(web::delete().to(users::end_session)),
+        )
         .service(resource("/api/locks", "GET").route(get().to(audit::locks)))
         .service(resource("/api/audit", "GET").route(get().to(audit::everything)))
         .service(resource("/api/jobs", "GET").route(get().to(jobs::read)))

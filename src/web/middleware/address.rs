@@ -28,7 +28,8 @@ impl TrustedProxies {
         names.map(network).collect::<Result<_, _>>().map(Self)
     }
 
-    fn contains(&self, address: IpAddr) -> bool {
+    /// Returns whether an address, in its canonical form, is that of a trusted proxy.
+    pub fn contains(&self, address: IpAddr) -> bool {
         self.0.iter().any(|network| network.contains(&address))
     }
 
@@ -60,11 +61,23 @@ impl TrustedProxies {
 pub fn rate_limit_key(address: IpAddr) -> String {
     match address.to_canonical() {
         IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => {
-            let network = u128::from(address) >> 64 << 64;
-            format!("{}/64", Ipv6Addr::from(network))
-        }
+        IpAddr::V6(address) => network_key(address, 64),
     }
+}
+
+/// Returns the name under which sign-ins from an IPv6 address are also counted: its /48 network,
+/// which a provider assigns to a site.
+pub fn sign_in_network(address: IpAddr) -> Option<String> {
+    match address.to_canonical() {
+        IpAddr::V4(_) => None,
+        IpAddr::V6(address) => Some(network_key(address, 48)),
+    }
+}
+
+fn network_key(address: Ipv6Addr, bits: u32) -> String {
+    let host_bits = Ipv6Addr::BITS - bits;
+    let network = u128::from(address) >> host_bits << host_bits;
+    format!("{}/{bits}", Ipv6Addr::from(network))
 }
 
 #[cfg(test)]
@@ -110,6 +123,9 @@ mod tests {
         assert_eq!(counted("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
         assert_eq!(counted("2001:db8:1:2::ffff"), "2001:db8:1:2::/64");
         assert_eq!(counted("::ffff:1.2.3.4"), "1.2.3.4");
+        let network = |text: &str| sign_in_network(text.parse().expect("an address"));
+        assert_eq!(network("2001:db8:1:2:3:4:5:6").as_deref(), Some("2001:db8:1::/48"));
+        assert_eq!(network("::ffff:1.2.3.4"), None);
     }
 
     #[test]

@@ -5,17 +5,15 @@
 
 use std::sync::Arc;
 
-use actix_web::cookie::{Cookie, SameSite};
 use actix_web::http::header::AUTHORIZATION;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use futures_util::future::LocalBoxFuture;
 
+use super::cookies::SESSION_COOKIE;
 use crate::shop::Error;
-use crate::shop::users::Caller;
+use crate::shop::sessions::Caller;
 use crate::web::{Problem, ProblemType, app_state};
 
-/// Name of the session cookie.
-pub const SESSION_COOKIE: &str = "holdfast_session";
 /// Header in which a script sends its session's CSRF token.
 const CSRF_HEADER: &str = "X-CSRF-Token";
 
@@ -43,7 +41,7 @@ pub struct Credential {
 impl Credential {
     pub fn of(request: &HttpRequest) -> Option<Self> {
         let Some(value) = request.headers().get(AUTHORIZATION) else {
-            let token = request.cookie(SESSION_COOKIE)?.value().to_owned();
+            let token = SESSION_COOKIE.read(request)?;
             return Some(Self { token, by_cookie: true });
         };
         let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
@@ -79,16 +77,6 @@ pub async fn find_signed_in(request: &HttpRequest) -> Result<Option<SignedInUser
     let Some(credential) = Credential::of(request) else { return Ok(None) };
     let caller = find_caller(request).await?;
     Ok(caller.map(|caller| SignedInUser { caller, token: credential.token }))
-}
-
-/// Builds the session cookie of a token; it lasts 30 days.
-pub fn session_cookie(token: String) -> Cookie<'static> {
-    Cookie::build(SESSION_COOKIE, token)
-        .path("/")
-        .http_only(true)
-        .same_site(SameSite::Lax)
-        .max_age(actix_web::cookie::time::Duration::days(30))
-        .finish()
 }
 
 impl FromRequest for SignedInUser {

@@ -3,6 +3,7 @@
 pub mod address;
 pub mod auth;
 pub mod body;
+pub mod cookies;
 pub mod csrf;
 pub mod enforce_rate_limits;
 pub mod form;
@@ -14,6 +15,7 @@ pub mod sessions;
 
 pub use auth::{AdminUser, LabAdmin, SignedInUser, find_caller};
 pub use body::{Json, ListQuery};
+pub use cookies::{BASKET_COOKIE, SESSION_COOKIE};
 pub use form::FormFields;
 pub use parameters::{KeyParameters, LabParameters, ListParameters};
 pub use request_options::{LabOptions, idempotency_key, optional_idempotency_key};

@@ -3,7 +3,8 @@
 //! - by *address*, for all requests but `/healthz`, `/readyz`, `/metrics` and files; checked first,
 //!   so that a flood of made-up tokens costs no session look-ups;
 //! - by *client*: the user, not the session, so that a new sign-in does not bring a new limit;
-//! - by address for *sign-in* and sign-up, because verifying a password is slow;
+//! - by address for *sign-in* and sign-up, because verifying a password is slow; IPv6 also by the
+//!   network of 48 bits, of which one customer may have all 65,536 networks of 64 bits;
 //! - by *name* for sign-in, against guesses from many addresses. An address from which the user
 //!   signed in has its own limit for [`KNOWN_ADDRESS_TTL`], so that the owner is not locked out;
 //!   existing sessions are not affected.
@@ -14,12 +15,13 @@
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Once;
 use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
 
-use super::address::{TrustedProxies, rate_limit_key};
+use super::address::{TrustedProxies, rate_limit_key, sign_in_network};
 use crate::rate_limit::{LimitDecision, LimitStatus, Limiter, Policy, Rate};
 use crate::shop::UserId;
 use crate::shop::users::is_valid_name;
@@ -27,6 +29,10 @@ use crate::web::{Problem, ProblemType};
 
 /// Time for which an address stays known for a user: the lifetime of a session.
 const KNOWN_ADDRESS_TTL: Duration = Duration::from_hours(30 * 24);
+
+/// Sign-ins from an IPv6 network of 48 bits, as a multiple of those from one address: several
+/// customers may share it.
+const SIGN_IN_NETWORK_FACTOR: u64 = 4;
 
 pub(super) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
@@ -50,6 +56,8 @@ pub struct RateLimits {
     limiter: Limiter,
     pub(super) rates: Rates,
     proxies: TrustedProxies,
+    /// Limits the warning about an untrusted proxy to one.
+    untrusted_proxy: Once,
 }
 
 /// A limit, and the name under which a request counts against it.
@@ -58,10 +66,10 @@ pub(super) type LimitCheck = (Policy, String);
 impl RateLimits {
     /// Creates the limits of a replica behind trusted `proxies`.
     pub fn new(limiter: Limiter, rates: Rates, proxies: TrustedProxies) -> Self {
-        Self { limiter, rates, proxies }
+        Self { limiter, rates, proxies, untrusted_proxy: Once::new() }
     }
 
-    fn address(&self, request: &HttpRequest) -> String {
+    fn address(&self, request: &HttpRequest) -> IpAddr {
         let nowhere = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
         let peer = request.peer_addr().map_or(nowhere, |peer| peer.ip());
         let lines: Vec<&str> = request
@@ -69,7 +77,16 @@ impl RateLimits {
             .get_all(FORWARDED_FOR)
             .map(|line| line.to_str().unwrap_or_default())
             .collect();
-        rate_limit_key(self.proxies.client_address(peer, lines.into_iter()))
+        if !lines.is_empty() && !self.proxies.contains(peer.to_canonical()) {
+            self.untrusted_proxy.call_once(|| {
+                tracing::warn!(
+                    "{peer} sent X-Forwarded-For, which is ignored because it is no trusted proxy. \
+                     If it is one, name it in HOLDFAST_TRUSTED_PROXIES: until then, all of its \
+                     clients share one rate limit"
+                );
+            });
+        }
+        self.proxies.client_address(peer, lines.into_iter())
     }
 
     /// Takes a permit of each limit; otherwise `too-many-requests`.
@@ -89,7 +106,7 @@ impl RateLimits {
 
     /// Returns the check of the request's address, if there is such a limit.
     pub(super) fn address_check(&self, request: &HttpRequest) -> Option<LimitCheck> {
-        limit_check("address", self.rates.address, || self.address(request))
+        limit_check("address", self.rates.address, || rate_limit_key(self.address(request)))
     }
 
     /// Returns the check of a user, if there is such a limit.
@@ -108,8 +125,15 @@ impl RateLimits {
         name: Option<&str>,
     ) -> Result<(), Problem> {
         let address = self.address(request);
+        let network = sign_in_network(address);
+        let address = rate_limit_key(address);
         let by_address = limit_check("sign-in", self.rates.sign_in, || address.clone());
-        self.take_permits(by_address.as_slice()).await?;
+        let by_network = network.and_then(|network| {
+            let rate = self.rates.sign_in.map(|rate| rate.times(SIGN_IN_NETWORK_FACTOR));
+            limit_check("sign-in-network", rate, || network)
+        });
+        let checks: Vec<LimitCheck> = by_address.into_iter().chain(by_network).collect();
+        self.take_permits(&checks).await?;
         // An invalid name has no account, and so no password to guess.
         let name = name.filter(|name| is_valid_name(name));
         let (Some(name), Some(_)) = (name, self.rates.name) else { return Ok(()) };
@@ -126,9 +150,8 @@ impl RateLimits {
     /// Records a successful sign-in: the address has its own name limit from now on.
     pub async fn trust_address(&self, request: &HttpRequest, name: &str) {
         if self.rates.name.is_some() {
-            self.limiter
-                .remember(&join_name_address(name, &self.address(request)), KNOWN_ADDRESS_TTL)
-                .await;
+            let address = rate_limit_key(self.address(request));
+            self.limiter.remember(&join_name_address(name, &address), KNOWN_ADDRESS_TTL).await;
         }
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use moka::future::Cache;
 
-use crate::shop::users::{self, Caller};
-use crate::shop::{Error, Shop};
+use crate::shop::sessions::{self, Caller};
+use crate::shop::{Error, Shop, UserId};
 
 /// Lifetime of a cached session. The contract allows 5 s.
 const SESSION_CACHE_TTL: Duration = Duration::from_secs(4);
@@ -24,6 +24,7 @@ impl Default for SessionCache {
         let cache = Cache::builder()
             .max_capacity(MAX_CACHED_SESSIONS)
             .time_to_live(SESSION_CACHE_TTL)
+            .support_invalidation_closures()
             .build();
         Self(cache)
     }
@@ -34,7 +35,7 @@ impl SessionCache {
     /// same session share one query.
     pub async fn find(&self, shop: &Shop, token: &str) -> Result<Option<Arc<Caller>>, Error> {
         let look_up =
-            async { users::session(shop, token).await.map_err(Some)?.map(Arc::new).ok_or(None) };
+            async { sessions::find(shop, token).await.map_err(Some)?.map(Arc::new).ok_or(None) };
         match self.0.try_get_with_by_ref(token, look_up).await {
             Ok(caller) => {
                 let over = caller.expires_at <= time::OffsetDateTime::now_utc();
@@ -52,5 +53,11 @@ impl SessionCache {
 
     pub async fn invalidate(&self, token: &str) {
         self.0.invalidate(token).await;
+    }
+
+    /// Removes all sessions of a user. The closure applies to what is cached now.
+    pub fn invalidate_user(&self, user: UserId) -> Result<(), Error> {
+        let removed = self.0.invalidate_entries_if(move |_, caller| caller.id == user);
+        removed.map(drop).map_err(|error| Error::Bug(error.to_string()))
     }
 }

@@ -104,7 +104,7 @@ pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     let mut basket = Basket::of(&request);
     let input = form.text("quantity");
     match parse_quantity(input, 1).and_then(|units| basket.add(sku.clone(), units)) {
-        Ok(()) => redirect_to_basket(&basket),
+        Ok(()) => redirect_to_basket(&request, &basket),
         Err(why) => {
             let wrong = QuantityError { sku, input: input.to_owned(), why };
             storefront::page(&request, StatusCode::UNPROCESSABLE_ENTITY, None, Some(wrong)).await
@@ -119,7 +119,7 @@ pub async fn change(request: HttpRequest, form: Form<FormFields>) -> HttpResult 
     let mut basket = Basket::of(&request);
     let input = if form.text("remove").is_empty() { form.text("quantity") } else { "0" };
     match parse_quantity(input, 0).and_then(|units| basket.set(sku.clone(), units)) {
-        Ok(()) => redirect_to_basket(&basket),
+        Ok(()) => redirect_to_basket(&request, &basket),
         Err(why) => {
             let wrong = QuantityError { sku, input: input.to_owned(), why };
             page(&request, StatusCode::UNPROCESSABLE_ENTITY, &basket, None, Some(wrong)).await
@@ -127,9 +127,9 @@ pub async fn change(request: HttpRequest, form: Form<FormFields>) -> HttpResult 
     }
 }
 
-fn redirect_to_basket(basket: &Basket) -> HttpResult {
+fn redirect_to_basket(request: &HttpRequest, basket: &Basket) -> HttpResult {
     let mut response = see_other("/basket");
-    set_cookie(&mut response, &basket.cookie())?;
+    set_cookie(&mut response, &basket.cookie(request))?;
     Ok(response)
 }
 

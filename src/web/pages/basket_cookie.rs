@@ -7,18 +7,14 @@
 use std::collections::BTreeMap;
 
 use actix_web::HttpRequest;
-use actix_web::cookie::time::Duration;
-use actix_web::cookie::{Cookie, SameSite};
+use actix_web::cookie::Cookie;
 use uuid::Uuid;
 
 use super::format::format_count;
 use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
 use crate::shop::model::RequestedLine;
 use crate::shop::{IdempotencyKey, Sku};
-
-const BASKET_COOKIE: &str = "holdfast_basket";
-/// Lifetime of a basket, in days.
-const COOKIE_DAYS: i64 = 30;
+use crate::web::middleware::BASKET_COOKIE;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Basket {
@@ -28,8 +24,8 @@ pub struct Basket {
 
 impl Basket {
     pub fn of(request: &HttpRequest) -> Self {
-        let cookie = request.cookie(BASKET_COOKIE);
-        cookie.and_then(|cookie| Self::read(cookie.value())).unwrap_or_else(Self::empty)
+        let cookie = BASKET_COOKIE.read(request);
+        cookie.and_then(|text| Self::read(&text)).unwrap_or_else(Self::empty)
     }
 
     fn empty() -> Self {
@@ -111,22 +107,13 @@ impl Basket {
         self.token = Uuid::new_v4();
     }
 
-    pub fn cookie(&self) -> Cookie<'static> {
+    pub fn cookie(&self, request: &HttpRequest) -> Cookie<'static> {
+        BASKET_COOKIE.build(request, self.format())
+    }
+
+    fn format(&self) -> String {
         let lines: String = self.lines.iter().map(|(sku, n)| format!(".{sku}:{n}")).collect();
-        Self::build(format!("{}{lines}", self.token), Duration::days(COOKIE_DAYS))
-    }
-
-    pub fn removal_cookie() -> Cookie<'static> {
-        Self::build(String::new(), Duration::ZERO)
-    }
-
-    fn build(value: String, max_age: Duration) -> Cookie<'static> {
-        Cookie::build(BASKET_COOKIE, value)
-            .path("/")
-            .http_only(true)
-            .same_site(SameSite::Lax)
-            .max_age(max_age)
-            .finish()
+        format!("{}{lines}", self.token)
     }
 }
 
@@ -166,7 +153,7 @@ mod tests {
         tokens.push(basket.token());
         basket.set(sku("cup"), 7).unwrap();
         assert!(!tokens.contains(&basket.token()) && tokens[1] != tokens[2]);
-        assert_eq!(Basket::read(basket.cookie().value()), Some(basket.clone()));
+        assert_eq!(Basket::read(&basket.format()), Some(basket.clone()));
         assert_eq!(basket.units(), 10);
     }
 
@@ -199,6 +186,6 @@ mod tests {
         let before = basket.clone();
         assert!(basket.set(sku("sku-0"), 1_001).is_err());
         assert_eq!(basket, before);
-        assert!(basket.cookie().value().len() < 4_000);
+        assert!(basket.format().len() < 4_000);
     }
 }

@@ -11,8 +11,8 @@ use askama::Template;
 use super::basket_cookie::Basket;
 use super::respond::html;
 use crate::shop::audit::{self, StockConservation};
+use crate::shop::sessions::Caller;
 use crate::shop::strategy::Strategy;
-use crate::shop::users::Caller;
 use crate::web::middleware::find_caller;
 use crate::web::{HttpResult, Problem, app_state};
 

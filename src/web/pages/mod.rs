@@ -27,6 +27,7 @@ pub mod place_order;
 pub mod problems;
 mod rejection;
 mod respond;
+pub mod security;
 pub mod sign_in;
 pub mod storefront;
 
@@ -53,6 +54,17 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/items/{sku}/limit", back_up(), post().to(item::limit)))
         .service(resource("/account", "GET").route(get().to(account::show)))
         .service(get_post("/account/top-ups", back_up(), post().to(account::top_up)))
+        .service(resource("/account/security", "GET").route(get().to(security::show)))
+        .service(get_post(
+            "/account/security/password",
+            back_up(),
+            post().to(security::change_password),
+        ))
+        .service(get_post(
+            "/account/security/sessions",
+            back_up(),
+            post().to(security::end_session),
+        ))
         .service(resource("/audit", "GET").route(get().to(audit::show)))
         .service(resource("/locks", "GET").route(get().to(locks::show)))
         .service(resource("/jobs", "GET").route(get().to(jobs::show)))

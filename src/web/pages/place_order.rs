@@ -27,7 +27,7 @@ use crate::shop::query::orders;
 use crate::shop::{
     Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
 };
-use crate::web::middleware::{FormFields, csrf};
+use crate::web::middleware::{BASKET_COOKIE, FormFields, csrf};
 use crate::web::{HttpResult, Problem, State, see_other};
 
 pub async fn place(
@@ -56,7 +56,7 @@ pub async fn place(
         PlaceResult::Ordered(order) => {
             let mut response = see_other(&format!("/orders/{order}"));
             if of_this_basket {
-                set_cookie(&mut response, &Basket::removal_cookie())?;
+                set_cookie(&mut response, &BASKET_COOKIE.removal(&request))?;
             }
             Ok(response)
         }
@@ -66,7 +66,7 @@ pub async fn place(
             }
             let mut page = basket::page(&request, status, &basket, Some(notice), None).await?;
             if !basket.lines().is_empty() {
-                set_cookie(&mut page, &basket.cookie())?;
+                set_cookie(&mut page, &basket.cookie(&request))?;
             }
             Ok(page)
         }

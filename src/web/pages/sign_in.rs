@@ -1,6 +1,5 @@
 //! Signing in, signing up and signing out.
 
-use actix_web::cookie::Cookie;
 use actix_web::http::StatusCode;
 use actix_web::web::{Form, Query};
 use actix_web::{HttpRequest, HttpResponse};
@@ -10,11 +9,11 @@ use serde::Deserialize;
 use super::form_errors::FormErrors;
 use super::layout::Layout;
 use super::respond::{html, set_cookie};
+use crate::shop::sessions;
 use crate::shop::users::{self, Credentials};
-use crate::shop::{Failure, Rejection, Shop};
-use crate::web::middleware::auth::{SESSION_COOKIE, session_cookie};
-use crate::web::middleware::{FormFields, csrf, find_caller};
-use crate::web::{HttpResult, Problem, State, see_other};
+use crate::shop::{Failure, Rejection};
+use crate::web::middleware::{FormFields, SESSION_COOKIE, csrf, find_caller};
+use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 #[derive(Debug, Template)]
 #[template(path = "sign_in.html")]
@@ -31,6 +30,7 @@ struct SignUpPage {
     layout: Layout,
     next: String,
     user: String,
+    password_rule: String,
     errors: FormErrors,
 }
 
@@ -53,9 +53,8 @@ pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> Ht
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
         return Ok(see_other("/"));
     }
-    let next = csrf::local_path(&query.next).to_owned();
-    let (layout, errors) = (Layout::of(&request).await?, FormErrors::default());
-    html(StatusCode::OK, &SignUpPage { layout, next, user: String::new(), errors })
+    let (next, errors) = (csrf::local_path(&query.next), FormErrors::default());
+    sign_up_page(&request, StatusCode::OK, next, String::new(), errors).await
 }
 
 pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
@@ -63,7 +62,7 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
     let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, Some(&user)).await?;
-    match begin_session(&state.shop, credentials, next).await? {
+    match begin_session(&request, credentials, next).await? {
         Some(response) => {
             state.rate_limits.trust_address(&request, &user).await;
             Ok(response)
@@ -81,7 +80,8 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
     let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, None).await?;
-    let (status, errors) = match users::create(&state.shop.pool, credentials.clone(), false).await {
+    let (pool, min_length) = (&state.shop.pool, state.min_password_length);
+    let (status, errors) = match users::create(pool, credentials.clone(), false, min_length).await {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
             (StatusCode::UNPROCESSABLE_ENTITY, FormErrors::field(field, &why))
         }
@@ -92,23 +92,20 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
         Err(other) => return Err(other.into()),
         Ok(_) => {
             state.rate_limits.trust_address(&request, &user).await;
-            let session = begin_session(&state.shop, credentials, next).await?;
+            let session = begin_session(&request, credentials, next).await?;
             return Ok(session.unwrap_or_else(|| see_other("/sign-in")));
         }
     };
-    let (layout, next) = (Layout::of(&request).await?, next.to_owned());
-    html(status, &SignUpPage { layout, next, user, errors })
+    sign_up_page(&request, status, next, user, errors).await
 }
 
 pub async fn sign_out(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     let mut response = see_other("/");
     if let Some(user) = csrf::check_public_form(&request, form.csrf()).await? {
-        users::sign_out(&state.shop, &user.token).await?;
+        sessions::sign_out(&state.shop, &user.token).await?;
         state.sessions.invalidate(&user.token).await;
     }
-    let mut removal = Cookie::build(SESSION_COOKIE, "").path("/").http_only(true).finish();
-    removal.make_removal();
-    set_cookie(&mut response, &removal)?;
+    set_cookie(&mut response, &SESSION_COOKIE.removal(&request))?;
     Ok(response)
 }
 
@@ -127,14 +124,27 @@ fn credentials(form: &FormFields) -> Result<Credentials, Problem> {
 /// Begins a session and redirects to `next`, a path of this site; `None` if the name or the
 /// password is wrong.
 async fn begin_session(
-    shop: &Shop,
+    request: &HttpRequest,
     credentials: Credentials,
     next: &str,
 ) -> Result<Option<HttpResponse>, Problem> {
+    let shop = &app_state(request)?.shop;
     let Some(session) = users::sign_in(shop, credentials).await? else { return Ok(None) };
     let mut response = see_other(next);
-    set_cookie(&mut response, &session_cookie(session.token))?;
+    set_cookie(&mut response, &SESSION_COOKIE.build(request, session.token))?;
     Ok(Some(response))
+}
+
+async fn sign_up_page(
+    request: &HttpRequest,
+    status: StatusCode,
+    next: &str,
+    user: String,
+    errors: FormErrors,
+) -> HttpResult {
+    let password_rule = users::password_rule(app_state(request)?.min_password_length);
+    let (layout, next) = (Layout::of(request).await?, next.to_owned());
+    html(status, &SignUpPage { layout, next, user, password_rule, errors })
 }
 
 #[cfg(test)]

@@ -1,0 +1,104 @@
+//! The password and the sessions of the signed-in user.
+
+use actix_web::HttpRequest;
+use actix_web::web::{Form, Query};
+use askama::Template;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::form_errors::FormErrors;
+use super::format::FormatTime as _;
+use super::layout::Layout;
+use super::paging::cut_page;
+use super::respond::html;
+use crate::shop::sessions::{self, Session, SessionId};
+use crate::shop::users::{self, PasswordChange};
+use crate::shop::{Failure, Rejection};
+use crate::web::middleware::{FormFields, SignedInUser, csrf};
+use crate::web::{HttpResult, Problem, State, app_state, see_other};
+
+const PAGE_LENGTH: i64 = 25;
+
+#[derive(Debug, Template)]
+#[template(path = "security.html")]
+struct SecurityPage {
+    layout: Layout,
+    sessions: Vec<Session>,
+    more: Option<Uuid>,
+    password_rule: String,
+    is_changed: bool,
+    errors: FormErrors,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct SecurityQuery {
+    after: Option<Uuid>,
+    /// Present after the password was changed.
+    changed: Option<String>,
+}
+
+/// Shows the forms.
+pub async fn show(
+    request: HttpRequest,
+    user: SignedInUser,
+    query: Query<SecurityQuery>,
+) -> HttpResult {
+    let (after, is_changed) = (query.after.map(SessionId), query.changed.is_some());
+    page(&request, &user, after, is_changed, FormErrors::default()).await
+}
+
+/// Changes the password and ends the other sessions.
+pub async fn change_password(
+    state: State,
+    request: HttpRequest,
+    form: Form<FormFields>,
+) -> HttpResult {
+    let user = csrf::check_form(&request, form.csrf()).await?;
+    let (old, new) = (form.required("old")?.to_owned(), form.required("new")?.to_owned());
+    state.rate_limits.check_sign_in(&request, Some(&user.caller.name)).await?;
+    let (shop, caller, change) = (&state.shop, user.caller.id, PasswordChange { old, new });
+    let min_length = state.min_password_length;
+    match users::change_password(shop, caller, &user.token, change, min_length).await {
+        Ok(()) => {
+            state.sessions.invalidate_user(caller)?;
+            Ok(see_other("/account/security?changed=on"))
+        }
+        Err(Failure::Rejected(rejection @ Rejection::Invalid(..))) => {
+            page(&request, &user, None, false, rejection.into()).await
+        }
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+/// Ends one of the user's sessions.
+pub async fn end_session(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    let user = csrf::check_form(&request, form.csrf()).await?;
+    let id = Uuid::parse_str(form.required("session")?)
+        .map_err(|_| Problem::field("session", "it is no id of a session"))?;
+    // A session that has ended already is no problem for a person.
+    sessions::end(&state.shop, user.caller.id, SessionId(id)).await?;
+    state.sessions.invalidate_user(user.caller.id)?;
+    Ok(see_other("/account/security"))
+}
+
+async fn page(
+    request: &HttpRequest,
+    user: &SignedInUser,
+    after: Option<SessionId>,
+    is_changed: bool,
+    errors: FormErrors,
+) -> HttpResult {
+    let state = app_state(request)?;
+    let caller = user.caller.id;
+    let mut sessions =
+        sessions::list(&state.shop, caller, &user.token, after, PAGE_LENGTH + 1).await?;
+    let page = SecurityPage {
+        more: cut_page(&mut sessions, PAGE_LENGTH, |session| session.id.0),
+        sessions,
+        password_rule: users::password_rule(state.min_password_length),
+        is_changed,
+        layout: Layout::of(request).await?,
+        errors,
+    };
+    html(page.errors.status(), &page)
+}

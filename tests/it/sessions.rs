@@ -1,0 +1,161 @@
+//! Sessions: listing and ending them, their cookie, and warnings about who can sign in.
+
+use std::fs;
+use std::path::Path;
+
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+
+use crate::common::replica::Replica;
+use crate::common::{Shop, User, body, problem, until};
+use crate::rate_limits::NO_OTHER_LIMITS;
+
+async fn list(shop: &Shop, who: &User, query: &str) -> (Vec<Value>, Value, String) {
+    let path = format!("/api/sessions{query}");
+    let response = shop.request(who, Method::GET, 0, &path).send().await.unwrap();
+    let link = response.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
+    let list = body(response, StatusCode::OK).await;
+    let items = list["items"].as_array().unwrap().clone();
+    (items, list["next"].clone(), link.unwrap_or_default())
+}
+
+async fn status_of(shop: &Shop, who: &User, replica: usize) -> u16 {
+    let me = shop.request(who, Method::GET, replica, "/api/me").send().await.unwrap();
+    me.status().as_u16()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_lists_and_ends_own_sessions() {
+    let shop = Shop::start(2).await;
+    let first = shop.sign_in("alice").await;
+    let second = shop.sign_in("alice").await;
+    let third = shop.sign_in("alice").await;
+    let bob = shop.sign_in("bob").await;
+    let (all, next, link) = list(&shop, &second, "").await;
+    assert_eq!((all.len(), &next, link.as_str()), (3, &Value::Null, ""));
+    let current: Vec<_> = all.iter().map(|session| session["current"].as_bool().unwrap()).collect();
+    assert_eq!(current, [false, true, false]);
+    for pair in all.windows(2) {
+        let at = |session: &Value| session["created_at"].as_str().unwrap().to_owned();
+        assert!(at(&pair[0]) >= at(&pair[1]), "the latest is first");
+    }
+    let id = |session: &Value| session["id"].as_str().unwrap().to_owned();
+    let (page, next, link) = list(&shop, &second, "?limit=2").await;
+    assert_eq!((&page[..], next.as_str()), (&all[..2], Some(id(&all[1]).as_str())));
+    assert_eq!(link, format!("</api/sessions?after={}&limit=2>; rel=\"next\"", id(&all[1])));
+    let (rest, next, _) = list(&shop, &second, &format!("?limit=2&after={}", id(&all[1]))).await;
+    assert_eq!((&rest[..], next), (&all[2..], Value::Null));
+
+    // Both replicas know the session that ends.
+    assert_eq!([status_of(&shop, &third, 0).await, status_of(&shop, &third, 1).await], [200, 200]);
+    let end = |who: &User, id: &str| {
+        shop.request(who, Method::DELETE, 0, &format!("/api/sessions/{id}")).send()
+    };
+    for unknown in [end(&bob, &id(&all[0])).await, end(&first, "first").await] {
+        assert_eq!(problem(unknown.unwrap(), 404).await, "not-found");
+    }
+    assert_eq!(status_of(&shop, &third, 0).await, 200);
+    assert_eq!(end(&first, &id(&all[0])).await.unwrap().status(), 204);
+    assert_eq!(status_of(&shop, &third, 0).await, 401);
+    until("the other replica ends it too", async || status_of(&shop, &third, 1).await == 401).await;
+    assert_eq!(problem(end(&first, &id(&all[0])).await.unwrap(), 404).await, "not-found");
+    for other in [&first, &second, &bob] {
+        assert_eq!(status_of(&shop, other, 0).await, 200, "{}", other.name);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn secure_cookies_are_bound_to_host() {
+    let mut shop = Shop::start_with(1, &[("HOLDFAST_SECURE_COOKIES", "on")]).await;
+    shop.add_replica(&[]);
+    // Redirects would lose the cookie.
+    let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).build();
+    shop.http = http.unwrap();
+    let form = |replica: usize, path: &str, form: &'static str| {
+        let request = shop.http.post(shop.url(replica, path)).body(form);
+        let request = request.header("Content-Type", "application/x-www-form-urlencoded");
+        async move {
+            let response = request.send().await.unwrap();
+            response.headers()["set-cookie"].to_str().unwrap().to_owned()
+        }
+    };
+    for (path, fields, name) in [
+        ("/sign-in", "user=alice&password=alice", "holdfast_session"),
+        ("/basket/lines", "sku=deadbolt&quantity=1", "holdfast_basket"),
+    ] {
+        let secure = form(0, path, fields).await;
+        assert!(secure.starts_with(&format!("__Host-{name}=")), "{secure}");
+        for attribute in ["; Secure", "; HttpOnly", "; SameSite=Lax", "; Path=/"] {
+            assert!(secure.contains(attribute), "{secure}");
+        }
+        assert!(!secure.contains("Domain"), "{secure}");
+        let plain = form(1, path, fields).await;
+        assert!(plain.starts_with(&format!("{name}=")) && !plain.contains("Secure"), "{plain}");
+    }
+    let alice = shop.sign_in("alice").await;
+    for (name, status) in [("__Host-holdfast_session", 200), ("holdfast_session", 401)] {
+        let cookie = format!("{name}={}", alice.token);
+        let me = shop.http.get(shop.url(0, "/api/me")).header("Cookie", cookie);
+        assert_eq!(me.send().await.unwrap().status(), status, "{name}");
+    }
+}
+
+/// The lines of a log that contain `text`.
+fn lines_with(log: &Path, text: &str) -> Vec<String> {
+    let lines = fs::read_to_string(log).unwrap();
+    lines.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn demo_users_on_network_are_reported() {
+    const WARNING: &str = "can be reached from other machines";
+    let mut shop = Shop::without_replicas().await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let start = |shop: &mut Shop, listen: &str| {
+        let start = |env: &[(&str, &str)]| Replica::start_with_log(&log, env);
+        shop.add_replica_with(start, &[("HOLDFAST_LISTEN", listen)]);
+        lines_with(&log, WARNING)
+    };
+    assert_eq!(start(&mut shop, "127.0.0.1:0"), [""; 0]);
+    let reported = start(&mut shop, "0.0.0.0:0");
+    assert_eq!(reported.len(), 1);
+    assert!(reported[0].contains("alice, bob, carol, admin"), "{reported:?}");
+    let other = "update users set password_hash = (
+                     select password_hash from users where name = 'alice') where name = 'admin';
+                 update users set disabled_at = now() where name in ('alice', 'bob')";
+    sqlx::raw_sql(other).execute(&shop.pool).await.unwrap();
+    let reported = start(&mut shop, "0.0.0.0:0");
+    assert!(reported[1].contains("are their names: carol."), "{reported:?}");
+    let renamed = "update users set name = 'carla' where name = 'carol'";
+    sqlx::raw_sql(renamed).execute(&shop.pool).await.unwrap();
+    assert_eq!(start(&mut shop, "0.0.0.0:0").len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn untrusted_proxy_is_reported_once() {
+    let mut shop = Shop::without_replicas().await;
+    let folder = tempfile::tempdir().unwrap();
+    let log = folder.path().join("log");
+    let mut env = NO_OTHER_LIMITS.to_vec();
+    env.push(("HOLDFAST_LIMIT_ADDRESS", "1000/s"));
+    for proxies in ["127.0.0.0/8", "10.0.0.0/8"] {
+        let env = [&env[..], &[("HOLDFAST_TRUSTED_PROXIES", proxies)]].concat();
+        shop.add_replica_with(|env| Replica::start_with_log(&log, env), &env);
+        let replica = shop.replicas.len() - 1;
+        for n in 0..3 {
+            let request = shop.http.get(shop.url(replica, "/api/items"));
+            let from = format!("203.0.113.{n}");
+            let response = request.header("X-Forwarded-For", from).send().await.unwrap();
+            assert_eq!(response.status(), 200);
+        }
+        // The line is written before the response.
+        let warnings = lines_with(&log, "127.0.0.1 sent X-Forwarded-For");
+        assert_eq!(warnings.len(), usize::from(proxies == "10.0.0.0/8"), "{warnings:?}");
+    }
+    let me = json!({ "user": "alice", "password": "alice" });
+    let sign_in = shop.http.post(shop.url(1, "/api/sessions")).json(&me);
+    let sign_in = sign_in.header("X-Forwarded-For", "203.0.113.9").send().await.unwrap();
+    assert_eq!(sign_in.status(), 201);
+    assert_eq!(lines_with(&log, "sent X-Forwarded-For").len(), 1);
+}
