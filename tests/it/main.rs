@@ -47,6 +47,7 @@ mod rate_limits;
 mod readiness;
 mod redis_topologies;
 mod rejections;
+mod reports;
 mod scheduler;
 mod sign_in_limits;
 mod strategies;
