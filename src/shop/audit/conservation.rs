@@ -6,9 +6,10 @@
 //!
 //! Cost: one pass over the items, whatever the length of their history.
 
-use sqlx::PgConnection;
+use futures_util::FutureExt as _;
 
 use super::super::{Error, Sku};
+use crate::db::Pool;
 
 /// Figures of the whole shop, in units.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -42,9 +43,11 @@ impl StockConservation {
     }
 }
 
-pub(super) async fn conservation(db: &mut PgConnection) -> Result<StockConservation, Error> {
-    let row = sqlx::query!(
-        r#"with sums as (
+/// Reads the figures, within the time of acquiring a connection.
+pub(super) async fn conservation(pool: &Pool) -> Result<StockConservation, Error> {
+    let read = pool.read(|db| {
+        let figures = sqlx::query!(
+            r#"with sums as (
                select sku, opening, restocked, sold, stock,
                       opening + restocked - sold - stock as unaccounted
                  from items where kind = 'shop'
@@ -58,9 +61,10 @@ pub(super) async fn conservation(db: &mut PgConnection) -> Result<StockConservat
                   coalesce(array_agg(unaccounted order by sku) filter (where unaccounted <> 0), '{}')
                       as "unaccounted!"
              from sums"#
-    )
-    .fetch_one(db)
-    .await?;
+        );
+        async move { figures.fetch_one(db).await }.boxed()
+    });
+    let (row, _) = read.await?;
     let deviations = row.skus.into_iter().zip(row.unaccounted);
     Ok(StockConservation {
         opening: row.opening,

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::{Error, Sku};
@@ -30,6 +31,10 @@ pub use reports::{AuditStatus, Reports};
 
 /// Timeout of one statement of an audit, for long ledgers.
 const STATEMENT_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Timeout of a whole audit: that of the job. It also ends one that waits for a Postgres that does
+/// not respond.
+const AUDIT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Result of all checks.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -53,16 +58,30 @@ async fn check_in_steps(
     report: impl Fn(AuditProgress),
 ) -> Result<AuditReport, Error> {
     let mut connection = pool.acquire().await?;
-    let mut tx = connection.begin().await?;
-    begin_snapshot(&mut tx, STATEMENT_TIMEOUT).await?;
-    let checks = checks::run(&mut tx, report).await?;
-    let mut notes = checks::notes(&mut tx).await?;
-    tx.rollback().await?;
+    let audit = timeout(AUDIT_TIMEOUT, check_in_snapshot(&mut connection, report)).await;
+    let Ok(audit) = audit else {
+        drop(connection.detach());
+        return Err(Error::postgres_timeout());
+    };
+    let (checks, mut notes) = audit?;
     drop(connection);
     if let Some(locks) = locks {
         notes.push(redis_note(locks).await);
     }
     Ok(AuditReport { ok: checks.iter().all(|check| check.ok), checks, notes })
+}
+
+/// Returns the results and the notes.
+async fn check_in_snapshot(
+    connection: &mut PgConnection,
+    report: impl Fn(AuditProgress),
+) -> Result<(Vec<AuditCheck>, Vec<String>), Error> {
+    let mut tx = connection.begin().await?;
+    begin_snapshot(&mut tx, STATEMENT_TIMEOUT).await?;
+    let checks = checks::run(&mut tx, report).await?;
+    let notes = checks::notes(&mut tx).await?;
+    tx.rollback().await?;
+    Ok((checks, notes))
 }
 
 /// Audits one item; `None` if it does not exist.
@@ -76,6 +95,20 @@ async fn check_item_within(
     statement_timeout: Duration,
 ) -> Result<Option<ItemAudit>, Error> {
     let mut connection = pool.acquire().await?;
+    // It has two statements.
+    let audit = item_in_snapshot(&mut connection, sku, statement_timeout);
+    let Ok(audit) = timeout(2 * statement_timeout, audit).await else {
+        drop(connection.detach());
+        return Err(Error::postgres_timeout());
+    };
+    audit
+}
+
+async fn item_in_snapshot(
+    connection: &mut PgConnection,
+    sku: &Sku,
+    statement_timeout: Duration,
+) -> Result<Option<ItemAudit>, Error> {
     let mut tx = connection.begin().await?;
     begin_snapshot(&mut tx, statement_timeout).await?;
     let audit = item::check(&mut tx, sku).await?;

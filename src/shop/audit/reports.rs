@@ -68,7 +68,7 @@ impl Reports {
         let books = Coalescer::new(tasks, move |(), requests: Vec<()>| {
             let pool = books_pool.clone();
             async move {
-                let books = conservation::conservation(&mut *pool.acquire().await?).await?;
+                let books = conservation::conservation(&pool).await?;
                 let books = Arc::new(books);
                 Ok(vec![books; requests.len()])
             }
