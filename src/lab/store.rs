@@ -69,18 +69,26 @@ pub async fn enqueue(
         // The other run has just ended; callers retry.
         return Ok(other.map_or(EnqueueResult::NoRunner, EnqueueResult::Busy));
     }
+    prune(&mut connection).await?;
+    Ok(EnqueueResult::Queued(id))
+}
+
+/// Deletes all but the newest runs. A run from a file is as old as its file was opened, so that an
+/// old run is not deleted as soon as it is stored.
+async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
     sqlx::query!(
         "delete from lab_runs where state in ('done', 'failed') and id in
-             (select id from lab_runs order by created_at desc offset $1)",
+             (select id from lab_runs order by greatest(created_at, ended_at) desc offset $1)",
         MAX_KEPT_RUNS,
     )
-    .execute(&mut *connection)
+    .execute(connection)
     .await?;
-    Ok(EnqueueResult::Queued(id))
+    Ok(())
 }
 
 /// Stores a run that was executed elsewhere, under its id; returns `false` if the id exists.
 pub async fn keep(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
+    let mut connection = pool.acquire().await?;
     let kept = sqlx::query!(
         "insert into lab_runs
              (id, wanted, state, progress, outcome, guess, created_at, ended_at, from_file)
@@ -94,8 +102,9 @@ pub async fn keep(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
         run.guess,
         run.created_at,
     )
-    .execute(&mut *pool.acquire().await?)
+    .execute(&mut *connection)
     .await?;
+    prune(&mut connection).await?;
     Ok(kept.rows_affected() == 1)
 }
 

@@ -7,6 +7,7 @@ use sqlx::pool::PoolConnection;
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::audit::Reports;
 use super::engine::Engine;
 use super::expiry::ExpiryNotifier;
 use super::failure::Error;
@@ -31,6 +32,7 @@ pub struct Shop {
     pub tasks: Tasks,
     /// State of the engine, e.g. the queues of commands.
     pub engine: Engine,
+    pub reports: Reports,
     /// Time for which an unpaid order keeps its units.
     pub payment_window: Duration,
     /// Notified of placed orders, which may stay unpaid.
@@ -48,7 +50,8 @@ impl Shop {
     ) -> Self {
         let tasks = Tasks::on_current_runtime();
         let engine = Engine::new(&pool, &tasks);
-        Self { pool, locks, strategy, tasks, engine, payment_window, expiry }
+        let reports = Reports::new(&pool, &locks, &tasks);
+        Self { pool, locks, strategy, tasks, engine, reports, payment_window, expiry }
     }
 
     /// Acquires a connection to Postgres; fails with [`Error::Unavailable`] or

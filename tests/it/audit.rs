@@ -42,7 +42,7 @@ struct Forgery {
     caught_by: &'static [&'static str],
 }
 
-const FORGERIES: [Forgery; 38] = [
+const FORGERIES: [Forgery; 39] = [
     Forgery {
         what: "a unit vanishes from the shelf",
         sql: "update items set stock = stock - 1 where sku = 'deadbolt'",
@@ -128,6 +128,11 @@ const FORGERIES: [Forgery; 38] = [
               select sku, stock, 4, stock + 4, version, 'opening', gen_random_uuid() from items where sku = 'deadbolt';
               update items set stock = stock + 4 where sku = 'deadbolt'",
         caught_by: &["stock-opening"],
+    },
+    Forgery {
+        what: "an item counts units as restocked and sold that were neither",
+        sql: "update items set restocked = restocked + 1, sold = sold + 1 where sku = 'deadbolt'",
+        caught_by: &["running-sums"],
     },
     Forgery {
         what: "a line's quantity is another",
@@ -394,7 +399,7 @@ async fn only_admin_reads_the_audit() {
     assert_eq!(problem(denied, 403).await, "forbidden");
     let audit = shop.read(&admin, "/api/audit").await;
     assert_eq!(audit["ok"], true);
-    assert_eq!(audit["checks"].as_array().unwrap().len(), 21);
+    assert_eq!(audit["checks"].as_array().unwrap().len(), 22);
 }
 
 #[tokio::test]

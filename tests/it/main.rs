@@ -48,6 +48,7 @@ mod rate_limits;
 mod readiness;
 mod redis_topologies;
 mod rejections;
+mod reports;
 mod scheduler;
 mod sessions;
 mod sign_in_limits;

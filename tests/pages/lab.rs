@@ -1,10 +1,13 @@
 //! The lab's pages: who may see them, the page of a run, errors beside fields, and the export and
 //! import of a run.
 
+use std::time::Duration;
+
 use holdfast::lab::run::{LabRun, LabRunState, RunProgress};
 use holdfast::lab::store;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_DISPOSITION, CONTENT_TYPE};
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::common::Shop;
 use crate::visitor::{Page, Visitor};
@@ -323,6 +326,48 @@ async fn exported_run_opens_in_another_shop() {
         assert!(beside.split("</p>").next().unwrap().contains(why), "{beside}");
     }
     assert_eq!(there.number("select count(*) from lab_runs").await, 1);
+}
+
+/// The response comes while the body does not end.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_file_of_a_stranger_is_not_read() {
+    let mut shop = Shop::start(1).await;
+    shop.add_replica(&[("HOLDFAST_LAB", "off")]);
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    for (replica, cookie, expected) in [
+        (0, String::new(), "HTTP/1.1 401"),
+        (0, format!("Cookie: holdfast_session={}\r\n", alice.token), "HTTP/1.1 403"),
+        (1, format!("Cookie: holdfast_session={}\r\n", admin.token), "HTTP/1.1 403"),
+    ] {
+        let address = shop.url(replica, "").replace("http://", "");
+        let mut connection = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let form = format!(
+            "POST /lab/files HTTP/1.1\r\nHost: {address}\r\n{cookie}Content-Length: 20000000\r\n\
+             Content-Type: multipart/form-data; boundary={EDGE}\r\n\r\n--{EDGE}\r\n\
+             Content-Disposition: form-data; name=\"file\"\r\n\r\n"
+        );
+        connection.write_all(form.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        let response = connection.read_exact(&mut status);
+        // Less than the time limit of a request, which ends the wait for a body.
+        tokio::time::timeout(Duration::from_secs(5), response).await.unwrap().unwrap();
+        assert_eq!(std::str::from_utf8(&status).unwrap(), expected);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opened_files_are_pruned() {
+    let shop = Shop::without_replicas().await;
+    let pool = shop.pool.clone().into();
+    let mut run = oversold();
+    for n in 0..store::MAX_KEPT_RUNS + 5 {
+        run.id = uuid::Uuid::now_v7();
+        // The oldest file is opened last.
+        run.created_at -= time::Duration::days(n);
+        assert!(store::keep(&pool, &run).await.unwrap());
+    }
+    assert_eq!(shop.number("select count(*) from lab_runs").await, store::MAX_KEPT_RUNS);
+    assert!(store::find(&pool, run.id).await.unwrap().is_some(), "the run just opened is kept");
 }
 
 #[tokio::test(flavor = "multi_thread")]

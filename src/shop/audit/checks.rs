@@ -4,7 +4,7 @@
 //! forge the books; `tests/it/audit.rs` forges all of them.
 
 use serde::{Deserialize, Serialize};
-use sqlx::PgConnection;
+use sqlx::{AssertSqlSafe, PgConnection};
 use utoipa::ToSchema;
 
 use super::super::Error;
@@ -20,7 +20,30 @@ pub struct AuditCheck {
     pub detail: String,
 }
 
-const MAX_LISTED: usize = 5;
+/// The number of checks that are done, of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AuditProgress {
+    /// Checks that are done.
+    pub done: usize,
+    /// All checks.
+    pub total: usize,
+    /// Name of the check that runs.
+    pub check: &'static str,
+}
+
+impl AuditProgress {
+    /// Returns the progress of an audit that begins.
+    pub(super) fn start() -> Self {
+        Self::before(0, checks().next().map_or("", |(name, ..)| name))
+    }
+
+    fn before(done: usize, check: &'static str) -> Self {
+        Self { done, total: checks().count(), check }
+    }
+}
+
+/// Upper bound of the violations that are fetched and listed: forged books may have millions.
+const MAX_LISTED: i64 = 5;
 
 /// All checks.
 const CHECKS: &str = include_str!("checks.sql");
@@ -30,14 +53,23 @@ fn checks() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> 
     CHECKS.split("\n-- check ").skip(1).filter_map(|check| {
         let (header, query) = check.split_once('\n')?;
         let (name, rule) = header.split_once(": ")?;
-        Some((name, rule, query))
+        Some((name, rule, query.trim_end().trim_end_matches(';')))
     })
 }
 
-pub(super) async fn run(tx: &mut PgConnection) -> Result<Vec<AuditCheck>, Error> {
+/// Executes the checks one after the other; calls `report` before each.
+pub(super) async fn run(
+    tx: &mut PgConnection,
+    report: impl Fn(AuditProgress),
+) -> Result<Vec<AuditCheck>, Error> {
     let mut results = Vec::new();
-    for (name, rule, query) in checks() {
-        let violations: Vec<String> = sqlx::query_scalar(query).fetch_all(&mut *tx).await?;
+    for (done, (name, rule, query)) in checks().enumerate() {
+        report(AuditProgress::before(done, name));
+        let sql = format!(
+            "select violation, count(*) over () from ({query}\n) as v (violation) limit {MAX_LISTED}"
+        );
+        let violations: Vec<(String, i64)> =
+            sqlx::query_as(AssertSqlSafe(sql)).fetch_all(&mut *tx).await?;
         results.push(AuditCheck {
             name: name.to_owned(),
             ok: violations.is_empty(),
@@ -62,13 +94,12 @@ fn with_minus(violation: String) -> String {
     text
 }
 
-fn detail(rule: &str, violations: Vec<String>) -> String {
-    if violations.is_empty() {
-        return rule.to_owned();
-    }
-    let more = violations.len().saturating_sub(MAX_LISTED);
-    let listed: Vec<String> = violations.into_iter().take(MAX_LISTED).map(with_minus).collect();
-    let listed = listed.join("; ");
+/// Lists the first violations, each with the number of all.
+fn detail(rule: &str, violations: Vec<(String, i64)>) -> String {
+    let Some((_, all)) = violations.first() else { return rule.to_owned() };
+    let more = (all - MAX_LISTED).max(0);
+    let listed = violations.into_iter().map(|(violation, _)| with_minus(violation));
+    let listed = listed.collect::<Vec<_>>().join("; ");
     if more == 0 { listed } else { format!("{listed}; and {more} more") }
 }
 

@@ -45,6 +45,23 @@ select format('%s: %s opening entries, the first entry says %s', i.sku,
 having count(*) filter (where l.reason = 'opening') <> 1
     or (array_agg(l.reason order by l.version, l.seq))[1] <> 'opening' order by 1;
 
+-- check running-sums: every item counts the units that its ledger and its orders add up to
+select format('%s: opening %s, restocked %s, sold %s; by the ledger %s, %s and %s; in orders %s',
+              i.sku, i.opening, i.restocked, i.sold, coalesce(e.opening, 0),
+              coalesce(e.restocked, 0), coalesce(e.sold, 0), coalesce(l.sold, 0))
+  from items i
+  left join (select sku, sum(delta) filter (where reason = 'opening') as opening,
+                    sum(delta) filter (where order_id is null and reason <> 'opening') as restocked,
+                    -sum(delta) filter (where order_id is not null) as sold
+               from stock_ledger group by sku) e using (sku)
+  left join (select l.sku, sum(l.quantity) as sold
+               from order_lines l join orders o on o.id = l.order_id
+              where o.status in ('pending', 'paid') group by l.sku) l using (sku)
+ where i.kind = 'shop'
+   and (i.opening <> coalesce(e.opening, 0) or i.restocked <> coalesce(e.restocked, 0)
+        or i.sold <> coalesce(e.sold, 0) or i.sold <> coalesce(l.sold, 0))
+ order by i.sku;
+
 -- check order-lines: every line took its units once, and gave them back once if its order was undone
 select format('order %s, %s: quantity %s, entries %s', l.order_id, l.sku, l.quantity,
               coalesce(string_agg(e.reason || ' ' || e.delta, ', '

@@ -1,12 +1,15 @@
 //! Conservation of stock: opening and restocked units equal sold units and stock, at any moment.
 //!
-//! Counts like [`super::item`], over all items of the shop in one statement, so the figures are of
-//! one moment. A surplus of one item does not balance a shortage of another.
+//! Adds up the items' running sums (`migrations/0108_running_sums.sql`), in one statement, so the
+//! figures are of one moment. A surplus of one item does not balance a shortage of another. The
+//! audit compares the running sums with ledgers and orders.
 //!
-//! Cost: an index scan for entries without an order, and a pass over lines of pending or paid
-//! orders.
+//! Cost: one pass over the items, whatever the length of their history.
 
-use crate::shop::{Error, Shop, Sku};
+use futures_util::FutureExt as _;
+
+use super::super::{Error, Sku};
+use crate::db::Pool;
 
 /// Figures of the whole shop, in units.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,40 +43,28 @@ impl StockConservation {
     }
 }
 
-pub async fn conservation(shop: &Shop) -> Result<StockConservation, Error> {
-    let row = sqlx::query!(
-        r#"with by_hand as (
-               select e.sku,
-                      coalesce(sum(e.delta) filter (where e.reason = 'opening'), 0) as opening,
-                      coalesce(sum(e.delta) filter (where e.reason <> 'opening'), 0) as restocked
-                 from stock_ledger e join items i on i.sku = e.sku and i.kind = 'shop'
-                where e.order_id is null group by e.sku
-           ), in_orders as (
-               select l.sku, sum(l.quantity) as sold
-                 from order_lines l
-                 join items i on i.sku = l.sku and i.kind = 'shop'
-                 join orders o on o.id = l.order_id and o.status in ('pending', 'paid')
-                group by l.sku
-           ), shelves as (
-               select i.sku, i.stock, coalesce(b.opening, 0) as opening,
-                      coalesce(b.restocked, 0) as restocked, coalesce(o.sold, 0) as sold
-                 from items i left join by_hand b using (sku) left join in_orders o using (sku)
-                where i.kind = 'shop'
-           ), sums as (
-               select *, (opening + restocked - sold - stock)::bigint as unaccounted from shelves
+/// Reads the figures, within the time of acquiring a connection.
+pub(super) async fn conservation(pool: &Pool) -> Result<StockConservation, Error> {
+    let read = pool.read(|db| {
+        let figures = sqlx::query!(
+            r#"with sums as (
+               select sku, opening, restocked, sold, stock,
+                      opening + restocked - sold - stock as unaccounted
+                 from items where kind = 'shop'
            )
            select coalesce(sum(opening), 0)::bigint as "opening!",
                   coalesce(sum(restocked), 0)::bigint as "restocked!",
                   coalesce(sum(sold), 0)::bigint as "sold!",
                   coalesce(sum(stock), 0)::bigint as "stock!",
-                  coalesce(array_agg(sku order by sku) filter (where unaccounted <> 0), '{}')
+                  coalesce(array_agg(sku::text order by sku) filter (where unaccounted <> 0), '{}')
                       as "skus!",
                   coalesce(array_agg(unaccounted order by sku) filter (where unaccounted <> 0), '{}')
                       as "unaccounted!"
              from sums"#
-    )
-    .fetch_one(&mut *shop.connection().await?)
-    .await?;
+        );
+        async move { figures.fetch_one(db).await }.boxed()
+    });
+    let (row, _) = read.await?;
     let deviations = row.skus.into_iter().zip(row.unaccounted);
     Ok(StockConservation {
         opening: row.opening,

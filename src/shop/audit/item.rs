@@ -49,6 +49,116 @@ impl ItemAudit {
     }
 }
 
+/// Upper bound of the entries that a page examines, which bounds its cost: some milliseconds.
+pub const MAX_RECENT_ENTRIES: i64 = 1_000;
+
+/// The figures of an item's page: its running sums, and its latest [`MAX_RECENT_ENTRIES`] entries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ItemSummary {
+    pub opening: i64,
+    pub restocked: i64,
+    pub sold: i64,
+    pub stock: i64,
+    /// Stock minus the sum of the ledger; for a longer ledger, minus its running sums.
+    pub drift: i64,
+    /// Like those of [`ItemAudit`], among the examined entries.
+    pub oversold: i64,
+    pub breaks: i64,
+    pub forks: i64,
+    /// True if the ledger has no further entries.
+    pub is_complete: bool,
+}
+
+impl ItemSummary {
+    /// Returns the units missing from sales and stock; negative for a surplus.
+    pub fn unaccounted(&self) -> i64 {
+        self.opening + self.restocked - self.sold - self.stock
+    }
+
+    pub fn adds_up(&self) -> bool {
+        self.unaccounted() == 0 && self.drift == 0 && self.breaks == 0 && self.forks == 0
+    }
+}
+
+/// Returns the summary of an item; `None` if it does not exist.
+pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSummary>, Error> {
+    let row = sqlx::query!(
+        r#"with recent as (
+               select seq, before, delta, after, version
+                 from stock_ledger where sku = $1 order by seq desc limit $2
+           ), size as (
+               select count(*) < $2 as is_complete from recent
+           ), chain as (
+               select before, delta, after,
+                      coalesce(lag(after) over chain, case when is_complete then 0 else before end)
+                          as previous,
+                      sum(delta) over chain as running
+                 from recent, size
+               window chain as (order by version, seq)
+           ), figures as (
+               select coalesce(sum(delta), 0) as total, coalesce(min(running), 0) as lowest,
+                      count(*) filter (where before <> previous or after <> before + delta) as breaks
+                 from chain
+           ), forks as (
+               select count(*) as forks
+                 from (select from recent group by version having count(*) > 1) as f
+           ), item as (
+               select i.*, f.*, forks, is_complete,
+                      case when is_complete then total else opening + restocked - sold end as ledger
+                 from items i, figures f, forks, size where i.sku = $1
+           )
+           select opening as "opening!", restocked as "restocked!", sold as "sold!",
+                  stock as "stock!", (stock - ledger)::bigint as "drift!",
+                  greatest(0, total - ledger - lowest)::bigint as "oversold!", breaks as "breaks!",
+                  forks as "forks!", is_complete as "is_complete!"
+             from item"#,
+        sku.as_str(),
+        MAX_RECENT_ENTRIES,
+    )
+    .fetch_optional(db)
+    .await?;
+    Ok(row.map(|row| ItemSummary {
+        opening: row.opening,
+        restocked: row.restocked,
+        sold: row.sold,
+        stock: row.stock,
+        drift: row.drift,
+        oversold: row.oversold,
+        breaks: row.breaks,
+        forks: row.forks,
+        is_complete: row.is_complete,
+    }))
+}
+
+/// Returns the forks among the [`MAX_RECENT_ENTRIES`] entries before `before`, and as many after it.
+pub async fn forks_near(
+    db: &mut PgConnection,
+    sku: &Sku,
+    before: i64,
+) -> Result<Vec<LedgerFork>, Error> {
+    let forks = sqlx::query!(
+        r#"select version as "version!", min(before) as "before!",
+                  array_agg(seq order by seq) as "entries!"
+             from ((select seq, version, before from stock_ledger
+                     where sku = $1 and seq < $2 order by seq desc limit $3)
+                   union all
+                   (select seq, version, before from stock_ledger
+                     where sku = $1 and seq >= $2 order by seq limit $3)) as near
+            group by version having count(*) > 1 order by version"#,
+        sku.as_str(),
+        before,
+        MAX_RECENT_ENTRIES,
+    )
+    .fetch_all(db)
+    .await?;
+    let forks = forks.into_iter().map(|fork| LedgerFork {
+        version: fork.version,
+        before: fork.before,
+        entries: fork.entries,
+    });
+    Ok(forks.collect())
+}
+
 /// Audits one item in the caller's snapshot.
 pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
     let row = sqlx::query!(
@@ -71,8 +181,9 @@ pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<Ite
                  from order_lines l join orders o on o.id = l.order_id
                 where l.sku = $1 and o.status in ('pending', 'paid')
            )
-           select i.stock, total as "total!", opening as "opening!", restocked as "restocked!",
-                  coalesce(oversold, 0) as "oversold!", breaks as "breaks!", sold as "sold!"
+           select i.stock, total as "total!", ledger.opening as "opening!",
+                  ledger.restocked as "restocked!", coalesce(oversold, 0) as "oversold!",
+                  breaks as "breaks!", orders_now.sold as "sold!"
              from items i, ledger, orders_now where i.sku = $1"#,
         sku.as_str(),
     )

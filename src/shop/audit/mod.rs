@@ -2,26 +2,39 @@
 //!
 //! Reads everything in one repeatable-read snapshot, so the audit of a shop under load is exact for
 //! one moment. [`item`] (stock) and [`checks`] (all) define the figures. The `checker`
-//! compares the ledgers with the responses of clients and their times.
+//! compares the ledgers with the responses of clients and their times. [`reports`] bounds what the
+//! audits of a replica cost.
 //!
 //! Guarantees nothing about lab items and lab accounts: these are counted apart. Tests:
-//! `tests/it/audit.rs`.
+//! `tests/it/audit.rs`, `tests/it/reports.rs`.
 
 pub mod checks;
 pub mod conservation;
 pub mod item;
+pub mod reports;
+
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::{Error, Sku};
 use crate::db::Pool;
 use crate::ladder::ShopLocks;
 
-pub use checks::AuditCheck;
-pub use conservation::{StockConservation, conservation};
-pub use item::{ItemAudit, LedgerFork};
+pub use checks::{AuditCheck, AuditProgress};
+pub use conservation::StockConservation;
+pub use item::{ItemAudit, ItemSummary, LedgerFork, forks_near, summary};
+pub use reports::{AuditStatus, Reports};
+
+/// Timeout of one statement of an audit, for long ledgers.
+const STATEMENT_TIMEOUT: Duration = Duration::from_mins(1);
+
+/// Timeout of a whole audit: that of the job. It also ends one that waits for a Postgres that does
+/// not respond.
+const AUDIT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Result of all checks.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -35,12 +48,22 @@ pub struct AuditReport {
 }
 
 pub async fn check_all(pool: &Pool, locks: Option<&ShopLocks>) -> Result<AuditReport, Error> {
+    check_in_steps(pool, locks, |_| {}).await
+}
+
+/// Executes all checks; calls `report` before each.
+async fn check_in_steps(
+    pool: &Pool,
+    locks: Option<&ShopLocks>,
+    report: impl Fn(AuditProgress),
+) -> Result<AuditReport, Error> {
     let mut connection = pool.acquire().await?;
-    let mut tx = connection.begin().await?;
-    begin_snapshot(&mut tx).await?;
-    let checks = checks::run(&mut tx).await?;
-    let mut notes = checks::notes(&mut tx).await?;
-    tx.rollback().await?;
+    let audit = timeout(AUDIT_TIMEOUT, check_in_snapshot(&mut connection, report)).await;
+    let Ok(audit) = audit else {
+        drop(connection.detach());
+        return Err(Error::postgres_timeout());
+    };
+    let (checks, mut notes) = audit?;
     drop(connection);
     if let Some(locks) = locks {
         notes.push(redis_note(locks).await);
@@ -48,22 +71,60 @@ pub async fn check_all(pool: &Pool, locks: Option<&ShopLocks>) -> Result<AuditRe
     Ok(AuditReport { ok: checks.iter().all(|check| check.ok), checks, notes })
 }
 
+/// Returns the results and the notes.
+async fn check_in_snapshot(
+    connection: &mut PgConnection,
+    report: impl Fn(AuditProgress),
+) -> Result<(Vec<AuditCheck>, Vec<String>), Error> {
+    let mut tx = connection.begin().await?;
+    begin_snapshot(&mut tx, STATEMENT_TIMEOUT).await?;
+    let checks = checks::run(&mut tx, report).await?;
+    let notes = checks::notes(&mut tx).await?;
+    tx.rollback().await?;
+    Ok((checks, notes))
+}
+
 /// Audits one item; `None` if it does not exist.
 pub async fn check_item(pool: &Pool, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
+    check_item_within(pool, sku, STATEMENT_TIMEOUT).await
+}
+
+async fn check_item_within(
+    pool: &Pool,
+    sku: &Sku,
+    statement_timeout: Duration,
+) -> Result<Option<ItemAudit>, Error> {
     let mut connection = pool.acquire().await?;
+    // It has two statements.
+    let audit = item_in_snapshot(&mut connection, sku, statement_timeout);
+    let Ok(audit) = timeout(2 * statement_timeout, audit).await else {
+        drop(connection.detach());
+        return Err(Error::postgres_timeout());
+    };
+    audit
+}
+
+async fn item_in_snapshot(
+    connection: &mut PgConnection,
+    sku: &Sku,
+    statement_timeout: Duration,
+) -> Result<Option<ItemAudit>, Error> {
     let mut tx = connection.begin().await?;
-    begin_snapshot(&mut tx).await?;
+    begin_snapshot(&mut tx, statement_timeout).await?;
     let audit = item::check(&mut tx, sku).await?;
     tx.rollback().await?;
     Ok(audit)
 }
 
-/// Makes the transaction a read-only snapshot, with a timeout for long ledgers.
-async fn begin_snapshot(tx: &mut PgConnection) -> Result<(), Error> {
+/// Makes the transaction a read-only snapshot. A statement may wait for a lock as long as it may
+/// run.
+async fn begin_snapshot(tx: &mut PgConnection, statement_timeout: Duration) -> Result<(), Error> {
     sqlx::raw_sql("set transaction isolation level repeatable read, read only")
         .execute(&mut *tx)
         .await?;
-    sqlx::raw_sql("set local statement_timeout = '60s'").execute(tx).await?;
+    let set = "select set_config(name, $1, true)
+                 from unnest('{statement_timeout,lock_timeout}'::text[]) as name";
+    sqlx::query(set).bind(format!("{}ms", statement_timeout.as_millis())).execute(tx).await?;
     Ok(())
 }
 

@@ -49,7 +49,8 @@ impl Command for CancelOrder {
     }
 
     fn conditional_update(&self) -> Option<ConditionalUpdate> {
-        Some(ConditionalUpdate { stock: self.order.units(), balance: None })
+        let stock = self.order.units();
+        Some(ConditionalUpdate { stock, ..ConditionalUpdate::default() })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {

@@ -94,6 +94,8 @@ impl ReadSet {
 pub struct ConditionalUpdate {
     /// Units by item, sorted.
     pub stock: Vec<(Sku, i64)>,
+    /// True if the units come or go without an order.
+    pub restocks: bool,
     /// Cents on an account.
     pub balance: Option<(UserId, i64)>,
 }

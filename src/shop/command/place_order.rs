@@ -150,7 +150,7 @@ impl Command for PlaceOrder {
 
     fn conditional_update(&self) -> Option<ConditionalUpdate> {
         let stock = self.lines.iter().map(|(sku, quantity)| (sku.clone(), -quantity)).collect();
-        Some(ConditionalUpdate { stock, balance: None })
+        Some(ConditionalUpdate { stock, ..ConditionalUpdate::default() })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {

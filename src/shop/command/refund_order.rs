@@ -46,7 +46,7 @@ impl Command for RefundOrder {
 
     fn conditional_update(&self) -> Option<ConditionalUpdate> {
         let balance = Some((self.idempotency.user, self.order.total_cents));
-        Some(ConditionalUpdate { stock: self.order.units(), balance })
+        Some(ConditionalUpdate { stock: self.order.units(), restocks: false, balance })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {

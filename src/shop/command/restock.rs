@@ -80,7 +80,8 @@ impl Command for Restock {
     }
 
     fn conditional_update(&self) -> Option<ConditionalUpdate> {
-        Some(ConditionalUpdate { stock: vec![(self.sku.clone(), self.delta)], balance: None })
+        let stock = vec![(self.sku.clone(), self.delta)];
+        Some(ConditionalUpdate { stock, restocks: true, balance: None })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {

@@ -103,12 +103,12 @@ pub async fn latest_balance_entries(
     )
 }
 
-/// Returns the net units added to each item without an order (opening and restocks), by sku.
+/// Returns the net units added to each item without an order (opening and restocks), by sku: its
+/// running sums.
 pub async fn units_added(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, i64>, Error> {
     let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let rows = sqlx::query!(
-        r#"select sku, sum(delta)::bigint as "units!" from stock_ledger
-            where order_id is null and sku = any($1) group by sku"#,
+        r#"select sku, opening + restocked as "units!" from items where sku = any($1)"#,
         &names,
     )
     .fetch_all(&mut *shop.connection().await?)

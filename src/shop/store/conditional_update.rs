@@ -30,11 +30,14 @@ pub async fn execute(
     let mut updated = UpdatedRows::default();
     for (sku, delta) in &update.stock {
         let row = sqlx::query!(
-            r#"update items set stock = stock + $2
+            r#"update items
+                  set stock = stock + $2, sold = sold - case when $3 then 0 else $2 end,
+                      restocked = restocked + case when $3 then $2 else 0 end
                 where sku = $1 and stock + $2 between 0 and 2000000000
                returning price_cents, stock - $2 as "stock!", limit_per_user, version, fence"#,
             sku.as_str(),
             delta,
+            update.restocks,
         );
         if let Some(row) = row.fetch_optional(&mut *tx).await? {
             let snapshot = StockSnapshot {

@@ -7,6 +7,7 @@ use holdfast_lock::LockKey;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::shop::command::changes::StockChange;
 use crate::shop::command::state::{BalanceSnapshot, ShopState, StockSnapshot};
 use crate::shop::failure::Error;
 use crate::shop::strategy::WriteGuard;
@@ -93,6 +94,35 @@ pub(super) struct GuardedRows<K> {
     pub increments: Vec<i64>,
 }
 
+/// Increments of the items' running sums, as columns beside the rows of [`GuardedRows`].
+#[derive(Debug, Default)]
+pub(super) struct SumIncrements {
+    /// Units in orders.
+    pub sold: Vec<i64>,
+    /// Units added or removed without an order.
+    pub restocked: Vec<i64>,
+}
+
+impl SumIncrements {
+    /// Adds the rows of a batch, with the sums of its changes.
+    pub fn extend<'a>(
+        &mut self,
+        rows: &GuardedRows<String>,
+        changes: impl Iterator<Item = &'a StockChange>,
+    ) {
+        let offset = self.sold.len();
+        self.sold.resize(offset + rows.keys.len(), 0);
+        self.restocked.resize(offset + rows.keys.len(), 0);
+        for change in changes {
+            let Some(place) = rows.position(change.key.as_str()) else { continue };
+            match change.order {
+                Some(_) => self.sold[offset + place] -= change.delta,
+                None => self.restocked[offset + place] += change.delta,
+            }
+        }
+    }
+}
+
 /// The change of one row.
 struct RowChange {
     version: i64,
@@ -115,7 +145,14 @@ impl<K: Clone> GuardedRows<K> {
     where
         K: Borrow<Q>,
     {
-        self.fences[self.keys.iter().position(|known| known.borrow() == key)?]
+        self.fences[self.position(key)?]
+    }
+
+    fn position<Q: PartialEq + ?Sized>(&self, key: &Q) -> Option<usize>
+    where
+        K: Borrow<Q>,
+    {
+        self.keys.iter().position(|known| known.borrow() == key)
     }
 
     /// Adds a row. Fails if the locks do not cover it.

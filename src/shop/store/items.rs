@@ -55,8 +55,8 @@ pub async fn insert(
     request_id: Uuid,
 ) -> Result<bool, Error> {
     let inserted = sqlx::query!(
-        "insert into items (sku, name, price_cents, stock, kind, limit_per_user)
-         values ($1::text, $2::text, $3::bigint, $4::bigint, $5::text, $6::bigint)",
+        "insert into items (sku, name, price_cents, stock, opening, kind, limit_per_user)
+         values ($1::text, $2::text, $3::bigint, $4::bigint, $4, $5::text, $6::bigint)",
         item.sku.as_str(),
         item.name,
         item.price_cents,

@@ -20,7 +20,7 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use self::guard::ChangedRows;
-use super::command::changes::{Changes, NewOrder};
+use super::command::changes::{Changes, NewOrder, StockChange};
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
 
@@ -50,6 +50,10 @@ impl BatchWrite {
     /// Returns the new orders. [`place`] writes a batch that has any, [`transition`] all others.
     pub fn orders(&self) -> impl Iterator<Item = &NewOrder> {
         self.commands.iter().filter_map(|write| write.changes.order.as_ref())
+    }
+
+    pub fn stock_changes(&self) -> impl Iterator<Item = &StockChange> {
+        self.commands.iter().flat_map(|write| &write.changes.stock)
     }
 
     pub fn places_orders(&self) -> bool {

@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::guard::{ChangedRows, GuardedRows};
+use super::guard::{ChangedRows, GuardedRows, SumIncrements};
 use super::{BatchWrite, CommandWrite, WriteResult};
 use crate::shop::command::changes::{NewOrder, NewOrderLine, StockChange};
 use crate::shop::failure::Error;
@@ -45,10 +45,12 @@ struct LineColumns<'a> {
 /// [`Error::Unavailable`] the outcome is unknown.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<WriteResult, Error> {
-    let mut rows = GuardedRows::default();
+    let (mut rows, mut sums) = (GuardedRows::default(), SumIncrements::default());
     let (mut orders, mut lines) = (OrderColumns::default(), LineColumns::default());
-    for BatchWrite { rows: ChangedRows { items, .. }, commands, .. } in batches {
+    for batch in batches {
+        let BatchWrite { rows: ChangedRows { items, .. }, commands, .. } = batch;
         rows.extend(items);
+        sums.extend(items, batch.stock_changes());
         for write in commands {
             let Some(order) = &write.changes.order else { continue };
             orders.push(write, order);
@@ -74,9 +76,10 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
          updated_items as (
              update items i
                 set stock = r.stock, version = i.version + r.increment,
-                    fence = coalesce(r.fence, i.fence)
-               from guard, unnest($1::text[], $3::bigint[], $4::bigint[], $5::bigint[])
-                           as r (sku, fence, stock, increment)
+                    fence = coalesce(r.fence, i.fence), sold = i.sold + r.sold
+               from guard, unnest($1::text[], $3::bigint[], $4::bigint[], $5::bigint[],
+                                  $27::bigint[])
+                           as r (sku, fence, stock, increment, sold)
               where guard.holds and i.sku = r.sku and r.stock is not null),
          new_orders as (
              select o.* from guard,
@@ -139,6 +142,7 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
         ORDERS_PATH,
         &orders.records,
         super::row_lock_timeout(batches),
+        &sums.sold,
     )
     .fetch_one(db)
     .await

@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::guard::{ChangedRows, GuardedRows};
+use super::guard::{ChangedRows, GuardedRows, SumIncrements};
 use super::key_records::{self, KeyRecordColumns};
 use super::{BatchWrite, CommandWrite, WriteResult};
 use crate::db;
@@ -74,6 +74,7 @@ impl<'a, K: Clone + PartialEq> EntryColumns<'a, K> {
 struct WriteColumns<'a> {
     transitions: TransitionColumns,
     items: GuardedRows<String>,
+    sums: SumIncrements,
     accounts: GuardedRows<Uuid>,
     stock: EntryColumns<'a, String>,
     balance: EntryColumns<'a, Uuid>,
@@ -87,6 +88,7 @@ impl<'a> WriteColumns<'a> {
         let mut columns = Self::default();
         for batch in batches {
             columns.items.extend(&batch.rows.items);
+            columns.sums.extend(&batch.rows.items, batch.stock_changes());
             columns.accounts.extend(&batch.rows.accounts);
             batch.commands.iter().for_each(|write| columns.push(write, &batch.rows));
         }
@@ -121,7 +123,7 @@ pub async fn transition(
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
     let now = batches.first().map(|batch| batch.now);
-    let WriteColumns { transitions, items, accounts, stock, balance, limit, top_up, keys } =
+    let WriteColumns { transitions, items, sums, accounts, stock, balance, limit, top_up, keys } =
         WriteColumns::from_batches(batches);
     let (limit_sku, limit) = limit.unzip();
     let (payer, top_up_key, cents) = match top_up {
@@ -165,11 +167,13 @@ pub async fn transition(
          updated_items as (
              update items i
                 set stock = coalesce(r.stock, i.stock), version = i.version + r.increment,
-                    fence = coalesce(r.fence, i.fence),
+                    fence = coalesce(r.fence, i.fence), sold = i.sold + r.sold,
+                    restocked = i.restocked + r.restocked,
                     limit_per_user = case when i.sku = $10 then $11::bigint
                                           else i.limit_per_user end
-               from guard, unnest($5::text[], $7::bigint[], $8::bigint[], $9::bigint[])
-                           as r (sku, fence, stock, increment)
+               from guard, unnest($5::text[], $7::bigint[], $8::bigint[], $9::bigint[],
+                                  $49::bigint[], $50::bigint[])
+                           as r (sku, fence, stock, increment, sold, restocked)
               where guard.holds and i.sku = r.sku and (r.stock is not null or i.sku = $10)),
          updated_accounts as (
              update accounts a
@@ -262,6 +266,8 @@ pub async fn transition(
         &keys.statuses,
         &keys.bodies as &[&[u8]],
         super::row_lock_timeout(batches),
+        &sums.sold,
+        &sums.restocked,
     )
     .fetch_one(db)
     .await

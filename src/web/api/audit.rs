@@ -1,12 +1,16 @@
 //! Admin endpoints: the audit, and the locks that are held.
 
+use std::time::Duration;
+
+use actix_web::HttpResponse;
+use actix_web::http::header::RETRY_AFTER;
 use holdfast_lock::inspect::HeldLock;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::responses::json;
 use crate::shop::Error;
-use crate::shop::audit::{self, AuditReport};
+use crate::shop::audit::{AuditProgress, AuditReport, AuditStatus};
 use crate::web::middleware::AdminUser;
 use crate::web::{HttpResult, State};
 
@@ -39,11 +43,22 @@ impl From<HeldLock> for LockView {
     }
 }
 
-/// Checks ledgers, orders, accounts and Redis against each other (admin).
+/// Time for which a request waits for the audit. Less than that of a request, which may also wait
+/// for its session.
+const AUDIT_WAIT: Duration = Duration::from_secs(5);
+
+/// Checks ledgers, orders, accounts and Redis against each other (admin). If this takes longer than
+/// 5 seconds, the response is 202 with the progress: the audit goes on, and the same request, sent
+/// again, waits for its result.
 #[utoipa::path(get, path = "/api/audit", tag = "proof",
-    responses((status = 200, body = AuditReport)))]
+    responses((status = 200, body = AuditReport), (status = 202, body = AuditProgress)))]
 pub async fn everything(state: State, _: AdminUser) -> HttpResult {
-    json(audit::check_all(&state.shop.pool, Some(&state.shop.locks)).await?)
+    match state.shop.reports.whole_audit(AUDIT_WAIT).await? {
+        AuditStatus::Done(report) => json(report),
+        AuditStatus::Running(progress) => {
+            Ok(HttpResponse::Accepted().insert_header((RETRY_AFTER, "1")).json(progress))
+        }
+    }
 }
 
 /// Lists the locks that are held, with holder and start (admin).

@@ -5,7 +5,7 @@ use actix_web::web::{Path, Query};
 use serde::Deserialize;
 
 use super::responses::{command_response, json, stored_response};
-use crate::shop::audit::{self, ItemAudit};
+use crate::shop::audit::ItemAudit;
 use crate::shop::command::restock::RestockRequest;
 use crate::shop::model::{Item, LedgerEntry};
 use crate::shop::query::{catalog, ledger};
@@ -133,5 +133,6 @@ pub async fn ledger(state: State, sku: Path<String>, query: Query<ListQuery<i64>
     responses((status = 200, body = ItemAudit)))]
 pub async fn audit(state: State, sku: Path<String>) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
-    json(audit::check_item(&state.shop.pool, &sku).await?.ok_or_else(|| body::unknown_item(&sku))?)
+    let audit = state.shop.reports.item(sku.clone()).await?;
+    json(audit.ok_or_else(|| body::unknown_item(&sku))?)
 }

@@ -1,4 +1,5 @@
-//! An item's page: its audit, its ledger, and forms for stock and limit.
+//! An item's page: its running sums, its ledger, and forms for stock and limit. Its cost does not
+//! depend on the length of the ledger; `/api/items/{sku}/audit` examines all of it.
 
 use actix_web::HttpRequest;
 use actix_web::web::{Form, Path, Query};
@@ -10,7 +11,8 @@ use super::format::FormatTime as _;
 use super::layout::Layout;
 use super::ledger_table::{LedgerQuery, LedgerTable, PAGE_LENGTH};
 use super::respond::html;
-use crate::shop::audit::{self, ItemAudit};
+use crate::shop::audit::item::MAX_RECENT_ENTRIES;
+use crate::shop::audit::{self, ItemSummary};
 use crate::shop::command::restock::RestockRequest;
 use crate::shop::command::set_limit::MAX_LIMIT;
 use crate::shop::model::Item;
@@ -27,7 +29,7 @@ const LIMIT: &str = "limit_per_user";
 struct ItemPage {
     layout: Layout,
     item: Item,
-    audit: ItemAudit,
+    summary: ItemSummary,
     ledger: LedgerTable,
     /// The idempotency key of the restock form.
     key: IdempotencyKey,
@@ -134,13 +136,17 @@ async fn page(
     let shop = &app_state(request)?.shop;
     let item = catalog::item(shop, sku).await?.ok_or_else(|| body::unknown_item(sku))?;
     let entries = ledger::latest_stock_entries(shop, sku, before, PAGE_LENGTH + 1).await?;
-    let audit = audit::check_item(&shop.pool, sku).await?.ok_or_else(|| body::unknown_item(sku))?;
+    let mut connection = shop.connection().await?;
+    let summary = audit::summary(&mut connection, sku).await?;
+    let forks = audit::forks_near(&mut connection, sku, before.unwrap_or(i64::MAX)).await?;
+    drop(connection);
+    let summary = summary.ok_or_else(|| body::unknown_item(sku))?;
     let layout = Layout::of(request).await?;
     let mut ledger = LedgerTable::new(entries, false, format!("/items/{sku}"), before);
-    ledger.mark_forks(&audit.forks);
+    ledger.mark_forks(&forks);
     link_own_orders(shop, &layout, &mut ledger).await?;
     let key = IdempotencyKey::generate();
-    html(errors.status(), &ItemPage { layout, item, audit, ledger, key, form, errors })
+    html(errors.status(), &ItemPage { layout, item, summary, ledger, key, form, errors })
 }
 
 /// Links the visitor's own orders.

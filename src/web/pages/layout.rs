@@ -10,7 +10,7 @@ use askama::Template;
 
 use super::basket_cookie::Basket;
 use super::respond::html;
-use crate::shop::audit::{self, StockConservation};
+use crate::shop::audit::StockConservation;
 use crate::shop::sessions::Caller;
 use crate::shop::strategy::Strategy;
 use crate::web::middleware::find_caller;
@@ -21,7 +21,7 @@ pub struct Layout {
     pub replica: String,
     pub strategy: &'static Strategy,
     /// The sums of the books, if they can be read now.
-    pub books: Option<StockConservation>,
+    pub books: Option<Arc<StockConservation>>,
     pub caller: Option<Arc<Caller>>,
     pub lab: bool,
     /// Number of units in the basket.
@@ -38,7 +38,9 @@ impl Layout {
         // After a failed look-up Postgres is not queried again: a page must respond within 2 s.
         let Ok(caller) = find_caller(request).await else { return Ok(layout) };
         layout.caller = caller;
-        layout.books = audit::conservation(shop)
+        layout.books = shop
+            .reports
+            .books()
             .await
             .inspect_err(|error| tracing::warn!(%error, "the books can't be read"))
             .ok();

@@ -19,8 +19,8 @@ use crate::web::{HttpResult, State, see_other};
 
 /// Upper bound of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 2 * 1024 * 1024;
-/// Upper bound of what is read and discarded of a larger file: a browser sends all of it before it
-/// reads the response.
+/// Upper bound of what is read and discarded of an admin's larger file: a browser sends all of it
+/// before it reads the response.
 const MAX_READ_BYTES: usize = 16 * MAX_FILE_BYTES;
 /// Upper bounds of the lists in a run, by name.
 const MAX_LENGTHS: [(&str, usize); 10] = [
@@ -50,6 +50,7 @@ pub async fn save(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
 
 /// Opens a file: stores its run and redirects to it.
 pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
+    csrf::check_lab_admin(&request).await?;
     let upload = read(Multipart::new(request.headers(), body)).await;
     let csrf = upload.as_ref().map_or("", |upload| &upload.csrf);
     csrf::check_lab_form(&request, csrf).await?;

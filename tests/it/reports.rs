@@ -1,0 +1,237 @@
+//! Running sums, and what the reports of a replica may cost: pages do not read the history, audits
+//! have connections of their own, and a long audit reports its progress.
+
+use std::time::Duration;
+
+use holdfast::shop::Sku;
+use holdfast::shop::audit::{self, AuditStatus};
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use sqlx::{Connection as _, Executor as _, PgConnection};
+use uuid::Uuid;
+
+use crate::common::requests::{response_of, send};
+use crate::common::{Shop, User, body, until};
+use crate::pause_points::with_pause;
+
+/// The running sums of an item, and its stock.
+async fn sums(shop: &Shop, sku: &str) -> [i64; 4] {
+    let row: (i64, i64, i64, i64) =
+        sqlx::query_as("select opening, restocked, sold, stock::bigint from items where sku = $1")
+            .bind(sku)
+            .fetch_one(&shop.pool)
+            .await
+            .unwrap();
+    row.into()
+}
+
+async fn post(shop: &Shop, who: &User, strategy: &str, path: &str, content: Value) -> Value {
+    let request = shop
+        .request(who, Method::POST, 0, path)
+        .header("Holdfast-Lock", strategy)
+        .header("Idempotency-Key", Uuid::new_v4().to_string())
+        .json(&content);
+    let response = request.send().await.unwrap();
+    assert!(response.status().is_success(), "{path}: {}", response.status());
+    response.json().await.unwrap()
+}
+
+/// A connection of the test that keeps every session from reading a table.
+async fn lock_tables(shop: &Shop, tables: &str) -> PgConnection {
+    let options = shop.pool.connect_options();
+    let mut connection = PgConnection::connect_with(&options).await.unwrap();
+    let lock = format!("begin; lock table {tables} in access exclusive mode");
+    connection.execute(sqlx::AssertSqlSafe(lock)).await.unwrap();
+    connection
+}
+
+/// The number of sessions that wait for a lock.
+async fn waiting_sessions(shop: &Shop) -> i64 {
+    shop.number(
+        "select count(*) from pg_stat_activity
+          where datname = current_database() and wait_event_type = 'Lock'",
+    )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_sums_follow_every_change() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let [opening, ..] = sums(&shop, "deadbolt").await;
+    let mut sold = 0;
+    for (n, strategy) in ["batched", "fenced", "atomic", "row-lock", "version"].iter().enumerate() {
+        for actions in [&[][..], &["pay"], &["cancel"], &["pay", "refund"]] {
+            let lines = json!({ "lines": [
+                { "sku": "deadbolt", "quantity": 1 }, { "sku": "key-ring", "quantity": 1 },
+            ] });
+            // One line alone is batched, two are not.
+            let lines = if n % 2 == 0 { lines } else { json!({ "lines": [lines["lines"][0]] }) };
+            let order = post(&shop, &alice, strategy, "/api/orders", lines).await;
+            for action in actions {
+                let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
+                post(&shop, &alice, strategy, &path, json!({})).await;
+            }
+        }
+        sold += 2;
+        for delta in [7, -4] {
+            let restock = json!({ "delta": delta, "reason": "count" });
+            post(&shop, &admin, strategy, "/api/items/deadbolt/stock", restock).await;
+        }
+        let restocked = 3 * (i64::try_from(n).unwrap() + 1);
+        let expected = [opening, restocked, sold, opening + restocked - sold];
+        assert_eq!(sums(&shop, "deadbolt").await, expected, "{strategy}");
+    }
+    shop.assert_sound().await;
+}
+
+/// The sums are incremented, while `none` writes a stock that it computed from a read.
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_update_breaks_the_equation() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let sku = shop.lab_item(10).await;
+    let mut paused = Vec::new();
+    for _ in 0..2 {
+        let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "none");
+        let (id, order) = with_pause(order, "read");
+        paused.push((id, send(order)));
+        shop.until_paused(&admin, 0, id, "read").await;
+    }
+    for (id, order) in paused {
+        assert!(shop.resume_request(&admin, 0, &id.to_string()).await);
+        body(response_of(order).await, StatusCode::CREATED).await;
+    }
+    assert_eq!(sums(&shop, &sku).await, [10, 0, 2, 9]);
+    let sku = Sku::try_from(sku).unwrap();
+    let summary = audit::summary(&mut *shop.pool.acquire().await.unwrap(), &sku).await.unwrap();
+    assert_eq!(summary.unwrap().unaccounted(), -1);
+}
+
+/// While nothing can read orders and ledgers, the pages that everybody sees are complete.
+#[tokio::test(flavor = "multi_thread")]
+async fn common_pages_read_no_history() {
+    let shop = Shop::start(1).await;
+    let _locked = lock_tables(&shop, "stock_ledger, orders, order_lines").await;
+    for path in ["/", "/bar", "/basket"] {
+        let page = shop.http.get(shop.url(0, path)).send().await.unwrap();
+        assert_eq!(page.status(), 200, "{path}");
+        let text = page.text().await.unwrap();
+        assert!(text.contains("it adds up"), "{path}: {text}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn item_page_reads_bounded_history() {
+    let shop = Shop::start(1).await;
+    sqlx::raw_sql(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+         select 'deadbolt', 39 + n, 1, 40 + n, n, 'restock', gen_random_uuid()
+           from generate_series(1, 30000) n;
+         update items set stock = 30040, restocked = 30000, version = 30001 where sku = 'deadbolt';
+         analyze stock_ledger",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    shop.assert_sound().await;
+    let sku = Sku::try_from("deadbolt".to_owned()).unwrap();
+    let mut tx = shop.pool.begin().await.unwrap();
+    let summary = audit::summary(&mut tx, &sku).await.unwrap().unwrap();
+    assert!(summary.adds_up() && !summary.is_complete, "{summary:?}");
+    assert_eq!(audit::forks_near(&mut tx, &sku, 15_000).await.unwrap(), []);
+    let read: i64 = sqlx::query_scalar(
+        "select seq_tup_read + idx_tup_fetch from pg_stat_xact_user_tables
+          where relname = 'stock_ledger'",
+    )
+    .fetch_one(&mut *tx)
+    .await
+    .unwrap();
+    assert!(read <= 3_000, "{read} entries were read");
+    drop(tx);
+    let page = shop.http.get(shop.url(0, "/items/deadbolt")).send().await.unwrap();
+    let text = page.text().await.unwrap();
+    assert!(text.contains("It adds up") && text.contains("latest 1000 ledger entries"), "{text}");
+    // A break among the latest entries is found.
+    sqlx::raw_sql(
+        "update stock_ledger set before = before + 1, after = after + 1
+          where sku = 'deadbolt' and seq = (select max(seq) - 5 from stock_ledger)",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let summary = audit::summary(&mut *shop.pool.acquire().await.unwrap(), &sku).await.unwrap();
+    let summary = summary.unwrap();
+    assert_eq!((summary.breaks, summary.drift, summary.oversold), (2, 0, 0));
+}
+
+/// Audits of items wait for a locked ledger: one for all requests of an item, two in all. The rest
+/// of the replica serves.
+#[tokio::test(flavor = "multi_thread")]
+async fn item_audits_have_their_own_connections() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let locked = lock_tables(&shop, "stock_ledger").await;
+    let audits = |skus: Vec<String>| {
+        let requests = skus.into_iter().map(|sku| {
+            let url = shop.url(0, &format!("/api/items/{sku}/audit"));
+            tokio::spawn(shop.http.get(url).send())
+        });
+        requests.collect::<Vec<_>>()
+    };
+    let same = audits(vec!["deadbolt".to_owned(); 24]);
+    until("an audit waits", async || waiting_sessions(&shop).await == 1).await;
+    let others = audits((0..24).map(|n| format!("item-{n}")).collect());
+    until("two audits wait", async || waiting_sessions(&shop).await == 2).await;
+    for _ in 0..20 {
+        shop.read(&alice, "/api/me").await;
+        let waiting = waiting_sessions(&shop).await;
+        assert!(waiting <= 2, "{waiting} sessions wait");
+    }
+    drop(locked);
+    for audit in same.into_iter().chain(others) {
+        let status = audit.await.unwrap().unwrap().status();
+        assert!([200, 404, 503].contains(&status.as_u16()), "{status}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_audit_is_joined_not_repeated() {
+    let shop = Shop::start(1).await;
+    let reports = shop.in_process("batched").reports;
+    let locked = lock_tables(&shop, "top_ups").await;
+    let wait = Duration::from_millis(1);
+    until("the audit waits at a check", async || match reports.whole_audit(wait).await.unwrap() {
+        AuditStatus::Running(progress) => progress.check == "top-ups" && progress.done > 10,
+        AuditStatus::Done(_) => panic!("the audit can't end"),
+    })
+    .await;
+    assert_eq!(waiting_sessions(&shop).await, 1);
+    drop(locked);
+    let AuditStatus::Done(report) = reports.whole_audit(Duration::from_secs(20)).await.unwrap()
+    else {
+        panic!("the audit does not end");
+    };
+    assert!(report.ok, "{report:#?}");
+    // The next call begins a new one.
+    sqlx::query("update items set stock = stock + 1").execute(&shop.pool).await.unwrap();
+    let next = reports.whole_audit(Duration::from_secs(20)).await.unwrap();
+    assert!(matches!(next, AuditStatus::Done(report) if !report.ok));
+}
+
+#[tokio::test]
+async fn audit_counts_more_violations_than_listed() {
+    let shop = Shop::without_replicas().await;
+    sqlx::query(
+        "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
+         select 'no-such-item', 0, 5, 5, n, 'found', gen_random_uuid()
+           from generate_series(1, 1000) n",
+    )
+    .execute(&shop.pool)
+    .await
+    .unwrap();
+    let audit = shop.audit().await;
+    let check = audit.checks.iter().find(|check| check.name == "stock-entries").unwrap();
+    assert_eq!(check.detail.matches("there is no such item").count(), 5, "{}", check.detail);
+    assert!(check.detail.ends_with("; and 995 more"), "{}", check.detail);
+}
