@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use sqlx::Postgres;
-use sqlx::pool::PoolConnection;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -12,7 +10,7 @@ use super::expiry::ExpiryNotifier;
 use super::failure::Error;
 use super::options::RequestOptions;
 use super::strategy::Strategy;
-use crate::db::Pool;
+use crate::db::{Connection, Pool};
 use crate::ladder::{QueueOptions, ShopLocks};
 use crate::probe::Probe;
 use crate::tasks::Tasks;
@@ -53,7 +51,7 @@ impl Shop {
 
     /// Acquires a connection to Postgres; fails with [`Error::Unavailable`] or
     /// [`Error::Overloaded`] within 1.5 s.
-    pub async fn connection(&self) -> Result<PoolConnection<Postgres>, Error> {
+    pub async fn connection(&self) -> Result<Connection, Error> {
         Ok(self.pool.acquire().await?)
     }
 }
