@@ -241,7 +241,7 @@ impl Harness {
         Ok(summary)
     }
 
-    async fn connection(&self) -> anyhow::Result<sqlx::pool::PoolConnection<sqlx::Postgres>> {
+    async fn connection(&self) -> anyhow::Result<crate::db::Connection> {
         Ok(self.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 

@@ -11,7 +11,6 @@ use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use sqlx::pool::PoolConnection;
 use sqlx::{Decode, Postgres, Type};
 use tokio::time::interval;
 use uuid::Uuid;
@@ -71,7 +70,7 @@ impl Scenario {
         replicas - 1 - replica % replicas
     }
 
-    pub(super) async fn connection(&self) -> anyhow::Result<PoolConnection<Postgres>> {
+    pub(super) async fn connection(&self) -> anyhow::Result<crate::db::Connection> {
         Ok(self.cluster.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 

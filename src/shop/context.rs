@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use sqlx::Postgres;
-use sqlx::pool::PoolConnection;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -13,7 +11,7 @@ use super::expiry::ExpiryNotifier;
 use super::failure::Error;
 use super::options::RequestOptions;
 use super::strategy::Strategy;
-use crate::db::Pool;
+use crate::db::{Connection, Pool};
 use crate::ladder::{QueueOptions, ShopLocks};
 use crate::probe::Probe;
 use crate::tasks::Tasks;
@@ -56,7 +54,7 @@ impl Shop {
 
     /// Acquires a connection to Postgres; fails with [`Error::Unavailable`] or
     /// [`Error::Overloaded`] within 1.5 s.
-    pub async fn connection(&self) -> Result<PoolConnection<Postgres>, Error> {
+    pub async fn connection(&self) -> Result<Connection, Error> {
         Ok(self.pool.acquire().await?)
     }
 }

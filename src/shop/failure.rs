@@ -161,6 +161,10 @@ pub enum Error {
         /// True if the change may have been written.
         outcome_unknown: bool,
     },
+    /// Postgres is read-only, out of disk or memory, or gone before the write was sent: nothing was
+    /// written.
+    #[error("Postgres cannot write: {0}")]
+    CannotWrite(String),
     /// The load exceeds the capacity of the shop.
     #[error("overloaded: {0}")]
     Overloaded(String),
@@ -183,7 +187,13 @@ impl Error {
         Error::Unavailable { what, cause: cause.to_string(), outcome_unknown: false }
     }
 
-    pub(super) fn postgres_timeout() -> Self {
+    /// Returns whether a component is unavailable, so that other commands would fail too.
+    pub(super) fn is_outage(&self) -> bool {
+        matches!(self, Error::Unavailable { .. } | Error::CannotWrite(_))
+    }
+
+    /// Creates the error of a read, or of a write whose outcome the caller resolves.
+    pub(crate) fn postgres_timeout() -> Self {
         Error::unavailable("Postgres", "it did not respond in time")
     }
 
@@ -219,6 +229,7 @@ impl From<(ErrorClass, sqlx::Error)> for Error {
             ErrorClass::Conflict => Error::Conflict(cause),
             ErrorClass::LockTimeout => Error::RowLocked(cause),
             ErrorClass::Overloaded => Error::Overloaded(cause),
+            ErrorClass::CannotWrite => Error::CannotWrite(cause),
             ErrorClass::Unavailable => Error::unavailable("Postgres", cause),
             ErrorClass::Bug => Error::Bug(cause),
         }

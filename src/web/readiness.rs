@@ -1,4 +1,4 @@
-//! The readiness check of Postgres and Redis.
+//! The readiness check of Postgres, which must be writable, and of Redis.
 //!
 //! Health endpoints have no rate limit, so they must be cheap. [`Readiness`] runs one check at a
 //! time, with one connection and one ping, however many probes wait for it. A result is from a
@@ -12,7 +12,8 @@ use std::time::Duration;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
-use crate::shop::{Error, Shop};
+use crate::db::ErrorClass;
+use crate::shop::Shop;
 
 /// Timeout of a check; a component that has not responded by then is unavailable.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(1_800);
@@ -23,11 +24,20 @@ const RESULT_TTL: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<Mutex<Option<ComponentCheck>>>);
 
-/// Which components responded to a check.
+/// The state of Postgres at a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PostgresState {
+    Writable,
+    /// It is a standby, or read-only by configuration.
+    ReadOnly,
+    Away,
+}
+
+/// The result of a check.
 #[derive(Debug, Clone, Copy)]
 pub struct ComponentCheck {
     at: Instant,
-    pub postgres: bool,
+    pub postgres: PostgresState,
     pub redis: bool,
 }
 
@@ -48,16 +58,23 @@ impl Readiness {
                 _ => *last_check.insert(check_components(&owned_shop).await),
             }
         });
-        task.await.unwrap_or(ComponentCheck { at: Instant::now(), postgres: false, redis: false })
+        let postgres = PostgresState::Away;
+        task.await.unwrap_or(ComponentCheck { at: Instant::now(), postgres, redis: false })
     }
 }
 
 async fn check_components(shop: &Shop) -> ComponentCheck {
-    // An exhausted pool does not mean that Postgres is unavailable.
-    let postgres = async { matches!(shop.connection().await, Ok(_) | Err(Error::Overloaded(_))) };
+    let postgres = async {
+        match shop.pool.is_writable().await {
+            // An exhausted pool does not mean that Postgres is unavailable.
+            Ok(true) | Err((ErrorClass::Overloaded, _)) => PostgresState::Writable,
+            Ok(false) => PostgresState::ReadOnly,
+            Err(_) => PostgresState::Away,
+        }
+    };
     let redis = async { shop.locks.redis().ping().await.is_ok() };
     let (postgres, redis) =
         futures_util::join!(timeout(CHECK_TIMEOUT, postgres), timeout(CHECK_TIMEOUT, redis));
-    let (postgres, redis) = (postgres.unwrap_or(false), redis.unwrap_or(false));
+    let (postgres, redis) = (postgres.unwrap_or(PostgresState::Away), redis.unwrap_or(false));
     ComponentCheck { at: Instant::now(), postgres, redis }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -17,6 +17,26 @@ pub struct Proxy {
     pub port: u16,
     switches: Arc<Switches>,
     cut: watch::Sender<u64>,
+    silence: watch::Sender<Silence>,
+}
+
+/// Which connections forward nothing.
+#[derive(Clone, Copy)]
+enum Silence {
+    Off,
+    All,
+    /// Those that were open when the silence began.
+    OpenedBefore(Instant),
+}
+
+impl Silence {
+    fn applies_to(self, opened: Instant) -> bool {
+        match self {
+            Silence::Off => false,
+            Silence::All => true,
+            Silence::OpenedBefore(began) => opened < began,
+        }
+    }
 }
 
 #[derive(Default)]
@@ -52,16 +72,19 @@ impl Proxy {
         let port = listener.local_addr().unwrap().port();
         let switches = Arc::new(Switches::default());
         let (cut, cuts) = watch::channel(0);
+        let (silence, silences) = watch::channel(Silence::Off);
         let shared = switches.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
                 // Accepted and closed at once is what a dead server's port looks like from here.
                 if !shared.closed.load(Ordering::SeqCst) {
-                    tokio::spawn(carry(client, socket.clone(), shared.clone(), cuts.clone()));
+                    let silences = silences.clone();
+                    let (socket, shared) = (socket.clone(), shared.clone());
+                    tokio::spawn(carry(client, socket, shared, cuts.clone(), silences));
                 }
             }
         });
-        Self { port, switches, cut }
+        Self { port, switches, cut, silence }
     }
 
     /// Ends all connections and lets no new one in.
@@ -73,6 +96,22 @@ impl Proxy {
     /// Lets connections in again.
     pub fn restore(&self) {
         self.switches.closed.store(false, Ordering::SeqCst);
+    }
+
+    /// Forwards nothing until [`Self::thaw`], like a network that drops packets: closes no
+    /// connection, and accepts and holds new ones.
+    pub fn freeze(&self) {
+        self.silence.send_replace(Silence::All);
+    }
+
+    /// The same for the open connections only, like a firewall that forgets them: new ones work.
+    pub fn freeze_open_connections(&self) {
+        self.silence.send_replace(Silence::OpenedBefore(Instant::now()));
+    }
+
+    /// Ends the silence, and forwards what was held.
+    pub fn thaw(&self) {
+        self.silence.send_replace(Silence::Off);
     }
 
     /// Drops the response to the next executed statement and closes its connection instead. The
@@ -100,8 +139,19 @@ async fn carry(
     socket: PathBuf,
     switches: Arc<Switches>,
     mut cuts: watch::Receiver<u64>,
+    silences: watch::Receiver<Silence>,
 ) {
+    let opened = Instant::now();
+    // Fails if the proxy is dropped, and with it the test.
+    let unless_silent = async || {
+        let mut silences = silences.clone();
+        let _ = silences.wait_for(|silence| !silence.applies_to(opened)).await;
+    };
     cuts.mark_unchanged();
+    tokio::select! {
+        () = unless_silent() => {}
+        _ = cuts.changed() => return,
+    }
     let Ok(server) = UnixStream::connect(socket).await else { return };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
@@ -113,6 +163,7 @@ async fn carry(
                 switches.delivered.notify_one();
                 answered.notify_one();
             }
+            unless_silent().await;
             if switches.swallow.swap(false, Ordering::SeqCst)
                 || to_client.write_all(&buffer[..length]).await.is_err()
             {
@@ -132,6 +183,7 @@ async fn carry(
                 switches.deliver.notified().await;
                 delivering.store(true, Ordering::SeqCst);
             }
+            unless_silent().await;
             if to_server.write_all(&buffer[..length]).await.is_err() {
                 return;
             }

@@ -66,7 +66,7 @@ pub fn replica(shop: &Shop, name: &str, job: &'static Job) -> Scheduler {
     replica_over(shop, name, job, &services().running.redis_url, &shop.database_url())
 }
 
-fn replica_over(
+pub fn replica_over(
     shop: &Shop,
     name: &str,
     job: &'static Job,
@@ -92,7 +92,7 @@ pub async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
 }
 
 /// The same, once no run of that job is active: a run ends a moment after its row does.
-async fn offer_when_free(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
+pub async fn offer_when_free(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
     let mut came = offer(to, due_at).await;
     until("nobody is at it", async || {
         if matches!(came, RunOutcome::Busy(_)) {

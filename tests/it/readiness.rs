@@ -5,9 +5,11 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
 
 use crate::common::proxy::Proxy;
-use crate::common::{Shop, until};
+use crate::common::{Shop, body, until};
 use crate::outages::{send_in_time, shop_behind};
 use crate::topology::command_calls;
 
@@ -50,12 +52,19 @@ async fn readiness_follows_redis_under_flood() {
     let told = async {
         for _ in 0..2 {
             redis.cut();
-            until("it is told", async || send_in_time(ready()).await.status() == 503).await;
-            assert_eq!(send_in_time(ready()).await.status(), 503);
+            until("it is told", async || redis_state(send_in_time(ready()).await).await == "away")
+                .await;
+            assert_eq!(redis_state(send_in_time(ready()).await).await, "away");
             redis.restore();
-            until("it is back", async || send_in_time(ready()).await.status() == 200).await;
+            until("it is back", async || redis_state(send_in_time(ready()).await).await == "ok")
+                .await;
         }
         over.store(true, Ordering::Relaxed);
     };
     futures_util::join!(join_all(crowd), told);
+}
+
+/// The state of Redis in a response of a replica that is ready.
+async fn redis_state(ready: Response) -> Value {
+    body(ready, StatusCode::OK).await["redis"].clone()
 }

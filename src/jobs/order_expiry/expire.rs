@@ -83,7 +83,12 @@ impl ExpiryExecutor {
         };
         tracing::debug!(%failure, "the expiry of unpaid orders is postponed");
         self.postpone_briefly(ids).await;
-        Ok(matches!(failure, Failure::Error(Error::Unavailable { .. } | Error::Overloaded(_))))
+        Ok(matches!(
+            failure,
+            Failure::Error(
+                Error::Unavailable { .. } | Error::CannotWrite(_) | Error::Overloaded(_)
+            )
+        ))
     }
 
     async fn record_failure(&self, order: OrderId, cause: &str) {

@@ -14,7 +14,7 @@ use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
 use super::write::write;
 use crate::metrics::STALE_WRITES;
-use crate::probe::Point;
+use crate::probe::{Point, Probe};
 use crate::shop::UserId;
 use crate::shop::command::ReadSet;
 use crate::shop::command::state::{BalanceSnapshot, ShopState};
@@ -75,7 +75,7 @@ pub(super) async fn execute(
             }
             Err(AttemptError::Failed(error)) => {
                 let state = match &error {
-                    Error::Unavailable { .. } => LockState::Unavailable(error.clone()),
+                    error if error.is_outage() => LockState::Unavailable(error.clone()),
                     _ => LockState::Held,
                 };
                 return (batch.fail_all(error), state);
@@ -181,6 +181,11 @@ async fn read_in_transaction(
     let (strategy, db) = (batch.strategy, session.connection());
     if strategy.transaction == Isolation::Serializable {
         sqlx::query!("set transaction isolation level serializable").execute(&mut *db).await?;
+    }
+    if batch.entries.iter().any(|entry| matches!(entry.options.probe, Probe::Lab(_))) {
+        // The lab pauses a transaction for up to 8 s, longer than a session may be idle in one.
+        let timeout = "set local idle_in_transaction_session_timeout = '10s'";
+        sqlx::raw_sql(timeout).execute(&mut *db).await?;
     }
     if strategy.read == ReadMethod::Advisory {
         advisory::lock(db, &request.reads.lock_keys()).await?;

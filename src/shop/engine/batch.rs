@@ -32,8 +32,9 @@ pub(super) enum LockState {
     Held,
     /// Lost: another holder wrote.
     Lost,
-    /// The write may still arrive, so the locks are left to expire.
-    MayStillWrite,
+    /// Postgres is unavailable and the write may still arrive, so the locks are left to expire;
+    /// queued commands are rejected.
+    MayStillWrite(Error),
     /// Held, but Postgres is unavailable: queued commands are rejected without another timeout.
     Unavailable(Error),
 }

@@ -115,7 +115,11 @@ async fn acquire(
         Either::Right((Some(replay), _)) => {
             Err(PrepareError::Replayed(key_records::replayed(replay)?))
         }
-        Either::Right((None, acquiring)) => Ok(acquiring.await?),
+        // The holder may have left its lock to expire because Postgres is unavailable.
+        Either::Right((None, acquiring)) => match shop.pool.recent_failure() {
+            Some(outage) => Err(Error::from(outage).into()),
+            None => Ok(acquiring.await?),
+        },
     }
 }
 
@@ -132,7 +136,7 @@ async fn run(
     let missing = || Err(Error::Bug("a command got no result".to_owned()).into());
     let result = results.into_iter().next().unwrap_or_else(missing);
     match state {
-        LockState::MayStillWrite => locks.leave_to_expire(options).await,
+        LockState::MayStillWrite(_) => locks.leave_to_expire(options).await,
         LockState::Held | LockState::Lost | LockState::Unavailable(_) => {
             locks.release(options).await;
         }

@@ -68,7 +68,7 @@ struct QueuedWrite {
 }
 
 /// The outcome of a group: [`WriteResult::RowChanged`] if nothing was written, possibly because of
-/// a row of another write; an error if the outcome is unknown.
+/// a row of another write; an error if Postgres is unavailable.
 type GroupOutcome = Result<WriteResult, Error>;
 
 impl GroupCommit {
@@ -78,7 +78,7 @@ impl GroupCommit {
     }
 
     /// Writes on `session`, or in a group on the session of one of its writes. Fails with
-    /// [`Error::Unavailable`] if the outcome is unknown.
+    /// [`Error::Unavailable`] if the outcome is unknown; after other errors nothing was written.
     pub async fn write(
         &self,
         session: &mut DatabaseSession,
@@ -94,8 +94,10 @@ impl GroupCommit {
             Ok(Ok(WriteResult::RowChanged)) => {
                 let connection = self.pool.acquire().await.map_err(|error| {
                     // Nothing was sent, so the outcome is not unknown.
-                    let error = Error::from(error);
-                    Error::Overloaded(format!("no connection for the write: {error}"))
+                    match Error::from(error) {
+                        Error::Unavailable { cause, .. } => Error::CannotWrite(cause),
+                        error => error,
+                    }
                 })?;
                 *session = DatabaseSession::autocommit(connection);
                 send(session, &[write]).await
@@ -218,14 +220,15 @@ async fn send_group(
             },
         };
         let written = send(&mut session, &batches).await;
-        if !matches!(written, Err(Failure::Error(Error::Unavailable { .. }))) {
-            session.abandon().await;
+        match &written {
+            Err(Failure::Error(error)) => session.end_failed(error).await,
+            _ => session.abandon().await,
         }
         written
     };
     let outcome = match permit.release_after(writing).await {
         Ok(result) => Ok(result),
-        Err(Failure::Error(error @ Error::Unavailable { .. })) => Err(error),
+        Err(Failure::Error(error)) if error.is_outage() => Err(error),
         Err(_) => Ok(WriteResult::RowChanged),
     };
     if batches.len() > 1 {

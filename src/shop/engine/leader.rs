@@ -140,15 +140,14 @@ async fn run(shop: Shop, key: LockKey) {
                 drop(lock);
                 leader.responder.respond(done).await;
             }
-            LockState::MayStillWrite => {
+            LockState::MayStillWrite(outage) => {
                 lock.leave_to_expire();
                 leader.responder.respond(done).await;
+                leader.reject_all(outage).await;
             }
-            LockState::Unavailable(error) => {
+            LockState::Unavailable(outage) => {
                 join(lock.release(), leader.responder.respond(done)).await;
-                // Without a key lookup, which would wait for Postgres again.
-                let TakenCommands { batch, dead } = leader.queue.take(usize::MAX);
-                leader.responder.reject(dead.into_iter().chain(batch), error).await;
+                leader.reject_all(outage).await;
             }
         }
     }
@@ -192,7 +191,7 @@ impl BatchLeader {
                     session.abandon().await;
                     (Vec::new(), LockState::Held)
                 }
-                Err(AttemptError::Failed(error @ Error::Unavailable { .. })) => {
+                Err(AttemptError::Failed(error)) if error.is_outage() => {
                     (Vec::new(), LockState::Unavailable(error))
                 }
                 Err(_) => (Vec::new(), LockState::Held),
@@ -301,7 +300,13 @@ impl BatchLeader {
     /// Responds to dead entries, and acquires the key locks of the others in advance. With
     /// `look_up`, looks up their keys too, so that a duplicate of a command that any replica has
     /// executed gets its response without waiting longer.
+    ///
+    /// During an outage of Postgres it rejects them: the lock may have been left to expire, and a
+    /// wait for Postgres would follow.
     async fn prepare_waiting(&mut self, look_up: bool) {
+        if let Some(outage) = self.shop.pool.recent_failure() {
+            return self.reject_all(outage.into()).await;
+        }
         let now = Instant::now();
         let (alive, dead): (Vec<_>, Vec<_>) =
             self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));
@@ -312,6 +317,13 @@ impl BatchLeader {
             waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
         let fresh = self.responder.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;
         self.queue.put_back(known.into_iter().chain(fresh).collect());
+    }
+
+    /// Rejects all queued commands because of an outage, without a key lookup, which would wait for
+    /// Postgres again.
+    async fn reject_all(&mut self, outage: Error) {
+        let TakenCommands { batch, dead } = self.queue.take(usize::MAX);
+        self.responder.reject(dead.into_iter().chain(batch), outage).await;
     }
 
     /// Rejects the commands that joined by `until`; replays those whose key has a record.

@@ -33,7 +33,7 @@ async fn resolve(pool: &Pool, write: &BatchWrite) -> Result<Vec<Option<Replay>>,
     match timeout(RESOLVE_TIMEOUT, resolved).await {
         Ok(resolved) => resolved,
         Err(_) => {
-            drop(connection.detach());
+            connection.discard();
             Err(Error::postgres_timeout())
         }
     }
@@ -49,15 +49,9 @@ pub(super) async fn resolve_outcome(
     mut results: Vec<EntryResult>,
 ) -> (Vec<EntryResult>, LockState) {
     tracing::warn!(%error, commands = write.commands.len(), "the outcome of a write is unknown");
-    let Ok(replays) = resolve(pool, write).await else {
-        let cause = error.to_string();
-        let unknown = Error::Unavailable { what: "Postgres", cause, outcome_unknown: true };
-        for result in &mut results {
-            if !matches!(result, Ok(Execution { replayed: true, .. })) {
-                *result = Err(unknown.clone().into());
-            }
-        }
-        return (results, LockState::MayStillWrite);
+    let replays = match resolve(pool, write).await {
+        Ok(replays) => replays,
+        Err(outage) => return (unknown_outcome(&error, results), LockState::MayStillWrite(outage)),
     };
     let written = replays.iter().all(Option::is_some);
     for (command, replay) in write.commands.iter().zip(replays) {
@@ -73,4 +67,15 @@ pub(super) async fn resolve_outcome(
         }
     }
     (results, LockState::Held)
+}
+
+fn unknown_outcome(error: &Error, mut results: Vec<EntryResult>) -> Vec<EntryResult> {
+    let cause = error.to_string();
+    let unknown = Error::Unavailable { what: "Postgres", cause, outcome_unknown: true };
+    for result in &mut results {
+        if !matches!(result, Ok(Execution { replayed: true, .. })) {
+            *result = Err(unknown.clone().into());
+        }
+    }
+    results
 }

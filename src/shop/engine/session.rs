@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use sqlx::pool::PoolConnection;
-use sqlx::{PgConnection, Postgres};
+use sqlx::PgConnection;
 use tokio::time::timeout;
 
-use crate::db::Transaction;
+use crate::db::{Connection, Transaction};
 use crate::shop::failure::Error;
 
 /// Timeout of a commit or a rollback.
@@ -24,10 +23,10 @@ pub(super) enum DatabaseSession {
 
 /// A connection that is closed on drop.
 #[derive(Debug)]
-pub(super) struct AutocommitConnection(Option<PoolConnection<Postgres>>);
+pub(super) struct AutocommitConnection(Option<Connection>);
 
 impl DatabaseSession {
-    pub(super) fn autocommit(connection: PoolConnection<Postgres>) -> Self {
+    pub(super) fn autocommit(connection: Connection) -> Self {
         DatabaseSession::Autocommit(AutocommitConnection(Some(connection)))
     }
 
@@ -66,9 +65,10 @@ impl DatabaseSession {
 
     /// Ends the session of a failed statement. Closes the connection if Postgres is unavailable.
     pub(super) async fn end_failed(self, error: &Error) {
-        match error {
-            Error::Unavailable { .. } => drop(self),
-            _ => self.abandon().await,
+        if error.is_outage() {
+            drop(self);
+        } else {
+            self.abandon().await;
         }
     }
 
@@ -83,6 +83,8 @@ impl DatabaseSession {
 
 impl Drop for AutocommitConnection {
     fn drop(&mut self) {
-        drop(self.0.take().map(PoolConnection::detach));
+        if let Some(connection) = self.0.take() {
+            connection.discard();
+        }
     }
 }

@@ -4,7 +4,7 @@ use actix_web::HttpResponse;
 use serde_json::json;
 
 use crate::web::State;
-use crate::web::readiness::ComponentCheck;
+use crate::web::readiness::{ComponentCheck, PostgresState};
 
 /// Reports that the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "machines", security(()), responses((status = 200)))]
@@ -12,19 +12,25 @@ pub async fn alive() -> HttpResponse {
     HttpResponse::Ok().json(json!({ "ok": true }))
 }
 
-/// Reports whether Postgres and Redis respond; 503 if one does not, and the body says which.
+/// Reports whether Postgres is writable; otherwise 503. The body also says whether Redis responds:
+/// without it reads work, so the replica stays ready.
 #[utoipa::path(get, path = "/readyz", tag = "machines", security(()),
-    responses((status = 200), (status = 503, description = "names the component that is unavailable")))]
+    responses((status = 200), (status = 503, description = "Postgres is `away` or `read-only`")))]
 pub async fn ready(state: State) -> HttpResponse {
     let ComponentCheck { postgres, redis, .. } = state.readiness.check(&state.shop).await;
-    let word = |ok: bool| if ok { "ok" } else { "away" };
+    let is_ready = postgres == PostgresState::Writable;
+    let postgres = match postgres {
+        PostgresState::Writable => "ok",
+        PostgresState::ReadOnly => "read-only",
+        PostgresState::Away => "away",
+    };
     let body = json!({
-        "ok": postgres && redis,
-        "postgres": word(postgres),
-        "redis": word(redis),
+        "ok": is_ready,
+        "postgres": postgres,
+        "redis": if redis { "ok" } else { "away" },
         "replica": state.replica,
     });
-    if postgres && redis {
+    if is_ready {
         HttpResponse::Ok().json(body)
     } else {
         HttpResponse::ServiceUnavailable().insert_header(("Retry-After", "1")).json(body)

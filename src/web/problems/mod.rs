@@ -229,6 +229,11 @@ impl From<Error> for Problem {
                     Problem::new(ProblemType::Unavailable, format!("{what} does not answer"));
                 if outcome_unknown { problem.with("outcome", "unknown") } else { problem }
             }
+            Error::CannotWrite(cause) => {
+                tracing::warn!(cause, "Postgres cannot write");
+                let detail = "Postgres accepts no writes at this moment; nothing was written";
+                Problem::new(ProblemType::Unavailable, detail)
+            }
             Error::Overloaded(cause) | Error::Conflict(cause) => {
                 tracing::debug!(cause, "overloaded");
                 Problem::new(

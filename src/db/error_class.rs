@@ -1,0 +1,56 @@
+//! Classifies errors of Postgres by what the caller can do about them.
+
+/// The class of an error of Postgres.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// A serialization failure or a deadlock; the whole transaction may be retried.
+    Conflict,
+    LockTimeout,
+    /// All connections are in use, or a statement took too long.
+    Overloaded,
+    /// The server cannot write now: it is a standby, or its disk or memory is full. It responded,
+    /// so nothing was written. Another session may be with another server.
+    CannotWrite,
+    /// The connection or the server is lost; the outcome of a write is unknown.
+    Unavailable,
+    Bug,
+}
+
+pub fn classify(error: &sqlx::Error) -> ErrorClass {
+    match error {
+        sqlx::Error::PoolTimedOut => ErrorClass::Overloaded,
+        sqlx::Error::PoolClosed
+        | sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::WorkerCrashed => ErrorClass::Unavailable,
+        sqlx::Error::Database(error) => match error.code().as_deref() {
+            Some(code) => classify_code(code),
+            None => ErrorClass::Bug,
+        },
+        _ => ErrorClass::Bug,
+    }
+}
+
+fn classify_code(code: &str) -> ErrorClass {
+    match code {
+        "40001" | "40P01" => ErrorClass::Conflict,
+        "55P03" => ErrorClass::LockTimeout,
+        // 25006: read-only; 53100, 53200: out of disk or memory; class 58: I/O error.
+        "25006" | "53100" | "53200" => ErrorClass::CannotWrite,
+        _ if code.starts_with("58") => ErrorClass::CannotWrite,
+        // 57014: timeout; class 53: out of connections or of another configured resource.
+        "57014" => ErrorClass::Overloaded,
+        _ if code.starts_with("53") => ErrorClass::Overloaded,
+        // 25P03: idle in a transaction for too long; 0A000: a migration changed the result of a
+        // statement that this session has prepared; class 08: connection; 57P: shutdown.
+        "25P03" | "0A000" => ErrorClass::Unavailable,
+        _ if code.starts_with("08") || code.starts_with("57P") => ErrorClass::Unavailable,
+        _ => ErrorClass::Bug,
+    }
+}
+
+/// Returns whether the error is a violation of `constraint`.
+pub fn violates(error: &sqlx::Error, constraint: &str) -> bool {
+    error.as_database_error().and_then(|error| error.constraint()) == Some(constraint)
+}

@@ -1,0 +1,267 @@
+//! The pool of connections: tests them, replaces dead ones, and reports an outage at once.
+//!
+//! Guarantees: a call returns within [`ACQUIRE_TIMEOUT`] and [`MIN_ATTEMPT_TIMEOUT`]. An outage
+//! costs a request that timeout once: for [`FAILURE_CACHE_TIME`] after a failed call further ones
+//! fail without waiting. A connection that a firewall dropped without notice costs
+//! [`PING_TIMEOUT`] if it was idle for [`TRUSTED_IDLE_TIME`]. Tests: `tests/it/silence.rs`.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{Connection as _, PgConnection, PgPool};
+use tokio::runtime::Handle;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::connection::{Connection, Transaction};
+use super::error_class::{ErrorClass, classify};
+
+/// Timeout of acquiring a connection: `unavailable` must be reported within 2 s.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Minimum time for an attempt on a connection; it takes less if Postgres responds at all.
+const MIN_ATTEMPT_TIMEOUT: Duration = Duration::from_millis(300);
+/// Time after a failed call during which calls fail at once, so that the waits of one request do
+/// not add up.
+const FAILURE_CACHE_TIME: Duration = Duration::from_millis(250);
+/// Idle time after which a connection is pinged before use. A busy pool pings none: a Postgres that
+/// is slow under load should not have to accept new connections as well.
+const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
+/// Timeout of that ping; a connection without a response is replaced.
+const PING_TIMEOUT: Duration = Duration::from_millis(300);
+/// Idle time after which a connection is closed: shorter than common timeouts of firewalls.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A pool whose connections all live on one runtime, independent of the caller's.
+///
+/// A connection belongs to the runtime that opened it, and the runtime of an HTTP worker ends with
+/// the worker: the connections that it opened would break in use by others.
+#[derive(Debug, Clone)]
+pub struct Pool {
+    pool: PgPool,
+    runtime: Handle,
+    state: Arc<PoolState>,
+}
+
+/// What distinguishes a Postgres that is unavailable from one that is busy.
+#[derive(Debug, Default)]
+struct PoolState {
+    /// Number of connections that callers have.
+    in_use: AtomicU32,
+    last_results: Mutex<LastResults>,
+}
+
+#[derive(Debug, Default)]
+struct LastResults {
+    responded_at: Option<Instant>,
+    /// The last failure since the last response, and its cause.
+    failed: Option<(Instant, String)>,
+}
+
+/// Counts a connection as in use until it is dropped.
+#[derive(Debug)]
+pub(super) struct ConnectionInUse(Arc<PoolState>);
+
+impl ConnectionInUse {
+    fn new(state: &Arc<PoolState>) -> Self {
+        state.in_use.fetch_add(1, Ordering::Relaxed);
+        Self(state.clone())
+    }
+}
+
+impl Drop for ConnectionInUse {
+    fn drop(&mut self) {
+        self.0.in_use.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Pool {
+    /// Creates a pool of at most `size` connections. Does not connect yet. Must be called on the
+    /// main runtime.
+    pub(super) fn new(options: PgConnectOptions, size: u32) -> Self {
+        let pool = PgPoolOptions::new()
+            .max_connections(size)
+            .acquire_timeout(ACQUIRE_TIMEOUT)
+            .idle_timeout(IDLE_TIMEOUT)
+            // The first statement tests a connection that was used lately.
+            .test_before_acquire(false)
+            .before_acquire(|connection, metadata| {
+                async move {
+                    if metadata.idle_for < TRUSTED_IDLE_TIME {
+                        return Ok(true);
+                    }
+                    Ok(matches!(timeout(PING_TIMEOUT, connection.ping()).await, Ok(Ok(()))))
+                }
+                .boxed()
+            })
+            .connect_lazy_with(options);
+        pool.into()
+    }
+
+    /// Acquires a connection that responds to a ping. A timeout is [`ErrorClass::Overloaded`] if
+    /// Postgres responds to others or callers use all connections, and otherwise
+    /// [`ErrorClass::Unavailable`].
+    pub async fn acquire(&self) -> Result<Connection, (ErrorClass, sqlx::Error)> {
+        let ((), connection) = self.read(|connection| connection.ping().boxed()).await?;
+        Ok(connection)
+    }
+
+    /// Begins a transaction on a connection of its own. `begin` itself tests the connection: a ping
+    /// before it would cost a round trip while the caller holds its locks.
+    pub async fn begin(&self) -> Result<Transaction, (ErrorClass, sqlx::Error)> {
+        let begin = self.execute_first(|connection| {
+            async move { sqlx::raw_sql("begin").execute(connection).await.map(drop) }.boxed()
+        });
+        let ((), transaction) = begin.await?;
+        Ok(transaction)
+    }
+
+    /// Executes a read, and returns its result and its connection. The read itself tests the
+    /// connection, which saves the round trip of a ping; it may be repeated on another connection.
+    pub async fn read<T: Send + 'static>(
+        &self,
+        query: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(T, Connection), (ErrorClass, sqlx::Error)> {
+        self.execute_first(query).await
+    }
+
+    /// Returns whether the server accepts writes; a standby does not.
+    pub async fn is_writable(&self) -> Result<bool, (ErrorClass, sqlx::Error)> {
+        let query = "select current_setting('transaction_read_only') = 'off'";
+        let read = self.read(move |db| sqlx::query_scalar(query).fetch_one(db).boxed());
+        Ok(read.await?.0)
+    }
+
+    /// Returns the error of a call that failed within the last [`FAILURE_CACHE_TIME`], if Postgres
+    /// has not responded since: another call would fail too.
+    pub fn recent_failure(&self) -> Option<(ErrorClass, sqlx::Error)> {
+        let last = self.state.last_results.lock();
+        let (_, cause) =
+            last.failed.as_ref().filter(|(at, _)| at.elapsed() < FAILURE_CACHE_TIME)?;
+        let error = io::Error::new(io::ErrorKind::TimedOut, cause.clone());
+        Some((ErrorClass::Unavailable, error.into()))
+    }
+
+    /// Executes the first statement on a connection, in a task on the pool's runtime.
+    async fn execute_first<T, C>(
+        &self,
+        statement: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>
+        + Send
+        + Sync
+        + 'static,
+    ) -> Result<(T, C), (ErrorClass, sqlx::Error)>
+    where
+        T: Send + 'static,
+        C: From<Connection> + Send + 'static,
+    {
+        if let Some(failure) = self.recent_failure() {
+            return Err(failure);
+        }
+        let pool = self.clone();
+        let task = self.runtime.spawn(async move {
+            let began = Instant::now();
+            match pool.try_connections(began + ACQUIRE_TIMEOUT, statement).await {
+                Ok((result, connection)) => {
+                    pool.record_response();
+                    Ok((result, connection.into()))
+                }
+                Err(error) => Err(pool.record_failure(error, began)),
+            }
+        });
+        let crashed = || Err((ErrorClass::Unavailable, sqlx::Error::WorkerCrashed));
+        task.await.unwrap_or_else(|_| crashed())
+    }
+
+    /// Executes `statement` on one connection after the other until one works, finally on a new
+    /// one: idle connections may have died.
+    async fn try_connections<T>(
+        &self,
+        until: Instant,
+        statement: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>,
+    ) -> Result<(T, Connection), sqlx::Error> {
+        let mut dead = 0;
+        loop {
+            let acquired = timeout_at(until, self.pool.acquire()).await;
+            let mut connection = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+            // A caller whose connection arrives at the last moment still has time to use it.
+            let attempt_until = until.max(Instant::now() + MIN_ATTEMPT_TIMEOUT);
+            let silent = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            let executed = timeout_at(attempt_until, statement(&mut connection)).await;
+            match executed.unwrap_or_else(|_| silent()) {
+                Ok(result) => {
+                    let in_use = ConnectionInUse::new(&self.state);
+                    return Ok((result, Connection::new(connection, &self.runtime, in_use)));
+                }
+                Err(error) => {
+                    drop(connection.detach());
+                    let is_dead = classify(&error) == ErrorClass::Unavailable;
+                    if !is_dead || dead == self.max_connections() || Instant::now() >= until {
+                        return Err(error);
+                    }
+                    dead += 1;
+                }
+            }
+        }
+    }
+
+    fn record_response(&self) {
+        let responded_at = Some(Instant::now());
+        *self.state.last_results.lock() = LastResults { responded_at, failed: None };
+    }
+
+    /// Classifies the error of a call that began at `began`. Records an outage.
+    fn record_failure(&self, error: sqlx::Error, began: Instant) -> (ErrorClass, sqlx::Error) {
+        let mut last = self.state.last_results.lock();
+        let responds = last.responded_at.is_some_and(|at| at > began);
+        let all_in_use = self.state.in_use.load(Ordering::Relaxed) >= self.max_connections();
+        let class = match classify(&error) {
+            ErrorClass::Overloaded
+                if matches!(error, sqlx::Error::PoolTimedOut) && !responds && !all_in_use =>
+            {
+                ErrorClass::Unavailable
+            }
+            class => class,
+        };
+        if class == ErrorClass::Unavailable && !responds {
+            last.failed = Some((Instant::now(), error.to_string()));
+        }
+        (class, error)
+    }
+
+    fn max_connections(&self) -> u32 {
+        self.pool.options().get_max_connections()
+    }
+
+    /// Creates a pool at the same address for transactions that a person steps through: its
+    /// sessions may wait, and be idle in a transaction, for up to `timeout`. Must be called on the
+    /// main runtime.
+    pub fn with_session_timeout(&self, size: u32, timeout: Duration) -> Self {
+        let timeout = format!("{}ms", timeout.as_millis());
+        let timeouts = [
+            ("statement_timeout", timeout.as_str()),
+            ("lock_timeout", &timeout),
+            ("idle_in_transaction_session_timeout", &timeout),
+        ];
+        let options = self.pool.connect_options().as_ref().clone().options(timeouts);
+        Self::new(options, size)
+    }
+
+    /// Closes all connections, and waits for those in use.
+    pub async fn close(&self) {
+        self.pool.close().await;
+    }
+}
+
+/// Must be called on the main runtime.
+impl From<PgPool> for Pool {
+    fn from(pool: PgPool) -> Self {
+        Self { pool, runtime: Handle::current(), state: Arc::default() }
+    }
+}

@@ -1,0 +1,90 @@
+//! A Postgres that responds and cannot write: a standby, a full disk, an I/O error.
+
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Executor as _};
+
+use crate::barrier::Barrier;
+use crate::common::requests::{fresh_key, keyed, problem_of, response_of, send};
+use crate::common::{Shop, until};
+
+/// The codes of errors that mean so, or that the session must be replaced.
+const CODES: [&str; 5] = ["25006", "53100", "53200", "58030", "0A000"];
+const BATCH: usize = 40;
+
+/// One batch costs two transactions at most: it is not tried again in halves.
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_write_is_unavailable_and_known() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    for code in CODES {
+        let sku = shop.shop_item(1_000, 100).await;
+        // A sequence counts attempts that are rolled back, too.
+        let trigger = format!(
+            "create sequence attempts;
+             create function refuse() returns trigger language plpgsql as $$ begin
+                 perform nextval('attempts');
+                 raise exception using errcode = '{code}';
+             end $$;
+             create trigger refuse before insert on orders
+                 for each statement execute function refuse()"
+        );
+        shop.pool.execute(AssertSqlSafe(trigger)).await.unwrap();
+        let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
+        let keys: Vec<String> = (0..BATCH).map(|_| fresh_key()).collect();
+        let sent: Vec<_> =
+            keys.iter().map(|key| send(keyed(&shop, &alice, 0, key, &sku, 1))).collect();
+        barrier.until_queued(BATCH).await;
+        barrier.open().await;
+        for sent in sent {
+            let response = response_of(sent).await;
+            assert!(response.headers().contains_key("retry-after"), "{code}");
+            let (status, kind, body) = problem_of(response).await;
+            assert_eq!((status, kind.as_str()), (503, "unavailable"), "{code}: {body}");
+            assert_eq!(body["outcome"], Value::Null, "{code}: it is known");
+        }
+        let attempts = shop.number("select last_value from attempts").await;
+        assert!(attempts <= 2, "{code}: {attempts} transactions");
+        let removal = "drop function refuse cascade; drop sequence attempts";
+        shop.pool.execute(removal).await.unwrap();
+        let again = keyed(&shop, &alice, 0, &keys[0], &sku, 1).send().await.unwrap();
+        assert_eq!(again.status(), 201, "{code}: nothing is left locked");
+    }
+    shop.assert_sound().await;
+}
+
+/// After a failover the old primary is a standby; a new session may find the new primary.
+#[tokio::test(flavor = "multi_thread")]
+async fn read_only_server_is_not_ready() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let ready = async || {
+        let ready = shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
+        (ready.status().as_u16(), ready.json::<Value>().await.unwrap()["postgres"].clone())
+    };
+    let set_read_only = async |value: &str| {
+        let database = &shop.database;
+        let set = format!("alter database {database} set default_transaction_read_only = {value}");
+        let mut admin = shop.pool.begin().await.unwrap();
+        admin.execute("set transaction read write").await.unwrap();
+        admin.execute(AssertSqlSafe(set)).await.unwrap();
+        admin.commit().await.unwrap();
+        let end = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+                    where datname = current_database() and application_name = 'holdfast'";
+        assert!(shop.number(end).await > 0);
+    };
+    let sku = shop.lab_item(10).await;
+    assert_eq!(ready().await, (200, "ok".into()));
+    set_read_only("on").await;
+    until("the replica is not ready", async || ready().await == (503, "read-only".into())).await;
+    for strategy in ["batched", "fenced", "version", "row-lock"] {
+        let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy);
+        let (status, kind, body) = problem_of(order.send().await.unwrap()).await;
+        assert_eq!((status, kind.as_str()), (503, "unavailable"), "{strategy}: {body}");
+        assert_eq!(body["outcome"], Value::Null, "{strategy}");
+    }
+    assert_eq!(shop.http.get(shop.url(0, "/api/items")).send().await.unwrap().status(), 200);
+    set_read_only("off").await;
+    until("the replica is ready", async || ready().await == (200, "ok".into())).await;
+    assert_eq!(shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status(), 201);
+    shop.assert_sound().await;
+}

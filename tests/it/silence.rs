@@ -1,0 +1,170 @@
+//! A Postgres that is silent: connections stay open, and nothing arrives on them.
+
+use std::sync::OnceLock;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use holdfast::db;
+use holdfast::jobs::{Job, OncePolicy, RunOutcome, Scheduler};
+use holdfast::probe::Probe;
+use holdfast::shop::Error;
+use serde_json::json;
+use sqlx::Executor as _;
+use tokio::time::timeout;
+
+use crate::common::proxy::Proxy;
+use crate::common::{Shop, body, problem, services, until};
+use crate::jobs::{DUE, job, offer_when_free, replica, replica_over};
+use crate::outages::{send_in_time, shop_behind};
+
+fn url_behind(proxy: &Proxy, shop: &Shop) -> String {
+    format!("postgres://holdfast@127.0.0.1:{}/{}", proxy.port, shop.database)
+}
+
+/// More requests than connections: those that wait for one are not told that the load is too high.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_postgres_is_unavailable_in_time() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let mut items = vec!["deadbolt".to_owned()];
+    for _ in 0..3 {
+        items.push(shop.lab_item(100).await);
+    }
+    // All connections are in use a moment before the silence, and none is pinged first.
+    let read = || shop.http.get(shop.url(0, "/api/items"));
+    for response in join_all((0..40).map(|_| read().send())).await {
+        assert_eq!(response.unwrap().status(), 200);
+    }
+    postgres.freeze();
+    let orders = items.iter().flat_map(|sku| (0..4).map(move |_| sku));
+    let orders = orders.map(|sku| send_in_time(shop.order(&alice, 0, sku, 1)));
+    let direct = (0..4).map(|n| {
+        let order = shop.order(&alice, 0, &items[1 + n % 3], 1);
+        send_in_time(order.header("Holdfast-Lock", ["fenced", "row-lock"][n % 2]))
+    });
+    let reads = (0..40).map(|_| send_in_time(read()));
+    let (orders, direct, reads) =
+        futures_util::join!(join_all(orders), join_all(direct), join_all(reads));
+    for response in orders.into_iter().chain(direct).chain(reads) {
+        assert_eq!(problem(response, 503).await, "unavailable");
+    }
+    assert_eq!(send_in_time(shop.http.get(shop.url(0, "/readyz"))).await.status(), 503);
+    postgres.thaw();
+    until("service is back", async || {
+        shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
+    })
+    .await;
+    shop.assert_sound().await;
+}
+
+/// A firewall that forgets connections: each costs its next user 300 ms.
+#[tokio::test(flavor = "multi_thread")]
+async fn forgotten_idle_connections_are_replaced() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let read = || shop.http.get(shop.url(0, "/api/items"));
+    for response in join_all((0..40).map(|_| read().send())).await {
+        assert_eq!(response.unwrap().status(), 200);
+    }
+    until("all sessions of the replica are idle for a second", async || {
+        let used = "select count(*) from pg_stat_activity
+                     where datname = current_database() and application_name = 'holdfast'
+                       and state_change > clock_timestamp() - interval '1.1 s'";
+        shop.number(used).await == 0
+    })
+    .await;
+    postgres.freeze_open_connections();
+    let orders = (0..8).map(|_| send_in_time(shop.order(&alice, 0, "deadbolt", 1)));
+    let reads = (0..40).map(|_| send_in_time(read()));
+    let (orders, reads) = futures_util::join!(join_all(orders), join_all(reads));
+    for response in orders {
+        assert_eq!(response.status(), 201);
+    }
+    for response in reads {
+        assert_eq!(response.status(), 200);
+    }
+    shop.assert_sound().await;
+}
+
+/// The caller gives up; the statement is cancelled, and another caller gets a connection.
+#[tokio::test(flavor = "multi_thread")]
+async fn abandoned_read_frees_its_connection() {
+    let shop = Shop::without_replicas().await;
+    let pool = db::pool(&shop.database_url(), 1).unwrap();
+    let mut connection = pool.acquire().await.unwrap();
+    connection.execute("set statement_timeout = '60s'").await.unwrap();
+    let asleep = "select count(*) from pg_stat_activity
+                   where datname = current_database() and query like 'select pg_sleep%'
+                     and state = 'active'";
+    let read = async { connection.execute("select pg_sleep(60)").await.map(drop) };
+    let sleeps = until("it sleeps", async || shop.number(asleep).await == 1);
+    tokio::select! {
+        _ = read => panic!("the read ended"),
+        () = sleeps => {}
+    }
+    drop(connection);
+    pool.acquire().await.unwrap();
+    until("the statement is cancelled", async || shop.number(asleep).await == 0).await;
+}
+
+/// Without the lab, a paused process keeps its rows no longer than a lease.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_transaction_releases_rows_like_lease() {
+    let shop = Shop::start(1).await;
+    let pool = db::pool(&shop.database_url(), 2).unwrap();
+    let mut paused = pool.begin().await.unwrap();
+    paused.execute("select from items where sku = 'deadbolt' for update").await.unwrap();
+    let began = Instant::now();
+    let mut waiting = shop.pool.acquire().await.unwrap();
+    waiting.execute("select from items where sku = 'deadbolt' for update").await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    // The lab's own pauses may be longer.
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(1).await;
+    let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
+    let order = order.header("Holdfast-Pause", "read:4000").send().await.unwrap();
+    body(order, reqwest::StatusCode::CREATED).await;
+}
+
+static CLAIMED: Job = job("claimed", |_| Box::pin(async { Ok(json!({})) }));
+
+/// Offers the job's tick. Fails if that takes longer than its attempts to write may.
+async fn offer_in_time(to: &Scheduler, job: &Job) -> Result<Option<RunOutcome>, Error> {
+    let offered = to.offer(job.name, DUE, OncePolicy::LockAndRow, Probe::Off);
+    timeout(Duration::from_secs(15), offered).await.expect("the run ends")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_claim_releases_job_lock() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = Shop::without_replicas().await;
+    let redis = &services().running.redis_url;
+    let a = replica_over(&shop, "a", &CLAIMED, redis, &url_behind(&postgres, &shop));
+    postgres.delay_next_statement();
+    let came = offer_in_time(&a, &CLAIMED).await;
+    assert!(matches!(came, Err(Error::Unavailable { .. })), "{came:?}");
+    let b = replica(&shop, "b", &CLAIMED);
+    assert!(matches!(offer_when_free(&b, DUE).await, RunOutcome::Done(_)));
+}
+
+static BEFORE_RECORD: OnceLock<Proxy> = OnceLock::new();
+static RECORDED: Job = job("recorded", |_| {
+    Box::pin(async {
+        BEFORE_RECORD.get().unwrap().delay_next_statement();
+        Ok(json!({}))
+    })
+});
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_record_is_written_again() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = Shop::without_replicas().await;
+    let redis = &services().running.redis_url;
+    let a = replica_over(&shop, "a", &RECORDED, redis, &url_behind(&postgres, &shop));
+    assert!(BEFORE_RECORD.set(postgres).is_ok());
+    let came = offer_in_time(&a, &RECORDED).await;
+    assert!(matches!(came, Ok(Some(RunOutcome::Done(_)))), "{came:?}");
+    assert_eq!(shop.number("select count(*) from job_runs where state = 'done'").await, 1);
+}
