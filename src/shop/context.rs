@@ -33,12 +33,14 @@ pub struct Shop {
     pub engine: Engine,
     /// Time for which an unpaid order keeps its units.
     pub payment_window: Duration,
-    /// Notified of placed orders, which may stay unpaid.
+    /// Upper bound of the unpaid orders of a user; none if `None`.
+    pub max_unpaid_orders: Option<u32>,
+    /// Notified of placed orders, which may stay unpaid, and of paid and cancelled ones.
     pub expiry: ExpiryNotifier,
 }
 
 impl Shop {
-    /// Creates the shop of this process. Must be called on the main runtime.
+    /// Creates the shop of this process, without a limit of unpaid orders. Must be called on the main runtime.
     pub fn new(
         pool: Pool,
         locks: ShopLocks,
@@ -48,7 +50,8 @@ impl Shop {
     ) -> Self {
         let tasks = Tasks::on_current_runtime();
         let engine = Engine::new(&pool, &tasks);
-        Self { pool, locks, strategy, tasks, engine, payment_window, expiry }
+        let max_unpaid_orders = None;
+        Self { pool, locks, strategy, tasks, engine, payment_window, max_unpaid_orders, expiry }
     }
 
     /// Acquires a connection to Postgres; fails with [`Error::Unavailable`] or
