@@ -113,9 +113,8 @@ impl RateLimits {
         // An invalid name has no account, and so no password to guess.
         let name = name.filter(|name| is_valid_name(name));
         let (Some(name), Some(_)) = (name, self.rates.name) else { return Ok(()) };
-        let name_at_address = join_name_address(name, &address);
-        let who = if self.limiter.is_remembered(&name_at_address).await {
-            name_at_address
+        let who = if self.limiter.is_remembered(name, &address).await {
+            format!("{name}@{address}")
         } else {
             name.to_owned()
         };
@@ -126,9 +125,7 @@ impl RateLimits {
     /// Records a successful sign-in: the address has its own name limit from now on.
     pub async fn trust_address(&self, request: &HttpRequest, name: &str) {
         if self.rates.name.is_some() {
-            self.limiter
-                .remember(&join_name_address(name, &self.address(request)), KNOWN_ADDRESS_TTL)
-                .await;
+            self.limiter.remember(name, &self.address(request), KNOWN_ADDRESS_TTL).await;
         }
     }
 }
@@ -139,10 +136,6 @@ fn limit_check(
     who: impl FnOnce() -> String,
 ) -> Option<LimitCheck> {
     rate.map(|rate| (Policy { name, rate }, who()))
-}
-
-fn join_name_address(name: &str, address: &str) -> String {
-    format!("{name}@{address}")
 }
 
 fn too_many_requests(by: Policy, wait: Duration, statuses: &[LimitStatus]) -> Problem {
