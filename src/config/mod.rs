@@ -146,7 +146,7 @@ pub struct RateLimitArgs {
     /// off while the lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_SIGN_IN_NAME")]
     pub limit_sign_in_name: Option<String>,
-    /// Upper bound of a user's unpaid orders, 1 to 1,000,000; or off [default: 200; off while the
+    /// Upper bound of a user's unpaid orders: 1 to 1,000,000; or off [default: 200; off while the
     /// lab is on]
     #[arg(long, value_name = "ORDERS", env = "HOLDFAST_LIMIT_UNPAID")]
     pub limit_unpaid: Option<String>,
