@@ -1,14 +1,12 @@
 //! Unpaid orders expire in large transactions, as fast as they are placed.
 
-use std::time::{Duration, Instant};
+use std::collections::BTreeSet;
+use std::time::Instant;
 
-use futures_util::{StreamExt as _, stream};
 use holdfast::load::script::Posts;
 use holdfast::load::{self, LoadClient, LoadPlan};
-use reqwest::StatusCode;
-use tokio::sync::oneshot;
 
-use crate::common::{Shop, until};
+use crate::common::Shop;
 use crate::order_expiry::JOBS_ON;
 
 const CONNECTIONS: usize = 32;
@@ -26,7 +24,7 @@ async fn place_due_orders(shop: &Shop, skus: &[String], orders: usize) {
     };
     let plan = LoadPlan {
         clients: (0..CONNECTIONS).map(client).collect(),
-        warm_up: Duration::ZERO,
+        warm_up: std::time::Duration::ZERO,
         window: None,
         expected: |status| status == 201,
         observe: false,
@@ -38,35 +36,18 @@ async fn place_due_orders(shop: &Shop, skus: &[String], orders: usize) {
     println!("{:.0} orders/s placed", orders as f64 / began.elapsed().as_secs_f64());
 }
 
-/// Has `orders` due orders of `items` items expire while others are placed; returns the number of
-/// transactions.
+/// Has `orders` due orders of `items` items expire; returns the number of transactions.
 async fn expire(items: usize, orders: usize) -> i64 {
     let mut shop = Shop::start(1).await;
-    let mut skus = Vec::new();
+    let mut skus = BTreeSet::new();
     while skus.len() < items {
-        skus.push(shop.shop_item(1_000_000, 100).await);
+        skus.insert(shop.shop_item(orders as i64, 100).await);
     }
-    place_due_orders(&shop, &skus, orders).await;
+    place_due_orders(&shop, &Vec::from_iter(skus), orders).await;
     shop.add_replica(&[JOBS_ON]);
-    let (alice, began) = (shop.sign_in("alice").await, Instant::now());
-    let (stop, stopped) = oneshot::channel::<()>();
-    let placing = stream::iter((0..).zip(skus.iter().cycle()))
-        .take_until(stopped)
-        .map(|(n, sku)| shop.order(&alice, n % 2, sku, 1).send())
-        .buffer_unordered(CONNECTIONS)
-        .fold(0, async |placed, response| {
-            assert_eq!(response.unwrap().status(), StatusCode::CREATED);
-            placed + 1
-        });
-    let expiring = async {
-        let due = "select count(*) from orders where status = 'pending' and expires_at <= now()";
-        until("no due order is left", async || shop.number(due).await == 0).await;
-        let _ = stop.send(());
-        began.elapsed().as_secs_f64()
-    };
-    let (placed, seconds) = futures_util::join!(placing, expiring);
-    let rate = |orders: usize| orders as f64 / seconds;
-    println!("of {items} items {:.0}/s expired, {:.0}/s placed", rate(orders), rate(placed));
+    let began = Instant::now();
+    shop.until_no_order_is_pending().await;
+    println!("{:.0} orders/s of {items} expired", orders as f64 / began.elapsed().as_secs_f64());
     shop.assert_sound().await;
     assert_eq!(shop.expiry_entries().await, orders as i64);
     shop.number("select count(distinct xmin::text) from stock_ledger where reason = 'expiry'").await
@@ -75,14 +56,6 @@ async fn expire(items: usize, orders: usize) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_hot_item_expire_by_hundreds() {
     let transactions = expire(1, 8_000).await;
-    println!("{transactions} transactions");
     // Sixteen of 500, and those that begin or end the queue.
     assert!(transactions <= 80, "{transactions} transactions for 8,000 orders");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn orders_of_several_items_expire_by_hundreds() {
-    let transactions = expire(5, 5_000).await;
-    println!("{transactions} transactions");
-    assert!(transactions <= 100, "{transactions} transactions for 5,000 orders of 5 items");
 }
