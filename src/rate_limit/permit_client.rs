@@ -30,7 +30,7 @@ static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("buc
 static REMEMBER_SCRIPT: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("remember.lua")));
 
-/// Upper bound of the remembered addresses of a user: more than a person has, and 5 kB in Redis.
+/// Upper bound of the remembered addresses of a user: more than a person has.
 const MAX_ADDRESSES_PER_USER: usize = 64;
 /// Upper bound of buckets per script, because it blocks Redis for all other clients.
 const MAX_BUCKETS_PER_SCRIPT: usize = 128;

@@ -30,8 +30,8 @@ use crate::tasks::Tasks;
 const COUNT_TTL: Duration = Duration::from_secs(1);
 /// Upper bound of the counts in memory; without one, a user's next order costs a query.
 const MAX_USERS: u64 = 10_000;
-/// Upper bound of the orders that a count reads, newest first, some 10 ms: at the default rate limit
-/// a user cannot place and cancel more within the default payment window.
+/// Upper bound of the orders that a count reads, newest first. At the default rate limit a user
+/// places and cancels hardly more within the default payment window.
 const MAX_COUNTED_ORDERS: i64 = 20_000;
 /// Added to the age of the counted orders: clocks differ, and expiry may be late.
 const AGE_SLACK: Duration = Duration::from_mins(5);
