@@ -62,7 +62,8 @@ impl Replica {
         let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
         let (expiry, placed) = ExpiryNotifier::new();
         let (rates, proxies) = parse_settings(options)?;
-        let shop = shop(options, &replica, expiry)?;
+        let max_unpaid_orders = parse_unpaid_limit(options)?;
+        let shop = Shop { max_unpaid_orders, ..shop(options, &replica, expiry)? };
         db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         check_eviction_policy(shop.locks.redis()).await?;
@@ -202,6 +203,12 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
 /// guesses of a password per minute and name, 14,400 a day.
 const DEFAULT_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"];
 
+/// Default limit of a user's unpaid orders while the lab is off: more than a person places within
+/// the payment window.
+const DEFAULT_UNPAID_LIMIT: u32 = 200;
+/// Highest limit of unpaid orders; who needs more turns it off.
+const MAX_UNPAID_LIMIT: u32 = 1_000_000;
+
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {why}")]
 pub struct InvalidSetting {
@@ -210,9 +217,10 @@ pub struct InvalidSetting {
     pub why: String,
 }
 
-/// Validates the rate limits, the proxies and the prefix; fails with the first invalid option.
+/// Validates the limits, the proxies and the prefix; fails with the first invalid option.
 pub fn validate(options: &ServeArgs) -> Result<(), InvalidSetting> {
-    parse_settings(options).map(|_| ())
+    parse_settings(options)?;
+    parse_unpaid_limit(options).map(|_| ())
 }
 
 /// Parses the rate limits and the trusted proxies, and applies the defaults. No other code does.
@@ -226,6 +234,7 @@ fn parse_settings(options: &ServeArgs) -> Result<(Rates, TrustedProxies), Invali
         limit_address,
         limit_sign_in,
         limit_sign_in_name,
+        limit_unpaid: _,
         trusted_proxies,
     } = &options.limits;
     let [client, address, sign_in, name] = DEFAULT_RATES;
@@ -244,6 +253,20 @@ fn parse_settings(options: &ServeArgs) -> Result<(Rates, TrustedProxies), Invali
     };
     let invalid = |why| InvalidSetting { flag: "--trusted-proxies", why };
     Ok((rates, TrustedProxies::parse(trusted_proxies).map_err(invalid)?))
+}
+
+/// Parses the limit of unpaid orders, and applies the default.
+fn parse_unpaid_limit(options: &ServeArgs) -> Result<Option<u32>, InvalidSetting> {
+    match options.limits.limit_unpaid.as_deref().unwrap_or_default() {
+        "" => Ok((options.lab == Switch::Off).then_some(DEFAULT_UNPAID_LIMIT)),
+        "off" => Ok(None),
+        text => {
+            let orders = text.parse().ok().filter(|max| (1..=MAX_UNPAID_LIMIT).contains(max));
+            let why = || format!("“{text}” is not a number of orders, 1 to 1,000,000; or off");
+            let flag = "--limit-unpaid";
+            orders.map(Some).ok_or_else(|| InvalidSetting { flag, why: why() })
+        }
+    }
 }
 
 /// Returns the number of threads of a replica's main runtime, beside one HTTP worker per core: half

@@ -124,10 +124,11 @@ impl OrderCost {
 }
 
 /// With everything else that a shop does: the jobs, and rate limits that are never reached.
-const ALL_FEATURES: [(&str, &str); 3] = [
+const ALL_FEATURES: [(&str, &str); 4] = [
     ("HOLDFAST_JOBS", "on"),
     ("HOLDFAST_LIMIT_CLIENT", "100000/s"),
     ("HOLDFAST_LIMIT_ADDRESS", "100000/s"),
+    ("HOLDFAST_LIMIT_UNPAID", "100000"),
 ];
 
 /// Unoptimized, on a busy machine, fewer clients are back in time for the next batch, so this

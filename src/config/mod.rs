@@ -158,6 +158,10 @@ pub struct RateLimitArgs {
     /// off while the lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_SIGN_IN_NAME")]
     pub limit_sign_in_name: Option<String>,
+    /// Upper bound of a user's unpaid orders: 1 to 1,000,000; or off [default: 200; off while the
+    /// lab is on]
+    #[arg(long, value_name = "ORDERS", env = "HOLDFAST_LIMIT_UNPAID")]
+    pub limit_unpaid: Option<String>,
     /// Proxies in front of this replica, as addresses or networks (10.0.0.0/8), separated by
     /// commas: X-Forwarded-For is trusted only from these
     #[arg(long, value_name = "NETWORKS", env = "HOLDFAST_TRUSTED_PROXIES", value_delimiter = ',')]

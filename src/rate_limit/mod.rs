@@ -106,20 +106,16 @@ impl Limiter {
         LimitDecision::Admitted(statuses(&buckets))
     }
 
-    /// Remembers `name` for `ttl`; see [`Limiter::is_remembered`]. Does nothing while Redis is
-    /// unavailable.
-    pub async fn remember(&self, name: &str, ttl: Duration) {
-        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
-        let mut command = redis::cmd("SET");
-        command.arg(self.client.server().key("known", name)).arg(1).arg("PX").arg(ttl_ms);
-        self.client.server().query::<()>(command).await;
+    /// Remembers an address of a user for `ttl`, unless the user has used many others since; see
+    /// [`Limiter::is_remembered`]. Does nothing while Redis is unavailable.
+    pub async fn remember(&self, user: &str, address: &str, ttl: Duration) {
+        self.client.server().remember(user, address, ttl).await;
     }
 
-    /// Returns whether `name` is remembered, by one call; `false` while Redis is unavailable.
-    pub async fn is_remembered(&self, name: &str) -> bool {
-        let mut command = redis::cmd("EXISTS");
-        command.arg(self.client.server().key("known", name));
-        self.client.server().query(command).await == Some(1_u64)
+    /// Returns whether the user's address is remembered, by one call; `false` while Redis is
+    /// unavailable.
+    pub async fn is_remembered(&self, user: &str, address: &str) -> bool {
+        self.client.server().is_remembered(user, address).await
     }
 
     fn bucket(&self, policy: Policy, client: &str) -> ClientBucket {
@@ -173,7 +169,7 @@ mod tests {
         assert_eq!(passed, 20);
         let other = limiter.admit(&[(policy, "1.2.3.5")]).await;
         assert!(matches!(other, LimitDecision::Admitted(_)), "{other:?}");
-        assert!(!limiter.is_remembered("alice").await);
+        assert!(!limiter.is_remembered("alice", "1.2.3.4").await);
     }
 
     #[tokio::test(flavor = "multi_thread")]

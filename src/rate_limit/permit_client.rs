@@ -27,6 +27,11 @@ use crate::tasks::Tasks;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("bucket.lua")));
 
+static REMEMBER_SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("remember.lua")));
+
+/// Upper bound of the remembered addresses of a user: more than a person has.
+const MAX_ADDRESSES_PER_USER: usize = 64;
 /// Upper bound of buckets per script, because it blocks Redis for all other clients.
 const MAX_BUCKETS_PER_SCRIPT: usize = 128;
 /// Timeout of a call, after which the limit of this replica alone decides.
@@ -165,19 +170,29 @@ impl PermitServer {
         self.redis.runtime().spawn(probe_until_available(Arc::downgrade(self)));
     }
 
-    pub fn key(&self, kind: &str, name: &str) -> String {
+    fn key(&self, kind: &str, name: &str) -> String {
         format!("{}{kind}:{{{name}}}", self.prefix)
     }
 
-    /// Sends a command; returns `None` if Redis is unavailable.
-    pub async fn query<T: redis::FromRedisValue + Send + 'static>(
-        &self,
-        command: redis::Cmd,
-    ) -> Option<T> {
-        if self.degraded.load(Ordering::Relaxed) {
-            return None;
+    /// Remembers an address of a user, and forgets the longest unused one of too many.
+    pub async fn remember(&self, user: &str, address: &str, ttl: Duration) {
+        if !self.degraded.load(Ordering::Relaxed) {
+            let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+            let mut call = REMEMBER_SCRIPT.key(self.key("known", user));
+            call.arg(address).arg(ttl_ms).arg(MAX_ADDRESSES_PER_USER);
+            let _ = timeout(CALL_TIMEOUT, self.redis.run_script::<()>(call)).await;
         }
-        timeout(CALL_TIMEOUT, self.redis.query(command)).await.ok()?.ok()
+    }
+
+    /// Returns whether the user's address is remembered; `false` if Redis is unavailable.
+    pub async fn is_remembered(&self, user: &str, address: &str) -> bool {
+        if self.degraded.load(Ordering::Relaxed) {
+            return false;
+        }
+        let mut command = redis::cmd("ZSCORE");
+        command.arg(self.key("known", user)).arg(address);
+        let found = timeout(CALL_TIMEOUT, self.redis.query::<Option<f64>>(command)).await;
+        matches!(found, Ok(Ok(Some(_))))
     }
 }
 

@@ -33,12 +33,14 @@ pub struct Shop {
     pub reports: Reports,
     /// Time for which an unpaid order keeps its units.
     pub payment_window: Duration,
-    /// Notified of placed orders, which may stay unpaid.
+    /// Upper bound of the unpaid orders of a user; none if `None`.
+    pub max_unpaid_orders: Option<u32>,
+    /// Notified of placed orders, which may stay unpaid, and of paid and cancelled ones.
     pub expiry: ExpiryNotifier,
 }
 
 impl Shop {
-    /// Creates the shop of this process. Must be called on the main runtime.
+    /// Creates the shop of this process, without a limit of unpaid orders. Must be called on the main runtime.
     pub fn new(
         pool: Pool,
         locks: ShopLocks,
@@ -49,7 +51,18 @@ impl Shop {
         let tasks = Tasks::on_current_runtime();
         let engine = Engine::new(&pool, &tasks);
         let reports = Reports::new(&pool, &locks, &tasks);
-        Self { pool, locks, strategy, tasks, engine, reports, payment_window, expiry }
+        let max_unpaid_orders = None;
+        Self {
+            pool,
+            locks,
+            strategy,
+            tasks,
+            engine,
+            reports,
+            payment_window,
+            max_unpaid_orders,
+            expiry,
+        }
     }
 
     /// Acquires a connection to Postgres; fails with [`Error::Unavailable`] or

@@ -1,4 +1,4 @@
-//! Expiry of unpaid orders: notifications of placed orders, and the state of due ones.
+//! Expiry of unpaid orders: notifications of placed and settled orders, and the state of due ones.
 //!
 //! [`super::command::expire_orders`] is the command that expires them; `jobs::order_expiry`
 //! schedules it.
@@ -18,34 +18,35 @@ use crate::metrics::EXPIRY_ENQUEUE_FAILURES;
 /// Capacity of the channel to the delay queue. The sweep finds orders that did not fit.
 const MAX_NOTIFICATIONS: usize = 10_000;
 
-/// Notifies the delay queue of placed orders. Cheap to clone.
+/// Notifies the delay queue of placed and settled orders. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct ExpiryNotifier(mpsc::Sender<PlacedOrder>);
+pub struct ExpiryNotifier(mpsc::Sender<OrderEvent>);
 
-/// A placed order, due if it is still unpaid at `due_at`.
+/// A committed change of an order that the delay queue follows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlacedOrder {
-    pub order: OrderId,
-    pub due_at: Instant,
+pub enum OrderEvent {
+    /// Due if it is still unpaid at this time.
+    Placed { order: OrderId, due_at: Instant },
+    /// Paid or cancelled by its user, at this time.
+    Settled { order: OrderId, at: Instant },
 }
 
 impl ExpiryNotifier {
-    pub fn new() -> (Self, mpsc::Receiver<PlacedOrder>) {
+    pub fn new() -> (Self, mpsc::Receiver<OrderEvent>) {
         let (sender, receiver) = mpsc::channel(MAX_NOTIFICATIONS);
         (Self(sender), receiver)
     }
 
-    /// Notifies of placed orders, each with the time until it is due. Best effort: the sweep finds
-    /// the orders if the channel is closed or has no room for all of them.
-    pub fn notify(&self, orders: &[(OrderId, Duration)]) {
-        let now = Instant::now();
-        let Ok(permits) = self.0.try_reserve_many(orders.len()) else {
-            metrics::counter!(EXPIRY_ENQUEUE_FAILURES).increment(orders.len() as u64);
+    /// Notifies of events. Best effort: if the channel is closed or has no room for all of them,
+    /// the sweep finds placed orders, and settled ones leave the queue when they are due.
+    pub fn notify(&self, events: Vec<OrderEvent>) {
+        let Ok(permits) = self.0.try_reserve_many(events.len()) else {
+            let placed = |event: &&OrderEvent| matches!(event, OrderEvent::Placed { .. });
+            let placed = events.iter().filter(placed).count();
+            metrics::counter!(EXPIRY_ENQUEUE_FAILURES).increment(placed as u64);
             return;
         };
-        for (permit, (order, due_in)) in permits.zip(orders) {
-            permit.send(PlacedOrder { order: *order, due_at: now + *due_in });
-        }
+        permits.zip(events).for_each(|(permit, event)| permit.send(event));
     }
 }
 

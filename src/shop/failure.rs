@@ -105,6 +105,13 @@ pub enum Rejection {
         /// Units of the rejected order.
         requested: i64,
     },
+    /// The user has too many unpaid orders.
+    TooManyUnpaid {
+        /// The limit.
+        max: u32,
+        /// Time until the first of them is due.
+        wait: Duration,
+    },
     InsufficientFunds {
         needed_cents: i64,
         /// The balance at the decision.

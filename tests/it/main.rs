@@ -7,6 +7,7 @@ mod common;
 #[path = "../../crates/holdfast-lock/tests/topology/mod.rs"]
 mod topology;
 
+mod abuse;
 mod audit;
 mod barrier;
 mod batched;
@@ -15,11 +16,13 @@ mod batched_faults;
 mod batched_payments;
 mod bounded_queue;
 mod cancelled;
+mod conflicting_requests;
 mod constraints;
 mod customer_limit_changes;
 mod customer_limits;
 mod delay_queue;
 mod disconnects;
+mod expiry_rate;
 mod fenced;
 mod group_commit;
 mod history;

@@ -238,3 +238,27 @@ async fn tables_have_the_documented_columns() {
         }
     }
 }
+
+/// Refunds may raise the stock above the maximum; then units can be removed, and none added.
+#[tokio::test]
+async fn stock_above_maximum_may_only_shrink() {
+    let shop = Shop::start(1).await;
+    let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
+    let sku = shop.shop_item(5, 1).await;
+    let order = shop.place_order(&alice, &sku, 2).await;
+    let path = format!("/api/orders/{}", order["id"].as_str().unwrap());
+    let pay = shop.request(&alice, Method::POST, 0, &format!("{path}/pay"));
+    let pay = pay.header("Idempotency-Key", Uuid::new_v4().to_string());
+    body(pay.send().await.unwrap(), StatusCode::OK).await;
+    shop.restock(&sku, 1_000_000_000 - 3).await;
+    let refund = shop.request(&alice, Method::POST, 0, &format!("{path}/refund"));
+    body(refund.send().await.unwrap(), StatusCode::OK).await;
+    let change = async |delta: i64| {
+        let change = shop.request(&admin, Method::POST, 0, &format!("/api/items/{sku}/stock"));
+        change.json(&json!({ "delta": delta, "reason": "correction" })).send().await.unwrap()
+    };
+    assert_eq!(problem(change(1).await, 422).await, "invalid-request");
+    let entry = body(change(-1).await, StatusCode::OK).await;
+    assert_eq!((&entry["before"], &entry["after"]), (&json!(1_000_000_002), &json!(1_000_000_001)));
+    shop.assert_sound().await;
+}

@@ -1,16 +1,22 @@
-//! Adds placed orders to the delay queue, in batches.
+//! Adds placed orders to the delay queue, and removes settled ones, in batches.
+//!
+//! An order that is settled before it was added is not added. One that another replica placed is
+//! removed after [`REMOVAL_DELAY`], when that replica has added it. Best effort: an order that is
+//! not added is found in Postgres, and one that is not removed leaves the queue when it is due.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use holdfast_lock::redis::Error as RedisError;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
 use super::queue::DelayQueue;
 use crate::metrics::EXPIRY_ENQUEUE_FAILURES;
-use crate::shop::expiry::PlacedOrder;
+use crate::shop::expiry::OrderEvent;
 
-/// Orders added in one call: a millisecond or two of Redis's time.
+/// Orders added or removed in one call: a millisecond or two of Redis's time.
 const MAX_BATCH_SIZE: usize = 500;
 /// Interval of the calls: orders are due in a quarter of an hour, so once a second is enough.
 const CALL_INTERVAL: Duration = Duration::from_secs(1);
@@ -18,36 +24,106 @@ const CALL_INTERVAL: Duration = Duration::from_secs(1);
 /// are probably urgent, too.
 const URGENT_THRESHOLD: Duration = Duration::from_secs(5);
 const URGENT_CALL_INTERVAL: Duration = Duration::from_millis(100);
+/// Time after which a settled order is removed: longer than the interval of another replica's calls
+/// and the duration of one.
+const REMOVAL_DELAY: Duration = Duration::from_secs(3);
+/// Upper bound of the orders that wait for their removal; the oldest is removed early.
+const MAX_WAITING_REMOVALS: usize = 50_000;
 
-/// Adds placed orders to the queue until all senders are gone.
-///
-/// An order that Redis does not accept is not lost: the worker finds it in Postgres.
-pub(super) async fn enqueue(queue: DelayQueue, mut receiver: mpsc::Receiver<PlacedOrder>) {
-    let mut placed = Vec::with_capacity(MAX_BATCH_SIZE);
+/// Follows the orders of this process until all senders are gone.
+pub(super) async fn enqueue(queue: DelayQueue, mut receiver: mpsc::Receiver<OrderEvent>) {
+    let mut events = Vec::with_capacity(MAX_BATCH_SIZE);
+    let mut removals = Removals::default();
     let mut is_failing = false;
-    while receiver.recv_many(&mut placed, MAX_BATCH_SIZE).await > 0 {
+    loop {
+        let received = tokio::select! {
+            received = receiver.recv_many(&mut events, MAX_BATCH_SIZE) => received,
+            () = sleep_until(removals.next_at()), if !removals.0.is_empty() => usize::MAX,
+        };
+        if received == 0 {
+            return;
+        }
         let called_at = Instant::now();
-        let is_urgent = placed.iter().any(|placed| placed.due_at < called_at + URGENT_THRESHOLD);
+        let is_full = events.len() >= MAX_BATCH_SIZE;
+        let placed = removals.defer(events.drain(..));
+        let is_urgent = placed.values().any(|due_at| *due_at < called_at + URGENT_THRESHOLD);
         // The queue counts due times from this call.
-        let due_in = |placed: PlacedOrder| placed.due_at.saturating_duration_since(called_at);
+        let due_in = |due_at: Instant| due_at.saturating_duration_since(called_at);
         let entries: Vec<(Uuid, Duration)> =
-            placed.drain(..).map(|placed| (placed.order.0, due_in(placed))).collect();
-        match queue.add(&entries).await {
-            Ok(rejected) => {
-                metrics::counter!(EXPIRY_ENQUEUE_FAILURES).increment(rejected.len() as u64);
-                is_failing = false;
-            }
-            Err(error) => {
-                metrics::counter!(EXPIRY_ENQUEUE_FAILURES).increment(entries.len() as u64);
-                if !std::mem::replace(&mut is_failing, true) {
-                    tracing::warn!(%error, "placed orders cannot be added to the delay queue");
-                }
-            }
+            placed.into_iter().map(|(order, due_at)| (order, due_in(due_at))).collect();
+        if !entries.is_empty() {
+            record_added(entries.len(), queue.add(&entries).await, &mut is_failing);
+        }
+        let settled = removals.take(called_at);
+        let is_behind = settled.len() >= MAX_BATCH_SIZE;
+        if !settled.is_empty()
+            && let Err(error) = queue.remove(&settled).await
+        {
+            tracing::debug!(%error, "settled orders are not removed from the delay queue");
         }
         // After a full batch more orders are waiting.
-        if entries.len() < MAX_BATCH_SIZE {
+        if !is_full && !is_behind {
             let pause = if is_urgent { URGENT_CALL_INTERVAL } else { CALL_INTERVAL };
             sleep(pause.saturating_sub(called_at.elapsed())).await;
         }
     }
+}
+
+/// Settled orders, and when they are to be removed, in this order.
+#[derive(Debug, Default)]
+struct Removals(VecDeque<(Instant, Uuid)>);
+
+impl Removals {
+    /// Adds the settled orders; returns the placed ones that were not settled, with their due times.
+    fn defer(&mut self, events: impl Iterator<Item = OrderEvent>) -> BTreeMap<Uuid, Instant> {
+        let mut placed = BTreeMap::new();
+        for event in events {
+            match event {
+                OrderEvent::Placed { order, due_at } => {
+                    placed.insert(order.0, due_at);
+                }
+                OrderEvent::Settled { order, at } => {
+                    if placed.remove(&order.0).is_none() {
+                        self.0.push_back((at + REMOVAL_DELAY, order.0));
+                    }
+                }
+            }
+        }
+        placed
+    }
+
+    /// Returns the time of the next removal; a time in the past if there is none.
+    fn next_at(&self) -> Instant {
+        self.0.front().map_or_else(Instant::now, |(at, _)| *at)
+    }
+
+    /// Takes the orders whose time has come, at most [`MAX_BATCH_SIZE`].
+    fn take(&mut self, now: Instant) -> Vec<Uuid> {
+        let mut due = Vec::new();
+        while due.len() < MAX_BATCH_SIZE
+            && let Some((at, order)) = self.0.front()
+            && (*at <= now || self.0.len() > MAX_WAITING_REMOVALS)
+        {
+            due.push(*order);
+            self.0.pop_front();
+        }
+        due
+    }
+}
+
+/// Counts the orders that were not added, and logs the first failure of several.
+fn record_added(orders: usize, result: Result<Vec<Uuid>, RedisError>, is_failing: &mut bool) {
+    let missing = match result {
+        Ok(rejected) => {
+            *is_failing = false;
+            rejected.len()
+        }
+        Err(error) => {
+            if !std::mem::replace(is_failing, true) {
+                tracing::warn!(%error, "placed orders cannot be added to the delay queue");
+            }
+            orders
+        }
+    };
+    metrics::counter!(EXPIRY_ENQUEUE_FAILURES).increment(missing as u64);
 }

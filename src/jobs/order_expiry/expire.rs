@@ -1,4 +1,4 @@
-//! Expires a group of orders, each alone if the group fails, and updates the queue.
+//! Expires a group of orders, in halves if the group fails, and updates the queue.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,29 +33,28 @@ pub(super) struct ExpiryExecutor {
 impl ExpiryExecutor {
     /// Expires a group. Returns whether a server is unavailable or overloaded: then other workers
     /// should take the pending orders.
-    pub(super) async fn expire(&self, group: Vec<DueOrder>, options: RequestOptions) -> bool {
-        let cause = match self.try_expire(group.clone(), &options).await {
-            Ok(is_unavailable) => return is_unavailable,
-            Err(cause) => cause,
-        };
-        if let [(order, _)] = group[..] {
-            self.record_failure(order, &cause).await;
-            return false;
-        }
-        // A defective order must not delay the others.
-        let orders = group.len();
-        tracing::warn!(cause, orders, "a group of unpaid orders failed; each is expired alone");
-        let mut group = group.into_iter();
-        while let Some(due) = group.next() {
-            let order = due.0;
-            match self.try_expire(vec![due], &self.default_options()).await {
+    pub(super) async fn expire(&self, group: Vec<DueOrder>, mut options: RequestOptions) -> bool {
+        let mut groups = vec![group];
+        while let Some(mut group) = groups.pop() {
+            match self.try_expire(group.clone(), &options).await {
                 Ok(false) => {}
                 Ok(true) => {
-                    self.postpone_briefly(group.map(|(order, _)| order)).await;
+                    let left = groups.into_iter().flatten().map(|(order, _)| order);
+                    self.postpone_briefly(left).await;
                     return true;
                 }
-                Err(cause) => self.record_failure(order, &cause).await,
+                Err(cause) => match group[..] {
+                    [(order, _)] => self.record_failure(order, &cause).await,
+                    // A defective order must not delay the others.
+                    _ => {
+                        let orders = group.len();
+                        tracing::warn!(cause, orders, "unpaid orders failed; trying halves");
+                        groups.push(group.split_off(orders / 2));
+                        groups.push(group);
+                    }
+                },
             }
+            options = self.default_options();
         }
         false
     }

@@ -13,16 +13,20 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::shop::command::place_order::MAX_LINES;
 use crate::shop::{OrderId, RequestOptions, Sku};
 
-/// Upper bound of the orders of one transaction, which locks their items for some 20 ms.
-const MAX_ORDERS_PER_TRANSACTION: usize = 32;
+/// Upper bound of the lines of one transaction, which locks their items: less than 200 ms in a debug
+/// build, which expires 2,700 orders of one item per second. More orders per turn of the item's lock
+/// let them expire as fast as they are placed.
+const MAX_LINES_PER_TRANSACTION: usize = 500;
+/// Upper bound of the orders of a transaction for several groups, which locks many items.
+const MAX_MERGED_ORDERS: usize = 32;
 /// Number of orders from which a group has a transaction of its own; smaller groups share one.
 const MIN_UNMERGED_ORDERS: usize = 8;
-/// Upper bound of the waiting orders of the same items: a quarter of a second of work, which keeps
-/// an item busy until postponed orders return. While an item is locked for longer, orders of other
+/// Upper bound of the waiting orders of the same items: four transactions, which keep an item busy
+/// until postponed orders return. While an item is locked for longer, orders of other
 /// items overtake.
-const MAX_WAITING_PER_GROUP: usize = 256;
-/// Upper bound of the waiting groups.
-const MAX_GROUPS: usize = 64;
+const MAX_WAITING_PER_GROUP: usize = 2_000;
+/// Upper bound of the waiting groups: those of one claim, if each order has items of its own.
+const MAX_GROUPS: usize = 500;
 /// Upper bound of the waiting groups that share an item with a new group.
 const MAX_OVERLAPPING_GROUPS: usize = 8;
 
@@ -78,8 +82,9 @@ impl PendingGroups {
     pub(super) fn next(&mut self, busy: &BTreeSet<Sku>) -> Option<ExpiryGroup> {
         let mut at = self.0.iter().position(|group| group.skus.is_disjoint(busy))?;
         let mut group = self.0.remove(at)?;
-        if group.orders.len() > MAX_ORDERS_PER_TRANSACTION {
-            let orders = group.orders.split_off(MAX_ORDERS_PER_TRANSACTION);
+        let max_orders = (MAX_LINES_PER_TRANSACTION / group.skus.len().max(1)).max(1);
+        if group.orders.len() > max_orders {
+            let orders = group.orders.split_off(max_orders);
             self.put_back(orders, &group.skus);
         }
         if group.watched.is_some() || group.orders.len() >= MIN_UNMERGED_ORDERS {
@@ -89,7 +94,7 @@ impl PendingGroups {
             let fits = other.watched.is_none()
                 && other.orders.len() < MIN_UNMERGED_ORDERS
                 && other.skus.is_disjoint(busy)
-                && group.orders.len() + other.orders.len() <= MAX_ORDERS_PER_TRANSACTION
+                && group.orders.len() + other.orders.len() <= MAX_MERGED_ORDERS
                 && group.skus.union(&other.skus).count() <= MAX_LINES;
             if !fits {
                 at += 1;
@@ -160,8 +165,10 @@ mod tests {
 
     #[test]
     fn orders_of_one_item_share_bounded_groups() {
-        let groups = all(pending(&[&["tea"][..]; 70]));
-        assert_eq!(groups, expected(&[("tea", 32), ("tea", 32), ("tea", 6)]));
+        let groups = all(pending(&[&["tea"][..]; 1_100]));
+        assert_eq!(groups, expected(&[("tea", 500), ("tea", 500), ("tea", 100)]));
+        let groups = all(pending(&[&["salt", "tea"][..]; 300]));
+        assert_eq!(groups, expected(&[("salt tea", 250), ("salt tea", 50)]));
     }
 
     #[test]

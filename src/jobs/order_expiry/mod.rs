@@ -29,7 +29,7 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use crate::probe::PauseBoard;
-use crate::shop::expiry::PlacedOrder;
+use crate::shop::expiry::OrderEvent;
 use crate::shop::{Error, Shop};
 use failures::ExpiryFailure;
 use lab_requests::LabRequests;
@@ -53,7 +53,7 @@ pub struct OrderExpiry {
 /// The status of order expiry.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ExpiryStatus {
-    /// Orders in the delay queue, including those paid since; null if Redis does not respond.
+    /// Orders in the delay queue, including those paid in the last seconds; null if Redis does not respond.
     pub queued: Option<usize>,
     /// Orders that are due and have not expired yet.
     pub due: i64,
@@ -81,14 +81,15 @@ impl OrderExpiry {
         Ok(ExpiryStatus { queued, due, failures: failures::list(shop, MAX_LISTED_FAILURES).await? })
     }
 
-    /// Adds orders placed by this process to the queue, until `stop` is cancelled.
+    /// Adds the orders that this process places to the queue, and removes those that it settles,
+    /// until `stop` is cancelled.
     pub fn start_enqueuing(
         &self,
         shop: &Shop,
-        placed: mpsc::Receiver<PlacedOrder>,
+        events: mpsc::Receiver<OrderEvent>,
         stop: &CancellationToken,
     ) {
-        let enqueuing = enqueue::enqueue(self.queue.clone(), placed);
+        let enqueuing = enqueue::enqueue(self.queue.clone(), events);
         shop.tasks.runtime.spawn(stop.clone().run_until_cancelled_owned(enqueuing));
     }
 

@@ -40,8 +40,8 @@ use crate::probe::{Pause, PauseBoard, Point, Probe, ProbedValue, RequestProbe};
 use crate::shop::expiry::{self, ExpiryState};
 use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku};
 
-/// Orders claimed at once: their work takes a fraction of a claim's time.
-const MAX_CLAIMED: usize = 64;
+/// Orders claimed at once: one transaction of a hot item, and a millisecond of Redis's time.
+const MAX_CLAIMED: usize = 500;
 /// Upper bound of the concurrent transactions, which use the replica's connections.
 const MAX_GROUPS_IN_FLIGHT: usize = 4;
 /// Pause between two claims, unless the queue reports an entry that is due earlier.
@@ -55,7 +55,7 @@ const OVERDUE_POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Delay after which a due order counts as absent from the queue.
 const OVERDUE_DELAY: Duration = Duration::from_millis(250);
 /// Overdue orders per query; after as many as this, the next query continues behind them.
-const OVERDUE_PAGE_SIZE: i64 = 256;
+const OVERDUE_PAGE_SIZE: i64 = 500;
 /// Pause before a query that continues: an item that cannot be locked may have thousands of overdue
 /// orders, which must not hide the others.
 const NEXT_PAGE_DELAY: Duration = Duration::from_millis(50);

@@ -21,6 +21,7 @@ mod decision;
 mod direct;
 mod group_commit;
 mod in_flight;
+mod known_items;
 mod leader;
 mod locks;
 mod prepare;
@@ -31,12 +32,14 @@ mod resolve;
 mod responder;
 mod session;
 mod sold_out;
+mod unpaid;
 mod write;
 
 use crate::db::Pool;
 use crate::tasks::Tasks;
 use group_commit::GroupCommit;
 use in_flight::InFlightKeys;
+use known_items::KnownItems;
 pub use prepare::{
     cancel_order, check_order, expire_orders, pay_order, place_order, refund_order, restock,
     set_limit, top_up,
@@ -44,6 +47,7 @@ pub use prepare::{
 use queue::CommandQueues;
 use replay::ReplayLookup;
 use sold_out::SoldOutCache;
+use unpaid::UnpaidOrders;
 
 /// The engine's state in one process. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -54,6 +58,8 @@ pub struct Engine {
     /// Stored responses, looked up for many commands in one call.
     pub replays: ReplayLookup,
     sold_out: SoldOutCache,
+    known_items: KnownItems,
+    unpaid: UnpaidOrders,
 }
 
 impl Engine {
@@ -64,6 +70,8 @@ impl Engine {
             group_commit: GroupCommit::new(pool, tasks),
             replays: ReplayLookup::new(pool, tasks),
             sold_out: SoldOutCache::new(pool, tasks),
+            known_items: KnownItems::new(pool, tasks),
+            unpaid: UnpaidOrders::new(pool, tasks),
         }
     }
 }

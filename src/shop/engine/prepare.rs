@@ -42,6 +42,10 @@ pub async fn place_order(
     if let Some(replayed) = admit(shop, options, &skus, command.as_ref()).await? {
         return Ok(replayed);
     }
+    if let Err(failure) = check_items_and_unpaid(shop, options, user, &skus).await {
+        let replays = &shop.engine.replays;
+        return replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await;
+    }
     let batched = options.batch_key(command.as_ref()).is_some();
     let Some((sku, quantity)) = single.filter(|_| batched) else {
         return execute(shop, options, command).await;
@@ -127,6 +131,7 @@ pub async fn restock(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
+    shop.engine.known_items.check(std::slice::from_ref(&sku)).await?;
     if let Some(replayed) = admit(shop, options, &[sku], command.as_ref()).await? {
         return Ok(replayed);
     }
@@ -176,8 +181,21 @@ async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, F
     found.ok_or_else(|| Rejection::no_order(order).into())
 }
 
+/// Rejects an order of an unknown item, and one of a user with too many unpaid orders.
+async fn check_items_and_unpaid(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    skus: &[Sku],
+) -> Result<(), Failure> {
+    shop.engine.known_items.check(skus).await?;
+    let Some(max) = shop.max_unpaid_orders else { return Ok(()) };
+    let window = options.payment_window.max(shop.payment_window);
+    shop.engine.unpaid.admit(user, max, window).await
+}
+
 /// Rejects options that could lose sales or money, or keep units too long, except for lab items.
-/// Admits unknown items, which the command rejects. Returns the stored response of a duplicate that
+/// Admits unknown items, which are rejected later. Returns the stored response of a duplicate that
 /// would be rejected.
 async fn admit(
     shop: &Shop,

@@ -1,10 +1,11 @@
 //! Writes the changes of one batch: sends one statement, which other batches may share, commits,
-//! and notifies order expiry of new orders.
+//! and notifies order expiry of new and settled orders.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use holdfast_lock::LockKey;
+use tokio::time::Instant;
 
 use super::batch::{AttemptError, Batch, pass_point};
 use super::decision::{BatchDecision, EntryResult, values};
@@ -12,13 +13,15 @@ use super::group_commit;
 use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;
 use crate::probe::Point;
-use crate::shop::command::changes::NewOrder;
+use crate::shop::Shop;
+use crate::shop::command::changes::{CommandResponse, NewOrder};
 use crate::shop::command::state::ShopState;
+use crate::shop::expiry::OrderEvent;
 use crate::shop::failure::{Error, Failure};
+use crate::shop::model::OrderStatus;
 use crate::shop::store::guard::ChangedRows;
-use crate::shop::store::{BatchWrite, WriteResult};
+use crate::shop::store::{BatchWrite, CommandWrite, WriteResult};
 use crate::shop::strategy::{PurchaseCount, ReleaseTime};
-use crate::shop::{OrderId, Shop};
 
 /// Sends the write and commits it. Fails with [`Error::Bug`] if the locks do not cover a row.
 pub(super) async fn write(
@@ -144,12 +147,22 @@ fn value_after(write: &BatchWrite, position: usize, key: &LockKey) -> Option<i64
     values(&command.changes, key).map(|(_, after)| after)
 }
 
-/// Notifies order expiry of the placed orders.
+/// Notifies order expiry of the placed orders, and of those that need no expiry any more.
 fn notify_expiry(shop: &Shop, write: &BatchWrite) {
-    let due_in = |order: &NewOrder| (order.expires_at - order.created_at).try_into();
-    let placed: Vec<(OrderId, Duration)> =
-        write.orders().map(|order| (order.id, due_in(order).unwrap_or_default())).collect();
-    if !placed.is_empty() {
-        shop.expiry.notify(&placed);
+    let now = Instant::now();
+    let mut events = Vec::new();
+    for CommandWrite { changes, .. } in &write.commands {
+        if let Some(NewOrder { id, created_at, expires_at, .. }) = &changes.order {
+            let due_in = Duration::try_from(*expires_at - *created_at).unwrap_or_default();
+            events.push(OrderEvent::Placed { order: *id, due_at: now + due_in });
+        }
+        // The worker itself removes the orders that it expires.
+        if !matches!(changes.response, CommandResponse::Expired(_)) {
+            let pending = changes.transitions.iter().filter(|it| it.from == OrderStatus::Pending);
+            events.extend(pending.map(|it| OrderEvent::Settled { order: it.order, at: now }));
+        }
+    }
+    if !events.is_empty() {
+        shop.expiry.notify(events);
     }
 }

@@ -137,9 +137,8 @@ impl RateLimits {
         // An invalid name has no account, and so no password to guess.
         let name = name.filter(|name| is_valid_name(name));
         let (Some(name), Some(_)) = (name, self.rates.name) else { return Ok(()) };
-        let name_at_address = join_name_address(name, &address);
-        let who = if self.limiter.is_remembered(&name_at_address).await {
-            name_at_address
+        let who = if self.limiter.is_remembered(name, &address).await {
+            format!("{name}@{address}")
         } else {
             name.to_owned()
         };
@@ -151,7 +150,7 @@ impl RateLimits {
     pub async fn trust_address(&self, request: &HttpRequest, name: &str) {
         if self.rates.name.is_some() {
             let address = rate_limit_key(self.address(request));
-            self.limiter.remember(&join_name_address(name, &address), KNOWN_ADDRESS_TTL).await;
+            self.limiter.remember(name, &address, KNOWN_ADDRESS_TTL).await;
         }
     }
 }
@@ -162,10 +161,6 @@ fn limit_check(
     who: impl FnOnce() -> String,
 ) -> Option<LimitCheck> {
     rate.map(|rate| (Policy { name, rate }, who()))
-}
-
-fn join_name_address(name: &str, address: &str) -> String {
-    format!("{name}@{address}")
 }
 
 fn too_many_requests(by: Policy, wait: Duration, statuses: &[LimitStatus]) -> Problem {

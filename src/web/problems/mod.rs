@@ -166,6 +166,15 @@ impl From<Rejection> for Problem {
                     .with("already", already)
                     .with("requested", requested)
             }
+            Rejection::TooManyUnpaid { max, wait } => {
+                let detail = format!(
+                    "you have {max} unpaid orders, the limit; pay or cancel one, or wait until one \
+                     expires"
+                );
+                Problem::new(ProblemType::TooManyRequests, detail)
+                    .retry_after(wait.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX))
+                    .with("limit", "unpaid")
+            }
             Rejection::InsufficientFunds { needed_cents, balance_cents } => {
                 let detail = format!("{needed_cents} cents are due, {balance_cents} are there");
                 Problem::new(ProblemType::InsufficientFunds, detail)

@@ -1,0 +1,146 @@
+//! Limits the unpaid orders of a user, each of which keeps units and costs an expiry.
+//!
+//! Counted in Postgres at most once a second per user and process, and again before a rejection;
+//! in between this process adds the orders that it admits. One query counts for all waiting users
+//! ([`crate::coalesce`]).
+//!
+//! Not exact: orders in flight during a count are missing from it, and those of other replicas are
+//! seen after a second. So a user can exceed the limit by as many orders as the rate limit admits
+//! at once. Tests: `tests/it/abuse.rs`.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use moka::sync::Cache;
+use time::OffsetDateTime;
+use tokio::time::{Instant, timeout};
+use uuid::{Builder, Uuid};
+
+use super::replay::LOOKUP_TIMEOUT;
+use crate::coalesce::Coalescer;
+use crate::db::Pool;
+use crate::shop::UserId;
+use crate::shop::failure::{Error, Failure, Rejection};
+use crate::tasks::Tasks;
+
+/// Time for which a count is used, plus the orders admitted since.
+const COUNT_TTL: Duration = Duration::from_secs(1);
+/// Upper bound of the counts in memory; without one, a user's next order costs a query.
+const MAX_USERS: u64 = 10_000;
+/// Upper bound of the orders that a count reads, newest first. At the default rate limit a user
+/// places and cancels hardly more within the default payment window.
+const MAX_COUNTED_ORDERS: i64 = 20_000;
+/// Added to the age of the counted orders: clocks differ, and expiry may be late.
+const AGE_SLACK: Duration = Duration::from_mins(5);
+/// Wait that is reported if no unpaid order has a due time in the future.
+const MIN_WAIT: Duration = Duration::from_secs(1);
+
+/// The numbers of unpaid orders. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct UnpaidOrders {
+    counts: Cache<UserId, Arc<UnpaidCount>>,
+    /// Each counts the unpaid orders that are younger than the given age.
+    lookups: Coalescer<(), (UserId, Duration), Arc<UnpaidCount>, Error>,
+}
+
+#[derive(Debug)]
+struct UnpaidCount {
+    /// Orders at the count, and those admitted since.
+    orders: AtomicI64,
+    /// Time at which the first of them is due.
+    due_at: Instant,
+}
+
+impl UnpaidOrders {
+    pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
+        let counts = Cache::builder().max_capacity(MAX_USERS).time_to_live(COUNT_TTL).build();
+        let (pool, cache) = (pool.clone(), counts.clone());
+        let look_up = move |(), requests: Vec<(UserId, Duration)>| {
+            let (pool, cache) = (pool.clone(), cache.clone());
+            async move {
+                let mut users: Vec<UserId> = requests.iter().map(|(user, _)| *user).collect();
+                users.sort();
+                users.dedup();
+                let age = requests.iter().map(|(_, age)| *age).max().unwrap_or_default();
+                let counts = read(&pool, &users, age).await?.into_iter().map(Arc::new);
+                let counts: HashMap<UserId, Arc<UnpaidCount>> =
+                    users.into_iter().zip(counts).collect();
+                for (user, count) in &counts {
+                    cache.insert(*user, count.clone());
+                }
+                Ok(requests.iter().map(|(user, _)| counts[user].clone()).collect())
+            }
+        };
+        Self { counts, lookups: Coalescer::new(tasks, look_up) }
+    }
+
+    /// Counts one more order; rejects it if the user has `max` unpaid ones already.
+    pub(super) async fn admit(
+        &self,
+        user: UserId,
+        max: u32,
+        payment_window: Duration,
+    ) -> Result<(), Failure> {
+        let is_full = |count: &UnpaidCount| count.orders.load(Ordering::Relaxed) >= i64::from(max);
+        let known = self.counts.get(&user).filter(|count| !is_full(count));
+        let count = match known {
+            Some(count) => count,
+            None => {
+                let lookup = self.lookups.look_up((), (user, payment_window + AGE_SLACK));
+                let counted = timeout(LOOKUP_TIMEOUT, lookup).await;
+                counted.unwrap_or_else(|_| Err(Error::postgres_timeout()))?
+            }
+        };
+        if is_full(&count) {
+            let wait = count.due_at.saturating_duration_since(Instant::now()).max(MIN_WAIT);
+            return Err(Rejection::TooManyUnpaid { max, wait }.into());
+        }
+        count.orders.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Counts the unpaid orders of each user that are younger than `age`.
+async fn read(pool: &Pool, users: &[UserId], age: Duration) -> Result<Vec<UnpaidCount>, Error> {
+    let ids: Vec<Uuid> = users.iter().map(|user| user.0).collect();
+    let oldest = oldest_id(age);
+    let reading = pool.read(move |db| {
+        let ids = ids.clone();
+        async move {
+            sqlx::query!(
+                r#"select counted.orders as "orders!",
+                          extract(epoch from counted.due_at - clock_timestamp())::float8 as due_in_s
+                     from unnest($1::uuid[]) with ordinality as asked (id, place),
+                          lateral (
+                            select count(*) as orders, min(expires_at) as due_at
+                              from (select status, expires_at from orders
+                                     where user_id = asked.id and id > $2
+                                     order by id desc limit $3) as newest
+                             where status = 'pending') as counted
+                    order by asked.place"#,
+                &ids,
+                oldest,
+                MAX_COUNTED_ORDERS,
+            )
+            .fetch_all(db)
+            .await
+        }
+        .boxed()
+    });
+    let now = Instant::now();
+    let counts = reading.await?.0.into_iter().map(|row| {
+        let due_in = Duration::from_secs_f64(row.due_in_s.unwrap_or_default().max(0.0));
+        UnpaidCount { orders: AtomicI64::new(row.orders), due_at: now + due_in }
+    });
+    Ok(counts.collect())
+}
+
+/// Returns an id below those of younger orders: the ids of orders begin with their time (UUIDv7).
+fn oldest_id(age: Duration) -> Uuid {
+    let millis = (OffsetDateTime::now_utc() - age).unix_timestamp_nanos() / 1_000_000;
+    Builder::from_unix_timestamp_millis(u64::try_from(millis).unwrap_or_default(), &[0; 10])
+        .into_uuid()
+}

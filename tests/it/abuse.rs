@@ -1,0 +1,216 @@
+//! The cost of one user: keys in Redis, unpaid orders.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream};
+use holdfast::jobs::order_expiry::OrderExpiry;
+use holdfast::rate_limit::Limiter;
+use holdfast_lock::Redis;
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::requests::{fresh_key, is_replayed, keyed};
+use crate::common::{Shop, User, body, problem, services, until};
+use crate::topology::ask;
+
+/// An order of these items, not sent yet.
+fn order_of(shop: &Shop, who: &User, replica: usize, skus: &[String]) -> RequestBuilder {
+    let lines: Vec<Value> = skus.iter().map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
+    shop.request(who, Method::POST, replica, "/api/orders")
+        .header("Idempotency-Key", "k".repeat(200) + &fresh_key())
+        .json(&json!({ "lines": lines }))
+}
+
+/// Items that do not exist, each order's others.
+fn unknown_skus(count: usize) -> Vec<String> {
+    (0..count).map(|_| format!("no-{}", Uuid::new_v4().simple())).collect()
+}
+
+async fn cancel(shop: &Shop, who: &User, replica: usize, order: &str) {
+    let path = format!("/api/orders/{order}/cancel");
+    let cancelled = shop.request(who, Method::POST, replica, &path).send().await.unwrap();
+    assert_eq!(cancelled.status(), StatusCode::OK);
+}
+
+async fn placed_id(response: Response) -> String {
+    body(response, StatusCode::CREATED).await["id"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_of_unknown_items_take_no_lock() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let fences = || {
+        let pattern = format!("KEYS {}lock:*", shop.prefix);
+        ask::<Vec<String>>(&services().running.redis_url, &pattern).unwrap()
+    };
+    for (replica, strategy) in [(0, "batched"), (1, "batched"), (0, "fenced"), (1, "version")] {
+        for count in [1, 50] {
+            let mut skus = unknown_skus(count);
+            if count > 1 {
+                skus[0] = "deadbolt".to_owned();
+            }
+            let order = order_of(&shop, &alice, replica, &skus).header("Holdfast-Lock", strategy);
+            assert_eq!(problem(order.send().await.unwrap(), 404).await, "not-found");
+        }
+    }
+    let admin = shop.sign_in("admin").await;
+    let restock = shop.request(&admin, Method::POST, 0, "/api/items/no-such-thing/stock");
+    let restock = restock.json(&json!({ "delta": 1, "reason": "restock" })).send().await.unwrap();
+    assert_eq!(problem(restock, 404).await, "not-found");
+    assert_eq!(fences(), Vec::<String>::new());
+    // An item is found as soon as it exists, although it was looked for before.
+    let sku = unknown_skus(1).remove(0);
+    let early = order_of(&shop, &alice, 0, std::slice::from_ref(&sku)).send().await.unwrap();
+    assert_eq!(problem(early, 404).await, "not-found");
+    let item = json!({ "sku": sku, "name": "New", "price_cents": 1, "stock": 1 });
+    let created = shop.request(&admin, Method::POST, 1, "/api/items").json(&item);
+    assert_eq!(created.send().await.unwrap().status(), StatusCode::CREATED);
+    shop.place_order(&alice, &sku, 1).await;
+    assert!(fences().iter().all(|key| key.contains(&sku)), "{:?}", fences());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn settled_orders_leave_the_delay_queue() {
+    let shop = Shop::start(2).await;
+    let alice = shop.sign_in("alice").await;
+    let queue = OrderExpiry::new(&shop.in_process("batched")).queue().clone();
+    let length = async || queue.lengths().await.unwrap().0;
+    let place = async |replica: usize| {
+        placed_id(shop.order(&alice, replica, "key-ring", 1).send().await.unwrap()).await
+    };
+    let mut orders = Vec::new();
+    for n in 0..6 {
+        orders.push(place(n % 2).await);
+    }
+    until("the queue has all of them", async || length().await == 6).await;
+    for (n, order) in orders.iter().enumerate() {
+        if n < 3 {
+            let path = format!("/api/orders/{order}/pay");
+            let pay = shop.request(&alice, Method::POST, 0, &path);
+            let pay = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
+            assert_eq!(pay.status(), StatusCode::OK);
+        } else {
+            cancel(&shop, &alice, 1, order).await;
+        }
+    }
+    until("it has none of them", async || length().await == 0).await;
+    // Cancelled before, and while, they are added: at the same replica, and at the other one.
+    for n in 0..40 {
+        cancel(&shop, &alice, (n / 2) % 2, &place(n % 2).await).await;
+    }
+    // Each replica adds its orders in the order in which they are placed.
+    let last: Vec<Uuid> = [place(0).await, place(1).await].map(|id| id.parse().unwrap()).to_vec();
+    until("all are added", async || {
+        join_all(last.iter().map(|id| queue.contains(*id))).await.into_iter().all(Result::unwrap)
+    })
+    .await;
+    until("only the unpaid ones are left", async || length().await == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn worst_orders_cost_less_than_a_megabyte() {
+    let (shop, redis) = Shop::with_own_redis().await;
+    let alice = shop.sign_in("alice").await;
+    let used = || {
+        let info: String = ask(&redis.url, "INFO memory").unwrap();
+        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+        used.trim().parse::<i64>().unwrap()
+    };
+    let pair = async |n: usize| {
+        let placed = shop.order(&alice, n % 2, "key-ring", 1).send().await.unwrap();
+        cancel(&shop, &alice, (n / 2) % 2, &placed_id(placed).await).await;
+    };
+    // Connections and scripts are there before the measurement.
+    stream::iter(0..50).for_each_concurrent(16, pair).await;
+    let before = used();
+    stream::iter(0..2_000)
+        .for_each_concurrent(16, async |n| match n % 2 {
+            0 => {
+                let order = order_of(&shop, &alice, (n / 2) % 2, &unknown_skus(50));
+                assert_eq!(order.send().await.unwrap().status(), StatusCode::NOT_FOUND);
+            }
+            _ => pair(n / 2).await,
+        })
+        .await;
+    let most = used() - before;
+    let queue = OrderExpiry::new(&shop.in_process_with_redis("batched", &redis.url));
+    until("only bounded data is left", async || {
+        used() - before < 1_000_000 && queue.queue().lengths().await.unwrap().0 == 0
+    })
+    .await;
+    println!("Redis grew by {most} bytes, and kept {}", used() - before);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn known_addresses_of_a_user_are_bounded() {
+    let redis = Redis::open(&services().running.redis_url).unwrap();
+    let prefix = format!("test-{}:", Uuid::new_v4().simple());
+    let limiter = Limiter::new(redis, &prefix);
+    let ttl = Duration::from_secs(600);
+    let address = |n: usize| format!("2001:db8:0:{n:x}::/64");
+    limiter.remember("bob", "192.0.2.1", ttl).await;
+    for n in 0..200 {
+        limiter.remember("alice", &address(n), ttl).await;
+        limiter.remember("alice", "192.0.2.7", ttl).await;
+    }
+    let redis = &services().running.redis_url;
+    assert_eq!(ask::<usize>(redis, &format!("ZCARD {prefix}known:{{alice}}")).unwrap(), 64);
+    let left: i64 = ask(redis, &format!("TTL {prefix}known:{{alice}}")).unwrap();
+    assert!((1..=600).contains(&left), "{left}");
+    assert!(limiter.is_remembered("alice", &address(199)).await);
+    assert!(limiter.is_remembered("alice", "192.0.2.7").await, "it is used all the time");
+    assert!(!limiter.is_remembered("alice", &address(0)).await);
+    assert!(!limiter.is_remembered("alice", "192.0.2.1").await, "it is bob's");
+    assert!(limiter.is_remembered("bob", "192.0.2.1").await);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unpaid_orders_of_a_user_are_limited() {
+    let shop = Shop::start_with(2, &[("HOLDFAST_LIMIT_UNPAID", "3")]).await;
+    let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
+    let key = fresh_key();
+    let first = placed_id(keyed(&shop, &alice, 0, &key, "key-ring", 1).send().await.unwrap()).await;
+    let second = placed_id(shop.order(&alice, 0, "key-ring", 1).send().await.unwrap()).await;
+    shop.place_order(&alice, "deadbolt", 1).await;
+    for replica in [0, 1, 0] {
+        let refused = shop.order(&alice, replica, "key-ring", 1).send().await.unwrap();
+        let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        assert!((890..=900).contains(&wait), "until the first is due: {wait}");
+        let refused = body(refused, StatusCode::TOO_MANY_REQUESTS).await;
+        assert_eq!(refused["type"], "/problems/too-many-requests", "{refused}");
+        assert_eq!(refused["limit"], "unpaid", "{refused}");
+    }
+    let replay = keyed(&shop, &alice, 1, &key, "key-ring", 1).send().await.unwrap();
+    assert!(is_replayed(&replay));
+    assert_eq!(placed_id(replay).await, first);
+    shop.place_order(&bob, "key-ring", 1).await;
+    // A cancelled or paid order makes room at once.
+    cancel(&shop, &alice, 1, &first).await;
+    shop.place_order(&alice, "key-ring", 1).await;
+    let again = shop.order(&alice, 0, "key-ring", 1).send().await.unwrap();
+    assert_eq!(problem(again, 429).await, "too-many-requests");
+    let pay = shop.request(&alice, Method::POST, 1, &format!("/api/orders/{second}/pay"));
+    let paid = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
+    assert_eq!(paid.status(), StatusCode::OK);
+    shop.place_order(&alice, "key-ring", 1).await;
+    assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 4);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unpaid_limit_is_on_without_lab() {
+    let off = ("HOLDFAST_LIMIT_CLIENT", "off");
+    let mut shop = Shop::start_with(1, &[("HOLDFAST_LAB", "off"), off]).await;
+    shop.add_replica(&[off]);
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(500, 100).await;
+    for _ in 0..200 {
+        placed_id(shop.order(&alice, 0, &sku, 1).send().await.unwrap()).await;
+    }
+    let more = shop.order(&alice, 0, &sku, 1).send().await.unwrap();
+    assert_eq!(problem(more, 429).await, "too-many-requests");
+    placed_id(shop.order(&alice, 1, &sku, 1).send().await.unwrap()).await;
+}
