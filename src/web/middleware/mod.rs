@@ -6,6 +6,7 @@ pub mod body;
 pub mod csrf;
 pub mod enforce_rate_limits;
 pub mod form;
+mod json_objects;
 pub mod parameters;
 pub mod rate_limits;
 pub mod request_context;
