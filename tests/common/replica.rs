@@ -25,6 +25,13 @@ impl Replica {
         Self::run(shell, env)
     }
 
+    /// The same, with its log in a file.
+    pub fn start_with_log(log: std::fs::File, env: &[(&str, &str)]) -> Self {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command.stderr(log);
+        Self::run(command, env)
+    }
+
     fn run(mut command: Command, env: &[(&str, &str)]) -> Self {
         command
             .arg("serve")

@@ -28,7 +28,9 @@ impl TrustedProxies {
         names.map(network).collect::<Result<_, _>>().map(Self)
     }
 
-    fn contains(&self, address: IpAddr) -> bool {
+    /// Returns whether the address is a trusted proxy's.
+    pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }
 
