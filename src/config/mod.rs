@@ -30,7 +30,7 @@ pub enum CliCommand {
     /// Run the whole product: a private Postgres, a private Redis, and replicas of the shop
     Up(UpArgs),
     /// Run one replica against an existing Postgres and Redis
-    Serve(ServeArgs),
+    Serve(Box<ServeArgs>),
     /// Apply pending migrations to the database
     Migrate(MigrateArgs),
     /// Manage users

@@ -7,7 +7,7 @@ use actix_web::http::uri::Authority;
 pub struct PublicHosts(Vec<String>);
 
 impl PublicHosts {
-    /// Parses names (`shop.example.org`, `[::1]`) and patterns (`*.example.org`). A port is ignored.
+    /// Parses names (`shop.example.org`, `[::1]`) and patterns (`*.example.org`); ignores ports.
     pub fn parse(names: &[String]) -> Result<Self, String> {
         let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
         let name = |name: &str| {
