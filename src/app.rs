@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use actix_web::middleware::from_fn;
+use actix_web::rt::net::TcpStream;
 use actix_web::{App, HttpServer, web};
 use anyhow::{Context, bail};
 use holdfast_lock::observer::MetricsObserver;
@@ -27,8 +28,12 @@ use crate::rate_limit::{Limiter, Rate};
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{Shop, Strategy, seed};
 use crate::web::middleware::address::TrustedProxies;
+use crate::web::middleware::check_host::check_host;
+use crate::web::middleware::connections::ConnectionLimit;
 use crate::web::middleware::enforce_rate_limits::enforce_rate_limits;
+use crate::web::middleware::public_hosts::PublicHosts;
 use crate::web::middleware::rate_limits::{RateLimits, Rates};
+use crate::web::middleware::read_body::{close_unread, read_body};
 use crate::web::middleware::request_context::request_context;
 use crate::web::middleware::sessions::SessionCache;
 use crate::web::pages::error_pages::render_problems;
@@ -48,6 +53,7 @@ const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct Replica {
     listener: TcpListener,
+    connections: ConnectionLimit,
     state: web::Data<AppState>,
 }
 
@@ -61,7 +67,8 @@ impl Replica {
         let port = listener.local_addr()?.port();
         let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
         let (expiry, placed) = ExpiryNotifier::new();
-        let (rates, proxies) = parse_settings(options)?;
+        let WebSettings { rates, proxies, max_connections, public_hosts } =
+            parse_settings(options)?;
         let max_unpaid_orders = parse_unpaid_limit(options)?;
         let shop = Shop { max_unpaid_orders, ..shop(options, &replica, expiry)? };
         db::check_reachable(&options.database_url).await?;
@@ -79,13 +86,14 @@ impl Replica {
         }
         let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, jobs::JOBS)?;
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
-        let rate_limits = RateLimits::new(limiter, rates, proxies);
+        let rate_limits = RateLimits::new(limiter, rates, proxies.clone());
         let state = AppState {
             shop,
             order_expiry,
             jobs,
             replica,
             rate_limits,
+            public_hosts,
             readiness: Readiness::default(),
             lab: options.lab == Switch::On,
             board,
@@ -96,7 +104,8 @@ impl Replica {
             secure_cookies: options.secure_cookies == Switch::On,
             metrics: metrics_handle()?,
         };
-        Ok(Self { listener, state: web::Data::new(state) })
+        let connections = ConnectionLimit::new(max_connections, proxies);
+        Ok(Self { listener, connections, state: web::Data::new(state) })
     }
 
     pub fn port(&self) -> std::io::Result<u16> {
@@ -105,7 +114,7 @@ impl Replica {
 
     /// Serves until SIGTERM or SIGINT, then lets requests in flight finish.
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
-        let state = self.state;
+        let Self { listener, connections, state } = self;
         let running = state.shop.tasks.running.clone();
         let metrics = state.metrics.clone();
         let stopping = state.clone();
@@ -120,17 +129,26 @@ impl Replica {
         let server = HttpServer::new(move || {
             App::new()
                 .app_data(state.clone())
+                .wrap(from_fn(read_body))
                 .wrap(from_fn(enforce_rate_limits))
+                .wrap(from_fn(check_host))
                 .wrap(from_fn(request_context))
                 .wrap(from_fn(render_problems))
+                .wrap(from_fn(close_unread))
                 .configure(configure)
+        })
+        .on_connect(move |connection, extensions| {
+            let connection = connection.downcast_ref::<TcpStream>();
+            if let Some(counted) = connection.and_then(|stream| connections.accept(stream)) {
+                extensions.insert(counted);
+            }
         })
         // A closed connection cancels its request. A client that closes only its writing half looks
         // the same, so clients must not do that while they wait; few do.
         .h1_allow_half_closed(false)
         .shutdown_timeout(DRAIN_TIMEOUT_S)
         .disable_signals()
-        .listen(self.listener)?
+        .listen(listener)?
         .run();
         let handle = server.handle();
         tokio::spawn(async move {
@@ -208,6 +226,9 @@ const DEFAULT_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"
 const DEFAULT_UNPAID_LIMIT: u32 = 200;
 /// Highest limit of unpaid orders; who needs more turns it off.
 const MAX_UNPAID_LIMIT: u32 = 1_000_000;
+/// Default limit of the connections of one address while the lab is off: far more than the browsers
+/// of an office open, and far fewer than the files that a process may have open.
+const DEFAULT_MAX_CONNECTIONS: &str = "4096";
 
 #[derive(Debug, thiserror::Error)]
 #[error("{flag}: {why}")]
@@ -217,14 +238,23 @@ pub struct InvalidSetting {
     pub why: String,
 }
 
-/// Validates the limits, the proxies and the prefix; fails with the first invalid option.
+/// The settings of [`crate::web`], with their defaults applied.
+struct WebSettings {
+    rates: Rates,
+    proxies: TrustedProxies,
+    max_connections: Option<usize>,
+    public_hosts: PublicHosts,
+}
+
+/// Validates the limits, the proxies, the hosts and the prefix; fails with the first invalid
+/// option.
 pub fn validate(options: &ServeArgs) -> Result<(), InvalidSetting> {
     parse_settings(options)?;
     parse_unpaid_limit(options).map(|_| ())
 }
 
-/// Parses the rate limits and the trusted proxies, and applies the defaults. No other code does.
-fn parse_settings(options: &ServeArgs) -> Result<(Rates, TrustedProxies), InvalidSetting> {
+/// Parses what [`validate`] checks, and applies the defaults. No other code does.
+fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting> {
     if options.redis_prefix.trim().is_empty() {
         let why = "it must not be blank: the prefix identifies the shop's keys".to_owned();
         return Err(InvalidSetting { flag: "--redis-prefix", why });
@@ -236,14 +266,18 @@ fn parse_settings(options: &ServeArgs) -> Result<(Rates, TrustedProxies), Invali
         limit_sign_in_name,
         limit_unpaid: _,
         trusted_proxies,
+        limit_connections,
     } = &options.limits;
     let [client, address, sign_in, name] = DEFAULT_RATES;
-    let rate = |flag, set: &Option<String>, default: &'static str| {
+    // The text of a limit; `None` if it is off.
+    let limit = |set: &Option<String>, default: &str| {
         let default_text = if options.lab == Switch::On { "off" } else { default };
-        Ok(match set.as_deref().filter(|set| !set.is_empty()).unwrap_or(default_text) {
-            "off" => None,
-            text => Some(text.parse::<Rate>().map_err(|why| InvalidSetting { flag, why })?),
-        })
+        let text = set.as_deref().filter(|set| !set.is_empty()).unwrap_or(default_text);
+        (text != "off").then(|| text.to_owned())
+    };
+    let rate = |flag, set: &Option<String>, default: &'static str| {
+        let rate = limit(set, default).map(|text| text.parse::<Rate>());
+        rate.transpose().map_err(|why| InvalidSetting { flag, why })
     };
     let rates = Rates {
         client: rate("--limit-client", limit_client, client)?,
@@ -251,8 +285,17 @@ fn parse_settings(options: &ServeArgs) -> Result<(Rates, TrustedProxies), Invali
         sign_in: rate("--limit-sign-in", limit_sign_in, sign_in)?,
         name: rate("--limit-sign-in-name", limit_sign_in_name, name)?,
     };
-    let invalid = |why| InvalidSetting { flag: "--trusted-proxies", why };
-    Ok((rates, TrustedProxies::parse(trusted_proxies).map_err(invalid)?))
+    let max_connections = limit(limit_connections, DEFAULT_MAX_CONNECTIONS).map(|text| {
+        let number = text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
+        let why = || format!("“{text}” is not a whole number, 1 to 1000000, and not off");
+        number.ok_or_else(|| InvalidSetting { flag: "--limit-connections", why: why() })
+    });
+    let max_connections = max_connections.transpose()?;
+    let invalid = |flag| move |why| InvalidSetting { flag, why };
+    let proxies = TrustedProxies::parse(trusted_proxies).map_err(invalid("--trusted-proxies"))?;
+    let public_hosts =
+        PublicHosts::parse(&options.public_hosts).map_err(invalid("--public-hosts"))?;
+    Ok(WebSettings { rates, proxies, max_connections, public_hosts })
 }
 
 /// Parses the limit of unpaid orders, and applies the default.

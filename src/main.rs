@@ -28,11 +28,14 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log();
     // Exit code 1 of `audit` and `lesson` is their result: the books are not sound, the claim was
     // not shown. Errors are 2.
     let answers = matches!(cli.command, CliCommand::Audit(_) | CliCommand::Lesson(_));
     let failure = if answers { 2 } else { 1 };
+    if let Err(error) = start_log() {
+        eprintln!("holdfast: {}", format_error(&error));
+        return ExitCode::from(failure);
+    }
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if matches!(cli.command, CliCommand::Serve(_)) {
         runtime.worker_threads(app::main_threads());
@@ -268,12 +271,23 @@ fn format_audit(audit: &audit::AuditReport) -> String {
     text
 }
 
-fn start_log() {
-    let filter = tracing_subscriber::EnvFilter::try_from_env("HOLDFAST_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("holdfast=info,warn"));
+/// Log filter without `HOLDFAST_LOG`.
+const DEFAULT_LOG_FILTER: &str = "holdfast=info,warn";
+/// Precedes every filter, which may override it: actix logs an error for every connection with a
+/// malformed request, and any client can send any number of those.
+const LOG_FILTER_PREFIX: &str = "actix_http::h1=off";
+
+fn start_log() -> anyhow::Result<()> {
+    let filter = std::env::var("HOLDFAST_LOG").ok().filter(|filter| !filter.trim().is_empty());
+    let filter = filter.as_deref().unwrap_or(DEFAULT_LOG_FILTER);
+    let filter = tracing_subscriber::EnvFilter::try_new(format!("{LOG_FILTER_PREFIX},{filter}"))
+        .with_context(|| {
+            format!("HOLDFAST_LOG is “{filter}”; it can be a filter such as {DEFAULT_LOG_FILTER}")
+        })?;
     tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
         .with_ansi(std::io::stderr().is_terminal())
         .init();
+    Ok(())
 }

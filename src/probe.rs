@@ -205,14 +205,15 @@ pub struct PausedRequest {
 
 impl PauseBoard {
     /// Pauses a request until it is resumed, at most until `until`. Does nothing if its probe was
-    /// released.
+    /// released, or if a request of the same id is paused.
     async fn pause(&self, probe: &RequestProbe, point: Point, until: Instant) {
         let (go, gone) = oneshot::channel();
         let (request_id, since_us) = (probe.request_id, clock::monotonic_us());
         {
             let mut entries = self.0.lock();
             // Under the lock, so that `release` either is seen here or finds the entry.
-            if probe.released.load(Ordering::Acquire) {
+            // An id that a client chose twice names only the first request.
+            if probe.released.load(Ordering::Acquire) || entries.contains_key(&request_id) {
                 return;
             }
             entries.insert(request_id, BoardEntry { point, since_us, go });

@@ -129,6 +129,11 @@ pub struct ServeArgs {
     /// Time for which an unpaid order keeps its units, in seconds
     #[arg(long, env = "HOLDFAST_PAY_WITHIN_S", default_value_t = 900, value_parser = whole_number::<u64>(1..=604_800))]
     pub pay_within_s: u64,
+    /// Host names under which clients know this shop, separated by commas, such as shop.example.org
+    /// or *.example.org: other requests are refused, except for /healthz, /readyz and /metrics
+    /// [default: any]
+    #[arg(long, value_name = "HOSTS", env = "HOLDFAST_PUBLIC_HOSTS", value_delimiter = ',')]
+    pub public_hosts: Vec<String>,
     /// Settings of the lock.
     #[command(flatten)]
     pub lock: LockArgs,
@@ -166,6 +171,10 @@ pub struct RateLimitArgs {
     /// commas: X-Forwarded-For is trusted only from these
     #[arg(long, value_name = "NETWORKS", env = "HOLDFAST_TRUSTED_PROXIES", value_delimiter = ',')]
     pub trusted_proxies: Vec<String>,
+    /// Connections that one address (of IPv6, a network of 64 bits) may have open, or off; those of
+    /// trusted proxies are not counted [default: 4096; off while the lab is on]
+    #[arg(long, value_name = "NUMBER", env = "HOLDFAST_LIMIT_CONNECTIONS")]
+    pub limit_connections: Option<String>,
 }
 
 /// Settings of the lock.

@@ -23,6 +23,9 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Grace period to answer open requests.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
+/// Host names of this machine alone.
+const LOOPBACK_HOSTS: &str = "localhost,*.localhost,127.0.0.1,[::1]";
+
 /// Returns the replicas' addresses: the first, and those on the ports after it.
 pub(super) fn addresses(listen: SocketAddr, replicas: u16) -> Result<Vec<SocketAddr>> {
     let first = listen.port();
@@ -75,6 +78,11 @@ pub(super) fn spec(
         .env("HOLDFAST_MIN_PASSWORD_LENGTH", DEMO_PASSWORD_LENGTH.to_string())
         // One name for all replicas would be ambiguous; without it, each is named by its port.
         .env_remove("HOLDFAST_REPLICA");
+    // A web page under a name that resolves to loopback could sign in with a demo user's password.
+    if !options.demo_users_on_network && std::env::var_os("HOLDFAST_PUBLIC_HOSTS").is_none() {
+        let hosts = format!("{LOOPBACK_HOSTS},{}", base_url(address).trim_start_matches("http://"));
+        command.env("HOLDFAST_PUBLIC_HOSTS", hosts);
+    }
     if let Some(size) = pool_size {
         command.env("HOLDFAST_POOL_SIZE", size.to_string());
     }

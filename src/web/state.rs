@@ -4,6 +4,7 @@ use actix_web::{HttpRequest, web};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::middleware::public_hosts::PublicHosts;
 use super::middleware::rate_limits::RateLimits;
 use super::middleware::sessions::SessionCache;
 use super::problems::{Problem, ProblemType};
@@ -31,6 +32,7 @@ pub struct AppState {
     /// True if browsers use TLS.
     pub secure_cookies: bool,
     pub rate_limits: RateLimits,
+    pub public_hosts: PublicHosts,
     /// Cached result of the readiness check of Postgres and Redis.
     pub readiness: Readiness,
     pub metrics: PrometheusHandle,

@@ -36,9 +36,13 @@ async fn invalid_body_names_the_field() {
     };
     let second = json!({ "lines": [
         { "sku": "deadbolt", "quantity": 1 }, { "sku": "key-ring", "quantity": 0 } ] });
-    let refused: [(&str, Value, &str); 39] = [
+    let refused: [(&str, Value, &str); 43] = [
         ("/api/orders", json!({}), "lines"),
         ("/api/orders", json!([]), "body"),
+        ("/api/orders", json!([[["deadbolt", 1]]]), "body"),
+        ("/api/orders", json!([[{ "sku": "deadbolt", "quantity": 1 }]]), "body"),
+        ("/api/orders", json!({ "lines": [["deadbolt", 1]] }), "lines[0]"),
+        ("/api/me/top-ups", json!([5]), "body"),
         ("/api/orders", json!({ "lines": [] }), "lines"),
         ("/api/orders", json!({ "lines": many }), "lines"),
         ("/api/orders", json!({ "lines": "all" }), "lines"),
@@ -118,6 +122,7 @@ async fn malformed_large_and_missing_have_own_problems() {
             (json, "nonsense".to_owned(), 400, "invalid-request"),
             (json, "{} {}".to_owned(), 400, "invalid-request"),
             ("text/plain", "{}".to_owned(), 415, "invalid-request"),
+            ("application/json; charset=utf-16", "{}".to_owned(), 415, "invalid-request"),
             (json, format!("{{\"x\": \"{}\"}}", "x".repeat(70_000)), 413, "payload-too-large"),
         ] {
             let sent = post().header("Content-Type", kind).body(body.clone()).send().await.unwrap();

@@ -60,7 +60,7 @@ async fn check_in_steps(
     let mut connection = pool.acquire().await?;
     let audit = timeout(AUDIT_TIMEOUT, check_in_snapshot(&mut connection, report)).await;
     let Ok(audit) = audit else {
-        drop(connection.detach());
+        connection.discard();
         return Err(Error::postgres_timeout());
     };
     let (checks, mut notes) = audit?;
@@ -98,7 +98,7 @@ async fn check_item_within(
     // It has two statements.
     let audit = item_in_snapshot(&mut connection, sku, statement_timeout);
     let Ok(audit) = timeout(2 * statement_timeout, audit).await else {
-        drop(connection.detach());
+        connection.discard();
         return Err(Error::postgres_timeout());
     };
     audit

@@ -28,8 +28,9 @@ impl TrustedProxies {
         names.map(network).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns whether an address, in its canonical form, is that of a trusted proxy.
+    /// Returns whether the address is a trusted proxy's.
     pub fn contains(&self, address: IpAddr) -> bool {
+        let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }
 

@@ -3,13 +3,13 @@
 use std::fmt::Display;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::CONTENT_TYPE;
-use actix_web::{FromRequest, HttpRequest, dev::Payload, web};
+use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web};
 use futures_util::future::LocalBoxFuture;
 use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use uuid::Uuid;
 
+use super::json_objects::StrictValue;
 use crate::shop::{OrderId, Sku};
 use crate::web::{Problem, ProblemType};
 
@@ -48,7 +48,7 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
         Box::pin(async move {
             let bytes = bytes.await.map_err(|error| body_problem(&error));
             if !json {
-                let detail = "send application/json";
+                let detail = "send application/json in UTF-8";
                 let problem = Problem::new(ProblemType::InvalidRequest, detail)
                     .status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
                 return Ok(Json(Err(problem)));
@@ -58,10 +58,11 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
     }
 }
 
+/// Returns whether the body is JSON in UTF-8, which is what a missing `charset` means.
 fn is_json(request: &HttpRequest) -> bool {
-    let kind = request.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-    let essence = kind.and_then(|kind| kind.split(';').next()).unwrap_or("").trim();
-    essence.eq_ignore_ascii_case("application/json")
+    let Ok(Some(mime)) = request.mime_type() else { return false };
+    let charset = mime.get_param("charset");
+    mime.essence_str() == "application/json" && charset.is_none_or(|charset| charset == "utf-8")
 }
 
 fn body_problem(error: &actix_web::Error) -> Problem {
@@ -89,7 +90,20 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
         }
     })?;
     json.end().map_err(|error| syntax_problem(&error))?;
+    check_objects::<T>(bytes)?;
     Ok(parsed)
+}
+
+/// Checks that the body, which is a `T`, has no array in the place of an object.
+fn check_objects<T: DeserializeOwned>(bytes: &[u8]) -> Result<(), Problem> {
+    let value = serde_json::from_slice(bytes).map_err(|error| syntax_problem(&error))?;
+    match serde_path_to_error::deserialize::<_, T>(StrictValue(value)) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let field = error.path().to_string();
+            Err(field_problem(&field, &error.into_inner().to_string()))
+        }
+    }
 }
 
 /// Reports the wrong field by its own name. For a missing field, the path ends at its parent (`.`
@@ -152,4 +166,27 @@ pub fn parse_order_id(text: &str) -> Result<OrderId, Problem> {
 /// Returns the problem of an order that does not exist, or is another user's.
 pub fn unknown_order(id: &impl Display) -> Problem {
     Problem::not_found(format!("you have no order {id}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn json_must_be_in_utf8() {
+        let accepted = |kind: &str| {
+            let request = TestRequest::default().insert_header(("content-type", kind));
+            is_json(&request.to_http_request())
+        };
+        for kind in ["application/json", "Application/JSON; charset=UTF-8", "application/json;v=1"]
+        {
+            assert!(accepted(kind), "{kind}");
+        }
+        assert!(accepted("application/json; charset=\"utf-8\""));
+        for kind in ["text/json", "application/json; charset=utf-16", "application/jsonx", ""] {
+            assert!(!accepted(kind), "{kind}");
+        }
+    }
 }

@@ -3,12 +3,17 @@
 pub mod address;
 pub mod auth;
 pub mod body;
+pub mod check_host;
+pub mod connections;
 pub mod cookies;
 pub mod csrf;
 pub mod enforce_rate_limits;
 pub mod form;
+mod json_objects;
 pub mod parameters;
+pub mod public_hosts;
 pub mod rate_limits;
+pub mod read_body;
 pub mod request_context;
 pub mod request_options;
 pub mod sessions;

@@ -1,24 +1,28 @@
 //! Middleware for request ids, common headers, and the timeout of a request.
 //!
-//! The id is the client's `X-Request-Id` if that is a UUID. Responses carry the id, the replica,
-//! the strategy and security headers. A request that takes longer than [`REQUEST_TIMEOUT`] is
-//! answered with 503 and an unknown outcome, because a transaction that has begun runs to its end.
+//! The id is the replica's own, because ledgers name it; the client's `X-Request-Id` is logged
+//! beside it and returned in `X-Client-Request-Id`. Only while the lab is on, a client's UUID is
+//! the id: the lab and its checker compare requests with ledgers.
+//! Responses carry the id, the replica, the strategy and security headers. A request that takes
+//! longer than [`REQUEST_TIMEOUT`] is answered with 503: the outcome of a command is unknown, since
+//! a transaction that has begun runs to its end; other requests are `overloaded`.
+//! Tests: `tests/it/rejections.rs`, `tests/it/slow_clients.rs`.
 
 use std::time::Instant;
 
 use actix_web::body::MessageBody;
 use actix_web::dev::{ServiceRequest, ServiceResponse};
-use actix_web::http::Method;
 use actix_web::http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
     X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
+use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::request_options::{EffectiveStrategy, RequestId};
+use super::request_options::{CommandRoute, EffectiveStrategy, RequestId};
 use crate::metrics::HTTP_REQUEST_DURATION;
 use crate::shop::REQUEST_TIMEOUT;
 use crate::web::{Problem, ProblemType, State};
@@ -26,6 +30,9 @@ use crate::web::{Problem, ProblemType, State};
 const REPLICA: HeaderName = HeaderName::from_static("holdfast-replica");
 const STRATEGY: HeaderName = HeaderName::from_static("holdfast-strategy");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
+/// Upper bound of a client's own request id, in bytes.
+const MAX_CLIENT_ID_BYTES: usize = 128;
 
 /// Content security policy: nothing from other origins, no inline scripts or styles.
 const SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -37,13 +44,10 @@ pub async fn request_context(
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
-    let given = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok());
-    let id = given.and_then(|id| Uuid::parse_str(id).ok()).unwrap_or_else(Uuid::now_v7);
-    request.extensions_mut().insert(RequestId(id));
-    let (replica, strategy) = match request.app_data::<State>() {
-        Some(state) => (header_value(&state.replica), state.shop.strategy.name),
-        None => (HeaderValue::from_static("?"), "?"),
-    };
+    let context = RequestContext::of(&request);
+    let command_route = CommandRoute::default();
+    request.extensions_mut().insert(RequestId(context.id));
+    request.extensions_mut().insert(command_route.clone());
     let method = method_label(request.method());
     // HEAD is served like GET; the connection omits the body.
     if request.method() == Method::HEAD {
@@ -51,39 +55,94 @@ pub async fn request_context(
     }
 
     let result = timeout(REQUEST_TIMEOUT, next.call(request)).await;
-    let mut response = match result {
-        Ok(response) => response?,
-        Err(_) => {
-            let detail = "it took longer than the shop gives one request";
-            let late = Problem::new(ProblemType::Unavailable, detail)
-                .with("outcome", "unknown")
-                .header(REPLICA, replica)
-                .header(STRATEGY, HeaderValue::from_static(strategy))
-                .header(REQUEST_ID, header_value(&id.to_string()));
-            return Err(late.into());
-        }
+    let Ok(response) = result else {
+        let (problem, route) = late_problem(&command_route);
+        let mut headers = HeaderMap::new();
+        context.add_headers(&mut headers, context.strategy);
+        let problem =
+            headers.into_iter().fold(problem, |problem, (name, value)| problem.header(name, value));
+        context.record(method, route, problem.code(), started);
+        return Err(problem.into());
     };
+    let mut response = response?;
     let strategy = response
         .request()
         .extensions()
         .get::<EffectiveStrategy>()
-        .map_or(strategy, |served| served.0);
+        .map_or(context.strategy, |served| served.0);
     let status = response.status();
-    let pattern = response.request().match_pattern().unwrap_or_else(|| "(none)".to_owned());
-    let headers = response.headers_mut();
-    headers.insert(REPLICA, replica);
-    headers.insert(STRATEGY, HeaderValue::from_static(strategy));
-    headers.insert(REQUEST_ID, header_value(&id.to_string()));
-    add_security_headers(headers);
-
-    let elapsed = started.elapsed();
-    tracing::debug!(%id, %method, pattern, status = status.as_u16(), ?elapsed, "request completed");
-    metrics::histogram!(
-        HTTP_REQUEST_DURATION,
-        "method" => method, "route" => pattern, "status" => status.as_u16().to_string(),
-    )
-    .record(elapsed.as_secs_f64());
+    let route = response.request().match_pattern();
+    context.add_headers(response.headers_mut(), strategy);
+    context.record(method, route, status, started);
     Ok(response)
+}
+
+/// Returns the problem of a request that took too long, and its route if it began a command.
+fn late_problem(command_route: &CommandRoute) -> (Problem, Option<String>) {
+    let detail = format!("the request took longer than {} s", REQUEST_TIMEOUT.as_secs());
+    match command_route.take() {
+        Some(route) => {
+            let problem = Problem::new(ProblemType::Unavailable, detail);
+            (problem.with("outcome", "unknown"), Some(route))
+        }
+        None => (Problem::new(ProblemType::Overloaded, detail), None),
+    }
+}
+
+/// What a response says about its request.
+struct RequestContext {
+    id: Uuid,
+    /// The client's own id, unless it is `id`.
+    client_id: Option<HeaderValue>,
+    replica: HeaderValue,
+    strategy: &'static str,
+}
+
+impl RequestContext {
+    fn of(request: &ServiceRequest) -> Self {
+        let state = request.app_data::<State>();
+        let given = request.headers().get(&REQUEST_ID);
+        let adopted = given
+            .filter(|_| state.is_some_and(|state| state.lab))
+            .and_then(|given| Uuid::parse_str(given.to_str().ok()?).ok());
+        let is_client_id =
+            |id: &&HeaderValue| id.len() <= MAX_CLIENT_ID_BYTES && id.to_str().is_ok();
+        Self {
+            id: adopted.unwrap_or_else(Uuid::now_v7),
+            client_id: given.filter(|_| adopted.is_none()).filter(is_client_id).cloned(),
+            replica: header_value(state.map_or("?", |state| &state.replica)),
+            strategy: state.map_or("?", |state| state.shop.strategy.name),
+        }
+    }
+
+    fn add_headers(&self, headers: &mut HeaderMap, strategy: &'static str) {
+        headers.insert(REPLICA, self.replica.clone());
+        headers.insert(STRATEGY, HeaderValue::from_static(strategy));
+        headers.insert(REQUEST_ID, header_value(&self.id.to_string()));
+        if let Some(id) = &self.client_id {
+            headers.insert(CLIENT_REQUEST_ID, id.clone());
+        }
+        add_security_headers(headers);
+    }
+
+    /// Logs and counts a response. A route of `None` is one of no handler, or unknown.
+    fn record(
+        &self,
+        method: &'static str,
+        route: Option<String>,
+        status: StatusCode,
+        started: Instant,
+    ) {
+        let (id, client_id) = (self.id, &self.client_id);
+        let (route, status) = (route.unwrap_or_else(|| "(none)".to_owned()), status.as_u16());
+        let elapsed = started.elapsed();
+        tracing::debug!(%id, ?client_id, method, route, status, ?elapsed, "request completed");
+        metrics::histogram!(
+            HTTP_REQUEST_DURATION,
+            "method" => method, "route" => route, "status" => status.to_string(),
+        )
+        .record(elapsed.as_secs_f64());
+    }
 }
 
 fn add_security_headers(headers: &mut HeaderMap) {
@@ -111,4 +170,26 @@ fn method_label(method: &Method) -> &'static str {
 
 fn header_value(text: &str) -> HeaderValue {
     HeaderValue::from_str(text).unwrap_or(HeaderValue::from_static("?"))
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::test::TestRequest;
+
+    use super::super::request_options::begin_command;
+    use super::*;
+
+    #[test]
+    fn only_late_command_has_unknown_outcome() {
+        let request = TestRequest::default().to_http_request();
+        let route = CommandRoute::default();
+        request.extensions_mut().insert(route.clone());
+        let late = late_problem(&route).0;
+        assert_eq!(late.problem_type(), ProblemType::Overloaded);
+        assert_eq!(late.member("outcome"), None);
+        begin_command(&request);
+        let late = late_problem(&route).0;
+        assert_eq!(late.problem_type(), ProblemType::Unavailable);
+        assert_eq!(late.member("outcome"), Some(&"unknown".into()));
+    }
 }

@@ -1,6 +1,8 @@
 //! Extracts the options of a request: its id, its idempotency key and the lab's headers.
 
+use std::cell::RefCell;
 use std::future::{Ready, ready};
+use std::rc::Rc;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderMap;
@@ -15,6 +17,17 @@ use crate::web::{Problem, ProblemType, app_state};
 /// The id of a request, in logs and ledgers.
 #[derive(Debug, Clone, Copy)]
 pub struct RequestId(pub Uuid);
+
+/// The route of a request that began a command; empty for other requests. Clones share it: the
+/// command's outcome is unknown if the request then takes too long.
+#[derive(Debug, Clone, Default)]
+pub struct CommandRoute(Rc<RefCell<Option<String>>>);
+
+impl CommandRoute {
+    pub fn take(&self) -> Option<String> {
+        self.0.take()
+    }
+}
 
 /// The strategy of a request with lab headers, reported in `Holdfast-Strategy`.
 #[derive(Debug, Clone, Copy)]
@@ -37,7 +50,7 @@ impl FromRequest for RequestOptions {
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(app_state(request).map(|state| Self::new(&state.shop, request_id(request))))
+        ready(app_state(request).map(|state| Self::new(&state.shop, begin_command(request))))
     }
 }
 
@@ -53,7 +66,7 @@ impl FromRequest for LabOptions {
 fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     let state = app_state(request)?;
     let lab_headers = LabHeaders::read(|header| header_text(request.headers(), header))?;
-    let id = request_id(request);
+    let id = begin_command(request);
     if lab_headers.is_empty() {
         return Ok(RequestOptions::new(&state.shop, id));
     }
@@ -76,9 +89,14 @@ fn header_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Proble
     }
 }
 
-/// Returns the id that [`request_context`](super::request_context) assigned to the request.
-pub fn request_id(request: &HttpRequest) -> Uuid {
-    request.extensions().get::<RequestId>().map_or_else(Uuid::now_v7, |id| id.0)
+/// Notes that the request begins a command. Returns the id that
+/// [`request_context`](super::request_context) assigned to it.
+pub(super) fn begin_command(request: &HttpRequest) -> Uuid {
+    let extensions = request.extensions();
+    if let Some(route) = extensions.get::<CommandRoute>() {
+        route.0.replace(Some(request.match_pattern().unwrap_or_default()));
+    }
+    extensions.get::<RequestId>().map_or_else(Uuid::now_v7, |id| id.0)
 }
 
 /// Returns the request's idempotency key, or `idempotency-key-missing`; see

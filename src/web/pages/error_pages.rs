@@ -7,10 +7,10 @@
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::error::InternalError;
-use actix_web::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
+use actix_web::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpRequest};
+use actix_web::{Error, HttpRequest, HttpResponse};
 use askama::Template;
 
 use super::layout::Layout;
@@ -49,13 +49,18 @@ pub async fn render_problems<B: MessageBody>(
         return Ok(response.map_into_left_body());
     };
     let (request, plain) = response.into_parts();
-    for (name, value) in plain.headers() {
+    copy_headers(plain.headers(), &mut page);
+    Ok(ServiceResponse::new(request, page).map_into_right_body())
+}
+
+/// Copies the headers of a problem to its page.
+fn copy_headers(headers: &HeaderMap, page: &mut HttpResponse) {
+    for (name, value) in headers {
         // These describe the problem's own body.
         if ![CONTENT_TYPE, CONTENT_LENGTH, CONTENT_ENCODING].contains(name) {
             page.headers_mut().append(name.clone(), value.clone());
         }
     }
-    Ok(ServiceResponse::new(request, page).map_into_right_body())
 }
 
 /// Renders the timeout of a request as a page. The request is gone by then, so `layout` was built
@@ -64,7 +69,10 @@ fn timeout_page(error: Error, layout: Option<Layout>) -> Error {
     let (Some(problem), Some(layout)) = (error.as_error::<Problem>(), layout) else { return error };
     let (status, notice) = (problem.code(), RejectionNotice::from(problem));
     match html(status, &RejectionPage { layout, notice, status }) {
-        Ok(page) => InternalError::from_response(error, page).into(),
+        Ok(mut page) => {
+            copy_headers(error.error_response().headers(), &mut page);
+            InternalError::from_response(error, page).into()
+        }
         Err(_) => error,
     }
 }
@@ -80,11 +88,13 @@ async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
         return Ok(see_other(&sign_in_url(&return_path(request))));
     }
     // If Postgres did not respond, it is not queried again: a problem must be shown within two
-    // seconds. Nor may a rate-limited client cause more work.
+    // seconds. Nor may a rate-limited client cause more work, and another host's page is not
+    // told who is signed in.
     let layout = match problem.problem_type() {
-        ProblemType::Unavailable | ProblemType::Overloaded | ProblemType::TooManyRequests => {
-            Layout::minimal(request)?
-        }
+        ProblemType::Unavailable
+        | ProblemType::Overloaded
+        | ProblemType::TooManyRequests
+        | ProblemType::WrongHost => Layout::minimal(request)?,
         _ => Layout::of(request).await?,
     };
     let status = problem.code();

@@ -194,6 +194,18 @@ problem_types! {
         page_advice: Some("Wait a moment and try again."),
         retry_after_s: Some(1),
     }
+    RequestTimeout = "request-timeout", 408, "The request did not arrive in time" {
+        meaning: "Its body came too slowly, or not at all. Nothing was done, and the connection \
+            is closed.",
+        advice: "Send it again, with the same key.",
+        page_advice: Some("Check your connection and send the form again."),
+    }
+    WrongHost = "wrong-host", 421, "Not an address of this shop" {
+        meaning: "The request names a host that this shop does not serve. Nothing was done.",
+        advice: "Use an address that `HOLDFAST_PUBLIC_HOSTS` lists, or add this one to it.",
+        page_advice: Some("Open the shop under its own address. Its operator can add this one to \
+            HOLDFAST_PUBLIC_HOSTS."),
+    }
     PayloadTooLarge = "payload-too-large", 413, "The request is too large" {
         meaning: "A body may have 64 KiB.",
         advice: "Send less.",

@@ -1,0 +1,139 @@
+//! Middleware that reads the body of a request, and closes the connection of an unread one.
+//!
+//! [`read_body`] reads at most [`MAX_BODY_BYTES`] within [`BODY_TIMEOUT`], before the handler runs:
+//! a client that is slow is told so (`request-timeout`), and costs no command its time.
+//! [`close_unread`] keeps a body that was not read to its end until the response has been sent;
+//! actix then closes the connection, where it would read a dropped chunked body for ever.
+//! Tests: `tests/it/slow_clients.rs`.
+
+use std::cell::RefCell;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use actix_web::body::{BodySize, BoxBody, EitherBody, MessageBody};
+use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::error::{InternalError, PayloadError};
+use actix_web::http::StatusCode;
+use actix_web::http::header::CONTENT_LENGTH;
+use actix_web::middleware::Next;
+use actix_web::web::{Bytes, BytesMut};
+use actix_web::{Error, HttpMessage, HttpResponse};
+use futures_util::{Stream, StreamExt as _};
+use tokio::time::timeout;
+
+use super::body::MAX_BODY_BYTES;
+use crate::web::{Problem, ProblemType};
+
+/// Time in which a body must arrive. Less than [`REQUEST_TIMEOUT`](crate::shop::REQUEST_TIMEOUT),
+/// so that the rest is enough for the command; the longest body needs 13 kB/s.
+const BODY_TIMEOUT: Duration = Duration::from_secs(5);
+/// Paths whose handlers read larger bodies themselves, once they know who sends them.
+const STREAMED_PATHS: [&str; 1] = ["/lab/files"];
+
+/// Reads the body; a body that is too long or too slow is a problem.
+pub async fn read_body<B: MessageBody>(
+    mut request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    let payload = match request.take_payload() {
+        Payload::None => return Ok(next.call(request).await?.map_into_left_body()),
+        payload if STREAMED_PATHS.contains(&request.path()) => {
+            request.set_payload(payload);
+            return Ok(next.call(request).await?.map_into_left_body());
+        }
+        payload => payload,
+    };
+    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    let length = length.and_then(|length| length.parse().ok()).unwrap_or(0);
+    match collect(payload, length).await {
+        Ok(bytes) => {
+            request.set_payload(Payload::from(bytes));
+            Ok(next.call(request).await?.map_into_left_body())
+        }
+        Err(problem) => Ok(request.error_response(problem).map_into_right_body()),
+    }
+}
+
+/// Collects a body whose `Content-Length` is `length`, or 0.
+async fn collect(mut payload: Payload, length: usize) -> Result<Bytes, Problem> {
+    let too_large = || {
+        Problem::new(ProblemType::PayloadTooLarge, format!("{MAX_BODY_BYTES} bytes are the most"))
+    };
+    if length > MAX_BODY_BYTES {
+        return Err(too_large());
+    }
+    let read = async {
+        let mut bytes = BytesMut::with_capacity(length);
+        while let Some(chunk) = payload.next().await {
+            let chunk = chunk.map_err(|error| {
+                let detail = format!("the body can't be read: {error}");
+                Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST)
+            })?;
+            if bytes.len() + chunk.len() > MAX_BODY_BYTES {
+                return Err(too_large());
+            }
+            bytes.extend_from_slice(&chunk);
+        }
+        Ok(bytes.freeze())
+    };
+    timeout(BODY_TIMEOUT, read).await.unwrap_or_else(|_| {
+        let detail = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
+        Err(Problem::new(ProblemType::RequestTimeout, detail))
+    })
+}
+
+/// Keeps the body until the response has been sent; the outermost middleware.
+pub async fn close_unread<B: MessageBody + 'static>(
+    mut request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B, KeptPayload>>, Error> {
+    let payload = match request.take_payload() {
+        Payload::None => return Ok(next.call(request).await?.map_into_left_body()),
+        payload => SharedPayload(Rc::new(RefCell::new(payload))),
+    };
+    request.set_payload(Payload::Stream { payload: Box::pin(payload.clone()) });
+    let keep = |body: BoxBody| KeptPayload { body, _payload: payload };
+    match next.call(request).await {
+        Ok(response) => Ok(response.map_body(|_, body| keep(body.boxed())).map_into_right_body()),
+        Err(error) => {
+            let response: HttpResponse = error.error_response();
+            let response = response.map_body(|_, body| BoxBody::new(keep(body)));
+            Err(InternalError::from_response(error, response).into())
+        }
+    }
+}
+
+/// A payload with two owners: the request and [`KeptPayload`].
+#[derive(Clone)]
+struct SharedPayload(Rc<RefCell<Payload>>);
+
+impl Stream for SharedPayload {
+    type Item = Result<Bytes, PayloadError>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        Pin::new(&mut *self.0.borrow_mut()).poll_next(cx)
+    }
+}
+
+/// The body of a response, with the payload of its request.
+pub struct KeptPayload {
+    body: BoxBody,
+    _payload: SharedPayload,
+}
+
+impl MessageBody for KeptPayload {
+    type Error = <BoxBody as MessageBody>::Error;
+
+    fn size(&self) -> BodySize {
+        self.body.size()
+    }
+
+    fn poll_next(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Bytes, Self::Error>>> {
+        Pin::new(&mut self.body).poll_next(cx)
+    }
+}

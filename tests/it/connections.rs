@@ -1,0 +1,103 @@
+//! Connections: how many an address may have, what they may cost, and when they are closed.
+
+use std::net::SocketAddr;
+use std::process::Command;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+use crate::common::{CONDITION_TIMEOUT, Replica, Shop, until};
+use crate::metrics::{metrics, value};
+use crate::slow_clients::{read_to_end, send_raw};
+
+const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// A connection from another address of this machine, with a small receive buffer.
+async fn connect_from(shop: &Shop, from: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.set_recv_buffer_size(4_096).unwrap();
+    socket.bind(SocketAddr::new(from.parse().unwrap(), 0)).unwrap();
+    let address = shop.replicas[0].base_url.strip_prefix("http://").unwrap();
+    socket.connect(address.parse().unwrap()).await.unwrap()
+}
+
+/// Returns whether a request on this connection has a response.
+async fn is_served(connection: &mut TcpStream) -> bool {
+    let mut start = [0; 12];
+    let exchange = async {
+        connection.write_all(HEALTH.as_bytes()).await?;
+        connection.read_exact(&mut start).await
+    };
+    let exchange = timeout(CONDITION_TIMEOUT, exchange).await.expect("a response, or the end");
+    exchange.is_ok() && start == *b"HTTP/1.1 200"
+}
+
+#[tokio::test]
+async fn connections_of_address_are_bounded() {
+    let env = [("HOLDFAST_LIMIT_CONNECTIONS", "3"), ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.3")];
+    let shop = Shop::start_with(1, &env).await;
+    let mut open = Vec::new();
+    for n in 0..3 {
+        let mut connection = connect_from(&shop, "127.0.0.2").await;
+        assert!(is_served(&mut connection).await, "{n}");
+        open.push(connection);
+    }
+    assert!(!is_served(&mut connect_from(&shop, "127.0.0.2").await).await);
+    let rejected = "holdfast_http_connections_rejected_total";
+    assert_eq!(value(&metrics(&shop, 0).await, rejected), Some(1.0));
+    let mut proxied = Vec::new();
+    for n in 0..6 {
+        let mut connection = connect_from(&shop, "127.0.0.3").await;
+        assert!(is_served(&mut connection).await, "{n} of the proxy");
+        proxied.push(connection);
+    }
+    open.pop();
+    until("a closed connection makes room", async || {
+        is_served(&mut connect_from(&shop, "127.0.0.2").await).await
+    })
+    .await;
+}
+
+/// The kernel ends a connection whose client does not read what was sent.
+#[tokio::test]
+async fn client_that_does_not_read_is_disconnected() {
+    let shop = Shop::start_with(1, &[("HOLDFAST_LIMIT_CONNECTIONS", "1")]).await;
+    let mut idle = connect_from(&shop, "127.0.0.2").await;
+    let request = "GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(8);
+    idle.write_all(request.as_bytes()).await.unwrap();
+    // It has been counted once another connection is refused.
+    until("the connection is counted", async || {
+        !is_served(&mut connect_from(&shop, "127.0.0.2").await).await
+    })
+    .await;
+    until("it is closed", async || is_served(&mut connect_from(&shop, "127.0.0.2").await).await)
+        .await;
+    drop(idle);
+}
+
+#[tokio::test]
+async fn malformed_requests_are_not_logged() {
+    let mut shop = Shop::without_replicas().await;
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let start = |env: &[(&str, &str)]| Replica::start_with_log(log.path(), env);
+    shop.add_replica_with(start, &[("HOLDFAST_LOG", "info")]);
+    for _ in 0..50 {
+        let response =
+            read_to_end(&mut send_raw(&shop, 0, "\u{1}\u{2} nonsense\r\n\r\n").await).await;
+        assert!(response.starts_with("HTTP/1.1 400 "), "{response}");
+    }
+    shop.replicas[0].terminate();
+    assert!(shop.replicas[0].wait_for_exit().await);
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    assert!(log.contains("stopping"), "{log}");
+    assert!(!log.contains("stream error"), "{log}");
+}
+
+#[test]
+fn invalid_log_filter_is_an_error() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    let output = command.arg("lesson").env("HOLDFAST_LOG", "holdfast=loud").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("HOLDFAST_LOG"), "{output:?}");
+}

@@ -1,0 +1,118 @@
+//! Clients that send their body slowly, or without an end, and requests that take too long.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{interval, timeout};
+
+use crate::common::{CONDITION_TIMEOUT, Shop};
+use crate::metrics::{metrics, value};
+
+/// A connection to that replica, on which `request` was sent.
+pub async fn send_raw(shop: &Shop, replica: usize, request: &str) -> TcpStream {
+    let address = shop.replicas[replica].base_url.strip_prefix("http://").unwrap();
+    let mut connection = TcpStream::connect(address).await.unwrap();
+    connection.write_all(request.as_bytes()).await.unwrap();
+    connection
+}
+
+/// What the replica sends until it closes the connection.
+pub async fn read_to_end(connection: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let read = timeout(CONDITION_TIMEOUT, connection.read_to_end(&mut bytes)).await;
+    // A reset ends it, too: not all that was sent has been read.
+    let _ = read.expect("the replica closes the connection");
+    String::from_utf8(bytes).unwrap()
+}
+
+/// The same, while `chunk` is sent again and again.
+async fn exchange(connection: TcpStream, chunk: &[u8], pause: Duration) -> String {
+    let (mut from, mut to) = connection.into_split();
+    let endless = async {
+        let mut ticks = interval(pause);
+        while to.write_all(chunk).await.is_ok() {
+            ticks.tick().await;
+        }
+    };
+    let mut bytes = Vec::new();
+    let both = async { futures_util::join!(from.read_to_end(&mut bytes), endless) };
+    let _ = timeout(CONDITION_TIMEOUT, both).await.expect("the replica closes the connection");
+    String::from_utf8(bytes).unwrap()
+}
+
+fn order_head(token: &str, length: &str) -> String {
+    format!(
+        "POST /api/orders HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+         Idempotency-Key: 0123456789abcdef\r\nContent-Type: application/json\r\n{length}\r\n\r\n"
+    )
+}
+
+/// The number of responses with these labels.
+async fn response_count(shop: &Shop, labels: &str) -> Option<f64> {
+    let line = format!("holdfast_http_request_duration_seconds_count{{{labels}}}");
+    value(&metrics(shop, 0).await, &line)
+}
+
+fn assert_all_headers(response: &str) {
+    for name in ["x-request-id", "holdfast-replica", "holdfast-strategy", "x-frame-options"] {
+        assert!(response.contains(&format!("\r\n{name}: ")), "{name}: {response}");
+    }
+}
+
+#[tokio::test]
+async fn slow_body_is_request_timeout() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let silent = async {
+        let request = order_head(&alice.token, "Content-Length: 100") + "{\"lines\":";
+        read_to_end(&mut send_raw(&shop, 0, &request).await).await
+    };
+    let trickle = async {
+        let request = order_head(&alice.token, "Transfer-Encoding: chunked");
+        let connection = send_raw(&shop, 0, &request).await;
+        exchange(connection, b"1\r\n \r\n", Duration::from_millis(100)).await
+    };
+    let (silent, trickle) = futures_util::join!(silent, trickle);
+    for response in [silent, trickle] {
+        assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
+        assert!(response.contains("/problems/request-timeout"), "{response}");
+        assert!(!response.contains("outcome"), "{response}");
+        assert_all_headers(&response);
+    }
+    let labels = r#"method="POST",route="/api/orders",status="408""#;
+    assert_eq!(response_count(&shop, labels).await, Some(2.0));
+}
+
+#[tokio::test]
+async fn endless_body_closes_connection() {
+    let shop = Shop::start(1).await;
+    for path in ["/api/items", "/healthz", "/api/nothing"] {
+        let head = format!("GET {path} HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+        let chunk = format!("400\r\n{}\r\n", "x".repeat(1_024));
+        let connection = send_raw(&shop, 0, &head).await;
+        let response = exchange(connection, chunk.as_bytes(), Duration::from_millis(1)).await;
+        assert!(response.starts_with("HTTP/1.1 413 "), "{path}: {response}");
+        assert!(response.contains("\r\nconnection: close"), "{path}: {response}");
+    }
+}
+
+/// A form that the handler reads itself, and that does not arrive: nothing was begun.
+#[tokio::test]
+async fn slow_upload_has_no_unknown_outcome() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let request = format!(
+        "POST /lab/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
+         Content-Type: multipart/form-data; boundary=x\r\nTransfer-Encoding: chunked\r\n\r\n\
+         4\r\n--x\r\r\n",
+        admin.token
+    );
+    let response = read_to_end(&mut send_raw(&shop, 0, &request).await).await;
+    assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
+    assert!(response.contains("/problems/overloaded"), "{response}");
+    assert!(!response.contains("outcome"), "{response}");
+    assert_all_headers(&response);
+    let labels = r#"method="POST",route="(none)",status="503""#;
+    assert_eq!(response_count(&shop, labels).await, Some(1.0));
+}
