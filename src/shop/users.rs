@@ -39,10 +39,10 @@ static DUMMY_HASH: LazyLock<String> =
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
     /// 1 to 64 of `a-z0-9._-`.
-    #[schema(example = "alice")]
+    #[schema(example = "alice", pattern = "^[a-z0-9._-]{1,64}$")]
     pub user: String,
     /// 3 to 256 characters.
-    #[schema(example = "alice")]
+    #[schema(example = "alice", min_length = 3, max_length = 256)]
     pub password: String,
 }
 

@@ -41,14 +41,14 @@ impl From<HeldLock> for LockView {
 
 /// Checks ledgers, orders, accounts and Redis against each other (admin).
 #[utoipa::path(get, path = "/api/audit", tag = "proof",
-    responses((status = 200, body = AuditReport)))]
+    responses((status = 200, body = AuditReport), (status = 403)))]
 pub async fn everything(state: State, _: AdminUser) -> HttpResult {
     json(audit::check_all(&state.shop.pool, Some(&state.shop.locks)).await?)
 }
 
 /// Lists the locks that are held, with holder and start (admin).
 #[utoipa::path(get, path = "/api/locks", tag = "proof",
-    responses((status = 200, body = [LockView])))]
+    responses((status = 200, body = [LockView]), (status = 403)))]
 pub async fn locks(state: State, _: AdminUser) -> HttpResult {
     let held = state.shop.locks.held_locks().await.map_err(Error::from)?;
     json(held.into_iter().map(LockView::from).collect::<Vec<_>>())
