@@ -1,7 +1,7 @@
 //! An item's page: its audit, its ledger, and forms for stock and limit.
 
 use actix_web::HttpRequest;
-use actix_web::web::{Form, Path, Query};
+use actix_web::web::{Form, Path};
 use askama::Template;
 
 use super::duplicate_submit::submit;
@@ -16,7 +16,7 @@ use crate::shop::command::set_limit::MAX_LIMIT;
 use crate::shop::model::Item;
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{Cents, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, engine};
-use crate::web::middleware::{FormFields, body, csrf};
+use crate::web::middleware::{FormFields, Query, body, csrf};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 /// Name of the field for the limit per customer.
@@ -54,7 +54,8 @@ pub async fn show(
     query: Query<LedgerQuery>,
 ) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
-    page(&request, &sku, query.before, FormFields::default(), FormErrors::default()).await
+    let before = query.read()?.before;
+    page(&request, &sku, before, FormFields::default(), FormErrors::default()).await
 }
 
 /// Changes the stock by hand, once per form.

@@ -2,7 +2,7 @@
 
 use actix_web::cookie::Cookie;
 use actix_web::http::StatusCode;
-use actix_web::web::{Form, Query};
+use actix_web::web::Form;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use super::respond::{html, set_cookie};
 use crate::shop::users::{self, Credentials};
 use crate::shop::{Failure, Rejection, Shop};
 use crate::web::middleware::auth::{SESSION_COOKIE, session_cookie};
-use crate::web::middleware::{FormFields, csrf, find_caller};
+use crate::web::middleware::{FormFields, Query, csrf, find_caller};
 use crate::web::{HttpResult, Problem, State, see_other};
 
 #[derive(Debug, Template)]
@@ -43,7 +43,7 @@ pub struct ReturnQuery {
 
 /// Shows the sign-in page.
 pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
-    let next = csrf::local_path(&query.next).to_owned();
+    let next = csrf::local_path(&query.read()?.next).to_owned();
     let (layout, user) = (Layout::of(&request).await?, String::new());
     html(StatusCode::OK, &SignInPage { layout, next, user, wrong: false })
 }
@@ -53,7 +53,7 @@ pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> Ht
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
         return Ok(see_other("/"));
     }
-    let next = csrf::local_path(&query.next).to_owned();
+    let next = csrf::local_path(&query.read()?.next).to_owned();
     let (layout, errors) = (Layout::of(&request).await?, FormErrors::default());
     html(StatusCode::OK, &SignUpPage { layout, next, user: String::new(), errors })
 }
