@@ -13,7 +13,8 @@ async fn docs_page_needs_nothing_inline() {
     browser.click("#operations-items-items-list button.opblock-summary-control").await;
     browser.click("#operations-items-items-list button.try-out__btn").await;
     browser.click("#operations-items-items-list button.execute").await;
-    let status = "#operations-items-items-list .live-responses-table .response-col_status";
+    let status =
+        "#operations-items-items-list .live-responses-table tr.response .response-col_status";
     browser.until_text(status, "200").await;
     assert_eq!(browser.console_errors().await, Vec::<Value>::new());
     browser.close().await;
