@@ -20,6 +20,7 @@ pub struct RunRequest {
     pub lesson: Option<String>,
     /// Names of 1 to 6 strategies, one arm each.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 6)]
     pub strategies: Vec<String>,
     /// Action of the buyers; default `order`.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -27,18 +28,23 @@ pub struct RunRequest {
     /// Initial stock in units (for `pay`: orders that the balance covers): 0 to 10,000; default
     /// 100.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 10_000)]
     pub stock: Option<i64>,
     /// Concurrent buyers: 1 to 64; default 16.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 64)]
     pub buyers: Option<u32>,
     /// Total orders of one unit each: 1 to 5,000; default 200.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 5_000)]
     pub orders: Option<u32>,
     /// Extra work between read and write: 0 to 1,000 ms; default 0.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 1_000)]
     pub work_ms: Option<u64>,
     /// Lease: 10 to 60,000 ms; default: the server's.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 10, maximum = 60_000)]
     pub ttl_ms: Option<u64>,
     /// `try`, `retry` or `notify`; default: the strategy's.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -48,6 +54,7 @@ pub struct RunRequest {
     pub seed: Option<u64>,
     /// Replicas that receive requests: 1 to 16, at most those that exist; default: all.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 16)]
     pub replicas: Option<usize>,
     /// Fault to inject during each arm.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,9 +80,11 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Delay after the start of the load: 0 to 10,000 ms.
     #[serde(default)]
+    #[schema(maximum = 10_000)]
     pub at_ms: u64,
     /// Duration of a pause: 0 to 10,000 ms. Kills and the flush ignore it.
     #[serde(default)]
+    #[schema(maximum = 10_000)]
     pub for_ms: u64,
 }
 

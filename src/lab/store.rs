@@ -137,11 +137,20 @@ pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<(i64, bool)>, Error> 
     row.map(|row| Ok((row.frame, read::<LabRunState>(row.state.into())?.is_over()))).transpose()
 }
 
-pub async fn newest(pool: &Pool, limit: i64) -> Result<Vec<RunSummary>, Error> {
+/// Returns the runs older than `after`, newest first; none if that run was deleted meanwhile.
+pub async fn newest(
+    pool: &Pool,
+    after: Option<Uuid>,
+    limit: i64,
+) -> Result<Vec<RunSummary>, Error> {
     let rows = sqlx::query!(
         r#"select id, wanted, state, created_at, outcome ->> 'verdict' as verdict,
                   (outcome ->> 'claim_shown')::boolean as claim_shown
-             from lab_runs order by created_at desc limit $1"#,
+             from lab_runs
+            where $1::uuid is null
+               or (created_at, id) < (select created_at, id from lab_runs where id = $1)
+            order by created_at desc, id desc limit $2"#,
+        after,
         limit,
     )
     .fetch_all(&mut *pool.acquire().await?)

@@ -24,10 +24,10 @@ pub const LAB_NAME_PREFIX: &str = "lab-";
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
     /// 1 to 64 of `a-z0-9._-`.
-    #[schema(example = "alice")]
+    #[schema(example = "alice", pattern = "^[a-z0-9._-]{1,64}$")]
     pub user: String,
     /// A new one: 8 to 256 characters, unless the shop has another minimum.
-    #[schema(example = "alice")]
+    #[schema(example = "alice", min_length = 3, max_length = 256)]
     pub password: String,
 }
 

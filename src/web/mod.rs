@@ -7,6 +7,7 @@ pub mod problems;
 pub mod state;
 
 pub mod middleware;
+mod paging;
 pub mod readiness;
 mod routes;
 
@@ -26,7 +27,6 @@ pub use state::{AppState, State, app_state};
 pub fn configure(config: &mut ServiceConfig) {
     config
         .app_data(web::PayloadConfig::new(body::MAX_BODY_BYTES))
-        .app_data(body::query_config())
         .configure(api::configure)
         .configure(openapi::configure)
         .configure(pages::configure)

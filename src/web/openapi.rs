@@ -1,33 +1,40 @@
 //! The OpenAPI description, generated from the handlers, and a page to try the API.
 
+use actix_web::HttpResponse;
+use actix_web::http::header::CONTENT_SECURITY_POLICY;
+use actix_web::middleware::DefaultHeaders;
 use actix_web::web::{self, ServiceConfig};
-use actix_web::{HttpResponse, middleware};
 use serde::Serialize;
 use utoipa::openapi::header::HeaderBuilder;
+use utoipa::openapi::path::{Operation, Parameter, ParameterIn};
 use utoipa::openapi::response::ResponseBuilder;
 use utoipa::openapi::schema::{Object, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{ContentBuilder, OpenApi as OpenApiDocument, Ref, Response};
+use utoipa::openapi::{ContentBuilder, OpenApi as OpenApiDocument, Ref, RefOr, Response};
 use utoipa::{OpenApi, ToSchema};
 use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::api;
+use super::middleware::parameters::KEY_HEADER;
+use super::problems::ProblemType;
 use super::routes::resource;
+use crate::lab::headers::{LAB_HEADERS, LabHeader};
 
-/// Content security policy of the Swagger UI page; it allows inline scripts and styles.
-const DOCS_POLICY: &str = "default-src 'none'; script-src 'self' 'unsafe-inline'; \
-    style-src 'self' 'unsafe-inline'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; \
-    base-uri 'none'; frame-ancestors 'none'";
+/// Content security policy of the page to try the API: the other pages', and the one style sheet
+/// that the script of Swagger UI brings inline, by its hash.
+const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; \
+    style-src 'self' 'sha256-RL3ie0nH+Lzz2YNqQN83mnU0J1ot4QL7b99vMdIX99w='; img-src 'self' data:; \
+    font-src 'self'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 #[derive(OpenApi)]
 #[openapi(
     info(
         title = "Holdfast",
         description = "A small web shop that never oversells, and a lab in which you can take its \
-            lock away. Money is in integer cents, times are RFC 3339 UTC, ids are UUIDs. Refusals \
+            lock away. Money is in integer cents, times are RFC 3339 UTC, ids are UUIDs. Problems \
             are application/problem+json; their `type` is a page of this shop. Where limits are on, \
-            every answer says by RateLimit-Policy and RateLimit \
-            (draft-ietf-httpapi-ratelimit-headers-11) how the client stands.",
+            every response states in RateLimit-Policy and RateLimit \
+            (draft-ietf-httpapi-ratelimit-headers-11) how many requests are left.",
         license(name = "MIT OR Apache-2.0"),
     ),
     paths(
@@ -75,9 +82,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/docs", "GET").route(web::get().to(to_docs)))
         .service(
             web::scope("/api/docs")
-                .wrap(
-                    middleware::DefaultHeaders::new().add(("Content-Security-Policy", DOCS_POLICY)),
-                )
+                .wrap(DefaultHeaders::new().add((CONTENT_SECURITY_POLICY, DOCS_POLICY)))
                 .service(SwaggerUi::new("/{_:.*}").config(Config::from("/api/openapi.json"))),
         );
 }
@@ -86,8 +91,8 @@ async fn serve_description() -> HttpResponse {
     HttpResponse::Ok().json(description())
 }
 
-/// Returns the description: of the handlers, of the session, and of the error responses of every
-/// operation below `/api`.
+/// Returns the description: of the handlers, of the session, and of the problems and headers of
+/// every operation below `/api`.
 fn description() -> OpenApiDocument {
     let mut document = ApiDescription::openapi();
     let session = HttpBuilder::new()
@@ -96,71 +101,200 @@ fn description() -> OpenApiDocument {
         .build();
     let components = document.components.get_or_insert_with(Default::default);
     components.add_security_scheme("session", SecurityScheme::Http(session));
-    let (too_many, other) = error_responses();
     let paths = document.paths.paths.iter_mut().filter(|(path, _)| path.starts_with("/api/"));
     for (_, item) in paths {
-        let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
-        for operation in operations.into_iter().flatten() {
-            let responses = &mut operation.responses.responses;
-            responses.insert("429".to_owned(), too_many.clone().into());
-            responses.insert("default".to_owned(), other.clone().into());
+        let writes = [&mut item.put, &mut item.post, &mut item.delete];
+        let writes = writes.into_iter().flatten().map(|operation| (operation, true));
+        for (operation, is_write) in item.get.iter_mut().map(|read| (read, false)).chain(writes) {
+            name_uniquely(operation);
+            move_lab_headers(operation);
+            add_problems(operation, is_write);
+            operation.responses.responses.iter_mut().for_each(|(status, response)| {
+                if let RefOr::T(response) = response {
+                    add_headers(status, response);
+                }
+            });
         }
     }
     document
 }
 
-/// Describes the response 429, and all other problems.
-fn error_responses() -> (Response, Response) {
+/// Names the operation by its tag and its handler: several handlers are called `list`.
+fn name_uniquely(operation: &mut Operation) {
+    let tag = operation.tags.iter().flatten().next();
+    if let (Some(tag), Some(handler)) = (tag, &operation.operation_id) {
+        operation.operation_id = Some(format!("{tag}-{handler}"));
+    }
+}
+
+/// Moves the lab's headers from the parameters to the text: they depend on each other and on the
+/// replica, which a schema of single parameters cannot express.
+fn move_lab_headers(operation: &mut Operation) {
+    let is_lab = |parameter: &RefOr<Parameter>| match parameter {
+        RefOr::T(parameter) => LAB_HEADERS.iter().any(|header| header.name == parameter.name),
+        RefOr::Ref(_) => false,
+    };
+    let parameters = operation.parameters.take().unwrap_or_default();
+    let (lab, others): (Vec<_>, Vec<_>) = parameters.into_iter().partition(is_lab);
+    operation.parameters = Some(others).filter(|others| !others.is_empty());
+    if !lab.is_empty() {
+        let text = operation.description.get_or_insert_default();
+        text.push_str(
+            "\n\nWhile the lab is on, these headers change how the request is executed:\n",
+        );
+        for header in LAB_HEADERS {
+            let LabHeader { name, values, meaning } = header;
+            text.push_str(&format!("\n- `{name}` ({values}): {meaning}"));
+        }
+    }
+}
+
+/// Adds the problems that follow from the parts of an operation to those that its handler lists.
+fn add_problems(operation: &mut Operation, is_write: bool) {
+    let has_parameter = |fits: &dyn Fn(&Parameter) -> bool| {
+        let parameters = operation.parameters.iter().flatten();
+        parameters.into_iter().any(|it| matches!(it, RefOr::T(parameter) if fits(parameter)))
+    };
+    let takes_key = has_parameter(&|it| it.name == KEY_HEADER);
+    let takes_query = has_parameter(&|it| it.parameter_in == ParameterIn::Query);
+    let is_open = operation.security.is_some();
+    let cases: [(bool, &[u16]); 7] = [
+        (true, &[400, 408, 421, 429, 431, 500, 503]),
+        (!is_open, &[401]),
+        // With the browser's cookie, the CSRF token; reads that only an admin may do list it.
+        (!is_open && is_write, &[403]),
+        (has_parameter(&|it| it.parameter_in == ParameterIn::Path), &[404]),
+        (operation.request_body.is_some(), &[413, 415, 422]),
+        (takes_query || takes_key, &[422]),
+        (takes_key, &[409, 423]),
+    ];
+    let listed: Vec<u16> =
+        operation.responses.responses.keys().filter_map(|status| status.parse().ok()).collect();
+    let listed = listed.into_iter().filter(|status| *status >= 400);
+    let inferred = cases.iter().filter(|(applies, _)| *applies).flat_map(|(_, all)| all.iter());
+    for status in listed.chain(inferred.copied()) {
+        operation.responses.responses.insert(status.to_string(), problem(status).into());
+    }
+}
+
+/// Describes the problems with that status.
+fn problem(status: u16) -> Response {
+    let own = ProblemType::ALL.into_iter().map(ProblemType::definition);
+    let own = own.filter(|definition| definition.status == status).map(|it| it.name);
+    let names: Vec<&str> = match status {
+        400 | 415 => own.chain(["invalid-request"]).collect(),
+        _ => own.collect(),
+    };
     let schema = Ref::from_schema_name("ProblemBody");
     let content = ContentBuilder::new().schema(Some(schema)).build();
-    let response = |description: &str| {
-        ResponseBuilder::new()
-            .description(description)
-            .content("application/problem+json", content.clone())
+    ResponseBuilder::new()
+        .description(format!("A problem: {}", names.join(", ")))
+        .content("application/problem+json", content)
+        .build()
+}
+
+/// Adds the headers that all responses with that status have.
+fn add_headers(status: &str, response: &mut Response) {
+    let headers: &[(&str, Type, &str)] = match status {
+        "200" => &[
+            ("Link", Type::String, "Of a list: the address of the next page, `rel=\"next\"`"),
+            ("Idempotent-Replayed", Type::String, "`true` if the command was executed before"),
+        ],
+        "201" => &[
+            ("Location", Type::String, "The address of what was created"),
+            ("Idempotent-Replayed", Type::String, "`true` if the command was executed before"),
+        ],
+        "202" => &[("Location", Type::String, "The address of what will show the result")],
+        "401" => &[("WWW-Authenticate", Type::String, "How to authenticate (RFC 6750)")],
+        "429" => &[
+            ("Retry-After", Type::Integer, "In how many seconds"),
+            ("RateLimit-Policy", Type::String, "`\"client\";q=200;w=4`: 200 in 4 s"),
+            ("RateLimit", Type::String, "`\"client\";r=0;t=4`: none left, all in 4 s"),
+        ],
+        "423" | "503" => &[("Retry-After", Type::Integer, "In how many seconds")],
+        _ => &[],
     };
-    let header = |description: &str, kind| {
-        let schema = Some(Object::with_type(kind));
-        HeaderBuilder::new().description(Some(description)).schema(schema).build()
-    };
-    let policy = header("`\"client\";q=200;w=4`: 200 in 4 s", Type::String);
-    let status = header("`\"client\";r=0;t=4`: none left, all in 4 s", Type::String);
-    let too_many = response("too-many-requests: nothing was done; come again later")
-        .header("Retry-After", header("In how many seconds", Type::Integer))
-        .header("RateLimit-Policy", policy)
-        .header("RateLimit", status);
-    (too_many.build(), response("A rejection or an error: see /problems").build())
+    for (name, kind, meaning) in headers {
+        let schema = Some(Object::with_type(kind.clone()));
+        let header = HeaderBuilder::new().description(Some(*meaning)).schema(schema).build();
+        response.headers.insert((*name).to_owned(), header.into());
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::lab::headers::LAB_HEADERS;
+
+    fn names(operation: &Value) -> Vec<&str> {
+        let parameters = operation["parameters"].as_array().unwrap();
+        parameters.iter().map(|it| it["name"].as_str().unwrap()).collect()
+    }
 
     #[test]
     fn description_has_inferred_and_shared_parts() {
         let document = serde_json::to_value(description()).unwrap();
-        let names = |operation: &Value| -> Vec<String> {
-            let parameters = operation["parameters"].as_array().unwrap();
-            parameters.iter().map(|it| it["name"].as_str().unwrap().to_owned()).collect()
-        };
         let place = &document["paths"]["/api/orders"]["post"];
-        let expected = ["Idempotency-Key", "token"].into_iter();
-        let expected: Vec<&str> =
-            expected.chain(LAB_HEADERS.iter().map(|header| header.name)).collect();
-        assert_eq!(names(place), expected);
+        assert_eq!(names(place), [KEY_HEADER]);
+        assert_eq!(place["parameters"][0]["required"], true);
+        let text = place["description"].as_str().unwrap();
+        assert!(LAB_HEADERS.iter().all(|header| text.contains(header.name)), "{text}");
         let schema = &place["requestBody"]["content"]["application/json"]["schema"];
         assert_eq!(schema["$ref"], "#/components/schemas/OrderRequest");
-        assert!(names(&document["paths"]["/api/orders/{id}/pay"]["post"]).contains(&"id".into()));
-        for (path, operations) in document["paths"].as_object().unwrap() {
-            for operation in operations.as_object().unwrap().values() {
-                let has_errors = operation["responses"]["default"].is_object();
-                assert_eq!(has_errors, path.starts_with("/api/"), "{path}");
-            }
-        }
+        assert_eq!(names(&document["paths"]["/api/orders/{id}/pay"]["post"]), [KEY_HEADER, "id"]);
+        let cancel = &document["paths"]["/api/orders/{id}/cancel"]["post"]["parameters"];
+        assert_eq!(cancel[0]["required"], false);
         assert_eq!(document["paths"]["/api/items"]["get"]["security"], json!([{}]));
         assert_eq!(document["security"], json!([{ "session": [] }]));
         assert!(document["components"]["schemas"]["ProblemBody"].is_object());
+    }
+
+    #[test]
+    fn every_operation_lists_its_statuses() {
+        let document = serde_json::to_value(description()).unwrap();
+        let mut ids = HashSet::new();
+        for (path, operations) in document["paths"].as_object().unwrap() {
+            for (method, operation) in operations.as_object().unwrap() {
+                let responses = operation["responses"].as_object().unwrap();
+                assert!(!responses.contains_key("default"), "{method} {path}");
+                assert!(ids.insert(operation["operationId"].clone()), "{method} {path}");
+                for (status, response) in responses {
+                    let is_problem = status.starts_with(['4', '5']) && path.starts_with("/api/");
+                    let content = &response["content"]["application/problem+json"];
+                    assert_eq!(content.is_object(), is_problem, "{method} {path} {status}");
+                }
+            }
+        }
+        let statuses = |path: &str, method: &str| -> Vec<u16> {
+            let responses = document["paths"][path][method]["responses"].as_object().unwrap();
+            responses.keys().map(|status| status.parse().unwrap()).collect()
+        };
+        assert_eq!(statuses("/api/items", "get"), [200, 400, 408, 421, 422, 429, 431, 500, 503]);
+        let pay = [200, 400, 401, 402, 403, 404, 408, 409, 421, 422, 423, 429, 431, 500, 503];
+        assert_eq!(statuses("/api/orders/{id}/pay", "post"), pay);
+        let locks = &document["paths"]["/api/locks"]["get"]["responses"];
+        assert!(locks["401"]["headers"]["WWW-Authenticate"].is_object());
+        assert!(locks["403"]["description"].as_str().unwrap().contains("forbidden"));
+        let created = &document["paths"]["/api/orders"]["post"]["responses"]["201"];
+        assert!(created["headers"]["Location"].is_object());
+    }
+
+    #[test]
+    fn bounds_are_described() {
+        let document = serde_json::to_value(description()).unwrap();
+        let limit = &document["paths"]["/api/orders"]["get"]["parameters"][1]["schema"];
+        assert_eq!((&limit["minimum"], &limit["maximum"]), (&json!(1), &json!(1_000)));
+        let schemas = &document["components"]["schemas"];
+        let lines = &schemas["OrderRequest"]["properties"]["lines"];
+        assert_eq!((&lines["minItems"], &lines["maxItems"]), (&json!(1), &json!(50)));
+        let amount = &schemas["TopUpRequest"]["properties"]["amount_cents"];
+        assert_eq!(amount["maximum"], 1_000_000_000);
+        let delta = &schemas["RestockRequest"]["properties"]["delta"]["oneOf"];
+        assert_eq!((&delta[0]["maximum"], &delta[1]["minimum"]), (&json!(-1), &json!(1)));
+        assert_eq!(schemas["NewItem"]["properties"]["stock"]["minimum"], 0);
+        assert_eq!(schemas["Credentials"]["properties"]["password"]["maxLength"], 256);
     }
 }

@@ -16,11 +16,18 @@ async fn changed_limit_counts_earlier_purchases() {
     let shown = shop.read(&alice, &format!("/api/items/{sku}")).await;
     assert_eq!(shown.as_object().unwrap().len(), 4, "no limit is not shown: {shown}");
     shop.place_order(&alice, &sku, 4).await;
+    let admin = shop.sign_in("admin").await;
+    let path = format!("/api/items/{sku}/limit");
+    for (limit, status) in [(json!(3.5), 422), (json!(3.0), 200)] {
+        let set = shop.request(&admin, Method::PUT, 0, &path);
+        let set = set.json(&json!({ "limit_per_user": limit })).send().await.unwrap();
+        assert_eq!(set.status(), status, "{limit}");
+    }
     let set = shop.set_limit(&sku, 3).await;
     assert_eq!(set["limit_per_user"], 3);
     assert_eq!(shop.read(&alice, &format!("/api/items/{sku}")).await, set);
     let all = shop.read(&alice, "/api/items").await;
-    assert!(all.as_array().unwrap().contains(&set), "{all}");
+    assert!(all["items"].as_array().unwrap().contains(&set), "{all}");
     let refused = shop.order(&alice, 0, &sku, 1).send().await.unwrap();
     let (status, kind, body) = problem_of(refused).await;
     assert_eq!((status, kind.as_str(), &body["already"]), (409, "limit-reached", &json!(4)));

@@ -37,8 +37,10 @@ async fn fences_in_ledger_increase() {
         body(response.unwrap(), StatusCode::CREATED).await;
     }
     let ledger = shop.read(&alice, "/api/items/key-ring/ledger").await;
-    let fences: Vec<i64> =
-        ledger.as_array().unwrap()[1..].iter().map(|e| e["fence"].as_i64().unwrap()).collect();
+    let fences: Vec<i64> = ledger["items"].as_array().unwrap()[1..]
+        .iter()
+        .map(|e| e["fence"].as_i64().unwrap())
+        .collect();
     assert_eq!(fences.len(), 20);
     assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
     shop.assert_sound().await;
@@ -83,8 +85,10 @@ async fn fences_are_raised_after_redis_flush() {
     }
     assert!(flushed.elapsed() < Duration::from_secs(2), "{:?}", flushed.elapsed());
     let ledger = shop.read(&alice, "/api/items/deadbolt/ledger").await;
-    let fences: Vec<i64> =
-        ledger.as_array().unwrap()[1..].iter().map(|e| e["fence"].as_i64().unwrap()).collect();
+    let fences: Vec<i64> = ledger["items"].as_array().unwrap()[1..]
+        .iter()
+        .map(|e| e["fence"].as_i64().unwrap())
+        .collect();
     assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
     shop.assert_sound().await;
 }

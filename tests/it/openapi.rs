@@ -70,5 +70,7 @@ async fn swagger_page_is_served() {
     let page = shop.http.get(shop.url(0, "/api/docs")).send().await.unwrap();
     assert_eq!(page.status(), 200);
     assert!(page.url().path().starts_with("/api/docs/"), "{}", page.url());
+    let policy = page.headers()["content-security-policy"].to_str().unwrap();
+    assert!(!policy.contains("unsafe-inline"), "{policy}");
     assert!(page.text().await.unwrap().contains("swagger-ui"));
 }

@@ -45,7 +45,7 @@ async fn order_and_payment_are_in_the_ledgers() {
     assert_eq!(paid["balance"], json!({ "before": 100_000, "delta": -6_850, "after": 93_150 }));
 
     let ledger = shop.read(&alice, "/api/items/key-ring/ledger").await;
-    let last = ledger.as_array().unwrap().last().unwrap();
+    let last = ledger["items"].as_array().unwrap().last().unwrap();
     assert_eq!(
         (&last["before"], &last["delta"], &last["after"]),
         (&json!(300), &json!(-3), &json!(297))
@@ -164,7 +164,9 @@ async fn admin_creates_and_restocks_items() {
     let admin = shop.sign_in("admin").await;
     let item = json!({ "sku": "hasp", "name": "Hasp", "price_cents": 900, "stock": 10 });
     let create = || shop.request(&admin, Method::POST, 0, "/api/items").json(&item).send();
-    body(create().await.unwrap(), StatusCode::CREATED).await;
+    let created = create().await.unwrap();
+    assert_eq!(created.headers()["location"], "/api/items/hasp");
+    body(created, StatusCode::CREATED).await;
     assert_eq!(problem(create().await.unwrap(), 409).await, "exists");
     for (delta, after) in [(20, 30), (-5, 25)] {
         let restock = shop
@@ -180,7 +182,7 @@ async fn admin_creates_and_restocks_items() {
     );
     let ledger = shop.read(&admin, "/api/items/hasp/ledger").await;
     let reasons: Vec<&str> =
-        ledger.as_array().unwrap().iter().map(|e| e["reason"].as_str().unwrap()).collect();
+        ledger["items"].as_array().unwrap().iter().map(|e| e["reason"].as_str().unwrap()).collect();
     assert_eq!(reasons, ["opening", "inventory", "inventory"]);
     shop.assert_sound().await;
 }
@@ -195,18 +197,101 @@ async fn lists_are_paginated_by_cursor() {
         placed.insert(0, order["id"].as_str().unwrap().to_owned());
     }
     let ids = |list: &Value| -> Vec<String> {
-        list.as_array().unwrap().iter().map(|o| o["id"].as_str().unwrap().to_owned()).collect()
+        list["items"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|o| o["id"].as_str().unwrap().to_owned())
+            .collect()
     };
     let newest = shop.read(&alice, "/api/orders?limit=2").await;
     assert_eq!(ids(&newest), placed[..2]);
+    assert_eq!(newest["next"], placed[1]);
     let rest = shop.read(&alice, &format!("/api/orders?limit=2&after={}", placed[1])).await;
-    assert_eq!(ids(&rest), placed[2..]);
+    assert_eq!((ids(&rest), &rest["next"]), (placed[2..].to_vec(), &Value::Null));
     let entries = shop.read(&alice, "/api/items/key-ring/ledger?limit=2").await;
-    let seq = entries[1]["seq"].as_i64().unwrap();
+    let seq = entries["items"][1]["seq"].as_i64().unwrap();
+    assert_eq!(entries["next"], seq.to_string());
     let more = shop.read(&alice, &format!("/api/items/key-ring/ledger?after={seq}")).await;
-    assert_eq!(more.as_array().unwrap().len(), 2);
+    assert_eq!(more["items"].as_array().unwrap().len(), 2);
     let items = shop.read(&alice, "/api/items?after=key-ring&limit=1").await;
-    assert_eq!(items[0]["sku"], "last-lantern");
+    assert_eq!(items["items"][0]["sku"], "last-lantern");
+}
+
+#[tokio::test]
+async fn link_header_leads_through_the_list() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    for run in 0..3 {
+        let insert = "insert into lab_runs (id, wanted, state, progress, created_at)
+            values ($1, '{\"strategies\": [\"none\"]}', 'done', '{}', '2026-01-01')";
+        let id = Uuid::from_u128(run);
+        sqlx::query(insert).bind(id).execute(&shop.pool).await.unwrap();
+    }
+    for start in ["/api/items", "/api/items/key-ring/ledger", "/api/me/ledger", "/api/lab/runs"] {
+        for _ in 0..2 {
+            shop.request(&admin, Method::POST, 0, "/api/me/top-ups")
+                .header("Idempotency-Key", Uuid::new_v4().to_string())
+                .json(&json!({ "amount_cents": 1 }))
+                .send()
+                .await
+                .unwrap();
+            shop.place_order(&admin, "key-ring", 1).await;
+        }
+        let whole = shop.read(&admin, start).await["items"].clone();
+        let (mut path, mut entries) = (format!("{start}?limit=1"), Vec::new());
+        loop {
+            let response = shop.request(&admin, Method::GET, 0, &path).send().await.unwrap();
+            let link = response.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
+            let page = body(response, StatusCode::OK).await;
+            entries.extend(page["items"].as_array().unwrap().clone());
+            assert_eq!(link.is_none(), page["next"].is_null(), "{page}");
+            let Some(link) = link else { break };
+            path = link.strip_prefix('<').unwrap().strip_suffix(">; rel=\"next\"").unwrap().into();
+        }
+        assert!(entries.len() > 1, "{start}: {whole}");
+        assert_eq!(Value::from(entries), whole, "{start}");
+    }
+}
+
+#[tokio::test]
+async fn created_responses_have_a_location() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let lines = json!({ "lines": [{ "sku": "key-ring", "quantity": 1 }] });
+    let top_up = json!({ "amount_cents": 5 });
+    let item = json!({ "stock": 1 });
+    let user = json!({ "user": "erin", "password": "erin-erin" });
+    let session = json!({ "user": "alice", "password": "alice" });
+    for (who, path, sent) in [
+        (&alice, "/api/orders", lines),
+        (&alice, "/api/me/top-ups", top_up),
+        (&alice, "/api/order-tokens", json!({})),
+        (&admin, "/api/lab/items", item),
+        (&alice, "/api/users", user),
+        (&alice, "/api/sessions", session),
+    ] {
+        let key = Uuid::new_v4().to_string();
+        let mut bodies = Vec::new();
+        // The second one is a replay where the command takes a key.
+        let times = if path == "/api/orders" || path == "/api/me/top-ups" { 2 } else { 1 };
+        for _ in 0..times {
+            let request = shop.request(who, Method::POST, 0, path).header("Idempotency-Key", &key);
+            let created = request.json(&sent).send().await.unwrap();
+            let location = created.headers()["location"].to_str().unwrap().to_owned();
+            bodies.push(body(created, StatusCode::CREATED).await);
+            if path == "/api/sessions" {
+                continue;
+            }
+            let found = shop.read(who, &location).await;
+            match path {
+                "/api/orders" => assert_eq!(found["id"], bodies[0]["id"]),
+                "/api/me/top-ups" => assert_eq!(found["items"], json!([bodies[0]])),
+                "/api/lab/items" => assert_eq!(found["sku"], bodies[0]["sku"]),
+                _ => {}
+            }
+        }
+    }
 }
 
 #[tokio::test]

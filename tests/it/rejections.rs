@@ -197,7 +197,7 @@ async fn foreign_orders_are_invisible_and_immutable() {
     }
     let own = shop.read(&alice, &format!("/api/orders/{id}")).await;
     assert_eq!(own["status"], "pending");
-    assert_eq!(shop.read(&bob, "/api/orders").await, json!([]));
+    assert_eq!(shop.read(&bob, "/api/orders").await["items"], json!([]));
     for (method, path, send) in [
         (
             Method::POST,
@@ -231,6 +231,7 @@ async fn invalid_session_is_unauthenticated() {
         let sent = json!({ "user": user, "password": password });
         let response =
             shop.http.post(shop.url(0, "/api/sessions")).json(&sent).send().await.unwrap();
+        assert_eq!(response.headers()["www-authenticate"], "Bearer realm=\"holdfast\"");
         assert_eq!(problem(response, 401).await, "unauthenticated");
     }
     sqlx::query("update sessions set expires_at = now()").execute(&shop.pool).await.unwrap();
@@ -240,7 +241,12 @@ async fn invalid_session_is_unauthenticated() {
     let bob = shop.sign_in("bob").await;
     let out = shop.request(&bob, Method::DELETE, 0, "/api/sessions").send().await.unwrap();
     assert_eq!(out.status(), 204);
-    assert_eq!(problem(me(&bob.token).await.unwrap(), 401).await, "unauthenticated");
+    let over = me(&bob.token).await.unwrap();
+    let challenge = over.headers()["www-authenticate"].clone();
+    assert_eq!(challenge, "Bearer realm=\"holdfast\", error=\"invalid_token\"");
+    assert_eq!(problem(over, 401).await, "unauthenticated");
+    let anonymous = shop.http.get(shop.url(0, "/api/me")).send().await.unwrap();
+    assert_eq!(anonymous.headers()["www-authenticate"], "Bearer realm=\"holdfast\"");
 }
 
 #[tokio::test]
@@ -263,6 +269,41 @@ async fn cookie_session_requires_csrf_token() {
     assert_eq!(state(&shop).await, before);
     let right = order().header("X-CSRF-Token", csrf).send().await.unwrap();
     body(right, StatusCode::CREATED).await;
+}
+
+#[tokio::test]
+async fn parser_errors_are_plain_sentences() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let detail = async |request: reqwest::RequestBuilder| -> Value {
+        request.send().await.unwrap().json::<Value>().await.unwrap()["detail"].clone()
+    };
+    let order = |text: &'static str| {
+        shop.request(&alice, Method::POST, 0, "/api/orders")
+            .header("Idempotency-Key", Uuid::new_v4().to_string())
+            .header("Content-Type", "application/json")
+            .body(text)
+    };
+    for (text, sentence) in [
+        ("{\"lines\": [", "the body is not JSON: it ends too early"),
+        ("{\"lines\": x}", "the body is not JSON: see line 1, column 11"),
+        ("{\"lines\": 7}", "lines: an array is expected, not the number 7"),
+        ("{\"coupon\": 7}", "coupon: there is no such field"),
+        (
+            "{\"lines\": [{\"sku\": \"deadbolt\", \"quantity\": \"1\"}]}",
+            "lines[0].quantity: a whole number is expected, not a text",
+        ),
+    ] {
+        assert_eq!(detail(order(text)).await, sentence);
+    }
+    for (path, sentence) in [
+        ("/api/orders?after=x", "after: a UUID is expected"),
+        ("/api/orders?limit=x", "limit: a whole number is expected"),
+        ("/api/orders?limit=1&limit=2", "query: limit is given twice"),
+        ("/api/items?after=X", "after: a sku is 1 to 64 of a-z, 0-9 and -"),
+    ] {
+        assert_eq!(detail(shop.request(&alice, Method::GET, 0, path)).await, sentence);
+    }
 }
 
 #[tokio::test]

@@ -191,6 +191,7 @@ async fn try_reports_a_busy_lock() {
     hold_lock(&shop, &alice, &sku, "20000").await;
     let busy = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "try").send().await.unwrap();
     assert_eq!(busy.status(), 423);
+    assert_eq!(busy.headers()["retry-after"], "1");
     let busy: Value = busy.json().await.unwrap();
     assert_eq!(busy["type"], "/problems/lock-busy");
     assert!(busy["holder_since"].as_str().unwrap().starts_with("20"), "{busy}");
@@ -415,7 +416,7 @@ async fn trace_shows_fence_of_ledger_entry() {
         let order = order.header("Holdfast-Trace", "on").send().await.unwrap();
         let order = body(order, StatusCode::CREATED).await;
         let ledger = shop.read(&alice, &format!("/api/items/{sku}/ledger")).await;
-        let fence = &ledger.as_array().unwrap().last().unwrap()["fence"];
+        let fence = &ledger["items"].as_array().unwrap().last().unwrap()["fence"];
         assert_eq!(fence.is_i64(), fenced, "{strategy}: {ledger}");
         for event in order["trace"].as_array().unwrap() {
             let has = if event["event"] == "wait" { &Value::Null } else { fence };

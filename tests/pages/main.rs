@@ -8,6 +8,7 @@ mod common;
 mod browser;
 mod content;
 mod customer_limit;
+mod docs;
 mod duplicate_submits;
 mod jobs;
 mod lab;

@@ -218,6 +218,31 @@ fn count_word(text: &str, word: &str) -> usize {
     whole.count()
 }
 
+/// The description of the API merges two schemas of the same name without an error.
+#[test]
+fn schema_names_are_unique() {
+    let mut names = BTreeSet::new();
+    for (_, path, text) in sources() {
+        for derived in text.split("ToSchema").skip(1) {
+            if !derived.starts_with([',', ')']) {
+                continue;
+            }
+            let item = derived.split("struct ").next().unwrap_or("");
+            let item = if item.contains("enum ") { "enum " } else { "struct " };
+            let (attributes, declared) = derived.split_once(item).unwrap();
+            let declared = attributes.split_once("schema(as = ").map_or(declared, |(_, name)| name);
+            let end = declared.find(|c: char| !c.is_alphanumeric()).unwrap();
+            assert!(
+                names.insert(declared[..end].to_owned()),
+                "{}: {}",
+                relative(&path),
+                &declared[..end]
+            );
+        }
+    }
+    assert!(names.contains("HeldLock") && names.contains("RestockRequest"));
+}
+
 #[test]
 fn commands_and_checker_are_synchronous() {
     for folder in ["src/shop/command/", "src/checker/"] {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 
 use super::changes::{Changes, CommandResponse};
 use super::state::{LedgerKind, ShopState};
@@ -19,10 +20,29 @@ const RESERVED: [&str; 5] = ["opening", "order", "cancel", "refund", "expiry"];
 #[serde(deny_unknown_fields)]
 pub struct RestockRequest {
     /// Units added (or, below zero, removed).
+    #[schema(schema_with = delta_schema)]
     pub delta: i64,
-    /// Why: 1 to 64 characters.
-    #[schema(example = "restock")]
+    /// Why: 1 to 64 characters on one line; not a reason of the shop's own entries (`order`, …).
+    #[schema(
+        example = "restock",
+        max_length = 64,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+    )]
     pub reason: String,
+}
+
+/// Any whole number of the range but 0.
+fn delta_schema() -> Schema {
+    let most = isize::try_from(MAX_AMOUNT).unwrap_or(isize::MAX);
+    let integers = |minimum, maximum| {
+        let integers = ObjectBuilder::new().schema_type(Type::Integer);
+        integers.minimum(Some(minimum)).maximum(Some(maximum))
+    };
+    let parts = OneOfBuilder::new()
+        .description(Some("Units added, or below zero: removed; not 0."))
+        .item(integers(-most, -1))
+        .item(integers(1, most));
+    Schema::OneOf(parts.build())
 }
 
 #[derive(Debug, Clone)]

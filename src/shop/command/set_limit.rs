@@ -4,6 +4,8 @@
 //! written reads again. A lower limit does not affect earlier orders; each line keeps the limit
 //! under which it was sold.
 
+use serde::de::{Deserialize as _, Deserializer, Error as _, Unexpected};
+
 use super::changes::{Changes, CommandResponse};
 use super::place_order::MAX_QUANTITY;
 use super::state::ShopState;
@@ -15,6 +17,15 @@ use crate::shop::{IdempotencyKey, UserId};
 
 /// Maximum limit: the maximum quantity of an order line.
 pub const MAX_LIMIT: i64 = MAX_QUANTITY;
+
+/// Parses a limit that may be null. `3.0` is a whole number too, as in JSON Schema.
+pub fn deserialize_limit<'de, D: Deserializer<'de>>(json: D) -> Result<Option<i64>, D::Error> {
+    match Option::<f64>::deserialize(json)? {
+        None => Ok(None),
+        Some(number) if number.fract() == 0.0 => Ok(Some(number as i64)),
+        Some(number) => Err(D::Error::invalid_type(Unexpected::Float(number), &"i64")),
+    }
+}
 
 #[derive(Debug, Clone)]
 pub struct SetLimit {

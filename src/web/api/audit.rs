@@ -51,7 +51,8 @@ const AUDIT_WAIT: Duration = Duration::from_secs(5);
 /// 5 seconds, the response is 202 with the progress: the audit goes on, and the same request, sent
 /// again, waits for its result.
 #[utoipa::path(get, path = "/api/audit", tag = "proof",
-    responses((status = 200, body = AuditReport), (status = 202, body = AuditProgress)))]
+    responses((status = 200, body = AuditReport), (status = 202, body = AuditProgress),
+        (status = 403)))]
 pub async fn everything(state: State, _: AdminUser) -> HttpResult {
     match state.shop.reports.whole_audit(AUDIT_WAIT).await? {
         AuditStatus::Done(report) => json(report),
@@ -63,7 +64,7 @@ pub async fn everything(state: State, _: AdminUser) -> HttpResult {
 
 /// Lists the locks that are held, with holder and start (admin).
 #[utoipa::path(get, path = "/api/locks", tag = "proof",
-    responses((status = 200, body = [LockView])))]
+    responses((status = 200, body = [LockView]), (status = 403)))]
 pub async fn locks(state: State, _: AdminUser) -> HttpResult {
     let held = state.shop.locks.held_locks().await.map_err(Error::from)?;
     json(held.into_iter().map(LockView::from).collect::<Vec<_>>())

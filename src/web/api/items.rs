@@ -1,30 +1,32 @@
 //! Items, their ledgers and their audits.
 
 use actix_web::HttpRequest;
-use actix_web::web::{Path, Query};
+use actix_web::web::Path;
 use serde::Deserialize;
 
-use super::responses::{command_response, json, stored_response};
+use super::lists::{Page, page};
+use super::responses::{command_response, json, stored_response, with_location};
 use crate::shop::audit::ItemAudit;
 use crate::shop::command::restock::RestockRequest;
+use crate::shop::command::set_limit::deserialize_limit;
 use crate::shop::model::{Item, LedgerEntry};
 use crate::shop::query::{catalog, ledger};
 use crate::shop::store::items::{self, ItemKind};
 use crate::shop::{RequestOptions, Sku, engine};
 use crate::web::middleware::{
-    AdminUser, Json, KeyParameters, LabOptions, LabParameters, ListParameters, ListQuery, body,
-    idempotency_key,
+    AdminUser, Json, KeyParameters, LabOptions, LabParameters, ListParameters, ListQuery, Query,
+    body, idempotency_key,
 };
-use crate::web::{HttpResult, Problem, State};
+use crate::web::{HttpResult, State};
 
 /// Lists the items of the shop, by sku.
-#[utoipa::path(get, path = "/api/items", tag = "items", security(()), params(ListParameters),
-    responses((status = 200, body = [Item])))]
-pub async fn list(state: State, query: Query<ListQuery<String>>) -> HttpResult {
+#[utoipa::path(get, path = "/api/items", tag = "items", security(()), params(ListParameters<Sku>),
+    responses((status = 200, body = Page<Item>)))]
+pub async fn list(state: State, request: HttpRequest, query: Query<ListQuery<Sku>>) -> HttpResult {
+    let query = query.read()?;
     let limit = query.limit()?;
-    let after = query.after.clone().map(Sku::try_from).transpose();
-    let after = after.map_err(|error| Problem::field("after", error))?;
-    json(catalog::items(&state.shop, after.as_ref(), limit).await?)
+    let items = catalog::items(&state.shop, query.after.as_ref(), limit + 1).await?;
+    page(&request, items, limit, |item| item.sku.clone())
 }
 
 /// Returns one item.
@@ -37,7 +39,7 @@ pub async fn read(state: State, sku: Path<String>) -> HttpResult {
 
 /// Creates an item (admin). Its opening stock is a ledger entry.
 #[utoipa::path(post, path = "/api/items", tag = "items",
-    responses((status = 201, body = Item)))]
+    responses((status = 201, body = Item), (status = 409)))]
 pub async fn create(
     state: State,
     _: AdminUser,
@@ -46,8 +48,9 @@ pub async fn create(
 ) -> HttpResult {
     let NewItem { sku, name, price_cents, stock, limit_per_user } = new.read()?;
     let item = Item { sku, name, price_cents, stock, limit_per_user };
+    let address = format!("/api/items/{}", item.sku);
     let created = items::create(&state.shop, item, ItemKind::Shop, options.request_id).await?;
-    Ok(stored_response(created))
+    Ok(with_location(stored_response(created), address))
 }
 
 /// A new item.
@@ -57,13 +60,19 @@ pub struct NewItem {
     /// 1 to 64 characters of `a-z0-9-`.
     sku: Sku,
     /// 1 to 200 characters.
+    #[schema(
+        max_length = 200,
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
+    )]
     name: String,
-    /// 0 to 10⁹.
+    /// In cents: 0 to 10⁹.
+    #[schema(minimum = 0, maximum = 1_000_000_000)]
     price_cents: i64,
-    /// 0 to 10⁹.
+    /// Units: 0 to 10⁹.
+    #[schema(minimum = 0, maximum = 1_000_000_000)]
     stock: i64,
     /// The most units one customer may have, 1 to 1,000; no limit if absent.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "deserialize_limit")]
     #[schema(minimum = 1, maximum = 1000)]
     limit_per_user: Option<i64>,
 }
@@ -90,7 +99,7 @@ pub async fn restock(
 /// Sets or removes an item's limit per customer (admin). Units in pending and paid orders count
 /// towards the limit; the orders are not changed.
 #[utoipa::path(put, path = "/api/items/{sku}/limit", tag = "items",
-    responses((status = 200, body = Item)))]
+    responses((status = 200, body = Item), (status = 409), (status = 423)))]
 pub async fn limit(
     state: State,
     admin: AdminUser,
@@ -110,22 +119,27 @@ pub async fn limit(
 pub struct NewLimit {
     /// The most units one customer may have, 1 to 1,000; null removes the limit. Required, so that
     /// a forgotten field does not remove it.
-    #[serde(deserialize_with = "Option::deserialize")]
+    #[serde(deserialize_with = "deserialize_limit")]
     #[schema(required, minimum = 1, maximum = 1000)]
     limit_per_user: Option<i64>,
 }
 
 /// Lists an item's ledger, oldest entry first.
 #[utoipa::path(get, path = "/api/items/{sku}/ledger", tag = "items", security(()),
-    params(ListParameters), responses((status = 200, body = [LedgerEntry])))]
-pub async fn ledger(state: State, sku: Path<String>, query: Query<ListQuery<i64>>) -> HttpResult {
-    let sku = body::parse_sku(&sku)?;
+    params(ListParameters<i64>), responses((status = 200, body = Page<LedgerEntry>)))]
+pub async fn ledger(
+    state: State,
+    request: HttpRequest,
+    sku: Path<String>,
+    query: Query<ListQuery<i64>>,
+) -> HttpResult {
+    let (sku, query) = (body::parse_sku(&sku)?, query.read()?);
     let (after, limit) = (query.after.unwrap_or(0), query.limit()?);
-    let entries = ledger::stock_entries(&state.shop, &sku, after, limit).await?;
+    let entries = ledger::stock_entries(&state.shop, &sku, after, limit + 1).await?;
     if entries.is_empty() && catalog::item(&state.shop, &sku).await?.is_none() {
         return Err(body::unknown_item(&sku));
     }
-    json(entries)
+    page(&request, entries, limit, |entry| entry.seq)
 }
 
 /// Checks an item's ledger against its stock and its orders.

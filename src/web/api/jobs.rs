@@ -17,7 +17,7 @@ use crate::web::{HttpResult, Problem, ProblemType, State};
 /// Returns the state of all scheduled jobs and their latest runs, with replica, times, fence and
 /// result (admin).
 #[utoipa::path(get, path = "/api/jobs", tag = "proof",
-    responses((status = 200, body = JobsStatus)))]
+    responses((status = 200, body = JobsStatus), (status = 403)))]
 pub async fn read(state: State, _: AdminUser) -> HttpResult {
     json(status::jobs_status(&state.shop, &state.jobs, &state.order_expiry).await?)
 }

@@ -11,10 +11,11 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use super::orders::OrderRequest;
-use super::responses::{command_response, json, no_content, stored_response};
+use super::responses::{command_response, json, no_content, stored_response, with_location};
 use crate::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
 use crate::lab::headers::TTL_RANGE_MS;
 use crate::probe::{PausedRequest, Point};
+use crate::shop::command::set_limit::deserialize_limit;
 use crate::shop::model::{Item, Order};
 use crate::shop::store::items::{self, ItemKind};
 use crate::shop::{Error, RequestOptions, Sku, Strategy, engine};
@@ -31,12 +32,14 @@ const DEFAULT_PRICE_CENTS: i64 = 100;
 #[serde(deny_unknown_fields)]
 pub struct NewLabItem {
     /// Units in stock: 0 to 10⁹.
+    #[schema(minimum = 0, maximum = 1_000_000_000)]
     pub stock: i64,
-    /// The price of one unit, in cents; 100 if absent.
+    /// The price of one unit, in cents: 0 to 10⁹; 100 if absent.
     #[serde(default)]
+    #[schema(minimum = 0, maximum = 1_000_000_000)]
     pub price_cents: Option<i64>,
     /// The most units one customer may have, 1 to 1,000; no limit if absent.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "deserialize_limit")]
     #[schema(minimum = 1, maximum = 1000)]
     pub limit_per_user: Option<i64>,
 }
@@ -60,8 +63,9 @@ pub async fn create_item(
         limit_per_user: new.limit_per_user,
         sku,
     };
-    let id = options.request_id;
-    Ok(stored_response(items::create(&state.shop, item, ItemKind::Lab, id).await?))
+    let (id, address) = (options.request_id, format!("/api/items/{}", item.sku));
+    let created = items::create(&state.shop, item, ItemKind::Lab, id).await?;
+    Ok(with_location(stored_response(created), address))
 }
 
 /// Checks an order and responds without placing it: measures the cost of the request path.
@@ -83,7 +87,7 @@ pub async fn noop(
 
 /// Lists the requests paused at this replica (`Holdfast-Pause`) and their probe points (admin).
 #[utoipa::path(get, path = "/api/lab/paused", tag = "lab",
-    responses((status = 200, body = [PausedRequest])))]
+    responses((status = 200, body = [PausedRequest]), (status = 403)))]
 pub async fn paused(state: State, _: LabAdmin) -> HttpResult {
     json(state.board.paused())
 }
@@ -105,9 +109,9 @@ pub struct WorkerInstruction {
     #[serde(default)]
     #[schema(minimum = 0, maximum = 30_000)]
     pub rest_ms: Option<u64>,
-    /// The probe point at which the worker is paused the next time it has work.
+    /// The probe point at which the worker is paused the next time it has work, for example
+    /// `commit`; not together with `rest_ms`.
     #[serde(default)]
-    #[schema(example = "commit")]
     pub pause: Option<String>,
     /// With `pause`: the lease of the paused work, in milliseconds, 10 to 60,000.
     #[serde(default)]
@@ -115,7 +119,6 @@ pub struct WorkerInstruction {
     pub ttl_ms: Option<u64>,
     /// With `pause`: the strategy of the paused work, which must be safe beside the server's own.
     #[serde(default)]
-    #[schema(example = "row-lock")]
     pub lock: Option<String>,
 }
 
@@ -181,7 +184,7 @@ pub struct QueueInfo {
 
 /// Lists the queues of this replica (`Holdfast-Lock: queue`) and their lengths (admin).
 #[utoipa::path(get, path = "/api/lab/queues", tag = "lab",
-    responses((status = 200, body = [QueueInfo])))]
+    responses((status = 200, body = [QueueInfo]), (status = 403)))]
 pub async fn queues(state: State, _: LabAdmin) -> HttpResult {
     let at = |ms: i64| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok();
     let queues = state.shop.locks.queues().into_iter().map(|queue| QueueInfo {

@@ -2,18 +2,19 @@
 
 use std::time::Duration;
 
-use actix_web::HttpResponse;
 use actix_web::web::{Bytes, Path};
+use actix_web::{HttpRequest, HttpResponse};
 use futures_util::stream;
 use serde::Serialize;
 use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::lists::{Page, page};
 use super::responses::json;
 use crate::lab::run::{LabRun, RunRequest};
 use crate::lab::store::{self, EnqueueResult, RunSummary};
-use crate::web::middleware::{Json, LabAdmin};
+use crate::web::middleware::{Json, LabAdmin, ListParameters, ListQuery, Query};
 use crate::web::{AppState, HttpResult, Problem, ProblemType, State};
 
 /// Interval of frames: at most ten per second.
@@ -22,8 +23,6 @@ const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 const RUNNER_TIMEOUT: Duration = Duration::from_millis(1_500);
 /// Polls without a new frame after which a comment is sent, to detect a broken connection.
 const POLLS_PER_KEEP_ALIVE: u32 = 50;
-/// Length of a list of runs.
-const MAX_LISTED_RUNS: i64 = 50;
 
 /// The id of a requested run.
 #[derive(Debug, Serialize, ToSchema)]
@@ -35,7 +34,7 @@ pub struct RunId {
 /// Requests a run of a lesson or of a load (admin). Runs are executed one at a time: while another
 /// run is in progress, the request is rejected with its id.
 #[utoipa::path(post, path = "/api/lab/runs", tag = "lab",
-    responses((status = 202, body = RunId)))]
+    responses((status = 202, body = RunId), (status = 409)))]
 pub async fn create(state: State, _: LabAdmin, run: Json<RunRequest>) -> HttpResult {
     match queue_run(&state, &run.read()?, None).await? {
         Ok(id) => Ok(HttpResponse::Accepted()
@@ -78,16 +77,24 @@ pub async fn queue_run(
     }
 }
 
-/// Lists the newest runs (admin).
-#[utoipa::path(get, path = "/api/lab/runs", tag = "lab",
-    responses((status = 200, body = [RunSummary])))]
-pub async fn list(state: State, _: LabAdmin) -> HttpResult {
-    json(store::newest(&state.shop.pool, MAX_LISTED_RUNS).await?)
+/// Lists the runs, newest first (admin).
+#[utoipa::path(get, path = "/api/lab/runs", tag = "lab", params(ListParameters),
+    responses((status = 200, body = Page<RunSummary>), (status = 403)))]
+pub async fn list(
+    state: State,
+    request: HttpRequest,
+    _: LabAdmin,
+    query: Query<ListQuery<Uuid>>,
+) -> HttpResult {
+    let query = query.read()?;
+    let limit = query.limit()?;
+    let runs = store::newest(&state.shop.pool, query.after, limit + 1).await?;
+    page(&request, runs, limit, |run| run.id)
 }
 
 /// Returns a run with its results (admin).
 #[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab",
-    responses((status = 200, body = LabRun)))]
+    responses((status = 200, body = LabRun), (status = 403)))]
 pub async fn read(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
     json(find_run(&state, &id).await?)
 }
@@ -102,7 +109,7 @@ pub async fn find_run(state: &AppState, id: &str) -> Result<LabRun, Problem> {
 /// Streams a run as server-sent events (admin). Each `run` event has the whole run, at most ten per
 /// second; the last event is sent when the run is over.
 #[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab",
-    responses((status = 200, content_type = "text/event-stream")))]
+    responses((status = 200, content_type = "text/event-stream"), (status = 403)))]
 pub async fn follow(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
     let run = find_run(&state, &id).await?;
     let first = RunStream { state, id: run.id, last_frame: -1, over: false };

@@ -1,17 +1,17 @@
 //! The caller's own account.
 
 use actix_web::HttpRequest;
-use actix_web::web::Query;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::responses::{command_response, json, no_content};
+use super::lists::{Page, page};
+use super::responses::{creation_response, json, no_content};
 use crate::shop::model::LedgerEntry;
 use crate::shop::query::ledger;
 use crate::shop::users::{self, PasswordChange};
 use crate::shop::{RequestOptions, engine};
 use crate::web::middleware::{
-    Json, KeyParameters, ListParameters, ListQuery, SignedInUser, idempotency_key,
+    Json, KeyParameters, ListParameters, ListQuery, Query, SignedInUser, idempotency_key,
 };
 use crate::web::{HttpResult, State};
 
@@ -29,7 +29,14 @@ pub struct Me {
 #[serde(deny_unknown_fields)]
 pub struct TopUpRequest {
     /// In cents: 1 to 10⁹.
+    #[schema(minimum = 1, maximum = 1_000_000_000)]
     pub amount_cents: i64,
+}
+
+/// What the address of a ledger entry takes from the response.
+#[derive(Debug, Deserialize)]
+struct CreatedEntry {
+    seq: i64,
 }
 
 /// Returns the caller's name and balance.
@@ -40,11 +47,18 @@ pub async fn read(state: State, user: SignedInUser) -> HttpResult {
 }
 
 /// Lists the account's ledger, oldest entry first.
-#[utoipa::path(get, path = "/api/me/ledger", tag = "account", params(ListParameters),
-    responses((status = 200, body = [LedgerEntry])))]
-pub async fn ledger(state: State, user: SignedInUser, query: Query<ListQuery<i64>>) -> HttpResult {
+#[utoipa::path(get, path = "/api/me/ledger", tag = "account", params(ListParameters<i64>),
+    responses((status = 200, body = Page<LedgerEntry>)))]
+pub async fn ledger(
+    state: State,
+    request: HttpRequest,
+    user: SignedInUser,
+    query: Query<ListQuery<i64>>,
+) -> HttpResult {
+    let query = query.read()?;
     let (after, limit) = (query.after.unwrap_or(0), query.limit()?);
-    json(ledger::balance_entries(&state.shop, user.caller.id, after, limit).await?)
+    let entries = ledger::balance_entries(&state.shop, user.caller.id, after, limit + 1).await?;
+    page(&request, entries, limit, |entry| entry.seq)
 }
 
 /// Changes the caller's password. The caller's other sessions end.
@@ -76,5 +90,7 @@ pub async fn top_up(
     let cents = amount.read()?.amount_cents;
     let key = idempotency_key(&request)?;
     let entry = engine::top_up(&state.shop, &options, user.caller.id, key, cents).await;
-    command_response(entry, &options.probe)
+    creation_response(entry, &options.probe, |CreatedEntry { seq }| {
+        format!("/api/me/ledger?after={}&limit=1", seq - 1)
+    })
 }

@@ -6,6 +6,7 @@ pub mod items;
 pub mod jobs;
 pub mod lab;
 pub mod lab_runs;
+pub mod lists;
 pub mod me;
 pub mod orders;
 mod responses;

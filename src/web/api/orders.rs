@@ -1,19 +1,20 @@
 //! Orders: token, place, read, pay, cancel, refund.
 
-use actix_web::web::{Path, Query};
+use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use super::responses::{command_response, json};
+use super::lists::{Page, page};
+use super::responses::{command_response, creation_response, json, with_location};
 use crate::shop::idempotency::RETENTION_HOURS;
 use crate::shop::model::{Order, PaidOrder, RequestedLine, ReturnedOrder};
 use crate::shop::query::orders;
 use crate::shop::{IdempotencyKey, OrderId, RequestOptions, engine};
 use crate::web::middleware::{
-    Json, KeyParameters, LabOptions, LabParameters, ListParameters, ListQuery, SignedInUser, body,
-    idempotency_key, optional_idempotency_key,
+    Json, KeyParameters, LabOptions, LabParameters, ListParameters, ListQuery,
+    OptionalKeyParameters, Query, SignedInUser, body, idempotency_key, optional_idempotency_key,
 };
 use crate::web::{HttpResult, State};
 
@@ -22,7 +23,14 @@ use crate::web::{HttpResult, State};
 #[serde(deny_unknown_fields)]
 pub struct OrderRequest {
     /// 1 to 50 lines; quantities of the same item are added up.
+    #[schema(min_items = 1, max_items = 50)]
     pub lines: Vec<RequestedLine>,
+}
+
+/// What the address of a created order takes from the response.
+#[derive(Debug, Deserialize)]
+struct CreatedOrder {
+    id: OrderId,
 }
 
 /// An idempotency key for one order.
@@ -35,19 +43,21 @@ pub struct OrderToken {
     pub expires_at: OffsetDateTime,
 }
 
-/// Creates an idempotency key for one order. A client may also use a UUID of its own.
+/// Creates an idempotency key for one order; `Location` is where to send the order. A client may
+/// also use a UUID of its own.
 #[utoipa::path(post, path = "/api/order-tokens", tag = "orders",
     responses((status = 201, body = OrderToken)))]
 pub async fn mint_token(_: SignedInUser) -> HttpResult {
-    Ok(HttpResponse::Created().json(OrderToken {
-        token: IdempotencyKey::generate().as_str().to_owned(),
-        expires_at: OffsetDateTime::now_utc() + time::Duration::hours(RETENTION_HOURS),
-    }))
+    let token = IdempotencyKey::generate().as_str().to_owned();
+    let address = format!("/api/orders?token={token}");
+    let expires_at = OffsetDateTime::now_utc() + time::Duration::hours(RETENTION_HOURS);
+    let created = HttpResponse::Created().json(OrderToken { token, expires_at });
+    Ok(with_location(created, address))
 }
 
 /// Places an order, once per idempotency key.
 #[utoipa::path(post, path = "/api/orders", tag = "orders", params(KeyParameters, LabParameters),
-    responses((status = 201, body = Order)))]
+    responses((status = 201, body = Order), (status = 404)))]
 pub async fn place(
     state: State,
     request: HttpRequest,
@@ -59,19 +69,23 @@ pub async fn place(
     let key = idempotency_key(&request)?;
     let user = user.caller.id;
     let placed = engine::place_order(&state.shop, &options, user, key, &order.lines).await;
-    command_response(placed, &options.probe)
+    creation_response(placed, &options.probe, |CreatedOrder { id }| format!("/api/orders/{id}"))
 }
 
 /// Lists the caller's orders, newest first.
 #[utoipa::path(get, path = "/api/orders", tag = "orders", params(ListParameters),
-    responses((status = 200, body = [Order])))]
+    responses((status = 200, body = Page<Order>)))]
 pub async fn list(
     state: State,
+    request: HttpRequest,
     user: SignedInUser,
     query: Query<ListQuery<OrderId>>,
 ) -> HttpResult {
+    let query = query.read()?;
     let (limit, lab) = (query.limit()?, orders::LabOrders::With);
-    json(orders::orders(&state.shop, user.caller.id, query.after, lab, limit).await?)
+    let (user, after) = (user.caller.id, query.after);
+    let orders = orders::orders(&state.shop, user, after, lab, limit + 1).await?;
+    page(&request, orders, limit, |order| order.id)
 }
 
 /// Returns an order of the caller.
@@ -85,7 +99,8 @@ pub async fn read(state: State, user: SignedInUser, id: Path<String>) -> HttpRes
 
 /// Pays a pending order, once per idempotency key.
 #[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders",
-    params(KeyParameters, LabParameters), responses((status = 200, body = PaidOrder)))]
+    params(KeyParameters, LabParameters),
+    responses((status = 200, body = PaidOrder), (status = 402)))]
 pub async fn pay(
     state: State,
     request: HttpRequest,
@@ -101,8 +116,8 @@ pub async fn pay(
 }
 
 /// Cancels a pending order: its units return to stock. With an idempotency key, once per key.
-#[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders", params(KeyParameters),
-    responses((status = 200, body = ReturnedOrder)))]
+#[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders",
+    params(OptionalKeyParameters), responses((status = 200, body = ReturnedOrder)))]
 pub async fn cancel(
     state: State,
     request: HttpRequest,
@@ -118,8 +133,8 @@ pub async fn cancel(
 
 /// Refunds a paid order: the money returns to the account, and the units to stock. With an
 /// idempotency key, once per key.
-#[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders", params(KeyParameters),
-    responses((status = 200, body = ReturnedOrder)))]
+#[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders",
+    params(OptionalKeyParameters), responses((status = 200, body = ReturnedOrder)))]
 pub async fn refund(
     state: State,
     request: HttpRequest,

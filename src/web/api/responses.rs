@@ -2,8 +2,9 @@
 
 use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::http::header::{HeaderName, HeaderValue, LOCATION};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::probe::Probe;
@@ -33,6 +34,29 @@ pub(super) fn command_response(result: Result<Execution, Failure>, probe: &Probe
         response.headers_mut().insert(name, HeaderValue::from_static("true"));
     }
     Ok(response)
+}
+
+/// Builds the response of a command that creates something, with its address. A replay has it too:
+/// `address` computes it from the stored body.
+pub(super) fn creation_response<T: DeserializeOwned>(
+    result: Result<Execution, Failure>,
+    probe: &Probe,
+    address: impl Fn(T) -> String,
+) -> HttpResult {
+    let created = result.as_ref().ok().map(|executed| executed.response.read()).transpose()?;
+    let response = command_response(result, probe)?;
+    Ok(match created {
+        Some(created) => with_location(response, address(created)),
+        None => response,
+    })
+}
+
+/// Adds the address of what was created.
+pub(super) fn with_location(mut response: HttpResponse, address: String) -> HttpResponse {
+    if let Ok(address) = HeaderValue::try_from(address) {
+        response.headers_mut().insert(LOCATION, address);
+    }
+    response
 }
 
 fn add_trace(executed: Execution, probe: &Probe) -> Result<Execution, Problem> {

@@ -1,40 +1,30 @@
 //! Users and sessions.
 
-use actix_web::http::header::LINK;
-use actix_web::web::{Path, Query};
+use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
-use serde::Serialize;
-use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::responses::{no_content, stored_response};
+use super::lists::{Page, page};
+use super::responses::{no_content, stored_response, with_location};
 use crate::shop::sessions::{self, Session, SessionId, SessionToken};
 use crate::shop::users::{self, CreatedUser, Credentials};
-use crate::web::middleware::{Json, ListParameters, ListQuery, SignedInUser};
+use crate::web::middleware::{Json, ListParameters, ListQuery, Query, SignedInUser};
 use crate::web::{HttpResult, Problem, ProblemType, State};
-
-/// A page of sessions.
-#[derive(Debug, Serialize, ToSchema)]
-pub struct SessionList {
-    /// The latest first.
-    pub items: Vec<Session>,
-    /// The cursor `after` of the next page.
-    pub next: Option<SessionId>,
-}
 
 /// Creates a user with an empty account.
 #[utoipa::path(post, path = "/api/users", tag = "people", security(()),
-    responses((status = 201, body = CreatedUser)))]
+    responses((status = 201, body = CreatedUser), (status = 409)))]
 pub async fn create(state: State, request: HttpRequest, new: Json<Credentials>) -> HttpResult {
     let credentials = new.read()?;
     state.rate_limits.check_sign_in(&request, None).await?;
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);
-    Ok(stored_response(users::create(pool, credentials, false, min_length).await?))
+    let created = users::create(pool, credentials, false, min_length).await?;
+    Ok(with_location(stored_response(created), "/api/me".to_owned()))
 }
 
 /// Signs in and returns a session token.
 #[utoipa::path(post, path = "/api/sessions", tag = "people", security(()),
-    responses((status = 201, body = SessionToken)))]
+    responses((status = 201, body = SessionToken), (status = 401)))]
 pub async fn sign_in(state: State, request: HttpRequest, user: Json<Credentials>) -> HttpResult {
     let credentials = user.read()?;
     let name = credentials.user.clone();
@@ -42,7 +32,8 @@ pub async fn sign_in(state: State, request: HttpRequest, user: Json<Credentials>
     match users::sign_in(&state.shop, credentials).await? {
         Some(session) => {
             state.rate_limits.trust_address(&request, &name).await;
-            Ok(HttpResponse::Created().json(session))
+            let created = HttpResponse::Created().json(session);
+            Ok(with_location(created, "/api/sessions".to_owned()))
         }
         None => Err(Problem::new(ProblemType::Unauthenticated, "name or password is wrong")),
     }
@@ -57,31 +48,24 @@ pub async fn sign_out(state: State, user: SignedInUser) -> HttpResult {
 }
 
 /// Lists the caller's sessions, the latest first.
-#[utoipa::path(get, path = "/api/sessions", tag = "people", params(ListParameters),
-    responses((status = 200, body = SessionList)))]
+#[utoipa::path(get, path = "/api/sessions", tag = "people", params(ListParameters<SessionId>),
+    responses((status = 200, body = Page<Session>)))]
 pub async fn list_sessions(
     state: State,
+    request: HttpRequest,
     user: SignedInUser,
     query: Query<ListQuery<Uuid>>,
 ) -> HttpResult {
+    let query = query.read()?;
     let (limit, after) = (query.limit()?, query.after.map(SessionId));
     let (caller, token) = (user.caller.id, &user.token);
-    let mut items = sessions::list(&state.shop, caller, token, after, limit + 1).await?;
-    let length = usize::try_from(limit).unwrap_or(usize::MAX);
-    let has_more = items.len() > length;
-    items.truncate(length);
-    let next = items.last().filter(|_| has_more).map(|session| session.id);
-    let mut response = HttpResponse::Ok();
-    if let Some(SessionId(id)) = next {
-        let link = format!("</api/sessions?after={id}&limit={limit}>; rel=\"next\"");
-        response.insert_header((LINK, link));
-    }
-    Ok(response.json(SessionList { items, next }))
+    let sessions = sessions::list(&state.shop, caller, token, after, limit + 1).await?;
+    page(&request, sessions, limit, |session| session.id.0)
 }
 
 /// Ends one of the caller's sessions; the other replicas know within five seconds.
 #[utoipa::path(delete, path = "/api/sessions/{id}", tag = "people",
-    responses((status = 204)))]
+    responses((status = 204), (status = 404)))]
 pub async fn end_session(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
     let unknown = || Problem::not_found(format!("you have no session {id}"));
     let session = Uuid::parse_str(&id).map(SessionId).map_err(|_| unknown())?;

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use actix_web::http::header::AUTHORIZATION;
+use actix_web::http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use futures_util::future::LocalBoxFuture;
 
@@ -86,7 +86,8 @@ impl FromRequest for SignedInUser {
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
         let request = request.clone();
         Box::pin(async move {
-            let signed_in = find_signed_in(&request).await?.ok_or_else(unauthenticated)?;
+            let signed_in = find_signed_in(&request).await?;
+            let signed_in = signed_in.ok_or_else(|| unauthenticated(&request))?;
             let given = request.headers().get(CSRF_HEADER).and_then(|value| value.to_str().ok());
             let by_cookie = Credential::of(&request).is_some_and(|credential| credential.by_cookie);
             if by_cookie && !request.method().is_safe() && !csrf_matches(&signed_in.caller, given) {
@@ -122,8 +123,15 @@ impl FromRequest for LabAdmin {
     }
 }
 
-pub(super) fn unauthenticated() -> Problem {
-    Problem::new(ProblemType::Unauthenticated, "no session, or one that is over")
+pub(super) fn unauthenticated(request: &HttpRequest) -> Problem {
+    let problem = Problem::new(ProblemType::Unauthenticated, "no session, or one that is over");
+    match Credential::of(request) {
+        Some(Credential { by_cookie: false, .. }) => problem.header(
+            WWW_AUTHENTICATE,
+            HeaderValue::from_static("Bearer realm=\"holdfast\", error=\"invalid_token\""),
+        ),
+        _ => problem,
+    }
 }
 
 pub(super) fn ensure_admin(user: SignedInUser) -> Result<SignedInUser, Problem> {

@@ -1,24 +1,20 @@
-//! Parses JSON bodies, queries and path segments; errors become problems.
+//! Parses JSON bodies and path segments; errors become problems.
 
 use std::fmt::Display;
 
 use actix_web::http::StatusCode;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web};
 use futures_util::future::LocalBoxFuture;
-use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
 use uuid::Uuid;
 
 use super::json_objects::StrictValue;
+use super::parser_errors::explain;
 use crate::shop::{OrderId, Sku};
 use crate::web::{Problem, ProblemType};
 
 /// Upper bound of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
-/// Upper bound of `limit` in a list request.
-const MAX_LIST_LENGTH: i64 = 1_000;
-/// Default of `limit` in a list request.
-const DEFAULT_LIST_LENGTH: i64 = 100;
 
 /// A JSON body. Its type decides about unknown fields (`deny_unknown_fields`).
 ///
@@ -113,39 +109,19 @@ pub(super) fn field_problem(path: &str, why: &str) -> Problem {
     match (path, missing) {
         (".", Some((name, _))) => Problem::field(name, "it is missing"),
         (path, Some((name, _))) => Problem::field(&format!("{path}.{name}"), "it is missing"),
-        (".", None) => Problem::field("body", why),
-        (path, None) => Problem::field(path, why),
+        (".", None) => Problem::field("body", explain(why)),
+        (path, None) => Problem::field(path, explain(why)),
     }
 }
 
 fn syntax_problem(error: &serde_json::Error) -> Problem {
-    Problem::new(ProblemType::InvalidRequest, format!("this is not JSON: {error}"))
-        .status(StatusCode::BAD_REQUEST)
-}
-
-/// The query `?after=&limit=` of a list.
-#[derive(Debug, Deserialize)]
-pub struct ListQuery<After> {
-    /// Cursor: the list continues behind this entry.
-    pub after: Option<After>,
-    limit: Option<i64>,
-}
-
-impl<After> ListQuery<After> {
-    /// Returns the maximum length of the list: 1 to 1,000, by default 100.
-    pub fn limit(&self) -> Result<i64, Problem> {
-        match self.limit {
-            None => Ok(DEFAULT_LIST_LENGTH),
-            Some(limit) if (1..=MAX_LIST_LENGTH).contains(&limit) => Ok(limit),
-            Some(_) => Err(Problem::field("limit", format!("1 to {MAX_LIST_LENGTH}"))),
-        }
-    }
-}
-
-/// Reports queries that cannot be parsed as problems.
-pub fn query_config() -> web::QueryConfig {
-    web::QueryConfig::default()
-        .error_handler(|error, _| Problem::field("query", error.to_string()).into())
+    let (line, column) = (error.line(), error.column());
+    let detail = if error.is_eof() {
+        "the body is not JSON: it ends too early".to_owned()
+    } else {
+        format!("the body is not JSON: see line {line}, column {column}")
+    };
+    Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST)
 }
 
 /// Parses a sku; `not-found` if it is not a valid sku.

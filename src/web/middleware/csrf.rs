@@ -14,7 +14,8 @@ const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Requires a signed-in user and the CSRF token; otherwise `unauthenticated` or `forbidden`.
 pub async fn check_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
-    let signed_in = find_signed_in(request).await?.ok_or_else(unauthenticated)?;
+    let signed_in = find_signed_in(request).await?;
+    let signed_in = signed_in.ok_or_else(|| unauthenticated(request))?;
     if csrf_matches(&signed_in.caller, Some(csrf)) { Ok(signed_in) } else { Err(foreign_form()) }
 }
 
@@ -33,7 +34,7 @@ pub async fn check_lab_form(request: &HttpRequest, csrf: &str) -> Result<SignedI
 /// Requires an admin and that the lab is on, before a large form is read; its CSRF token is checked
 /// afterwards, by [`check_lab_form`].
 pub async fn check_lab_admin(request: &HttpRequest) -> Result<(), Problem> {
-    ensure_admin(find_signed_in(request).await?.ok_or_else(unauthenticated)?)?;
+    ensure_admin(find_signed_in(request).await?.ok_or_else(|| unauthenticated(request))?)?;
     app_state(request)?.require_lab()
 }
 

@@ -1,41 +1,67 @@
 //! Parameters that several operations of the OpenAPI description share.
 
-use utoipa::IntoParams;
-use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
-use utoipa::openapi::schema::{Object, Type};
+use std::marker::PhantomData;
 
+use utoipa::openapi::path::{Parameter, ParameterBuilder, ParameterIn};
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::{RefOr, Required};
+use utoipa::{IntoParams, PartialSchema, ToSchema};
+use uuid::Uuid;
+
+use super::query::MAX_LIST_LENGTH;
 use crate::lab::headers::{LAB_HEADERS, LabHeader};
 
-/// The parameters of a list.
-#[derive(Debug)]
-pub struct ListParameters;
+/// Name of the header with the idempotency key.
+pub const KEY_HEADER: &str = "Idempotency-Key";
 
-/// The idempotency key of a command.
+/// The parameters of a list whose cursor is an `After`.
+#[derive(Debug)]
+pub struct ListParameters<After = UuidCursor>(PhantomData<After>);
+
+/// The cursor of a list whose entries have a UUID.
+#[derive(Debug, ToSchema)]
+pub struct UuidCursor(#[expect(dead_code, reason = "only its schema is used")] Uuid);
+
+/// The idempotency key of a command that requires it.
 #[derive(Debug)]
 pub struct KeyParameters;
+
+/// The idempotency key of a command that is safe to send twice without it.
+#[derive(Debug)]
+pub struct OptionalKeyParameters;
 
 /// The lab's headers.
 #[derive(Debug)]
 pub struct LabParameters;
 
-impl IntoParams for ListParameters {
+impl<After: PartialSchema> IntoParams for ListParameters<After> {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        let after = "go on behind this entry: the sku, id or seq of the last one";
+        let meaning = "the list continues behind this entry: the `next` of the page before";
+        let limit = ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .minimum(Some(1))
+            .maximum(Some(isize::try_from(MAX_LIST_LENGTH).unwrap_or(isize::MAX)));
+        let length = "maximum number of entries; 100 if absent";
         vec![
-            parameter("after", ParameterIn::Query, Type::String, after),
-            parameter("limit", ParameterIn::Query, Type::Integer, "1 to 1,000; 100 if absent"),
+            parameter("after", ParameterIn::Query, After::schema(), meaning).build(),
+            parameter("limit", ParameterIn::Query, limit.build().into(), length).build(),
         ]
     }
 }
 
 impl IntoParams for KeyParameters {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        let token = "the same, for tools that can't vary a header";
-        let (header, key) = (ParameterIn::Header, "16 to 255 characters");
-        vec![
-            parameter("Idempotency-Key", header, Type::String, key),
-            parameter("token", ParameterIn::Query, Type::String, token),
-        ]
+        let meaning = "16 to 255 visible ASCII characters, new for each command and the same for \
+            each retry of it. A tool that can't vary a header may send `?token=` in its place.";
+        vec![key_parameter(meaning).required(Required::True).build()]
+    }
+}
+
+impl IntoParams for OptionalKeyParameters {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
+        let meaning = "16 to 255 visible ASCII characters. With it, a retry returns the first \
+            response again; without it, `order-state`.";
+        vec![key_parameter(meaning).build()]
     }
 }
 
@@ -43,17 +69,30 @@ impl IntoParams for LabParameters {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
         let of_header = |header: &LabHeader| {
             let meaning = format!("{} ({})", header.meaning, header.values);
-            parameter(header.name, ParameterIn::Header, Type::String, &meaning)
+            let text = ObjectBuilder::new().schema_type(Type::String).build();
+            parameter(header.name, ParameterIn::Header, text.into(), &meaning).build()
         };
         LAB_HEADERS.iter().map(of_header).collect()
     }
 }
 
-fn parameter(name: &str, place: ParameterIn, kind: Type, description: &str) -> Parameter {
+/// Bare or quoted, without quotes and backslashes inside.
+fn key_parameter(meaning: &str) -> ParameterBuilder {
+    let pattern = r#"^([!#-\[\]-~]{16,255}|"[!#-\[\]-~]{16,255}")$"#;
+    let key = ObjectBuilder::new().schema_type(Type::String).pattern(Some(pattern)).build();
+    parameter(KEY_HEADER, ParameterIn::Header, key.into(), meaning)
+}
+
+fn parameter(
+    name: &str,
+    place: ParameterIn,
+    schema: RefOr<Schema>,
+    description: &str,
+) -> ParameterBuilder {
     ParameterBuilder::new()
         .name(name)
         .parameter_in(place)
+        .required(Required::False)
         .description(Some(description))
-        .schema(Some(Object::with_type(kind)))
-        .build()
+        .schema(Some(schema))
 }

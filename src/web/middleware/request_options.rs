@@ -6,7 +6,6 @@ use std::rc::Rc;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::HeaderMap;
-use actix_web::web::Query;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use uuid::Uuid;
 
@@ -118,10 +117,8 @@ pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<Idempote
         let key = text.map(IdempotencyKey::try_from).transpose();
         key.map_err(|why| Problem::field(name, why))
     };
-    let query = Query::<Vec<(String, String)>>::from_query(request.query_string())
-        .map_err(|error| Problem::field("query", error.to_string()))?
-        .into_inner();
-    let token = query.into_iter().find(|(name, _)| name == "token").map(|(_, text)| text);
+    let mut query = form_urlencoded::parse(request.query_string().as_bytes());
+    let token = query.find(|(name, _)| name == "token").map(|(_, text)| text.into_owned());
     let header = key("Idempotency-Key", header_text(request.headers(), "Idempotency-Key")?)?;
     let token = key("token", token)?;
     match (header, token) {

@@ -1,7 +1,7 @@
 //! The account: its balance, its ledger, and top-ups.
 
 use actix_web::HttpRequest;
-use actix_web::web::{Form, Query};
+use actix_web::web::Form;
 use askama::Template;
 
 use super::duplicate_submit::submit;
@@ -12,7 +12,7 @@ use super::ledger_table::{LedgerQuery, LedgerTable, PAGE_LENGTH};
 use super::respond::html;
 use crate::shop::query::ledger;
 use crate::shop::{Cents, IdempotencyKey, RequestOptions, UserId, engine};
-use crate::web::middleware::{FormFields, SignedInUser, csrf};
+use crate::web::middleware::{FormFields, Query, SignedInUser, csrf};
 use crate::web::{HttpResult, State, app_state, see_other};
 
 /// Name of the command's field for the amount.
@@ -35,7 +35,7 @@ pub async fn show(
     user: SignedInUser,
     query: Query<LedgerQuery>,
 ) -> HttpResult {
-    page(&request, user.caller.id, query.before, "", FormErrors::default()).await
+    page(&request, user.caller.id, query.read()?.before, "", FormErrors::default()).await
 }
 
 /// Tops up the account, once per form.

@@ -2,7 +2,7 @@
 //! depend on the length of the ledger; `/api/items/{sku}/audit` examines all of it.
 
 use actix_web::HttpRequest;
-use actix_web::web::{Form, Path, Query};
+use actix_web::web::{Form, Path};
 use askama::Template;
 
 use super::duplicate_submit::submit;
@@ -18,7 +18,7 @@ use crate::shop::command::set_limit::MAX_LIMIT;
 use crate::shop::model::Item;
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{Cents, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, engine};
-use crate::web::middleware::{FormFields, body, csrf};
+use crate::web::middleware::{FormFields, Query, body, csrf};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 /// Name of the field for the limit per customer.
@@ -56,7 +56,8 @@ pub async fn show(
     query: Query<LedgerQuery>,
 ) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
-    page(&request, &sku, query.before, FormFields::default(), FormErrors::default()).await
+    let before = query.read()?.before;
+    page(&request, &sku, before, FormFields::default(), FormErrors::default()).await
 }
 
 /// Changes the stock by hand, once per form.

@@ -5,10 +5,10 @@
 use serde::Deserialize;
 
 use super::format::{format_change, short_id};
-use super::paging::cut_page;
 use crate::shop::audit::LedgerFork;
 use crate::shop::model::LedgerEntry;
 use crate::shop::{Cents, OrderId};
+use crate::web::paging::cut_page;
 
 /// Number of entries on a page.
 pub(super) const PAGE_LENGTH: i64 = 50;

@@ -22,7 +22,6 @@ mod ledger_table;
 pub mod locks;
 pub mod order;
 pub mod orders;
-mod paging;
 pub mod place_order;
 pub mod problems;
 mod rejection;

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::Query;
 use askama::Template;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -13,12 +12,12 @@ use uuid::Uuid;
 use super::format::{FormatTime as _, format_time_left};
 use super::layout::Layout;
 use super::order::status;
-use super::paging::cut_page;
 use super::respond::html;
 use crate::shop::model::Order;
 use crate::shop::query::orders::{self, LabOrders};
 use crate::shop::{Cents, OrderId};
-use crate::web::middleware::SignedInUser;
+use crate::web::middleware::{Query, SignedInUser};
+use crate::web::paging::cut_page;
 use crate::web::{HttpResult, State};
 
 const PAGE_LENGTH: i64 = 25;
@@ -69,6 +68,7 @@ pub async fn list(
     query: Query<OrdersQuery>,
 ) -> HttpResult {
     let (shop, user) = (&state.shop, user.caller.id);
+    let query = query.read()?;
     let with_lab = query.lab.as_deref() == Some("on");
     let which = if with_lab { LabOrders::With } else { LabOrders::Without };
     let after = query.after.map(OrderId);

@@ -1,7 +1,7 @@
 //! The password and the sessions of the signed-in user.
 
 use actix_web::HttpRequest;
-use actix_web::web::{Form, Query};
+use actix_web::web::Form;
 use askama::Template;
 use serde::Deserialize;
 use uuid::Uuid;
@@ -9,12 +9,12 @@ use uuid::Uuid;
 use super::form_errors::FormErrors;
 use super::format::FormatTime as _;
 use super::layout::Layout;
-use super::paging::cut_page;
 use super::respond::html;
 use crate::shop::sessions::{self, Session, SessionId};
 use crate::shop::users::{self, PasswordChange};
 use crate::shop::{Failure, Rejection};
-use crate::web::middleware::{FormFields, SignedInUser, csrf};
+use crate::web::middleware::{FormFields, Query, SignedInUser, csrf};
+use crate::web::paging::cut_page;
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 const PAGE_LENGTH: i64 = 25;
@@ -43,6 +43,7 @@ pub async fn show(
     user: SignedInUser,
     query: Query<SecurityQuery>,
 ) -> HttpResult {
+    let query = query.read()?;
     let (after, is_changed) = (query.after.map(SessionId), query.changed.is_some());
     page(&request, &user, after, is_changed, FormErrors::default()).await
 }

@@ -1,7 +1,7 @@
 //! Signing in, signing up and signing out.
 
 use actix_web::http::StatusCode;
-use actix_web::web::{Form, Query};
+use actix_web::web::Form;
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
@@ -12,7 +12,7 @@ use super::respond::{html, set_cookie};
 use crate::shop::sessions;
 use crate::shop::users::{self, Credentials};
 use crate::shop::{Failure, Rejection};
-use crate::web::middleware::{FormFields, SESSION_COOKIE, csrf, find_caller};
+use crate::web::middleware::{FormFields, Query, SESSION_COOKIE, csrf, find_caller};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 #[derive(Debug, Template)]
@@ -43,7 +43,7 @@ pub struct ReturnQuery {
 
 /// Shows the sign-in page.
 pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
-    let next = csrf::local_path(&query.next).to_owned();
+    let next = csrf::local_path(&query.read()?.next).to_owned();
     let (layout, user) = (Layout::of(&request).await?, String::new());
     html(StatusCode::OK, &SignInPage { layout, next, user, wrong: false })
 }
@@ -53,6 +53,7 @@ pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> Ht
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
         return Ok(see_other("/"));
     }
+    let query = query.read()?;
     let (next, errors) = (csrf::local_path(&query.next), FormErrors::default());
     sign_up_page(&request, StatusCode::OK, next, String::new(), errors).await
 }

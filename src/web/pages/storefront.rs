@@ -2,18 +2,18 @@
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::Query;
 use askama::Template;
 use serde::Deserialize;
 
 use super::basket_cookie::QuantityError;
 use super::layout::Layout;
-use super::paging::cut_page;
 use super::respond::html;
 use crate::shop::command::place_order::MAX_QUANTITY;
 use crate::shop::model::Item;
 use crate::shop::query::{catalog, ledger};
 use crate::shop::{Cents, Sku};
+use crate::web::middleware::Query;
+use crate::web::paging::cut_page;
 use crate::web::{HttpResult, app_state};
 
 const PAGE_LENGTH: i64 = 60;
@@ -45,7 +45,7 @@ pub struct ShopQuery {
 
 /// Shows the shop.
 pub async fn show(request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
-    let after = query.into_inner().after.and_then(|sku| Sku::try_from(sku).ok());
+    let after = query.read()?.after.and_then(|sku| Sku::try_from(sku).ok());
     page(&request, StatusCode::OK, after, None).await
 }
 

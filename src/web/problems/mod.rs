@@ -8,13 +8,16 @@ mod problem_type;
 use std::fmt;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use actix_web::http::header::{HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
 use actix_web::{HttpResponse, ResponseError};
 use holdfast_lock::Holder;
 use serde_json::{Map, Value, json};
 
 use crate::shop::{Error, Failure, Rejection};
 pub use problem_type::{ProblemDefinition, ProblemType};
+
+/// How a client authenticates: the header `WWW-Authenticate` of every 401 (RFC 6750).
+const CHALLENGE: &str = "Bearer realm=\"holdfast\"";
 
 /// Result of a handler.
 pub type HttpResult = Result<HttpResponse, Problem>;
@@ -134,6 +137,10 @@ impl ResponseError for Problem {
         if let Some(seconds) = self.0.retry_after_s {
             response.insert_header((RETRY_AFTER, seconds.to_string()));
         }
+        let challenged = self.0.headers.iter().any(|(name, _)| name == WWW_AUTHENTICATE);
+        if self.0.status == StatusCode::UNAUTHORIZED && !challenged {
+            response.insert_header((WWW_AUTHENTICATE, CHALLENGE));
+        }
         for header in &self.0.headers {
             response.append_header(header.clone());
         }
@@ -206,11 +213,12 @@ impl From<Rejection> for Problem {
                 }
             }
             Rejection::LockBusy(holder) => {
-                let retry_after_ms =
-                    holder.remaining.map_or(50, |left| left.as_millis().min(1_000));
+                let remaining_ms = holder.remaining.map_or(50, |left| left.as_millis().min(1_000));
+                let retry_after_ms = u64::try_from(remaining_ms).unwrap_or(1_000);
                 Problem::new(ProblemType::LockBusy, "the lock is taken")
                     .held_by(holder)
-                    .with("retry_after_ms", u64::try_from(retry_after_ms).unwrap_or(1_000))
+                    .with("retry_after_ms", retry_after_ms)
+                    .retry_after(retry_after_ms.div_ceil(1_000).max(1))
             }
             Rejection::LockTimeout { waited, holder } => {
                 let detail = format!("waited {} ms", waited.as_millis());

@@ -2,7 +2,7 @@
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
-use actix_web::web::{Path, Query};
+use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 
@@ -13,7 +13,7 @@ use super::views;
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::run::{Journey, LabRun};
 use crate::web::api::lab_runs::find_run;
-use crate::web::middleware::LabAdmin;
+use crate::web::middleware::{LabAdmin, Query};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
@@ -130,6 +130,7 @@ pub async fn show(
     id: Path<String>,
     query: Query<RunPageQuery>,
 ) -> HttpResult {
+    let query = query.read()?;
     let run = find_run(&state, &id).await?;
     let notice = match (&query.instead, &query.known) {
         (Some(_), _) if !run.state.is_over() => Some(

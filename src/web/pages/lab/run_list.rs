@@ -64,7 +64,7 @@ pub fn status(state: LabRunState, claim_shown: Option<bool>) -> RunStatusLabel {
 
 /// Returns the stored runs, newest first.
 pub async fn stored_runs(state: &AppState) -> Result<Vec<RunListItem>, Problem> {
-    let runs = store::newest(&state.shop.pool, store::MAX_KEPT_RUNS).await?;
+    let runs = store::newest(&state.shop.pool, None, store::MAX_KEPT_RUNS).await?;
     Ok(runs.into_iter().map(RunListItem).collect())
 }
 
