@@ -6,6 +6,7 @@
 mod problem_type;
 
 use std::fmt;
+use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -173,15 +174,7 @@ impl From<Rejection> for Problem {
                     .with("already", already)
                     .with("requested", requested)
             }
-            Rejection::TooManyUnpaid { max, wait } => {
-                let detail = format!(
-                    "you have {max} unpaid orders, the limit; pay or cancel one, or wait until one \
-                     expires"
-                );
-                Problem::new(ProblemType::TooManyRequests, detail)
-                    .retry_after(wait.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX))
-                    .with("limit", "unpaid")
-            }
+            Rejection::TooManyUnpaid { max, wait } => too_many_unpaid(max, wait),
             Rejection::InsufficientFunds { needed_cents, balance_cents } => {
                 let detail = format!("{needed_cents} cents are due, {balance_cents} are there");
                 Problem::new(ProblemType::InsufficientFunds, detail)
@@ -212,20 +205,31 @@ impl From<Rejection> for Problem {
                     None => problem,
                 }
             }
-            Rejection::LockBusy(holder) => {
-                let remaining_ms = holder.remaining.map_or(50, |left| left.as_millis().min(1_000));
-                let retry_after_ms = u64::try_from(remaining_ms).unwrap_or(1_000);
-                Problem::new(ProblemType::LockBusy, "the lock is taken")
-                    .held_by(holder)
-                    .with("retry_after_ms", retry_after_ms)
-                    .retry_after(retry_after_ms.div_ceil(1_000).max(1))
-            }
+            Rejection::LockBusy(holder) => lock_busy(holder),
             Rejection::LockTimeout { waited, holder } => {
                 let detail = format!("waited {} ms", waited.as_millis());
                 Problem::new(ProblemType::LockTimeout, detail).held_by(holder)
             }
         }
     }
+}
+
+fn too_many_unpaid(max: u32, wait: Duration) -> Problem {
+    let detail = format!(
+        "you have {max} unpaid orders, the limit; pay or cancel one, or wait until one expires"
+    );
+    Problem::new(ProblemType::TooManyRequests, detail)
+        .retry_after(wait.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX))
+        .with("limit", "unpaid")
+}
+
+fn lock_busy(holder: Holder) -> Problem {
+    let remaining_ms = holder.remaining.map_or(50, |left| left.as_millis().min(1_000));
+    let retry_after_ms = u64::try_from(remaining_ms).unwrap_or(1_000);
+    Problem::new(ProblemType::LockBusy, "the lock is taken")
+        .held_by(holder)
+        .with("retry_after_ms", retry_after_ms)
+        .retry_after(retry_after_ms.div_ceil(1_000).max(1))
 }
 
 impl From<Failure> for Problem {
