@@ -8,7 +8,7 @@ use sqlx::{PgConnection, Postgres};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::pool::ConnectionInUse;
+use super::pool_state::ConnectionInUse;
 
 /// Timeout of the ping before a connection returns to the pool, which waits for the end of a
 /// cancelled statement. After it the connection is closed; otherwise a silent server would keep

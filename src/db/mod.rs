@@ -9,6 +9,7 @@ mod connection;
 mod error_class;
 mod migrate;
 mod pool;
+mod pool_state;
 
 use std::str::FromStr;
 use std::time::Duration;

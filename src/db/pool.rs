@@ -7,12 +7,10 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use parking_lot::Mutex;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::runtime::Handle;
@@ -20,6 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection::{Connection, Transaction};
 use super::error_class::{ErrorClass, classify};
+use super::pool_state::{ConnectionInUse, PoolState};
 
 /// Timeout of acquiring a connection: `unavailable` must be reported within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -45,38 +44,6 @@ pub struct Pool {
     pool: PgPool,
     runtime: Handle,
     state: Arc<PoolState>,
-}
-
-/// What distinguishes a Postgres that is unavailable from one that is busy.
-#[derive(Debug, Default)]
-struct PoolState {
-    /// Number of connections that callers have.
-    in_use: AtomicU32,
-    last_results: Mutex<LastResults>,
-}
-
-#[derive(Debug, Default)]
-struct LastResults {
-    responded_at: Option<Instant>,
-    /// The last failure since the last response, and its cause.
-    failed: Option<(Instant, String)>,
-}
-
-/// Counts a connection as in use until it is dropped.
-#[derive(Debug)]
-pub(super) struct ConnectionInUse(Arc<PoolState>);
-
-impl ConnectionInUse {
-    fn new(state: &Arc<PoolState>) -> Self {
-        state.in_use.fetch_add(1, Ordering::Relaxed);
-        Self(state.clone())
-    }
-}
-
-impl Drop for ConnectionInUse {
-    fn drop(&mut self) {
-        self.0.in_use.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Pool {
@@ -142,10 +109,8 @@ impl Pool {
     /// Returns the error of a call that failed within the last [`FAILURE_CACHE_TIME`], if Postgres
     /// has not responded since: another call would fail too.
     pub fn recent_failure(&self) -> Option<(ErrorClass, sqlx::Error)> {
-        let last = self.state.last_results.lock();
-        let (_, cause) =
-            last.failed.as_ref().filter(|(at, _)| at.elapsed() < FAILURE_CACHE_TIME)?;
-        let error = io::Error::new(io::ErrorKind::TimedOut, cause.clone());
+        let cause = self.state.failure_within(FAILURE_CACHE_TIME)?;
+        let error = io::Error::new(io::ErrorKind::TimedOut, cause);
         Some((ErrorClass::Unavailable, error.into()))
     }
 
@@ -169,7 +134,7 @@ impl Pool {
             let began = Instant::now();
             match pool.try_connections(began + ACQUIRE_TIMEOUT, statement).await {
                 Ok((result, connection)) => {
-                    pool.record_response();
+                    pool.state.record_response();
                     Ok((result, connection.into()))
                 }
                 Err(error) => Err(pool.record_failure(error, began)),
@@ -211,26 +176,18 @@ impl Pool {
         }
     }
 
-    fn record_response(&self) {
-        let responded_at = Some(Instant::now());
-        *self.state.last_results.lock() = LastResults { responded_at, failed: None };
-    }
-
     /// Classifies the error of a call that began at `began`. Records an outage.
     fn record_failure(&self, error: sqlx::Error, began: Instant) -> (ErrorClass, sqlx::Error) {
-        let mut last = self.state.last_results.lock();
-        let responds = last.responded_at.is_some_and(|at| at > began);
-        let all_in_use = self.state.in_use.load(Ordering::Relaxed) >= self.max_connections();
+        let is_busy = self.state.has_responded_since(began)
+            || self.state.connections_in_use() >= self.max_connections();
         let class = match classify(&error) {
-            ErrorClass::Overloaded
-                if matches!(error, sqlx::Error::PoolTimedOut) && !responds && !all_in_use =>
-            {
+            ErrorClass::Overloaded if matches!(error, sqlx::Error::PoolTimedOut) && !is_busy => {
                 ErrorClass::Unavailable
             }
             class => class,
         };
-        if class == ErrorClass::Unavailable && !responds {
-            last.failed = Some((Instant::now(), error.to_string()));
+        if class == ErrorClass::Unavailable {
+            self.state.record_failure(began, error.to_string());
         }
         (class, error)
     }
