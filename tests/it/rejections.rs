@@ -20,6 +20,13 @@ async fn state(shop: &Shop) -> Vec<i64> {
     ]
 }
 
+/// A valid new item, but for one field.
+fn item(name: &str, value: Value) -> Value {
+    let mut item = json!({ "sku": "new", "name": "New", "price_cents": 1, "stock": 1 });
+    item[name] = value;
+    item
+}
+
 #[tokio::test]
 async fn invalid_body_names_the_field() {
     let shop = Shop::start(1).await;
@@ -29,11 +36,6 @@ async fn invalid_body_names_the_field() {
         |sku: &str, quantity: Value| json!({ "lines": [{ "sku": sku, "quantity": quantity }] });
     let many: Vec<Value> =
         (0..51).map(|n| json!({ "sku": format!("s{n}"), "quantity": 1 })).collect();
-    let item = |name: &str, value: Value| {
-        let mut item = json!({ "sku": "new", "name": "New", "price_cents": 1, "stock": 1 });
-        item[name] = value;
-        item
-    };
     let second = json!({ "lines": [
         { "sku": "deadbolt", "quantity": 1 }, { "sku": "key-ring", "quantity": 0 } ] });
     let refused: [(&str, Value, &str); 43] = [

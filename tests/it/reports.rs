@@ -104,7 +104,7 @@ async fn lost_update_breaks_the_equation() {
     }
     assert_eq!(sums(&shop, &sku).await, [10, 0, 2, 9]);
     let sku = Sku::try_from(sku).unwrap();
-    let summary = audit::summary(&mut *shop.pool.acquire().await.unwrap(), &sku).await.unwrap();
+    let summary = audit::summary(&mut shop.pool.acquire().await.unwrap(), &sku).await.unwrap();
     assert_eq!(summary.unwrap().unaccounted(), -1);
 }
 
@@ -160,7 +160,7 @@ async fn item_page_reads_bounded_history() {
     .execute(&shop.pool)
     .await
     .unwrap();
-    let summary = audit::summary(&mut *shop.pool.acquire().await.unwrap(), &sku).await.unwrap();
+    let summary = audit::summary(&mut shop.pool.acquire().await.unwrap(), &sku).await.unwrap();
     let summary = summary.unwrap();
     assert_eq!((summary.breaks, summary.drift, summary.oversold), (2, 0, 0));
 }

@@ -37,7 +37,8 @@ async fn root_refuses_data_of_other_users() {
     let mode = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
     };
-    let cases: [(&str, &dyn Fn(&TestFolder)); 6] = [
+    type Change<'c> = &'c dyn Fn(&TestFolder);
+    let cases: [(&str, Change<'_>); 6] = [
         ("belongs to another user", &|place| owned(&place.data())),
         ("belongs to another user", &|place| owned(&place.path)),
         ("can write to", &|place| mode(&place.data(), 0o777)),
