@@ -40,7 +40,8 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Creates the shop of this process, without a limit of unpaid orders. Must be called on the main runtime.
+    /// Creates the shop of this process, without a limit of unpaid orders. Must be called on the
+    /// main runtime.
     pub fn new(
         pool: Pool,
         locks: ShopLocks,

@@ -74,7 +74,8 @@ pub(super) async fn enqueue(queue: DelayQueue, mut receiver: mpsc::Receiver<Orde
 struct Removals(VecDeque<(Instant, Uuid)>);
 
 impl Removals {
-    /// Adds the settled orders; returns the placed ones that were not settled, with their due times.
+    /// Adds the settled orders; returns the placed ones that were not settled, with their due
+    /// times.
     fn defer(&mut self, events: impl Iterator<Item = OrderEvent>) -> BTreeMap<Uuid, Instant> {
         let mut placed = BTreeMap::new();
         for event in events {

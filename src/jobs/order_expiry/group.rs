@@ -13,9 +13,8 @@ use std::collections::{BTreeSet, VecDeque};
 use crate::shop::command::place_order::MAX_LINES;
 use crate::shop::{OrderId, RequestOptions, Sku};
 
-/// Upper bound of the lines of one transaction, which locks their items: less than 200 ms in a
-/// debug build, which expires 2,700 orders of one item per second. More orders per turn of the
-/// item's lock let them expire as fast as they are placed.
+/// Upper bound of the lines of one transaction, which locks their items: about 0.1 s in a debug
+/// build. Many orders per turn of the item's lock let them expire as fast as they are placed.
 const MAX_LINES_PER_TRANSACTION: usize = 500;
 /// Upper bound of the orders of a transaction for several groups, which locks many items.
 const MAX_MERGED_ORDERS: usize = 32;

@@ -53,7 +53,8 @@ pub struct OrderExpiry {
 /// The status of order expiry.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ExpiryStatus {
-    /// Orders in the delay queue, including those paid in the last seconds; null if Redis does not respond.
+    /// Orders in the delay queue, including those paid in the last seconds; null if Redis does not
+    /// respond.
     pub queued: Option<usize>,
     /// Orders that are due and have not expired yet.
     pub due: i64,
