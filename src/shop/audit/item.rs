@@ -130,7 +130,8 @@ pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSumm
     }))
 }
 
-/// Returns the forks among the [`MAX_RECENT_ENTRIES`] entries before `before`, and as many after it.
+/// Returns the forks among the [`MAX_RECENT_ENTRIES`] entries before `before`, and as many after
+/// it.
 pub async fn forks_near(
     db: &mut PgConnection,
     sku: &Sku,

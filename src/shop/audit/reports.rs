@@ -94,8 +94,8 @@ impl Reports {
         self.items.look_up(sku, ()).await
     }
 
-    /// Waits up to `wait` for the audit that runs, or for a new one. If it does not end, it goes on,
-    /// and its result is that of a later call.
+    /// Waits up to `wait` for the audit that runs, or for a new one. If it does not end, it goes
+    /// on, and its result is that of a later call.
     pub async fn whole_audit(&self, wait: Duration) -> Result<AuditStatus, Error> {
         let mut audit = self.running_or_new();
         let is_over = |state: &AuditState| matches!(state, AuditState::Ended(..));
