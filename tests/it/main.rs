@@ -9,6 +9,7 @@ mod topology;
 
 mod abuse;
 mod audit;
+mod audit_command;
 mod barrier;
 mod batched;
 mod batched_crashes;
