@@ -4,7 +4,7 @@
 use reqwest::StatusCode;
 
 use crate::common::{Shop, body, until};
-use crate::visitor::Visitor;
+use crate::visitor::{Page, Visitor};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lab_orders_are_listed_separately() {
@@ -96,4 +96,18 @@ async fn signed_in_user_is_redirected_from_sign_up() {
     assert_eq!(Visitor::new(&shop).get("/sign-up").await.status, 200);
     let alice = Visitor::signed_in(&shop, "alice").await.get("/sign-up").await;
     assert_eq!((alice.status.as_u16(), alice.location.as_str()), (303, "/"));
+}
+
+/// The lab's pages are compressed; a problem page in place of one is not, and must not say so.
+#[tokio::test(flavor = "multi_thread")]
+async fn problem_pages_state_their_own_encoding() {
+    let shop = Shop::start(1).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    for path in ["/lab/runs/nothing", "/lab/lessons/nothing", "/nothing-here"] {
+        let page = admin.page_request(path).header("Accept-Encoding", "gzip").send().await.unwrap();
+        assert_eq!(page.headers().get("content-encoding"), None, "{path}");
+        let page = Page::read(page).await;
+        assert_eq!(page.status, 404, "{path}");
+        assert!(page.text.contains("<h1>"), "{path}: {}", page.text);
+    }
 }

@@ -106,20 +106,6 @@ async fn browsers_get_pages_and_programs_get_problems() {
     }
 }
 
-/// The lab's pages are compressed; a problem page in place of one is not, and must not say so.
-#[tokio::test(flavor = "multi_thread")]
-async fn problem_pages_state_their_own_encoding() {
-    let shop = Shop::start(1).await;
-    let admin = Visitor::signed_in(&shop, "admin").await;
-    for path in ["/lab/runs/nothing", "/lab/lessons/nothing", "/nothing-here"] {
-        let page = admin.page_request(path).header("Accept-Encoding", "gzip").send().await.unwrap();
-        assert_eq!(page.headers().get("content-encoding"), None, "{path}");
-        let page = Page::read(page).await;
-        assert_eq!(page.status, 404, "{path}");
-        assert!(page.text.contains("<h1>"), "{path}: {}", page.text);
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn sign_in_returns_to_requested_page() {
     let shop = Shop::start(1).await;
