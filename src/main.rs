@@ -3,6 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser as _;
@@ -17,10 +18,11 @@ use holdfast::config::{
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
 use holdfast::lab;
-use holdfast::output;
+use holdfast::output::{self, ProgressLine};
+use holdfast::shop::audit::{self, AuditProgress};
 use holdfast::shop::seed::SeedContents;
 use holdfast::shop::users::Credentials;
-use holdfast::shop::{Failure, Rejection, audit, seed, users};
+use holdfast::shop::{Failure, Rejection, seed, users};
 
 /// With glibc's allocator, a quarter of a replica's time under load is allocation.
 #[global_allocator]
@@ -202,7 +204,14 @@ async fn audit(options: AuditArgs) -> anyhow::Result<ExitCode> {
         find_urls(options.database_url, options.redis_url, &options.data)?;
     db::check_reachable(&database_url).await?;
     let locks = redis_url.as_deref().map(app::locks).transpose()?;
-    let audit = audit::check_all(&db::pool(&database_url, 2)?, locks.as_ref()).await?;
+    let pool = db::pool(&database_url, 2)?;
+    let mut line = ProgressLine::new(Duration::ZERO);
+    let audit = audit::check_all(&pool, locks.as_ref(), |AuditProgress { done, total, check }| {
+        line.draw(|| format!("check {} of {total}: {check}", done + 1));
+    });
+    let audit = audit.await;
+    line.clear();
+    let audit = audit?;
     if options.json {
         output::print(&(serde_json::to_string_pretty(&audit)? + "\n"))?;
     } else {

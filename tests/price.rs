@@ -4,14 +4,14 @@
 //! A binary of its own, because other tests at the same time make batches smaller and orders more
 //! expensive.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
 
-#[expect(dead_code, reason = "the other tests use the rest")]
+#[expect(dead_code, reason = "other tests use the rest")]
 #[path = "it/barrier.rs"]
 mod barrier;
 #[path = "common/mod.rs"]
 mod common;
-#[expect(dead_code, reason = "the other tests use the rest")]
+#[expect(dead_code, reason = "other tests use the rest")]
 #[path = "it/observer.rs"]
 mod observer;
 #[path = "../crates/holdfast-lock/tests/topology/mod.rs"]
@@ -39,36 +39,36 @@ const ORDERS: usize = 50 * CONNECTIONS;
 /// Upper bounds per order: reads of Redis, and writing transactions of Postgres.
 const MAX_COST: (f64, f64) = (0.2, 0.08);
 
-/// Held by the test that runs: they count what the servers count for all.
+/// Locked by the test that runs: the servers' counters include all clients.
 static SERIAL: Mutex<()> = Mutex::const_new(());
 
 /// The resources that a shop has used since its start.
 #[derive(Debug, Clone)]
 struct Usage {
     at: Instant,
-    /// Times that Redis found something to read.
+    /// Reads from sockets by Redis (`total_reads_processed`).
     reads: f64,
     writes: f64,
-    /// Rows that were written, be it for nothing.
+    /// Rows written, also by transactions that were rolled back.
     rows: f64,
     /// Calls by command, in scripts too.
     calls: BTreeMap<String, u64>,
 }
 
 impl Usage {
-    /// By that shop until now, which has this Redis to itself. Its sessions in Postgres are ended:
-    /// so they say what they have done, which could take them ten seconds otherwise.
+    /// Reads the counters of the shop's database and of its own Redis. Ends the sessions in
+    /// Postgres: otherwise they report their counters up to ten seconds late.
     async fn by(shop: &Shop, redis: &str) -> Self {
-        let mut elsewhere = PgConnection::connect_with(&options()).await.unwrap();
+        let mut admin = PgConnection::connect_with(&options()).await.unwrap();
         until("the sessions have ended", async || {
-            let living: i64 = sqlx::query_scalar(
+            let sessions: i64 = sqlx::query_scalar(
                 "select count(pg_terminate_backend(pid)) from pg_stat_activity where datname = $1",
             )
             .bind(&shop.database)
-            .fetch_one(&mut elsewhere)
+            .fetch_one(&mut admin)
             .await
             .unwrap();
-            living == 0
+            sessions == 0
         })
         .await;
         let (writes, rows): (i64, i64) = sqlx::query_as(
@@ -78,12 +78,12 @@ impl Usage {
                from pg_stat_database where datname = $1",
         )
         .bind(&shop.database)
-        .fetch_one(&mut elsewhere)
+        .fetch_one(&mut admin)
         .await
         .unwrap();
-        elsewhere.close().await.unwrap();
-        let told: String = ask(redis, "INFO stats").unwrap();
-        let reads = told.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
+        admin.close().await.unwrap();
+        let stats: String = ask(redis, "INFO stats").unwrap();
+        let reads = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
         let reads = reads.unwrap().trim().parse().unwrap();
         Self {
             at: Instant::now(),
@@ -103,27 +103,27 @@ struct OrderCost {
 }
 
 impl OrderCost {
-    /// Between two moments, without what is used up anyway while nothing is asked of the shop.
+    /// Returns the cost between two readings, less what the shop uses while it is idle.
     fn between(idle: [&Usage; 2], before: &Usage, after: &Usage) -> Self {
         let share = (after.at - before.at).div_duration_f64(idle[1].at - idle[0].at);
-        let each = |what: fn(&Usage) -> f64| {
-            let for_nothing = share * (what(idle[1]) - what(idle[0]));
-            (what(after) - what(before) - for_nothing) / ORDERS as f64
+        let each = |counter: fn(&Usage) -> f64| {
+            let idle_usage = share * (counter(idle[1]) - counter(idle[0]));
+            (counter(after) - counter(before) - idle_usage) / ORDERS as f64
         };
-        let price = Self { reads: each(|used| used.reads), writes: each(|used| used.writes) };
+        let cost = Self { reads: each(|used| used.reads), writes: each(|used| used.writes) };
         let per_second = ORDERS as f64 / (after.at - before.at).as_secs_f64();
-        println!("{price:.4?} per order, {per_second:.0} orders a second; calls per order:");
+        println!("{cost:.4?} per order, {per_second:.0} orders a second; calls per order:");
         for (name, calls) in &after.calls {
             let calls = (calls - before.calls.get(name).unwrap_or(&0)) as f64 / ORDERS as f64;
             if calls > 0.0 {
                 println!("  {calls:.4} {name}");
             }
         }
-        price
+        cost
     }
 }
 
-/// With everything else that a shop does: the jobs, and rate limits that are never reached.
+/// The jobs, and rate limits that are never reached.
 const ALL_FEATURES: [(&str, &str); 4] = [
     ("HOLDFAST_JOBS", "on"),
     ("HOLDFAST_LIMIT_CLIENT", "100000/s"),
@@ -141,7 +141,7 @@ async fn batched_order_costs_fraction_of_a_write() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000_000, 100).await;
     let lines = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}");
-    // Clients that do little: they run on the cores of the servers that are to be kept busy.
+    // Clients that need little CPU: they share the cores of the servers.
     let load = async |orders: usize| {
         let each = (orders / CONNECTIONS) as u64;
         let posts = Posts::new("/api/orders", &alice.token, &[], std::slice::from_ref(&lines), 0)
@@ -160,18 +160,18 @@ async fn batched_order_costs_fraction_of_a_write() {
         assert_eq!(report.expected_total, orders as u64, "{:?}", report.statuses);
     };
     load(5 * CONNECTIONS).await;
-    // Nothing is asked of the shop for about as long as a load takes.
+    // The idle shop, for about as long as a load takes.
     let idle = Usage::by(&shop, &redis.url).await;
     tokio::time::sleep(Duration::from_secs(2)).await;
     let before = Usage::by(&shop, &redis.url).await;
     load(ORDERS).await;
     let after = Usage::by(&shop, &redis.url).await;
-    let price = OrderCost::between([&idle, &before], &before, &after);
+    let cost = OrderCost::between([&idle, &before], &before, &after);
     assert!(
-        price.reads <= MAX_COST.0 && price.writes <= MAX_COST.1,
-        "{price:?}: more than {MAX_COST:?}"
+        cost.reads <= MAX_COST.0 && cost.writes <= MAX_COST.1,
+        "{cost:?}: more than {MAX_COST:?}"
     );
-    assert!(price.reads < 3.0 * price.writes, "{price:?}: more than a few reads per batch");
+    assert!(cost.reads < 3.0 * cost.writes, "{cost:?}: more than a few reads per batch");
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["sold"], &audit["ok"]), (&(ORDERS + 5 * CONNECTIONS).into(), &true.into()));
 }
@@ -182,7 +182,7 @@ async fn sold_out_costs_no_lock_or_write() {
     let (shop, redis) = Shop::with_own_redis().await;
     let observer = Observer::of(&shop).await;
     let sku = shop.shop_item(5, 100).await;
-    let asked = async |requests: usize| {
+    let order = async |requests: usize| {
         let orders = (0..requests).map(|n| {
             let lines = [(sku.as_str(), 1)];
             let observer = &observer;
@@ -191,18 +191,18 @@ async fn sold_out_costs_no_lock_or_write() {
         join_all(orders).await
     };
     // Sold out, both replicas know it, and the delay queue has the unpaid orders.
-    asked(30).await;
+    order(30).await;
     let unpaid = OrderExpiry::new(&shop.in_process_with_redis("batched", &redis.url));
-    until("the queue is told", async || unpaid.queue().lengths().await.unwrap().0 == 5).await;
+    until("the queue has them", async || unpaid.queue().lengths().await.unwrap().0 == 5).await;
     assert_eq!(observer.count(|it| matches!(it, ObservedOutcome::Done { .. })), 5);
     let before = Usage::by(&shop, &redis.url).await;
     let fence = format!("GET {}lock:{{sku:{sku}}}:fence", shop.prefix);
     let fence_before: i64 = ask(&redis.url, &fence).unwrap();
-    let told = asked(200).await;
+    let outcomes = order(200).await;
     let sold_out = ObservedOutcome::Insufficient { key: sku.clone(), requested: 1, available: 0 };
-    assert!(told.iter().all(|told| *told == sold_out), "{told:?}");
+    assert!(outcomes.iter().all(|outcome| *outcome == sold_out), "{outcomes:?}");
     let fence_after: i64 = ask(&redis.url, &fence).unwrap();
-    assert_eq!(fence_before, fence_after, "the lock was had");
+    assert_eq!(fence_before, fence_after, "the lock was acquired");
     let after = Usage::by(&shop, &redis.url).await;
     assert_eq!(after.rows - before.rows, 0.0, "rows were written");
     for (name, calls) in &after.calls {
@@ -210,12 +210,12 @@ async fn sold_out_costs_no_lock_or_write() {
             || name.starts_with("client|");
         assert!(own || Some(calls) == before.calls.get(name), "{name} was called");
     }
-    // Only the reads of this test.
+    // The reads of this test alone.
     let reads = after.reads - before.reads;
-    assert!(reads < 20.0, "{reads} reads of Redis for 200 refusals");
+    assert!(reads < 20.0, "{reads} reads of Redis for 200 rejections");
 
     shop.restock(&sku, 40).await;
-    let placed = asked(40).await;
+    let placed = order(40).await;
     assert!(placed.iter().all(|it| matches!(it, ObservedOutcome::Done { .. })), "{placed:?}");
     // The stock is refilled and sold repeatedly: each rejection happened while it was empty.
     let restocks = async {
@@ -223,6 +223,6 @@ async fn sold_out_costs_no_lock_or_write() {
             shop.restock(&sku, 2).await;
         }
     };
-    futures_util::join!(restocks, asked(150));
+    futures_util::join!(restocks, order(150));
     observer.assert_consistent(0, &[&sku]).await;
 }

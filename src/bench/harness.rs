@@ -8,7 +8,6 @@ use futures_util::StreamExt as _;
 use holdfast_lock as lock;
 use redis::aio::MultiplexedConnection;
 use serde::Deserialize;
-use sqlx::Connection as _;
 use tokio::time::{Instant, sleep};
 
 use super::runs::{
@@ -207,8 +206,7 @@ impl Harness {
     }
 
     async fn truncate_tables(&self) -> anyhow::Result<()> {
-        let mut connection = self.connection().await?;
-        let mut tx = connection.begin().await?;
+        let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
         sqlx::raw_sql(
             "truncate items, orders, order_lines, idempotency, top_ups, stock_ledger, balance_ledger
                  cascade;
@@ -219,14 +217,14 @@ impl Harness {
         .await?;
         tx.commit().await?;
         // Otherwise the disk is busy with the previous run, or with a checkpoint during this one.
-        sqlx::raw_sql("checkpoint").execute(&mut *connection).await?;
+        sqlx::raw_sql("checkpoint").execute(&mut *self.connection().await?).await?;
         // The queue still contains the deleted orders, and is slower when it is long.
         Ok(self.unpaid.clear().await?)
     }
 
     /// Audits the items' ledgers, and everything that `holdfast audit` checks.
     async fn audit(&self, skus: &[String]) -> anyhow::Result<AuditSummary> {
-        let whole = audit::check_all(&self.pool, None).await?;
+        let whole = audit::check_all(&self.pool, None, |_| {}).await?;
         let failed = whole.checks.iter().filter(|check| !check.ok);
         let failed = failed.map(|check| format!("{}: {}", check.name, check.detail)).collect();
         let mut summary = AuditSummary { ok: whole.ok, failed, ..AuditSummary::default() };
@@ -299,8 +297,7 @@ async fn preallocate_wal(pool: &Pool) -> anyhow::Result<()> {
 /// database directly, because hashing a password is slow by design.
 async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
     let hash = passwords::hash("an unused password".to_owned()).await?;
-    let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
-    let mut tx = connection.begin().await?;
+    let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
     let mut tokens = Vec::with_capacity(count);
     for i in 1..=count {
         let name = format!("bench-{i}");

@@ -7,20 +7,19 @@
 //! `keys_confirmation.rs`.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use holdfast_lock::Redis;
 use serde::Serialize;
-use tokio::time::Instant;
 
 use super::{
     KeyEntry, KeyRemovalMethod, MAX_ELEMENTS, MAX_STRING_BYTES, Removal, SearchOptions,
     SearchResult, find, inspect, key_name, remove,
 };
 use crate::config::KeysArgs;
-use crate::output;
+use crate::output::{self, ProgressLine};
 use crate::shop::types::grouped;
 
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
@@ -83,7 +82,7 @@ async fn list_keys(redis: &Redis, args: &KeysArgs) -> anyhow::Result<SearchResul
         only_big: args.delete_big,
         excluded_prefix: args.delete_big.then(|| args.redis_prefix.clone()),
     };
-    let mut line = ProgressLine::new();
+    let mut line = ProgressLine::new(REDRAW_INTERVAL);
     let found = find(redis, &search, |SearchResult { seen, all, big, .. }| {
         line.draw(|| {
             let (seen, all) = (grouped(*seen), grouped(*all));
@@ -144,7 +143,7 @@ async fn delete(
     only_big: bool,
 ) -> anyhow::Result<Vec<DeletionResult>> {
     let mut deleted = Vec::with_capacity(entries.len());
-    let mut line = ProgressLine::new();
+    let mut line = ProgressLine::new(REDRAW_INTERVAL);
     for entry in entries {
         let name = key_name::escape(&entry.name);
         if only_big && !inspect(redis, &entry.name).await?.is_some_and(|now| now.big) {
@@ -216,33 +215,5 @@ fn length(entry: &KeyEntry) -> String {
         (_, None) => "?".to_owned(),
         ("string", Some(bytes)) => format!("{} bytes", grouped(bytes)),
         (_, Some(elements)) => grouped(elements),
-    }
-}
-
-/// A progress line on stderr, if stderr is a terminal.
-struct ProgressLine {
-    is_terminal: bool,
-    drawn_at: Option<Instant>,
-}
-
-impl ProgressLine {
-    fn new() -> Self {
-        Self { is_terminal: std::io::stderr().is_terminal(), drawn_at: None }
-    }
-
-    fn draw(&mut self, text: impl FnOnce() -> String) {
-        if self.is_terminal
-            && self.drawn_at.is_none_or(|drawn_at| drawn_at.elapsed() > REDRAW_INTERVAL)
-        {
-            self.drawn_at = Some(Instant::now());
-            eprint!("\r\x1b[K{}", text());
-            let _ = std::io::stderr().flush();
-        }
-    }
-
-    fn clear(&mut self) {
-        if self.drawn_at.take().is_some() {
-            eprint!("\r\x1b[K");
-        }
     }
 }

@@ -63,8 +63,8 @@ impl DerefMut for Connection {
 impl Drop for Connection {
     fn drop(&mut self) {
         if let Some(mut live) = self.live.take() {
-            // The drop of `sqlx` does the same without a timeout.
-            self.runtime.spawn(timeout(RETURN_TIMEOUT, live.return_to_pool()));
+            // The drop of `sqlx` does the same without a timeout, whose timer is that runtime's.
+            self.runtime.spawn(async move { timeout(RETURN_TIMEOUT, live.return_to_pool()).await });
         }
     }
 }

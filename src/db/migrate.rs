@@ -18,11 +18,11 @@ use super::{Error, ErrorClass, classify, options};
 /// The schema, compiled into the binary.
 pub static MIGRATIONS: Migrator = sqlx::migrate!();
 
-/// The replicas' sessions wait 3 s for a lock: requests that queue behind a waiting migration
-/// succeed when it gives up first.
-const LOCK_TIMEOUT: &str = "2s";
+/// A replica waits 1.5 s for the first statement on a connection, and its sessions 3 s for a lock:
+/// requests that queue behind a waiting migration succeed when it gives up first.
+const LOCK_TIMEOUT: &str = "1s";
 
-/// Bounds the time that [`migrate`] waits for locks to about 50 s.
+/// Bounds the time that [`migrate`] waits for locks to about 30 s.
 const MAX_ATTEMPTS: u32 = 20;
 
 /// Lets the requests finish that queued behind the last attempt.

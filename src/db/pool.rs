@@ -69,9 +69,9 @@ impl Pool {
         pool.into()
     }
 
-    /// Acquires a connection that responds to a ping. A timeout is [`ErrorClass::Overloaded`] if
-    /// Postgres responds to others or callers use all connections, and otherwise
-    /// [`ErrorClass::Unavailable`].
+    /// Acquires a connection that responds to a ping. If none is free in time, the error is
+    /// [`ErrorClass::Overloaded`] if Postgres responds to others or callers use all connections;
+    /// without a response on the connections it is [`ErrorClass::Unavailable`].
     pub async fn acquire(&self) -> Result<Connection, (ErrorClass, sqlx::Error)> {
         let ((), connection) = self.read(|connection| connection.ping().boxed()).await?;
         Ok(connection)

@@ -5,19 +5,18 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::job::{Job, JobContext};
-use crate::shop::audit::{self, AuditCheck};
+use crate::shop::audit::{AUDIT_TIMEOUT, AuditCheck, AuditReport, AuditStatus};
 
 pub(super) const JOB: Job = Job {
     name: "audit",
     about: "Compares ledgers, orders and accounts with each other, and stores the result.",
     cron: Some("7 * * * *"),
-    // A statement of the audit may take a minute on a long ledger.
-    timeout: Duration::from_mins(10),
+    timeout: AUDIT_TIMEOUT,
     min_lock_time: Duration::from_secs(5),
     run_once: |context| Box::pin(run_once(context)),
 };
@@ -31,9 +30,11 @@ pub struct AuditResult {
 }
 
 async fn run_once(context: JobContext) -> anyhow::Result<Value> {
-    let audit = audit::check_all(&context.shop.pool, Some(&context.shop.locks)).await?;
-    let checks = audit.checks.len();
-    let failing: Vec<AuditCheck> = audit.checks.into_iter().filter(|check| !check.ok).collect();
+    let status = context.shop.reports.whole_audit(AUDIT_TIMEOUT).await?;
+    let AuditStatus::Done(audit) = status else { bail!("the audit did not end in time") };
+    let AuditReport { ok: sound, checks, notes } = audit.as_ref().clone();
+    let (checks, failing) = (checks.len(), checks.into_iter().filter(|check| !check.ok));
+    let failing: Vec<AuditCheck> = failing.collect();
     if !failing.is_empty() {
         let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
         tracing::error!(
@@ -41,6 +42,6 @@ async fn run_once(context: JobContext) -> anyhow::Result<Value> {
             "the audit failed: stock, money or orders do not agree"
         );
     }
-    let result = AuditResult { sound: audit.ok, checks, failing, notes: audit.notes };
+    let result = AuditResult { sound, checks, failing, notes };
     serde_json::to_value(result).context("the result of the audit")
 }

@@ -24,7 +24,7 @@ use super::store::{self, AttemptResult, ClaimResult, ClaimedAttempt};
 use crate::backoff::Backoff;
 use crate::metrics::{JOB_DURATION, JOB_RUNS};
 use crate::probe::{Point, Probe, ProbedValue};
-use crate::shop::{Error, Shop};
+use crate::shop::{Error, Shop, within};
 
 /// Timeout of acquiring the lock, which does not wait for a holder.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 const MAX_FENCE_RAISES: u32 = 3;
 /// Timeout of a claim or of an attempt to write a result, during which the lock is renewed. More
 /// than a statement may take (4 s), so it bounds the wait for a silent Postgres.
-const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Attempts to write a result before the run is left to the next holder.
 const MAX_WRITE_ATTEMPTS: u32 = 5;
 /// Backoff between these attempts.
@@ -208,7 +208,7 @@ impl Executor {
             let Some(fence) = guards.fence(key) else { break };
             let holder = store::JobLockHolder { job: job.name, replica, fence };
             let claiming = store::claim(&shop.pool, holder, *due_at, *is_retry, parked_until);
-            let claimed = in_time(claiming).await?;
+            let claimed = within(STORE_TIMEOUT, claiming).await?;
             let ClaimResult::StaleFence(floor) = claimed else { return Ok(claimed) };
             if guards.raise_fence(key, floor).await?.is_none() {
                 break;
@@ -276,7 +276,12 @@ impl Executor {
         let next_tick = tick.next_tick(attempt.started_at + began.elapsed());
         let pool = &self.shop.pool;
         for write in 1.. {
-            match in_time(store::record_result(pool, attempt, fence, &result, next_tick)).await {
+            match within(
+                STORE_TIMEOUT,
+                store::record_result(pool, attempt, fence, &result, next_tick),
+            )
+            .await
+            {
                 Ok(true) => break,
                 Ok(false) => return Ok(RunOutcome::Stale),
                 Err(error) if write == MAX_WRITE_ATTEMPTS => return Err(error),
@@ -285,11 +290,6 @@ impl Executor {
         }
         Ok(result.into())
     }
-}
-
-/// Fails with [`Error::Unavailable`] after [`STORE_TIMEOUT`].
-async fn in_time<T>(query: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(STORE_TIMEOUT, query).await.unwrap_or_else(|_| Err(Error::postgres_timeout()))
 }
 
 /// Counts and logs the outcome as soon as it is written.

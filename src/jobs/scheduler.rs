@@ -20,11 +20,11 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::cron::{CronSchedule, TickDecision, decide};
-use super::execute::{DueTick, Executor, RunOutcome};
+use super::execute::{DueTick, Executor, RunOutcome, STORE_TIMEOUT};
 use super::history::{self, JobRun};
 use super::job::{Job, OncePolicy};
 use crate::probe::Probe;
-use crate::shop::{Error, Shop};
+use crate::shop::{Error, Shop, within};
 
 /// Upper bound of the pause between two polls.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -116,7 +116,8 @@ impl Scheduler {
     pub async fn poll(&self) -> Duration {
         let mut pause = POLL_INTERVAL.mul_f64(rand::rng().random_range(0.75..=1.0));
         let pool = &self.0.executor.shop.pool;
-        let (now, runs) = match history::newest_and_open(pool, &self.0.names).await {
+        let runs = history::newest_and_open(pool, &self.0.names);
+        let (now, runs) = match within(STORE_TIMEOUT, runs).await {
             Ok(runs) => runs,
             Err(error) => {
                 self.note_unavailable(&error);

@@ -184,7 +184,7 @@ pub enum AttemptResult {
 }
 
 /// Records the result of an attempt. Returns `false` if a later holder took the run over; then
-/// nothing is written.
+/// nothing is written. Repeating it, e.g. after a timeout, is harmless.
 pub async fn record_result(
     pool: &Pool,
     attempt: &ClaimedAttempt,
@@ -210,6 +210,7 @@ pub async fn record_result(
         days: 0,
         microseconds: i64::try_from(pause.as_micros()).unwrap_or(i64::MAX),
     });
+    let mut connection = pool.acquire().await?;
     let written = sqlx::query!(
         "update job_runs
             set state = $3, result = $4, trouble = $5, ended_at = clock_timestamp(),
@@ -225,9 +226,16 @@ pub async fn record_result(
         at,
         extra_attempts,
     )
-    .execute(&mut *pool.acquire().await?)
+    .execute(&mut *connection)
     .await?;
-    Ok(written.rows_affected() == 1)
+    if written.rows_affected() == 1 {
+        return Ok(true);
+    }
+    // An earlier call may have written it, whose response was lost.
+    let current = sqlx::query_scalar!("select fence from job_runs where id = $1", attempt.id)
+        .fetch_optional(&mut *connection)
+        .await?;
+    Ok(current == Some(fence))
 }
 
 /// Retries a parked run now, with all its attempts. Returns `false` if it is not parked.

@@ -1,7 +1,6 @@
 //! Runs a lesson from a terminal: the same run as in the browser, with measurements and swimlanes
 //! as text.
 
-use std::io::{IsTerminal as _, Write as _};
 use std::path::Path;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -17,7 +16,7 @@ use super::run::{LabRun, LabRunState, RunRequest};
 use super::store::{self, EnqueueResult};
 use crate::db::{self, Pool};
 use crate::embedded::{RunningUp, TempShop, TempShopOptions, read_env};
-use crate::output;
+use crate::output::{self, ProgressLine};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for another run to end, or for the lab of a new shop to open.
@@ -142,14 +141,14 @@ async fn enqueue(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::R
 }
 
 async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
-    let interactive = !quiet && std::io::stderr().is_terminal();
+    let mut line = ProgressLine::new(Duration::ZERO);
     let mut shown = 0;
     loop {
         let run = store::find(pool, id).await?.context("the run has gone")?;
         if !quiet {
             let steps = if run.state.is_over() { &run.outcome.steps } else { &run.progress.steps };
-            if interactive && steps.len() > shown {
-                eprint!("\r\x1b[K");
+            if steps.len() > shown {
+                line.clear();
             }
             for (number, step) in steps.iter().enumerate().skip(shown) {
                 output::print(&(drawing::draw_step(number + 1, step) + "\n"))?;
@@ -157,14 +156,11 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
             shown = shown.max(steps.len());
         }
         if run.state.is_over() {
-            if interactive {
-                eprint!("\r\x1b[K");
-            }
+            line.clear();
             return Ok(run);
         }
-        if interactive && let Some(sample) = run.progress.samples.last() {
-            eprint!("\r\x1b[K{}", drawing::draw_sample(&run.progress.strategy, sample));
-            let _ = std::io::stderr().flush();
+        if !quiet && let Some(sample) = run.progress.samples.last() {
+            line.draw(|| drawing::draw_sample(&run.progress.strategy, sample));
         }
         sleep(POLL_INTERVAL).await;
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use holdfast_lock::{Holder, LockKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::{OrderId, Sku};
 use crate::coalesce::{CoalesceError, MAX_WAITING};
@@ -195,7 +196,7 @@ impl Error {
     }
 
     /// Returns whether a component is unavailable, so that other commands would fail too.
-    pub(super) fn is_outage(&self) -> bool {
+    pub(crate) fn is_outage(&self) -> bool {
         matches!(self, Error::Unavailable { .. } | Error::CannotWrite(_))
     }
 
@@ -227,6 +228,14 @@ impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
         Error::from((db::classify(&error), error))
     }
+}
+
+/// Awaits a query; fails with [`Error::Unavailable`] if Postgres does not respond within `limit`.
+pub(crate) async fn within<T>(
+    limit: Duration,
+    query: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Error> {
+    timeout(limit, query).await.unwrap_or_else(|_| Err(Error::postgres_timeout()))
 }
 
 impl From<(ErrorClass, sqlx::Error)> for Error {

@@ -28,6 +28,7 @@ pub mod sessions;
 pub mod users;
 
 pub use context::Shop;
+pub(crate) use failure::within;
 pub use failure::{Error, Execution, Failure, FieldName, Rejection, StoredResponse};
 pub use options::RequestOptions;
 pub use strategy::Strategy;

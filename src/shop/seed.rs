@@ -1,6 +1,6 @@
 //! The demo catalogue and the demo users, for an empty database.
 
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::failure::Error;
@@ -48,14 +48,13 @@ pub async fn seed(pool: &Pool, contents: SeedContents) -> Result<bool, Error> {
     let users = if contents.users { &USERS[..] } else { &[] };
     let catalogue = if contents.catalogue { &ITEMS[..] } else { &[] };
     let mut hashes = Vec::with_capacity(users.len());
-    let mut connection = pool.acquire().await?;
-    if !is_empty(&mut connection).await? {
+    if !is_empty(&mut *pool.acquire().await?).await? {
         return Ok(false);
     }
     for (name, _) in users {
         hashes.push(passwords::hash((*name).to_owned()).await?);
     }
-    let mut tx = connection.begin().await?;
+    let mut tx = pool.begin().await?;
     sqlx::query!("lock table users in share row exclusive mode").execute(&mut *tx).await?;
     if !is_empty(&mut tx).await? {
         return Ok(false);

@@ -5,7 +5,7 @@
 //! other sessions. Tests: `tests/it/passwords.rs`.
 
 use serde::{Deserialize, Serialize};
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -80,8 +80,7 @@ pub async fn create(
         return Err(Rejection::Invalid("user".into(), why).into());
     }
     let hash = passwords::hash(credentials.password).await?;
-    let mut connection = pool.acquire().await?;
-    let mut tx = connection.begin().await?;
+    let mut tx = pool.begin().await?;
     let Some(id) = insert(&mut tx, &credentials.user, &hash, admin).await? else {
         tx.rollback().await?;
         return Err(Rejection::Exists(format!("there is a user {}", credentials.user)).into());
@@ -151,8 +150,7 @@ pub async fn change_password(
         return Err(wrong().into());
     }
     let new_hash = passwords::hash(change.new).await?;
-    let mut connection = shop.connection().await?;
-    let mut tx = connection.begin().await?;
+    let mut tx = shop.pool.begin().await?;
     let updated = sqlx::query!(
         "update users set password_hash = $3 where id = $1 and password_hash = $2",
         user.0,
@@ -181,8 +179,7 @@ pub async fn set_password(
 ) -> Result<UpdatedUser, Failure> {
     check_new_password("password", &password, min_length)?;
     let hash = passwords::hash(password).await?;
-    let mut connection = pool.acquire().await?;
-    let mut tx = connection.begin().await?;
+    let mut tx = pool.begin().await?;
     let user = sqlx::query!(
         r#"update users set password_hash = $2 where name = $1
            returning id, disabled_at is not null as "disabled!""#,
@@ -199,8 +196,7 @@ pub async fn set_password(
 
 /// Disables a user and ends the user's sessions. Orders, account and ledgers stay.
 pub async fn disable(pool: &Pool, name: &str) -> Result<(), Failure> {
-    let mut connection = pool.acquire().await?;
-    let mut tx = connection.begin().await?;
+    let mut tx = pool.begin().await?;
     let id = sqlx::query_scalar!(
         "update users set disabled_at = coalesce(disabled_at, now()) where name = $1 returning id",
         name,

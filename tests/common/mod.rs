@@ -261,7 +261,7 @@ impl Shop {
 
     /// The whole audit.
     pub async fn audit(&self) -> holdfast::shop::audit::AuditReport {
-        holdfast::shop::audit::check_all(&self.pool.clone().into(), None).await.unwrap()
+        holdfast::shop::audit::check_all(&self.pool.clone().into(), None, |_| {}).await.unwrap()
     }
 
     /// The names of the checks that fail.

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::common::requests::{fresh_key, is_replayed, keyed};
 use crate::common::{Shop, User, body, problem, services, until};
-use crate::topology::ask;
+use crate::topology::{ask, command_calls};
 
 /// An order of these items, not sent yet.
 fn order_of(shop: &Shop, who: &User, replica: usize, skus: &[String]) -> RequestBuilder {
@@ -108,6 +108,34 @@ async fn settled_orders_leave_the_delay_queue() {
     })
     .await;
     until("only the unpaid ones are left", async || length().await == 2).await;
+}
+
+/// The replica that placed the order is stopped before it adds the order, and resumed when the
+/// other one has tried to remove it.
+#[tokio::test(flavor = "multi_thread")]
+async fn order_added_late_is_removed_again() {
+    let (shop, redis) = Shop::with_own_redis().await;
+    let alice = shop.sign_in("alice").await;
+    let executor = OrderExpiry::new(&shop.in_process_with_redis("batched", &redis.url));
+    let queue = executor.queue();
+    let calls = |command: &str| command_calls(&redis.url).get(command).copied().unwrap_or(0);
+    // Orders are added once a second: most are stopped in time.
+    let placed = loop {
+        let response = shop.order(&alice, 0, "key-ring", 1).send().await.unwrap();
+        let order = placed_id(response).await;
+        shop.replicas[0].pause();
+        if !queue.contains(order.parse().unwrap()).await.unwrap() {
+            break order;
+        }
+        shop.replicas[0].resume();
+    };
+    let (added, removed) = (calls("zadd"), calls("zrem"));
+    cancel(&shop, &alice, 1, &placed).await;
+    until("the absent order was to be removed", async || calls("zrem") > removed).await;
+    shop.replicas[0].resume();
+    until("it is added", async || calls("zadd") > added).await;
+    let id = placed.parse().unwrap();
+    until("it is removed", async || !queue.contains(id).await.unwrap()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

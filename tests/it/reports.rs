@@ -222,6 +222,29 @@ async fn running_audit_is_joined_not_repeated() {
     assert!(matches!(next, AuditStatus::Done(report) if !report.ok));
 }
 
+/// API and page wait for a while, say how far the audit is, and later have its result.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_audit_responds_with_progress() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let get = |path: &str| shop.request(&admin, Method::GET, 0, path).send();
+    let locked = lock_tables(&shop, "top_ups").await;
+    let (api, page) = futures_util::join!(get("/api/audit"), get("/audit"));
+    let (api, page) = (api.unwrap(), page.unwrap());
+    assert_eq!(api.headers()["retry-after"], "1");
+    let progress = body(api, StatusCode::ACCEPTED).await;
+    assert_eq!(progress["check"], "top-ups");
+    let [done, total] = ["done", "total"].map(|name| progress[name].as_u64().unwrap());
+    assert!(0 < done && done < total, "{progress}");
+    assert_eq!(
+        (page.status(), &page.headers()["refresh"]),
+        (StatusCode::OK, &"1".parse().unwrap())
+    );
+    assert!(page.text().await.unwrap().contains("Now: <code>top-ups</code>"));
+    drop(locked);
+    assert_eq!(body(get("/api/audit").await.unwrap(), StatusCode::OK).await["ok"], true);
+}
+
 #[tokio::test]
 async fn audit_counts_more_violations_than_listed() {
     let shop = Shop::without_replicas().await;

@@ -1,8 +1,9 @@
 //! Adds placed orders to the delay queue, and removes settled ones, in batches.
 //!
 //! An order that is settled before it was added is not added. One that another replica placed is
-//! removed after [`REMOVAL_DELAY`], when that replica has added it. Best effort: an order that is
-//! not added is found in Postgres, and one that is not removed leaves the queue when it is due.
+//! removed after [`REMOVAL_DELAY`], when that replica has added it, and again if it had not. Best
+//! effort: an order that is not added is found in Postgres, and one that is not removed leaves the
+//! queue when it is due.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -27,6 +28,9 @@ const URGENT_CALL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after which a settled order is removed: longer than the interval of another replica's calls
 /// and the duration of one.
 const REMOVAL_DELAY: Duration = Duration::from_secs(3);
+/// Attempts to remove an order, each [`REMOVAL_DELAY`] after the last: a replica without a free core
+/// or a Redis without a response may take longer than one.
+const MAX_REMOVAL_ATTEMPTS: u8 = 3;
 /// Upper bound of the orders that wait for their removal; the oldest is removed early.
 const MAX_WAITING_REMOVALS: usize = 50_000;
 
@@ -38,7 +42,7 @@ pub(super) async fn enqueue(queue: DelayQueue, mut receiver: mpsc::Receiver<Orde
     loop {
         let received = tokio::select! {
             received = receiver.recv_many(&mut events, MAX_BATCH_SIZE) => received,
-            () = sleep_until(removals.next_at()), if !removals.0.is_empty() => usize::MAX,
+            () = sleep_until(removals.next_at()), if !removals.waiting.is_empty() => usize::MAX,
         };
         if received == 0 {
             return;
@@ -56,10 +60,16 @@ pub(super) async fn enqueue(queue: DelayQueue, mut receiver: mpsc::Receiver<Orde
         }
         let settled = removals.take(called_at);
         let is_behind = settled.len() >= MAX_BATCH_SIZE;
-        if !settled.is_empty()
-            && let Err(error) = queue.remove(&settled).await
-        {
-            tracing::debug!(%error, "settled orders are not removed from the delay queue");
+        if !settled.is_empty() {
+            let ids: Vec<Uuid> = settled.iter().map(|it| it.order).collect();
+            match queue.remove(&ids).await {
+                Ok(removed) if removed == ids.len() => {}
+                Ok(_) => removals.retry(settled),
+                Err(error) => {
+                    tracing::debug!(%error, "settled orders are not removed from the delay queue");
+                    removals.retry(settled);
+                }
+            }
         }
         // After a full batch more orders are waiting.
         if !is_full && !is_behind {
@@ -69,9 +79,19 @@ pub(super) async fn enqueue(queue: DelayQueue, mut receiver: mpsc::Receiver<Orde
     }
 }
 
-/// Settled orders, and when they are to be removed, in this order.
+/// The removal of a settled order.
+#[derive(Debug)]
+struct Removal {
+    order: Uuid,
+    at: Instant,
+    attempts_left: u8,
+}
+
+/// Settled orders, in the order in which they are to be removed.
 #[derive(Debug, Default)]
-struct Removals(VecDeque<(Instant, Uuid)>);
+struct Removals {
+    waiting: VecDeque<Removal>,
+}
 
 impl Removals {
     /// Adds the settled orders; returns the placed ones that were not settled, with their due
@@ -85,7 +105,9 @@ impl Removals {
                 }
                 OrderEvent::Settled { order, at } => {
                     if placed.remove(&order.0).is_none() {
-                        self.0.push_back((at + REMOVAL_DELAY, order.0));
+                        let at = at + REMOVAL_DELAY;
+                        let attempts_left = MAX_REMOVAL_ATTEMPTS;
+                        self.waiting.push_back(Removal { order: order.0, at, attempts_left });
                     }
                 }
             }
@@ -95,20 +117,27 @@ impl Removals {
 
     /// Returns the time of the next removal; a time in the past if there is none.
     fn next_at(&self) -> Instant {
-        self.0.front().map_or_else(Instant::now, |(at, _)| *at)
+        self.waiting.front().map_or_else(Instant::now, |it| it.at)
     }
 
     /// Takes the orders whose time has come, at most [`MAX_BATCH_SIZE`].
-    fn take(&mut self, now: Instant) -> Vec<Uuid> {
+    fn take(&mut self, now: Instant) -> Vec<Removal> {
+        let is_due = |removals: &VecDeque<Removal>| {
+            let is_full = removals.len() > MAX_WAITING_REMOVALS;
+            removals.front().is_some_and(|it| is_full || it.at <= now)
+        };
         let mut due = Vec::new();
-        while due.len() < MAX_BATCH_SIZE
-            && let Some((at, order)) = self.0.front()
-            && (*at <= now || self.0.len() > MAX_WAITING_REMOVALS)
-        {
-            due.push(*order);
-            self.0.pop_front();
+        while due.len() < MAX_BATCH_SIZE && is_due(&self.waiting) {
+            due.extend(self.waiting.pop_front());
         }
         due
+    }
+
+    /// Adds the orders of a batch of which some were absent, perhaps not added yet.
+    fn retry(&mut self, batch: Vec<Removal>) {
+        let at = Instant::now() + REMOVAL_DELAY;
+        let next = |it: Removal| Removal { at, attempts_left: it.attempts_left - 1, ..it };
+        self.waiting.extend(batch.into_iter().map(next).filter(|it| it.attempts_left > 0));
     }
 }
 

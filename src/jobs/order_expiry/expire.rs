@@ -12,13 +12,16 @@ use super::group::DueOrder;
 use super::queue::{DelayQueue, VISIBILITY_TIMEOUT};
 use crate::ladder::Mechanism;
 use crate::metrics::{EXPIRED_ORDERS, EXPIRY_FAILURES};
-use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine};
+use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine, within};
 
 /// Mean pause before a retry after a busy lock or an unavailable server.
 const RETRY_DELAY: Duration = Duration::from_millis(750);
 /// Pause before an order whose row is locked is retried: it is being paid, or expired by another
 /// worker.
 const ROW_LOCK_RETRY_DELAY: Duration = Duration::from_millis(200);
+
+/// Timeout of the record of a failure, during which the order's items are busy.
+const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// TTL of the locks: those of a killed worker expire no later than its claims.
 const LOCK_TTL: Duration = VISIBILITY_TIMEOUT;
@@ -31,8 +34,8 @@ pub(super) struct ExpiryExecutor {
 }
 
 impl ExpiryExecutor {
-    /// Expires a group. Returns whether a server is unavailable or overloaded: then other workers
-    /// should take the pending orders.
+    /// Expires a group. Returns whether a server is unavailable: then other workers should take the
+    /// pending orders.
     pub(super) async fn expire(&self, group: Vec<DueOrder>, mut options: RequestOptions) -> bool {
         let mut groups = vec![group];
         while let Some(mut group) = groups.pop() {
@@ -82,17 +85,12 @@ impl ExpiryExecutor {
         };
         tracing::debug!(%failure, "the expiry of unpaid orders is postponed");
         self.postpone_briefly(ids).await;
-        Ok(matches!(
-            failure,
-            Failure::Error(
-                Error::Unavailable { .. } | Error::CannotWrite(_) | Error::Overloaded(_)
-            )
-        ))
+        Ok(matches!(failure, Failure::Error(error) if error.is_outage()))
     }
 
     async fn record_failure(&self, order: OrderId, cause: &str) {
         metrics::counter!(EXPIRY_FAILURES).increment(1);
-        match failures::record(&self.shop, order, cause).await {
+        match within(RECORD_TIMEOUT, failures::record(&self.shop, order, cause)).await {
             Ok(Some(pause)) => {
                 tracing::warn!(%order, cause, ?pause, "an unpaid order could not be expired");
                 self.postpone(&[(order.0, pause)]).await;

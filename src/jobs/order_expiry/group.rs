@@ -24,6 +24,9 @@ const MIN_UNMERGED_ORDERS: usize = 8;
 /// until postponed orders return. While an item is locked for longer, orders of other
 /// items overtake.
 const MAX_WAITING_PER_GROUP: usize = 2_000;
+/// Upper bound of all waiting orders. Their claims are renewed three times per visibility timeout,
+/// which takes Redis some milliseconds each time; the other orders are free for other replicas.
+const MAX_WAITING: usize = 8_000;
 /// Upper bound of the waiting groups: those of one claim, if each order has items of its own.
 const MAX_GROUPS: usize = 500;
 /// Upper bound of the waiting groups that share an item with a new group.
@@ -45,8 +48,16 @@ pub(super) struct ExpiryGroup {
 pub(super) struct PendingGroups(VecDeque<ExpiryGroup>);
 
 impl PendingGroups {
+    /// Returns whether as many orders wait as may.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.iter().map(|group| group.orders.len()).sum::<usize>() >= MAX_WAITING
+    }
+
     /// Adds an order to the group of its items; returns `false` if there is no room.
     pub(super) fn join(&mut self, due: DueOrder) -> bool {
+        if self.is_full() {
+            return false;
+        }
         let skus = skus(&due);
         if let Some(group) = self.unwatched(&skus) {
             let room = group.orders.len() < MAX_WAITING_PER_GROUP;
@@ -214,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn pending_orders_are_bounded_per_item() {
+    fn pending_orders_are_bounded() {
         let mut full = pending(&[&["tea"][..]; MAX_WAITING_PER_GROUP]);
         assert!(!full.join((OrderId(Uuid::now_v7()), vec![(sku("tea"), 1)])));
         assert!(full.join((OrderId(Uuid::now_v7()), vec![(sku("salt"), 1)])));
@@ -223,6 +234,11 @@ mod tests {
             assert!(full.join((OrderId(Uuid::now_v7()), units)));
         }
         assert!(!full.join((OrderId(Uuid::now_v7()), vec![(sku("item"), 1), (sku("tea"), 1)])));
+        for n in 0..MAX_WAITING - MAX_WAITING_PER_GROUP - MAX_OVERLAPPING_GROUPS {
+            let units = vec![(sku(["pepper", "salt", "mint", "sage"][n % 4]), 1)];
+            assert!(full.join((OrderId(Uuid::now_v7()), units)));
+        }
+        assert!(!full.join((OrderId(Uuid::now_v7()), vec![(sku("dill"), 1)])));
     }
 
     #[test]

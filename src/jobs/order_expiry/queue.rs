@@ -150,17 +150,17 @@ impl DelayQueue {
         Ok(claimed)
     }
 
-    /// Removes entries. Repeating it is harmless.
-    pub async fn remove(&self, ids: &[Uuid]) -> Result<(), RedisError> {
+    /// Removes entries; returns the number of those that were present. Repeating it is harmless.
+    pub async fn remove(&self, ids: &[Uuid]) -> Result<usize, RedisError> {
         let commands = by_shard(ids, |id| *id).into_iter().map(|(shard, ids)| {
             let mut command = redis::cmd("ZREM");
             command.arg(self.key(shard));
             for id in ids {
                 command.arg(id.to_string());
             }
-            self.redis.query::<i64>(command)
+            self.redis.query::<usize>(command)
         });
-        try_join_all(commands).await.map(drop)
+        Ok(try_join_all(commands).await?.iter().sum())
     }
 
     /// Removes all entries. After an error some may be left.

@@ -38,7 +38,7 @@ use super::requeue;
 use crate::metrics::EXPIRY_DELAY;
 use crate::probe::{Pause, PauseBoard, Point, Probe, ProbedValue, RequestProbe};
 use crate::shop::expiry::{self, ExpiryState};
-use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku};
+use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku, within};
 
 /// Orders claimed at once: one transaction of a hot item, and a millisecond of Redis's time.
 const MAX_CLAIMED: usize = 500;
@@ -172,6 +172,9 @@ impl ExpiryWorker {
 
     /// Claims due orders and has them expired. Returns the pause before the next claim.
     async fn claim(&mut self) -> anyhow::Result<Duration> {
+        if self.pending.is_full() {
+            return Ok(POLL_INTERVAL);
+        }
         let claimed = self.executor.queue.claim(MAX_CLAIMED).await?;
         let is_full = claimed.ids.len() >= MAX_CLAIMED;
         if !claimed.ids.is_empty() {
@@ -189,7 +192,7 @@ impl ExpiryWorker {
     async fn requeue_overdue(&mut self) -> Result<bool, Error> {
         let (shop, after) = (&self.executor.shop, self.last_overdue);
         let query = failures::overdue(shop, OVERDUE_DELAY, after, OVERDUE_PAGE_SIZE);
-        let overdue = with_timeout(query).await?;
+        let overdue = within(QUERY_TIMEOUT, query).await?;
         self.last_overdue =
             overdue.last().copied().filter(|_| overdue.len() as i64 == OVERDUE_PAGE_SIZE);
         if self.last_overdue.is_some() {
@@ -230,7 +233,8 @@ impl ExpiryWorker {
         let mut options = self.options(|point| point == Point::Claimed);
         let seen = orders.iter().map(|order| ProbedValue::key(order.to_string()));
         options.probe.at(Point::Claimed, seen).await;
-        let found = with_timeout(expiry::read_states(&self.executor.shop.pool, &orders)).await?;
+        let found =
+            within(QUERY_TIMEOUT, expiry::read_states(&self.executor.shop.pool, &orders)).await?;
         let gone = orders.iter().filter(|order| !found.contains_key(order));
         let mut gone: Vec<Uuid> = gone.map(|order| order.0).collect();
         let (mut early, mut due) = (Vec::new(), Vec::new());
@@ -290,6 +294,9 @@ impl ExpiryWorker {
     fn finish_group(&mut self, EndedGroup { skus, orders, is_unavailable }: EndedGroup) {
         self.busy.retain(|sku| !skus.contains(sku));
         self.claims.remove(&orders);
+        if self.pending.is_full() {
+            self.claim_at = Instant::now();
+        }
         if is_unavailable {
             // Perhaps only this replica is cut off: pending orders are free for others when their
             // claims expire.
@@ -351,11 +358,4 @@ async fn refill(executor: ExpiryExecutor) {
         Err(_) => tracing::debug!("the delay queue was not refilled in time"),
     }
     sleep(REFILL_INTERVAL).await;
-}
-
-async fn with_timeout<T>(query: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(QUERY_TIMEOUT, query).await.unwrap_or_else(|_| {
-        let cause = "it did not respond in time".to_owned();
-        Err(Error::Unavailable { what: "Postgres", cause, outcome_unknown: false })
-    })
 }

@@ -60,7 +60,7 @@ fn checks() -> impl Iterator<Item = (&'static str, &'static str, &'static str)> 
 /// Executes the checks one after the other; calls `report` before each.
 pub(super) async fn run(
     tx: &mut PgConnection,
-    report: impl Fn(AuditProgress),
+    mut report: impl FnMut(AuditProgress),
 ) -> Result<Vec<AuditCheck>, Error> {
     let mut results = Vec::new();
     for (done, (name, rule, query)) in checks().enumerate() {
@@ -108,7 +108,8 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<String>, Error> {
         r#"select (select count(*) from items where kind = 'shop') as "items!",
                   (select count(*) from orders) as "orders!",
                   (select count(*) from stock_ledger) + (select count(*) from balance_ledger)
-                      as "entries!""#
+                      as "entries!",
+                  to_char(now() at time zone 'utc', 'YYYY-MM-DD HH24:MI:SS') as "at!""#
     )
     .fetch_one(&mut *tx)
     .await?;
@@ -123,8 +124,8 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<String>, Error> {
     .await?;
     Ok(vec![
         format!(
-            "checked: {} items, {} orders, {} ledger entries",
-            shop.items, shop.orders, shop.entries
+            "checked as of {} UTC: {} items, {} orders, {} ledger entries",
+            shop.at, shop.items, shop.orders, shop.entries
         ),
         format!(
             "counted apart: {} lab items with {} forks in their ledgers, {} lab accounts",

@@ -16,12 +16,11 @@ pub mod reports;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use sqlx::{Connection, PgConnection};
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use super::{Error, Sku};
-use crate::db::Pool;
+use crate::db::{Pool, Transaction};
 use crate::ladder::ShopLocks;
 
 pub use checks::{AuditCheck, AuditProgress};
@@ -32,9 +31,8 @@ pub use reports::{AuditStatus, Reports};
 /// Timeout of one statement of an audit, for long ledgers.
 const STATEMENT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Timeout of a whole audit: that of the job. It also ends one that waits for a Postgres that does
-/// not respond.
-const AUDIT_TIMEOUT: Duration = Duration::from_mins(10);
+/// Timeout of a whole audit. It also ends one that waits for a Postgres that does not respond.
+pub const AUDIT_TIMEOUT: Duration = Duration::from_mins(10);
 
 /// Result of all checks.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -47,24 +45,18 @@ pub struct AuditReport {
     pub notes: Vec<String>,
 }
 
-pub async fn check_all(pool: &Pool, locks: Option<&ShopLocks>) -> Result<AuditReport, Error> {
-    check_in_steps(pool, locks, |_| {}).await
-}
-
 /// Executes all checks; calls `report` before each.
-async fn check_in_steps(
+///
+/// # Errors
+/// If Postgres does not respond, or an audit takes longer than ten minutes. A Redis that does not
+/// respond is a note of the report.
+pub async fn check_all(
     pool: &Pool,
     locks: Option<&ShopLocks>,
-    report: impl Fn(AuditProgress),
+    report: impl FnMut(AuditProgress),
 ) -> Result<AuditReport, Error> {
-    let mut connection = pool.acquire().await?;
-    let audit = timeout(AUDIT_TIMEOUT, check_in_snapshot(&mut connection, report)).await;
-    let Ok(audit) = audit else {
-        connection.discard();
-        return Err(Error::postgres_timeout());
-    };
-    let (checks, mut notes) = audit?;
-    drop(connection);
+    let audit = timeout(AUDIT_TIMEOUT, check_in_snapshot(pool, report)).await;
+    let (checks, mut notes) = audit.unwrap_or_else(|_| Err(Error::postgres_timeout()))?;
     if let Some(locks) = locks {
         notes.push(redis_note(locks).await);
     }
@@ -73,11 +65,10 @@ async fn check_in_steps(
 
 /// Returns the results and the notes.
 async fn check_in_snapshot(
-    connection: &mut PgConnection,
-    report: impl Fn(AuditProgress),
+    pool: &Pool,
+    report: impl FnMut(AuditProgress),
 ) -> Result<(Vec<AuditCheck>, Vec<String>), Error> {
-    let mut tx = connection.begin().await?;
-    begin_snapshot(&mut tx, STATEMENT_TIMEOUT).await?;
+    let mut tx = begin_snapshot(pool, STATEMENT_TIMEOUT).await?;
     // Each check reads whole tables. Before they are analyzed for the first time, Postgres believes
     // that they are empty, and joins 10,000 orders by nested loops for half a minute.
     sqlx::raw_sql("set local enable_nestloop = off").execute(&mut *tx).await?;
@@ -97,38 +88,29 @@ async fn check_item_within(
     sku: &Sku,
     statement_timeout: Duration,
 ) -> Result<Option<ItemAudit>, Error> {
-    let mut connection = pool.acquire().await?;
-    // It has two statements.
-    let audit = item_in_snapshot(&mut connection, sku, statement_timeout);
-    let Ok(audit) = timeout(2 * statement_timeout, audit).await else {
-        connection.discard();
-        return Err(Error::postgres_timeout());
+    let audit = async {
+        let mut tx = begin_snapshot(pool, statement_timeout).await?;
+        let audit = item::check(&mut tx, sku).await?;
+        tx.rollback().await?;
+        Ok(audit)
     };
-    audit
+    // It has two statements.
+    let audit = timeout(2 * statement_timeout, audit).await;
+    audit.unwrap_or_else(|_| Err(Error::postgres_timeout()))
 }
 
-async fn item_in_snapshot(
-    connection: &mut PgConnection,
-    sku: &Sku,
-    statement_timeout: Duration,
-) -> Result<Option<ItemAudit>, Error> {
-    let mut tx = connection.begin().await?;
-    begin_snapshot(&mut tx, statement_timeout).await?;
-    let audit = item::check(&mut tx, sku).await?;
-    tx.rollback().await?;
-    Ok(audit)
-}
-
-/// Makes the transaction a read-only snapshot. A statement may wait for a lock as long as it may
-/// run.
-async fn begin_snapshot(tx: &mut PgConnection, statement_timeout: Duration) -> Result<(), Error> {
+/// Begins a transaction that reads a snapshot. A statement may wait for a lock as long as it may
+/// run. On drop the connection is closed, which ends a statement that is under way.
+async fn begin_snapshot(pool: &Pool, statement_timeout: Duration) -> Result<Transaction, Error> {
+    let mut tx = pool.begin().await?;
     sqlx::raw_sql("set transaction isolation level repeatable read, read only")
         .execute(&mut *tx)
         .await?;
     let set = "select set_config(name, $1, true)
                  from unnest('{statement_timeout,lock_timeout}'::text[]) as name";
-    sqlx::query(set).bind(format!("{}ms", statement_timeout.as_millis())).execute(tx).await?;
-    Ok(())
+    let timeout = format!("{}ms", statement_timeout.as_millis());
+    sqlx::query(set).bind(timeout).execute(&mut *tx).await?;
+    Ok(tx)
 }
 
 /// Returns a note on Redis, which never fails the audit: it stores nothing that matters.

@@ -1,8 +1,8 @@
 //! The reports of a replica: the books on every page, audits of items, and the whole audit.
 //!
 //! Guarantees: whatever the number of requests, a replica has one query of the books, one audit per
-//! item, and one whole audit under way. Audits have a pool of their own, so orders never wait for
-//! their connections.
+//! item, and one whole audit under way. Audits have pools of their own, so orders never wait for
+//! their connections, nor the whole audit for those of items.
 //! Fails with `overloaded` if the pool is in use, or an item's ledger takes longer than
 //! [`ITEM_TIMEOUT`].
 //! Tests: `tests/it/reports.rs`.
@@ -16,7 +16,7 @@ use tokio::time::{Instant, timeout};
 
 use super::super::{Error, Sku};
 use super::{
-    AuditProgress, AuditReport, ItemAudit, StockConservation, check_in_steps, check_item_within,
+    AuditProgress, AuditReport, ItemAudit, StockConservation, check_all, check_item_within,
     conservation,
 };
 use crate::coalesce::Coalescer;
@@ -24,8 +24,8 @@ use crate::db::Pool;
 use crate::ladder::ShopLocks;
 use crate::tasks::Tasks;
 
-/// One for the whole audit, which takes minutes, and one for the audits of items.
-const CONNECTIONS: u32 = 2;
+/// Connections for the audits of items.
+const ITEM_CONNECTIONS: u32 = 2;
 
 /// Timeout of a statement that any visitor may cause: half of a request's time.
 const ITEM_TIMEOUT: Duration = Duration::from_secs(4);
@@ -38,6 +38,7 @@ const RESULT_LIFETIME: Duration = Duration::from_mins(1);
 pub struct Reports {
     books: Coalescer<(), (), Arc<StockConservation>, Error>,
     items: Coalescer<Sku, (), Option<ItemAudit>, Error>,
+    /// Has one connection, for the whole audit, which takes minutes.
     pool: Pool,
     locks: ShopLocks,
     tasks: Tasks,
@@ -47,7 +48,7 @@ pub struct Reports {
 
 /// The state of a whole audit.
 #[derive(Debug, Clone)]
-pub enum AuditState {
+enum AuditState {
     Running(AuditProgress),
     /// It ended, at that time.
     Ended(Result<Arc<AuditReport>, Error>, Instant),
@@ -63,8 +64,9 @@ pub enum AuditStatus {
 impl Reports {
     /// Creates the reports of this process. Must be called on the main runtime.
     pub fn new(shop_pool: &Pool, locks: &ShopLocks, tasks: &Tasks) -> Self {
-        let pool = shop_pool.with_session_timeout(CONNECTIONS, ITEM_TIMEOUT);
-        let (books_pool, items_pool) = (shop_pool.clone(), pool.clone());
+        let pool = shop_pool.with_session_timeout(1, ITEM_TIMEOUT);
+        let items_pool = shop_pool.with_session_timeout(ITEM_CONNECTIONS, ITEM_TIMEOUT);
+        let books_pool = shop_pool.clone();
         let books = Coalescer::new(tasks, move |(), requests: Vec<()>| {
             let pool = books_pool.clone();
             async move {
@@ -127,11 +129,12 @@ impl Reports {
     fn start_audit(&self) -> watch::Receiver<AuditState> {
         let (state, audit) = watch::channel(AuditState::Running(AuditProgress::start()));
         let (pool, locks) = (self.pool.clone(), self.locks.clone());
-        self.tasks.spawn(async move {
+        // It only reads: a shutdown does not wait for it.
+        self.tasks.runtime.spawn(async move {
             let report = |progress| {
                 state.send_replace(AuditState::Running(progress));
             };
-            let result = check_in_steps(&pool, Some(&locks), report).await.map(Arc::new);
+            let result = check_all(&pool, Some(&locks), report).await.map(Arc::new);
             state.send_replace(AuditState::Ended(result, Instant::now()));
         });
         audit

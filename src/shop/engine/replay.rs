@@ -45,13 +45,17 @@ impl ReplayLookup {
         timeout(within, self.0.look_up((), request.clone())).await.ok()?.ok().flatten()
     }
 
-    /// Returns the replay of the key, or else `failure`.
+    /// Returns the replay of the key, or else `failure`; at once if Postgres is unavailable, because
+    /// the lookup would fail too, and the waits would add up.
     pub(super) async fn find_or(
         &self,
         request: &IdempotencyRequest,
         within: Duration,
         failure: Failure,
     ) -> Result<Execution, Failure> {
+        if matches!(failure, Failure::Error(Error::Unavailable { what: "Postgres", .. })) {
+            return Err(failure);
+        }
         match self.find(request, within).await {
             Some(replay) => key_records::replayed(replay),
             None => Err(failure),

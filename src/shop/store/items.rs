@@ -1,7 +1,7 @@
 //! Creates items. The opening stock of an item is the first entry of its ledger, written in the
 //! same transaction.
 
-use sqlx::{Connection, PgConnection};
+use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::db;
@@ -37,8 +37,7 @@ pub async fn create(
     request_id: Uuid,
 ) -> Result<StoredResponse, Failure> {
     check(&item)?;
-    let mut connection = shop.connection().await?;
-    let mut tx = connection.begin().await?;
+    let mut tx = shop.pool.begin().await?;
     if !insert(&mut tx, &item, kind, request_id).await? {
         tx.rollback().await?;
         return Err(Rejection::Exists(format!("there is an item {}", item.sku)).into());
