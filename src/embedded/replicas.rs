@@ -79,9 +79,11 @@ pub(super) fn spec(
         // One name for all replicas would be ambiguous; without it, each is named by its port.
         .env_remove("HOLDFAST_REPLICA");
     // A web page under a name that resolves to loopback could sign in with a demo user's password.
-    if !options.demo_users_on_network && std::env::var_os("HOLDFAST_PUBLIC_HOSTS").is_none() {
-        let hosts = format!("{LOOPBACK_HOSTS},{}", base_url(address).trim_start_matches("http://"));
-        command.env("HOLDFAST_PUBLIC_HOSTS", hosts);
+    // The lab's requests name loopback, too.
+    let hosts = std::env::var("HOLDFAST_PUBLIC_HOSTS").unwrap_or_default();
+    if !options.demo_users_on_network || !hosts.trim().is_empty() {
+        let own = base_url(address).trim_start_matches("http://").to_owned();
+        command.env("HOLDFAST_PUBLIC_HOSTS", format!("{hosts},{LOOPBACK_HOSTS},{own}"));
     }
     if let Some(size) = pool_size {
         command.env("HOLDFAST_POOL_SIZE", size.to_string());

@@ -159,12 +159,12 @@ fn add_problems(operation: &mut Operation, is_write: bool) {
     let takes_query = has_parameter(&|it| it.parameter_in == ParameterIn::Query);
     let is_open = operation.security.is_some();
     let cases: [(bool, &[u16]); 7] = [
-        (true, &[400, 408, 421, 429, 431, 500, 503]),
+        (true, &[400, 408, 413, 421, 429, 431, 500, 503]),
         (!is_open, &[401]),
         // With the browser's cookie, the CSRF token; reads that only an admin may do list it.
         (!is_open && is_write, &[403]),
         (has_parameter(&|it| it.parameter_in == ParameterIn::Path), &[404]),
-        (operation.request_body.is_some(), &[413, 415, 422]),
+        (operation.request_body.is_some(), &[415, 422]),
         (takes_query || takes_key, &[422]),
         (takes_key, &[409, 423]),
     ];
@@ -204,7 +204,10 @@ fn add_headers(status: &str, response: &mut Response) {
             ("Location", Type::String, "The address of what was created"),
             ("Idempotent-Replayed", Type::String, "`true` if the command was executed before"),
         ],
-        "202" => &[("Location", Type::String, "The address of what will show the result")],
+        "202" => &[
+            ("Location", Type::String, "Of a lab run: its address"),
+            ("Retry-After", Type::Integer, "Of an audit: in how many seconds to ask again"),
+        ],
         "401" => &[("WWW-Authenticate", Type::String, "How to authenticate (RFC 6750)")],
         "429" => &[
             ("Retry-After", Type::Integer, "In how many seconds"),

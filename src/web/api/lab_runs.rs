@@ -14,7 +14,7 @@ use super::lists::{Page, page};
 use super::responses::json;
 use crate::lab::run::{LabRun, RunRequest};
 use crate::lab::store::{self, EnqueueResult, RunSummary};
-use crate::web::middleware::{Json, LabAdmin, ListParameters, ListQuery, Query};
+use crate::web::middleware::{Json, LabAdmin, ListParameters, ListQuery, Query, begin_command};
 use crate::web::{AppState, HttpResult, Problem, ProblemType, State};
 
 /// Interval of frames: at most ten per second.
@@ -35,8 +35,15 @@ pub struct RunId {
 /// run is in progress, the request is rejected with its id.
 #[utoipa::path(post, path = "/api/lab/runs", tag = "lab",
     responses((status = 202, body = RunId), (status = 409)))]
-pub async fn create(state: State, _: LabAdmin, run: Json<RunRequest>) -> HttpResult {
-    match queue_run(&state, &run.read()?, None).await? {
+pub async fn create(
+    state: State,
+    request: HttpRequest,
+    _: LabAdmin,
+    run: Json<RunRequest>,
+) -> HttpResult {
+    let run = run.read()?;
+    begin_command(&request);
+    match queue_run(&state, &run, None).await? {
         Ok(id) => Ok(HttpResponse::Accepted()
             .insert_header(("Location", format!("/api/lab/runs/{id}")))
             .json(RunId { id })),

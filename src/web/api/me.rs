@@ -11,7 +11,8 @@ use crate::shop::query::ledger;
 use crate::shop::users::{self, PasswordChange};
 use crate::shop::{RequestOptions, engine};
 use crate::web::middleware::{
-    Json, KeyParameters, ListParameters, ListQuery, Query, SignedInUser, idempotency_key,
+    Json, KeyParameters, ListParameters, ListQuery, Query, SignedInUser, begin_command,
+    idempotency_key,
 };
 use crate::web::{HttpResult, State};
 
@@ -72,6 +73,7 @@ pub async fn change_password(
     let change = change.read()?;
     state.rate_limits.check_sign_in(&request, Some(&user.caller.name)).await?;
     let (caller, min_length) = (user.caller.id, state.min_password_length);
+    begin_command(&request);
     users::change_password(&state.shop, caller, &user.token, change, min_length).await?;
     state.sessions.invalidate_user(caller)?;
     no_content()

@@ -8,7 +8,7 @@ use super::lists::{Page, page};
 use super::responses::{no_content, stored_response, with_location};
 use crate::shop::sessions::{self, Session, SessionId, SessionToken};
 use crate::shop::users::{self, CreatedUser, Credentials};
-use crate::web::middleware::{Json, ListParameters, ListQuery, Query, SignedInUser};
+use crate::web::middleware::{Json, ListParameters, ListQuery, Query, SignedInUser, begin_command};
 use crate::web::{HttpResult, Problem, ProblemType, State};
 
 /// Creates a user with an empty account.
@@ -18,6 +18,7 @@ pub async fn create(state: State, request: HttpRequest, new: Json<Credentials>) 
     let credentials = new.read()?;
     state.rate_limits.check_sign_in(&request, None).await?;
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);
+    begin_command(&request);
     let created = users::create(pool, credentials, false, min_length).await?;
     Ok(with_location(stored_response(created), "/api/me".to_owned()))
 }

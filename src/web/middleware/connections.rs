@@ -45,6 +45,7 @@ impl ConnectionLimit {
     /// Counts a connection; shuts it down if its address has too many.
     pub fn accept(&self, connection: &TcpStream) -> Option<CountedConnection> {
         let socket = SockRef::from(connection);
+        #[cfg(target_os = "linux")]
         if let Err(error) = socket.set_tcp_user_timeout(Some(SEND_TIMEOUT)) {
             tracing::debug!(%error, "a connection has no timeout for sending");
         }

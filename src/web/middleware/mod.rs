@@ -26,4 +26,4 @@ pub use cookies::{BASKET_COOKIE, SESSION_COOKIE};
 pub use form::FormFields;
 pub use parameters::{KeyParameters, LabParameters, ListParameters, OptionalKeyParameters};
 pub use query::{ListQuery, Query};
-pub use request_options::{LabOptions, idempotency_key, optional_idempotency_key};
+pub use request_options::{LabOptions, begin_command, idempotency_key, optional_idempotency_key};

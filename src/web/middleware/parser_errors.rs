@@ -76,7 +76,7 @@ fn expected_value(expected: &str) -> &str {
         "a string" | "str" => "a text",
         "a boolean" => "true or false",
         "a sequence" => "an array",
-        "a map" => "an object",
+        "a map" | "an object" => "an object",
         _ if expected.starts_with("struct ") => "an object",
         _ if expected.contains("UUID") => "a UUID",
         _ if expected.contains("RFC3339") => "a time as in RFC 3339",

@@ -11,7 +11,8 @@ impl PublicHosts {
     pub fn parse(names: &[String]) -> Result<Self, String> {
         let names = names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
         let name = |name: &str| {
-            host_name(name).ok_or_else(|| {
+            let plain = !name.strip_prefix("*.").unwrap_or(name).contains(['*', '@']);
+            host_name(name).filter(|_| plain).ok_or_else(|| {
                 format!("“{name}” is no host name, such as shop.example.org or *.example.org")
             })
         };
@@ -69,7 +70,9 @@ mod tests {
 
     #[test]
     fn malformed_host_is_named_in_error() {
-        let error = PublicHosts::parse(&["http://shop/".to_owned()]).expect_err("no name");
-        assert!(error.contains("http://shop/"), "{error}");
+        for name in ["http://shop/", "*example.org", "shop.*.org", "user@shop.example.org"] {
+            let error = PublicHosts::parse(&[name.to_owned()]).expect_err("no name");
+            assert!(error.contains(name), "{error}");
+        }
     }
 }

@@ -27,7 +27,8 @@ use crate::shop::UserId;
 use crate::shop::users::is_valid_name;
 use crate::web::{Problem, ProblemType};
 
-/// Time for which an address stays known for a user: the lifetime of a session.
+/// Time for which an address stays known for a user, at least: the lifetime of a session. It is
+/// removed at the user's next sign-in after that, or when the user has not signed in for as long.
 const KNOWN_ADDRESS_TTL: Duration = Duration::from_hours(30 * 24);
 
 /// Sign-ins from an IPv6 network of 48 bits, as a multiple of those from one address: several

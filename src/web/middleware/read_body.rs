@@ -1,7 +1,7 @@
 //! Middleware that reads the body of a request, and closes the connection of an unread one.
 //!
 //! [`read_body`] reads at most [`MAX_BODY_BYTES`] within [`BODY_TIMEOUT`], before the handler runs:
-//! a client that is slow is told so (`request-timeout`), and costs no command its time.
+//! a client that is slow is told so (`request-timeout`). A compressed body is rejected.
 //! [`close_unread`] keeps a body that was not read to its end until the response has been sent;
 //! actix then closes the connection, where it would read a dropped chunked body for ever.
 //! Tests: `tests/it/slow_clients.rs`.
@@ -16,7 +16,7 @@ use actix_web::body::{BodySize, BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::error::{InternalError, PayloadError};
 use actix_web::http::StatusCode;
-use actix_web::http::header::CONTENT_LENGTH;
+use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
 use actix_web::middleware::Next;
 use actix_web::web::{Bytes, BytesMut};
 use actix_web::{Error, HttpMessage, HttpResponse};
@@ -27,7 +27,7 @@ use super::body::MAX_BODY_BYTES;
 use crate::web::{Problem, ProblemType};
 
 /// Time in which a body must arrive. Less than [`REQUEST_TIMEOUT`](crate::shop::REQUEST_TIMEOUT),
-/// so that the rest is enough for the command; the longest body needs 13 kB/s.
+/// so that the rest is enough for most commands; the longest body needs 13 kB/s.
 const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Paths whose handlers read larger bodies themselves, once they know who sends them.
 const STREAMED_PATHS: [&str; 1] = ["/lab/files"];
@@ -45,6 +45,13 @@ pub async fn read_body<B: MessageBody>(
         }
         payload => payload,
     };
+    // Decompressed, 64 KiB can be a thousand times as long.
+    if request.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        let problem =
+            Problem::new(ProblemType::InvalidRequest, "send the body without compression")
+                .status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
+        return Ok(request.error_response(problem).map_into_right_body());
+    }
     let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     let length = length.and_then(|length| length.parse().ok()).unwrap_or(0);
     match collect(payload, length).await {
@@ -65,7 +72,7 @@ async fn collect(mut payload: Payload, length: usize) -> Result<Bytes, Problem> 
         return Err(too_large());
     }
     let read = async {
-        let mut bytes = BytesMut::with_capacity(length);
+        let mut bytes = BytesMut::new();
         while let Some(chunk) = payload.next().await {
             let chunk = chunk.map_err(|error| {
                 let detail = format!("the body can't be read: {error}");

@@ -88,9 +88,9 @@ fn header_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Proble
     }
 }
 
-/// Notes that the request begins a command. Returns the id that
-/// [`request_context`](super::request_context) assigned to it.
-pub(super) fn begin_command(request: &HttpRequest) -> Uuid {
+/// Notes that the request begins a change: if it takes too long, its outcome is unknown. Returns
+/// the id that [`request_context`](super::request_context) assigned to it.
+pub fn begin_command(request: &HttpRequest) -> Uuid {
     let extensions = request.extensions();
     if let Some(route) = extensions.get::<CommandRoute>() {
         route.0.replace(Some(request.match_pattern().unwrap_or_default()));

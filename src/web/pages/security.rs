@@ -13,7 +13,7 @@ use super::respond::html;
 use crate::shop::sessions::{self, Session, SessionId};
 use crate::shop::users::{self, PasswordChange};
 use crate::shop::{Failure, Rejection};
-use crate::web::middleware::{FormFields, Query, SignedInUser, csrf};
+use crate::web::middleware::{FormFields, Query, SignedInUser, begin_command, csrf};
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
@@ -59,6 +59,7 @@ pub async fn change_password(
     state.rate_limits.check_sign_in(&request, Some(&user.caller.name)).await?;
     let (shop, caller, change) = (&state.shop, user.caller.id, PasswordChange { old, new });
     let min_length = state.min_password_length;
+    begin_command(&request);
     match users::change_password(shop, caller, &user.token, change, min_length).await {
         Ok(()) => {
             state.sessions.invalidate_user(caller)?;
@@ -77,8 +78,9 @@ pub async fn end_session(state: State, request: HttpRequest, form: Form<FormFiel
     let id = Uuid::parse_str(form.required("session")?)
         .map_err(|_| Problem::field("session", "it is no id of a session"))?;
     // A session that has ended already is no problem for a person.
-    sessions::end(&state.shop, user.caller.id, SessionId(id)).await?;
-    state.sessions.invalidate_user(user.caller.id)?;
+    if sessions::end(&state.shop, user.caller.id, SessionId(id)).await? {
+        state.sessions.invalidate_user(user.caller.id)?;
+    }
     Ok(see_other("/account/security"))
 }
 

@@ -12,7 +12,7 @@ use super::respond::{html, set_cookie};
 use crate::shop::sessions;
 use crate::shop::users::{self, Credentials};
 use crate::shop::{Failure, Rejection};
-use crate::web::middleware::{FormFields, Query, SESSION_COOKIE, csrf, find_caller};
+use crate::web::middleware::{FormFields, Query, SESSION_COOKIE, begin_command, csrf, find_caller};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 #[derive(Debug, Template)]
@@ -82,6 +82,7 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, None).await?;
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);
+    begin_command(&request);
     let (status, errors) = match users::create(pool, credentials.clone(), false, min_length).await {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
             (StatusCode::UNPROCESSABLE_ENTITY, FormErrors::field(field, &why))
