@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use actix_web::middleware::from_fn;
-use actix_web::rt::net::TcpStream;
-use actix_web::{App, HttpServer, web};
+use actix_web::web;
 use anyhow::{Context, bail};
 use holdfast_lock::observer::MetricsObserver;
 use holdfast_lock::{Redis, Settings};
@@ -28,17 +26,12 @@ use crate::rate_limit::{Limiter, Rate};
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{Shop, Strategy, seed};
 use crate::web::middleware::address::TrustedProxies;
-use crate::web::middleware::check_host::check_host;
 use crate::web::middleware::connections::ConnectionLimit;
-use crate::web::middleware::enforce_rate_limits::enforce_rate_limits;
 use crate::web::middleware::public_hosts::PublicHosts;
 use crate::web::middleware::rate_limits::{RateLimits, Rates};
-use crate::web::middleware::read_body::{close_unread, read_body};
-use crate::web::middleware::request_context::request_context;
 use crate::web::middleware::sessions::SessionCache;
-use crate::web::pages::error_pages::render_problems;
 use crate::web::readiness::Readiness;
-use crate::web::{AppState, configure};
+use crate::web::{AppState, server};
 
 /// Graceful shutdown: seconds for open requests after a SIGTERM, and again for their transactions.
 const DRAIN_TIMEOUT_S: u64 = 3;
@@ -46,6 +39,8 @@ const DRAIN_TIMEOUT_S: u64 = 3;
 /// retransmits it after one second, then three, so failing fast requires a long backlog. The usual
 /// 128 are too few under load; the kernel's own limit (`net.core.somaxconn`) is 4,096, too.
 const BACKLOG: u32 = 4_096;
+/// Open files that are kept for Redis, connections that are being refused, and other files.
+const RESERVED_FILES: usize = 128;
 /// Interval at which buffered metric samples are merged, for when nothing scrapes them.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -60,7 +55,7 @@ pub struct Replica {
 impl Replica {
     /// Binds the address, and checks that Postgres and Redis are reachable and safe to use.
     pub async fn build(options: &ServeArgs) -> anyhow::Result<Self> {
-        raise_open_files();
+        let files = raise_open_files();
         let listener = listen(options.listen).with_context(|| {
             format!("can't listen on {}; choose another with --listen", options.listen)
         })?;
@@ -104,7 +99,10 @@ impl Replica {
             secure_cookies: options.secure_cookies == Switch::On,
             metrics: metrics_handle()?,
         };
-        let connections = ConnectionLimit::new(max_connections, proxies);
+        // A connection to Postgres is a file, too.
+        let reserved = RESERVED_FILES + usize::try_from(options.pool_size)?;
+        let max_files = files.saturating_sub(reserved);
+        let connections = ConnectionLimit::new(max_files, max_connections, proxies);
         Ok(Self { listener, connections, state: web::Data::new(state) })
     }
 
@@ -126,30 +124,7 @@ impl Replica {
                 metrics.run_upkeep();
             }
         });
-        let server = HttpServer::new(move || {
-            App::new()
-                .app_data(state.clone())
-                .wrap(from_fn(read_body))
-                .wrap(from_fn(enforce_rate_limits))
-                .wrap(from_fn(check_host))
-                .wrap(from_fn(request_context))
-                .wrap(from_fn(render_problems))
-                .wrap(from_fn(close_unread))
-                .configure(configure)
-        })
-        .on_connect(move |connection, extensions| {
-            let connection = connection.downcast_ref::<TcpStream>();
-            if let Some(counted) = connection.and_then(|stream| connections.accept(stream)) {
-                extensions.insert(counted);
-            }
-        })
-        // A closed connection cancels its request. A client that closes only its writing half looks
-        // the same, so clients must not do that while they wait; few do.
-        .h1_allow_half_closed(false)
-        .shutdown_timeout(DRAIN_TIMEOUT_S)
-        .disable_signals()
-        .listen(listener)?
-        .run();
+        let server = server::start(listener, connections, state, DRAIN_TIMEOUT_S)?;
         let handle = server.handle();
         tokio::spawn(async move {
             stop_signal().await;
@@ -169,14 +144,19 @@ impl Replica {
     }
 }
 
-/// Raises the limit of open files to its maximum: every client is one, and the usual 1,024 are
-/// fewer than may wait for two items. (That default is for `select`, which is not used.)
-fn raise_open_files() {
+/// Raises the limit of open files to its maximum and returns it: every client is one, and the usual
+/// 1,024 are fewer than may wait for two items. (That default is for `select`, which is not used.)
+fn raise_open_files() -> usize {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, ..limit };
-    if let Err(error) = setrlimit(Resource::Nofile, raised) {
-        tracing::warn!(%error, "no more than {:?} files can be open at once", limit.current);
-    }
+    let files = match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(error) => {
+            tracing::warn!(%error, "no more than {:?} files can be open at once", limit.current);
+            limit.current
+        }
+    };
+    files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
 /// Binds the address with a long backlog. Must be called on a runtime.

@@ -49,8 +49,8 @@ metrics_table! {
     HTTP_REQUEST_DURATION: "holdfast_http_request_duration_seconds",
         Histogram ["method", "route", "status"] SECONDS,
         "From the arrival of a request to its response";
-    HTTP_CONNECTIONS_REJECTED: "holdfast_http_connections_rejected_total", Counter [] &[],
-        "Connections closed because their address had too many";
+    HTTP_CONNECTIONS_REJECTED: "holdfast_http_connections_rejected_total", Counter ["limit"] &[],
+        "Connections closed because their address, or the process, had too many";
 
     LOCK_WAIT: "holdfast_lock_wait_seconds", Histogram ["strategy"] SECONDS,
         "From the request for a command's locks until they are acquired or denied";

@@ -3,6 +3,7 @@
 //! A handler parses the request, checks the caller, calls one function of the shop and renders its
 //! result. No code in this module decides about stock or money.
 
+mod log_limit;
 pub mod problems;
 pub mod state;
 
@@ -14,6 +15,9 @@ mod routes;
 pub mod api;
 pub mod openapi;
 pub mod pages;
+
+mod client_stream;
+pub mod server;
 
 use actix_web::HttpRequest;
 use actix_web::web::{self, ServiceConfig};

@@ -21,10 +21,14 @@ impl Replica {
 
     /// The same, with a soft limit of open files.
     pub fn start_with_file_limit(files: usize, env: &[(&str, &str)]) -> Self {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", "ulimit -Sn \"$0\" && exec \"$@\"", &files.to_string()]);
-        shell.arg(env!("CARGO_BIN_EXE_holdfast"));
-        Self::run(shell, env)
+        Self::run(limited("-Sn", files), env)
+    }
+
+    /// The same, with a limit of open files that it cannot raise. Its log is appended to a file.
+    pub fn start_with_all_files_limited(files: usize, log: &Path, env: &[(&str, &str)]) -> Self {
+        let mut command = limited("-n", files);
+        command.stderr(File::options().append(true).create(true).open(log).unwrap());
+        Self::run(command, env)
     }
 
     /// Starts one whose log is appended to a file.
@@ -99,6 +103,14 @@ impl Replica {
         let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
         kill_process(pid, signal).unwrap();
     }
+}
+
+/// The program behind `ulimit`.
+fn limited(limit: &str, files: usize) -> Command {
+    let mut shell = Command::new("sh");
+    let script = format!("ulimit {limit} {files} && exec \"$0\" \"$@\"");
+    shell.args(["-c", &script, env!("CARGO_BIN_EXE_holdfast")]);
+    shell
 }
 
 impl Drop for Replica {

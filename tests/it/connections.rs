@@ -1,8 +1,10 @@
 //! Connections: how many an address may have, what they may cost, and when they are closed.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::process::Command;
 
+use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
@@ -11,7 +13,7 @@ use crate::common::{CONDITION_TIMEOUT, Replica, Shop, until};
 use crate::metrics::{metrics, value};
 use crate::slow_clients::{read_to_end, send_raw};
 
-const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
+pub const HEALTH: &str = "GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
 /// A connection from another address of this machine, with a small receive buffer.
 async fn connect_from(shop: &Shop, from: &str) -> TcpStream {
@@ -22,15 +24,28 @@ async fn connect_from(shop: &Shop, from: &str) -> TcpStream {
     socket.connect(address.parse().unwrap()).await.unwrap()
 }
 
-/// Returns whether a request on this connection has a response.
-async fn is_served(connection: &mut TcpStream) -> bool {
-    let mut start = [0; 12];
+/// Returns whether a request on this connection has a response, which is read.
+pub async fn is_served(connection: &mut TcpStream) -> bool {
+    let mut response = String::new();
     let exchange = async {
         connection.write_all(HEALTH.as_bytes()).await?;
-        connection.read_exact(&mut start).await
+        while response.split_once("\r\n\r\n").is_none_or(|(_, body)| body.is_empty()) {
+            let mut bytes = [0; 1_024];
+            match connection.read(&mut bytes).await? {
+                0 => return Err(ErrorKind::UnexpectedEof.into()),
+                read => response += std::str::from_utf8(&bytes[..read]).unwrap(),
+            }
+        }
+        std::io::Result::Ok(())
     };
     let exchange = timeout(CONDITION_TIMEOUT, exchange).await.expect("a response, or the end");
-    exchange.is_ok() && start == *b"HTTP/1.1 200"
+    exchange.is_ok() && response.starts_with("HTTP/1.1 200 ")
+}
+
+/// The number of connections that exceeded this limit.
+async fn rejected_count(shop: &Shop, limit: &str) -> Option<f64> {
+    let line = format!("holdfast_http_connections_rejected_total{{limit=\"{limit}\"}}");
+    value(&metrics(shop, 0).await, &line)
 }
 
 #[tokio::test]
@@ -44,8 +59,7 @@ async fn connections_of_address_are_bounded() {
         open.push(connection);
     }
     assert!(!is_served(&mut connect_from(&shop, "127.0.0.2").await).await);
-    let rejected = "holdfast_http_connections_rejected_total";
-    assert_eq!(value(&metrics(&shop, 0).await, rejected), Some(1.0));
+    assert_eq!(rejected_count(&shop, "address").await, Some(1.0));
     let mut proxied = Vec::new();
     for n in 0..6 {
         let mut connection = connect_from(&shop, "127.0.0.3").await;
@@ -59,18 +73,53 @@ async fn connections_of_address_are_bounded() {
     .await;
 }
 
+/// The limit leaves files for all else. Connections that come at once, many more than there are
+/// files, are closed too.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_of_process_are_bounded() {
+    let mut shop = Shop::without_replicas().await;
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let env = [("HOLDFAST_POOL_SIZE", "16")];
+    let start = |env: &[(&str, &str)]| Replica::start_with_all_files_limited(240, log.path(), env);
+    shop.add_replica_with(start, &env);
+    let mut open = Vec::new();
+    loop {
+        let mut connection = connect_from(&shop, "127.0.0.2").await;
+        if !is_served(&mut connection).await {
+            break;
+        }
+        open.push(connection);
+        assert!(open.len() < 240, "more connections than files");
+    }
+    assert_eq!(open.len(), 240 - 128 - 16);
+    let crowd =
+        (0..400).map(async |_| is_served(&mut connect_from(&shop, "127.0.0.2").await).await);
+    assert!(join_all(crowd).await.into_iter().all(|served| !served));
+    for (n, connection) in open.iter_mut().enumerate() {
+        assert!(is_served(connection).await, "{n}");
+    }
+    open.truncate(open.len() - 10);
+    until("closed connections make room", async || {
+        is_served(&mut connect_from(&shop, "127.0.0.2").await).await
+    })
+    .await;
+    let alice = shop.sign_in("alice").await;
+    shop.place_order(&alice, "deadbolt", 1).await;
+    assert!(rejected_count(&shop, "process").await.unwrap() >= 401.0);
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    assert_eq!(log.matches("a connection was refused").count(), 1, "{log}");
+    assert_eq!(log.lines().count(), 1, "{log}");
+}
+
 /// The kernel ends a connection whose client does not read what was sent.
 #[tokio::test]
 async fn client_that_does_not_read_is_disconnected() {
     let shop = Shop::start_with(1, &[("HOLDFAST_LIMIT_CONNECTIONS", "1")]).await;
     let mut idle = connect_from(&shop, "127.0.0.2").await;
+    assert!(is_served(&mut idle).await);
     let request = "GET /api/openapi.json HTTP/1.1\r\nHost: localhost\r\n\r\n".repeat(8);
     idle.write_all(request.as_bytes()).await.unwrap();
-    // It has been counted once another connection is refused.
-    until("the connection is counted", async || {
-        !is_served(&mut connect_from(&shop, "127.0.0.2").await).await
-    })
-    .await;
+    assert!(!is_served(&mut connect_from(&shop, "127.0.0.2").await).await);
     until("it is closed", async || is_served(&mut connect_from(&shop, "127.0.0.2").await).await)
         .await;
     drop(idle);

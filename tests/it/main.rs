@@ -37,6 +37,8 @@ mod keys_command;
 mod keys_confirmation;
 mod ladder;
 mod lock_holders;
+mod log_volume;
+mod malformed_requests;
 mod metrics;
 mod migrate;
 mod observer;

@@ -27,7 +27,7 @@ pub async fn read_to_end(connection: &mut TcpStream) -> String {
 }
 
 /// The same, while `chunk` is sent again and again.
-async fn exchange(connection: TcpStream, chunk: &[u8], pause: Duration) -> String {
+pub async fn exchange(connection: TcpStream, chunk: &[u8], pause: Duration) -> String {
     let (mut from, mut to) = connection.into_split();
     let endless = async {
         let mut ticks = interval(pause);
@@ -49,12 +49,12 @@ fn order_head(token: &str, length: &str) -> String {
 }
 
 /// The number of responses with these labels.
-async fn response_count(shop: &Shop, labels: &str) -> Option<f64> {
+pub async fn response_count(shop: &Shop, labels: &str) -> Option<f64> {
     let line = format!("holdfast_http_request_duration_seconds_count{{{labels}}}");
     value(&metrics(shop, 0).await, &line)
 }
 
-fn assert_all_headers(response: &str) {
+pub fn assert_all_headers(response: &str) {
     for name in ["x-request-id", "holdfast-replica", "holdfast-strategy", "x-frame-options"] {
         assert!(response.contains(&format!("\r\n{name}: ")), "{name}: {response}");
     }
@@ -115,4 +115,41 @@ async fn slow_upload_has_no_unknown_outcome() {
     assert_all_headers(&response);
     let labels = r#"method="POST",route="(none)",status="503""#;
     assert_eq!(response_count(&shop, labels).await, Some(1.0));
+}
+
+/// Refused by its declared length, or as soon as it is too long; the rest of it never arrives.
+#[tokio::test]
+async fn large_upload_is_refused_early() {
+    let shop = Shop::start(1).await;
+    let admin = shop.sign_in("admin").await;
+    let head = |length: &str| {
+        format!(
+            "POST /lab/files HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: multipart/form-data; boundary=x\r\n{length}\r\n\r\n",
+            admin.token
+        )
+    };
+    let part = "--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n";
+    let declared = async {
+        let request = head("Content-Length: 3000000") + part;
+        read_to_end(&mut send_raw(&shop, 0, &request).await).await
+    };
+    let chunked = async {
+        let request = format!(
+            "{}{:x}\r\n{part}\r\n{:x}\r\n{}\r\n",
+            head("Transfer-Encoding: chunked"),
+            part.len(),
+            3_000_000,
+            "x".repeat(3_000_000)
+        );
+        read_to_end(&mut send_raw(&shop, 0, &request).await).await
+    };
+    let (declared, chunked) = futures_util::join!(declared, chunked);
+    for response in [declared, chunked] {
+        assert!(response.starts_with("HTTP/1.1 413 "), "{response}");
+        assert!(response.contains("/problems/payload-too-large"), "{response}");
+        assert_all_headers(&response);
+    }
+    let labels = r#"method="POST",route="/lab/files",status="413""#;
+    assert_eq!(response_count(&shop, labels).await, Some(2.0));
 }

@@ -310,7 +310,6 @@ async fn exported_run_opens_in_another_shop() {
     let mut zero = run.clone();
     zero.outcome.verdict = "a\0b".to_owned();
     let text = |run: &LabRun| serde_json::to_vec(run).unwrap();
-    let large = vec![b' '; 3 * 1024 * 1024];
     for (file, why) in [
         (b"".to_vec(), "Choose a file"),
         (b"{\"id\": 1".to_vec(), "This is not the file of a run"),
@@ -318,13 +317,15 @@ async fn exported_run_opens_in_another_shop() {
         (text(&going), "it is not over"),
         (text(&long), "it has too many lanes"),
         (text(&zero), "has a zero byte"),
-        (large, "The file is too large"),
     ] {
         let refused = upload(&away, &csrf, &file).await;
         assert_eq!(refused.status, 422, "{why}: {}", refused.words());
         let beside = refused.text.split("id=\"file-wrong\"").nth(1).unwrap();
         assert!(beside.split("</p>").next().unwrap().contains(why), "{beside}");
     }
+    let large = upload(&away, &csrf, &vec![b' '; 3 * 1024 * 1024]).await;
+    assert_eq!(large.status, 413);
+    assert!(large.words().contains("at most 2 MiB"), "{}", large.words());
     assert_eq!(there.number("select count(*) from lab_runs").await, 1);
 }
 

@@ -1,13 +1,15 @@
-//! Bounds the open connections of one address, and the time that a client may not read.
+//! Bounds the open connections of the process and of one address, and the time that a client may
+//! not read.
 //!
-//! [`ConnectionLimit::accept`] is called for every accepted connection. One above the limit is shut
-//! down at once: the client reads its end. Connections of trusted proxies are not counted, because
-//! they are those of many clients.
+//! [`ConnectionLimit::accept`] is called for every accepted connection; the caller closes one above
+//! a limit. Connections of trusted proxies count only for the process, because they are those of
+//! many clients. The limit of the process leaves file descriptors for Postgres, Redis and files.
 //! Tests: `tests/it/connections.rs`.
 
 use std::collections::HashMap;
-use std::net::Shutdown;
+use std::num::NonZero;
 use std::sync::Arc;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use actix_web::rt::net::TcpStream;
@@ -16,71 +18,119 @@ use socket2::SockRef;
 
 use super::address::{TrustedProxies, rate_limit_key};
 use crate::metrics::HTTP_CONNECTIONS_REJECTED;
+use crate::web::log_limit;
 
 /// Time after which the kernel closes a connection whose client does not receive what was sent:
 /// it is gone, or does not read. Longer than any pause of a network that still works.
 const SEND_TIMEOUT: Duration = Duration::from_secs(15);
+/// Upper bound of a worker's connections, for the memory that they take.
+const MAX_OF_WORKER: usize = 25_600;
+/// Connections above the limit that may be open until they are closed. Further ones wait in the
+/// listener's backlog, where they take no descriptor.
+const MAX_UNREFUSED: usize = 32;
 
-/// The open connections of each address. Cheap to clone; clones share the counts.
+/// The open connections, and their limits. Cheap to clone; clones share the counts.
 #[derive(Debug, Clone)]
-pub struct ConnectionLimit {
+pub struct ConnectionLimit(Arc<LimitState>);
+
+#[derive(Debug)]
+struct LimitState {
+    /// Threads that serve connections.
+    workers: usize,
+    /// Connections that the process may have open.
+    max: usize,
     /// Connections that one address may have open; `None` for any number.
-    max: Option<usize>,
+    max_of_address: Option<usize>,
     proxies: TrustedProxies,
-    open: Arc<Mutex<HashMap<String, usize>>>,
+    open: Mutex<OpenConnections>,
+}
+
+#[derive(Debug, Default)]
+struct OpenConnections {
+    all: usize,
+    of_addresses: HashMap<String, usize>,
 }
 
 /// An open connection that is counted until this is dropped.
 #[derive(Debug)]
 pub struct CountedConnection {
     limit: ConnectionLimit,
-    address: String,
+    /// The address for which it is counted, too.
+    address: Option<String>,
 }
 
 impl ConnectionLimit {
-    pub fn new(max: Option<usize>, proxies: TrustedProxies) -> Self {
-        Self { max, proxies, open: Arc::default() }
+    /// Creates the limits of a process that may have `max_files` descriptors for connections, one
+    /// worker per core.
+    pub fn new(max_files: usize, max_of_address: Option<usize>, proxies: TrustedProxies) -> Self {
+        let workers = available_parallelism().map_or(2, NonZero::get);
+        let max = max_files.clamp(1, MAX_OF_WORKER * workers);
+        let open = Mutex::default();
+        Self(Arc::new(LimitState { workers, max, max_of_address, proxies, open }))
     }
 
-    /// Counts a connection; shuts it down if its address has too many.
+    pub fn workers(&self) -> usize {
+        self.0.workers
+    }
+
+    /// Returns the number of connections after which a worker accepts no further one.
+    pub fn max_of_worker(&self) -> usize {
+        (self.0.max + MAX_UNREFUSED).div_ceil(self.0.workers)
+    }
+
+    /// Counts a connection; returns `None` if the process or its address has too many.
     pub fn accept(&self, connection: &TcpStream) -> Option<CountedConnection> {
         let socket = SockRef::from(connection);
         #[cfg(target_os = "linux")]
         if let Err(error) = socket.set_tcp_user_timeout(Some(SEND_TIMEOUT)) {
             tracing::debug!(%error, "a connection has no timeout for sending");
         }
-        let (max, peer) = (self.max?, connection.peer_addr().ok()?);
-        if self.proxies.contains(peer.ip()) {
-            return None;
+        let counted = self.count(self.counted_address(connection));
+        if let Err(limit) = counted {
+            metrics::counter!(HTTP_CONNECTIONS_REJECTED, "limit" => limit).increment(1);
         }
-        let address = rate_limit_key(peer.ip());
-        let counted = self.count(address, max);
-        if counted.is_none() {
-            metrics::counter!(HTTP_CONNECTIONS_REJECTED).increment(1);
-            // It fails only if the client has closed the connection.
-            let _ = socket.shutdown(Shutdown::Both);
-        }
-        counted
+        counted.ok()
     }
 
-    fn count(&self, address: String, max: usize) -> Option<CountedConnection> {
-        let mut open = self.open.lock();
-        let count = open.entry(address.clone()).or_default();
-        if *count >= max {
-            return None;
+    /// Returns the address for which the connection is counted, if its address has a limit.
+    fn counted_address(&self, connection: &TcpStream) -> Option<String> {
+        self.0.max_of_address?;
+        let peer = connection.peer_addr().ok()?.ip();
+        (!self.0.proxies.contains(peer)).then(|| rate_limit_key(peer))
+    }
+
+    /// Counts a connection, or returns the name of the limit that it exceeds.
+    fn count(&self, address: Option<String>) -> Result<CountedConnection, &'static str> {
+        let LimitState { max, max_of_address, .. } = *self.0;
+        let mut open = self.0.open.lock();
+        if open.all >= max {
+            drop(open);
+            if let Some(left_out) = log_limit::admit("connections") {
+                tracing::warn!(max, left_out, "a connection was refused: the process has too many");
+            }
+            return Err("process");
         }
-        *count += 1;
-        Some(CountedConnection { limit: self.clone(), address })
+        if let Some(address) = &address {
+            let count = open.of_addresses.entry(address.clone()).or_default();
+            if max_of_address.is_some_and(|max| *count >= max) {
+                return Err("address");
+            }
+            *count += 1;
+        }
+        open.all += 1;
+        Ok(CountedConnection { limit: self.clone(), address })
     }
 }
 
 impl Drop for CountedConnection {
     fn drop(&mut self) {
-        let mut open = self.limit.open.lock();
-        if let Some(count) = open.get_mut(&self.address) {
+        let mut open = self.limit.0.open.lock();
+        open.all -= 1;
+        let Some(address) = &self.address else { return };
+        if let Some(count) = open.of_addresses.get_mut(address) {
             *count -= 1;
             if *count == 0 {
-                open.remove(&self.address);
+                open.of_addresses.remove(address);
             }
         }
     }

@@ -4,6 +4,7 @@ pub mod address;
 pub mod auth;
 pub mod body;
 pub mod check_host;
+pub mod connection_phase;
 pub mod connections;
 pub mod cookies;
 pub mod csrf;

@@ -16,7 +16,7 @@ use actix_web::body::{BodySize, BoxBody, EitherBody, MessageBody};
 use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
 use actix_web::error::{InternalError, PayloadError};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH};
+use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
 use actix_web::middleware::Next;
 use actix_web::web::{Bytes, BytesMut};
 use actix_web::{Error, HttpMessage, HttpResponse};
@@ -24,6 +24,7 @@ use futures_util::{Stream, StreamExt as _};
 use tokio::time::timeout;
 
 use super::body::MAX_BODY_BYTES;
+use super::connection_phase::{ConnectionPhase, RequestInProgress};
 use crate::web::{Problem, ProblemType};
 
 /// Time in which a body must arrive. Less than [`REQUEST_TIMEOUT`](crate::shop::REQUEST_TIMEOUT),
@@ -52,15 +53,19 @@ pub async fn read_body<B: MessageBody>(
                 .status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
         return Ok(request.error_response(problem).map_into_right_body());
     }
-    let length = request.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    let length = length.and_then(|length| length.parse().ok()).unwrap_or(0);
-    match collect(payload, length).await {
+    match collect(payload, declared_length(request.headers())).await {
         Ok(bytes) => {
             request.set_payload(Payload::from(bytes));
             Ok(next.call(request).await?.map_into_left_body())
         }
         Err(problem) => Ok(request.error_response(problem).map_into_right_body()),
     }
+}
+
+/// Returns the `Content-Length` of a request; 0 if there is none.
+pub fn declared_length(headers: &HeaderMap) -> usize {
+    let length = headers.get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
+    length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }
 
 /// Collects a body whose `Content-Length` is `length`, or 0.
@@ -91,19 +96,24 @@ async fn collect(mut payload: Payload, length: usize) -> Result<Bytes, Problem> 
     })
 }
 
-/// Keeps the body until the response has been sent; the outermost middleware.
+/// Keeps the body, and the phase of the connection, until the response has been sent; the outermost
+/// middleware.
 pub async fn close_unread<B: MessageBody + 'static>(
     mut request: ServiceRequest,
     next: Next<B>,
-) -> Result<ServiceResponse<EitherBody<B, KeptPayload>>, Error> {
+) -> Result<ServiceResponse<KeptPayload>, Error> {
+    let phase = request.conn_data::<Rc<ConnectionPhase>>();
+    let in_progress = phase.map(ConnectionPhase::begin_request);
     let payload = match request.take_payload() {
-        Payload::None => return Ok(next.call(request).await?.map_into_left_body()),
-        payload => SharedPayload(Rc::new(RefCell::new(payload))),
+        Payload::None => None,
+        payload => Some(SharedPayload(Rc::new(RefCell::new(payload)))),
     };
-    request.set_payload(Payload::Stream { payload: Box::pin(payload.clone()) });
-    let keep = |body: BoxBody| KeptPayload { body, _payload: payload };
+    if let Some(payload) = payload.clone() {
+        request.set_payload(Payload::Stream { payload: Box::pin(payload) });
+    }
+    let keep = |body: BoxBody| KeptPayload { body, _payload: payload, _in_progress: in_progress };
     match next.call(request).await {
-        Ok(response) => Ok(response.map_body(|_, body| keep(body.boxed())).map_into_right_body()),
+        Ok(response) => Ok(response.map_body(|_, body| keep(body.boxed()))),
         Err(error) => {
             let response: HttpResponse = error.error_response();
             let response = response.map_body(|_, body| BoxBody::new(keep(body)));
@@ -127,7 +137,8 @@ impl Stream for SharedPayload {
 /// The body of a response, with the payload of its request.
 pub struct KeptPayload {
     body: BoxBody,
-    _payload: SharedPayload,
+    _payload: Option<SharedPayload>,
+    _in_progress: Option<RequestInProgress>,
 }
 
 impl MessageBody for KeptPayload {

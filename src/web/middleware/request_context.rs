@@ -18,14 +18,14 @@ use actix_web::http::header::{
 };
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
-use actix_web::{Error, HttpMessage};
+use actix_web::{Error, HttpMessage, HttpResponse, ResponseError as _};
 use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::request_options::{CommandRoute, EffectiveStrategy, RequestId};
 use crate::metrics::HTTP_REQUEST_DURATION;
 use crate::shop::REQUEST_TIMEOUT;
-use crate::web::{Problem, ProblemType, State};
+use crate::web::{AppState, Problem, ProblemType, State};
 
 const REPLICA: HeaderName = HeaderName::from_static("holdfast-replica");
 const STRATEGY: HeaderName = HeaderName::from_static("holdfast-strategy");
@@ -33,6 +33,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
 /// Upper bound of a client's own request id, in bytes.
 const MAX_CLIENT_ID_BYTES: usize = 128;
+
+/// The metric label of a method that is not HTTP's, and of none.
+const OTHER_METHOD: &str = "other";
 
 /// Content security policy: nothing from other origins, no inline scripts or styles.
 const SECURITY_POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
@@ -89,6 +92,20 @@ fn late_problem(command_route: &CommandRoute) -> (Problem, Option<String>) {
     }
 }
 
+/// Returns the response to bytes that are not a request, with the headers of every response, and
+/// counts it.
+pub fn respond_without_request(
+    state: &AppState,
+    problem: &Problem,
+    started: Instant,
+) -> HttpResponse {
+    let context = RequestContext::new(Some(state), Uuid::now_v7(), None);
+    let mut response = problem.error_response();
+    context.add_headers(response.headers_mut(), context.strategy);
+    context.record(OTHER_METHOD, None, response.status(), started);
+    response
+}
+
 /// What a response says about its request.
 struct RequestContext {
     id: Uuid,
@@ -107,9 +124,15 @@ impl RequestContext {
             .and_then(|given| Uuid::parse_str(given.to_str().ok()?).ok());
         let is_client_id =
             |id: &&HeaderValue| id.len() <= MAX_CLIENT_ID_BYTES && id.to_str().is_ok();
+        let client_id = given.filter(|_| adopted.is_none()).filter(is_client_id).cloned();
+        let state = state.map(|state| state.as_ref());
+        Self::new(state, adopted.unwrap_or_else(Uuid::now_v7), client_id)
+    }
+
+    fn new(state: Option<&AppState>, id: Uuid, client_id: Option<HeaderValue>) -> Self {
         Self {
-            id: adopted.unwrap_or_else(Uuid::now_v7),
-            client_id: given.filter(|_| adopted.is_none()).filter(is_client_id).cloned(),
+            id,
+            client_id,
             replica: header_value(state.map_or("?", |state| &state.replica)),
             strategy: state.map_or("?", |state| state.shop.strategy.name),
         }
@@ -160,12 +183,12 @@ fn add_security_headers(headers: &mut HeaderMap) {
     }
 }
 
-/// Returns the method as a metric label. Methods that clients invent share `other`, so the number
+/// Returns the method as a metric label. Methods that clients invent share one, so the number
 /// of labels is bounded.
 fn method_label(method: &Method) -> &'static str {
     const KNOWN: [&str; 9] =
         ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"];
-    KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or("other")
+    KNOWN.into_iter().find(|known| *known == method.as_str()).unwrap_or(OTHER_METHOD)
 }
 
 fn header_value(text: &str) -> HeaderValue {

@@ -14,7 +14,7 @@ use crate::shop::audit::StockConservation;
 use crate::shop::sessions::Caller;
 use crate::shop::strategy::Strategy;
 use crate::web::middleware::find_caller;
-use crate::web::{HttpResult, Problem, app_state};
+use crate::web::{HttpResult, Problem, app_state, log_limit};
 
 #[derive(Debug)]
 pub struct Layout {
@@ -42,7 +42,11 @@ impl Layout {
             .reports
             .books()
             .await
-            .inspect_err(|error| tracing::warn!(%error, "the books can't be read"))
+            .inspect_err(|error| {
+                if let Some(left_out) = log_limit::admit("books") {
+                    tracing::warn!(%error, left_out, "the books can't be read");
+                }
+            })
             .ok();
         Ok(layout)
     }

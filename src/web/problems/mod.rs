@@ -15,6 +15,7 @@ use holdfast_lock::Holder;
 use serde_json::{Map, Value, json};
 
 use crate::shop::{Error, Failure, Rejection};
+use crate::web::log_limit;
 pub use problem_type::{ProblemDefinition, ProblemType};
 
 /// How a client authenticates: the header `WWW-Authenticate` of every 401 (RFC 6750).
@@ -245,13 +246,17 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match error {
             Error::Unavailable { what, cause, outcome_unknown } => {
-                tracing::warn!(what, cause, outcome_unknown, "unavailable");
+                if let Some(left_out) = log_limit::admit(what) {
+                    tracing::warn!(what, cause, outcome_unknown, left_out, "unavailable");
+                }
                 let problem =
                     Problem::new(ProblemType::Unavailable, format!("{what} does not answer"));
                 if outcome_unknown { problem.with("outcome", "unknown") } else { problem }
             }
             Error::CannotWrite(cause) => {
-                tracing::warn!(cause, "Postgres cannot write");
+                if let Some(left_out) = log_limit::admit("Postgres cannot write") {
+                    tracing::warn!(cause, left_out, "Postgres cannot write");
+                }
                 let detail = "Postgres accepts no writes at this moment; nothing was written";
                 Problem::new(ProblemType::Unavailable, detail)
             }
@@ -271,7 +276,9 @@ impl From<Error> for Problem {
                 "another holder has been at it; nothing was written",
             ),
             Error::Bug(cause) => {
-                tracing::error!(cause, "a request failed because of a bug");
+                if let Some(left_out) = log_limit::admit("bug") {
+                    tracing::error!(cause, left_out, "a request failed because of a bug");
+                }
                 Problem::new(ProblemType::InternalError, "the shop's log says what went wrong")
             }
         }

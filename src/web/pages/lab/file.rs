@@ -1,11 +1,12 @@
 //! A run as a file: saved, and opened again in this shop or in another one. A file is untrusted
 //! input: it is parsed as a run, checked against a run's limits, and shown as text.
 
-use actix_multipart::Multipart;
+use actix_multipart::{Multipart, MultipartError};
+use actix_web::error::PayloadError;
 use actix_web::http::header::CONTENT_DISPOSITION;
-use actix_web::web::{Path, Payload};
+use actix_web::web::{Bytes, Path, Payload};
 use actix_web::{HttpRequest, HttpResponse};
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use serde_json::Value;
 use time::OffsetDateTime;
 
@@ -14,14 +15,15 @@ use super::run_list::run_address;
 use crate::lab::run::LabRun;
 use crate::lab::store;
 use crate::web::api::lab_runs::find_run;
+use crate::web::middleware::body::MAX_BODY_BYTES;
+use crate::web::middleware::read_body::declared_length;
 use crate::web::middleware::{LabAdmin, csrf};
-use crate::web::{HttpResult, State, see_other};
+use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
 
 /// Upper bound of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 2 * 1024 * 1024;
-/// Upper bound of what is read and discarded of an admin's larger file: a browser sends all of it
-/// before it reads the response.
-const MAX_READ_BYTES: usize = 16 * MAX_FILE_BYTES;
+/// Upper bound of the form with a file, in bytes.
+const MAX_FORM_BYTES: usize = MAX_FILE_BYTES + MAX_BODY_BYTES;
 /// Upper bounds of the lists in a run, by name.
 const MAX_LENGTHS: [(&str, usize); 10] = [
     ("arms", 24),
@@ -48,10 +50,17 @@ pub async fn save(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
     Ok(HttpResponse::Ok().insert_header((CONTENT_DISPOSITION, name)).json(run))
 }
 
-/// Opens a file: stores its run and redirects to it.
+/// Opens a file: stores its run and redirects to it. A form that is too large is refused before its
+/// body is read, or where it exceeds [`MAX_FORM_BYTES`].
 pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
     csrf::check_lab_admin(&request).await?;
-    let upload = read(Multipart::new(request.headers(), body)).await;
+    if declared_length(request.headers()) > MAX_FORM_BYTES {
+        return Err(too_large());
+    }
+    let upload = match read(Multipart::new(request.headers(), bounded(body))).await {
+        Err(MultipartError::Payload(PayloadError::Overflow)) => return Err(too_large()),
+        upload => upload.map_err(|error| format!("The form can’t be read: {error}.")),
+    };
     let csrf = upload.as_ref().map_or("", |upload| &upload.csrf);
     csrf::check_lab_form(&request, csrf).await?;
     match upload.and_then(parse) {
@@ -64,31 +73,37 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
     }
 }
 
+fn too_large() -> Problem {
+    let detail = "the file of a run has at most 2 MiB; choose a file that was saved from its page";
+    Problem::new(ProblemType::PayloadTooLarge, detail)
+}
+
+/// Ends a body with an error where it exceeds [`MAX_FORM_BYTES`].
+fn bounded(body: Payload) -> impl Stream<Item = Result<Bytes, PayloadError>> + 'static {
+    let mut left = MAX_FORM_BYTES;
+    body.map(move |chunk| {
+        let chunk = chunk?;
+        left = left.checked_sub(chunk.len()).ok_or(PayloadError::Overflow)?;
+        Ok(chunk)
+    })
+}
+
 #[derive(Default)]
 struct UploadedForm {
     csrf: String,
     file: Vec<u8>,
-    too_large: bool,
 }
 
-async fn read(mut form: Multipart) -> Result<UploadedForm, String> {
-    let unreadable = |error| format!("The form can’t be read: {error}.");
-    let (mut upload, mut all) = (UploadedForm::default(), 0);
+async fn read(mut form: Multipart) -> Result<UploadedForm, MultipartError> {
+    let mut upload = UploadedForm::default();
     while let Some(field) = form.next().await {
-        let mut field = field.map_err(unreadable)?;
+        let mut field = field?;
         let name = field.name().unwrap_or_default().to_owned();
         let mut bytes = Vec::new();
         while let Some(chunk) = field.next().await {
-            let chunk = chunk.map_err(unreadable)?;
-            all += chunk.len();
-            if all > MAX_READ_BYTES {
-                return Ok(UploadedForm { too_large: true, ..upload });
-            }
-            if bytes.len() + chunk.len() > MAX_FILE_BYTES {
-                upload.too_large = true;
-                bytes.clear();
-            } else if !upload.too_large {
-                bytes.extend_from_slice(&chunk);
+            bytes.extend_from_slice(&chunk?);
+            if bytes.len() > MAX_FILE_BYTES {
+                return Err(MultipartError::Payload(PayloadError::Overflow));
             }
         }
         match name.as_str() {
@@ -101,9 +116,6 @@ async fn read(mut form: Multipart) -> Result<UploadedForm, String> {
 }
 
 fn parse(upload: UploadedForm) -> Result<LabRun, String> {
-    if upload.too_large {
-        return Err("The file is too large: a run has 2 MiB at most.".to_owned());
-    }
     if upload.file.is_empty() {
         return Err("Choose a file that was saved from the page of a run.".to_owned());
     }
