@@ -57,34 +57,17 @@ async fn check_in_steps(
     locks: Option<&ShopLocks>,
     report: impl Fn(AuditProgress),
 ) -> Result<AuditReport, Error> {
-    let mut connection = pool.acquire().await?;
-    let audit = timeout(AUDIT_TIMEOUT, check_in_snapshot(&mut connection, report)).await;
-    let Ok(audit) = audit else {
-        connection.discard();
-        return Err(Error::postgres_timeout());
+    let checking = async |tx: &mut PgConnection| {
+        // Each check reads whole tables. Before they are analyzed for the first time, Postgres
+        // believes that they are empty, and joins 10,000 orders by nested loops for half a minute.
+        sqlx::raw_sql("set local enable_nestloop = off").execute(&mut *tx).await?;
+        Ok((checks::run(tx, report).await?, checks::notes(tx).await?))
     };
-    let (checks, mut notes) = audit?;
-    drop(connection);
+    let (checks, mut notes) = in_snapshot(pool, STATEMENT_TIMEOUT, AUDIT_TIMEOUT, checking).await?;
     if let Some(locks) = locks {
         notes.push(redis_note(locks).await);
     }
     Ok(AuditReport { ok: checks.iter().all(|check| check.ok), checks, notes })
-}
-
-/// Returns the results and the notes.
-async fn check_in_snapshot(
-    connection: &mut PgConnection,
-    report: impl Fn(AuditProgress),
-) -> Result<(Vec<AuditCheck>, Vec<String>), Error> {
-    let mut tx = connection.begin().await?;
-    begin_snapshot(&mut tx, STATEMENT_TIMEOUT).await?;
-    // Each check reads whole tables. Before they are analyzed for the first time, Postgres believes
-    // that they are empty, and joins 10,000 orders by nested loops for half a minute.
-    sqlx::raw_sql("set local enable_nestloop = off").execute(&mut *tx).await?;
-    let checks = checks::run(&mut tx, report).await?;
-    let notes = checks::notes(&mut tx).await?;
-    tx.rollback().await?;
-    Ok((checks, notes))
 }
 
 /// Audits one item; `None` if it does not exist.
@@ -97,26 +80,31 @@ async fn check_item_within(
     sku: &Sku,
     statement_timeout: Duration,
 ) -> Result<Option<ItemAudit>, Error> {
-    let mut connection = pool.acquire().await?;
     // It has two statements.
-    let audit = item_in_snapshot(&mut connection, sku, statement_timeout);
-    let Ok(audit) = timeout(2 * statement_timeout, audit).await else {
+    let check = async |tx: &mut PgConnection| item::check(tx, sku).await;
+    in_snapshot(pool, statement_timeout, 2 * statement_timeout, check).await
+}
+
+/// Executes reads in one snapshot. After `max_duration`, closes the connection and fails.
+async fn in_snapshot<T>(
+    pool: &Pool,
+    statement_timeout: Duration,
+    max_duration: Duration,
+    reads: impl AsyncFnOnce(&mut PgConnection) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let mut connection = pool.acquire().await?;
+    let audit = timeout(max_duration, async {
+        let mut tx = connection.begin().await?;
+        begin_snapshot(&mut tx, statement_timeout).await?;
+        let result = reads(&mut tx).await?;
+        tx.rollback().await?;
+        Ok(result)
+    });
+    let Ok(result) = audit.await else {
         connection.discard();
         return Err(Error::postgres_timeout());
     };
-    audit
-}
-
-async fn item_in_snapshot(
-    connection: &mut PgConnection,
-    sku: &Sku,
-    statement_timeout: Duration,
-) -> Result<Option<ItemAudit>, Error> {
-    let mut tx = connection.begin().await?;
-    begin_snapshot(&mut tx, statement_timeout).await?;
-    let audit = item::check(&mut tx, sku).await?;
-    tx.rollback().await?;
-    Ok(audit)
+    result
 }
 
 /// Makes the transaction a read-only snapshot. A statement may wait for a lock as long as it may
