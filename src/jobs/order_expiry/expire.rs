@@ -85,7 +85,11 @@ impl ExpiryExecutor {
         Ok(matches!(
             failure,
             Failure::Error(
-                Error::Unavailable { .. } | Error::CannotWrite(_) | Error::Overloaded(_)
+                Error::Unavailable { .. }
+                    | Error::CannotWrite(_)
+                    | Error::Overloaded(_)
+                    | Error::GivenUp(_)
+                    | Error::Conflict(_)
             )
         ))
     }
