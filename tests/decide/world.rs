@@ -276,13 +276,13 @@ impl World {
 
     fn place(&mut self, dice: &mut StdRng, skus: &[Sku]) -> Box<dyn Command> {
         let most = if skus.len() == 1 { 4 } else { 2 };
-        let wanted = skus.iter().map(|sku| {
+        let lines = skus.iter().map(|sku| {
             let quantity = self.amount(dice, most, MAX_QUANTITY);
             RequestedLine { sku: sku.clone(), quantity }
         });
-        let wanted: Vec<RequestedLine> = wanted.collect();
+        let lines: Vec<RequestedLine> = lines.collect();
         let hold = Duration::from_secs(dice.random_range(0..60));
-        Box::new(PlaceOrder::new(self.user(dice), self.key(), &wanted, hold).unwrap())
+        Box::new(PlaceOrder::new(self.user(dice), self.key(), &lines, hold).unwrap())
     }
 
     fn pay(&mut self, dice: &mut StdRng, user: UserId, own: &[PlacedOrder]) -> Box<dyn Command> {
