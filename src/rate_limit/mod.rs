@@ -130,7 +130,8 @@ impl Limiter {
         self.server.is_remembered(user, address).await
     }
 
-    /// Requests one permit of each bucket. A result is unknown if Redis does not respond.
+    /// Requests one permit of each bucket; requests that arrive during a call share the next one. A
+    /// result is unknown if Redis does not respond or too many requests wait.
     async fn request_permits(&self, buckets: Vec<ClientBucket>) -> Vec<PermitResult> {
         let unknown = vec![PermitResult::Unknown; buckets.len()];
         if self.server.is_degraded() {

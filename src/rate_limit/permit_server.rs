@@ -1,6 +1,5 @@
-//! Takes permits from the buckets in Redis. If a call fails, this replica applies the
-//! whole limit alone until Redis responds again; it also does so for a request that finds
-//! [`MAX_WAITING`](crate::coalesce::MAX_WAITING) others waiting.
+//! Takes permits from the buckets in Redis. If a call fails, this replica applies the whole limit
+//! alone until Redis responds again.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

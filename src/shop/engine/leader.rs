@@ -1,12 +1,13 @@
 //! Executes queued commands in batches, one leader task per key.
 //!
-//! The leader acquires the lease of its key's item or account (below: the item lease), takes up to [`MAX_BATCH_SIZE`] commands from the queue and
-//! executes them with one read and one write. Commands that arrive during a batch form the next
-//! one. No timer delays a batch; a single command is a batch of one.
+//! The leader acquires the lease of its key's item or account (below: the item lease), takes up to
+//! [`MAX_BATCH_SIZE`] commands from the queue and executes them with one read and one write.
+//! Commands that arrive during a batch form the next one. No timer delays a batch; a single command
+//! is a batch of one.
 //!
 //! Guarantees: FIFO within a process; each command receives its own result; the queue is bounded to
-//! 200 ms of work, and a full queue rejects immediately with `overloaded`; the item lease is kept for a
-//! few batches at most while others wait for it.
+//! 200 ms of work, and a full queue rejects immediately with `overloaded`; the item lease is kept
+//! for a few batches at most while others wait for it.
 //! Fails with `lock-lost` if the lease expired and a later holder wrote.
 //! Tests: `tests/it/batched*.rs`.
 
@@ -38,11 +39,12 @@ use crate::shop::metrics::LockWait;
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
-/// Time for which the item lease is kept with an empty queue: a request that does not wait finds it busy.
+/// Time for which the item lease is kept with an empty queue: a request that does not wait finds it
+/// busy.
 const LINGER_TIMEOUT: Duration = Duration::from_millis(1);
 /// Interval at which waiting entries are prepared during a wait for the item lease.
 const PREPARE_INTERVAL: Duration = Duration::from_millis(50);
-/// Timeout of the key lookup of waiting entries: an item lease that is granted during it stays idle.
+/// Timeout of the key lookup of waiting entries: an item lease that is granted meanwhile is idle.
 const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Timeout of the key lookup before a full queue rejects, which must be immediate.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
@@ -209,8 +211,9 @@ impl BatchLeader {
         (queued.into_iter().zip(results).collect(), state)
     }
 
-    /// Keeps the item lease for [`LINGER_TIMEOUT`] after a batch unless others wait for it, so that the
-    /// next command of a sequential client needs no acquisition. Returns whether a command arrived.
+    /// Keeps the item lease for [`LINGER_TIMEOUT`] after a batch unless others wait for it, so that
+    /// the next command of a sequential client needs no acquisition. Returns whether a command
+    /// arrived.
     async fn linger(&self, lock: &LeaderLock) -> bool {
         if lock.batches == 0 || !lock.may_continue(0) {
             return false;
@@ -220,8 +223,8 @@ impl BatchLeader {
         matches!(timeout(LINGER_TIMEOUT, select(arrived, contended)).await, Ok(Either::Left(_)))
     }
 
-    /// Releases the item lease. With more than one command in and behind the last batch, requests it
-    /// again first, even if the queue is empty: in this order both are one call to Redis.
+    /// Releases the item lease. With more than one command in and behind the last batch, requests
+    /// it again first, even if the queue is empty: in this order both are one call to Redis.
     ///
     /// Responds after the release, because waking many clients would delay the next holder.
     async fn yield_lock(
@@ -302,8 +305,8 @@ impl BatchLeader {
     /// `look_up`, looks up their keys too, so that a duplicate of a command that any replica has
     /// executed gets its response without waiting longer.
     ///
-    /// During an outage of Postgres it rejects them: the item lease may have been left to expire, and a
-    /// wait for Postgres would follow.
+    /// During an outage of Postgres it rejects them: the item lease may have been left to expire,
+    /// and a wait for Postgres would follow.
     async fn prepare_waiting(&mut self, look_up: bool) {
         if let Some(outage) = self.shop.pool.recent_failure() {
             return self.reject_all(outage.into()).await;

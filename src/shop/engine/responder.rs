@@ -24,7 +24,8 @@ impl Responder {
         Self { shop: shop.clone(), idempotency_locks: IdempotencyLocks::new(shop.locks.leases()) }
     }
 
-    /// Acquires the idempotency locks that are missing, in one round trip. Returns one result per entry.
+    /// Acquires the idempotency locks that are missing, in one round trip. Returns one result per
+    /// entry.
     pub(super) async fn acquire_idempotency_locks(
         &mut self,
         entries: &[QueueEntry],
@@ -88,8 +89,8 @@ impl Responder {
         rest
     }
 
-    /// Sends the results. Before a result that wrote nothing, releases the idempotency lock, because
-    /// the client may use the key again at once.
+    /// Sends the results. Before a result that wrote nothing, releases the idempotency lock,
+    /// because the client may use the key again at once.
     pub(super) async fn respond(&mut self, done: Vec<(QueueEntry, EntryResult)>) {
         let (kept, open): (Vec<_>, Vec<_>) =
             done.into_iter().partition(|(_, result)| keeps_idempotency_lock(result));
