@@ -354,8 +354,5 @@ async fn refill(executor: ExpiryExecutor) {
 }
 
 async fn with_timeout<T>(query: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(QUERY_TIMEOUT, query).await.unwrap_or_else(|_| {
-        let cause = "it did not respond in time".to_owned();
-        Err(Error::Unavailable { what: "Postgres", cause, outcome_unknown: false })
-    })
+    timeout(QUERY_TIMEOUT, query).await.unwrap_or_else(|_| Err(Error::postgres_timeout()))
 }
