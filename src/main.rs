@@ -150,8 +150,8 @@ async fn set_password(options: UserPasswdArgs) -> anyhow::Result<()> {
     let password = read_password(options.password, &name)?;
     let pool = connect(&options.database).await?;
     let min_length = min_password_length(&options.database);
-    let user = users::set_password(&pool, &name, password, min_length).await.map_err(user_error)?;
-    let note = if user.disabled { "; the user stays disabled" } else { "" };
+    let set = users::set_password(&pool, &name, password, min_length).await;
+    let note = if set.map_err(user_error)? { "; the user stays disabled" } else { "" };
     Ok(output::print(&format!("password of {name} changed, sessions ended{note}\n"))?)
 }
 

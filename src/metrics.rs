@@ -64,8 +64,8 @@ metrics_table! {
         "batched: requests for several items per shared write";
     QUEUE_FULL: "holdfast_queue_full_total", Counter [] &[],
         "batched: requests rejected because their queue was full";
-    STALE_WRITES: "holdfast_stale_writes_total", Counter [] &[],
-        "Writes rejected because a later holder of the lock had written";
+    STALE_FENCES: "holdfast_stale_fences_total", Counter [] &[],
+        "Reads of a row with a higher fence than the lock: it was lost, or Redis lost its counter";
 
     RATE_LIMIT_REJECTIONS: "holdfast_rate_limit_rejections_total", Counter ["limit"] &[],
         "Requests rejected by a rate limit";

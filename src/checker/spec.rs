@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{ObservedChange, ObservedOperation, RecordedOrder};
 use crate::shop::command::pay_order::PayOrder;
 use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY, PlaceOrder};
-use crate::shop::command::refund_order::RefundOrder;
+use crate::shop::command::return_order::{ReturnKind, ReturnOrder};
 use crate::shop::command::state::{BalanceSnapshot, OrderSnapshot, ShopState, StockSnapshot};
 use crate::shop::command::{Command, MAX_BALANCE};
 use crate::shop::failure::Rejection;
@@ -67,7 +67,8 @@ impl<'a> OrderOperation<'a> {
                 decide(&command, OrderStatus::Pending, before)
             }
             Self::Refund(_) => {
-                let command = RefundOrder::new(user, priced(), Some(idempotency_key));
+                let (kind, key) = (ReturnKind::Refund, Some(idempotency_key));
+                let command = ReturnOrder::new(kind, user, priced(), key);
                 decide(&command, OrderStatus::Paid, before)
             }
         }

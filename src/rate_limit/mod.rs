@@ -15,19 +15,22 @@
 
 pub mod bucket;
 mod local_bucket;
-mod permit_client;
+mod permit_server;
 mod rate;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
+use tokio_util::task::TaskTracker;
 
+use crate::coalesce::{CoalesceError, Coalescer};
 use crate::metrics::RATE_LIMIT_REJECTIONS;
+use crate::tasks::Tasks;
 use holdfast_lock::Redis;
 use holdfast_lock::clock::monotonic_us;
 use local_bucket::{PermitResult, SharedLocalBucket};
-use permit_client::{ClientBucket, PermitClient};
+use permit_server::{ClientBucket, PermitServer};
 
 pub use rate::{Policy, Rate};
 
@@ -59,7 +62,9 @@ pub enum LimitDecision {
 /// The rate limits of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Limiter {
-    client: Arc<PermitClient>,
+    server: Arc<PermitServer>,
+    /// Each requests one permit of each bucket.
+    requests: Coalescer<(), Vec<ClientBucket>, Vec<PermitResult>, CoalesceError>,
     locals: Cache<String, SharedLocalBucket>,
 }
 
@@ -67,7 +72,14 @@ impl Limiter {
     /// Creates limits that all processes with the same Redis and prefix share.
     pub fn new(redis: Redis, prefix: &str) -> Self {
         let locals = Cache::builder().max_capacity(MAX_CLIENTS).time_to_idle(IDLE_TIMEOUT).build();
-        Self { client: Arc::new(PermitClient::new(redis, prefix)), locals }
+        let tasks = Tasks { runtime: redis.runtime().clone(), running: TaskTracker::new() };
+        let server = Arc::new(PermitServer::new(redis, prefix));
+        let called = server.clone();
+        let requests = Coalescer::new(&tasks, move |(), requests| {
+            let server = called.clone();
+            async move { Ok(server.take_permits(requests).await) }
+        });
+        Self { server, requests, locals }
     }
 
     /// Takes one permit of each limit for its name, or rejects the request. A rejection costs no
@@ -92,7 +104,7 @@ impl Limiter {
         let mut missing = buckets.clone();
         missing.retain(|bucket| bucket.local.lock().spend(now_us) != PermitResult::Granted);
         if !missing.is_empty() {
-            let results = self.client.request_permits(missing.clone()).await;
+            let results = self.request_permits(missing.clone()).await;
             for (bucket, mut decision) in missing.iter().zip(results) {
                 let Policy { rate, .. } = bucket.policy;
                 if decision == PermitResult::Unknown {
@@ -109,13 +121,23 @@ impl Limiter {
     /// Remembers an address of a user for `ttl`, unless the user has used many others since; see
     /// [`Limiter::is_remembered`]. Does nothing while Redis is unavailable.
     pub async fn remember(&self, user: &str, address: &str, ttl: Duration) {
-        self.client.server().remember(user, address, ttl).await;
+        self.server.remember(user, address, ttl).await;
     }
 
     /// Returns whether the user's address is remembered, by one call; `false` while Redis is
     /// unavailable.
     pub async fn is_remembered(&self, user: &str, address: &str) -> bool {
-        self.client.server().is_remembered(user, address).await
+        self.server.is_remembered(user, address).await
+    }
+
+    /// Requests one permit of each bucket; requests that arrive during a call share the next one. A
+    /// result is unknown if Redis does not respond or too many requests wait.
+    async fn request_permits(&self, buckets: Vec<ClientBucket>) -> Vec<PermitResult> {
+        let unknown = vec![PermitResult::Unknown; buckets.len()];
+        if self.server.is_degraded() {
+            return unknown;
+        }
+        self.requests.look_up((), buckets).await.unwrap_or(unknown)
     }
 
     fn bucket(&self, policy: Policy, client: &str) -> ClientBucket {

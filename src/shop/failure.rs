@@ -176,13 +176,16 @@ pub enum Error {
     /// The load exceeds the capacity of the shop.
     #[error("overloaded: {0}")]
     Overloaded(String),
+    /// The command was given up before anything was written, e.g. because its deadline passed.
+    #[error("given up: {0}")]
+    GivenUp(&'static str),
     #[error("a row stayed locked: {0}")]
     RowLocked(String),
     /// Another change was written between read and write, or Postgres aborted one of two
-    /// transactions. The engine retries before a caller sees it.
+    /// transactions. A caller sees it after the last of the strategy's attempts.
     #[error("conflict: {0}")]
     Conflict(String),
-    /// The lock was lost before the write, and the stale write was rejected.
+    /// The lock was lost, and a later holder may have written: nothing is written.
     #[error("the lock on {0} was lost before the write")]
     LockLost(LockKey),
     #[error("bug: {0}")]
@@ -213,7 +216,7 @@ impl Error {
 
     /// Creates the error of a deadline that passed before anything was written.
     pub(super) fn deadline_passed() -> Self {
-        Error::Overloaded("the request's deadline passed".to_owned())
+        Error::GivenUp("its deadline passed")
     }
 }
 

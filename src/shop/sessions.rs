@@ -82,17 +82,9 @@ pub async fn begin(connection: &mut PgConnection, user: UserId) -> Result<Sessio
     session.ok_or_else(|| Error::Bug(format!("no session: user {} is disabled", user.0)))
 }
 
-/// Begins a session for a user whose password was verified against `verified_hash`; `None` if the
-/// password was changed or the user was disabled since.
-pub(super) async fn begin_verified(
-    connection: &mut PgConnection,
-    user: UserId,
-    verified_hash: &str,
-) -> Result<Option<SessionToken>, Error> {
-    insert(connection, user, Some(verified_hash)).await
-}
-
-async fn insert(
+/// Begins a session for a user whose password was verified against `verified_hash`, if given;
+/// `None` if the password was changed since or the user is disabled.
+pub(super) async fn insert(
     connection: &mut PgConnection,
     user: UserId,
     verified_hash: Option<&str>,

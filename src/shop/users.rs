@@ -56,13 +56,6 @@ pub struct CreatedUser {
     pub user: String,
 }
 
-/// A user whose password was set.
-#[derive(Debug, Clone, Copy)]
-pub struct UpdatedUser {
-    /// True if the user is disabled, and stays so.
-    pub disabled: bool,
-}
-
 /// Creates a user with an empty account. The password has at least `min_length` characters.
 pub async fn create(
     pool: &Pool,
@@ -130,7 +123,7 @@ pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<Ses
     let (id, hash) = user.map(|user| (UserId(user.id), user.password_hash)).unzip();
     let matches = passwords::verify(password, hash.clone()).await?;
     let (Some(id), Some(hash), true) = (id, hash, matches) else { return Ok(None) };
-    sessions::begin_verified(&mut *shop.connection().await?, id, &hash).await
+    sessions::insert(&mut *shop.connection().await?, id, Some(&hash)).await
 }
 
 /// Changes a user's password and ends the user's sessions, but for the one with `token`.
@@ -170,13 +163,14 @@ pub async fn change_password(
     Ok(())
 }
 
-/// Sets a user's password and ends the user's sessions.
+/// Sets a user's password and ends the user's sessions. Returns whether the user is disabled, and
+/// stays so.
 pub async fn set_password(
     pool: &Pool,
     name: &str,
     password: String,
     min_length: u16,
-) -> Result<UpdatedUser, Failure> {
+) -> Result<bool, Failure> {
     check_new_password("password", &password, min_length)?;
     let hash = passwords::hash(password).await?;
     let mut tx = pool.begin().await?;
@@ -191,7 +185,7 @@ pub async fn set_password(
     .ok_or_else(|| unknown_user(name))?;
     sessions::end_all(&mut tx, UserId(user.id), None).await?;
     tx.commit().await?;
-    Ok(UpdatedUser { disabled: user.disabled })
+    Ok(user.disabled)
 }
 
 /// Disables a user and ends the user's sessions. Orders, account and ledgers stay.

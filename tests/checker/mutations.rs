@@ -372,8 +372,8 @@ fn false_sold_out_is_caught() {
         day.story.seen[day.early_sold_out].invoked_us = 445;
     });
     caught("of something that is not there", &[SoldOut], |day| {
-        let told = &mut day.story.seen[day.sold_out].outcome;
-        *told = insufficient("ghost", 1, 0);
+        let outcome = &mut day.story.seen[day.sold_out].outcome;
+        *outcome = insufficient("ghost", 1, 0);
     });
     caught("after its own key had its order", &[SoldOut], |day| {
         day.story.seen[day.sold_out].key = "fourth".to_owned();

@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use holdfast::shop::command::cancel_order::CancelOrder;
 use holdfast::shop::command::changes::{Changes, CommandResponse};
 use holdfast::shop::command::expire_orders::ExpireOrders;
 use holdfast::shop::command::pay_order::PayOrder;
 use holdfast::shop::command::place_order::{MAX_QUANTITY, PlaceOrder};
-use holdfast::shop::command::refund_order::RefundOrder;
 use holdfast::shop::command::restock::{Restock, RestockRequest};
+use holdfast::shop::command::return_order::{ReturnKind, ReturnOrder};
 use holdfast::shop::command::set_limit::SetLimit;
 use holdfast::shop::command::state::{BalanceSnapshot, NextLedgerEntry, OrderSnapshot};
 use holdfast::shop::command::state::{ShopState, StockSnapshot};
@@ -248,11 +247,10 @@ impl World {
             }
             1 => self.place(dice, &[sku]),
             2..=3 if !own.is_empty() => self.pay(dice, user, &own),
-            4..=5 if !own.is_empty() => {
-                Box::new(CancelOrder::new(user, self.as_read(pick(dice, &own), dice), Some(key)))
-            }
-            6..=7 if !own.is_empty() => {
-                Box::new(RefundOrder::new(user, self.as_read(pick(dice, &own), dice), Some(key)))
+            kind @ 4..=7 if !own.is_empty() => {
+                let kind = if kind < 6 { ReturnKind::Cancel } else { ReturnKind::Refund };
+                let order = self.as_read(pick(dice, &own), dice);
+                Box::new(ReturnOrder::new(kind, user, order, Some(key)))
             }
             8 => {
                 let amount = self.amount(dice, 800, MAX_AMOUNT);
@@ -276,13 +274,13 @@ impl World {
 
     fn place(&mut self, dice: &mut StdRng, skus: &[Sku]) -> Box<dyn Command> {
         let most = if skus.len() == 1 { 4 } else { 2 };
-        let wanted = skus.iter().map(|sku| {
+        let lines = skus.iter().map(|sku| {
             let quantity = self.amount(dice, most, MAX_QUANTITY);
             RequestedLine { sku: sku.clone(), quantity }
         });
-        let wanted: Vec<RequestedLine> = wanted.collect();
+        let lines: Vec<RequestedLine> = lines.collect();
         let hold = Duration::from_secs(dice.random_range(0..60));
-        Box::new(PlaceOrder::new(self.user(dice), self.key(), &wanted, hold).unwrap())
+        Box::new(PlaceOrder::new(self.user(dice), self.key(), &lines, hold).unwrap())
     }
 
     fn pay(&mut self, dice: &mut StdRng, user: UserId, own: &[PlacedOrder]) -> Box<dyn Command> {

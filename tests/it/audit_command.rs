@@ -49,7 +49,7 @@ async fn audit_command_survives_closed_stdout() {
     if let Ok(full) = std::fs::File::options().write(true).open("/dev/full") {
         let unheard = audit_to(full.into());
         assert_eq!(unheard.status.code(), Some(2), "{unheard:?}");
-        let said = String::from_utf8(unheard.stderr).unwrap();
-        assert!(said.contains("can't write to stdout"), "{said}");
+        let message = String::from_utf8(unheard.stderr).unwrap();
+        assert!(message.contains("can't write to stdout"), "{message}");
     }
 }

@@ -165,14 +165,14 @@ async fn batch_sells_in_order_of_arrival() {
     let sku = shop.shop_item(10, 100).await;
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     // Each with the stock that is left when it is executed.
-    let wanted = [(4, 10), (7, 6), (3, 6), (5, 3), (2, 3), (1, 1), (1, 0)];
+    let cases = [(4, 10), (7, 6), (3, 6), (5, 3), (2, 3), (1, 1), (1, 0)];
     let mut sent = Vec::new();
-    for (many, _) in wanted {
+    for (many, _) in cases {
         sent.push(send(shop.order(&alice, 0, &sku, many)));
         barrier.until_queued(sent.len()).await;
     }
     barrier.open().await;
-    for ((many, there), sent) in wanted.into_iter().zip(sent) {
+    for ((many, there), sent) in cases.into_iter().zip(sent) {
         let (status, kind, body) = problem_of(response_of(sent).await).await;
         if many <= there {
             let change = json!({ "before": there, "delta": -many, "after": there - many });
@@ -250,11 +250,11 @@ async fn order_with_price_overflow_is_rejected_alone() {
         sqlx::query(statement).execute(&shop.pool).await.unwrap();
     }
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
-    let wanted = [1, 1, 2, 1, 3, 1];
-    let sent = wanted.map(|many| send(shop.order(&alice, 0, &sku, many)));
+    let quantities = [1, 1, 2, 1, 3, 1];
+    let sent = quantities.map(|many| send(shop.order(&alice, 0, &sku, many)));
     barrier.until_queued(sent.len()).await;
     barrier.open().await;
-    for (many, sent) in wanted.into_iter().zip(sent) {
+    for (many, sent) in quantities.into_iter().zip(sent) {
         let (status, kind, body) = problem_of(response_of(sent).await).await;
         let expected = if many == 1 { (201, "") } else { (422, "invalid-request") };
         assert_eq!((status, kind.as_str()), expected, "{body}");

@@ -95,8 +95,8 @@ async fn pause_batch_at<'a>(
             0 => it.header("Holdfast-Pause", point),
             _ => it,
         };
-        let told = observer.place(n, &key, &[(sku, 1)], paused, Some(REQUEST_TIMEOUT)).await;
-        if !matches!(told, ObservedOutcome::Done { .. }) {
+        let outcome = observer.place(n, &key, &[(sku, 1)], paused, Some(REQUEST_TIMEOUT)).await;
+        if !matches!(outcome, ObservedOutcome::Done { .. }) {
             observer.buy(n + 3, &key, &[(sku, 1)], REQUEST_TIMEOUT).await;
         }
     });
@@ -131,9 +131,9 @@ async fn check_paused_at(point: &'static str) {
     let paused = Instant::now();
     let others = async {
         let buy = async |n: usize| {
-            let told =
+            let outcome =
                 observer.buy(2 * n + 1, &fresh_key(), &[(sku.as_str(), 1)], REQUEST_TIMEOUT).await;
-            assert!(matches!(told, ObservedOutcome::Done { .. }), "{told:?}");
+            assert!(matches!(outcome, ObservedOutcome::Done { .. }), "{outcome:?}");
         };
         buy(0).await;
         let gap = paused.elapsed();
@@ -196,8 +196,8 @@ async fn check_kill_during_sale(buyers: usize, committed: bool) {
     let batch = pause_batch_at(&observer, &sku, point, standing).await;
     // … and the rest of the world comes.
     let world = stream::iter(0..buyers - 75).for_each_concurrent(128, |n| {
-        let told = buy(n);
-        async { drop(told.await) }
+        let outcome = buy(n);
+        async { drop(outcome.await) }
     });
     let crash = async {
         // Those at the replica that lives: the other one is busy.

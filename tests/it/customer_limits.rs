@@ -170,9 +170,9 @@ async fn customer_limit_is_exact_under_every_strategy() {
                     (n % 3, ordered(what, order).await)
                 }
             });
-            let told = join_all(orders).await;
+            let outcomes = join_all(orders).await;
             for (n, who) in customers.iter().enumerate() {
-                let sold = told.iter().filter(|told| **told == (n, true)).count();
+                let sold = outcomes.iter().filter(|outcome| **outcome == (n, true)).count();
                 assert_eq!(i64::try_from(sold).unwrap(), limit, "{what}: {}", who.name);
                 assert_eq!(shop.has(who, &sku).await, limit, "{what}: {}", who.name);
             }
@@ -246,7 +246,7 @@ async fn batch_counts_its_own_orders_toward_limit() {
     assert_eq!(before["lines"][0]["stock"]["after"], 7);
     let mut barrier = Barrier::before_item(&shop, &sku).await;
     // User, quantity, units so far if it exceeds the limit, and stock if it is not enough.
-    let wanted: [(&User, i64, Result<i64, i64>, bool); 10] = [
+    let cases: [(&User, i64, Result<i64, i64>, bool); 10] = [
         (&alice, 2, Ok(0), true),
         (&bob, 1, Ok(0), true),
         (&alice, 2, Ok(2), false),
@@ -260,20 +260,20 @@ async fn batch_counts_its_own_orders_toward_limit() {
         (&bob, 1, Ok(1), true),
     ];
     let mut sent = Vec::new();
-    for (who, many, ..) in wanted {
+    for (who, many, ..) in cases {
         sent.push(send(shop.order(who, 0, &sku, many)));
         barrier.until_queued(sent.len()).await;
     }
     barrier.open().await;
-    for ((who, many, there, sold), sent) in wanted.into_iter().zip(sent) {
+    for ((who, many, there, sold), sent) in cases.into_iter().zip(sent) {
         let (status, kind, body) = problem_of(response_of(sent).await).await;
         let what = format!("{} {many}: {body}", who.name);
         match there {
             _ if sold => assert_eq!(status, 201, "{what}"),
             Ok(already) => {
                 assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{what}");
-                let told = ["sku", "limit", "already", "requested"].map(|name| &body[name]);
-                assert_eq!(told, [&json!(sku), &json!(3), &json!(already), &json!(many)]);
+                let fields = ["sku", "limit", "already", "requested"].map(|name| &body[name]);
+                assert_eq!(fields, [&json!(sku), &json!(3), &json!(already), &json!(many)]);
             }
             Err(available) => {
                 assert_eq!((status, kind.as_str()), (409, "sold-out"), "{what}");

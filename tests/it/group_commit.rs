@@ -16,13 +16,13 @@ async fn send_together(
     requests: Vec<RequestBuilder>,
     statement: &str,
 ) -> Vec<Response> {
-    let wanted = requests.len() as i64;
+    let expected = requests.len() as i64;
     let mut reads = shop.pool.begin().await.unwrap();
     let mut writes = shop.pool.begin().await.unwrap();
     reads.execute("lock table idempotency in access exclusive mode").await.unwrap();
     writes.execute("lock table orders in share mode").await.unwrap();
     let sent: Vec<_> = requests.into_iter().map(send).collect();
-    until("all want to read", async || waiting_for(shop, "idempotency").await == wanted).await;
+    until("all want to read", async || waiting_for(shop, "idempotency").await == expected).await;
     reads.commit().await.unwrap();
     // One by itself, and a group.
     until("a group waits", async || waiting_for(shop, "orders").await >= 2).await;

@@ -298,9 +298,9 @@ async fn batch_reports_each_users_own_key() {
     purge_keys(&shop).await;
     // One is left, and the first takes it.
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
-    let wanted = [(&bob, fresh_key()), (&alice, hers), (&bob, his), (&alice, fresh_key())];
+    let senders = [(&bob, fresh_key()), (&alice, hers), (&bob, his), (&alice, fresh_key())];
     let mut sent = Vec::new();
-    for (place, (who, key)) in wanted.into_iter().enumerate() {
+    for (place, (who, key)) in senders.into_iter().enumerate() {
         sent.push(send(keyed(&shop, who, 0, &key, &sku, 1)));
         if [1, 2].contains(&place) {
             until("it is answered", async || sent.last().unwrap().is_finished()).await;

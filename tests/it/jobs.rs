@@ -93,15 +93,15 @@ pub async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
 
 /// The same, once no run of that job is active: a run ends a moment after its row does.
 pub async fn offer_when_free(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
-    let mut came = offer(to, due_at).await;
+    let mut outcome = offer(to, due_at).await;
     until("nobody is at it", async || {
-        if matches!(came, RunOutcome::Busy(_)) {
-            came = offer(to, due_at).await;
+        if matches!(outcome, RunOutcome::Busy(_)) {
+            outcome = offer(to, due_at).await;
         }
-        !matches!(came, RunOutcome::Busy(_))
+        !matches!(outcome, RunOutcome::Busy(_))
     })
     .await;
-    came
+    outcome
 }
 
 async fn run_of(shop: &Shop, job: &Job, due_at: OffsetDateTime) -> Option<JobRun> {
@@ -141,15 +141,15 @@ async fn concurrent_replicas_run_a_tick_once() {
         (0..4).map(|n| replica(&shop, &format!("r{n}"), &COUNTS)).collect();
     for round in 0..ROUNDS {
         let due_at = DUE + Duration::from_mins(round.unsigned_abs().into());
-        let came = join_all(replicas.iter().map(|replica| offer(replica, due_at))).await;
-        let ran = came.iter().filter(|came| came.was_executed()).count();
-        assert_eq!(ran, 1, "round {round}: {came:?}");
+        let outcomes = join_all(replicas.iter().map(|replica| offer(replica, due_at))).await;
+        let ran = outcomes.iter().filter(|outcome| outcome.was_executed()).count();
+        assert_eq!(ran, 1, "round {round}: {outcomes:?}");
         assert!(
-            came.iter().all(|came| matches!(
-                came,
+            outcomes.iter().all(|outcome| matches!(
+                outcome,
                 RunOutcome::Done(_) | RunOutcome::Busy(_) | RunOutcome::AlreadyDone
             )),
-            "round {round}: {came:?}"
+            "round {round}: {outcomes:?}"
         );
         // A replica with a late clock.
         for replica in &replicas {
@@ -275,10 +275,10 @@ static PANICS: Job = job("panics", |_| Box::pin(async { panic!("on purpose") }))
 async fn panicking_job_does_not_stop_scheduler() {
     let shop = bare().await;
     let a = replica(&shop, "a", &PANICS);
-    let came = offer(&a, DUE).await;
+    let outcome = offer(&a, DUE).await;
     assert!(
-        matches!(&came, RunOutcome::Failed(why) if why == "it panicked: on purpose"),
-        "{came:?}"
+        matches!(&outcome, RunOutcome::Failed(why) if why == "it panicked: on purpose"),
+        "{outcome:?}"
     );
     assert_eq!(run_of(&shop, &PANICS, DUE).await.unwrap().state, RunState::Failed);
     // While a run is open, the next tick waits for it.
@@ -303,9 +303,9 @@ static HANGS: Job = Job {
 async fn hanging_job_is_cancelled_and_rolled_back() {
     let shop = bare().await;
     let a = replica(&shop, "a", &HANGS);
-    let came = offer(&a, DUE).await;
-    let said = "it took longer than 150ms, and was cancelled";
-    assert!(matches!(&came, RunOutcome::Failed(why) if why == said), "{came:?}");
+    let outcome = offer(&a, DUE).await;
+    let cause = "it took longer than 150ms, and was cancelled";
+    assert!(matches!(&outcome, RunOutcome::Failed(why) if why == cause), "{outcome:?}");
     assert_eq!(shop.number("select count(*) from effects").await, 0);
     let idle = "select count(*) from pg_stat_activity
                  where datname = current_database() and state like 'idle in transaction%'";
@@ -338,8 +338,8 @@ async fn stale_run_cannot_write_after_flush() {
     let key = format!("{}lock:{{job:waits}}", shop.prefix);
     let gone: i64 = ask(&services().running.redis_url, &format!("DEL {key} {key}:fence")).unwrap();
     assert_eq!(gone, 2, "the lock and its counter were there");
-    let came = offer(&b, DUE).await;
-    assert!(matches!(came, RunOutcome::Done(_)), "{came:?}");
+    let outcome = offer(&b, DUE).await;
+    assert!(matches!(outcome, RunOutcome::Done(_)), "{outcome:?}");
     let done = run_of(&shop, &WAITS, DUE).await.unwrap();
     assert_eq!((done.state, done.attempt, done.replica.as_str()), (RunState::Done, 2, "b"));
     assert!(done.fence > begun.fence, "{} after {}", done.fence, begun.fence);

@@ -75,7 +75,7 @@ impl TestRedis {
             let info = cmd("INFO").arg("commandstats").to_owned();
             let info: String = server.query(info).await.unwrap();
             let line = format!("cmdstat_{command}:calls=");
-            let found = info.lines().find_map(|said| said.strip_prefix(&line));
+            let found = info.lines().find_map(|text| text.strip_prefix(&line));
             calls += found.map_or(0, |rest| rest.split(',').next().unwrap().parse().unwrap());
         }
         calls

@@ -62,16 +62,16 @@ pub async fn filled(topology: Topology) -> Option<TestRedis> {
 async fn table_and_json_agree() {
     for topology in [Topology::Redis, Topology::Cluster] {
         let Some(redis_server) = filled(topology).await else { continue };
-        let said: Value =
+        let report: Value =
             serde_json::from_str(&stdout_of(&keys(redis_server.url(), &["--json"]))).unwrap();
         assert_eq!(
-            (&said["seen"], &said["all"], &said["big"]),
+            (&report["seen"], &report["all"], &report["big"]),
             (&12.into(), &12.into(), &7.into())
         );
-        assert!(said.get("deleted").is_none(), "{said:#}");
+        assert!(report.get("deleted").is_none(), "{report:#}");
         let table = stdout_of(&keys(redis_server.url(), &[]));
         let lines: Vec<&str> = table.lines().collect();
-        let top = said["top"].as_array().unwrap();
+        let top = report["top"].as_array().unwrap();
         assert_eq!(top.len(), 12);
         for (entry, line) in top.iter().zip(&lines[1..]) {
             let words: Vec<&str> = line.split_whitespace().collect();

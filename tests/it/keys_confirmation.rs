@@ -23,7 +23,7 @@ struct Prompt {
     /// Input of the terminal.
     keyboard: File,
     /// Its stderr up to the question.
-    said: String,
+    message: String,
 }
 
 /// Starts it, and waits for the question.
@@ -40,12 +40,12 @@ fn prompt(mut command: Command) -> Prompt {
     command.stdin(terminal.unwrap()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut program = command.spawn().unwrap();
     let stderr = program.stderr.as_mut().unwrap();
-    let (mut said, mut byte) = (Vec::new(), [0]);
-    while !said.ends_with(QUESTION.as_bytes()) {
-        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "it ended: {}", text(&said));
-        said.push(byte[0]);
+    let (mut message, mut byte) = (Vec::new(), [0]);
+    while !message.ends_with(QUESTION.as_bytes()) {
+        assert_eq!(stderr.read(&mut byte).unwrap(), 1, "it ended: {}", text(&message));
+        message.push(byte[0]);
     }
-    Prompt { program, keyboard: keyboard.into(), said: text(&said) }
+    Prompt { program, keyboard: keyboard.into(), message: text(&message) }
 }
 
 impl Prompt {
@@ -71,12 +71,12 @@ async fn seven_big_keys() -> TestRedis {
 async fn confirmation_deletes_the_listed_keys() {
     let redis_server = seven_big_keys().await;
     let asked = prompt(command(redis_server.url(), &["--delete-big"]));
-    let said = &asked.said;
-    assert!(said.contains("Remove these 6 keys, for good?"), "{said}");
+    let message = &asked.message;
+    assert!(message.contains("Remove these 6 keys, for good?"), "{message}");
     for kind in ["hash", "set", "zset", "list", "stream"] {
-        assert!(said.contains(&format!("big:{kind}")), "it is shown what goes: {said}");
+        assert!(message.contains(&format!("big:{kind}")), "it is shown what goes: {message}");
     }
-    assert!(!said.contains("holdfast:expiry"), "nor the shop's: {said}");
+    assert!(!message.contains("holdfast:expiry"), "nor the shop's: {message}");
     assert_eq!(redis_server.count().await, 12, "nothing goes while it asks");
     let output = stdout_of(&asked.answer("delete\n"));
     assert_eq!(output.lines().filter(|line| line.starts_with("removed ")).count(), 6, "{output}");
@@ -90,8 +90,8 @@ async fn other_input_deletes_nothing() {
     for typed in ["\n", "y\n", "yes\n", "DELETE\n", "delete them\n", END_OF_INPUT] {
         let output = prompt(command(redis_server.url(), &["--delete-big"])).answer(typed);
         assert_eq!(output.status.code(), Some(1), "{typed:?}: {output:?}");
-        let said = text(&output.stderr);
-        assert_eq!(said.trim(), "Nothing was removed.", "{typed:?}");
+        let message = text(&output.stderr);
+        assert_eq!(message.trim(), "Nothing was removed.", "{typed:?}");
         assert!(!text(&output.stdout).contains("removed "), "{typed:?}: {output:?}");
         assert_eq!(redis_server.count().await, 12, "{typed:?}");
     }
@@ -107,8 +107,8 @@ async fn closed_terminal_is_no_confirmation() {
     let redis_server = seven_big_keys().await;
     let output = prompt(command(redis_server.url(), &["--delete-big"])).close_terminal();
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let said = text(&output.stderr).to_lowercase();
-    assert!(said.contains("nothing was removed"), "{said}");
+    let message = text(&output.stderr).to_lowercase();
+    assert!(message.contains("nothing was removed"), "{message}");
     assert_eq!(redis_server.count().await, 12);
 }
 

@@ -80,14 +80,14 @@ impl<'a> Observer<'a> {
         customize: impl FnOnce(RequestBuilder) -> RequestBuilder,
         timeout: Option<Duration>,
     ) -> ObservedOutcome {
-        let wanted: Vec<_> =
+        let body_lines: Vec<_> =
             lines.iter().map(|(sku, many)| json!({ "sku": sku, "quantity": many })).collect();
         let replica = n % self.shop.replicas.len();
         let who = &self.users[n % 3].0;
         let request = self
             .shop
             .request(who, Method::POST, replica, "/api/orders")
-            .json(&json!({ "lines": wanted }));
+            .json(&json!({ "lines": body_lines }));
         let asked = ObservedOperation::Place(
             lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect(),
         );
@@ -154,12 +154,12 @@ impl<'a> Observer<'a> {
     pub async fn assert_consistent(self, replica: usize, skus: &[&String]) {
         let shop = self.shop;
         shop.until_no_locks_are_held(replica).await;
-        let mut told = BTreeMap::new();
+        let mut acknowledged = BTreeMap::new();
         for seen in self.seen.lock().unwrap().iter() {
             if let (ObservedOperation::Place(_), ObservedOutcome::Done { order, .. }) =
                 (&seen.operation, &seen.outcome)
             {
-                let before = told.insert((seen.user.0, seen.key.clone()), order.0);
+                let before = acknowledged.insert((seen.user.0, seen.key.clone()), order.0);
                 assert!(before.is_none_or(|before| before == order.0), "{seen:?}: {before:?}");
             }
         }
@@ -170,7 +170,7 @@ impl<'a> Observer<'a> {
                 .unwrap();
         let placed: BTreeMap<_, _> =
             placed.into_iter().map(|(user, token, id)| ((user, token), id)).collect();
-        assert_eq!(told, placed);
+        assert_eq!(acknowledged, placed);
         shop.assert_sound().await;
         let (recorded, seen) = self.history(skus).await;
         let found = checker::check(&recorded, &seen);

@@ -36,8 +36,8 @@ impl Shop {
     /// Changes the settings of a replica's worker.
     pub async fn configure_worker(&self, replica: usize, wish: Value) {
         let admin = self.sign_in("admin").await;
-        let told = self.request(&admin, Method::POST, replica, "/api/lab/worker").json(&wish);
-        assert_eq!(told.send().await.unwrap().status(), StatusCode::NO_CONTENT);
+        let response = self.request(&admin, Method::POST, replica, "/api/lab/worker").json(&wish);
+        assert_eq!(response.send().await.unwrap().status(), StatusCode::NO_CONTENT);
     }
 
     /// Waits until a request is paused at that point of that replica, and returns its id.
@@ -438,11 +438,11 @@ async fn thousand_orders_expire_once_under_faults() {
     .await
     .unwrap();
     let at = |share: f64| late[((late.len() - 1) as f64 * share) as usize];
-    let told: BTreeMap<&str, f64> =
+    let percentiles: BTreeMap<&str, f64> =
         [("p50", at(0.5)), ("p90", at(0.9)), ("p99", at(0.99)), ("longest", at(1.0))].into();
-    println!("seconds late: {told:.2?}");
+    println!("seconds late: {percentiles:.2?}");
     assert!(late[0] >= 0.0, "none before its time");
     // A second or two, on a machine that has nothing else to do. This one may be busy with a build
     // and other tests, and the program is not optimized: far more than it ever took.
-    assert!(at(0.5) < 5.0 && at(1.0) < 10.0, "{told:.2?}");
+    assert!(at(0.5) < 5.0 && at(1.0) < 10.0, "{percentiles:.2?}");
 }

@@ -47,10 +47,10 @@ async fn backlog_holds_connections_of_paused_replica() {
         connection.write_all(request.as_bytes()).await.unwrap();
     }
     for (n, connection) in crowd.iter_mut().enumerate() {
-        let mut said = [0; 12];
-        let heard = timeout(REQUEST_TIMEOUT, connection.read_exact(&mut said)).await;
+        let mut head = [0; 12];
+        let heard = timeout(REQUEST_TIMEOUT, connection.read_exact(&mut head)).await;
         heard.unwrap_or_else(|_| panic!("{n} are served, and no more")).unwrap();
-        assert_eq!(said, *b"HTTP/1.1 200");
+        assert_eq!(head, *b"HTTP/1.1 200");
     }
 }
 
@@ -78,12 +78,12 @@ async fn slow_queue_rejects_at_once() {
     assert_eq!(refused.headers()["retry-after"], "1");
     assert_eq!(problem(refused, 503).await, "overloaded");
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
-    let told = metrics(&shop, 0).await;
-    assert_eq!(value(&told, "holdfast_queue_full_total"), Some(1.0));
+    let text = metrics(&shop, 0).await;
+    assert_eq!(value(&text, "holdfast_queue_full_total"), Some(1.0));
     // A finished key is looked up before it is refused, unless that takes too long.
     until("the finished key has its answer, where there is still no room", async || {
-        let told = order(&done).send().await.unwrap();
-        is_replayed(&told) && told.status() == 201
+        let response = order(&done).send().await.unwrap();
+        is_replayed(&response) && response.status() == 201
     })
     .await;
     barrier.open().await;

@@ -235,8 +235,8 @@ async fn failing_kind_does_not_block_others() {
     for sql in triggers {
         run(&shop, sql).await;
     }
-    let came = offer(&replica(&shop, "a", &PURGES), DUE).await;
-    let RunOutcome::Failed(why) = came else { panic!("{came:?}") };
+    let outcome = offer(&replica(&shop, "a", &PURGES), DUE).await;
+    let RunOutcome::Failed(why) = outcome else { panic!("{outcome:?}") };
     for word in ["marks: ", "sessions: ", "answers: ", "not these", "keys 2400", "runs 31"] {
         assert!(why.contains(word), "{word}: {why}");
     }
@@ -277,8 +277,8 @@ async fn keys_stay_used_after_purge() {
         let request = shop.request(&alice, Method::POST, 0, path).header("Idempotency-Key", key);
         request.json(&body).send()
     };
-    let wanted = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
-    let order = post("/api/orders", &keys[0], wanted.clone()).await.unwrap();
+    let request_body = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
+    let order = post("/api/orders", &keys[0], request_body.clone()).await.unwrap();
     let order = body(order, StatusCode::CREATED).await;
     let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
     let paid = post(&pay, &keys[1], json!({})).await.unwrap();
@@ -295,7 +295,7 @@ async fn keys_stay_used_after_purge() {
     sqlx::query(young).execute(&shop.pool).await.unwrap();
     shop.until_no_locks_are_held(0).await;
     let again = [
-        post("/api/orders", &keys[0], wanted).await.unwrap(),
+        post("/api/orders", &keys[0], request_body).await.unwrap(),
         post(&pay, &keys[1], json!({})).await.unwrap(),
         post("/api/me/top-ups", &keys[2], amount).await.unwrap(),
     ];

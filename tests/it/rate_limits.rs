@@ -115,12 +115,12 @@ async fn responses_have_rate_limit_headers() {
     assert!(header(&refused, "ratelimit").contains("\"client\";r=0;t=3"), "{refused:?}");
     let wait: u64 = header(&refused, "retry-after").parse().unwrap();
     assert!((1_700..=1_800).contains(&wait), "{wait}");
-    let told: Value = body(refused, StatusCode::TOO_MANY_REQUESTS).await;
+    let problem: Value = body(refused, StatusCode::TOO_MANY_REQUESTS).await;
     assert_eq!(
-        (&told["limit"], &told["type"]),
+        (&problem["limit"], &problem["type"]),
         (&json!("client"), &json!("/problems/too-many-requests"))
     );
-    assert!(told["retry_after_ms"].as_u64().unwrap().div_ceil(1_000) == wait, "{told}");
+    assert!(problem["retry_after_ms"].as_u64().unwrap().div_ceil(1_000) == wait, "{problem}");
     // A stranger has only the address's, and a page is refused as a page.
     let items = shop.http.get(shop.url(0, "/api/items")).send().await.unwrap();
     assert_eq!(header(&items, "ratelimit-policy"), "\"address\";q=5000;w=50");
@@ -147,8 +147,8 @@ async fn forwarded_address_of_untrusted_peer_is_ignored() {
     for path in ["/healthz", "/readyz", "/metrics", "/api/docs/"] {
         assert_eq!(from(0, "1.2.3.6", path).await, 200, "{path}");
     }
-    let told = metrics(&shop, 0).await;
-    assert_eq!(value(&told, "holdfast_rate_limit_rejections_total{limit=\"address\"}"), Some(1.0));
+    let text = metrics(&shop, 0).await;
+    assert_eq!(value(&text, "holdfast_rate_limit_rejections_total{limit=\"address\"}"), Some(1.0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -267,8 +267,8 @@ fn script_with_given_time() -> Script {
     assert_eq!(SCRIPT.matches(clock).count(), 1, "the only clock is the server's");
     let expiry = "(full_at - now) / 1000";
     assert_eq!(SCRIPT.matches(expiry).count(), 1);
-    let told = SCRIPT.replace(clock, "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
-    Script::new(&told.replace(expiry, "3600000"))
+    let script = SCRIPT.replace(clock, "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
+    Script::new(&script.replace(expiry, "3600000"))
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -303,7 +303,7 @@ async fn bucket_script_matches_its_model() {
             expected.push((granted, leased, left, wait_us, full_us));
         }
         call.arg(now_us / 1_000_000).arg(now_us % 1_000_000);
-        let told: Vec<(u64, u64, u64, u64, u64)> = call.invoke_async(&mut redis).await.unwrap();
-        assert_eq!(told, expected, "step {step}");
+        let grants: Vec<(u64, u64, u64, u64, u64)> = call.invoke_async(&mut redis).await.unwrap();
+        assert_eq!(grants, expected, "step {step}");
     }
 }

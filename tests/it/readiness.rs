@@ -24,8 +24,8 @@ async fn readiness_probes_share_one_check() {
     let probes = 1_000;
     stream::iter(0..probes)
         .for_each_concurrent(64, |_| async {
-            let told = shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
-            assert_eq!(told.status(), 200);
+            let response = shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
+            assert_eq!(response.status(), 200);
         })
         .await;
     let looks = pings() - before;
@@ -49,7 +49,7 @@ async fn readiness_follows_redis_under_flood() {
             }
         }
     });
-    let told = async {
+    let reported = async {
         for _ in 0..2 {
             redis.cut();
             until("it is told", async || redis_state(send_in_time(ready()).await).await == "away")
@@ -61,7 +61,7 @@ async fn readiness_follows_redis_under_flood() {
         }
         over.store(true, Ordering::Relaxed);
     };
-    futures_util::join!(join_all(crowd), told);
+    futures_util::join!(join_all(crowd), reported);
 }
 
 /// The state of Redis in a response of a replica that is ready.

@@ -30,14 +30,14 @@ async fn password_guessing_does_not_lock_out_owner() {
     let session = sign_in_from(&shop, 0, at_home, "bob", "bob").await;
     let token = session.json::<serde_json::Value>().await.unwrap()["token"].to_string();
     let bob = User { name: "bob".to_owned(), token: token.trim_matches('"').to_owned() };
-    let mut told = Vec::new();
+    let mut statuses = Vec::new();
     for n in 0..10 {
         let from = format!("198.51.100.{n}");
-        told.push(
+        statuses.push(
             sign_in_from(&shop, n % 2, &from, "bob", &format!("guess-{n}")).await.status().as_u16(),
         );
     }
-    assert_eq!(told, [401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);
+    assert_eq!(statuses, [401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);
     // Even the right password is rejected from an address that never signed in with it.
     let stranger = sign_in_from(&shop, 0, "198.51.100.77", "bob", "bob").await;
     let wait: u64 = stranger.headers()["retry-after"].to_str().unwrap().parse().unwrap();

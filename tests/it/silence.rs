@@ -143,8 +143,8 @@ async fn silent_claim_releases_job_lock() {
     let redis = &services().running.redis_url;
     let a = replica_over(&shop, "a", &CLAIMED, redis, &url_behind(&postgres, &shop));
     postgres.delay_next_statement();
-    let came = offer_in_time(&a, &CLAIMED).await;
-    assert!(matches!(came, Err(Error::Unavailable { .. })), "{came:?}");
+    let outcome = offer_in_time(&a, &CLAIMED).await;
+    assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
     let b = replica(&shop, "b", &CLAIMED);
     assert!(matches!(offer_when_free(&b, DUE).await, RunOutcome::Done(_)));
 }
@@ -164,7 +164,7 @@ async fn silent_record_is_written_again() {
     let redis = &services().running.redis_url;
     let a = replica_over(&shop, "a", &RECORDED, redis, &url_behind(&postgres, &shop));
     assert!(BEFORE_RECORD.set(postgres).is_ok());
-    let came = offer_in_time(&a, &RECORDED).await;
-    assert!(matches!(came, Ok(Some(RunOutcome::Done(_)))), "{came:?}");
+    let outcome = offer_in_time(&a, &RECORDED).await;
+    assert!(matches!(outcome, Ok(Some(RunOutcome::Done(_)))), "{outcome:?}");
     assert_eq!(shop.number("select count(*) from job_runs where state = 'done'").await, 1);
 }

@@ -65,7 +65,7 @@ struct Explored<S> {
 fn explore<M: Machine>(machine: &M) -> Result<Explored<M::State>, Counterexample> {
     let mut known: HashSet<M::State, Quick> = HashSet::default();
     let mut states = vec![machine.start()];
-    let mut came: Vec<Option<(usize, M::Step)>> = vec![None];
+    let mut reached_from: Vec<Option<(usize, M::Step)>> = vec![None];
     let mut transitions = 0;
     known.insert(states[0].clone());
     let mut at = 0;
@@ -74,7 +74,7 @@ fn explore<M: Machine>(machine: &M) -> Result<Explored<M::State>, Counterexample
             transitions += 1;
             let next = match next {
                 Ok(next) => next,
-                Err(promise) => return Err(way(&came, at, Some(&step), promise)),
+                Err(promise) => return Err(way(&reached_from, at, Some(&step), promise)),
             };
             if known.contains(&next) {
                 continue;
@@ -82,9 +82,9 @@ fn explore<M: Machine>(machine: &M) -> Result<Explored<M::State>, Counterexample
             let broken = machine.broken(&next);
             known.insert(next.clone());
             states.push(next);
-            came.push(Some((at, step)));
+            reached_from.push(Some((at, step)));
             if let Some(promise) = broken {
-                return Err(way(&came, states.len() - 1, None, promise));
+                return Err(way(&reached_from, states.len() - 1, None, promise));
             }
         }
         at += 1;
@@ -93,13 +93,13 @@ fn explore<M: Machine>(machine: &M) -> Result<Explored<M::State>, Counterexample
 }
 
 fn way<S: Clone + Display>(
-    came: &[Option<(usize, S)>],
+    reached_from: &[Option<(usize, S)>],
     mut at: usize,
     last: Option<&S>,
     promise: String,
 ) -> Counterexample {
     let mut steps: Vec<String> = last.iter().map(ToString::to_string).collect();
-    while let Some((from, step)) = &came[at] {
+    while let Some((from, step)) = &reached_from[at] {
         steps.push(step.to_string());
         at = *from;
     }

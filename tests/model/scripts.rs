@@ -47,7 +47,7 @@ pub enum Mutant {
 pub struct Times {
     pub ttl: u8,
     pub grant: u8,
-    pub horizon: u8,
+    pub max_unseen: u8,
 }
 
 /// The rules, with what this model found to be missing from the scripts: each is on or off.
@@ -66,7 +66,7 @@ pub struct Rules {
 /// The scripts as they are. Turning off one of the last three brings back a defect that this model
 /// found in them.
 pub const AS_IT_IS: Rules = Rules {
-    times: Times { ttl: 2, grant: 2, horizon: 1 },
+    times: Times { ttl: 2, grant: 2, max_unseen: 1 },
     mutant: Mutant::None,
     try_sees_the_dead: true,
     again_unless_held: true,
@@ -98,7 +98,7 @@ pub struct Waiting {
 impl Waiting {
     /// Returns whether a handoff skips it.
     fn is_dead(self, rules: Rules) -> bool {
-        self.unseen > rules.times.horizon && !rules.lack(Mutant::GrantsToTheUnseen)
+        self.unseen > rules.times.max_unseen && !rules.lack(Mutant::GrantsToTheUnseen)
     }
 }
 
@@ -152,7 +152,7 @@ impl Redis {
             }
         }
         for waiting in &mut self.queue {
-            waiting.unseen = (waiting.unseen + 1).min(rules.times.horizon + 1);
+            waiting.unseen = (waiting.unseen + 1).min(rules.times.max_unseen + 1);
         }
     }
 
@@ -284,7 +284,7 @@ impl Redis {
     fn alive(&self, rules: Rules) -> Option<Owner> {
         self.queue
             .iter()
-            .find(|waiting| waiting.unseen <= rules.times.horizon)
+            .find(|waiting| waiting.unseen <= rules.times.max_unseen)
             .map(|waiting| waiting.owner)
     }
 

@@ -60,13 +60,15 @@ impl Rounds<'_> {
     /// One step of a process in a round.
     fn turn(&self, state: &mut State, who: usize) {
         let process = state.processes[who];
-        let told = state.redis.is_of(process.owner);
+        let notified = state.redis.is_of(process.owner);
         match process.at {
             At::Out => {
                 let Some(owner) = state.fresh(who) else { return };
                 send(&mut state.processes[who], Verb::Acquire, owner);
             }
-            At::InLine if self.protocol.rules.lack(Mutant::WordsPutOffThePoll) && !told => return,
+            At::InLine if self.protocol.rules.lack(Mutant::WordsPutOffThePoll) && !notified => {
+                return;
+            }
             At::InLine => send(&mut state.processes[who], Verb::Acquire, process.owner),
             At::Holds => {
                 let again = state.fresh(who).unwrap_or(NOBODY);

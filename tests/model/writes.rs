@@ -302,12 +302,12 @@ impl Machine for Writes {
 
 /// The reads and writes of a trace, without the steps of the lock.
 fn reads_and_writes(steps: &[String]) -> String {
-    let told: Vec<&str> = steps
+    let descriptions: Vec<&str> = steps
         .iter()
         .map(String::as_str)
         .filter(|step| step.starts_with("read") || step.starts_with("write"))
         .collect();
-    told.join(", ")
+    descriptions.join(", ")
 }
 
 #[test]

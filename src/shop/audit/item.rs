@@ -82,7 +82,8 @@ impl ItemSummary {
 
 /// Returns the summary of an item; `None` if it does not exist.
 pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSummary>, Error> {
-    let row = sqlx::query!(
+    let summary = sqlx::query_as!(
+        ItemSummary,
         r#"with recent as (
                select seq, before, delta, after, version
                  from stock_ledger where sku = $1 order by seq desc limit $2
@@ -117,17 +118,7 @@ pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSumm
     )
     .fetch_optional(db)
     .await?;
-    Ok(row.map(|row| ItemSummary {
-        opening: row.opening,
-        restocked: row.restocked,
-        sold: row.sold,
-        stock: row.stock,
-        drift: row.drift,
-        oversold: row.oversold,
-        breaks: row.breaks,
-        forks: row.forks,
-        is_complete: row.is_complete,
-    }))
+    Ok(summary)
 }
 
 /// Returns the forks among the [`MAX_RECENT_ENTRIES`] entries before `before`, and as many after
@@ -137,7 +128,8 @@ pub async fn forks_near(
     sku: &Sku,
     before: i64,
 ) -> Result<Vec<LedgerFork>, Error> {
-    let forks = sqlx::query!(
+    let forks = sqlx::query_as!(
+        LedgerFork,
         r#"select version as "version!", min(before) as "before!",
                   array_agg(seq order by seq) as "entries!"
              from ((select seq, version, before from stock_ledger
@@ -152,12 +144,7 @@ pub async fn forks_near(
     )
     .fetch_all(db)
     .await?;
-    let forks = forks.into_iter().map(|fork| LedgerFork {
-        version: fork.version,
-        before: fork.before,
-        entries: fork.entries,
-    });
-    Ok(forks.collect())
+    Ok(forks)
 }
 
 /// Audits one item in the caller's snapshot.
@@ -191,7 +178,8 @@ pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<Ite
     .fetch_optional(&mut *tx)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let forks = sqlx::query!(
+    let forks = sqlx::query_as!(
+        LedgerFork,
         r#"select version, min(before) as "before!", array_agg(seq order by seq) as "entries!"
              from stock_ledger where sku = $1
             group by version having count(*) > 1 order by version"#,
@@ -209,14 +197,7 @@ pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<Ite
         drift,
         oversold: row.oversold,
         breaks: row.breaks,
-        forks: forks
-            .into_iter()
-            .map(|fork| LedgerFork {
-                version: fork.version,
-                before: fork.before,
-                entries: fork.entries,
-            })
-            .collect(),
+        forks,
         ok: drift == 0 && row.breaks == 0,
     }))
 }

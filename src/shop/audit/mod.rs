@@ -16,10 +16,9 @@ pub mod reports;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use super::{Error, Sku};
+use super::{Error, Sku, within};
 use crate::db::{Pool, Transaction};
 use crate::ladder::ShopLocks;
 
@@ -55,8 +54,7 @@ pub async fn check_all(
     locks: Option<&ShopLocks>,
     report: impl FnMut(AuditProgress),
 ) -> Result<AuditReport, Error> {
-    let audit = timeout(AUDIT_TIMEOUT, check_in_snapshot(pool, report)).await;
-    let (checks, mut notes) = audit.unwrap_or_else(|_| Err(Error::postgres_timeout()))?;
+    let (checks, mut notes) = within(AUDIT_TIMEOUT, check_in_snapshot(pool, report)).await?;
     if let Some(locks) = locks {
         notes.push(redis_note(locks).await);
     }
@@ -95,8 +93,7 @@ async fn check_item_within(
         Ok(audit)
     };
     // It has two statements.
-    let audit = timeout(2 * statement_timeout, audit).await;
-    audit.unwrap_or_else(|_| Err(Error::postgres_timeout()))
+    within(2 * statement_timeout, audit).await
 }
 
 /// Begins a transaction that reads a snapshot. A statement may wait for a lock as long as it may

@@ -7,13 +7,12 @@
 //!
 //! Tests: `tests/decide.rs`.
 
-pub mod cancel_order;
 pub mod changes;
 pub mod expire_orders;
 pub mod pay_order;
 pub mod place_order;
-pub mod refund_order;
 pub mod restock;
+pub mod return_order;
 pub mod set_limit;
 pub mod state;
 pub mod top_up;

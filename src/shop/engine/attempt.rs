@@ -13,7 +13,7 @@ use super::locks::AcquiredLocks;
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
 use super::write::write;
-use crate::metrics::STALE_WRITES;
+use crate::metrics::STALE_FENCES;
 use crate::probe::{Point, Probe};
 use crate::shop::UserId;
 use crate::shop::command::ReadSet;
@@ -24,15 +24,15 @@ use crate::shop::store::read::{self, ReadRequest, ReadSnapshot};
 use crate::shop::store::{CommandWrite, conditional_update, key_records};
 use crate::shop::strategy::{Isolation, PurchaseCount, ReadMethod, advisory};
 
-/// An open session with the snapshot that was read on it.
-pub(super) type BeginResult = Result<(DatabaseSession, ReadSnapshot), AttemptError>;
+/// The session of an attempt, and the snapshot that was read on it.
+pub(super) type ReadResult = Result<(DatabaseSession, ReadSnapshot), AttemptError>;
 
 /// Executes the commands under their shared `locks`, and returns one result per command. The first
 /// attempt continues with `begun`, if given.
 pub(super) async fn execute(
     batch: Batch<'_>,
     locks: &mut AcquiredLocks,
-    mut begun: Option<BeginResult>,
+    mut begun: Option<ReadResult>,
 ) -> (Vec<EntryResult>, LockState) {
     let mut attempts = 1;
     loop {
@@ -43,7 +43,7 @@ pub(super) async fn execute(
         match attempt(batch, locks, begun).await {
             Ok(results) => return (results, LockState::Held),
             Err(AttemptError::StaleFences(stale)) => {
-                metrics::counter!(STALE_WRITES).increment(1);
+                metrics::counter!(STALE_FENCES).increment(1);
                 match locks.raise_fences(stale).await {
                     Ok(()) => {}
                     Err(error @ Error::LockLost(_)) => {
@@ -65,7 +65,7 @@ pub(super) async fn execute(
             }
             Err(AttemptError::Failed(Error::Conflict(cause))) => {
                 let cause = format!("given up after {attempts} attempts: {cause}");
-                return (batch.fail_all(Error::Overloaded(cause)), LockState::Held);
+                return (batch.fail_all(Error::Conflict(cause)), LockState::Held);
             }
             // A bug in one command must not fail the others.
             Err(AttemptError::Failed(error @ Error::Bug(_))) if batch.entries.len() > 1 => {
@@ -92,8 +92,7 @@ async fn execute_halves(
     let (front, back) = (Batch { entries: front, ..batch }, Batch { entries: back, ..batch });
     let (mut results, state) = Box::pin(execute(front, locks, None)).await;
     if !matches!(state, LockState::Held) {
-        let error = Error::Overloaded("the batch before it failed".to_owned());
-        results.extend(back.fail_all(error));
+        results.extend(back.fail_all(Error::GivenUp("the first half of its batch failed")));
         return (results, state);
     }
     let (more, state) = Box::pin(execute(back, locks, None)).await;
@@ -104,11 +103,11 @@ async fn execute_halves(
 async fn attempt(
     batch: Batch<'_>,
     locks: &mut AcquiredLocks,
-    begun: BeginResult,
+    begun: ReadResult,
 ) -> Result<Vec<EntryResult>, AttemptError> {
     let (mut session, snapshot) = begun?;
     if Instant::now() >= batch.deadline() {
-        // The deadline passed since the read, e.g. while the key locks were acquired.
+        // It passed since the read, e.g. while the idempotency locks were acquired.
         session.abandon().await;
         return Err(Error::deadline_passed().into());
     }
@@ -136,12 +135,12 @@ async fn attempt(
 }
 
 /// Begins an attempt within the deadline: opens the session and reads the snapshot.
-pub(super) async fn begin(batch: Batch<'_>) -> BeginResult {
+pub(super) async fn begin(batch: Batch<'_>) -> ReadResult {
     batch.in_time(open_and_read(batch)).await?
 }
 
 /// Opens the session on the first connection that works, and reads the snapshot.
-async fn open_and_read(batch: Batch<'_>) -> BeginResult {
+async fn open_and_read(batch: Batch<'_>) -> ReadResult {
     let Batch { shop, strategy, .. } = batch;
     let mut request = read_request(batch);
     if strategy.transaction == Isolation::Autocommit {

@@ -93,7 +93,7 @@ impl<'a> Batch<'a> {
         self.entries.iter().map(|_| Err(failure.clone())).collect()
     }
 
-    /// Fails with [`Error::Overloaded`] once all deadlines have passed.
+    /// Fails with [`Error::GivenUp`] once all deadlines have passed.
     pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         timeout_at(self.deadline(), work).await.map_err(|_| Error::deadline_passed())
     }

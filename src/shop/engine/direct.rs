@@ -44,7 +44,7 @@ pub(super) async fn execute(
         let (shop, command) = (&owned_shop, command.as_ref());
         let prepared = tokio::select! {
             prepared = prepare(shop, &options, command) => prepared,
-            _ = caller_gone => return Err(Error::Overloaded("the caller has gone".to_owned()).into()),
+            _ = caller_gone => return Err(Error::GivenUp("its caller has gone").into()),
         };
         match prepared {
             Ok(prepared) => run(shop, &options, command, prepared).await,

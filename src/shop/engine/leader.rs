@@ -1,12 +1,13 @@
 //! Executes queued commands in batches, one leader task per key.
 //!
-//! The leader acquires the key's lock, takes up to [`MAX_BATCH_SIZE`] commands from the queue and
-//! executes them with one read and one write. Commands that arrive during a batch form the next
-//! one. No timer delays a batch; a single command is a batch of one.
+//! The leader acquires the lease of its key's item or account (below: the item lease), takes up to
+//! [`MAX_BATCH_SIZE`] commands from the queue and executes them with one read and one write.
+//! Commands that arrive during a batch form the next one. No timer delays a batch; a single command
+//! is a batch of one.
 //!
 //! Guarantees: FIFO within a process; each command receives its own result; the queue is bounded to
-//! 200 ms of work, and a full queue rejects immediately with `overloaded`; the lock is kept for a
-//! few batches at most while others wait for it.
+//! 200 ms of work, and a full queue rejects immediately with `overloaded`; the item lease is kept
+//! for a few batches at most while others wait for it.
 //! Fails with `lock-lost` if the lease expired and a later holder wrote.
 //! Tests: `tests/it/batched*.rs`.
 
@@ -26,7 +27,7 @@ use super::attempt;
 use super::batch::{AttemptError, Batch, LockState, pass_point};
 use super::decision::{BatchEntry, EntryResult};
 use super::locks::{AcquiredLocks, LeaderLock, acquired};
-use super::queue::{EnqueueResult, LeaderQueue, QueuedCommand, TakenCommands};
+use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::responder::Responder;
@@ -38,16 +39,17 @@ use crate::shop::metrics::LockWait;
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
-/// Time for which the lock is kept with an empty queue: a request that does not wait finds it busy.
+/// Time for which the item lease is kept with an empty queue: a request that does not wait finds it
+/// busy.
 const LINGER_TIMEOUT: Duration = Duration::from_millis(1);
-/// Interval at which waiting commands are prepared during a wait for the lock.
+/// Interval at which waiting entries are prepared during a wait for the item lease.
 const PREPARE_INTERVAL: Duration = Duration::from_millis(50);
-/// Timeout of the key lookup of waiting commands: a lock that is granted during it stays idle.
+/// Timeout of the key lookup of waiting entries: an item lease that is granted meanwhile is idle.
 const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Timeout of the key lookup before a full queue rejects, which must be immediate.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// A pending request for the lock.
+/// A pending request for the item lease.
 type PendingAcquisition =
     MaybeDone<BoxFuture<'static, Result<AcquireOutcome, holdfast_lock::Error>>>;
 
@@ -68,7 +70,7 @@ pub(super) async fn enqueue(
     };
     options.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
     let (reply, response) = oneshot::channel();
-    let entry = QueuedCommand {
+    let entry = QueueEntry {
         command: command.clone(),
         options: options.clone(),
         joined_at: Instant::now(),
@@ -108,7 +110,7 @@ async fn run(shop: Shop, key: LockKey) {
             kept_lock = leader.wait_for(acquiring).await;
             continue;
         };
-        let TakenCommands { batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
+        let TakenEntries { batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
         if batch.is_empty() {
             leader.responder.reject(dead, Error::deadline_passed()).await;
             match leader.linger(&lock).await && lock.may_continue(0) {
@@ -163,29 +165,30 @@ struct BatchLeader {
 }
 
 impl BatchLeader {
-    /// Executes the commands whose key lock can be acquired, and returns their results.
+    /// Executes the entries whose idempotency lock can be acquired, and returns their results.
     async fn execute(
         &mut self,
         locks: &mut AcquiredLocks,
-        commands: Vec<QueuedCommand>,
-    ) -> (Vec<(QueuedCommand, EntryResult)>, LockState) {
+        queued: Vec<QueueEntry>,
+    ) -> (Vec<(QueueEntry, EntryResult)>, LockState) {
         let (shop, strategy) = (self.shop.clone(), &batched::STRATEGY);
         let reading = async {
-            let entries: Vec<BatchEntry<'_>> = commands.iter().map(QueuedCommand::entry).collect();
+            let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
             let batch = Batch { shop: &shop, strategy, entries: &entries };
             pass_point(batch.positions(), Point::Held, locks, |_, _| None).await;
             attempt::begin(batch).await
         };
-        // Concurrently, to shorten the time under the lock. Key locks only detect duplicates early:
-        // of two commands that both read an unused key, one fails to insert its record.
+        // Concurrently, to shorten the time under the item lease. Idempotency locks only detect
+        // duplicates early: of two commands that both read an unused key, one fails to insert its
+        // record.
         let (acquired, begun) =
-            join(self.responder.acquire_idempotency_locks(&commands), reading).await;
+            join(self.responder.acquire_idempotency_locks(&queued), reading).await;
         let retained: Vec<bool> = acquired.iter().map(Result::is_ok).collect();
         let dropped =
-            commands.iter().map(QueuedCommand::entry).enumerate().filter(|(at, _)| !retained[*at]);
+            queued.iter().map(QueueEntry::entry).enumerate().filter(|(at, _)| !retained[*at]);
         pass_point(dropped, Point::Release, locks, |_, _| None).await;
-        let commands = self.responder.retain_locked(commands, acquired);
-        if commands.is_empty() {
+        let queued = self.responder.retain_locked(queued, acquired);
+        if queued.is_empty() {
             return match begun {
                 Ok((session, _)) => {
                     session.abandon().await;
@@ -201,15 +204,16 @@ impl BatchLeader {
             snapshot.retain_keys(&retained);
             (session, snapshot)
         });
-        let entries: Vec<BatchEntry<'_>> = commands.iter().map(QueuedCommand::entry).collect();
+        let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
         let batch = Batch { shop: &shop, strategy, entries: &entries };
         let (results, state) = attempt::execute(batch, locks, Some(begun)).await;
         pass_point(batch.positions(), Point::Release, locks, |_, _| None).await;
-        (commands.into_iter().zip(results).collect(), state)
+        (queued.into_iter().zip(results).collect(), state)
     }
 
-    /// Keeps the lock for [`LINGER_TIMEOUT`] after a batch unless others wait for it, so that the
-    /// next command of a sequential client needs no acquisition. Returns whether a command arrived.
+    /// Keeps the item lease for [`LINGER_TIMEOUT`] after a batch unless others wait for it, so that
+    /// the next command of a sequential client needs no acquisition. Returns whether a command
+    /// arrived.
     async fn linger(&self, lock: &LeaderLock) -> bool {
         if lock.batches == 0 || !lock.may_continue(0) {
             return false;
@@ -219,14 +223,14 @@ impl BatchLeader {
         matches!(timeout(LINGER_TIMEOUT, select(arrived, contended)).await, Ok(Either::Left(_)))
     }
 
-    /// Releases the lock. With more than one command in and behind the last batch, requests it
-    /// again first, even if the queue is empty: in this order both are one call to Redis.
+    /// Releases the item lease. With more than one command in and behind the last batch, requests
+    /// it again first, even if the queue is empty: in this order both are one call to Redis.
     ///
     /// Responds after the release, because waking many clients would delay the next holder.
     async fn yield_lock(
         &mut self,
         lock: LeaderLock,
-        done: Vec<(QueuedCommand, EntryResult)>,
+        done: Vec<(QueueEntry, EntryResult)>,
     ) -> Option<LeaderLock> {
         let mut next = (self.expected_batch_size > 1).then(|| self.acquire());
         if let Some(next) = &mut next {
@@ -241,7 +245,7 @@ impl BatchLeader {
         }
     }
 
-    /// Requests the lock once it is polled.
+    /// Requests the item lease once it is polled.
     fn acquire(&self) -> PendingAcquisition {
         let (locks, key) = (self.shop.locks.leases().clone(), self.queue.key.clone());
         maybe_done(Box::pin(async move {
@@ -256,8 +260,8 @@ impl BatchLeader {
         }))
     }
 
-    /// Waits for the lock, and prepares the waiting commands. If the lock can't be acquired,
-    /// rejects the commands that waited for it.
+    /// Waits for the item lease, and prepares the waiting entries. If it can't be acquired, rejects
+    /// the entries that waited for it.
     async fn wait_for(&mut self, mut acquiring: PendingAcquisition) -> Option<LeaderLock> {
         let began = Instant::now();
         let waiting = LockWait::begin(&batched::STRATEGY);
@@ -273,7 +277,7 @@ impl BatchLeader {
                 // The queue is empty: drops the request, so that others need not wait for it.
                 return None;
             }
-            // If the lock is granted during this, the borrowed entries are put back first.
+            // If the item lease is granted during this, the borrowed entries are put back first.
             let preparing = pin!(self.prepare_waiting(look_up));
             if let Either::Left(((), preparing)) = select(&mut acquiring, preparing).await {
                 preparing.await;
@@ -297,12 +301,12 @@ impl BatchLeader {
         None
     }
 
-    /// Responds to dead entries, and acquires the key locks of the others in advance. With
+    /// Responds to dead entries, and acquires the idempotency locks of the others in advance. With
     /// `look_up`, looks up their keys too, so that a duplicate of a command that any replica has
     /// executed gets its response without waiting longer.
     ///
-    /// During an outage of Postgres it rejects them: the lock may have been left to expire, and a
-    /// wait for Postgres would follow.
+    /// During an outage of Postgres it rejects them: the item lease may have been left to expire,
+    /// and a wait for Postgres would follow.
     async fn prepare_waiting(&mut self, look_up: bool) {
         if let Some(outage) = self.shop.pool.recent_failure() {
             return self.reject_all(outage.into()).await;
@@ -322,7 +326,7 @@ impl BatchLeader {
     /// Rejects all queued commands because of an outage, without a key lookup, which would wait for
     /// Postgres again.
     async fn reject_all(&mut self, outage: Error) {
-        let TakenCommands { batch, dead } = self.queue.take(usize::MAX);
+        let TakenEntries { batch, dead } = self.queue.take(usize::MAX);
         self.responder.reject(dead.into_iter().chain(batch), outage).await;
     }
 

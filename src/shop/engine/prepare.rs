@@ -10,12 +10,11 @@ use time::OffsetDateTime;
 use super::replay::LOOKUP_TIMEOUT;
 use super::{direct, leader};
 use crate::shop::command::Command;
-use crate::shop::command::cancel_order::CancelOrder;
 use crate::shop::command::expire_orders::ExpireOrders;
 use crate::shop::command::pay_order::PayOrder;
 use crate::shop::command::place_order::PlaceOrder;
-use crate::shop::command::refund_order::RefundOrder;
 use crate::shop::command::restock::{Restock, RestockRequest};
+use crate::shop::command::return_order::{ReturnKind, ReturnOrder};
 use crate::shop::command::set_limit::{SetLimit, check_limit};
 use crate::shop::command::state::{ShopState, StockSnapshot};
 use crate::shop::command::top_up::TopUp;
@@ -105,8 +104,7 @@ pub async fn cancel_order(
     order: OrderId,
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
-    let order = own_order(shop, user, order).await?;
-    execute(shop, options, Arc::new(CancelOrder::new(user, order, key))).await
+    return_order(shop, options, ReturnKind::Cancel, user, order, key).await
 }
 
 /// Refunds a paid order.
@@ -117,8 +115,19 @@ pub async fn refund_order(
     order: OrderId,
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
+    return_order(shop, options, ReturnKind::Refund, user, order, key).await
+}
+
+async fn return_order(
+    shop: &Shop,
+    options: &RequestOptions,
+    kind: ReturnKind,
+    user: UserId,
+    order: OrderId,
+    key: Option<IdempotencyKey>,
+) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
-    execute(shop, options, Arc::new(RefundOrder::new(user, order, key))).await
+    execute(shop, options, Arc::new(ReturnOrder::new(kind, user, order, key))).await
 }
 
 /// Changes an item's stock on behalf of an admin.

@@ -15,9 +15,9 @@ use super::queue_limit::AdaptiveQueueLimit;
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
 
-/// A command in a queue.
+/// An entry of a queue: a command, and the reply to it.
 #[derive(Debug)]
-pub(super) struct QueuedCommand {
+pub(super) struct QueueEntry {
     pub command: Arc<dyn Command>,
     pub options: RequestOptions,
     pub joined_at: Instant,
@@ -29,7 +29,7 @@ pub(super) struct QueuedCommand {
     pub reply: oneshot::Sender<EntryResult>,
 }
 
-impl QueuedCommand {
+impl QueueEntry {
     /// Returns whether its caller still waits and its deadline has not passed.
     pub fn is_alive(&self, now: Instant) -> bool {
         now < self.options.deadline && !self.reply.is_closed()
@@ -52,7 +52,7 @@ pub(super) struct CommandQueues(Arc<Mutex<HashMap<LockKey, CommandQueue>>>);
 
 #[derive(Debug, Default)]
 struct CommandQueue {
-    entries: VecDeque<QueuedCommand>,
+    entries: VecDeque<QueueEntry>,
     /// Number of borrowed entries, which will be put back and count as waiting.
     borrowed: usize,
     limit: AdaptiveQueueLimit,
@@ -78,14 +78,14 @@ pub(super) enum EnqueueResult {
 
 /// Entries that were taken from a queue.
 #[derive(Default)]
-pub(super) struct TakenCommands {
-    pub batch: Vec<QueuedCommand>,
+pub(super) struct TakenEntries {
+    pub batch: Vec<QueueEntry>,
     /// Entries whose caller has gone or whose deadline has passed.
-    pub dead: Vec<QueuedCommand>,
+    pub dead: Vec<QueueEntry>,
 }
 
 impl CommandQueues {
-    pub fn join(&self, key: &LockKey, entry: QueuedCommand) -> EnqueueResult {
+    pub fn join(&self, key: &LockKey, entry: QueueEntry) -> EnqueueResult {
         let mut queues = self.0.lock();
         match queues.get_mut(key) {
             Some(queue) if queue.waiting() >= queue.limit.max_length() => EnqueueResult::Full,
@@ -111,7 +111,7 @@ impl CommandQueues {
     }
 }
 
-/// The queue of one key, in the hands of its leader. If the leader panics, the entries are dropped,
+/// The queue of one key, as its leader uses it. If the leader panics, the entries are dropped,
 /// and the next command starts a new leader.
 pub(super) struct LeaderQueue {
     queues: CommandQueues,
@@ -124,8 +124,8 @@ impl LeaderQueue {
     }
 
     /// Takes the first entries, at most `max` that are alive.
-    pub fn take(&self, max: usize) -> TakenCommands {
-        let mut taken = TakenCommands::default();
+    pub fn take(&self, max: usize) -> TakenEntries {
+        let mut taken = TakenEntries::default();
         let now = Instant::now();
         self.with(|queue| {
             while taken.batch.len() < max
@@ -138,7 +138,7 @@ impl LeaderQueue {
     }
 
     /// Takes all entries, until all or some are put back. They count as waiting.
-    pub fn borrow(&self) -> Vec<QueuedCommand> {
+    pub fn borrow(&self) -> Vec<QueueEntry> {
         let borrowed = self.with(|queue| {
             queue.borrowed = queue.entries.len();
             std::mem::take(&mut queue.entries).into()
@@ -147,7 +147,7 @@ impl LeaderQueue {
     }
 
     /// Puts entries back, in front of those that joined since.
-    pub fn put_back(&self, entries: Vec<QueuedCommand>) {
+    pub fn put_back(&self, entries: Vec<QueueEntry>) {
         self.with(|queue| {
             queue.borrowed = 0;
             for entry in entries.into_iter().rev() {
@@ -219,7 +219,7 @@ mod tests {
     }
 
     /// An order, identified by its `quantity`.
-    fn entry(quantity: i64) -> (QueuedCommand, ResponseReceiver) {
+    fn entry(quantity: i64) -> (QueueEntry, ResponseReceiver) {
         let sku = Sku::try_from("tea".to_owned()).unwrap_or_else(|_| unreachable!());
         let (user, lines) = (UserId(Uuid::nil()), [RequestedLine { sku, quantity }]);
         let command =
@@ -239,7 +239,7 @@ mod tests {
         let in_flight = in_flight.unwrap_or_else(|_| unreachable!());
         let (reply, response) = oneshot::channel();
         let joined_at = Instant::now();
-        let entry = QueuedCommand {
+        let entry = QueueEntry {
             command,
             options,
             joined_at,
@@ -264,8 +264,7 @@ mod tests {
 
     fn taken(queues: &CommandQueues) -> Vec<i64> {
         let batch = queues.of_leader(key()).take(MAX_BATCH_SIZE).batch;
-        let quantity =
-            |entry: QueuedCommand| -entry.command.conditional_update().unwrap().stock[0].1;
+        let quantity = |entry: QueueEntry| -entry.command.conditional_update().unwrap().stock[0].1;
         batch.into_iter().map(quantity).collect()
     }
 

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use holdfast_lock::{IdempotencyLock, IdempotencyLocks};
 
 use super::decision::EntryResult;
-use super::queue::QueuedCommand;
+use super::queue::QueueEntry;
 use super::replay::{LOOKUP_TIMEOUT, ReplayLookup};
 use crate::shop::Shop;
 use crate::shop::failure::{Error, Failure, Rejection};
@@ -24,17 +24,18 @@ impl Responder {
         Self { shop: shop.clone(), idempotency_locks: IdempotencyLocks::new(shop.locks.leases()) }
     }
 
-    /// Acquires the key locks that are missing, in one round trip. Returns one result per entry.
+    /// Acquires the idempotency locks that are missing, in one round trip. Returns one result per
+    /// entry.
     pub(super) async fn acquire_idempotency_locks(
         &mut self,
-        entries: &[QueuedCommand],
+        entries: &[QueueEntry],
     ) -> Vec<Result<(), Failure>> {
         let missing = entries.iter().filter(|entry| !entry.has_idempotency_lock);
         let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
         let mut acquired = acquire_idempotency_locks(&mut self.idempotency_locks, &requests)
             .await
             .map(Vec::into_iter);
-        let result = |entry: &QueuedCommand| match &mut acquired {
+        let result = |entry: &QueueEntry| match &mut acquired {
             _ if entry.has_idempotency_lock => Ok(()),
             Ok(locks) => Ok(locks.next().unwrap_or(Err(Rejection::KeyInFlight))?),
             Err(error) => Err(error.clone().into()),
@@ -42,12 +43,12 @@ impl Responder {
         entries.iter().map(result).collect()
     }
 
-    /// Returns the entries with a key lock, and responds to the others.
+    /// Returns the entries with an idempotency lock, and responds to the others.
     pub(super) fn retain_locked(
         &self,
-        entries: Vec<QueuedCommand>,
+        entries: Vec<QueueEntry>,
         acquired: Vec<Result<(), Failure>>,
-    ) -> Vec<QueuedCommand> {
+    ) -> Vec<QueueEntry> {
         let (mut locked, mut unlocked) = (Vec::with_capacity(entries.len()), Vec::new());
         for (mut entry, acquired) in entries.into_iter().zip(acquired) {
             match acquired {
@@ -59,7 +60,7 @@ impl Responder {
             }
         }
         if !unlocked.is_empty() {
-            // In a task of its own: the entries with a key lock do not wait for it.
+            // In a task of its own: the entries with an idempotency lock do not wait for it.
             let replays = self.shop.engine.replays.clone();
             self.shop.tasks.spawn(replay_or_reject(replays, unlocked));
         }
@@ -70,9 +71,9 @@ impl Responder {
     /// Postgres does not respond in time. Once per entry, because it may delay the next batch.
     pub(super) async fn replay(
         &mut self,
-        entries: Vec<QueuedCommand>,
+        entries: Vec<QueueEntry>,
         within: Duration,
-    ) -> Vec<QueuedCommand> {
+    ) -> Vec<QueueEntry> {
         let replays = &self.shop.engine.replays;
         let lookups = entries.iter().map(|entry| replays.find(entry.command.idempotency(), within));
         let found = join_all(lookups).await;
@@ -88,9 +89,9 @@ impl Responder {
         rest
     }
 
-    /// Sends the results. Before a result that wrote nothing, releases the key lock, because the
-    /// client may use the key again at once.
-    pub(super) async fn respond(&mut self, done: Vec<(QueuedCommand, EntryResult)>) {
+    /// Sends the results. Before a result that wrote nothing, releases the idempotency lock,
+    /// because the client may use the key again at once.
+    pub(super) async fn respond(&mut self, done: Vec<(QueueEntry, EntryResult)>) {
         let (kept, open): (Vec<_>, Vec<_>) =
             done.into_iter().partition(|(_, result)| keeps_idempotency_lock(result));
         for (entry, result) in kept {
@@ -110,7 +111,7 @@ impl Responder {
 
     pub(super) async fn reject(
         &mut self,
-        entries: impl IntoIterator<Item = QueuedCommand>,
+        entries: impl IntoIterator<Item = QueueEntry>,
         failure: impl Into<Failure>,
     ) {
         let failure = failure.into();
@@ -138,8 +139,8 @@ pub(super) async fn acquire_idempotency_locks(
     Ok(acquired.map(result).collect())
 }
 
-/// Returns whether the key's lock is left to expire, because its command was executed now or has an
-/// unknown outcome.
+/// Returns whether the idempotency lock is left to expire, because its command was executed now or
+/// has an unknown outcome.
 pub(super) fn keeps_idempotency_lock(result: &EntryResult) -> bool {
     match result {
         Ok(executed) => !executed.replayed,
@@ -148,8 +149,8 @@ pub(super) fn keeps_idempotency_lock(result: &EntryResult) -> bool {
     }
 }
 
-/// Responds to entries without a key lock: replays the key's record, or rejects.
-async fn replay_or_reject(replays: ReplayLookup, entries: Vec<(QueuedCommand, Failure)>) {
+/// Responds to entries without an idempotency lock: replays the key's record, or rejects.
+async fn replay_or_reject(replays: ReplayLookup, entries: Vec<(QueueEntry, Failure)>) {
     let responses = entries.into_iter().map(async |(entry, failure)| {
         let request = entry.command.idempotency();
         let result = replays.find_or(request, LOOKUP_TIMEOUT, failure).await;

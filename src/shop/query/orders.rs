@@ -7,8 +7,8 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::shop::failure::Error;
+use crate::shop::idempotency::{ORDERS_PATH, record_id};
 use crate::shop::model::{Order, OrderLine, ValueChange};
-use crate::shop::store::key_records;
 use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
@@ -89,7 +89,13 @@ pub async fn order_placed_with(
     user: UserId,
     key: &IdempotencyKey,
 ) -> Result<Option<OrderId>, Error> {
-    key_records::order_placed_with(&mut *shop.connection().await?, user, key).await
+    let id = sqlx::query_scalar!(
+        "select order_id from idempotency where id = $1",
+        record_id(user, "POST", ORDERS_PATH, key),
+    )
+    .fetch_optional(&mut *shop.connection().await?)
+    .await?;
+    Ok(id.flatten().map(OrderId))
 }
 
 /// Returns the orders among `ids` that belong to the user.

@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use super::CommandWrite;
 use crate::db::{self, Pool};
+use crate::shop::OrderId;
 use crate::shop::failure::{Error, Execution, Failure, Rejection, StoredResponse};
-use crate::shop::idempotency::{IdempotencyRequest, ORDERS_PATH, RETENTION_HOURS, record_id};
-use crate::shop::{IdempotencyKey, OrderId, UserId};
+use crate::shop::idempotency::{IdempotencyRequest, RETENTION_HOURS};
 
 /// The stored response of a key record, or the reason why it can't be sent.
 pub type Replay = Result<StoredResponse, Rejection>;
@@ -110,19 +110,4 @@ pub async fn look_up_in(
         async move { look_up(db, &requests.iter().collect::<Vec<_>>()).await }.boxed()
     });
     Ok(reading.await?.0)
-}
-
-/// Returns the order that a user placed with the key, however long ago.
-pub async fn order_placed_with(
-    db: &mut PgConnection,
-    user: UserId,
-    key: &IdempotencyKey,
-) -> Result<Option<OrderId>, Error> {
-    let id = sqlx::query_scalar!(
-        "select order_id from idempotency where id = $1",
-        record_id(user, "POST", ORDERS_PATH, key),
-    )
-    .fetch_optional(db)
-    .await?;
-    Ok(id.flatten().map(OrderId))
 }

@@ -41,26 +41,28 @@ impl Exclusion<'_> {
     }
 }
 
-/// Returns the protection of a change under `strategy`, given the acquired locks.
-pub(super) fn exclusion_under<'g>(strategy: &Strategy, locks: &'g Guards) -> Exclusion<'g> {
-    match strategy {
-        Strategy { target: LockTarget::Order, .. } => {
-            Exclusion::Unprotected("its lock is on the order, not on what is changed", Seal(()))
+impl Strategy {
+    /// Returns the protection of a change under this strategy, given the acquired locks.
+    pub fn exclusion<'g>(&self, locks: &'g Guards) -> Exclusion<'g> {
+        match self {
+            Strategy { target: LockTarget::Order, .. } => {
+                Exclusion::Unprotected("its lock is on the order, not on what is changed", Seal(()))
+            }
+            Strategy { release: ReleaseTime::BeforeCommit, .. } => {
+                Exclusion::Unprotected("its lock is released before the commit", Seal(()))
+            }
+            Strategy { lock: Some(_), .. } => Exclusion::Locked(locks),
+            Strategy { transaction: Isolation::Serializable, .. }
+            | Strategy {
+                read: ReadMethod::RowLock | ReadMethod::Advisory | ReadMethod::ConditionalUpdate,
+                ..
+            }
+            | Strategy { guard: WriteGuard::Version, .. } => Exclusion::InDatabase(Seal(())),
+            Strategy {
+                read: ReadMethod::Plain,
+                guard: WriteGuard::None | WriteGuard::VersionAndFence,
+                ..
+            } => Exclusion::Unprotected(self.about, Seal(())),
         }
-        Strategy { release: ReleaseTime::BeforeCommit, .. } => {
-            Exclusion::Unprotected("its lock is released before the commit", Seal(()))
-        }
-        Strategy { lock: Some(_), .. } => Exclusion::Locked(locks),
-        Strategy { transaction: Isolation::Serializable, .. }
-        | Strategy {
-            read: ReadMethod::RowLock | ReadMethod::Advisory | ReadMethod::ConditionalUpdate,
-            ..
-        }
-        | Strategy { guard: WriteGuard::Version, .. } => Exclusion::InDatabase(Seal(())),
-        Strategy {
-            read: ReadMethod::Plain,
-            guard: WriteGuard::None | WriteGuard::VersionAndFence,
-            ..
-        } => Exclusion::Unprotected(strategy.about, Seal(())),
     }
 }

@@ -25,8 +25,7 @@ use crate::shop::OrderId;
 pub use definition::{
     Guarantee, Isolation, LockTarget, PurchaseCount, ReadMethod, ReleaseTime, Strategy, WriteGuard,
 };
-use exclusion::Exclusion;
-use holdfast_lock::{Guards, LockKey};
+use holdfast_lock::LockKey;
 pub use table::STRATEGIES;
 
 impl Strategy {
@@ -46,10 +45,5 @@ impl Strategy {
             (LockTarget::Order, Some(order)) => wrong_key::keys(order),
             _ => keys,
         }
-    }
-
-    /// Returns the protection of a change under this strategy, given the acquired locks.
-    pub fn exclusion<'g>(&self, locks: &'g Guards) -> Exclusion<'g> {
-        exclusion::exclusion_under(self, locks)
     }
 }

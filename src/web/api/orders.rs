@@ -11,7 +11,9 @@ use super::responses::{command_response, creation_response, json, with_location}
 use crate::shop::idempotency::RETENTION_HOURS;
 use crate::shop::model::{Order, PaidOrder, RequestedLine, ReturnedOrder};
 use crate::shop::query::orders;
-use crate::shop::{IdempotencyKey, OrderId, RequestOptions, engine};
+use crate::shop::{
+    Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, UserId, engine,
+};
 use crate::web::middleware::{
     Json, KeyParameters, LabOptions, LabParameters, ListParameters, ListQuery,
     OptionalKeyParameters, Query, SignedInUser, body, idempotency_key, optional_idempotency_key,
@@ -115,35 +117,36 @@ pub async fn pay(
     command_response(paid, &options.probe)
 }
 
+/// The extracted parts of a request to cancel or refund an order.
+type ReturnRequest = (State, HttpRequest, SignedInUser, RequestOptions, Path<String>);
+
 /// Cancels a pending order: its units return to stock. With an idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders",
     params(OptionalKeyParameters), responses((status = 200, body = ReturnedOrder)))]
-pub async fn cancel(
-    state: State,
-    request: HttpRequest,
-    user: SignedInUser,
-    options: RequestOptions,
-    id: Path<String>,
-) -> HttpResult {
-    let id = body::parse_order_id(&id)?;
-    let key = optional_idempotency_key(&request)?;
-    let cancelled = engine::cancel_order(&state.shop, &options, user.caller.id, id, key).await;
-    command_response(cancelled, &options.probe)
+pub async fn cancel(parts: ReturnRequest) -> HttpResult {
+    execute(parts, engine::cancel_order).await
 }
 
 /// Refunds a paid order: the money returns to the account, and the units to stock. With an
 /// idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders",
     params(OptionalKeyParameters), responses((status = 200, body = ReturnedOrder)))]
-pub async fn refund(
-    state: State,
-    request: HttpRequest,
-    user: SignedInUser,
-    options: RequestOptions,
-    id: Path<String>,
+pub async fn refund(parts: ReturnRequest) -> HttpResult {
+    execute(parts, engine::refund_order).await
+}
+
+async fn execute(
+    (state, request, user, options, id): ReturnRequest,
+    command: impl AsyncFn(
+        &Shop,
+        &RequestOptions,
+        UserId,
+        OrderId,
+        Option<IdempotencyKey>,
+    ) -> Result<Execution, Failure>,
 ) -> HttpResult {
     let id = body::parse_order_id(&id)?;
     let key = optional_idempotency_key(&request)?;
-    let refunded = engine::refund_order(&state.shop, &options, user.caller.id, id, key).await;
-    command_response(refunded, &options.probe)
+    let returned = command(&state.shop, &options, user.caller.id, id, key).await;
+    command_response(returned, &options.probe)
 }

@@ -260,8 +260,8 @@ impl From<Error> for Problem {
                 let detail = "Postgres accepts no writes at this moment; nothing was written";
                 Problem::new(ProblemType::Unavailable, detail)
             }
-            Error::Overloaded(cause) | Error::Conflict(cause) => {
-                tracing::debug!(cause, "overloaded");
+            error @ (Error::Overloaded(_) | Error::GivenUp(_) | Error::Conflict(_)) => {
+                tracing::debug!(%error, "the command is not executed");
                 Problem::new(
                     ProblemType::Overloaded,
                     "more is asked than can be done at this moment",

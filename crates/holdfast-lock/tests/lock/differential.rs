@@ -28,7 +28,7 @@ const CHANNELS: &str = "differential:";
 /// Follows the messages of a step on their channel.
 const END: &str = "end";
 
-const RULES: Rules = Rules { times: Times { ttl: 3, grant: 2, horizon: 1 }, ..AS_IT_IS };
+const RULES: Rules = Rules { times: Times { ttl: 3, grant: 2, max_unseen: 1 }, ..AS_IT_IS };
 
 const AGE: &str = "
     for key, unit in pairs({[KEYS[2]] = 1000, [KEYS[3]] = 1}) do
@@ -93,11 +93,11 @@ impl Scripts {
     }
 
     fn run(&mut self, verb: Verb, owner: Owner) -> Vec<String> {
-        let Times { ttl, grant, horizon } = RULES.times;
+        let Times { ttl, grant, max_unseen } = RULES.times;
         // A lease of n ticks ends within the n-th; an owner is dead within the tick after the
         // horizon.
         let [ttl, grant] = [ttl, grant].map(|ticks| u64::from(ticks) * TICK_MS - TICK_MS / 2);
-        let horizon = u64::from(horizon) * TICK_MS + TICK_MS / 2;
+        let horizon = u64::from(max_unseen) * TICK_MS + TICK_MS / 2;
         let script = match verb {
             Verb::Try | Verb::Acquire => &self.acquire,
             Verb::Confirm => &self.confirm,
@@ -151,7 +151,7 @@ impl Scripts {
             let poll = seen.iter().find(|(other, _)| *other == owner);
             let last_ms = poll.map_or(0.0, |(_, ms)| *ms).max(ticket_us / 1_000.0).floor();
             let ticks = (now_ms - u64::try_from(last_ms as i64).unwrap()) / TICK_MS;
-            (owner, ticks.min(u64::from(RULES.times.horizon) + 1), poll.is_some())
+            (owner, ticks.min(u64::from(RULES.times.max_unseen) + 1), poll.is_some())
         });
         Visible { lock, queue: queue.collect(), blocks: fences.unwrap_or(0) / 64 }
     }
@@ -197,7 +197,8 @@ fn response(verb: Verb, owner: Owner, before: &Redis, after: &Redis, reply: Repl
         (Verb::Try, Reply::No) => vec!["taken", &current, "0"],
         (Verb::Acquire, Reply::No) => {
             // A free lock drops the dead owners at the head of the queue first.
-            let dead = before.queue.iter().take_while(|w| w.unseen > RULES.times.horizon).count();
+            let dead =
+                before.queue.iter().take_while(|w| w.unseen > RULES.times.max_unseen).count();
             let kept = &before.queue[if before.lock.is_none() { dead } else { 0 }..];
             let queued = !kept.iter().any(|waiting| waiting.owner == owner);
             vec!["taken", &current, if queued { "1" } else { "0" }]

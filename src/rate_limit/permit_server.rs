@@ -1,8 +1,5 @@
-//! Takes permits from the buckets in Redis, with one call at a time per process.
-//!
-//! Requests that arrive during a call share the next one. If a call fails, this replica applies the
-//! whole limit alone until Redis responds again; it also does so for a request that finds
-//! [`MAX_WAITING`](crate::coalesce::MAX_WAITING) others waiting.
+//! Takes permits from the buckets in Redis. If a call fails, this replica applies the whole limit
+//! alone until Redis responds again.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -16,14 +13,11 @@ use holdfast_lock::clock::{jittered, monotonic_us};
 use holdfast_lock::redis::Error as RedisError;
 use redis::Script;
 use tokio::time::{sleep, timeout};
-use tokio_util::task::TaskTracker;
 
 use super::bucket::{self, BucketGrant};
 use super::local_bucket::{PermitResult, SharedLocalBucket};
 use super::rate::Policy;
-use crate::coalesce::{CoalesceError, Coalescer};
 use crate::metrics::{RATE_LIMIT_CALLS, RATE_LIMIT_DEGRADED};
-use crate::tasks::Tasks;
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("bucket.lua")));
 
@@ -38,13 +32,6 @@ const MAX_BUCKETS_PER_SCRIPT: usize = 128;
 const CALL_TIMEOUT: Duration = Duration::from_millis(200);
 /// Mean interval of the checks for a Redis that was unavailable.
 const PROBE_INTERVAL: Duration = Duration::from_millis(400);
-
-/// Requests permits; those of many callers share a call.
-#[derive(Debug)]
-pub(super) struct PermitClient {
-    server: Arc<PermitServer>,
-    requests: Coalescer<(), Vec<ClientBucket>, Vec<PermitResult>, CoalesceError>,
-}
 
 /// The buckets in Redis.
 #[derive(Debug)]
@@ -72,37 +59,19 @@ struct WaitingRequests<'r> {
     lease: u64,
 }
 
-impl PermitClient {
-    pub fn new(redis: Redis, prefix: &str) -> Self {
-        let tasks = Tasks { runtime: redis.runtime().clone(), running: TaskTracker::new() };
-        let degraded = AtomicBool::new(false);
-        let server = Arc::new(PermitServer { redis, prefix: prefix.to_owned(), degraded });
-        let called = Arc::clone(&server);
-        let requests = Coalescer::new(&tasks, move |(), requests| {
-            let server = Arc::clone(&called);
-            async move { Ok(server.take_permits(requests).await) }
-        });
-        Self { server, requests }
-    }
-
-    /// Requests one permit of each bucket. A result is unknown if Redis does not respond.
-    pub async fn request_permits(&self, buckets: Vec<ClientBucket>) -> Vec<PermitResult> {
-        let unknown = vec![PermitResult::Unknown; buckets.len()];
-        if self.server.degraded.load(Ordering::Relaxed) {
-            return unknown;
-        }
-        self.requests.look_up((), buckets).await.unwrap_or(unknown)
-    }
-
-    pub fn server(&self) -> &PermitServer {
-        &self.server
-    }
-}
-
 impl PermitServer {
+    pub fn new(redis: Redis, prefix: &str) -> Self {
+        Self { redis, prefix: prefix.to_owned(), degraded: AtomicBool::new(false) }
+    }
+
+    /// Returns whether Redis is not called, because it did not respond last.
+    pub fn is_degraded(&self) -> bool {
+        self.degraded.load(Ordering::Relaxed)
+    }
+
     /// Takes the permits of these requests, as far as no lease in the local state covers them by
     /// now.
-    async fn take_permits(
+    pub async fn take_permits(
         self: &Arc<Self>,
         requests: Vec<Vec<ClientBucket>>,
     ) -> Vec<Vec<PermitResult>> {
@@ -176,7 +145,7 @@ impl PermitServer {
 
     /// Remembers an address of a user, and forgets the longest unused one of too many.
     pub async fn remember(&self, user: &str, address: &str, ttl: Duration) {
-        if !self.degraded.load(Ordering::Relaxed) {
+        if !self.is_degraded() {
             let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
             let mut call = REMEMBER_SCRIPT.key(self.key("known", user));
             call.arg(address).arg(ttl_ms).arg(MAX_ADDRESSES_PER_USER);
@@ -186,7 +155,7 @@ impl PermitServer {
 
     /// Returns whether the user's address is remembered; `false` if Redis is unavailable.
     pub async fn is_remembered(&self, user: &str, address: &str) -> bool {
-        if self.degraded.load(Ordering::Relaxed) {
+        if self.is_degraded() {
             return false;
         }
         let mut command = redis::cmd("ZSCORE");
@@ -196,7 +165,7 @@ impl PermitServer {
     }
 }
 
-/// Checks until Redis responds or the [`PermitClient`] is dropped.
+/// Checks until Redis responds or the [`PermitServer`] is dropped.
 async fn probe_until_available(server: Weak<PermitServer>) {
     loop {
         sleep(jittered(PROBE_INTERVAL)).await;
