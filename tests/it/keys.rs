@@ -229,21 +229,19 @@ async fn keys_deleted_during_scan_are_skipped() {
     let (url, mut step) = (redis_server.url().to_owned(), 0);
     let search = SearchOptions { top: 3_000, ..default_search() };
     let found = find(&redis_server.redis, &search, |_| {
-        for number in (step * 100..step * 100 + 50).filter(|number| *number < 3_000) {
+        for number in step * 100..step * 100 + 50 {
             let _: i64 = ask(&url, &format!("DEL going:{number}")).unwrap();
             let _: String = ask(&url, &format!("SET going:{} x", number + 50)).unwrap();
         }
         step += 1;
     });
     let found = found.await.unwrap();
-    assert!(step >= 30, "all deletions happen during the scan: {step} steps");
-    // Half of the keys are left, so the table is not shrunk, and no key is scanned twice.
+    // At least half of the keys are left, so the table is not shrunk, and no key is scanned twice.
     assert_eq!(found.seen, found.top.len() as u64 + found.gone);
     let kept = (0..3_000).filter(|number| number % 100 >= 50);
     let kept: BTreeSet<String> = kept.map(|number| format!("going:{number}")).collect();
     let missing: Vec<String> = kept.difference(&names(&found)).cloned().collect();
     assert_eq!(missing, Vec::<String>::new(), "they exist throughout");
-    assert_eq!(redis_server.count().await, 1_500);
     assert!(inspect(&redis_server.redis, b"nothing").await.unwrap().is_none());
     let removed =
         remove(&redis_server.redis, b"nothing", KeyRemovalMethod::Batches, |_| {}).await.unwrap();
