@@ -99,7 +99,10 @@ class PrivateShop:
         """Returns whether the books are sound, and the report of `holdfast audit`."""
         audit = subprocess.run([self.program, "audit", "--data", str(self.data)],
                                capture_output=True, text=True, timeout=AUDIT_TIMEOUT_S)
-        return audit.returncode == 0, (audit.stdout + audit.stderr).strip()
+        report = (audit.stdout + audit.stderr).strip()
+        if audit.returncode not in (0, 1):
+            raise ScriptError(f"the audit failed: {report}")
+        return audit.returncode == 0, report
 
 
 class Monitor:
