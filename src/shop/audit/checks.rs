@@ -65,8 +65,8 @@ pub(super) async fn run(
     let mut results = Vec::new();
     for (done, (name, rule, query)) in checks().enumerate() {
         report(AuditProgress::before(done, name));
-        // Materialized: with the limit in sight, and before its first statistics, Postgres chooses a
-        // merge join by sku alone, which is quadratic in the orders of an item.
+        // Materialized: to find a few rows, and without statistics, Postgres chooses a merge join
+        // by sku alone, which is quadratic in the orders of an item.
         let sql = format!(
             "with v (violation) as materialized ({query}\n)
              select violation, count(*) over () from v limit {MAX_LISTED}"
