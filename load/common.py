@@ -1,6 +1,6 @@
-"""What every load story needs besides the shop: its tools, their processes, its command line.
+"""Shared by the load scripts: exit codes, options, load tools, tables.
 
-A tool never outlives the story that started it, and never runs longer than it was given.
+No tool outlives the script that started it, or runs longer than its time limit.
 """
 
 from __future__ import annotations
@@ -14,59 +14,67 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Callable, Optional
 
-from shop import Person, Trouble
+from shop import REPOSITORY, REQUEST_TIMEOUT_S, Credentials, ScriptError
 
-LOAD = Path(__file__).resolve().parent
+LOAD = REPOSITORY / "load"
 TOOLS = LOAD / ".tools"
 
-# What a tool may take on top of its load to start, to summarise and to stop.
+# Time for a tool to start, to summarize and to stop.
 TOOL_GRACE_S = 10
 
 
-def told(name: str, tell: Callable[[], int]) -> int:
-    """Tells a story and returns the exit code; says why when there is nothing to tell."""
+def run_script(name: str, script: Callable[[], int]) -> int:
+    """Runs a script and returns its exit code; 2 if it cannot run."""
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, lambda n, _: sys.exit(128 + n))
     try:
-        return tell()
-    except Trouble as trouble:
-        print(f"{name}: {trouble}", file=sys.stderr)
+        return script()
+    except ScriptError as error:
+        print(f"load/{name}: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print(f"\n{name}: stopped", file=sys.stderr)
+        print(f"\nload/{name}: interrupted", file=sys.stderr)
         return 130
 
 
-# -------------------------------------------------------------------- options
+# ---------------------------------------------------------------- options
 
 
-def add_shop(parser: argparse.ArgumentParser) -> None:
-    """Where the shop is, and how the story is told."""
+def parser_of(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser with the options of every script that uses a running shop."""
+    parser = argparse.ArgumentParser(
+        prog=f"load/{name}", description=description,
+        epilog="Exit code 0: shown. 1: not shown. 2: no result. HOLDFAST_USER and "
+               "HOLDFAST_PASSWORD (alice) place orders, HOLDFAST_ADMIN and "
+               "HOLDFAST_ADMIN_PASSWORD (admin) create the item and read its audit.")
     add = parser.add_argument
-    add("--base-urls", metavar="URL,URL", default=os.environ.get("BASE_URLS") or None,
-        help="the replicas [env: BASE_URLS; default: HOLDFAST_REPLICAS, from the environment or "
-             "from the running `holdfast up`]")
-    add("--data", metavar="FOLDER", default=os.environ.get("HOLDFAST_DATA") or None,
+    add("--base-urls", metavar="URL,URL", default=os.environ.get("HOLDFAST_REPLICAS") or None,
+        help="the replicas [env: HOLDFAST_REPLICAS; default: those of the running `holdfast up`]")
+    add("--data", metavar="FOLDER",
+        default=os.environ.get("HOLDFAST_DATA") or str(REPOSITORY / ".holdfast"),
         help="data folder of the running `holdfast up` [env: HOLDFAST_DATA; default: .holdfast]")
-    add("--json", action="store_true", help="print one JSON document instead of the table")
+    add("--json", action="store_true", help="print JSON instead of a table")
     add("--yes-remote", action="store_true",
-        help="throw orders at a machine that is not this one; ask its owner first")
+        help="allow another machine; ask its owner first")
+    return parser
 
 
-def parsed(parser: argparse.ArgumentParser) -> argparse.Namespace:
-    """The command line, and who buys and who runs the lab."""
+def parse(parser: argparse.ArgumentParser) -> argparse.Namespace:
+    """Parses the command line, and reads the users from the environment."""
     options = parser.parse_args()
     if options.lock and not options.lock.replace("-", "").isalnum():
-        parser.error(f"--lock {options.lock!r} is no name of a strategy")
+        parser.error(f"--lock {options.lock!r} is not the name of a strategy")
     env = os.environ.get
-    options.user = Person(env("HOLDFAST_USER", "alice"), env("HOLDFAST_PASSWORD", "alice"),
-                          "HOLDFAST_USER and HOLDFAST_PASSWORD")
-    options.admin = Person(env("HOLDFAST_ADMIN", "admin"), env("HOLDFAST_ADMIN_PASSWORD", "admin"),
-                           "HOLDFAST_ADMIN and HOLDFAST_ADMIN_PASSWORD")
+    options.user = Credentials(env("HOLDFAST_USER", "alice"), env("HOLDFAST_PASSWORD", "alice"),
+                               "HOLDFAST_USER and HOLDFAST_PASSWORD")
+    options.admin = Credentials(env("HOLDFAST_ADMIN", "admin"),
+                                env("HOLDFAST_ADMIN_PASSWORD", "admin"),
+                                "HOLDFAST_ADMIN and HOLDFAST_ADMIN_PASSWORD")
     return options
 
 
@@ -80,48 +88,72 @@ def between(least: float, most: float, kind: type = int) -> Callable[[str], floa
     return number
 
 
-# ------------------------------------------------------------------- the tools
+# ---------------------------------------------------------------- load tools
 
 
-def find_tool(name: str, installed: Path) -> str:
-    """The pinned tool of load/setup, or one of that name on the PATH."""
-    found = str(installed) if os.access(installed, os.X_OK) else shutil.which(name)
-    if not found:
-        raise Trouble(f"{name} is missing: run load/setup {name}")
-    return found
+def find_oha() -> str:
+    return find_tool("oha", TOOLS / "bin" / "oha")
 
 
 def find_k6() -> str:
     return find_tool("k6", TOOLS / "k6" / "bin" / "k6")
 
 
-def run_k6(k6: str, script: str, variables: dict[str, str], seconds: float,
-           less: str) -> tuple[dict, dict[str, int]]:
-    """Runs a script of this folder; gives the summary that it wrote, and how often it told of what
-    strange answer. The variables are not on the command line, where everybody could read the
-    token."""
+def find_tool(name: str, installed: Path) -> str:
+    """Returns the tool of load/setup, otherwise the one on the PATH."""
+    found = str(installed) if os.access(installed, os.X_OK) else shutil.which(name)
+    if not found:
+        raise ScriptError(f"{name} is missing: run load/setup {name}")
+    return found
+
+
+def oha_orders(oha: str, base: str, headers: dict[str, str], body: str, orders: int,
+               connections: int) -> list[str]:
+    """The command of an oha that sends orders to one replica, each with a key of 128 random bits.
+    oha escapes the dots of a URL itself."""
+    url = base.replace("[", r"\[").replace("]", r"\]") + "/api/orders[?]token=[0-9a-f]{32}"
+    command = [oha, "--no-tui", "--output-format", "json", "--redirect", "0", "-m", "POST",
+               "-n", str(orders), "-c", str(connections), "-t", f"{REQUEST_TIMEOUT_S}s",
+               "-T", "application/json", "-d", body]
+    for name, value in headers.items():
+        command += ["-H", f"{name}: {value}"]
+    return [*command, "--rand-regex-url", url]
+
+
+def k6_variables(base_urls: list[str], headers: dict[str, str], body: str, warm_up_s: int = 0,
+                 seconds: int = 600, pause_after_503_s: int = 0) -> dict[str, str]:
+    """The environment of orders.js."""
+    return {"BASE_URLS": ",".join(base_urls), "HEADERS": json.dumps(headers), "BODY": body,
+            "RUN": uuid.uuid4().hex, "WARM_UP_S": str(warm_up_s), "SECONDS": str(seconds),
+            "PAUSE_AFTER_503_S": str(pause_after_503_s),
+            "REQUEST_TIMEOUT_S": str(REQUEST_TIMEOUT_S)}
+
+
+def run_k6(k6: str, scenario: dict, variables: dict[str, str],
+           max_s: float) -> tuple[dict, dict[str, int]]:
+    """Runs orders.js; returns its summary, and the number of each unexpected response. The
+    variables contain the session token, so they are not on the command line."""
     with tempfile.TemporaryDirectory(prefix="holdfast-k6-") as folder:
-        summary, strange = Path(folder, "summary.json"), Path(folder, "strange")
-        strange.touch()
-        # Nothing is reported to k6's makers, no port of its own is opened, no progress drawn.
+        summary, errors = Path(folder, "summary.json"), Path(folder, "errors")
+        errors.touch()
+        # Without reports to k6's makers, and without a port of its own.
         command = [k6, "run", "--no-usage-report", "--address", "", "--quiet", "--no-color",
-                   "--log-format", "raw", "--console-output", str(strange), str(LOAD / script)]
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("K6_")}
-        # It shares the machine with the shop, and has memory rather than processor to spare.
-        kept.setdefault("GOGC", "400")
-        run_tools([command], seconds + TOOL_GRACE_S, less,
-                  {**kept, **variables, "SUMMARY": str(summary)})
-        found = Counter(line for line in strange.read_text().splitlines() if line)
+                   "--log-format", "raw", "--console-output", str(errors),
+                   str(LOAD / "orders.js")]
+        env = {name: value for name, value in os.environ.items() if not name.startswith("K6_")}
+        # It shares the cores with the shop: more memory for less garbage collection.
+        env.setdefault("GOGC", "400")
+        env.update(variables, SCENARIO=json.dumps(scenario), SUMMARY=str(summary))
+        run_tools([command], max_s, env)
+        found = Counter(line for line in errors.read_text().splitlines() if line)
         return json.loads(summary.read_text()), dict(found)
 
 
-def run_tools(commands: list[list[str]], seconds: float, less: str,
-              env: Optional[dict] = None) -> list[str]:
-    """Runs them at the same time and gives what each printed. None of them outlives this call;
-    `less` says what to do when they take too long, and `seconds` is with TOOL_GRACE_S, which is the
-    tools' own and nothing to tell of."""
+def run_tools(commands: list[list[str]], max_s: float, env: Optional[dict] = None) -> list[str]:
+    """Runs commands at the same time, at most `max_s` and the grace period; returns their
+    outputs."""
     started: list[tuple[subprocess.Popen, object, object]] = []
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + max_s + TOOL_GRACE_S
     try:
         for command in commands:
             out, err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
@@ -131,24 +163,25 @@ def run_tools(commands: list[list[str]], seconds: float, less: str,
             process.wait(max(0.0, deadline - time.monotonic()))
         return [output_of(*entry) for entry in started]
     except subprocess.TimeoutExpired:
-        raise Trouble(f"the run took longer than {seconds - TOOL_GRACE_S:.0f} s and was ended; "
-                      f"{less}") from None
+        raise ScriptError(f"a run took longer than {max_s:.0f} s and was ended: use fewer or "
+                          "shorter orders") from None
     finally:
         stop([process for process, _, _ in started])
 
 
 def output_of(process: subprocess.Popen, out, err) -> str:
-    """What it printed, or why it failed."""
+    """Returns the output; raises with the last lines of stderr if the process failed."""
     out.seek(0)
     err.seek(0)
     if process.returncode != 0:
-        said = err.read().strip().splitlines()[-5:] or ["and said nothing"]
-        raise Trouble(f"{process.args[0]} failed ({process.returncode}): " + "\n  ".join(said))
+        lines = err.read().strip().splitlines()[-5:] or ["no output"]
+        raise ScriptError(f"{process.args[0]} failed ({process.returncode}): "
+                          + "\n  ".join(lines))
     return out.read()
 
 
 def stop(processes: list[subprocess.Popen]) -> None:
-    """Asks, waits, insists."""
+    """Terminates processes; kills those that have not exited after 3 s."""
     for process in processes:
         if process.poll() is None:
             process.terminate()
@@ -160,14 +193,30 @@ def stop(processes: list[subprocess.Popen]) -> None:
             process.wait()
 
 
-# ------------------------------------------------------------------ the telling
+# ---------------------------------------------------------------- output
 
 
-def count(value) -> int:
-    """A number, or the length of a list."""
-    return value if isinstance(value, int) else len(value)
+class Table:
+    """A table that is printed row by row; nothing is printed if `silent`."""
+
+    def __init__(self, columns: list[tuple[str, int]], silent: bool) -> None:
+        self.columns, self.silent = columns, silent
+
+    def header(self) -> None:
+        self.print("")
+        self.row([name for name, _ in self.columns])
+
+    def row(self, cells: list) -> None:
+        widths = [width for _, width in self.columns]
+        first, *rest = (str(cell) for cell in cells)
+        self.print(f"{first:<{widths[0]}}"
+                   + "".join(f"  {cell:>{width}}" for cell, width in zip(rest, widths[1:])))
+
+    def print(self, text: str) -> None:
+        if not self.silent:
+            print(text, flush=True)
 
 
-def listed(counts: dict[str, int]) -> str:
-    """`3 sold out, 1 lock busy`"""
+def counts_of(counts: dict) -> str:
+    """Formats counts: `3 sold out, 1 lock busy`."""
     return ", ".join(f"{number} {what}" for what, number in sorted(counts.items()))

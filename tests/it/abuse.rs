@@ -138,6 +138,8 @@ async fn order_added_late_is_removed_again() {
     until("it is removed", async || !queue.contains(id).await.unwrap()).await;
 }
 
+/// If unknown items were locked, 400 orders would leave 20,000 fences of some 180 bytes: 3.6 MB. If
+/// settled orders stayed in the delay queue until they are due, it would not become empty.
 #[tokio::test(flavor = "multi_thread")]
 async fn worst_orders_cost_less_than_a_megabyte() {
     let (shop, redis) = Shop::with_own_redis().await;

@@ -1,6 +1,7 @@
 //! Passwords: their change, the commands for users, and a flood of sign-ins.
 
 use std::process::{Output, Stdio};
+use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use reqwest::{Method, Response, StatusCode};
@@ -132,6 +133,42 @@ async fn flood_of_sign_ins_is_rejected_early() {
     }
     assert!(rejected > 0);
     assert_eq!(sign_in(&shop, "alice", "alice").await.status(), 201);
+}
+
+/// Compares the fastest of several attempts: a busy machine delays some, and a hash takes tens of
+/// milliseconds.
+#[tokio::test]
+async fn unknown_name_takes_as_long_as_wrong_password() {
+    let shop = Shop::start(1).await;
+    let fastest = async |name: &str| {
+        let mut fastest = Duration::MAX;
+        for _ in 0..6 {
+            let began = Instant::now();
+            assert_eq!(sign_in(&shop, name, "wrong").await.status(), 401);
+            fastest = fastest.min(began.elapsed());
+        }
+        fastest
+    };
+    let (known, unknown) = (fastest("alice").await, fastest("unknown").await);
+    assert!(unknown > known / 2, "{unknown:?}; a wrong password: {known:?}");
+}
+
+#[tokio::test]
+async fn database_has_only_hashes_of_secrets() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let hashes = "select count(*) from users where password_hash ~ '^\\$argon2id\\$v=19\\$m=19456,t=2,p=1\\$'";
+    assert_eq!(shop.number(hashes).await, shop.number("select count(*) from users").await);
+    let stored = "select count(*) filter (where token_hash = sha256($1::bytea)),
+                         count(*) filter (where sessions::text like '%' || $2 || '%')
+                    from sessions";
+    let stored: (i64, i64) = sqlx::query_as(stored)
+        .bind(alice.token.as_bytes())
+        .bind(&alice.token)
+        .fetch_one(&shop.pool)
+        .await
+        .unwrap();
+    assert_eq!(stored, (1, 0), "the hash, not the token");
 }
 
 #[tokio::test(flavor = "multi_thread")]
