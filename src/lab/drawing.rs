@@ -1,7 +1,7 @@
 //! Draws a run as text: measurements in columns, requests as swimlanes.
 
 use super::lessons::Lesson;
-use super::run::{ArmResult, LabRun, Lane, LaneEvent, Sample};
+use super::run::{ArmResult, Evidence, LabRun, Lane, LaneEvent, Sample};
 
 /// Line width: a terminal's, less a margin.
 const WIDTH: usize = 96;
@@ -53,10 +53,12 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson) -> String {
         text += &draw_arms(&outcome.arms);
         text.push('\n');
     }
-    if !outcome.facts.is_empty() {
-        let width = outcome.facts.iter().map(|fact| fact.name.chars().count()).max().unwrap_or(0);
-        for fact in &outcome.facts {
-            text += &format!("  {:width$}  {}\n", fact.name, fact.value);
+    if !outcome.evidence.is_empty() {
+        let names = outcome.evidence.iter().map(|evidence| evidence.name.chars().count());
+        let width = names.max().unwrap_or(0);
+        for Evidence { name, value, ok } in &outcome.evidence {
+            let mark = if *ok { "" } else { "  (against the claim)" };
+            text += &format!("  {name:width$}  {value}{mark}\n");
         }
         text.push('\n');
     }

@@ -74,6 +74,8 @@ pub(super) async fn compare_replicas(
     let shown = one.ok && one.oversold == 0 && !all.ok && all.forks > 0;
     let [of_one, of_all] = [one, all]
         .map(|arm| format!("{} sold of {}, {} forks", arm.sold, arm.stock_opening, arm.forks));
+    lab.evidence("one replica", &of_one, one.ok && one.oversold == 0);
+    lab.evidence("all replicas", &of_all, !all.ok && all.forks > 0);
     let description = format!("one replica: {of_one} · {} replicas: {of_all}", specs[1].replicas);
     Ok((specs[1].no_overlap(), shown, description))
 }

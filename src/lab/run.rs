@@ -192,8 +192,8 @@ pub struct RunResult {
     pub claim_shown: Option<bool>,
     /// Conclusion from the ledger, or from Redis, in one line.
     pub verdict: String,
-    /// Named measurements besides those of the arms.
-    pub facts: Vec<Fact>,
+    /// Measurements for or against the claim, besides those of the arms.
+    pub evidence: Vec<Evidence>,
     /// Steps of the run, as sentences.
     #[serde(rename = "said")]
     pub steps: Vec<String>,
@@ -201,13 +201,15 @@ pub struct RunResult {
     pub lanes: Vec<Lane>,
 }
 
-/// A named measurement.
+/// A measurement for or against the claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Fact {
+pub struct Evidence {
     /// Name of the measurement.
     pub name: String,
     /// Value with its unit.
     pub value: String,
+    /// False if the value contradicts the claim.
+    pub ok: bool,
 }
 
 /// Result of one arm. Amounts are units, or cents for payments.

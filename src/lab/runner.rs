@@ -101,7 +101,9 @@ async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> 
     let (cluster, mut outcome) = lab.into_parts();
     let state = match executed.and_then(|result| restored.map(|()| result)) {
         Ok(LessonResult { shown, verdict }) => {
-            (outcome.claim_shown, outcome.verdict) = (shown, verdict);
+            let supported = outcome.evidence.iter().all(|evidence| evidence.ok);
+            outcome.claim_shown = shown.map(|shown| shown && supported);
+            outcome.verdict = verdict;
             LabRunState::Done
         }
         Err(error) => {

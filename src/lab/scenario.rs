@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::cluster::ManagedCluster;
 use super::poll::wait_until;
 use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT};
-use super::run::{Fact, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
+use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use crate::load;
 use crate::probe::PausedRequest;
@@ -79,9 +79,10 @@ impl Scenario {
         self.progress.lock().steps.push(step.into());
     }
 
-    pub fn fact(&self, name: &str, value: impl std::fmt::Display) {
-        let fact = Fact { name: name.to_owned(), value: value.to_string() };
-        self.outcome.lock().facts.push(fact);
+    /// Records a measurement; `ok` is false if it contradicts the claim.
+    pub fn evidence(&self, name: &str, value: impl std::fmt::Display, ok: bool) {
+        let evidence = Evidence { name: name.to_owned(), value: value.to_string(), ok };
+        self.outcome.lock().evidence.push(evidence);
     }
 
     /// Waits for the response, and records the request's lane.

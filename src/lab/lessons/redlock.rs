@@ -69,8 +69,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let with_two = acquire(&locks, LockKind::Quorum, Wait::Try, &key, None).await;
     let refused = with_two.err().map(|error| error.to_string());
     lab.say("A third is killed: no majority can be had, and that is not called busy.");
-    let why = refused.clone().unwrap_or_else(|| "nothing".to_owned());
-    lab.fact("with three down it said", why);
+    let why = refused.as_deref().unwrap_or("nothing");
+    lab.evidence("with three down it said", why, refused.is_some());
     Ok(LessonResult::new(
         refused.is_some() && paused,
         format!(

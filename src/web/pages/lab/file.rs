@@ -27,7 +27,7 @@ const MAX_LENGTHS: [(&str, usize); 10] = [
     ("arms", 24),
     ("lanes", 600),
     ("events", 200),
-    ("facts", 200),
+    ("evidence", 200),
     ("said", 500),
     ("strategies", 24),
     ("samples", 3_000),
