@@ -177,7 +177,6 @@ fn shown_events(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
     lane.events.iter().filter(shown)
 }
 
-/// Draws a lane, a character per column.
 fn draw_lane(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
     let mut line = vec![' '; axis];
     let last = event_times(lane).max().unwrap_or(lane.sent_us);

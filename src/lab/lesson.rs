@@ -11,12 +11,10 @@ use crate::shop::audit::ItemAudit;
 pub struct Lesson {
     /// Name in the URL and in `holdfast lesson NAME`.
     pub name: &'static str,
-    /// The claim that the run shows.
     pub claim: &'static str,
     pub question: &'static str,
     /// Possible answers to the question, including the right one.
     pub guesses: &'static [&'static str],
-    /// Index of the right guess.
     pub right: usize,
     /// Default load, if the lesson ends with one; the visitor may change it.
     pub load: Option<DefaultLoad>,
@@ -48,7 +46,6 @@ impl LessonResult {
     }
 }
 
-/// Describes what the audit of an item says of its sales.
 pub(super) fn sales(audit: &ItemAudit) -> String {
     format!("{} sold, {} left the shelf", audit.sold, audit.opening - audit.stock)
 }

@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use super::lesson::Lesson;
 use super::run::{LabRun, LabRunState, RunProgress, RunRequest, RunResult};
 use crate::db::Pool;
 use crate::shop::Error;
@@ -27,18 +28,26 @@ pub enum EnqueueResult {
     NoRunner,
 }
 
-/// A summary of a run.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct RunSummary {
     pub id: Uuid,
     pub state: LabRunState,
     #[serde(rename = "wanted")]
     pub request: RunRequest,
-    /// Time of the request for the run.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     pub verdict: Option<String>,
     pub claim_shown: Option<bool>,
+}
+
+impl RunSummary {
+    pub fn is_of(&self, lesson: &Lesson) -> bool {
+        self.request.lesson.as_deref() == Some(lesson.name)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.state.is_over()
+    }
 }
 
 /// Queues a run, whose request must be valid.

@@ -96,8 +96,8 @@ impl Browser {
         (place.x + place.width / 2.0, place.y + place.height / 2.0)
     }
 
-    /// Clicks at a position, without any wait before or after: locating an element would wait for the
-    /// page that is loading.
+    /// Clicks at a position, without any wait before or after: locating an element would wait for
+    /// the page that is loading.
     pub async fn press(&self, (x, y): (f64, f64)) {
         for kind in ["mousePressed", "mouseReleased"] {
             let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });

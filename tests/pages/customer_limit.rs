@@ -86,7 +86,7 @@ async fn basket_warns_about_customer_limit() {
     assert!(words.contains(text), "{words}");
     assert!(words.contains("Deadbolt, single cylinder: 1 in the basket, no more for you."));
     assert!(basket.text.contains("id=\"place\" disabled"));
-    // The rejection of a form that is form_fields nevertheless says what to do next.
+    // The rejection of a form that is sent nevertheless says what to do next.
     let rejected = alice.order(&token, &csrf).await;
     assert_eq!(rejected.status, 409);
     let words = rejected.words();

@@ -1,5 +1,5 @@
-//! The page of the jobs: visitor may see it, a parked run, and the button that retries it, also without
-//! scripts on a phone.
+//! The jobs page: access, a parked run, and the button that retries it, also without scripts on a
+//! phone.
 
 use holdfast::jobs::history;
 use holdfast::jobs::store::RunState;

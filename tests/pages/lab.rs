@@ -1,4 +1,4 @@
-//! The lab's pages: who may see them, the page of a run, errors error fields, and the export and
+//! The lab's pages: who may see them, the page of a run, errors beside fields, export and
 //! import of a run.
 
 use std::time::Duration;
@@ -198,7 +198,7 @@ async fn lesson_asks_for_guess_before_takeaway() {
     let second = submit("guess=1").await;
     assert_eq!(
         (second.status.as_u16(), &second.location),
-        (303, &format!("{}?second=1", queued.location))
+        (303, &format!("{}?instead=1", queued.location))
     );
     let text = admin.get(&second.location).await.words();
     assert!(text.contains("what you asked for was not begun"), "{text}");
@@ -338,7 +338,7 @@ async fn exported_run_opens_in_another_shop() {
     assert_eq!(target_shop.number("select count(*) from lab_runs").await, 1);
 }
 
-/// The response is redirect before the body ends.
+/// The response is sent before the body ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_file_of_a_stranger_is_not_read() {
     let mut shop = Shop::start(1).await;

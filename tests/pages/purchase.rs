@@ -148,7 +148,7 @@ async fn expired_hold_removes_pay_despite_browser_clock() {
     browser.until_text("h1", "pending").await;
     browser.find("#pay").await;
     browser.until_text(".left", "0 min 0").await;
-    browser.until_text("#order-actions", "The lock_row is over").await;
+    browser.until_text("#order-actions", "The hold is over").await;
     browser.until_text("h1", "not paid in time").await;
     assert!(browser.driver.find(By::Css("#pay")).await.is_err(), "the button is gone");
     browser.find("#cancel").await;

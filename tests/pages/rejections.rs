@@ -164,9 +164,9 @@ async fn form_errors_are_shown_beside_field() {
         assert_eq!(page.status, 422, "{path} {form}");
         assert!(page.text.contains(&format!("id=\"{field}\"")), "{path} {form}: {}", page.text);
     }
-    let accepted = admin.post("/sign-up", "user=alice&password=12345678").await;
-    assert_eq!(accepted.status, 409);
-    assert!(accepted.text.contains("user-wrong"));
+    let taken = admin.post("/sign-up", "user=alice&password=12345678").await;
+    assert_eq!(taken.status, 409);
+    assert!(taken.text.contains("user-wrong"));
     let created = admin.post("/sign-up", "user=dora&password=12345678&next=/account").await;
     assert_eq!((created.status.as_u16(), created.location.as_str()), (303, "/account"));
     shop.assert_sound().await;
@@ -338,9 +338,7 @@ async fn expired_order_page_says_so() {
     sqlx::query(over).execute(&shop.pool).await.unwrap();
     until("it is given back", async || {
         let words = alice.get(&order).await.words();
-        words.contains(
-            "not paid in time Its units are return_path on the shelf. If they are still there",
-        )
+        words.contains("not paid in time Its units are back on the shelf. If they are still there")
     })
     .await;
     let page = alice.get(&order).await;

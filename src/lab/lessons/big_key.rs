@@ -274,7 +274,6 @@ impl Prober {
         Ok(Self { stop_token, reading })
     }
 
-    /// Stops the client, and returns its waits.
     async fn stop(self) -> anyhow::Result<Vec<LatencySample>> {
         self.stop_token.cancel();
         Ok(self.reading.await??)

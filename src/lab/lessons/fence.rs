@@ -109,7 +109,6 @@ fn parse_fence(value: &str) -> Option<i64> {
     value.split_once(' ')?.1.split('@').next()?.parse().ok()
 }
 
-/// Returns the highest fence that the row has stored.
 async fn stored_fence(lab: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
     let fence = sqlx::query_scalar("select fence from items where sku = $1");
     Ok(fence.bind(sku.as_str()).fetch_one(&mut *lab.connection().await?).await?)

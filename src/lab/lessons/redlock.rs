@@ -128,7 +128,6 @@ async fn paused_holder(
     Ok(!still_held)
 }
 
-/// Waits until no node has the key.
 async fn wait_until_expired(urls: &[String]) -> anyhow::Result<()> {
     let key = format!("{LESSON_KEY_PREFIX}lock:{{sku:tea}}");
     for url in urls {

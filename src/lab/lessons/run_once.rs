@@ -164,7 +164,6 @@ async fn count_marks(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<u
     Ok(marks.len())
 }
 
-/// Prepares a tick for a replica.
 fn tick<'a>(
     lab: &'a Scenario,
     label: &str,

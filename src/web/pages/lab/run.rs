@@ -23,7 +23,6 @@ use crate::web::{HttpResult, State};
 #[template(path = "run.html")]
 struct RunPage {
     layout: Layout,
-    /// A message at the top of the page.
     notice: Option<&'static str>,
     run: LabRun,
     lesson: Option<&'static Lesson>,
@@ -51,7 +50,6 @@ impl RunPage {
         self.run.outcome.arms.iter().any(|arm| !views::is_sound(arm))
     }
 
-    /// Returns the steps so far, as sentences.
     fn steps(&self) -> &[String] {
         if self.is_over() { &self.run.outcome.steps } else { &self.run.progress.steps }
     }
@@ -62,7 +60,6 @@ impl RunPage {
         !self.run.progress.samples.is_empty()
     }
 
-    /// Returns the parameters that were set, as text.
     fn parameters(&self) -> Vec<(&'static str, String)> {
         let request = &self.run.request;
         let journey = request.journey.map(|journey| match journey {
