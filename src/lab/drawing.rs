@@ -108,25 +108,14 @@ fn draw_arms(arms: &[ArmResult]) -> String {
     text
 }
 
-/// Returns the requests that were sent individually; without any, two requests of the fork with the
-/// shortest time span.
+/// Returns the requests that were sent individually; without any, the shortest pair of a fork.
 fn selected_lanes(run: &LabRun) -> Vec<&Lane> {
-    let lanes = &run.outcome.lanes;
-    let single: Vec<&Lane> = lanes.iter().filter(|lane| lane.arm.is_none()).collect();
-    if !single.is_empty() {
-        return single.into_iter().take(MAX_LANES).collect();
+    let lanes = run.outcome.lanes.iter();
+    let single: Vec<&Lane> = lanes.filter(|lane| lane.arm.is_none()).take(MAX_LANES).collect();
+    match run.shortest_fork() {
+        Some(pair) if single.is_empty() => pair.lanes.into(),
+        _ => single,
     }
-    let forks = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
-    let pairs = forks.map(|fork| {
-        let wrote =
-            |lane: &&Lane| fork.entries.iter().any(|entry| entry.request_id == lane.request_id);
-        lanes.iter().filter(wrote).take(2).collect::<Vec<_>>()
-    });
-    let span = |pair: &Vec<&Lane>| {
-        let times = || pair.iter().flat_map(|lane| lane.events.iter().map(|event| event.t_us));
-        times().max().unwrap_or(0) - times().min().unwrap_or(0)
-    };
-    pairs.filter(|pair| pair.len() == 2).min_by_key(span).unwrap_or_default()
 }
 
 /// Draws a row per request and its events in columns, in order of time; gaps are shortened.

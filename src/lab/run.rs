@@ -251,6 +251,11 @@ impl ArmResult {
         self.ok && self.forks == 0 && self.oversold == 0
     }
 
+    /// Returns whether its amounts are cents, not units.
+    pub fn is_money(&self) -> bool {
+        self.sku.is_none()
+    }
+
     /// Returns a display name, which includes what arms of one strategy may differ in: the waiting
     /// mode and the number of replicas.
     pub fn name(&self) -> String {
