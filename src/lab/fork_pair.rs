@@ -1,4 +1,5 @@
-//! The smallest example of a fork: of all forks of a run, the two requests that took the least time.
+//! The smallest example of a fork: of all forks of a run, the two requests that took the least
+//! time.
 
 use std::collections::BTreeMap;
 

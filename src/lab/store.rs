@@ -10,7 +10,6 @@ use time::OffsetDateTime;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::lesson::Lesson;
 use super::run::{LabRun, LabRunState, RunProgress, RunRequest, RunResult};
 use crate::db::Pool;
 use crate::shop::Error;
@@ -41,8 +40,8 @@ pub struct RunSummary {
 }
 
 impl RunSummary {
-    pub fn is_of(&self, lesson: &Lesson) -> bool {
-        self.request.lesson.as_deref() == Some(lesson.name)
+    pub fn is_of(&self, lesson: &str) -> bool {
+        self.request.lesson.as_deref() == Some(lesson)
     }
 
     pub fn is_over(&self) -> bool {

@@ -124,7 +124,7 @@ pub(super) async fn page(
 ) -> HttpResult {
     let runs = stored_runs(app_state(request)?).await?;
     let last_of =
-        |lesson: &Lesson| runs.iter().find(|run| run.is_of(lesson) && run.is_over()).cloned();
+        |lesson: &Lesson| runs.iter().find(|run| run.is_of(lesson.name) && run.is_over()).cloned();
     let status = if form.is_right() && file_wrong.is_none() {
         StatusCode::OK
     } else {

@@ -85,7 +85,7 @@ async fn page(
         fields: run_form::lesson_fields(lesson, input, wrong),
         guess: selected_guess(lesson, input),
         guess_wrong: is_guess_wrong.then_some("Choose one of these."),
-        runs: runs.into_iter().filter(|run| run.is_of(lesson)).take(MAX_LISTED_RUNS).collect(),
+        runs: runs.into_iter().filter(|run| run.is_of(lesson.name)).take(MAX_LISTED_RUNS).collect(),
     };
     let status = if wrong.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
     html(status, &page)
