@@ -1,68 +1,69 @@
-// What a page does beyond its forms: the bar and the shelves stay current, a hold counts down.
-// Everything works without it.
+// Updates open pages: the bar and the stock refresh themselves, and a payment window counts down.
+// Every page works without this script.
 
-const EVERY_MS = 3000;
+const REFRESH_INTERVAL_MS = 3000;
 
-// Replaces each [data-swap] by its namesake in a fresh copy of the page, if it has changed, so that
-// a screen reader is told only what is new.
+// Replaces the content of each [data-swap] element with that of a fresh copy of the page, if it has
+// changed, so that a screen reader announces only changes.
 async function refresh() {
-  const from = document.body.dataset.live;
-  if (document.hidden || !from) return;
-  const response = await fetch(from + location.search, { headers: { Accept: "text/html" } });
+  const url = document.body.dataset.live;
+  if (document.hidden || !url) return;
+  const response = await fetch(url + location.search, { headers: { Accept: "text/html" } });
   if (!response.ok) return;
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
-  // A page may have less to follow by now: an order that has gone its way changes no more.
+  // The URL may change with the state of the page: a settled order has only its bar to refresh.
   if (fresh.body.dataset.live) document.body.dataset.live = fresh.body.dataset.live;
-  for (const old of document.querySelectorAll("[data-swap]")) {
-    const now = fresh.getElementById(old.id);
-    if (!now) continue;
-    old.className = now.className;
-    const parts = old.querySelector("[role=status]");
-    if (parts) swap(parts, now.querySelector("[role=status]"));
-    else swap(old, now);
+  for (const element of document.querySelectorAll("[data-swap]")) {
+    const replacement = fresh.getElementById(element.id);
+    if (!replacement) continue;
+    element.className = replacement.className;
+    const status = element.querySelector("[role=status]");
+    if (status) replaceContent(status, replacement.querySelector("[role=status]"));
+    else replaceContent(element, replacement);
   }
 }
 
-function swap(old, now) {
-  if (!now || old.innerHTML === now.innerHTML || old.contains(document.activeElement)) return;
-  old.replaceChildren(...now.childNodes);
+function replaceContent(element, replacement) {
+  if (!replacement || element.innerHTML === replacement.innerHTML) return;
+  if (element.contains(document.activeElement)) return;
+  element.replaceChildren(...replacement.childNodes);
 }
 
-async function keepFresh() {
+async function refreshForever() {
   try {
     await refresh();
   } catch {
-    // The shop is away; the next round asks again.
+    // The replica does not respond; the next refresh tries again.
   }
-  setTimeout(keepFresh, EVERY_MS);
+  setTimeout(refreshForever, REFRESH_INTERVAL_MS);
 }
 
-// The server says how much is left, and a clock that nobody can set counts it down: the browser's
-// own may be an hour off.
-function countDown(clock) {
-  const over = performance.now() + Number(clock.dataset.leftMs);
+// Counts down from the remaining time that the server sent, on the monotonic clock: the browser's
+// wall clock may be wrong.
+function countDown(timer) {
+  const end = performance.now() + Number(timer.dataset.leftMs);
   const tick = () => {
-    const left = over - performance.now();
+    const left = end - performance.now();
     if (left <= 0) {
-      holdIsOver(clock.dataset.order);
+      showExpired(timer.dataset.order);
       return;
     }
     const seconds = Math.ceil(left / 1000);
-    clock.textContent = `${Math.floor(seconds / 60)} min ${String(seconds % 60).padStart(2, "0")} s`;
-    // To the moment at which the next second has passed.
+    timer.textContent = `${Math.floor(seconds / 60)} min ${String(seconds % 60).padStart(2, "0")} s`;
+    // The time until the displayed second has passed.
     setTimeout(tick, left % 1000 || 1000);
   };
   tick();
 }
 
-// Says so, in the page's own words, and takes *Pay* away; then the order's page is asked until the
-// shop has given it back.
-function holdIsOver(order) {
-  const said = (id) => document.getElementById(id).content.cloneNode(true);
-  document.getElementById("order-status").replaceChildren(said("expired-status"));
-  document.getElementById("standing").replaceChildren(said("too-late"));
-  document.body.dataset.live = order;
+// Shows the page's own texts for an expired order in place of the form *Pay*, and refreshes the
+// order's page until its units are returned.
+function showExpired(orderUrl) {
+  const content = (id) => document.getElementById(id).content.cloneNode(true);
+  document.getElementById("order-status").replaceChildren(content("expired-status"));
+  document.getElementById("order-actions").replaceChildren(content("too-late"));
+  document.body.dataset.live = orderUrl;
 }
 
-setTimeout(keepFresh, EVERY_MS);
+setTimeout(refreshForever, REFRESH_INTERVAL_MS);
 document.querySelectorAll("[data-left-ms]").forEach(countDown);

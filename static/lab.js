@@ -1,141 +1,141 @@
-// A run: its figures and curves while it goes on, its curves when it is over. The page can be read
-// without this; then it reloads itself.
+// The page of a run: live figures and curves during the run, curves afterwards. Without this script
+// the page reloads itself during the run.
 
 const live = document.getElementById("live");
 const charts = new Set();
 
-function colour(name) {
+function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// One chart; `columns` are times, stock, sold and oversold.
-function chart(box, columns) {
-  const line = (label, stroke, more) => ({
-    label, stroke: colour(stroke), points: { show: false }, value: (_, count) => count?.toLocaleString("en") ?? "–", ...more,
+// Draws one chart; `columns` are times, stock, sold and oversold.
+function createChart(box, columns) {
+  const series = (label, stroke, more) => ({
+    label, stroke: color(stroke), points: { show: false }, value: (_, count) => count?.toLocaleString("en") ?? "–", ...more,
   });
   const axis = () => ({
-    stroke: colour("--quiet"),
+    stroke: color("--quiet"),
     font: "12px system-ui, sans-serif",
-    grid: { stroke: colour("--line"), width: 1 },
-    ticks: { stroke: colour("--line"), width: 1 },
+    grid: { stroke: color("--line"), width: 1 },
+    ticks: { stroke: color("--line"), width: 1 },
   });
-  const draw = () => {
+  const plot = () => {
     const options = {
       width: Math.max(box.clientWidth, 120),
       height: 220,
       cursor: { drag: { x: false, y: false } },
-      scales: { x: { time: false }, y: { range: (_, least, most) => [Math.min(0, least), Math.max(1, most * 1.05)] } },
+      scales: { x: { time: false }, y: { range: (_, min, max) => [Math.min(0, min), Math.max(1, max * 1.05)] } },
       axes: [{ ...axis(), values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis(), size: 56 }],
       series: [
         { label: "after", value: (_, t) => (t == null ? "–" : `${t.toFixed(1)} s`) },
-        line("stock", "--accent", { width: 2.5 }),
-        line("sold", "--ink", { width: 2, dash: [7, 4] }),
-        line("oversold", "--danger", { width: 2, dash: [2, 3] }),
+        series("stock", "--accent", { width: 2.5 }),
+        series("sold", "--ink", { width: 2, dash: [7, 4] }),
+        series("oversold", "--danger", { width: 2, dash: [2, 3] }),
       ],
     };
-    return new uPlot(options, made.columns, box);
+    return new uPlot(options, chart.columns, box);
   };
-  const made = {
+  const chart = {
     columns,
     redraw() {
-      made.plot.destroy();
-      made.plot = draw();
+      chart.plot.destroy();
+      chart.plot = plot();
     },
-    set(fresh) {
-      made.columns = fresh;
-      made.plot.setData(fresh);
+    setColumns(columns) {
+      chart.columns = columns;
+      chart.plot.setData(columns);
     },
     fit() {
       const width = Math.max(box.clientWidth, 120);
-      if (width !== made.plot.width) made.plot.setSize({ width, height: 220 });
+      if (width !== chart.plot.width) chart.plot.setSize({ width, height: 220 });
     },
   };
-  made.plot = draw();
-  new ResizeObserver(() => made.fit()).observe(box);
-  charts.add(made);
-  return made;
+  chart.plot = plot();
+  new ResizeObserver(() => chart.fit()).observe(box);
+  charts.add(chart);
+  return chart;
 }
 
-function curves() {
+function drawCurves() {
   if (!window.uPlot) return;
-  for (const box of document.querySelectorAll("[data-curve]")) chart(box, JSON.parse(box.dataset.curve));
+  for (const box of document.querySelectorAll("[data-curve]")) createChart(box, JSON.parse(box.dataset.curve));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const made of charts) made.redraw();
+    for (const chart of charts) chart.redraw();
   });
 }
 
-// The run that goes on, as it is told ten times a second; drawn once a frame, however often.
+// Follows a run by its event stream, at most ten events per second; draws once per animation frame.
 function follow() {
   const arms = new Map();
-  const money = { sold: true, stock: true, oversold: true };
-  const said = document.getElementById("said");
+  const amounts = new Set(["sold", "stock", "oversold"]);
+  const stepList = document.getElementById("run-steps");
   const connection = document.getElementById("connection");
   const state = document.getElementById("state");
   let newest = null;
 
-  function figure(name, value, pays) {
+  function formatFigure(name, value, isMoney) {
     if (name.endsWith("_ms")) return value >= 100 ? `${value.toFixed(0)} ms` : `${value.toFixed(1)} ms`;
-    if (pays && money[name]) return (value / 100).toFixed(2);
+    if (isMoney && amounts.has(name)) return (value / 100).toFixed(2);
     return value.toLocaleString("en");
   }
 
-  function curve(progress, pays) {
+  function drawCurve(progress, isMoney) {
     if (!window.uPlot || progress.samples.length < 2) return;
-    const by = pays ? 100 : 1;
-    const column = (of) => progress.samples.map(of);
+    const unit = isMoney ? 100 : 1;
+    const column = (value) => progress.samples.map(value);
     const columns = [
-      column((s) => s.t_ms / 1000), column((s) => s.stock / by),
-      column((s) => s.sold / by), column((s) => s.oversold / by),
+      column((s) => s.t_ms / 1000), column((s) => s.stock / unit),
+      column((s) => s.sold / unit), column((s) => s.oversold / unit),
     ];
-    if (arms.has(progress.arm)) return arms.get(progress.arm).set(columns);
-    const place = document.createElement("figure");
+    if (arms.has(progress.arm)) return arms.get(progress.arm).setColumns(columns);
+    const figure = document.createElement("figure");
     const caption = document.createElement("figcaption");
     caption.textContent = `${progress.strategy}: stock (line), sold (dashes), oversold (dots)`;
     const box = document.createElement("div");
     box.className = "curve";
-    place.append(caption, box);
-    document.getElementById("curves").append(place);
-    arms.set(progress.arm, chart(box, columns));
+    figure.append(caption, box);
+    document.getElementById("curves").append(figure);
+    arms.set(progress.arm, createChart(box, columns));
   }
 
-  function show() {
-    const { progress, wanted } = newest;
+  function draw() {
+    const { progress, wanted: request } = newest;
     newest = null;
-    const pays = wanted.journey === "pay";
-    const last = progress.samples.at(-1);
-    if (last) {
-      document.getElementById("now").hidden = false;
+    const isMoney = request.journey === "pay";
+    const sample = progress.samples.at(-1);
+    if (sample) {
+      document.getElementById("figures").hidden = false;
       for (const cell of live.querySelectorAll("[data-figure]")) {
         const name = cell.dataset.figure;
-        cell.textContent = figure(name, last[name], pays);
-        if (name === "oversold") cell.classList.toggle("off", last.oversold > 0);
+        cell.textContent = formatFigure(name, sample[name], isMoney);
+        if (name === "oversold") cell.classList.toggle("off", sample.oversold > 0);
       }
     }
     document.getElementById("arm").textContent =
       progress.arms > 1 ? `${progress.strategy}, ${progress.arm + 1} of ${progress.arms}` : progress.strategy;
-    for (const text of progress.said.slice(said.children.length)) {
+    for (const step of progress.said.slice(stepList.children.length)) {
       const item = document.createElement("li");
-      item.textContent = text;
-      said.append(item);
+      item.textContent = step;
+      stepList.append(item);
     }
-    curve(progress, pays);
+    drawCurve(progress, isMoney);
   }
 
   const events = new EventSource(`/api/lab/runs/${live.dataset.run}/events`);
   events.addEventListener("run", (event) => {
     const run = JSON.parse(event.data);
     connection.textContent = run.state === "queued" ? "It is about to begin." : "";
-    const standing = run.state === "queued" ? "◔ waits to begin" : "◑ goes on";
-    if (state.textContent.trim() !== standing) state.textContent = standing;
+    const label = run.state === "queued" ? "◔ waits to begin" : "◑ goes on";
+    if (state.textContent.trim() !== label) state.textContent = label;
     if (run.state === "done" || run.state === "failed") {
       events.close();
-      // Everything it rests on is drawn by the shop.
+      // The server renders the result.
       location.replace(location.pathname);
       return;
     }
-    const waits = newest !== null;
+    const isScheduled = newest !== null;
     newest = run;
-    if (!waits) requestAnimationFrame(show);
+    if (!isScheduled) requestAnimationFrame(draw);
   });
   events.addEventListener("error", () => {
     connection.textContent =
@@ -145,5 +145,5 @@ function follow() {
   });
 }
 
-curves();
+drawCurves();
 if (live) follow();

@@ -1,10 +1,10 @@
 //! Every lesson shows what it claims, on a real `holdfast up`, and leaves nothing behind.
 //!
-//! A lesson that shows a failure fails here when the failure stops showing. They are played in
-//! order, by one test, through the API: as a visitor plays them.
-//! Needs Postgres and Redis installed (script/test sees to it).
+//! A lesson that shows a failure fails here when the failure no longer occurs. One test runs all
+//! lessons in order, through the API, as a page does.
+//! Needs Postgres and Redis installed (script/test installs them).
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod common;
 
@@ -18,9 +18,9 @@ use uuid::Uuid;
 
 use common::up::{Up, state_of};
 
-/// No lesson takes longer, on a busy machine.
+/// Upper bound of a lesson's duration on a busy machine.
 const LESSON_TIMEOUT: Duration = Duration::from_secs(90);
-/// The lab's API, for an admin.
+/// A client of the lab's API, signed in as admin.
 struct Lab<'a> {
     http: Client,
     token: String,
@@ -29,42 +29,42 @@ struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     async fn open(up: &'a Up) -> Self {
-        // A replica that is killed takes its kept connections with it.
+        // No connection pool: a killed replica closes the connections that a client keeps.
         let http =
             Client::builder().timeout(LESSON_TIMEOUT).pool_max_idle_per_host(0).build().unwrap();
         let mut lab = Self { http, token: String::new(), up };
         let credentials = json!({"user": "admin", "password": "admin"});
-        let session = lab.ask(Method::POST, "/api/sessions", Some(credentials)).await.unwrap();
+        let session = lab.call(Method::POST, "/api/sessions", Some(credentials)).await.unwrap();
         lab.token = session["token"].as_str().unwrap().to_owned();
         lab
     }
 
-    /// `None` without a successful response: a replica may be restarting.
-    async fn ask(&self, method: Method, path: &str, body: Option<Value>) -> Option<Value> {
+    /// Sends a request. `None` without a successful response: a replica may be restarting.
+    async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Option<Value> {
         let url = format!("{}{path}", self.up.running.replicas[0]);
         let mut request = self.http.request(method, url).bearer_auth(&self.token);
         request = request.header("Idempotency-Key", Uuid::new_v4().to_string());
         if let Some(body) = body {
             request = request.json(&body);
         }
-        let answer = request.send().await.ok()?;
-        if answer.status().is_success() { answer.json().await.ok() } else { None }
+        let response = request.send().await.ok()?;
+        if response.status().is_success() { response.json().await.ok() } else { None }
     }
 
-    /// Plays a lesson to its end.
-    async fn play(&self, name: &str) -> Value {
+    /// Runs a lesson to its end.
+    async fn run_lesson(&self, name: &str) -> Value {
         let began = Instant::now();
-        let wanted = json!({"lesson": name});
+        let request = json!({"lesson": name});
         let id = loop {
-            let asked = self.ask(Method::POST, "/api/lab/runs", Some(wanted.clone())).await;
-            if let Some(run) = asked {
+            let created = self.call(Method::POST, "/api/lab/runs", Some(request.clone())).await;
+            if let Some(run) = created {
                 break run["id"].as_str().unwrap().to_owned();
             }
-            assert!(began.elapsed() < LESSON_TIMEOUT, "{name} could not be asked for");
+            assert!(began.elapsed() < LESSON_TIMEOUT, "{name} could not be queued");
             sleep(Duration::from_millis(50)).await;
         };
         loop {
-            let run = self.ask(Method::GET, &format!("/api/lab/runs/{id}"), None).await;
+            let run = self.call(Method::GET, &format!("/api/lab/runs/{id}"), None).await;
             match run {
                 Some(run) if run["state"] == "done" || run["state"] == "failed" => return run,
                 _ => assert!(began.elapsed() < LESSON_TIMEOUT, "{name} does not end"),
@@ -81,15 +81,18 @@ async fn every_lesson_shows_its_claim() {
     let before = count_children(&up);
     for lesson in LESSONS {
         let began = Instant::now();
-        let run = lab.play(lesson.name).await;
-        let (verdict, said) = (&run["verdict"], &run["said"]);
+        let run = lab.run_lesson(lesson.name).await;
+        let (verdict, steps) = (&run["verdict"], &run["said"]);
         println!("{:5.1} s  {:18} {verdict}", began.elapsed().as_secs_f64(), lesson.name);
-        assert_eq!(run["state"], "done", "{}: {verdict}\n{said:#}", lesson.name);
+        assert_eq!(run["state"], "done", "{}: {verdict}\n{steps:#}", lesson.name);
         assert_eq!(run["claim_shown"], true, "{}: {verdict}\n{run:#}", lesson.name);
-        assert!(!said.as_array().unwrap().is_empty(), "{} says what it does", lesson.name);
+        assert!(!steps.as_array().unwrap().is_empty(), "{} reports its steps", lesson.name);
+        let evidence = run["evidence"].as_array().unwrap();
+        let supports = |evidence: &Value| evidence["ok"] == true;
+        assert!(!evidence.is_empty() && evidence.iter().all(supports), "{run:#}");
     }
-    assert_eq!(count_children(&up), before, "every Redis of a lesson's own has ended");
-    let audit = lab.ask(Method::GET, "/api/audit", None).await.expect("the audit");
+    assert_eq!(count_children(&up), before, "every temporary Redis of a lesson has ended");
+    let audit = lab.call(Method::GET, "/api/audit", None).await.expect("the audit");
     assert_eq!(audit["ok"], true, "{audit:#}");
     assert_no_locks(&up.running.redis_url).await;
     for (role, pid) in up.children() {
@@ -111,14 +114,14 @@ fn lesson_definitions_are_valid() {
     }
 }
 
-/// No key of the lab's without an expiry, and none of a lesson's own.
+/// Asserts that no lock key lacks an expiry, and that no key of a lesson remains.
 async fn assert_no_locks(url: &str) {
     let client = redis::Client::open(url).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
     for key in keys {
         assert!(!key.starts_with("holdfast-lab:"), "{key} is left");
-        // The queue of unpaid orders knows when to end.
+        // The delay queue has no expiry.
         if key.starts_with("holdfast:expiry:") {
             continue;
         }
@@ -127,7 +130,7 @@ async fn assert_no_locks(url: &str) {
     }
 }
 
-/// The number of child processes of `up` (Linux only).
+/// Counts the child processes of `up` (Linux only).
 fn count_children(up: &Up) -> usize {
     let path = format!("/proc/{0}/task/{0}/children", up.pid());
     std::fs::read_to_string(path).unwrap_or_default().split_whitespace().count()

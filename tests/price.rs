@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use holdfast::checker::ObservedOutcome;
 use holdfast::jobs::order_expiry::OrderExpiry;
-use holdfast::load::script::Posts;
-use holdfast::load::{self, LoadClient, LoadPlan};
+
+use holdfast::load::{self, LoadClient, LoadPlan, Posts};
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Mutex;
 
@@ -144,10 +144,12 @@ async fn batched_order_costs_fraction_of_a_write() {
     // Clients that need little CPU: they share the cores of the servers.
     let load = async |orders: usize| {
         let each = (orders / CONNECTIONS) as u64;
-        let posts = Posts::new("/api/orders", &alice.token, &[], std::slice::from_ref(&lines), 0)
-            .limit(each);
+        let posts = || {
+            let body = std::slice::from_ref(&lines);
+            Posts::new("/api/orders", &alice.token, &[], body, 0).limit(each)
+        };
         let target = |n: usize| shop.replicas[n % 2].base_url[7..].parse().unwrap();
-        let client = |n| LoadClient { target: target(n), script: Box::new(posts.clone()) };
+        let client = |n| LoadClient { target: target(n), script: posts() };
         let plan = LoadPlan {
             clients: (0..CONNECTIONS).map(client).collect(),
             warm_up: Duration::ZERO,

@@ -1,6 +1,6 @@
 //! Runs of the lab on a whole `holdfast up`: start, progress, faults, and results after a restart.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 mod common;
 
@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt as _, BufReader};
 use common::until;
 use common::up::{Up, state_of};
 
-/// A shop with its lab on, in a folder that can be used again.
+/// A shop with its lab on, in a folder that a later `up` can use.
 struct Lab {
     up: Up,
     base: String,
@@ -42,18 +42,24 @@ impl Lab {
         session["token"].as_str().unwrap().to_owned()
     }
 
-    async fn ask(&self, method: Method, path: &str, token: &str, body: Option<&Value>) -> Response {
-        let request = self.http.request(method, format!("{}{path}", self.base)).bearer_auth(token);
-        let request = match body {
-            Some(body) => request.json(body),
-            None => request,
+    async fn call(
+        &self,
+        method: Method,
+        path: &str,
+        token: &str,
+        body: Option<&Value>,
+    ) -> Response {
+        let call = self.http.request(method, format!("{}{path}", self.base)).bearer_auth(token);
+        let call = match body {
+            Some(body) => call.json(body),
+            None => call,
         };
-        request.send().await.unwrap()
+        call.send().await.unwrap()
     }
 
-    async fn begin(&self, wanted: &Value) -> String {
-        let asked = self.ask(Method::POST, "/api/lab/runs", &self.admin, Some(wanted)).await;
-        let (status, body) = (asked.status(), asked.text().await.unwrap());
+    async fn start(&self, request: &Value) -> String {
+        let response = self.call(Method::POST, "/api/lab/runs", &self.admin, Some(request)).await;
+        let (status, body) = (response.status(), response.text().await.unwrap());
         assert_eq!(status, StatusCode::ACCEPTED, "{body}");
         let body: Value = serde_json::from_str(&body).unwrap();
         body["id"].as_str().unwrap().to_owned()
@@ -61,10 +67,10 @@ impl Lab {
 
     async fn read(&self, id: &str) -> Value {
         let path = format!("/api/lab/runs/{id}");
-        self.ask(Method::GET, &path, &self.admin, None).await.json().await.unwrap()
+        self.call(Method::GET, &path, &self.admin, None).await.json().await.unwrap()
     }
 
-    async fn until_ended(&self, id: &str) -> Value {
+    async fn wait_until_over(&self, id: &str) -> Value {
         let end = Instant::now() + Duration::from_secs(60);
         loop {
             let run = self.read(id).await;
@@ -77,12 +83,12 @@ impl Lab {
     }
 
     async fn assert_sound(&self) {
-        let audit = self.ask(Method::GET, "/api/audit", &self.admin, None).await;
+        let audit = self.call(Method::GET, "/api/audit", &self.admin, None).await;
         let audit: Value = audit.json().await.unwrap();
         assert_eq!(audit["ok"], true, "{audit:#}");
     }
 
-    /// The processes of this shop that run, and whether they are stopped.
+    /// Returns the running processes of this shop, and whether each is paused.
     fn processes(&self) -> Vec<(i32, bool)> {
         let children = self.up.children().into_iter();
         children.filter_map(|(_, pid)| Some((pid, state_of(pid)? == 'T'))).collect()
@@ -92,11 +98,11 @@ impl Lab {
 #[tokio::test]
 async fn same_load_oversells_only_without_a_lock() {
     let lab = Lab::open().await;
-    let wanted = json!({ "strategies": ["none", "owner", "batched"], "stock": 20, "orders": 120,
+    let request = json!({ "strategies": ["none", "owner", "batched"], "stock": 20, "orders": 120,
         "buyers": 12, "work_ms": 2, "seed": 7 });
-    let run = lab.until_ended(&lab.begin(&wanted).await).await;
+    let run = lab.wait_until_over(&lab.start(&request).await).await;
     assert_eq!(run["state"], "done", "{run:#}");
-    assert_eq!(run["claim_shown"], Value::Null, "nothing was claimed");
+    assert_eq!(run["claim_shown"], Value::Null, "a load has no claim");
     let [none, owner, batched] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
     assert!(none["oversold"].as_i64().unwrap() > 0 && none["ok"] == false, "{none:#}");
     let forks = none["forked"].as_array().unwrap();
@@ -119,9 +125,9 @@ async fn same_load_oversells_only_without_a_lock() {
 #[tokio::test]
 async fn money_is_lost_only_without_a_lock() {
     let lab = Lab::open().await;
-    let wanted = json!({ "strategies": ["none", "row-lock"], "journey": "pay", "stock": 10,
+    let request = json!({ "strategies": ["none", "row-lock"], "journey": "pay", "stock": 10,
         "orders": 40, "buyers": 8, "work_ms": 2 });
-    let run = lab.until_ended(&lab.begin(&wanted).await).await;
+    let run = lab.wait_until_over(&lab.start(&request).await).await;
     let [none, locked] = &run["arms"].as_array().unwrap()[..] else { panic!("{run:#}") };
     assert!(
         none["forks"].as_i64().unwrap() > 0 && none["oversold"].as_i64().unwrap() > 0,
@@ -144,14 +150,14 @@ async fn every_fault_is_undone_and_audit_sound() {
         "flush-redis",
     ] {
         let strategy = if kind == "pause-node" { "redlock" } else { "batched" };
-        let wanted = json!({ "strategies": [strategy], "stock": 60, "orders": 200, "buyers": 8,
+        let request = json!({ "strategies": [strategy], "stock": 60, "orders": 200, "buyers": 8,
             "work_ms": 5, "fault": { "kind": kind, "at_ms": 60, "for_ms": 300 } });
-        let run = lab.until_ended(&lab.begin(&wanted).await).await;
+        let run = lab.wait_until_over(&lab.start(&request).await).await;
         assert_eq!(run["state"], "done", "{kind}: {run:#}");
         let arm = &run["arms"][0];
         assert_eq!((&arm["oversold"], &arm["ok"]), (&json!(0), &json!(true)), "{kind}: {arm:#}");
         assert!(arm["sold"].as_i64().unwrap() <= 60, "{kind}");
-        assert!(lab.processes().iter().all(|(_, stopped)| !stopped), "{kind}: nobody is stopped");
+        assert!(lab.processes().iter().all(|(_, paused)| !paused), "{kind}: a process is paused");
         lab.assert_sound().await;
     }
 }
@@ -159,10 +165,10 @@ async fn every_fault_is_undone_and_audit_sound() {
 #[tokio::test]
 async fn run_stopped_during_fault_is_marked_failed() {
     let lab = Lab::open().await;
-    let wanted = json!({ "strategies": ["none"], "orders": 50,
+    let request = json!({ "strategies": ["none"], "orders": 50,
         "fault": { "kind": "pause-replica", "at_ms": 0, "for_ms": 10_000 } });
-    let id = lab.begin(&wanted).await;
-    until("the replica is stopped", async || lab.processes().iter().any(|(_, stopped)| *stopped))
+    let id = lab.start(&request).await;
+    until("the replica is paused", async || lab.processes().iter().any(|(_, paused)| *paused))
         .await;
     let processes = lab.processes();
     assert!(processes.len() >= 4, "Postgres, Redis and two replicas: {processes:?}");
@@ -171,11 +177,11 @@ async fn run_stopped_during_fault_is_marked_failed() {
         assert_eq!(state_of(pid), None, "{pid} still runs");
     }
     let lab = Lab::at(Up::start_in(data, &["--lab", "on"])).await;
-    let run = lab.until_ended(&id).await;
+    let run = lab.wait_until_over(&id).await;
     assert_eq!(run["state"], "failed");
     assert!(run["verdict"].as_str().unwrap().contains("stopped before"), "{run:#}");
     let run = lab
-        .until_ended(&lab.begin(&json!({ "strategies": ["batched"], "orders": 20 })).await)
+        .wait_until_over(&lab.start(&json!({ "strategies": ["batched"], "orders": 20 })).await)
         .await;
     assert_eq!(run["state"], "done");
     lab.assert_sound().await;
@@ -185,8 +191,8 @@ async fn run_stopped_during_fault_is_marked_failed() {
 async fn only_admin_starts_one_run_at_once() {
     let lab = Lab::open().await;
     let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
-    let id = lab.begin(&long).await;
-    let second = lab.ask(Method::POST, "/api/lab/runs", &lab.admin, Some(&long)).await;
+    let id = lab.start(&long).await;
+    let second = lab.call(Method::POST, "/api/lab/runs", &lab.admin, Some(&long)).await;
     assert_eq!(second.status(), StatusCode::CONFLICT);
     assert_eq!(second.json::<Value>().await.unwrap()["run"], json!(id));
     let alice = lab.sign_in("alice").await;
@@ -197,16 +203,16 @@ async fn only_admin_starts_one_run_at_once() {
         (Method::GET, "/api/lab/paused".to_owned()),
     ] {
         let body = (method == Method::POST).then_some(&long);
-        let refused = lab.ask(method, &path, &alice, body).await;
-        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
+        let rejected = lab.call(method, &path, &alice, body).await;
+        assert_eq!(rejected.status(), StatusCode::FORBIDDEN, "{path}");
     }
-    assert_eq!(lab.until_ended(&id).await["state"], "done");
+    assert_eq!(lab.wait_until_over(&id).await["state"], "done");
 }
 
 #[tokio::test]
 async fn invalid_run_parameters_are_rejected_per_field() {
     let lab = Lab::open().await;
-    for (wanted, field) in [
+    for (request, field) in [
         (json!({}), "strategies"),
         (json!({ "strategies": ["nobody"] }), "strategies"),
         (json!({ "strategies": ["none"], "orders": 0 }), "orders"),
@@ -228,46 +234,46 @@ async fn invalid_run_parameters_are_rejected_per_field() {
             "fault",
         ),
     ] {
-        let refused = lab.ask(Method::POST, "/api/lab/runs", &lab.admin, Some(&wanted)).await;
-        assert_eq!(refused.status(), StatusCode::UNPROCESSABLE_ENTITY, "{wanted}");
-        let problem: Value = refused.json().await.unwrap();
-        assert_eq!(problem["errors"][0]["field"], field, "{wanted}: {problem}");
+        let rejected = lab.call(Method::POST, "/api/lab/runs", &lab.admin, Some(&request)).await;
+        assert_eq!(rejected.status(), StatusCode::UNPROCESSABLE_ENTITY, "{request}");
+        let problem: Value = rejected.json().await.unwrap();
+        assert_eq!(problem["errors"][0]["field"], field, "{request}: {problem}");
         assert!(!problem["errors"][0]["detail"].as_str().unwrap().is_empty());
     }
     let unknown = json!({ "strategies": ["none"], "speed": 9 });
-    let refused = lab.ask(Method::POST, "/api/lab/runs", &lab.admin, Some(&unknown)).await;
-    assert!(refused.status().is_client_error());
-    let nowhere = lab.ask(Method::GET, "/api/lab/runs/nothing", &lab.admin, None).await;
-    assert_eq!(nowhere.status(), StatusCode::NOT_FOUND);
+    let rejected = lab.call(Method::POST, "/api/lab/runs", &lab.admin, Some(&unknown)).await;
+    assert!(rejected.status().is_client_error());
+    let unknown_run = lab.call(Method::GET, "/api/lab/runs/nothing", &lab.admin, None).await;
+    assert_eq!(unknown_run.status(), StatusCode::NOT_FOUND);
 }
 
 #[tokio::test]
 async fn lab_api_requires_lab_mode() {
     let lab = Lab::at(Up::start(&["--lab", "off"])).await;
-    let wanted = json!({ "strategies": ["none"] });
+    let request = json!({ "strategies": ["none"] });
     for (method, path) in [
         (Method::POST, "/api/lab/runs"),
         (Method::GET, "/api/lab/runs"),
         (Method::GET, "/api/lab/runs/01a20077-9ddd-7430-b3da-d6208737c8e8"),
         (Method::GET, "/api/lab/paused"),
     ] {
-        let body = (method == Method::POST).then_some(&wanted);
-        let refused = lab.ask(method, path, &lab.admin, body).await;
-        assert_eq!(refused.status(), StatusCode::FORBIDDEN, "{path}");
+        let body = (method == Method::POST).then_some(&request);
+        let rejected = lab.call(method, path, &lab.admin, body).await;
+        assert_eq!(rejected.status(), StatusCode::FORBIDDEN, "{path}");
     }
 }
 
 #[tokio::test]
 async fn event_stream_is_throttled_and_complete() {
     let lab = Lab::open().await;
-    let wanted = json!({ "strategies": ["none", "batched"], "orders": 400, "work_ms": 2 });
-    let id = lab.begin(&wanted).await;
+    let request = json!({ "strategies": ["none", "batched"], "orders": 400, "work_ms": 2 });
+    let id = lab.start(&request).await;
     let path = format!("/api/lab/runs/{id}/events");
     let began = Instant::now();
-    let mut events = lab.ask(Method::GET, &path, &lab.admin, None).await;
+    let mut events = lab.call(Method::GET, &path, &lab.admin, None).await;
     assert_eq!(events.headers()["content-type"], "text/event-stream");
     let mut text = String::new();
-    // The stream ends by itself when the run is over.
+    // The stream ends when the run is over.
     while let Some(chunk) = events.chunk().await.unwrap() {
         text += std::str::from_utf8(&chunk).unwrap();
     }
@@ -291,8 +297,8 @@ async fn lesson_without_contention_says_why() {
         ("waiting", 3, 4, 12, "not all can be served"),
         ("wrong-key", 4, 4, 1, "there is 1 order"),
     ] {
-        let wanted = json!({ "lesson": name, "stock": stock, "buyers": buyers, "orders": orders });
-        let run = lab.until_ended(&lab.begin(&wanted).await).await;
+        let request = json!({ "lesson": name, "stock": stock, "buyers": buyers, "orders": orders });
+        let run = lab.wait_until_over(&lab.start(&request).await).await;
         let verdict = run["verdict"].as_str().unwrap();
         assert_eq!(run["claim_shown"], false, "{name}: {verdict}");
         assert!(verdict.starts_with("not shown, because") && verdict.contains(why), "{verdict}");
@@ -303,48 +309,49 @@ async fn lesson_without_contention_says_why() {
 async fn interrupted_lesson_says_where_it_continues() {
     let lab = Lab::open().await;
     let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
-    let id = lab.begin(&long).await;
+    let id = lab.start(&long).await;
     let mut lesson = lesson("lost-update", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
-    let mut told = BufReader::new(lesson.stderr.take().unwrap()).lines();
-    let waits = told.next_line().await.unwrap().unwrap();
-    assert!(waits.contains("waiting for another run") && waits.contains(&id), "{waits}");
-    let mut out = BufReader::new(lesson.stdout.take().unwrap()).lines();
-    // Its heading: it has begun.
-    out.next_line().await.unwrap().unwrap();
+    let mut stderr = BufReader::new(lesson.stderr.take().unwrap()).lines();
+    let waiting = stderr.next_line().await.unwrap().unwrap();
+    assert!(waiting.contains("waiting for another run") && waiting.contains(&id), "{waiting}");
+    let mut stdout = BufReader::new(lesson.stdout.take().unwrap()).lines();
+    // The heading: the run is queued.
+    stdout.next_line().await.unwrap().unwrap();
     let pid = Pid::from_raw(lesson.id().unwrap().try_into().unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
-    let left = told.next_line().await.unwrap().unwrap();
-    assert!(left.contains("interrupted; the run goes on in the shop"), "{left}");
-    let run = left.rsplit('/').next().unwrap();
+    let message = stderr.next_line().await.unwrap().unwrap();
+    assert!(message.contains("interrupted; the run goes on in the shop"), "{message}");
+    let run = message.rsplit('/').next().unwrap();
     assert_eq!(lesson.wait().await.unwrap().code(), Some(2));
-    assert_eq!(lab.until_ended(run).await["state"], "done");
+    assert_eq!(lab.wait_until_over(run).await["state"], "done");
 }
 
 #[tokio::test]
 async fn lesson_reports_a_stopped_shop() {
     let lab = Lab::open().await;
     let mut lesson = lesson("unpaid", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
-    let mut out = BufReader::new(lesson.stdout.take().unwrap()).lines();
-    out.next_line().await.unwrap().unwrap();
+    let mut stdout = BufReader::new(lesson.stdout.take().unwrap()).lines();
+    stdout.next_line().await.unwrap().unwrap();
     let _data = lab.up.stop();
     let ended = lesson.wait_with_output().await.unwrap();
-    let told = String::from_utf8(ended.stderr).unwrap();
-    assert!(told.contains("the shop was stopped before the run was over"), "{told}");
-    assert_eq!(ended.status.code(), Some(2), "{told}");
+    let stderr = String::from_utf8(ended.stderr).unwrap();
+    assert!(stderr.contains("the shop was stopped before the run was over"), "{stderr}");
+    assert_eq!(ended.status.code(), Some(2), "{stderr}");
 }
 
 #[tokio::test]
 async fn lesson_starts_own_shop_without_lab_mode() {
     let lab = Lab::at(Up::start(&["--lab", "off"])).await;
-    let said = lesson("dead-holder", &lab.up).output().await.unwrap();
-    let (text, told) =
-        (String::from_utf8_lossy(&said.stdout), String::from_utf8_lossy(&said.stderr));
-    assert!(said.status.success() && text.contains("SHOWN:"), "{text}{told}");
-    assert!(told.contains("lab of the shop on") && told.contains("a shop of its own"), "{told}");
+    let output = lesson("dead-holder", &lab.up).output().await.unwrap();
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && stdout.contains("SHOWN:"), "{stdout}{stderr}");
+    let parts = ["lab of the shop on", "a shop of its own"];
+    assert!(parts.iter().all(|part| stderr.contains(part)), "{stderr}");
     let unknown = lesson("nothing", &lab.up).output().await.unwrap();
     assert_eq!(unknown.status.code(), Some(2));
 
-    // With a closed stdout it still runs to its end and removes its shop.
+    // With a closed stdout, the lesson still runs to its end and removes its shop.
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let mut unread = lesson("dead-holder", &lab.up).stdout(writer).spawn().unwrap();
@@ -353,7 +360,7 @@ async fn lesson_starts_own_shop_without_lab_mode() {
     assert!(!std::path::Path::new(&folder).exists(), "{folder}");
 }
 
-/// `holdfast lesson` at that shop.
+/// Returns the command `holdfast lesson` on that shop.
 fn lesson(name: &str, up: &Up) -> tokio::process::Command {
     let mut lesson = tokio::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
     lesson.args(["lesson", name, "--data"]).arg(up.data());
@@ -364,12 +371,27 @@ fn lesson(name: &str, up: &Up) -> tokio::process::Command {
 #[tokio::test]
 async fn lesson_command_prints_its_verdict() {
     let lab = Lab::open().await;
-    let said = lesson("lost-update", &lab.up).output().await.unwrap();
-    let text = String::from_utf8(said.stdout).unwrap();
-    assert!(said.status.success(), "{text}");
+    let output = lesson("lost-update", &lab.up).output().await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(output.status.success(), "{text}");
     for part in ["lesson 1 · lost-update", "SHOWN:", "read 10", "NOT SOUND", "The whole run: http"]
     {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+}
+
+#[tokio::test]
+async fn lesson_json_lists_its_evidence() {
+    let lab = Lab::open().await;
+    let output = lesson("no-rollback", &lab.up).arg("--json").output().await.unwrap();
+    assert!(output.status.success());
+    let run: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(run["claim_shown"], true, "{run:#}");
+    let evidence = run["evidence"].as_array().unwrap();
+    assert!(!evidence.is_empty(), "{run:#}");
+    for entry in evidence {
+        assert!(entry["name"].is_string() && entry["value"].is_string(), "{entry}");
+        assert_eq!(entry["ok"], true, "{entry}");
+    }
 }

@@ -1,9 +1,9 @@
 //! `holdfast up` as a process that is started, watched, killed and stopped.
 //!
-//! What it promises: ready means ready, one per folder, crashes mended, nothing left behind. It
-//! does not look at the shop: a replica is a thing that answers `/readyz`.
-//! Needs Postgres and Redis installed (script/test sees to it); uses free ports below the ephemeral
-//! ones and a temporary folder per test.
+//! Guarantees under test: readiness, one `up` per folder, restarts after crashes, no process left
+//! running. Of a replica, only `/readyz` is used.
+//! Needs Postgres and Redis installed (script/test installs them); uses free ports below the
+//! ephemeral ones and a temporary folder per test.
 
 #[path = "up/owners.rs"]
 mod owners;
@@ -25,29 +25,29 @@ use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-/// Longer than anything here takes on a busy machine; reached only by a failure.
+/// Longer than any wait takes on a busy machine: only a failure reaches it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn up_serves_and_stops_cleanly() {
-    let place = TestFolder::new();
-    let up = Running::start(&place, &[]).await;
+    let test_folder = TestFolder::new();
+    let up = Running::start(&test_folder, &[]).await;
     assert_eq!(
         up.line,
         format!(
             "Holdfast is ready: http://127.0.0.1:{} (2 replicas, lock: owner, lab: on). \
              Ctrl-C stops it.",
-            place.port
+            test_folder.port
         )
     );
-    let mode = fs::metadata(place.data().join("env")).expect("env").permissions().mode();
+    let mode = fs::metadata(test_folder.data().join("env")).expect("env").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let running = up.env();
     assert_eq!(running.replicas.len(), 2);
-    for port in [place.port, place.port + 1] {
+    for port in [test_folder.port, test_folder.port + 1] {
         assert!(is_ready(port).await, "replica {port}");
     }
-    services_answer(&running).await;
+    assert_services_respond(&running).await;
     let (pids, sockets) = (up.pids(), up.sockets());
     assert_eq!(pids.len(), 4);
     up.stop().await;
@@ -55,61 +55,62 @@ async fn up_serves_and_stops_cleanly() {
         assert!(!is_alive(pid).await, "{role} is still running");
     }
     assert!(!sockets.exists());
-    assert_eq!(read_env(&place.data()), None);
-    assert!(!place.data().join("env").exists());
+    assert_eq!(read_env(&test_folder.data()), None);
+    assert!(!test_folder.data().join("env").exists());
 }
 
 #[tokio::test]
 async fn second_up_on_same_folder_is_rejected() {
-    let place = TestFolder::new();
-    let up = Running::start(&place, &[]).await;
+    let test_folder = TestFolder::new();
+    let up = Running::start(&test_folder, &[]).await;
     let before = (up.env(), up.pids());
-    let second = run(place.command().args(["--listen", "127.0.0.1:1"])).await;
-    let said = stderr_of_failure(&second);
-    assert!(said.contains("already running"), "{said}");
-    assert!(said.contains(&format!("pid {}", up.pid())), "{said}");
-    assert!(said.contains(&format!("http://127.0.0.1:{}", place.port)), "{said}");
+    let second = run(test_folder.command().args(["--listen", "127.0.0.1:1"])).await;
+    let stderr = stderr_of_failure(&second);
+    assert!(stderr.contains("already running"), "{stderr}");
+    assert!(stderr.contains(&format!("pid {}", up.pid())), "{stderr}");
+    assert!(stderr.contains(&format!("http://127.0.0.1:{}", test_folder.port)), "{stderr}");
     assert_eq!((up.env(), up.pids()), before);
-    assert!(is_ready(place.port).await);
+    assert!(is_ready(test_folder.port).await);
     up.stop().await;
 }
 
 #[tokio::test]
 async fn data_survives_a_restart() {
-    let place = TestFolder::new();
-    let up = Running::start(&place, &[]).await;
+    let test_folder = TestFolder::new();
+    let up = Running::start(&test_folder, &[]).await;
     create_marker(&up.env()).await;
     up.stop().await;
-    let up = Running::start(&place, &[]).await;
+    let up = Running::start(&test_folder, &[]).await;
     assert!(has_marker(&up.env()).await);
     up.stop().await;
 }
 
-/// Without `setpriv` the children do not notice the death of `up`, as on macOS.
+/// Without `setpriv`, as on macOS, the children outlive a killed `up`.
 #[tokio::test]
 async fn next_up_cleans_up_after_a_kill() {
-    let place = TestFolder::new();
-    let programs = place.path.join("bin");
+    let test_folder = TestFolder::new();
+    let programs = test_folder.path.join("bin");
     fs::create_dir(&programs).expect("a folder");
     for name in ["id", "ps", "sh"] {
-        let found = ["/usr/bin", "/bin"].map(|place| Path::new(place).join(name));
-        let found = found.iter().find(|program| program.exists()).expect("a usual program");
-        symlink(found, programs.join(name)).expect("a link");
+        let programs_found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
+        let programs_found =
+            programs_found.iter().find(|program| program.exists()).expect("a usual program");
+        symlink(programs_found, programs.join(name)).expect("a link");
     }
     let path = programs.to_str().expect("a plain path");
-    let mut up = Running::start(&place, &[("PATH", path)]).await;
+    let mut up = Running::start(&test_folder, &[("PATH", path)]).await;
     create_marker(&up.env()).await;
     let (pids, sockets) = (up.pids(), up.sockets());
-    send(pids[&format!("replica-{}", place.port)], Signal::STOP);
+    send(pids[&format!("replica-{}", test_folder.port)], Signal::STOP);
     up.child.kill().await.expect("up is killed");
     assert!(is_alive(pids["postgres"]).await, "there is something to clean up");
     assert_eq!(
-        read_env(&place.data()),
+        read_env(&test_folder.data()),
         None,
-        "what a killed up left is not taken for a running one"
+        "the files of a killed `up` do not count as a running one"
     );
 
-    let up = Running::start(&place, &[]).await;
+    let up = Running::start(&test_folder, &[]).await;
     for (role, pid) in pids {
         assert!(!is_alive(pid).await, "{role} is still running");
     }
@@ -121,74 +122,77 @@ async fn next_up_cleans_up_after_a_kill() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn children_do_not_outlive_a_killed_up() {
-    let place = TestFolder::new();
-    let mut up = Running::start(&place, &[]).await;
+    let test_folder = TestFolder::new();
+    let mut up = Running::start(&test_folder, &[]).await;
     let pids = up.pids();
     up.child.kill().await.expect("up is killed");
     for (role, pid) in pids {
-        eventually(&format!("{role} ends"), async || !is_alive(pid).await).await;
+        wait_until(&format!("{role} ends"), async || !is_alive(pid).await).await;
     }
-    Running::start(&place, &[]).await.stop().await;
+    Running::start(&test_folder, &[]).await.stop().await;
 }
 
 #[tokio::test]
 async fn crashed_services_are_restarted() {
-    let place = TestFolder::new();
-    let up = Running::start(&place, &[]).await;
+    let test_folder = TestFolder::new();
+    let up = Running::start(&test_folder, &[]).await;
     create_marker(&up.env()).await;
-    let replica = format!("replica-{}", place.port + 1);
+    let replica = format!("replica-{}", test_folder.port + 1);
     for role in [replica.as_str(), "postgres", "redis"] {
         let old = up.pids()[role];
         send(old, Signal::KILL);
-        eventually(&format!("{role} runs again"), async || up.pids()[role] != old).await;
-        eventually("both replicas are ready", async || {
-            is_ready(place.port).await && is_ready(place.port + 1).await
+        wait_until(&format!("{role} runs again"), async || up.pids()[role] != old).await;
+        wait_until("both replicas are ready", async || {
+            is_ready(test_folder.port).await && is_ready(test_folder.port + 1).await
         })
         .await;
     }
-    eventually("Postgres answers", async || reaches_postgres(&up.env()).await).await;
+    wait_until("Postgres answers", async || reaches_postgres(&up.env()).await).await;
     assert!(has_marker(&up.env()).await);
     up.stop().await;
 }
 
 #[tokio::test]
 async fn failed_start_stops_started_services() {
-    let place = TestFolder::new();
-    // Postgres runs by the time that Redis is started.
-    let stub = place.path.join("redis-server");
+    let test_folder = TestFolder::new();
+    // Postgres runs before Redis is started.
+    let stub = test_folder.path.join("redis-server");
     fs::write(&stub, "#!/bin/sh\necho 'its last words'\nexit 3\n").expect("a file");
     fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).expect("it is ours");
-    let path = format!("{}:{}", place.path.display(), std::env::var("PATH").expect("a PATH"));
-    let said = stderr_of_failure(&run(place.command().env("PATH", path)).await);
-    assert!(said.contains("Redis ended before it was ready"), "{said}");
-    assert!(said.contains("its last words"), "the log is quoted: {said}");
-    assert!(!place.data().join("pids").exists(), "everything was stopped");
-    Running::start(&place, &[]).await.stop().await;
+    let path = format!("{}:{}", test_folder.path.display(), std::env::var("PATH").expect("a PATH"));
+    let stderr = stderr_of_failure(&run(test_folder.command().env("PATH", path)).await);
+    assert!(stderr.contains("Redis ended before it was ready"), "{stderr}");
+    assert!(stderr.contains("its last words"), "the log is quoted: {stderr}");
+    assert!(!test_folder.data().join("pids").exists(), "everything was stopped");
+    Running::start(&test_folder, &[]).await.stop().await;
 }
 
 #[tokio::test]
 async fn missing_program_names_its_package() {
-    let place = TestFolder::new();
-    let said = stderr_of_failure(
-        &run(place.command().env("HOLDFAST_PROGRAMS_PATH", "/nonexistent")).await,
+    let test_folder = TestFolder::new();
+    let stderr = stderr_of_failure(
+        &run(test_folder.command().env("HOLDFAST_PROGRAMS_PATH", "/nonexistent")).await,
     );
-    assert!(said.contains("postgres is not installed: the package is `postgresql"), "{said}");
-    assert!(said.contains("Install it with"), "{said}");
+    assert!(stderr.contains("postgres is not installed: the package is `postgresql"), "{stderr}");
+    assert!(stderr.contains("Install it with"), "{stderr}");
 }
 
 #[tokio::test]
 async fn taken_port_is_rejected_before_start() {
-    let place = TestFolder::new();
-    let _taken = TcpListener::bind(("127.0.0.1", place.port + 1)).expect("it is free");
-    let said = stderr_of_failure(&run(&mut place.command()).await);
-    assert!(said.contains(&format!("127.0.0.1:{}", place.port + 1)), "{said}");
-    assert!(said.contains(&format!("--listen 127.0.0.1:{}", place.port + 1_001)), "{said}");
-    assert!(!place.data().join("postgres").exists());
+    let test_folder = TestFolder::new();
+    let _taken = TcpListener::bind(("127.0.0.1", test_folder.port + 1)).expect("it is free");
+    let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
+    assert!(stderr.contains(&format!("127.0.0.1:{}", test_folder.port + 1)), "{stderr}");
+    assert!(
+        stderr.contains(&format!("--listen 127.0.0.1:{}", test_folder.port + 1_001)),
+        "{stderr}"
+    );
+    assert!(!test_folder.data().join("postgres").exists());
 }
 
 #[tokio::test]
 async fn invalid_settings_are_rejected_before_start() {
-    let place = TestFolder::new();
+    let test_folder = TestFolder::new();
     for (variable, wrong, right) in [
         ("HOLDFAST_LOCK_TTL_MS", "0", "1000 to 600000"),
         ("HOLDFAST_PAY_WITHIN_S", "-5", "1 to 604800"),
@@ -198,43 +202,43 @@ async fn invalid_settings_are_rejected_before_start() {
         ("HOLDFAST_TRUSTED_PROXIES", "everybody", "10.0.0.0/8"),
         ("HOLDFAST_REDIS_PREFIX", " ", "blank"),
     ] {
-        let said = stderr_of_failure(&run(place.command().env(variable, wrong)).await);
-        assert!(said.contains(variable) && said.contains(right), "{said}");
-        assert!(!said.contains("--"), "`up` has no such flag: {said}");
-        assert!(!place.data().exists(), "{variable}");
+        let stderr = stderr_of_failure(&run(test_folder.command().env(variable, wrong)).await);
+        assert!(stderr.contains(variable) && stderr.contains(right), "{stderr}");
+        assert!(!stderr.contains("--"), "`up` has no such flag: {stderr}");
+        assert!(!test_folder.data().exists(), "{variable}");
     }
 }
 
 #[tokio::test]
 async fn public_address_requires_confirmation() {
-    let place = TestFolder::new();
-    let open = format!("0.0.0.0:{}", place.port);
-    let said = stderr_of_failure(&run(place.command().args(["--listen", &open])).await);
-    assert!(said.contains("--demo-users-on-network"), "{said}");
-    assert!(!place.data().exists());
+    let test_folder = TestFolder::new();
+    let open = format!("0.0.0.0:{}", test_folder.port);
+    let stderr = stderr_of_failure(&run(test_folder.command().args(["--listen", &open])).await);
+    assert!(stderr.contains("--demo-users-on-network"), "{stderr}");
+    assert!(!test_folder.data().exists());
 }
 
-/// A clone below `/root`. Only root has this problem, so only root can show its cure.
+/// A data folder that is closed to the services' user, such as one below `/root`.
 #[tokio::test]
 async fn root_can_use_a_private_folder() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let place = TestFolder::new();
-    fs::set_permissions(&place.path, fs::Permissions::from_mode(0o700)).expect("it is ours");
-    let up = Running::start(&place, &[]).await;
+    let test_folder = TestFolder::new();
+    fs::set_permissions(&test_folder.path, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let up = Running::start(&test_folder, &[]).await;
     create_marker(&up.env()).await;
     up.stop().await;
-    let up = Running::start(&place, &[]).await;
-    let kept = has_marker(&up.env()).await;
+    let up = Running::start(&test_folder, &[]).await;
+    let has_data = has_marker(&up.env()).await;
     up.stop().await;
-    let pointer = fs::read_to_string(place.data().join("services")).expect("it says where");
-    let elsewhere = Path::new(pointer.trim());
-    assert!(elsewhere.starts_with("/var/lib") && kept, "{pointer}");
-    fs::remove_dir_all(elsewhere).expect("it is ours");
+    let path_file = fs::read_to_string(test_folder.data().join("services")).expect("it says where");
+    let external_folder = Path::new(path_file.trim());
+    assert!(external_folder.starts_with("/var/lib") && has_data, "{path_file}");
+    fs::remove_dir_all(external_folder).expect("it is ours");
 }
 
-/// A folder and two ports for one test.
+/// The folder and the two ports of one test.
 struct TestFolder {
     path: PathBuf,
     port: u16,
@@ -243,7 +247,7 @@ struct TestFolder {
 impl TestFolder {
     fn new() -> Self {
         static NEXT: AtomicU16 = AtomicU16::new(0);
-        // Two runs of this file at once begin far apart; within one, each port is used once.
+        // Two concurrent runs of this file begin far apart; within one, each port is used once.
         let base = 20_000 + (std::process::id() % 400) as u16 * 30;
         let port = loop {
             let port = base + NEXT.fetch_add(2, Ordering::Relaxed) % 8_000;
@@ -252,7 +256,7 @@ impl TestFolder {
                 break port;
             }
         };
-        // Not below target/: as root, Postgres' user could not get there on every machine.
+        // Not below target/, which may be closed to the user that Postgres runs as.
         let name = format!("hf-up-test-{}-{port}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("a new folder");
@@ -284,7 +288,7 @@ impl Drop for TestFolder {
     }
 }
 
-/// An `up` that is ready.
+/// A process `holdfast up` that is ready.
 struct Running {
     child: Child,
     line: String,
@@ -292,15 +296,18 @@ struct Running {
 }
 
 impl Running {
-    async fn start(place: &TestFolder, environment: &[(&str, &str)]) -> Self {
-        let mut child =
-            place.command().envs(environment.iter().copied()).spawn().expect("holdfast starts");
+    async fn start(test_folder: &TestFolder, environment: &[(&str, &str)]) -> Self {
+        let mut child = test_folder
+            .command()
+            .envs(environment.iter().copied())
+            .spawn()
+            .expect("holdfast starts");
         let out = child.stdout.take().expect("it is piped");
         let mut line = String::new();
         let read = timeout(TIMEOUT, BufReader::new(out).read_line(&mut line)).await;
         read.expect("it is ready in time").expect("it can be read");
         assert!(!line.is_empty(), "it ended before it was ready");
-        Self { child, line: line.trim_end().to_owned(), data: place.data() }
+        Self { child, line: line.trim_end().to_owned(), data: test_folder.data() }
     }
 
     fn pid(&self) -> i32 {
@@ -311,9 +318,9 @@ impl Running {
         read_env(&self.data).expect("it is ready")
     }
 
-    /// Its children by role, as it notes them for the next `up`.
+    /// Returns its children by role, as recorded for the next `up`.
     fn pids(&self) -> HashMap<String, i32> {
-        let text = fs::read_to_string(self.data.join("pids")).expect("notes");
+        let text = fs::read_to_string(self.data.join("pids")).expect("the file `pids`");
         let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         words
             .filter(|words| words[0] != "sockets")
@@ -322,7 +329,7 @@ impl Running {
     }
 
     fn sockets(&self) -> PathBuf {
-        let text = fs::read_to_string(self.data.join("pids")).expect("notes");
+        let text = fs::read_to_string(self.data.join("pids")).expect("the file `pids`");
         let folder = text.lines().find_map(|line| line.strip_prefix("sockets "));
         PathBuf::from(folder.expect("the sockets' folder"))
     }
@@ -340,7 +347,7 @@ async fn run(command: &mut Command) -> Output {
     timeout(TIMEOUT, output).await.expect("it ends").expect("it starts")
 }
 
-/// The stderr of a command that failed.
+/// Returns the stderr of a command, which must have failed.
 fn stderr_of_failure(output: &Output) -> String {
     assert!(!output.status.success());
     assert!(output.stdout.is_empty(), "stdout is for results");
@@ -360,29 +367,29 @@ async fn is_alive(pid: i32) -> bool {
 }
 
 async fn is_ready(port: u16) -> bool {
-    let ask = async {
+    let exchange = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
         let request = "GET /readyz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         stream.write_all(request.as_bytes()).await?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await?;
-        std::io::Result::Ok(answer)
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await?;
+        std::io::Result::Ok(response)
     };
-    matches!(timeout(TIMEOUT, ask).await, Ok(Ok(answer)) if answer.starts_with("HTTP/1.1 200"))
+    matches!(timeout(TIMEOUT, exchange).await, Ok(Ok(response)) if response.starts_with("HTTP/1.1 200"))
 }
 
-/// Asks until it is so. The pause is only that of asking; no order of events rests on it.
-async fn eventually(what: &str, holds: impl AsyncFn() -> bool) {
-    let asking = async {
+/// Polls until the condition holds. No order of events depends on the interval.
+async fn wait_until(what: &str, holds: impl AsyncFn() -> bool) {
+    let polling = async {
         while !holds().await {
             sleep(Duration::from_millis(20)).await;
         }
     };
-    assert!(timeout(TIMEOUT, asking).await.is_ok(), "never came true: {what}");
+    assert!(timeout(TIMEOUT, polling).await.is_ok(), "timed out: {what}");
 }
 
-/// Both addresses are read by the libraries, and the first also by psql.
-async fn services_answer(running: &RunningUp) {
+/// Asserts that both URLs work with the libraries, and the first also with psql.
+async fn assert_services_respond(running: &RunningUp) {
     assert!(reaches_postgres(running).await);
     let client = redis::Client::open(running.redis_url.as_str()).expect("a Redis address");
     let mut redis = client.get_multiplexed_async_connection().await.expect("Redis");
@@ -400,10 +407,10 @@ async fn reaches_postgres(running: &RunningUp) -> bool {
 
 async fn create_marker(running: &RunningUp) {
     let mut postgres = PgConnection::connect(&running.database_url).await.expect("Postgres");
-    sqlx::query("create table mark ()").execute(&mut postgres).await.expect("a table");
+    sqlx::query("create table marker ()").execute(&mut postgres).await.expect("a table");
 }
 
 async fn has_marker(running: &RunningUp) -> bool {
     let mut postgres = PgConnection::connect(&running.database_url).await.expect("Postgres");
-    sqlx::query("select from mark").execute(&mut postgres).await.is_ok()
+    sqlx::query("select from marker").execute(&mut postgres).await.is_ok()
 }

@@ -111,7 +111,6 @@ fn escaped(words: &str) -> String {
     words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Returns the text alternative of the picture.
 fn summary(results: &Results) -> String {
     let words = results.arms.iter().map(|arm| match arm.orders_per_s {
         Some(orders) => format!("{} {}", arm.name, count(orders.median)),
@@ -120,7 +119,6 @@ fn summary(results: &Results) -> String {
     escaped(&format!("Orders per second on one hot item: {}", words.collect::<Vec<_>>().join(", ")))
 }
 
-/// Logarithmic axis of whole decades.
 struct Axis {
     from: f64,
     to: f64,

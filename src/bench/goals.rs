@@ -10,7 +10,6 @@ pub(super) struct Goal {
     /// Number of the goal, e.g. `P1`; `fair` for fairness.
     pub(super) id: &'static str,
     pub(super) what: String,
-    /// Unit, e.g. `×` or `µs`.
     pub(super) unit: &'static str,
     pub(super) less_is_better: bool,
     pub(super) at_least: f64,
@@ -18,7 +17,6 @@ pub(super) struct Goal {
     pub(super) value: Option<Spread>,
     /// `None` without a value.
     pub(super) met: Option<GoalStatus>,
-    /// Reason for a missing value.
     pub(super) missing: Option<String>,
 }
 

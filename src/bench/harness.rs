@@ -17,8 +17,7 @@ use super::runs::{
 use crate::db::{self, Pool};
 use crate::embedded::TempShop;
 use crate::jobs::order_expiry::{queue::DelayQueue, queue_of};
-use crate::load::script::Posts;
-use crate::load::{self, LoadClient, LoadPlan, Script};
+use crate::load::{self, LoadClient, LoadPlan, Posts};
 use crate::shop::command::MAX_AMOUNT;
 use crate::shop::{Sku, audit, passwords, sessions, users};
 
@@ -104,7 +103,6 @@ impl Harness {
         Ok(Round::new(&report, run.task, used, audit))
     }
 
-    /// Returns the load plan and the items it orders.
     async fn plan(
         &mut self,
         BenchRun { strategy, task, clients: n }: BenchRun,
@@ -130,7 +128,10 @@ impl Harness {
             let script = |i: usize, token| first.for_client(token, &headers, i * bodies.len() / n);
             let clients = self.tokens.iter().take(n).enumerate();
             clients
-                .map(|(i, token)| client(replicas[i % replicas.len()], script(i, token)))
+                .map(|(i, token)| LoadClient {
+                    target: replicas[i % replicas.len()],
+                    script: script(i, token),
+                })
                 .collect()
         };
         let fixed = task == Task::Payments;
@@ -157,10 +158,10 @@ impl Harness {
             let target = replicas[i % replicas.len()];
             let bodies = std::slice::from_ref(&money);
             let top_up = Posts::new("/api/me/top-ups", token, &[], bodies, 0).limit(1);
-            top_ups.push(client(target, top_up));
+            top_ups.push(LoadClient { target, script: top_up });
             let bodies = [order(&skus[i % skus.len()])];
             let order = Posts::new("/api/orders", token, &by, &bodies, 0).limit(each);
-            order_clients.push(client(target, order));
+            order_clients.push(LoadClient { target, script: order });
         }
         run_setup(top_ups).await?;
         let mut orders = vec![Vec::new(); users];
@@ -168,7 +169,8 @@ impl Harness {
             orders[buyer].push(format!("/api/orders/{}/pay", id.id.context("an order has an id")?));
         }
         let paying = self.tokens.iter().zip(orders).enumerate().map(|(i, (token, paths))| {
-            client(replicas[i % replicas.len()], Posts::to_paths(&paths, token, headers))
+            let script = Posts::to_paths(&paths, token, headers);
+            LoadClient { target: replicas[i % replicas.len()], script }
         });
         Ok(paying.collect())
     }
@@ -179,7 +181,7 @@ impl Harness {
         let worker = |i: usize| {
             let times = (count / workers + usize::from(i < count % workers)) as u64;
             let script = Posts::new("/api/lab/items", &self.admin, &[], &body, 0).limit(times);
-            client(self.replicas[i % self.replicas.len()], script)
+            LoadClient { target: self.replicas[i % self.replicas.len()], script }
         };
         let made = run_setup((0..workers).map(worker).collect()).await?;
         made.into_iter().map(|(_, item)| item.sku.context("an item has a sku")).collect()
@@ -336,10 +338,6 @@ async fn run_setup(clients: Vec<LoadClient>) -> anyhow::Result<Vec<(usize, Creat
         }
     }
     Ok(made)
-}
-
-fn client(target: SocketAddr, script: impl Script + 'static) -> LoadClient {
-    LoadClient { target, script: Box::new(script) }
 }
 
 fn order(sku: &str) -> String {

@@ -11,7 +11,6 @@ use time::format_description::well_known::Rfc3339;
 
 use super::harness::Harness;
 
-/// Duration of the fsync measurement.
 const FSYNC_PERIOD: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Clone, Serialize)]

@@ -14,7 +14,6 @@ pub(super) struct Measurements {
     pub(super) lock: Option<LockBench>,
 }
 
-/// Median and range over the rounds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Spread {
     pub(super) median: f64,

@@ -45,7 +45,6 @@ const REDLOCK_NODES: u16 = 3;
 /// Approximate time to empty and audit the shop, per run.
 const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 
-/// Runs the benchmark, prints the table on stdout and writes the files.
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
     let lock = options.lock_json.as_deref().map(LockBench::read).transpose()?;

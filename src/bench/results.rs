@@ -28,7 +28,6 @@ pub(super) struct Results {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct StrategyResult {
     pub(super) name: &'static str,
-    /// Connections to Postgres per replica.
     pub(super) pool_size: u32,
     pub(super) sound: bool,
     /// Audit of the worst round.
@@ -47,7 +46,6 @@ pub(super) struct StrategyResult {
     pub(super) lost: u64,
 }
 
-/// How the benchmark was run.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Method {
     pub(super) rounds: u32,

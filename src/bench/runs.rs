@@ -9,7 +9,6 @@ use crate::load::{LoadReport, jain};
 use crate::shop::audit::ItemAudit;
 use crate::shop::types::grouped;
 
-/// One strategy at one task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct BenchRun {
     /// Name of the strategy; [`NO_STRATEGY`] for a task that needs none.
@@ -33,7 +32,6 @@ pub(super) const MANY_CLIENTS: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum Task {
-    /// The clients order one item.
     Hot,
     /// The same requests, received, checked and answered, without an order.
     NoOp,
@@ -106,7 +104,6 @@ pub(super) fn schedule(strategies: &[&'static str], clients: usize) -> Vec<Bench
     all
 }
 
-/// Counters of the servers.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct ServerCounters {
     /// Reads from clients' sockets that Redis processed.
@@ -129,7 +126,6 @@ impl ServerCounters {
 
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct Round {
-    /// Responses with the expected status, per second.
     pub(super) per_second: f64,
     pub(super) p50_ms: Option<f64>,
     pub(super) p99_ms: Option<f64>,
@@ -141,7 +137,6 @@ pub(super) struct Round {
     pub(super) writes: f64,
     /// Other responses, by status.
     pub(super) refused: BTreeMap<u16, u64>,
-    /// Requests without a response.
     pub(super) lost: u64,
     pub(super) audit: AuditSummary,
 }

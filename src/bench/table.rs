@@ -150,7 +150,6 @@ pub(super) fn count(value: f64) -> String {
     grouped(value.round_ties_even() as u64)
 }
 
-/// Formats a goal without trailing zeros.
 fn trimmed(goal: f64) -> String {
     let text = format!("{goal:.2}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -48,7 +48,6 @@ pub struct RunningUp {
     pub database_url: String,
     /// In the format of redis-rs.
     pub redis_url: String,
-    /// Nodes of the quorum, if any.
     pub redlock_urls: Vec<String>,
     pub replicas: Vec<String>,
     pub lab: bool,

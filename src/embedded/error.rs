@@ -18,13 +18,7 @@ pub enum Error {
         "{} was made by Postgres {made_by}, and only {found} is installed. Install Postgres \
          {made_by}, or start anew with another folder: --data FOLDER", folder.display()
     )]
-    OtherVersion {
-        folder: PathBuf,
-        /// Major version of the cluster.
-        made_by: u32,
-        /// Installed versions.
-        found: String,
-    },
+    OtherVersion { folder: PathBuf, made_by: u32, found: String },
     #[error(
         "Holdfast is already running on {} (pid {pid}, {address}). Use that one, stop it with \
          `kill {pid}`, or give this one a folder and a port of its own: --data FOLDER --listen \

@@ -22,7 +22,6 @@ use super::{print_progress, sockets};
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
 /// Prefix of the line of `pids` that names the sockets' folder.
 const SOCKETS: &str = "sockets ";
-/// Interval of checks whether a process has exited.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// A process; its start time distinguishes it from others with the same pid.

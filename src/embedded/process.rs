@@ -27,10 +27,8 @@ const MAX_LOG_BYTES: u64 = 16 << 20;
 /// Length of the end of a log that an error quotes.
 const TAIL_BYTES: u64 = 4 << 10;
 const TAIL_LINES: usize = 12;
-/// Interval of readiness checks.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 
-/// Specification of a child: start and shutdown.
 #[derive(Debug)]
 pub(super) struct ChildSpec {
     /// Name in messages: `Postgres`, `replica 8081`.

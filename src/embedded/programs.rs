@@ -30,7 +30,6 @@ impl Programs {
     }
 }
 
-/// Finds Redis alone.
 pub(super) fn redis() -> Result<PathBuf> {
     find_program(&search_paths(), &["redis-server", "valkey-server"])
         .ok_or_else(|| missing("redis-server"))

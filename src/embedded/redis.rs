@@ -19,7 +19,6 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Grace period to flush the append-only file.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
-/// Name of the shop's Redis.
 pub(super) const MAIN: &str = "redis";
 
 /// Returns the name of a quorum's node; numbers start at 1.

@@ -14,7 +14,6 @@ use super::error::{Result, file};
 
 /// Maximum length of a socket's path: Linux allows 107, macOS 103.
 const MAX_SOCKET_PATH: usize = 103;
-/// Name of Postgres' socket on port 5432.
 const POSTGRES_SOCKET: &str = ".s.PGSQL.5432";
 const PREFIX: &str = "holdfast-";
 

@@ -22,7 +22,6 @@ use super::print_progress;
 use super::process::{self, ChildSpec, NotReady, ShutdownPolicy, send, tail};
 use crate::backoff::Backoff;
 
-/// Backoff before restarts.
 const RESTART_BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };
 /// A child that ran this long restarts without the accumulated backoff.
@@ -66,7 +65,6 @@ impl ProcessHandle {
         self.send(Signal::CONT).await;
     }
 
-    /// Kills the child (SIGKILL).
     pub async fn kill(&self) {
         self.send(Signal::KILL).await;
     }
@@ -146,7 +144,6 @@ impl SupervisedChild {
         }
     }
 
-    /// Returns a control handle of the child.
     pub(super) fn handle(&self) -> ProcessHandle {
         self.handle.clone()
     }

@@ -18,7 +18,6 @@ use super::{programs, redis, sockets};
 
 const START_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// A temporary Redis.
 #[derive(Debug)]
 pub struct TempRedis {
     /// URL of its socket, in the format of redis-rs.
@@ -63,7 +62,6 @@ impl TempRedis {
         }
     }
 
-    /// Kills it (SIGKILL) and waits until it has exited.
     pub async fn kill(&mut self) -> anyhow::Result<()> {
         Ok(self.child.kill().await?)
     }

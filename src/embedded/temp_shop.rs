@@ -20,7 +20,6 @@ use super::process::{self, NotReady, send, tail, tied_command, wait_ready};
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout of a stop; `up` stops its children within their own limits.
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
-/// Log of `up`, in its folder.
 const LOG: &str = "up.log";
 /// Range of its ports, below the ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;

@@ -31,7 +31,6 @@ pub struct ProcessControl {
     pub replicas: Vec<ProcessHandle>,
     /// The Redis that the shop locks with.
     pub redis: ProcessHandle,
-    /// Nodes of the quorum.
     pub nodes: Vec<ProcessHandle>,
 }
 
@@ -111,7 +110,6 @@ fn announce(options: &UpArgs, running: &RunningUp) {
     let _ = output::print(&line);
 }
 
-/// The started children, in order.
 struct ChildStack {
     data_dir: DataDir,
     registry: Rc<ChildRegistry>,
@@ -121,7 +119,6 @@ struct ChildStack {
 }
 
 impl ChildStack {
-    /// Starts Postgres and Redis, and creates the database.
     async fn start_services(
         &mut self,
         options: &UpArgs,

@@ -16,21 +16,18 @@ use uuid::Uuid;
 use super::arm_spec::ArmSpec;
 use super::contended_value::{ContendedValue, PRICE_CENTS, ValueSnapshot};
 use super::faults;
-use super::headers::LabHeaders;
 use super::lesson_request::order_of;
 use super::payer::Payer;
-use super::request::post;
 use super::run::{ArmResult, Journey, Lane, LatencyBucket, Sample};
 use super::scenario::Scenario;
-use crate::load::{self, LiveCounters, LoadClient, LoadPlan, LoadReport, RequestRecord, Script};
+use crate::load::{self, LiveCounters, LoadClient, LoadPlan, LoadReport, Posts, RequestRecord};
 
-/// Initial sampling interval.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of samples at which every second one is dropped and the interval doubles.
 const MAX_SAMPLES: usize = 150;
 const ARM_TIMEOUT: Duration = Duration::from_secs(60);
-/// Upper bound of a buyer's think time before each request, in ms.
-const MAX_THINK_MS: u64 = 3;
+/// Upper bound of a buyer's think time before each request.
+const MAX_THINK_TIME: Duration = Duration::from_millis(3);
 const MAX_LANES: usize = 24;
 /// Upper bounds of the buckets of the latency histogram, in ms.
 const BUCKETS_MS: [f64; 14] = [
@@ -116,24 +113,25 @@ async fn prepare(
     spec: &ArmSpec,
 ) -> anyhow::Result<(ContendedValue, Vec<LoadClient>)> {
     let replicas = &lab.cluster.replicas[..spec.replicas];
-    let headers = spec.headers();
+    let headers = spec.headers().lines();
     let each =
         |buyer: usize| spec.orders / spec.buyers + usize::from(buyer < spec.orders % spec.buyers);
-    let client = |buyer: usize, token: &str, posts: Vec<(String, String)>| {
+    let client = |buyer: usize, script: Posts| {
         let mut rng = StdRng::seed_from_u64(spec.seed.wrapping_add(buyer as u64));
         // A buyer uses one replica. The seed chooses between two, with equal probability.
         let target = replicas[(buyer + usize::from(rng.random_bool(0.5))) % replicas.len()];
-        let (posts, token, headers) = (posts.into_iter(), token.to_owned(), headers.clone());
-        LoadClient { target, script: Box::new(Buyer { posts, token, headers, rng }) }
+        let script = script.with_think_time(rng, MAX_THINK_TIME).with_request_id();
+        LoadClient { target, script }
     };
     match spec.journey {
         Journey::Order => {
             let buyers = &lab.cluster.buyers;
             let sku = lab.item(spec.stock).await?;
-            let post = || ("/api/orders".to_owned(), order_of(&[(&sku, 1)]));
+            let body = [order_of(&[(&sku, 1)])];
             let clients = (0..spec.buyers).map(|buyer| {
-                let posts = std::iter::repeat_with(post).take(each(buyer)).collect();
-                client(buyer, &buyers[buyer % buyers.len()], posts)
+                let token = &buyers[buyer % buyers.len()];
+                let posts = Posts::new("/api/orders", token, &headers, &body, 0);
+                client(buyer, posts.limit(each(buyer) as u64))
             });
             Ok((ContendedValue::Item(sku.clone()), clients.collect()))
         }
@@ -144,33 +142,11 @@ async fn prepare(
             let mut orders = payer.orders(lab, &sku, spec.orders).await?.into_iter();
             let clients = (0..spec.buyers).map(|buyer| {
                 let orders = orders.by_ref().take(each(buyer));
-                let posts = orders.map(|id| (format!("/api/orders/{id}/pay"), String::new()));
-                client(buyer, &payer.token, posts.collect())
+                let paths: Vec<_> = orders.map(|id| format!("/api/orders/{id}/pay")).collect();
+                client(buyer, Posts::to_paths(&paths, &payer.token, &headers))
             });
             Ok((ContendedValue::Account(payer.id), clients.collect()))
         }
-    }
-}
-
-/// One buyer's requests. The idempotency key of each is its request id too.
-#[derive(Debug)]
-struct Buyer {
-    posts: std::vec::IntoIter<(String, String)>,
-    token: String,
-    headers: LabHeaders,
-    rng: StdRng,
-}
-
-impl Script for Buyer {
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid> {
-        let (path, body) = self.posts.next()?;
-        let key = Uuid::now_v7();
-        *request = post(&path, &self.token, &self.headers, key, key, &body);
-        Some(key)
-    }
-
-    fn think_time(&mut self) -> Duration {
-        Duration::from_micros(self.rng.random_range(0..MAX_THINK_MS * 1_000))
     }
 }
 

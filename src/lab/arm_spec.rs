@@ -65,9 +65,7 @@ impl ArmSpec {
 #[derive(Debug, Clone, Copy)]
 pub struct DefaultLoad {
     pub stock: i64,
-    /// Concurrent buyers.
     pub buyers: u32,
-    /// Orders in total.
     pub orders: u32,
     /// Extra work between read and write, in ms.
     pub work_ms: u64,

@@ -19,14 +19,12 @@ use crate::shop::{Sku, UserId, passwords, sessions};
 /// Upper bound for a killed replica, or Redis, to respond again: the supervisor's restart delay and
 /// the start of the process.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(12);
-/// Timeout of a health check.
 const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Prefix of the keys that lessons create in Redis themselves.
 pub(super) const LESSON_KEY_PREFIX: &str = "holdfast-lab:";
 /// Pattern of the lock keys of throw-away items, and of keys derived from them.
 const ITEM_LOCKS: &str = "*lock:{sku:lab-????????????????????????????????}*";
-/// `COUNT` of a `SCAN`.
 const SCAN_COUNT: usize = 500;
 
 #[derive(Debug)]
@@ -37,7 +35,6 @@ pub(super) struct ManagedCluster {
     pub(super) redis_url: String,
     /// Session tokens of the buyers, whose accounts are empty.
     pub(super) buyers: Vec<String>,
-    /// Session token of the lab's own admin.
     pub(super) admin: String,
     /// Hash of a random password that is discarded, for all users that the lab creates.
     password_hash: String,
@@ -100,12 +97,10 @@ impl ManagedCluster {
         Ok((id, session.token))
     }
 
-    /// Creates a user for a single run, and begins a session.
     pub(super) async fn create_payer(&self) -> anyhow::Result<(UserId, String)> {
         self.create_session(&format!("{LAB_NAME_PREFIX}{}", Uuid::now_v7().simple()), false).await
     }
 
-    /// Connects to the Redis that the shop locks with.
     pub(super) async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
         connect(&self.redis_url).await
     }

@@ -1,7 +1,7 @@
 //! Draws a run as text: measurements in columns, requests as swimlanes.
 
 use super::lessons::Lesson;
-use super::run::{ArmResult, LabRun, Lane, LaneEvent, Sample};
+use super::run::{ArmResult, Evidence, LabRun, Lane, LaneEvent, Sample};
 
 /// Line width: a terminal's, less a margin.
 const WIDTH: usize = 96;
@@ -53,10 +53,12 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson) -> String {
         text += &draw_arms(&outcome.arms);
         text.push('\n');
     }
-    if !outcome.facts.is_empty() {
-        let width = outcome.facts.iter().map(|fact| fact.name.chars().count()).max().unwrap_or(0);
-        for fact in &outcome.facts {
-            text += &format!("  {:width$}  {}\n", fact.name, fact.value);
+    if !outcome.evidence.is_empty() {
+        let names = outcome.evidence.iter().map(|evidence| evidence.name.chars().count());
+        let width = names.max().unwrap_or(0);
+        for Evidence { name, value, ok } in &outcome.evidence {
+            let mark = if *ok { "" } else { "  (against the claim)" };
+            text += &format!("  {name:width$}  {value}{mark}\n");
         }
         text.push('\n');
     }
@@ -106,25 +108,14 @@ fn draw_arms(arms: &[ArmResult]) -> String {
     text
 }
 
-/// Returns the requests that were sent individually; without any, two requests of the fork with the
-/// shortest time span.
+/// Returns the requests that were sent individually; without any, the shortest pair of a fork.
 fn selected_lanes(run: &LabRun) -> Vec<&Lane> {
-    let lanes = &run.outcome.lanes;
-    let single: Vec<&Lane> = lanes.iter().filter(|lane| lane.arm.is_none()).collect();
-    if !single.is_empty() {
-        return single.into_iter().take(MAX_LANES).collect();
+    let lanes = run.outcome.lanes.iter();
+    let single: Vec<&Lane> = lanes.filter(|lane| lane.arm.is_none()).take(MAX_LANES).collect();
+    match run.shortest_fork() {
+        Some(pair) if single.is_empty() => pair.lanes.into(),
+        _ => single,
     }
-    let forks = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
-    let pairs = forks.map(|fork| {
-        let wrote =
-            |lane: &&Lane| fork.entries.iter().any(|entry| entry.request_id == lane.request_id);
-        lanes.iter().filter(wrote).take(2).collect::<Vec<_>>()
-    });
-    let span = |pair: &Vec<&Lane>| {
-        let times = || pair.iter().flat_map(|lane| lane.events.iter().map(|event| event.t_us));
-        times().max().unwrap_or(0) - times().min().unwrap_or(0)
-    };
-    pairs.filter(|pair| pair.len() == 2).min_by_key(span).unwrap_or_default()
 }
 
 /// Draws a row per request and its events in columns, in order of time; gaps are shortened.
@@ -175,7 +166,6 @@ fn shown_events(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
     lane.events.iter().filter(shown)
 }
 
-/// Draws a lane, a character per column.
 fn draw_lane(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
     let mut line = vec![' '; axis];
     let last = event_times(lane).max().unwrap_or(lane.sent_us);

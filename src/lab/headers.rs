@@ -90,9 +90,9 @@ impl LabHeaders {
         }
     }
 
-    /// Formats the headers as the lines of a request.
-    pub fn lines(&self) -> String {
-        self.0.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect()
+    /// Formats the headers as lines of a request, without line ends.
+    pub fn lines(&self) -> Vec<String> {
+        self.0.iter().map(|(name, value)| format!("{name}: {value}")).collect()
     }
 
     /// Reads the headers; `text` returns the value of a header.

@@ -11,12 +11,10 @@ use crate::shop::audit::ItemAudit;
 pub struct Lesson {
     /// Name in the URL and in `holdfast lesson NAME`.
     pub name: &'static str,
-    /// The claim that the run shows.
     pub claim: &'static str,
     pub question: &'static str,
     /// Possible answers to the question, including the right one.
     pub guesses: &'static [&'static str],
-    /// Index of the right guess.
     pub right: usize,
     /// Default load, if the lesson ends with one; the visitor may change it.
     pub load: Option<DefaultLoad>,
@@ -48,7 +46,6 @@ impl LessonResult {
     }
 }
 
-/// Describes what the audit of an item says of its sales.
 pub(super) fn sales(audit: &ItemAudit) -> String {
     format!("{} sold, {} left the shelf", audit.sold, audit.opening - audit.stock)
 }
@@ -74,6 +71,8 @@ pub(super) async fn compare_replicas(
     let shown = one.ok && one.oversold == 0 && !all.ok && all.forks > 0;
     let [of_one, of_all] = [one, all]
         .map(|arm| format!("{} sold of {}, {} forks", arm.sold, arm.stock_opening, arm.forks));
+    lab.evidence("one replica", &of_one, one.ok && one.oversold == 0);
+    lab.evidence("all replicas", &of_all, !all.ok && all.forks > 0);
     let description = format!("one replica: {of_one} · {} replicas: {of_all}", specs[1].replicas);
     Ok((specs[1].no_overlap(), shown, description))
 }

@@ -10,7 +10,6 @@ use super::scenario::Scenario;
 use crate::load;
 use crate::shop::Sku;
 
-/// A request that a lesson is about to send.
 #[derive(Debug)]
 #[must_use = "it is not sent yet"]
 pub struct LessonRequest<'a> {
@@ -40,7 +39,6 @@ impl Scenario {
         LessonRequest { lab: self, label, replica, path, body, headers, token, key }
     }
 
-    /// Prepares an order for one unit.
     pub fn order(
         &self,
         label: &str,
@@ -76,7 +74,6 @@ impl<'a> LessonRequest<'a> {
         Self { key, ..self }
     }
 
-    /// Sends the request, without waiting for the response.
     pub fn send(self) -> InFlightRequest {
         let id = Uuid::now_v7();
         let request = post(&self.path, self.token, &self.headers, id, self.key, &self.body);
@@ -108,7 +105,6 @@ impl<'a> LessonRequest<'a> {
     }
 }
 
-/// Formats the body of an order.
 pub(super) fn order_of(lines: &[(&Sku, u32)]) -> String {
     let line = |(sku, quantity): &(&Sku, u32)| json!({ "sku": sku, "quantity": quantity });
     json!({ "lines": lines.iter().map(line).collect::<Vec<_>>() }).to_string()

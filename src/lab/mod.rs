@@ -24,6 +24,7 @@ mod cluster;
 mod contended_value;
 pub(crate) mod drawing;
 mod faults;
+pub mod fork_pair;
 mod lesson_request;
 mod observe;
 mod payer;

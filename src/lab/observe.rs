@@ -14,7 +14,6 @@ use super::scenario::Scenario;
 use crate::shop::Sku;
 
 impl Scenario {
-    /// Returns an error unless there are two replicas.
     pub fn require_two_replicas(&self) -> anyhow::Result<()> {
         ensure!(self.replica_count() >= 2, "it needs two replicas: `holdfast up --replicas 2`");
         Ok(())
@@ -34,23 +33,19 @@ impl Scenario {
         self.query_lock("GET", sku).await
     }
 
-    /// Returns whether an item's lock key exists and has no expiry.
     pub async fn is_locked_forever(&self, sku: &Sku) -> anyhow::Result<bool> {
         Ok(self.query_lock::<i64>("PTTL", sku).await? == -1)
     }
 
-    /// Deletes an item's lock key; returns whether it existed.
     pub async fn delete_lock(&self, sku: &Sku) -> anyhow::Result<bool> {
         Ok(self.query_lock::<u32>("DEL", sku).await? == 1)
     }
 
-    /// Executes a command on an item's lock key.
     async fn query_lock<T: FromRedisValue>(&self, command: &str, sku: &Sku) -> anyhow::Result<T> {
         let key = format!("holdfast:lock:{}", sku.lock_key());
         Ok(redis::cmd(command).arg(key).query_async(&mut self.redis().await?).await?)
     }
 
-    /// Waits until an item's lock key does not exist in Redis.
     pub async fn wait_until_free(&self, sku: &Sku) -> anyhow::Result<()> {
         wait_until("the lease ends", async || Ok(self.holder(sku).await?.is_none())).await
     }

@@ -39,7 +39,6 @@ impl Payer {
         Ok(orders)
     }
 
-    /// Prepares the payment of an order.
     pub fn pay<'a>(
         &'a self,
         lab: &'a Scenario,

@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::ensure;
 use tokio::time::{Instant, sleep};
 
-/// Timeout of every wait.
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 

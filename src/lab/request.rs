@@ -12,7 +12,6 @@ use super::run::LaneEvent;
 
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// Formats a `POST`.
 pub(super) fn post(
     path: &str,
     token: &str,
@@ -21,11 +20,11 @@ pub(super) fn post(
     key: Uuid,
     body: &str,
 ) -> Vec<u8> {
+    let headers: String = headers.lines().iter().map(|line| format!("{line}\r\n")).collect();
     format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\n{}X-Request-Id: {id}\r\n\
+         Content-Type: application/json\r\n{headers}X-Request-Id: {id}\r\n\
          Idempotency-Key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
-        headers.lines(),
         body.len()
     )
     .into_bytes()
@@ -38,7 +37,6 @@ pub struct InFlightRequest {
     pub(super) replica: usize,
     pub(super) sent_us: u64,
     pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
-    /// External events.
     pub(super) events: Vec<LaneEvent>,
 }
 

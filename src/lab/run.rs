@@ -76,7 +76,6 @@ pub enum Journey {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Kind of the fault.
     pub kind: FaultKind,
     /// Delay after the start of the load: 0 to 10,000 ms.
     #[serde(default)]
@@ -88,7 +87,6 @@ pub struct Fault {
     pub for_ms: u64,
 }
 
-/// Kinds of faults.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum FaultKind {
@@ -117,22 +115,17 @@ impl FaultKind {
         (Self::PauseNode, "pause-node", "a node of the quorum is stopped and goes on later"),
     ];
 
-    /// Returns the description for people.
     pub fn about(self) -> &'static str {
         Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, about)| about)
     }
 }
 
-/// State of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum LabRunState {
-    /// Waiting for the runner.
     Queued,
-    /// In execution.
     Running,
-    /// Completed.
     Done,
     /// Not completed; the verdict says why.
     Failed,
@@ -151,11 +144,9 @@ pub struct RunProgress {
     /// Steps so far, as sentences.
     #[serde(rename = "said")]
     pub steps: Vec<String>,
-    /// Total number of arms.
     pub arms: usize,
     /// Index of the current arm, from 0.
     pub arm: usize,
-    /// Strategy of the current arm.
     pub strategy: String,
     /// Samples of the current arm, at most ten per second.
     pub samples: Vec<Sample>,
@@ -174,7 +165,6 @@ pub struct Sample {
     pub oversold: i64,
     /// Requests that received a response or lost their connection.
     pub answered: u64,
-    /// Requests in flight.
     pub waiting: u64,
     /// Median latency of the successful requests so far, in ms.
     pub p50_ms: f64,
@@ -182,18 +172,16 @@ pub struct Sample {
     pub p99_ms: f64,
 }
 
-/// Result of a run.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RunResult {
-    /// Results of the arms.
     pub arms: Vec<ArmResult>,
     /// True if the lesson's claim was shown; `None` without a lesson, or if the run failed.
     pub claim_shown: Option<bool>,
     /// Conclusion from the ledger, or from Redis, in one line.
     pub verdict: String,
-    /// Named measurements besides those of the arms.
-    pub facts: Vec<Fact>,
+    /// Measurements for or against the claim, besides those of the arms.
+    pub evidence: Vec<Evidence>,
     /// Steps of the run, as sentences.
     #[serde(rename = "said")]
     pub steps: Vec<String>,
@@ -201,20 +189,20 @@ pub struct RunResult {
     pub lanes: Vec<Lane>,
 }
 
-/// A named measurement.
+/// A measurement for or against the claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Fact {
-    /// Name of the measurement.
+pub struct Evidence {
     pub name: String,
     /// Value with its unit.
     pub value: String,
+    /// False if the value contradicts the claim.
+    pub ok: bool,
 }
 
 /// Result of one arm. Amounts are units, or cents for payments.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct ArmResult {
-    /// Name of the strategy.
     pub strategy: String,
     /// Waiting mode, if the request set one.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -240,7 +228,6 @@ pub struct ArmResult {
     pub breaks: i64,
     /// Versions from which more than one entry was computed.
     pub forks: i64,
-    /// Successful requests per second.
     pub orders_per_s: f64,
     /// Median latency of the successful requests, in ms.
     pub wait_p50_ms: f64,
@@ -251,7 +238,6 @@ pub struct ArmResult {
     /// Number of responses by status. The keys are strings, because serde cannot deserialize
     /// integer keys inside a flattened struct.
     pub statuses: std::collections::BTreeMap<String, u64>,
-    /// Samples over time.
     pub samples: Vec<Sample>,
     /// First forks, with the requests that caused them.
     pub forked: Vec<ForkedVersion>,
@@ -263,6 +249,11 @@ impl ArmResult {
     /// Returns whether no two entries were computed from one value, and nothing was oversold.
     pub fn is_sound(&self) -> bool {
         self.ok && self.forks == 0 && self.oversold == 0
+    }
+
+    /// Returns whether its amounts are cents, not units.
+    pub fn is_money(&self) -> bool {
+        self.sku.is_none()
     }
 
     /// Returns a display name, which includes what arms of one strategy may differ in: the waiting
@@ -280,27 +271,22 @@ impl ArmResult {
     }
 }
 
-/// A bucket of the latency histogram.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LatencyBucket {
     /// Upper bound in ms; the lower bound is that of the previous bucket.
     pub up_to_ms: f64,
-    /// Number of requests in the bucket.
     pub count: u64,
 }
 
 /// Ledger entries computed from the same version of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForkedVersion {
-    /// Version of the row.
     pub version: i64,
     /// Value that each entry was computed from.
     pub before: i64,
-    /// Entries computed from it.
     pub entries: Vec<ForkedEntry>,
 }
 
-/// An entry of a fork.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForkedEntry {
     /// Position in the ledger.
@@ -320,9 +306,7 @@ pub struct ForkedEntry {
 /// The trace of one request, drawn as a swimlane.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lane {
-    /// Id of the request.
     pub request_id: Uuid,
-    /// Display name.
     pub label: String,
     /// Replica that served it.
     pub replica: String,
@@ -332,13 +316,11 @@ pub struct Lane {
     pub sent_us: u64,
     /// Time of the response, in µs since the run began; `None` without a response.
     pub answered_us: Option<u64>,
-    /// HTTP status of the response.
     pub status: Option<u16>,
     /// Events in chronological order.
     pub events: Vec<LaneEvent>,
 }
 
-/// An event of a request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LaneEvent {
     /// Time in µs since the run began.
@@ -356,12 +338,9 @@ pub struct LaneEvent {
     pub fence: Option<i64>,
 }
 
-/// A run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LabRun {
-    /// Id of the run.
     pub id: Uuid,
-    /// State of the run.
     pub state: LabRunState,
     /// Request for the run.
     #[serde(rename = "wanted")]
@@ -374,7 +353,6 @@ pub struct LabRun {
     /// True if the run was imported from a file: its contents are not verified.
     #[serde(default)]
     pub from_file: bool,
-    /// Time of the request for the run.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: time::OffsetDateTime,
     /// Result; empty until the run is over.

@@ -17,17 +17,14 @@ use super::store;
 use crate::db::{self, Pool};
 use crate::embedded::{ProcessControl, RunningUp};
 
-/// Poll interval for queued runs.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Idle polls between two checks for abandoned runs.
 const POLLS_PER_CLEANUP: u64 = 20;
-/// Heartbeat interval.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 /// Connections of the runner, in addition to the replicas' own.
 const CONNECTIONS: u32 = 4;
 /// Timeout of a restore; longer than it takes to find that a process does not respond.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(90);
-/// Timeout of a run.
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
 pub async fn serve(running: RunningUp, processes: ProcessControl) {
@@ -101,7 +98,9 @@ async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> 
     let (cluster, mut outcome) = lab.into_parts();
     let state = match executed.and_then(|result| restored.map(|()| result)) {
         Ok(LessonResult { shown, verdict }) => {
-            (outcome.claim_shown, outcome.verdict) = (shown, verdict);
+            let supported = outcome.evidence.iter().all(|evidence| evidence.ok);
+            outcome.claim_shown = shown.map(|shown| shown && supported);
+            outcome.verdict = verdict;
             LabRunState::Done
         }
         Err(error) => {

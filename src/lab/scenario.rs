@@ -18,7 +18,7 @@ use uuid::Uuid;
 use super::cluster::ManagedCluster;
 use super::poll::wait_until;
 use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT};
-use super::run::{Fact, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
+use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use crate::load;
 use crate::probe::PausedRequest;
@@ -51,7 +51,6 @@ impl Scenario {
         }
     }
 
-    /// Returns the cluster and the recorded outcome.
     pub(super) fn into_parts(self) -> (ManagedCluster, RunResult) {
         let progress = self.progress.into_inner();
         let mut outcome = self.outcome.into_inner();
@@ -74,14 +73,14 @@ impl Scenario {
         Ok(self.cluster.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 
-    /// Adds a step, as a sentence.
     pub fn say(&self, step: impl Into<String>) {
         self.progress.lock().steps.push(step.into());
     }
 
-    pub fn fact(&self, name: &str, value: impl std::fmt::Display) {
-        let fact = Fact { name: name.to_owned(), value: value.to_string() };
-        self.outcome.lock().facts.push(fact);
+    /// Records a measurement; `ok` is false if it contradicts the claim.
+    pub fn evidence(&self, name: &str, value: impl std::fmt::Display, ok: bool) {
+        let evidence = Evidence { name: name.to_owned(), value: value.to_string(), ok };
+        self.outcome.lock().evidence.push(evidence);
     }
 
     /// Waits for the response, and records the request's lane.
@@ -118,7 +117,6 @@ impl Scenario {
         .await
     }
 
-    /// Returns the requests that are paused at a replica.
     pub(super) async fn paused_requests(
         &self,
         replica: usize,
@@ -137,13 +135,11 @@ impl Scenario {
         self.call(replica, "POST", &path, "").await.map(drop)
     }
 
-    /// Resumes a paused request, and waits for its response.
     pub async fn finish(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
         self.resume_request(&request).await?;
         self.response(request).await
     }
 
-    /// Creates a throw-away item.
     pub async fn item(&self, stock: i64) -> anyhow::Result<Sku> {
         let body = format!("{{\"stock\":{stock}}}");
         let item = self.call(0, "POST", "/api/lab/items", &body).await?;
@@ -170,7 +166,6 @@ impl Scenario {
         audit::check_item(&self.cluster.pool, sku).await?.context("the item has gone")
     }
 
-    /// Records an external event of a request.
     pub(super) fn record_event(&self, request: &mut InFlightRequest, event: &str) {
         let (t_us, event) = (self.since_start_us(monotonic_us()), event.to_owned());
         let key = String::new();
@@ -206,7 +201,6 @@ impl Scenario {
         Ok(())
     }
 
-    /// Closes a request's connection before the response, as a client that disconnects does.
     pub fn disconnect(&self, mut request: InFlightRequest) {
         request.response.abort();
         self.record_event(&mut request, "hung up");

@@ -27,18 +27,26 @@ pub enum EnqueueResult {
     NoRunner,
 }
 
-/// A summary of a run.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct RunSummary {
     pub id: Uuid,
     pub state: LabRunState,
     #[serde(rename = "wanted")]
     pub request: RunRequest,
-    /// Time of the request for the run.
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     pub verdict: Option<String>,
     pub claim_shown: Option<bool>,
+}
+
+impl RunSummary {
+    pub fn is_of(&self, lesson: &str) -> bool {
+        self.request.lesson.as_deref() == Some(lesson)
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.state.is_over()
+    }
 }
 
 /// Queues a run, whose request must be valid.

@@ -24,7 +24,6 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Connections of each replica of a temporary shop.
 const POOL_SIZE: u32 = 16;
 
-/// Returns the list of lessons, as text.
 pub fn list() -> String {
     let width = LESSONS.iter().map(|lesson| lesson.name.len()).max().unwrap_or(0);
     let mut text = String::new();

@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 /// Upper bound of a recorded latency, in µs.
 const MAX_LATENCY_US: u64 = 60_000_000;
 
-/// Counters that the clients update, for a display.
 #[derive(Debug)]
 pub struct LiveCounters {
     sent: AtomicU64,

@@ -10,7 +10,7 @@
 
 mod connection;
 mod live;
-pub mod script;
+mod script;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -27,7 +27,7 @@ use connection::HttpConnection;
 use holdfast_lock::clock::monotonic_us;
 use live::histogram;
 pub use live::{LiveCounters, LiveSnapshot};
-pub use script::Script;
+pub use script::Posts;
 
 /// Pause after a failed attempt to reconnect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
@@ -37,7 +37,7 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct LoadClient {
     pub target: SocketAddr,
-    pub script: Box<dyn Script>,
+    pub script: Posts,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,6 @@ pub struct RequestRecord {
     /// Index of the client in the plan.
     pub client: usize,
     pub key: Uuid,
-    /// Time of sending.
     pub invoked_us: u64,
     /// The response; `None` if the connection broke or the request timed out.
     pub response: Option<ResponseRecord>,
@@ -91,9 +90,7 @@ pub struct LoadReport {
     pub by_target: Vec<u64>,
     /// All responses, by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Requests without a response.
     pub lost: u64,
-    /// All requests, grouped by client, with [`LoadPlan::observe`].
     pub observations: Vec<RequestRecord>,
 }
 

@@ -3,29 +3,22 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::RngExt as _;
+use rand::rngs::StdRng;
 use uuid::Uuid;
 
-/// One client's requests.
-pub trait Script: std::fmt::Debug + Send {
-    /// Replaces the contents of `request` with the next request, and returns its idempotency key;
-    /// `None` at the end.
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid>;
-
-    /// Returns the pause before the request that was just written is sent.
-    fn think_time(&mut self) -> Duration {
-        Duration::ZERO
-    }
-}
-
-/// `POST`s, each with a new idempotency key: cycles through a list of subjects, endlessly or up to
-/// [`Posts::limit`].
-#[derive(Debug, Clone)]
+/// The `POST`s of one client, each with a new idempotency key: cycles through a list of subjects,
+/// endlessly or up to [`Posts::limit`].
+#[derive(Debug)]
 pub struct Posts {
     subjects: Arc<[PreparedPost]>,
     /// The client's lines, up to the value of `Idempotency-Key`.
     head: Vec<u8>,
     at: usize,
     left: u64,
+    /// The source of the think times and their upper bound.
+    thinking: Option<(StdRng, Duration)>,
+    has_request_id: bool,
 }
 
 /// The parts of a request that depend on its subject.
@@ -47,24 +40,67 @@ impl Posts {
         from: usize,
     ) -> Self {
         let subjects = bodies.iter().map(|body| PreparedPost::new(path, body)).collect();
-        Self { subjects, head: head(token, headers), at: from, left: u64::MAX }
+        Self::starting_at(from, subjects, head(token, headers))
     }
 
     /// Creates a script of one `POST` without a body to each path.
     pub fn to_paths(paths: &[String], token: &str, headers: &[String]) -> Self {
         let subjects = paths.iter().map(|path| PreparedPost::new(path, "")).collect();
-        Self { subjects, head: head(token, headers), at: 0, left: paths.len() as u64 }
+        Self::starting_at(0, subjects, head(token, headers)).limit(paths.len() as u64)
     }
 
-    /// Limits the script to `left` requests.
+    /// Creates the script of another client, which shares the prebuilt subjects.
+    pub fn for_client(&self, token: &str, headers: &[String], from: usize) -> Self {
+        Self::starting_at(from, Arc::clone(&self.subjects), head(token, headers))
+    }
+
+    fn starting_at(at: usize, subjects: Arc<[PreparedPost]>, head: Vec<u8>) -> Self {
+        Self { subjects, head, at, left: u64::MAX, thinking: None, has_request_id: false }
+    }
+
     #[must_use]
     pub fn limit(self, left: u64) -> Self {
         Self { left, ..self }
     }
 
-    /// Creates the script of another client, which shares the prebuilt subjects.
-    pub fn for_client(&self, token: &str, headers: &[String], from: usize) -> Self {
-        Self { head: head(token, headers), at: from, ..self.clone() }
+    /// Adds a random pause of less than `max` before each request.
+    #[must_use]
+    pub fn with_think_time(self, rng: StdRng, max: Duration) -> Self {
+        Self { thinking: Some((rng, max)), ..self }
+    }
+
+    /// Sends each idempotency key as the request's id, too.
+    #[must_use]
+    pub fn with_request_id(self) -> Self {
+        Self { has_request_id: true, ..self }
+    }
+
+    /// Replaces the contents of `request` with the next request, and returns its idempotency key;
+    /// `None` at the end.
+    pub(super) fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid> {
+        self.left = self.left.checked_sub(1)?;
+        let subject = self.at % self.subjects.len().max(1);
+        let PreparedPost { request_line, tail } = self.subjects.get(subject)?;
+        self.at = subject + 1;
+        let (key, mut buffer) = (random_key(), Uuid::encode_buffer());
+        let key_text: &[u8] = key.hyphenated().encode_lower(&mut buffer).as_bytes();
+        request.clear();
+        for part in [request_line, self.head.as_slice(), key_text] {
+            request.extend_from_slice(part);
+        }
+        if self.has_request_id {
+            request.extend_from_slice(b"\r\nX-Request-Id: ");
+            request.extend_from_slice(key_text);
+        }
+        request.extend_from_slice(tail);
+        Some(key)
+    }
+
+    /// Returns the pause before the request that was just written is sent.
+    pub(super) fn think_time(&mut self) -> Duration {
+        self.thinking
+            .as_mut()
+            .map_or(Duration::ZERO, |(rng, max)| rng.random_range(Duration::ZERO..*max))
     }
 }
 
@@ -73,22 +109,6 @@ impl PreparedPost {
         let request_line = format!("POST {path} HTTP/1.1\r\n").into_bytes();
         let tail = format!("\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes();
         Self { request_line, tail }
-    }
-}
-
-impl Script for Posts {
-    fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid> {
-        self.left = self.left.checked_sub(1)?;
-        let subject = self.at % self.subjects.len().max(1);
-        let PreparedPost { request_line, tail } = self.subjects.get(subject)?;
-        self.at = subject + 1;
-        let (key, mut buffer) = (random_key(), Uuid::encode_buffer());
-        let key_text = key.hyphenated().encode_lower(&mut buffer).as_bytes();
-        request.clear();
-        for part in [request_line, self.head.as_slice(), key_text, tail] {
-            request.extend_from_slice(part);
-        }
-        Some(key)
     }
 }
 

@@ -24,7 +24,6 @@ const RESULT_TTL: Duration = Duration::from_millis(250);
 #[derive(Debug, Clone, Default)]
 pub struct Readiness(Arc<Mutex<Option<ComponentCheck>>>);
 
-/// The state of Postgres at a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostgresState {
     Writable,
@@ -33,7 +32,6 @@ pub enum PostgresState {
     Away,
 }
 
-/// The result of a check.
 #[derive(Debug, Clone, Copy)]
 pub struct ComponentCheck {
     at: Instant,

@@ -3,8 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Instant;
 
-use holdfast::load::script::Posts;
-use holdfast::load::{self, LoadClient, LoadPlan};
+use holdfast::load::{self, LoadClient, LoadPlan, Posts};
 
 use crate::common::Shop;
 use crate::order_expiry::JOBS_ON;
@@ -20,7 +19,7 @@ async fn place_due_orders(shop: &Shop, skus: &[String], orders: usize) {
     let headers = ["Holdfast-Hold-Ms: 1".to_owned()];
     let client = |n: usize| LoadClient {
         target: shop.replicas[0].base_url[7..].parse().unwrap(),
-        script: Box::new(Posts::new("/api/orders", &alice.token, &headers, &bodies, n).limit(each)),
+        script: Posts::new("/api/orders", &alice.token, &headers, &bodies, n).limit(each),
     };
     let plan = LoadPlan {
         clients: (0..CONNECTIONS).map(client).collect(),

@@ -1,4 +1,4 @@
-//! A real Chromium, driven over WebDriver. Its driver and everything it started end with the value.
+//! A real Chromium, driven over WebDriver. Dropping the value ends the driver and the browser.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -19,7 +19,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::const_new(());
 const DRIVERS: [&str; 2] = ["chromedriver", "/usr/lib/chromium-browser/chromedriver"];
 const FLAGS: [&str; 11] = [
     "--headless",
-    // As root, and in most containers, Chromium's own sandbox can't be set up.
+    // Chromium's sandbox does not work as root and in most containers.
     "--no-sandbox",
     "--disable-gpu",
     "--disable-dev-shm-usage",
@@ -39,19 +39,19 @@ pub struct Browser {
     server: Child,
     port: u16,
     profile: tempfile::TempDir,
-    _turn: MutexGuard<'static, ()>,
+    _permit: MutexGuard<'static, ()>,
 }
 
 impl Browser {
-    /// Opens one that looks at the shop of that address.
+    /// Opens a browser for the shop at `base`.
     pub async fn open(base: &str, javascript: bool) -> Self {
         Self::open_with(base, javascript, PageLoadStrategy::Normal).await
     }
 
-    /// Opens one whose driver waits for pages as said. With `None` a second click can come while
-    /// the first one's page is still loading.
-    pub async fn open_with(base: &str, javascript: bool, waiting: PageLoadStrategy) -> Self {
-        let turn = ONE_AT_A_TIME.lock().await;
+    /// Opens a browser with a page load strategy. With `None`, a second click can be sent while the
+    /// page of the first is loading.
+    pub async fn open_with(base: &str, javascript: bool, strategy: PageLoadStrategy) -> Self {
+        let permit = ONE_AT_A_TIME.lock().await;
         let profile = tempfile::Builder::new().prefix("holdfast-browser-").tempdir().unwrap();
         let (server, port) = start_driver();
         let mut capabilities = DesiredCapabilities::chrome();
@@ -59,27 +59,27 @@ impl Browser {
             capabilities.add_arg(flag).unwrap();
         }
         capabilities.add_arg(&format!("--user-data-dir={}", profile.path().display())).unwrap();
-        capabilities.set_page_load_strategy(waiting).unwrap();
+        capabilities.set_page_load_strategy(strategy).unwrap();
         if !javascript {
             let prefs = json!({ "profile.managed_default_content_settings.javascript": 2 });
             capabilities.add_experimental_option("prefs", prefs).unwrap();
         }
         let driver =
             WebDriver::new(format!("http://127.0.0.1:{port}"), capabilities).await.unwrap();
-        let runs = "data:text/html,<title>off</title><script>document.title = 'on'</script>";
-        driver.goto(runs).await.unwrap();
+        let page = "data:text/html,<title>off</title><script>document.title = 'on'</script>";
+        driver.goto(page).await.unwrap();
         let title = if javascript { "on" } else { "off" };
-        until("scripts run as asked for", async || driver.title().await.is_ok_and(|t| t == title))
+        until("scripts are on or off", async || driver.title().await.is_ok_and(|t| t == title))
             .await;
-        Self { driver, base: base.to_owned(), server, port, profile, _turn: turn }
+        Self { driver, base: base.to_owned(), server, port, profile, _permit: permit }
     }
 
-    /// Goes to a page of the shop.
+    /// Navigates to a page of the shop.
     pub async fn go(&self, path: &str) {
         self.driver.goto(format!("{}{path}", self.base)).await.unwrap();
     }
 
-    /// The element, waited for.
+    /// Returns the element, as soon as it exists.
     pub async fn find(&self, css: &str) -> WebElement {
         until(css, async || self.driver.find(By::Css(css)).await.is_ok()).await;
         self.driver.find(By::Css(css)).await.unwrap()
@@ -90,14 +90,14 @@ impl Browser {
         self.find(css).await.click().await.unwrap();
     }
 
-    /// Where the element's middle is.
+    /// Returns the center of the element.
     pub async fn center(&self, css: &str) -> (f64, f64) {
         let place = self.find(css).await.rect().await.unwrap();
         (place.x + place.width / 2.0, place.y + place.height / 2.0)
     }
 
-    /// Presses the mouse button there, as a hand does: nothing is waited for, neither before nor
-    /// afterwards. (To ask where an element is would wait for the page that is loading.)
+    /// Clicks at a position, without any wait before or after: locating an element would wait for
+    /// the page that is loading.
     pub async fn press(&self, (x, y): (f64, f64)) {
         for kind in ["mousePressed", "mouseReleased"] {
             let params = json!({ "type": kind, "x": x, "y": y, "button": "left", "clickCount": 1 });
@@ -108,16 +108,16 @@ impl Browser {
     /// Sends a DevTools command that WebDriver does not have.
     pub async fn devtools(&self, command: &str, params: Value) {
         let command = json!({ "cmd": command, "params": params });
-        self.ask_driver("goog/cdp/execute", &command).await;
+        self.call_driver("goog/cdp/execute", &command).await;
     }
 
-    /// Console errors since the last call.
+    /// Returns the console errors since the last call.
     pub async fn console_errors(&self) -> Vec<Value> {
-        let log = self.ask_driver("se/log", &json!({ "type": "browser" })).await;
+        let log = self.call_driver("se/log", &json!({ "type": "browser" })).await;
         log["value"].as_array().unwrap().clone()
     }
 
-    async fn ask_driver(&self, path: &str, body: &Value) -> Value {
+    async fn call_driver(&self, path: &str, body: &Value) -> Value {
         let session = self.driver.session_id().to_string();
         let url = format!("http://127.0.0.1:{}/session/{session}/{path}", self.port);
         let sent = reqwest::Client::new().post(&url).json(body).send().await.unwrap();
@@ -125,19 +125,20 @@ impl Browser {
         sent.json().await.unwrap()
     }
 
-    /// Types into the field, instead of what is in it.
+    /// Replaces the content of a field.
     pub async fn fill(&self, css: &str, text: &str) {
         let field = self.find(css).await;
         field.clear().await.unwrap();
         field.send_keys(text).await.unwrap();
     }
 
-    /// The element's text, its white space aside, once it contains that.
+    /// Waits until the element's text, with white space collapsed, contains `text`.
     pub async fn until_text(&self, css: &str, text: &str) {
-        let contains =
-            |there: String| there.split_whitespace().collect::<Vec<_>>().join(" ").contains(text);
+        let contains = |content: String| {
+            content.split_whitespace().collect::<Vec<_>>().join(" ").contains(text)
+        };
         until(&format!("{css} reads {text:?}"), async || {
-            // Between two pages the element may be gone again.
+            // The element may vanish between two pages.
             match self.driver.find(By::Css(css)).await {
                 Ok(element) => element.text().await.is_ok_and(contains),
                 Err(_) => false,
@@ -146,7 +147,7 @@ impl Browser {
         .await;
     }
 
-    /// Where it is, once the path begins so.
+    /// Waits until the browser's path begins with `path`; returns the whole path.
     pub async fn until_path(&self, path: &str) -> String {
         let mut at = String::new();
         until(&format!("the browser is at {path}"), async || {
@@ -158,22 +159,20 @@ impl Browser {
         at
     }
 
-    /// Signs in through the page.
+    /// Signs in with the form; the password is the name.
     pub async fn sign_in(&self, name: &str) {
         self.fill("#user", name).await;
         self.fill("#password", name).await;
         self.click("form.stack button").await;
     }
 
-    /// Closes it.
     pub async fn close(self) {
         self.driver.clone().quit().await.unwrap();
     }
 }
 
 impl Drop for Browser {
-    /// A test that failed closed nothing: the driver and every process of this profile are ended,
-    /// each by its id.
+    /// Ends the driver and every process of this profile, by its id: a failed test closed nothing.
     fn drop(&mut self) {
         let _ = self.server.kill();
         let _ = self.server.wait();
@@ -189,8 +188,8 @@ impl Drop for Browser {
     }
 }
 
-/// Starts the driver on a port that is free, and says which. Left to choose by itself (`--port=0`)
-/// it takes one of ::1 and wants the same of 127.0.0.1, where another test may have it.
+/// Starts the driver on a free port, and returns both. With `--port=0`, the driver would choose a
+/// free port of ::1 and fail if another test uses it on 127.0.0.1.
 fn start_driver() -> (Child, u16) {
     let port = free_ports(1);
     let mut server = DRIVERS
@@ -202,12 +201,12 @@ fn start_driver() -> (Child, u16) {
         })
         .expect("chromedriver is not installed; script/bootstrap says how to get it");
     let mut lines = BufReader::new(server.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let mut said = String::new();
+    let mut output = String::new();
     let started = lines.by_ref().any(|line| {
-        said += &line;
+        output += &line;
         line.contains("started successfully")
     });
-    assert!(started, "chromedriver did not start: {said}");
+    assert!(started, "chromedriver did not start: {output}");
     // The driver would block on a full pipe, so the rest is read and discarded.
     std::thread::spawn(move || lines.for_each(drop));
     (server, port)

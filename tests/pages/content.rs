@@ -1,5 +1,4 @@
-//! What the pages show of a shop that was used for a while: the lab's orders, forks far apart,
-//! locks.
+//! Pages of a shop with history: orders of lab items, distant forks, held locks.
 
 use reqwest::StatusCode;
 

@@ -17,10 +17,10 @@ async fn admin_sets_customer_limit_and_pages_show_it() {
     let shop = Shop::start(1).await;
     let (visitor, admin) = (Visitor::new(&shop), Visitor::signed_in(&shop, "admin").await);
     assert!(!visitor.get("/items/deadbolt").await.words().contains("per customer"));
-    // One item has a limit from the beginning, so that there is one to be seen.
-    let shelves = visitor.get("/").await.words();
-    assert_eq!(shelves.matches("per customer").count(), 1, "{shelves}");
-    assert!(shelves.contains("29.50 · at most 2 per customer"), "{shelves}");
+    // One item of the seed has a limit.
+    let cards = visitor.get("/").await.words();
+    assert_eq!(cards.matches("per customer").count(), 1, "{cards}");
+    assert!(cards.contains("29.50 · at most 2 per customer"), "{cards}");
     set_limit(&shop, "deadbolt", "2").await;
     let card = visitor.get("/").await;
     assert!(card.words().contains("49.00 · at most 2 per customer"), "{}", card.words());
@@ -32,23 +32,23 @@ async fn admin_sets_customer_limit_and_pages_show_it() {
     assert!(!item.text.contains("name=\"limit_per_user\""), "the form is the admin's");
     let form = admin.get("/items/deadbolt").await;
     assert!(form.text.contains("name=\"limit_per_user\" inputmode=\"numeric\""));
-    for (typed, why) in [
+    for (input, why) in [
         ("0", "Type 1 to 1000, or nothing: then there is no limit."),
         ("1001", "Type 1 to 1000, or nothing: then there is no limit."),
         ("many", "Type a whole number such as 2, or nothing."),
     ] {
         let path = "/items/deadbolt/limit";
-        let sent = format!("csrf={}&limit_per_user={typed}", form.csrf());
-        let wrong = admin.post(path, &sent).await;
-        assert_eq!(wrong.status, 422, "{typed}");
-        assert!(wrong.words().contains(why), "{typed}: {}", wrong.words());
-        assert!(wrong.text.contains(&format!("value=\"{typed}\"")), "what was typed is kept");
+        let form_fields = format!("csrf={}&limit_per_user={input}", form.csrf());
+        let wrong = admin.post(path, &form_fields).await;
+        assert_eq!(wrong.status, 422, "{input}");
+        assert!(wrong.words().contains(why), "{input}: {}", wrong.words());
+        assert!(wrong.text.contains(&format!("value=\"{input}\"")), "the input is kept");
     }
     assert!(visitor.get("/items/deadbolt").await.words().contains("at most 2 per customer"));
     set_limit(&shop, "deadbolt", "").await;
     assert!(!visitor.get("/items/deadbolt").await.words().contains("per customer"));
-    let stranger = visitor.post("/items/deadbolt/limit", "limit_per_user=1").await;
-    assert_eq!(stranger.location, "/sign-in?next=/items/deadbolt");
+    let anonymous = visitor.post("/items/deadbolt/limit", "limit_per_user=1").await;
+    assert_eq!(anonymous.location, "/sign-in?next=/items/deadbolt");
     assert_eq!(
         shop.number(
             "select count(*) from items where limit_per_user is not null and sku <> 'lock-picks'"
@@ -63,9 +63,9 @@ async fn basket_warns_about_customer_limit() {
     let shop = Shop::start(1).await;
     set_limit(&shop, "deadbolt", "2").await;
     // Without a session the basket shows the limit, and no purchases.
-    let stranger = Visitor::new(&shop);
-    stranger.fill_basket("deadbolt", 3).await;
-    let basket = stranger.get("/basket").await;
+    let anonymous = Visitor::new(&shop);
+    anonymous.fill_basket("deadbolt", 3).await;
+    let basket = anonymous.get("/basket").await;
     let words = basket.words();
     assert!(words.contains("At most 2 per customer. Lower the quantity to 2."), "{words}");
     assert!(words.contains("49.00 each · 40 on the shelf ▲ At most"), "{words}");
@@ -78,27 +78,27 @@ async fn basket_warns_about_customer_limit() {
     let words = alice.get("/basket").await.words();
     assert!(words.contains("at most 2 per customer, you have 1"), "{words}");
     assert_eq!(alice.order(&token, &csrf).await.status, 303);
-    // She has both. The basket says so, and the button can't be pressed.
+    // Alice has two: the basket says so, and the button is disabled.
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let basket = alice.get("/basket").await;
     let words = basket.words();
-    let said = "At most 2 per customer, and you have 2 in your orders. Take it out of the basket.";
-    assert!(words.contains(said), "{words}");
+    let text = "At most 2 per customer, and you have 2 in your orders. Take it out of the basket.";
+    assert!(words.contains(text), "{words}");
     assert!(words.contains("Deadbolt, single cylinder: 1 in the basket, no more for you."));
     assert!(basket.text.contains("id=\"place\" disabled"));
-    // The rejection of a form that is sent anyway says what to do next.
-    let refused = alice.order(&token, &csrf).await;
-    assert_eq!(refused.status, 409);
-    let words = refused.words();
-    for said in [
+    // The rejection of a form that is sent nevertheless says what to do next.
+    let rejected = alice.order(&token, &csrf).await;
+    assert_eq!(rejected.status, 409);
+    let words = rejected.words();
+    for text in [
         "You may have no more of this item",
         "At most 2 of deadbolt per customer: you have 2, and asked for 1.",
         "Lower the quantity or take the item out of the basket; or cancel an order that has it.",
         "Look at your orders",
     ] {
-        assert!(words.contains(said), "{said}: {words}");
+        assert!(words.contains(text), "{text}: {words}");
     }
-    assert!(refused.text.contains("href=\"/problems/limit-reached\""));
+    assert!(rejected.text.contains("href=\"/problems/limit-reached\""));
     let problem = alice.get("/problems/limit-reached").await;
     assert_eq!(problem.status, 200);
     assert!(problem.words().contains("as long as they are pending or paid"));

@@ -1,4 +1,4 @@
-//! The page on which the API can be tried.
+//! The page of the API's description.
 
 use serde_json::Value;
 

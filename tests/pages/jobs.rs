@@ -1,5 +1,5 @@
-//! The page of the jobs: who may see it, a parked run, and the button that retries it, also without
-//! scripts on a phone.
+//! The jobs page: access, a parked run, and the button that retries it, also without scripts on a
+//! phone.
 
 use holdfast::jobs::history;
 use holdfast::jobs::store::RunState;
@@ -58,18 +58,18 @@ async fn only_admin_retries_a_parked_run() {
 
     let path = page.text.split("action=\"/jobs/").nth(1).unwrap().split('"').next().unwrap();
     let path = format!("/jobs/{path}");
-    for (who, form) in [
+    for (visitor, form) in [
         (&alice, format!("csrf={}", alice.get("/basket").await.csrf())),
         (&admin, "csrf=no".to_owned()),
     ] {
-        assert_eq!(who.post(&path, &form).await.status, 403);
+        assert_eq!(visitor.post(&path, &form).await.status, 403);
     }
     assert!(!is_done(&shop).await);
     let form = format!("csrf={}", page.csrf());
     // A second click is no second run.
     for _ in 0..2 {
-        let answer = admin.post(&path, &form).await;
-        assert_eq!((answer.status.as_u16(), answer.location.as_str()), (303, "/jobs"));
+        let response = admin.post(&path, &form).await;
+        assert_eq!((response.status.as_u16(), response.location.as_str()), (303, "/jobs"));
     }
     until("it is done", async || is_done(&shop).await).await;
     let words = admin.get("/jobs").await.words();
@@ -138,13 +138,13 @@ async fn only_admin_retries_a_parked_expiry() {
         let status = "select count(*) from orders where status = 'pending'";
         shop.number(status).await
     };
-    for (who, form) in [(&alice, format!("csrf={csrf}")), (&admin, "csrf=no".to_owned())] {
-        assert_eq!(who.post(&path, &form).await.status, 403);
+    for (visitor, form) in [(&alice, format!("csrf={csrf}")), (&admin, "csrf=no".to_owned())] {
+        assert_eq!(visitor.post(&path, &form).await.status, 403);
         assert_eq!(status().await, 1);
     }
     for _ in 0..2 {
-        let again = admin.post(&path, &format!("csrf={}", page.csrf())).await;
-        assert_eq!((again.status.as_u16(), again.location.as_str()), (303, "/jobs"));
+        let retried = admin.post(&path, &format!("csrf={}", page.csrf())).await;
+        assert_eq!((retried.status.as_u16(), retried.location.as_str()), (303, "/jobs"));
         until("it is given back", async || status().await == 0).await;
     }
     let words = admin.get("/jobs").await.words();

@@ -1,4 +1,4 @@
-//! The lab's pages: who may see them, the page of a run, errors beside fields, and the export and
+//! The lab's pages: who may see them, the page of a run, errors beside fields, export and
 //! import of a run.
 
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::common::Shop;
 use crate::visitor::{Page, Visitor};
 
 const ID: &str = "01a2006d-5253-7170-b37f-df609d0c5d2e";
-/// A boundary of a form with a file in it.
+/// The boundary of the multipart form.
 const EDGE: &str = "holdfast-test-edge";
 
 fn request(number: u8) -> String {
@@ -21,11 +21,11 @@ fn request(number: u8) -> String {
 }
 
 /// A request that read 57 and wrote 56.
-fn lane(number: u8, replica: &str, sent: u64) -> Value {
-    let at = |t: u64, event: &str, value: Option<i64>| json!({ "t_us": sent + t, "event": event, "key": "{sku:lab-1}", "value": value });
+fn lane(number: u8, replica: &str, redirect: u64) -> Value {
+    let at = |t: u64, event: &str, value: Option<i64>| json!({ "t_us": redirect + t, "event": event, "key": "{sku:lab-1}", "value": value });
     json!({
         "request_id": request(number), "label": format!("order {number}"), "replica": replica,
-        "arm": 0, "sent_us": sent, "answered_us": sent + 9_000, "status": 201,
+        "arm": 0, "sent_us": redirect, "answered_us": redirect + 9_000, "status": 201,
         "events": [
             at(100, "wait", None), at(1_000, "read", Some(57)), at(6_000, "write", Some(56)),
             at(7_000, "commit", None), at(8_000, "committed", None), at(8_100, "release", None),
@@ -33,7 +33,8 @@ fn lane(number: u8, replica: &str, sent: u64) -> Value {
     })
 }
 
-/// A run of the first lesson that is over: two requests read the same 57, a third came much later.
+/// Returns a completed run of the first lesson: two requests read the same 57, a third reads it much
+/// later.
 pub fn oversold() -> LabRun {
     let entry = |number: u8| {
         let order = format!("01a2006d-53a7-7142-94cb-c9557a8a5{number:03}");
@@ -46,7 +47,7 @@ pub fn oversold() -> LabRun {
     };
     let outcome = json!({
         "claim_shown": true, "verdict": "43 units do not exist: 100 sold of 57",
-        "facts": [{ "name": "longest stall", "value": "12 ms" }],
+        "evidence": [{ "name": "longest stall", "value": "12 ms", "ok": true }],
         "said": ["A has read 57.", "B <b>reads</b> it too."],
         "lanes": [lane(1, "8080", 1_000), lane(2, "8081", 2_900), lane(3, "8080", 600_000)],
         "arms": [
@@ -61,12 +62,12 @@ pub fn oversold() -> LabRun {
               "ok": true, "statuses": { "201": 57, "409": 43 } },
         ],
     });
-    let wanted = json!({ "lesson": "lost-update", "buyers": 8 });
+    let request_json = json!({ "lesson": "lost-update", "buyers": 8 });
     LabRun {
         from_file: false,
         id: ID.parse().unwrap(),
         state: LabRunState::Done,
-        request: serde_json::from_value(wanted).unwrap(),
+        request: serde_json::from_value(request_json).unwrap(),
         progress: RunProgress::default(),
         guess: Some("exactly 100".to_owned()),
         created_at: time::macros::datetime!(2026-11-21 10:00 UTC),
@@ -74,7 +75,7 @@ pub fn oversold() -> LabRun {
     }
 }
 
-/// A shop with that run in its lab.
+/// Starts a shop whose lab has that run.
 pub async fn with_run(run: &LabRun) -> Shop {
     let shop = Shop::start(1).await;
     assert!(store::keep(&shop.pool.clone().into(), run).await.unwrap());
@@ -83,8 +84,8 @@ pub async fn with_run(run: &LabRun) -> Shop {
 
 /// Registers a runner, as `holdfast up` does.
 async fn register_runner(shop: &Shop) {
-    let here = "insert into lab_runner (seen_at) values (now() + interval '1 hour')";
-    sqlx::query(here).execute(&shop.pool).await.unwrap();
+    let insert = "insert into lab_runner (seen_at) values (now() + interval '1 hour')";
+    sqlx::query(insert).execute(&shop.pool).await.unwrap();
 }
 
 async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
@@ -98,7 +99,7 @@ async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
     body.extend_from_slice(format!("\r\n--{EDGE}--\r\n").as_bytes());
     let kind = format!("multipart/form-data; boundary={EDGE}");
     let form = visitor.form_request("/lab/files", "").header(CONTENT_TYPE, kind);
-    // Two content types would be none.
+    // The form has one already; two would be invalid.
     let mut form = form.body(body).build().unwrap();
     let kind = form.headers().get_all(CONTENT_TYPE).iter().next_back().unwrap().clone();
     form.headers_mut().insert(CONTENT_TYPE, kind);
@@ -111,15 +112,16 @@ async fn lab_pages_require_admin_and_lab_mode() {
     let run = format!("/lab/runs/{ID}");
     let file = format!("{run}/file");
     let pages = ["/lab", "/lab/lessons/lost-update", &run, &file];
-    let (stranger, alice) = (Visitor::new(&shop), Visitor::signed_in(&shop, "alice").await);
+    let (anonymous, alice) = (Visitor::new(&shop), Visitor::signed_in(&shop, "alice").await);
     let admin = Visitor::signed_in(&shop, "admin").await;
     for path in pages {
-        let sent = stranger.get(path).await;
-        let way = (sent.status.as_u16(), sent.location.starts_with("/sign-in?next=/lab"));
-        assert_eq!(way, (303, true), "{path}: {}", sent.location);
-        let refused = alice.get(path).await;
-        assert_eq!(refused.status, 403, "{path}");
-        assert!(refused.words().contains("This is the admin"), "{}", refused.words());
+        let redirect = anonymous.get(path).await;
+        let outcome =
+            (redirect.status.as_u16(), redirect.location.starts_with("/sign-in?next=/lab"));
+        assert_eq!(outcome, (303, true), "{path}: {}", redirect.location);
+        let rejected = alice.get(path).await;
+        assert_eq!(rejected.status, 403, "{path}");
+        assert!(rejected.words().contains("This is the admin"), "{}", rejected.words());
         assert_eq!(admin.get(path).await.status, 200, "{path}");
     }
     assert!(admin.get("/").await.text.contains("href=\"/lab\""));
@@ -132,9 +134,9 @@ async fn lab_pages_require_admin_and_lab_mode() {
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let off = Visitor { base: shop.replicas[1].base_url.clone(), http: admin.http };
     for path in pages {
-        let refused = off.get(path).await;
-        assert_eq!(refused.status, 403, "{path}");
-        let words = refused.words();
+        let rejected = off.get(path).await;
+        assert_eq!(rejected.status, 403, "{path}");
+        let words = rejected.words();
         assert!(words.contains("The lab is off in this shop"), "{words}");
         assert!(!words.contains("43 units") && !words.contains("order 1"), "{words}");
     }
@@ -161,42 +163,45 @@ async fn lesson_asks_for_guess_before_takeaway() {
     ] {
         assert!(words.contains(shown), "{shown}: {words}");
     }
-    assert!(!words.contains("Read, then update is two steps"), "told too early");
+    assert!(!words.contains("Read, then update is two steps"), "the takeaway is shown too early");
 
-    let ask = async |form: &str| {
+    let submit = async |form: &str| {
         let form = format!("csrf={}&{form}", lesson.csrf());
         admin.post("/lab/lessons/lost-update/runs", &form).await
     };
-    let wrong = ask("guess=7&orders=many&stock=&work_ms=1001").await;
+    let wrong = submit("guess=7&orders=many&stock=&work_ms=1001").await;
     assert_eq!(wrong.status, 422);
     for (id, why) in [
         ("orders-wrong", "Type a whole number, 1 to 5,000."),
         ("work_ms-wrong", "Type a whole number, 0 to 1,000."),
         ("guess-wrong", "Choose one of these."),
     ] {
-        let beside = wrong.text.split(&format!("id=\"{id}\"")).nth(1).unwrap();
-        assert!(beside.split("</p>").next().unwrap().contains(why), "{id}");
+        let error = wrong.text.split(&format!("id=\"{id}\"")).nth(1).unwrap();
+        assert!(error.split("</p>").next().unwrap().contains(why), "{id}");
     }
     assert!(wrong.text.contains("value=\"many\""));
-    assert_eq!(ask("guess=0").await.status, 503, "nobody carries it out");
+    assert_eq!(submit("guess=0").await.status, 503, "there is no runner");
     register_runner(&shop).await;
-    let begun = ask("guess=0&buyers=8").await;
-    assert_eq!(begun.status, 303, "{}", begun.text);
-    let going = admin.get(&begun.location).await;
-    assert!(going.words().contains("waits to begin"), "{}", going.words());
-    assert!(going.text.contains("<noscript><meta http-equiv=\"refresh\""));
-    assert!(!going.words().contains("Read, then update is two steps"), "told too early");
-    assert!(admin.get("/lab").await.text.contains(&begun.location));
+    let queued = submit("guess=0&buyers=8").await;
+    assert_eq!(queued.status, 303, "{}", queued.text);
+    let running = admin.get(&queued.location).await;
+    assert!(running.words().contains("waits to begin"), "{}", running.words());
+    assert!(running.text.contains("<noscript><meta http-equiv=\"refresh\""));
+    assert!(
+        !running.words().contains("Read, then update is two steps"),
+        "the takeaway is shown too early"
+    );
+    assert!(admin.get("/lab").await.text.contains(&queued.location));
     let guesses = "select count(*) from lab_runs where guess = 'exactly 100'";
     assert_eq!(shop.number(guesses).await, 2);
 
-    let instead = ask("guess=1").await;
+    let second = submit("guess=1").await;
     assert_eq!(
-        (instead.status.as_u16(), &instead.location),
-        (303, &format!("{}?instead=1", begun.location))
+        (second.status.as_u16(), &second.location),
+        (303, &format!("{}?instead=1", queued.location))
     );
-    let told = admin.get(&instead.location).await.words();
-    assert!(told.contains("what you asked for was not begun"), "{told}");
+    let text = admin.get(&second.location).await.words();
+    assert!(text.contains("what you asked for was not begun"), "{text}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,7 +210,7 @@ async fn custom_load_reports_errors_per_field() {
     register_runner(&shop).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let csrf = admin.get("/lab").await.csrf();
-    let ask = async |form: &str| admin.post("/lab/runs", &format!("csrf={csrf}&{form}")).await;
+    let submit = async |form: &str| admin.post("/lab/runs", &format!("csrf={csrf}&{form}")).await;
     for (form, id) in [
         ("stock=5", "strategies"),
         ("strategies=none&buyers=65", "buyers"),
@@ -213,16 +218,16 @@ async fn custom_load_reports_errors_per_field() {
         ("strategies=none&seed=x", "seed"),
         ("strategies=none&fault=flush-redis&fault_for_ms=10001", "fault_for_ms"),
     ] {
-        let wrong = ask(form).await;
+        let wrong = submit(form).await;
         assert_eq!(wrong.status, 422, "{form}");
         assert!(wrong.text.contains(&format!("id=\"{id}-wrong\"")), "{form}");
     }
-    let words = ask("strategies=batched&wait=retry").await.words();
+    let words = submit("strategies=batched&wait=retry").await.words();
     assert!(words.contains("Batched has no waiting mode retry."), "{words}");
     assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
-    let begun = ask("strategies=none&strategies=batched&stock=1,000&journey=pay&wait=").await;
-    assert_eq!(begun.status, 303, "{}", begun.text);
-    let words = admin.get(&begun.location).await.words();
+    let queued = submit("strategies=none&strategies=batched&stock=1,000&journey=pay&wait=").await;
+    assert_eq!(queued.status, 303, "{}", queued.text);
+    let words = admin.get(&queued.location).await.words();
     assert!(words.contains("A load of your own: none, batched"), "{words}");
     assert!(words.contains("journey pay · stock 1000"), "{words}");
 }
@@ -236,7 +241,7 @@ async fn run_page_shows_verdict_and_evidence() {
     for shown in [
         "It does not add up 43 units do not exist: 100 sold of 57",
         "Your guess: exactly 100. It was: more than 100.",
-        // Of three pairs the one that took the least time.
+        // The shortest of three pairs.
         "Of 31 forks the shortest, 9.0 ms from the first read to the last step: order 1 on 8080 \
          and order 2 on 8081 both read 57, 1.9 ms apart, and both wrote 56.",
         "before 57 −1 → 56 8080 · order 1 −1 → 56 8081 · order 2 −1 → 56 8080 · order 3",
@@ -255,7 +260,7 @@ async fn run_page_shows_verdict_and_evidence() {
     ] {
         assert!(words.contains(shown), "{shown}\n{words}");
     }
-    assert!(page.text.contains("class=\"off\">−1 → 56"), "a unit that does not exist is red");
+    assert!(page.text.contains("class=\"off\">−1 → 56"), "an oversold unit is marked");
     assert!(!page.text.contains("http-equiv"));
 }
 
@@ -282,29 +287,34 @@ async fn run_page_is_small_when_compressed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn exported_run_opens_in_another_shop() {
     let run = oversold();
-    let (here, there) = (with_run(&run).await, Shop::start(1).await);
+    let (source_shop, target_shop) = (with_run(&run).await, Shop::start(1).await);
     let path = format!("/lab/runs/{ID}");
-    let home = Visitor::signed_in(&here, "admin").await;
-    let answer = home.page_request(&format!("{path}/file")).send().await.unwrap();
+    let exporter = Visitor::signed_in(&source_shop, "admin").await;
+    let response = exporter.page_request(&format!("{path}/file")).send().await.unwrap();
     let name = format!("attachment; filename=\"holdfast-run-{ID}.json\"");
-    assert_eq!(answer.headers()[CONTENT_DISPOSITION], name.as_str());
-    let file = answer.bytes().await.unwrap();
+    assert_eq!(response.headers()[CONTENT_DISPOSITION], name.as_str());
+    let file = response.bytes().await.unwrap();
 
-    let away = Visitor::signed_in(&there, "admin").await;
-    let csrf = away.get("/lab").await.csrf();
+    let importer = Visitor::signed_in(&target_shop, "admin").await;
+    let csrf = importer.get("/lab").await.csrf();
     let main = |page: &Page| page.text.split("<main").nth(1).unwrap().to_owned();
-    let opened = upload(&away, &csrf, &file).await;
-    assert_eq!((opened.status.as_u16(), &opened.location), (303, &path), "{}", opened.words());
-    assert_eq!(main(&away.get(&path).await), main(&home.get(&path).await));
-    let again = upload(&away, &csrf, &file).await;
+    let imported = upload(&importer, &csrf, &file).await;
+    assert_eq!(
+        (imported.status.as_u16(), &imported.location),
+        (303, &path),
+        "{}",
+        imported.words()
+    );
+    assert_eq!(main(&importer.get(&path).await), main(&exporter.get(&path).await));
+    let again = upload(&importer, &csrf, &file).await;
     assert_eq!(again.location, format!("{path}?known=1"));
-    assert!(away.get(&again.location).await.words().contains("the file changed nothing"));
+    assert!(importer.get(&again.location).await.words().contains("the file changed nothing"));
 
     for forged in ["", "forged"] {
-        assert_eq!(upload(&away, forged, &file).await.status, 403);
+        assert_eq!(upload(&importer, forged, &file).await.status, 403);
     }
-    let mut going = run.clone();
-    going.state = LabRunState::Running;
+    let mut running = run.clone();
+    running.state = LabRunState::Running;
     let mut long = run.clone();
     long.outcome.lanes = vec![run.outcome.lanes[0].clone(); 601];
     let mut zero = run.clone();
@@ -314,22 +324,22 @@ async fn exported_run_opens_in_another_shop() {
         (b"".to_vec(), "Choose a file"),
         (b"{\"id\": 1".to_vec(), "This is not the file of a run"),
         (b"{}".to_vec(), "missing field"),
-        (text(&going), "it is not over"),
+        (text(&running), "it is not over"),
         (text(&long), "it has too many lanes"),
         (text(&zero), "has a zero byte"),
     ] {
-        let refused = upload(&away, &csrf, &file).await;
-        assert_eq!(refused.status, 422, "{why}: {}", refused.words());
-        let beside = refused.text.split("id=\"file-wrong\"").nth(1).unwrap();
-        assert!(beside.split("</p>").next().unwrap().contains(why), "{beside}");
+        let rejected = upload(&importer, &csrf, &file).await;
+        assert_eq!(rejected.status, 422, "{why}: {}", rejected.words());
+        let error = rejected.text.split("id=\"file-wrong\"").nth(1).unwrap();
+        assert!(error.split("</p>").next().unwrap().contains(why), "{error}");
     }
-    let large = upload(&away, &csrf, &vec![b' '; 3 * 1024 * 1024]).await;
+    let large = upload(&importer, &csrf, &vec![b' '; 3 * 1024 * 1024]).await;
     assert_eq!(large.status, 413);
     assert!(large.words().contains("at most 2 MiB"), "{}", large.words());
-    assert_eq!(there.number("select count(*) from lab_runs").await, 1);
+    assert_eq!(target_shop.number("select count(*) from lab_runs").await, 1);
 }
 
-/// The response comes while the body does not end.
+/// The response is sent before the body ends.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_file_of_a_stranger_is_not_read() {
     let mut shop = Shop::start(1).await;
@@ -350,7 +360,7 @@ async fn large_file_of_a_stranger_is_not_read() {
         connection.write_all(form.as_bytes()).await.unwrap();
         let mut status = [0; 12];
         let response = connection.read_exact(&mut status);
-        // Less than the time limit of a request, which ends the wait for a body.
+        // Shorter than the request timeout, which would end the wait for the body.
         tokio::time::timeout(Duration::from_secs(5), response).await.unwrap().unwrap();
         assert_eq!(std::str::from_utf8(&status).unwrap(), expected);
     }
@@ -363,12 +373,15 @@ async fn opened_files_are_pruned() {
     let mut run = oversold();
     for n in 0..store::MAX_KEPT_RUNS + 5 {
         run.id = uuid::Uuid::now_v7();
-        // The oldest file is opened last.
+        // The oldest run is imported last.
         run.created_at -= time::Duration::days(n);
         assert!(store::keep(&pool, &run).await.unwrap());
     }
     assert_eq!(shop.number("select count(*) from lab_runs").await, store::MAX_KEPT_RUNS);
-    assert!(store::find(&pool, run.id).await.unwrap().is_some(), "the run just opened is kept");
+    assert!(
+        store::find(&pool, run.id).await.unwrap().is_some(),
+        "the run that was imported last is kept"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -406,12 +419,12 @@ async fn run_file_with_extreme_numbers_is_shown() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let csrf = admin.get("/lab").await.csrf();
-    let opened = upload(&admin, &csrf, &serde_json::to_vec(&run).unwrap()).await;
-    assert_eq!(opened.status, 303, "{}", opened.words());
-    for path in [opened.location.as_str(), "/lab"] {
+    let imported = upload(&admin, &csrf, &serde_json::to_vec(&run).unwrap()).await;
+    assert_eq!(imported.status, 303, "{}", imported.words());
+    for path in [imported.location.as_str(), "/lab"] {
         let page = admin.get(path).await;
         assert_eq!(page.status, 200, "{path}: {}", page.words());
         assert!(!page.text.contains("<script>"), "{path}");
     }
-    assert_eq!(admin.get(&format!("{}/file", opened.location)).await.status, 200);
+    assert_eq!(admin.get(&format!("{}/file", imported.location)).await.status, 200);
 }

@@ -1,6 +1,6 @@
-//! The pages: in a real Chromium, and as a browser without one would ask for them.
+//! The pages, in a real Chromium and as plain HTTP responses.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 #[path = "../common/mod.rs"]
 mod common;

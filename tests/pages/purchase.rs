@@ -1,5 +1,4 @@
-//! A purchase in a real browser, from the shop page to a paid order, and what may go wrong with the
-//! buttons on the way.
+//! A purchase in a real browser, from the shop page to a refund; double clicks, reload and back.
 
 use serde_json::json;
 use thirtyfour::PageLoadStrategy;
@@ -54,9 +53,9 @@ async fn purchase_works_without_javascript() {
     check_purchase(false).await;
 }
 
-/// Signs in and has a basket that is ready to be ordered.
-async fn open_basket(shop: &Shop, javascript: bool, waiting: PageLoadStrategy) -> Browser {
-    let browser = Browser::open_with(&shop.replicas[0].base_url, javascript, waiting).await;
+/// Signs in and fills the basket.
+async fn open_basket(shop: &Shop, javascript: bool, strategy: PageLoadStrategy) -> Browser {
+    let browser = Browser::open_with(&shop.replicas[0].base_url, javascript, strategy).await;
     browser.go("/sign-in").await;
     browser.sign_in("alice").await;
     browser.until_text("#item-deadbolt .stock", "40").await;
@@ -69,16 +68,16 @@ async fn check_double_click(javascript: bool) {
     let shop = Shop::start(1).await;
     let browser = open_basket(&shop, javascript, PageLoadStrategy::None).await;
     let button = browser.center("#place").await;
-    // The item's row is held, so that the first click's order is still at work when the second
-    // click sends the form again.
+    // The item's row is locked, so that the first order is in flight when the second click sends
+    // the form again.
     let mut holder = shop.pool.begin().await.unwrap();
-    let hold = "select from items where sku = 'deadbolt' for update";
-    sqlx::query(hold).execute(&mut *holder).await.unwrap();
+    let lock_row = "select from items where sku = 'deadbolt' for update";
+    sqlx::query(lock_row).execute(&mut *holder).await.unwrap();
     browser.press(button).await;
     until("the first order waits for the row", async || {
-        let waiting = "select count(*) from pg_stat_activity
+        let strategy = "select count(*) from pg_stat_activity
                         where wait_event_type = 'Lock' and datname = current_database()";
-        shop.number(waiting).await > 0
+        shop.number(strategy).await > 0
     })
     .await;
     browser.press(button).await;
@@ -111,7 +110,7 @@ async fn reload_and_back_make_one_order() {
     assert_eq!(browser.until_path("/orders/").await, order);
     browser.driver.back().await.unwrap();
     browser.until_path("/basket").await;
-    // A browser may show the page as it was: then its button leads to the same order.
+    // If the browser shows the cached page, its button leads to the same order.
     if let Ok(button) = browser.driver.find(By::Id("place")).await {
         button.click().await.unwrap();
         assert_eq!(browser.until_path("/orders/").await, order);
@@ -149,14 +148,14 @@ async fn expired_hold_removes_pay_despite_browser_clock() {
     browser.until_text("h1", "pending").await;
     browser.find("#pay").await;
     browser.until_text(".left", "0 min 0").await;
-    browser.until_text("#standing", "The hold is over").await;
+    browser.until_text("#order-actions", "The hold is over").await;
     browser.until_text("h1", "not paid in time").await;
-    assert!(browser.driver.find(By::Css("#pay")).await.is_err(), "nothing to pay with");
+    assert!(browser.driver.find(By::Css("#pay")).await.is_err(), "the button is gone");
     browser.find("#cancel").await;
     assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
     // The order expires; the page updates by itself.
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
-    browser.until_text("#standing", "Its units are back on the shelf").await;
+    browser.until_text("#order-actions", "Its units are back on the shelf").await;
     browser.until_text("#stock", "39 +1 → 40").await;
     assert!(browser.console_errors().await.is_empty());
     browser.close().await;

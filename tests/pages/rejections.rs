@@ -6,7 +6,7 @@ use crate::common::proxy::Proxy;
 use crate::common::{Shop, until};
 use crate::visitor::{Page, Visitor};
 
-/// Every form of the shop that changes something.
+/// The forms that change data.
 const FORMS: [(&str, &str); 12] = [
     ("/basket/lines", "sku=deadbolt&quantity=1"),
     ("/basket", "sku=deadbolt&quantity=1"),
@@ -33,16 +33,18 @@ async fn form_without_csrf_token_changes_nothing() {
     for (path, form) in FORMS {
         let path = path.replace("ORDER", &order);
         for csrf in ["", "csrf=forged&", &format!("csrf={}&", &csrf[1..])] {
-            let refused = admin.post(&path, &format!("{csrf}{form}")).await;
-            assert_eq!(refused.status, 403, "{path} {csrf}: {}", refused.text);
-            assert!(refused.words().contains("Reload the page") || refused.text.contains("reload"));
+            let rejected = admin.post(&path, &format!("{csrf}{form}")).await;
+            assert_eq!(rejected.status, 403, "{path} {csrf}: {}", rejected.text);
+            assert!(
+                rejected.words().contains("Reload the page") || rejected.text.contains("reload")
+            );
         }
     }
     assert_eq!(shop.number(books).await, before);
     assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
     assert_eq!(shop.number("select count(*) from top_ups").await, 4);
     assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
-    assert_eq!(admin.get("/audit").await.status, 200, "still signed in");
+    assert_eq!(admin.get("/audit").await.status, 200, "the session remains");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -54,21 +56,21 @@ async fn cross_site_form_is_rejected() {
         ("/basket/lines", "sku=deadbolt&quantity=1"),
     ];
     for (path, form) in forms {
-        let stranger = Visitor::new(&shop);
+        let anonymous = Visitor::new(&shop);
         for (name, value) in [
             ("Sec-Fetch-Site", "cross-site"),
             ("Sec-Fetch-Site", "same-site"),
             ("Origin", "http://evil.example"),
             ("Origin", "null"),
         ] {
-            let request = stranger.form_request(path, form).header(name, value);
-            let refused = Page::read(request.send().await.unwrap()).await;
-            assert_eq!(refused.status, 403, "{path} {name}: {value}");
+            let request = anonymous.form_request(path, form).header(name, value);
+            let rejected = Page::read(request.send().await.unwrap()).await;
+            assert_eq!(rejected.status, 403, "{path} {name}: {value}");
         }
-        let request = stranger.form_request(path, form).header("Sec-Fetch-Site", "same-origin");
-        let request = request.header("Origin", &stranger.base);
-        let taken = Page::read(request.send().await.unwrap()).await;
-        assert_eq!(taken.status, 303, "{path}: {}", taken.text);
+        let request = anonymous.form_request(path, form).header("Sec-Fetch-Site", "same-origin");
+        let request = request.header("Origin", &anonymous.base);
+        let accepted = Page::read(request.send().await.unwrap()).await;
+        assert_eq!(accepted.status, 303, "{path}: {}", accepted.text);
     }
 }
 
@@ -110,27 +112,29 @@ async fn browsers_get_pages_and_programs_get_problems() {
 async fn sign_in_returns_to_requested_page() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);
-    for (path, back) in [("/orders", "/orders"), ("/account?before=9", "/account%3Fbefore%3D9")] {
+    for (path, return_path) in
+        [("/orders", "/orders"), ("/account?before=9", "/account%3Fbefore%3D9")]
+    {
         let page = visitor.get(path).await;
         let forged = visitor.page_request(path).header("Cookie", "holdfast_session=forged");
         let forged = Page::read(forged.send().await.unwrap()).await;
         for page in [page, forged] {
             assert_eq!(page.status, 303);
-            assert_eq!(page.location, format!("/sign-in?next={back}"));
+            assert_eq!(page.location, format!("/sign-in?next={return_path}"));
         }
     }
-    for (path, back) in [("/orders", "/basket"), ("/account/top-ups", "/account")] {
+    for (path, return_path) in [("/orders", "/basket"), ("/account/top-ups", "/account")] {
         let page = visitor.post(path, "token=0123456789abcdef&key=0123456789abcdef&amount=1").await;
-        assert_eq!(page.location, format!("/sign-in?next={back}"));
+        assert_eq!(page.location, format!("/sign-in?next={return_path}"));
     }
-    for (next, place) in [
+    for (next, location) in [
         ("/account", "/account"),
         ("//evil.example", "/"),
         ("https://evil.example", "/"),
         ("/%5Cevil.example", "/"),
     ] {
         let form = format!("user=alice&password=alice&next={next}");
-        assert_eq!(visitor.post("/sign-in", &form).await.location, place, "{next}");
+        assert_eq!(visitor.post("/sign-in", &form).await.location, location, "{next}");
     }
     let wrong = visitor.post("/sign-in", "user=alice&password=bob&next=/account").await;
     assert_eq!(wrong.status, 401);
@@ -163,8 +167,8 @@ async fn form_errors_are_shown_beside_field() {
     let taken = admin.post("/sign-up", "user=alice&password=12345678").await;
     assert_eq!(taken.status, 409);
     assert!(taken.text.contains("user-wrong"));
-    let joined = admin.post("/sign-up", "user=dora&password=12345678&next=/account").await;
-    assert_eq!((joined.status.as_u16(), joined.location.as_str()), (303, "/account"));
+    let created = admin.post("/sign-up", "user=dora&password=12345678&next=/account").await;
+    assert_eq!((created.status.as_u16(), created.location.as_str()), (303, "/account"));
     shop.assert_sound().await;
 }
 
@@ -185,7 +189,7 @@ async fn foreign_orders_are_not_shown() {
     for page in ["/audit", "/locks"] {
         assert_eq!(bob.get(page).await.status, 403);
     }
-    // In the ledger everybody sees the order, and only its owner a way to it.
+    // The ledger shows the order to all, and links it for its owner only.
     let link = format!("href=\"{order}\"");
     assert!(alice.get("/items/deadbolt").await.text.contains(&link));
     assert!(!bob.get("/items/deadbolt").await.text.contains(&link));
@@ -195,14 +199,14 @@ async fn foreign_orders_are_not_shown() {
 async fn bar_shows_strategy_and_failing_audit() {
     let mut shop = Shop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LOCK", "none")]);
-    let calm = Visitor::signed_in(&shop, "admin").await;
-    let broken = Visitor { http: calm.http.clone(), base: shop.replicas[1].base_url.clone() };
-    assert!(calm.get("/").await.words().contains("lock: batched"));
+    let sound = Visitor::signed_in(&shop, "admin").await;
+    let broken = Visitor { http: sound.http.clone(), base: shop.replicas[1].base_url.clone() };
+    assert!(sound.get("/").await.words().contains("lock: batched"));
     let page = broken.get("/basket").await;
     assert!(page.words().contains("lock: none · this shop will oversell"));
     assert!(page.words().contains(&format!("replica {}", shop.replicas[1].name())));
 
-    // Two items that are off by as much in both directions do not make up for each other.
+    // Deviations of two items in opposite directions must not cancel out.
     sqlx::query(
         "update items set stock = stock + case sku when 'deadbolt' then 3 else -3 end
           where sku in ('deadbolt', 'key-ring')",
@@ -210,10 +214,10 @@ async fn bar_shows_strategy_and_failing_audit() {
     .execute(&shop.pool)
     .await
     .unwrap();
-    let words = calm.get("/").await.words();
+    let words = sound.get("/").await.words();
     assert!(words.contains("✗ off by 6: deadbolt key-ring · audit"), "{words}");
-    assert!(calm.get("/items/deadbolt").await.words().contains("It does not add up"));
-    let audit = calm.get("/audit").await.words();
+    assert!(sound.get("/items/deadbolt").await.words().contains("It does not add up"));
+    let audit = sound.get("/audit").await.words();
     assert!(audit.contains("broken stock-drift deadbolt: on the shelf 43"), "{audit}");
 }
 
@@ -257,9 +261,9 @@ async fn page_orders_without_redis_under_row_lock() {
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     redis.cut();
-    let refused = alice.order(&token, &csrf).await;
-    assert_eq!(refused.status, 503);
-    assert!(refused.words().contains("Postgres or Redis is unavailable"));
+    let rejected = alice.order(&token, &csrf).await;
+    assert_eq!(rejected.status, 503);
+    assert!(rejected.words().contains("Postgres or Redis is unavailable"));
     let other = Visitor { http: alice.http.clone(), base: shop.replicas[1].base_url.clone() };
     assert_eq!(other.order(&token, &csrf).await.status, 303);
     assert_eq!(shop.number("select count(*) from orders").await, 1);
@@ -289,7 +293,7 @@ async fn pages_report_postgres_outage_within_two_seconds() {
     let started = Instant::now();
     let page = Visitor::new(&shop).get("/problems/unavailable").await;
     assert!(started.elapsed() < Duration::from_millis(2_500), "{:?}", started.elapsed());
-    assert_eq!(page.status, 200, "what needs no Postgres is there");
+    assert_eq!(page.status, 200, "this page needs no Postgres");
     postgres.restore();
     until("the shop is back", async || alice.get("/account").await.status == 200).await;
 }
@@ -306,9 +310,9 @@ async fn overdue_order_can_only_be_cancelled() {
     let over = "update orders set expires_at = created_at";
     sqlx::query(over).execute(&shop.pool).await.unwrap();
     let pay = format!("csrf={csrf}&key={}", page.field("key"));
-    let refused = alice.post(&format!("{order}/pay"), &pay).await;
-    assert_eq!(refused.status, 409);
-    let words = refused.words();
+    let rejected = alice.post(&format!("{order}/pay"), &pay).await;
+    assert_eq!(rejected.status, 409);
+    let words = rejected.words();
     assert_eq!(words.matches("not paid in time").count(), 2, "the badge and the title: {words}");
     assert!(words.contains("Nothing was paid.") && words.contains("The hold is over"), "{words}");
     let page = alice.get(&order).await;
@@ -339,9 +343,9 @@ async fn expired_order_page_says_so() {
     .await;
     let page = alice.get(&order).await;
     assert!(page.words().contains("deadbolt expiry 39 +1 → 40"), "{}", page.words());
-    let refused = alice.post(&format!("{order}/pay"), &pay).await;
-    assert_eq!(refused.status, 409);
-    let words = refused.words();
+    let rejected = alice.post(&format!("{order}/pay"), &pay).await;
+    assert_eq!(rejected.status, 409);
+    let words = rejected.words();
     assert_eq!(words.matches("not paid in time").count(), 2, "the badge and the title: {words}");
     assert_eq!(words.matches("order anew").count(), 1, "{words}");
     shop.assert_sound().await;
@@ -350,7 +354,7 @@ async fn expired_order_page_says_so() {
 #[tokio::test(flavor = "multi_thread")]
 async fn form_address_redirects_to_its_page() {
     let shop = Shop::start(1).await;
-    let stranger = Visitor::new(&shop);
+    let anonymous = Visitor::new(&shop);
     let order = "/orders/00000000-0000-7000-8000-000000000000";
     for (path, page) in [
         (format!("{order}/pay"), order),
@@ -365,8 +369,8 @@ async fn form_address_redirects_to_its_page() {
         ("/lab/scheduler/7/steps".to_owned(), "/lab/scheduler/7"),
         ("/sign-out".to_owned(), "/"),
     ] {
-        let led = stranger.get(&path).await;
-        assert_eq!((led.status.as_u16(), led.location.as_str()), (303, page), "{path}");
+        let redirect = anonymous.get(&path).await;
+        assert_eq!((redirect.status.as_u16(), redirect.location.as_str()), (303, page), "{path}");
     }
 }
 
@@ -418,10 +422,10 @@ async fn pages_are_small_without_inline_code() {
         let at = page.text.find(&format!("/static/{name}")).unwrap();
         page.text[at..].split('"').next().unwrap().to_owned()
     };
-    let shown = admin.get("/").await;
+    let front_page = admin.get("/").await;
     let mut assets = 0;
     for name in ["holdfast.css", "holdfast.js", "holdfast.svg"] {
-        let response = admin.page_request(&asset(&shown, name)).send().await.unwrap();
+        let response = admin.page_request(&asset(&front_page, name)).send().await.unwrap();
         assert_eq!(response.status(), 200);
         assert!(response.headers()["cache-control"].to_str().unwrap().contains("immutable"));
         let tag = response.headers()["etag"].clone();

@@ -1,5 +1,5 @@
-//! The lab in a real browser: stepping through a swimlane by keyboard, small and large, light and
-//! dark, and a run that is followed to its end.
+//! The lab in a real browser: swimlanes by keyboard, small and large screens, light and dark, and a
+//! run that is followed to its end.
 
 use serde_json::json;
 use thirtyfour::prelude::*;
@@ -25,11 +25,11 @@ async fn number(browser: &Browser, script: &str) -> i64 {
 async fn swimlane_steps_by_keyboard() {
     let shop = with_run(&oversold()).await;
     let browser = open_run(&shop, true).await;
-    browser.until_text(".says", "16 events").await;
-    let scrub = browser.find(".swim input[type=range]").await;
-    let press = async |key: Key, says: &str| {
-        scrub.send_keys(key).await.unwrap();
-        browser.until_text(".says", says).await;
+    browser.until_text(".step-description", "16 events").await;
+    let slider = browser.find(".swimlane input[type=range]").await;
+    let press = async |key: Key, text: &str| {
+        slider.send_keys(key).await.unwrap();
+        browser.until_text(".step-description", text).await;
     };
     press(Key::Home, "event 1 of 16 0.0 ms · 8080 · order 1 is sent").await;
     press(Key::Right, "event 2 of 16 0.1 ms · 8080 · order 1 begins, without a lock").await;
@@ -38,14 +38,14 @@ async fn swimlane_steps_by_keyboard() {
     press(Key::Left, "event 1 of 16").await;
     press(Key::Left, "event 1 of 16").await;
     press(Key::End, "event 16 of 16 10.9 ms · 8081 · order 2 is answered 201").await;
-    browser.click(".swim button[aria-label='One step back']").await;
-    browser.until_text(".says", "event 15 of 16").await;
-    browser.click(".swim button.play").await;
-    browser.until_text(".says", "event 16 of 16").await;
+    browser.click(".swimlane button[aria-label='One step back']").await;
+    browser.until_text(".step-description", "event 15 of 16").await;
+    browser.click(".swimlane button.play").await;
+    browser.until_text(".step-description", "event 16 of 16").await;
 
     let fork = browser.find("details.fork summary").await;
     fork.send_keys(Key::Enter).await.unwrap();
-    browser.until_text("details.fork .says", "12 events").await;
+    browser.until_text("details.fork .step-description", "12 events").await;
     until("the curve is drawn", async || {
         number(&browser, "document.querySelectorAll('.u-wrap').length").await == 1
     })
@@ -68,8 +68,8 @@ async fn lab_pages_fit_a_small_screen() {
             browser.go(path).await;
             let open = "document.querySelectorAll('details').forEach(d => d.open = true)";
             browser.driver.execute(open, vec![]).await.unwrap();
-            let wide = number(&browser, "document.documentElement.scrollWidth").await;
-            assert!(wide <= 320, "{path} in {scheme} is {wide} wide");
+            let width = number(&browser, "document.documentElement.scrollWidth").await;
+            assert!(width <= 320, "{path} in {scheme} is {width} wide");
         }
     }
     assert_eq!(browser.console_errors().await, Vec::<serde_json::Value>::new());
@@ -96,7 +96,7 @@ async fn run_page_updates_until_the_end() {
         });
         let show = "update lab_runs set progress = $1, frame = frame + 1";
         sqlx::query(show).bind(&progress).execute(&shop.pool).await.unwrap();
-        browser.until_text("#said li", "A crowd comes.").await;
+        browser.until_text("#run-steps li", "A crowd comes.").await;
         browser.until_text("[data-figure=sold]", "41").await;
         browser.until_text("#live-title", "batched").await;
         let end = "update lab_runs set state = 'done', outcome = $1, frame = frame + 1";

@@ -5,13 +5,13 @@ use reqwest::{Client, RequestBuilder, Response, StatusCode};
 
 use crate::common::Shop;
 
-/// A visitor, of the first replica unless said otherwise.
+/// A client of the first replica, with a cookie jar.
 pub struct Visitor {
     pub http: Client,
     pub base: String,
 }
 
-/// An answer, read.
+/// A response with its text.
 pub struct Page {
     pub status: StatusCode,
     pub location: String,
@@ -20,26 +20,26 @@ pub struct Page {
 }
 
 impl Visitor {
-    /// A visitor without a session.
+    /// Creates a visitor without a session.
     pub fn new(shop: &Shop) -> Self {
         let http = Client::builder().cookie_store(true).redirect(Policy::none()).build().unwrap();
         Self { http, base: shop.replicas[0].base_url.clone() }
     }
 
-    /// A visitor who signed in on the page; the password is the name.
+    /// Creates a visitor who signed in with the form; the password is the name.
     pub async fn signed_in(shop: &Shop, name: &str) -> Self {
         let visitor = Self::new(shop);
-        let answer = visitor.post("/sign-in", &format!("user={name}&password={name}")).await;
-        assert_eq!(answer.status, 303, "{}", answer.text);
+        let response = visitor.post("/sign-in", &format!("user={name}&password={name}")).await;
+        assert_eq!(response.status, 303, "{}", response.text);
         visitor
     }
 
-    /// A request for that page, not sent yet.
+    /// Prepares a request for a page.
     pub fn page_request(&self, path: &str) -> RequestBuilder {
         self.http.get(format!("{}{path}", self.base)).header("Accept", "text/html,*/*;q=0.8")
     }
 
-    /// A form for that page, not sent yet. Its values need no escaping.
+    /// Prepares a form, whose values must need no escaping.
     pub fn form_request(&self, path: &str, form: &str) -> RequestBuilder {
         self.http
             .post(format!("{}{path}", self.base))
@@ -48,17 +48,15 @@ impl Visitor {
             .body(form.to_owned())
     }
 
-    /// Goes there.
     pub async fn get(&self, path: &str) -> Page {
         Page::read(self.page_request(path).send().await.unwrap()).await
     }
 
-    /// Sends the form.
     pub async fn post(&self, path: &str, form: &str) -> Page {
         Page::read(self.form_request(path, form).send().await.unwrap()).await
     }
 
-    /// Puts an item in the basket, and says with which token and CSRF token it can be ordered.
+    /// Adds an item to the basket; returns the basket's token and the CSRF token.
     pub async fn fill_basket(&self, sku: &str, quantity: i64) -> (String, String) {
         let csrf = self.get("/basket").await.csrf();
         let form = format!("csrf={csrf}&sku={sku}&quantity={quantity}");
@@ -68,14 +66,13 @@ impl Visitor {
         (basket.field("token"), basket.csrf())
     }
 
-    /// Orders what the basket of that token has in it.
+    /// Orders the basket of that token.
     pub async fn order(&self, token: &str, csrf: &str) -> Page {
         self.post("/orders", &format!("csrf={csrf}&token={token}")).await
     }
 }
 
 impl Page {
-    /// Reads an answer to its end.
     pub async fn read(response: Response) -> Self {
         let text = |name: &str| {
             let value = response.headers().get(name).and_then(|value| value.to_str().ok());
@@ -85,7 +82,7 @@ impl Page {
         Self { status: response.status(), location, kind, text: response.text().await.unwrap() }
     }
 
-    /// The value of the first field of that name.
+    /// Returns the value of the first field of that name.
     pub fn field(&self, name: &str) -> String {
         let value = self.text.split_once(&format!("name=\"{name}\" value=\""));
         value
@@ -93,20 +90,20 @@ impl Page {
             .map_or_else(String::new, |(value, _)| value.to_owned())
     }
 
-    /// The CSRF token of its forms; empty for a stranger.
+    /// Returns the CSRF token of its forms; empty without a session.
     pub fn csrf(&self) -> String {
         self.field("csrf")
     }
 
-    /// Its text, with white space as a person sees it.
+    /// Returns its text without tags, with white space collapsed.
     pub fn words(&self) -> String {
         let mut words = String::new();
-        let mut inside = false;
+        let mut in_tag = false;
         for c in self.text.chars() {
             match c {
-                '<' => inside = true,
-                '>' => inside = false,
-                c if !inside => words.push(c),
+                '<' => in_tag = true,
+                '>' => in_tag = false,
+                c if !in_tag => words.push(c),
                 _ => {}
             }
         }

@@ -1,4 +1,4 @@
-//! Data folders and files that another user can have placed there: `up` refuses them.
+//! `up` rejects data folders and files that another user may have placed there.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
@@ -9,24 +9,25 @@ use crate::{TestFolder, run, stderr_of_failure};
 #[tokio::test]
 async fn linked_files_are_refused() {
     for name in ["up.lock", "pids", "services", "log"] {
-        let place = TestFolder::new();
-        let folder = place.path.join("target");
+        let test_folder = TestFolder::new();
+        let folder = test_folder.path.join("target");
         fs::create_dir(&folder).expect("a folder");
         let file = folder.join("file");
         fs::write(&file, "untouched").expect("a file");
         let target = if name == "log" { &folder } else { &file };
-        fs::create_dir(place.data()).expect("a folder");
-        fs::set_permissions(place.data(), fs::Permissions::from_mode(0o700)).expect("it is ours");
-        symlink(target, place.data().join(name)).expect("a link");
-        let said = stderr_of_failure(&run(&mut place.command()).await);
-        assert!(said.contains(name) && said.contains("remove it"), "{said}");
+        fs::create_dir(test_folder.data()).expect("a folder");
+        fs::set_permissions(test_folder.data(), fs::Permissions::from_mode(0o700))
+            .expect("it is ours");
+        symlink(target, test_folder.data().join(name)).expect("a link");
+        let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
+        assert!(stderr.contains(name) && stderr.contains("remove it"), "{stderr}");
         assert_eq!(fs::read_to_string(&file).expect("it is still there"), "untouched");
         assert_eq!(fs::read_dir(&folder).expect("a folder").count(), 1);
-        assert!(!place.data().join("postgres").exists(), "{name}");
+        assert!(!test_folder.data().join("postgres").exists(), "{name}");
     }
 }
 
-/// Each of these lets another user decide about what root reads or writes.
+/// Each case lets another user control what root reads or writes.
 #[tokio::test]
 async fn root_refuses_data_of_other_users() {
     const NOBODY: u32 = 65_534;
@@ -39,27 +40,27 @@ async fn root_refuses_data_of_other_users() {
     };
     type Change<'c> = &'c dyn Fn(&TestFolder);
     let cases: [(&str, Change<'_>); 6] = [
-        ("belongs to another user", &|place| owned(&place.data())),
-        ("belongs to another user", &|place| owned(&place.path)),
-        ("can write to", &|place| mode(&place.data(), 0o777)),
-        ("can write to", &|place| mode(&place.path, 0o777)),
-        ("belongs to another user", &|place| {
-            fs::write(place.data().join("pids"), "redis 1 x").expect("a file");
-            owned(&place.data().join("pids"));
+        ("belongs to another user", &|test_folder| owned(&test_folder.data())),
+        ("belongs to another user", &|test_folder| owned(&test_folder.path)),
+        ("can write to", &|test_folder| mode(&test_folder.data(), 0o777)),
+        ("can write to", &|test_folder| mode(&test_folder.path, 0o777)),
+        ("belongs to another user", &|test_folder| {
+            fs::write(test_folder.data().join("pids"), "redis 1 x").expect("a file");
+            owned(&test_folder.data().join("pids"));
         }),
-        ("belongs to another user", &|place| {
-            fs::remove_dir(place.data()).expect("it is empty");
-            fs::create_dir(place.path.join("target")).expect("a folder");
-            symlink(place.path.join("target"), place.data()).expect("a link");
-            lchown(place.data(), Some(NOBODY), Some(NOBODY)).expect("root may");
+        ("belongs to another user", &|test_folder| {
+            fs::remove_dir(test_folder.data()).expect("it is empty");
+            fs::create_dir(test_folder.path.join("target")).expect("a folder");
+            symlink(test_folder.path.join("target"), test_folder.data()).expect("a link");
+            lchown(test_folder.data(), Some(NOBODY), Some(NOBODY)).expect("root may");
         }),
     ];
     for (index, (why, prepare)) in cases.into_iter().enumerate() {
-        let place = TestFolder::new();
-        fs::create_dir(place.data()).expect("a folder");
-        prepare(&place);
-        let said = stderr_of_failure(&run(&mut place.command()).await);
-        assert!(said.contains(why), "{index}: {said}");
-        assert!(!place.data().join("postgres").exists(), "{index}");
+        let test_folder = TestFolder::new();
+        fs::create_dir(test_folder.data()).expect("a folder");
+        prepare(&test_folder);
+        let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
+        assert!(stderr.contains(why), "{index}: {stderr}");
+        assert!(!test_folder.data().join("postgres").exists(), "{index}");
     }
 }

@@ -93,7 +93,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let fields = FIELDS / 1_000;
     let idle = Prober::start(&spare.url).await?;
     sleep(Duration::from_millis(200)).await;
-    lab.fact("a client's longest wait, nothing removed", ms(longest(&idle.stop().await?)));
+    let idle = longest(&idle.stop().await?);
     lab.say(format!("A Redis of its own, a hash of {fields},000 fields; a client reads."));
     let del = measure(&spare, &mut redis, DEL, None).await?;
     lab.say(format!("DEL: the client waited {}.", ms(del.stall)));
@@ -105,18 +105,21 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall)));
 
     let each = del.command.as_secs_f64() / FIELDS as f64;
-    lab.fact("DEL, for each field", format!("{:.2} µs", each * 1e6));
-    lab.fact("so for a million fields, about", format!("{:.0} ms", each * 1e9));
-    for (method, cost) in [("DEL", del), ("batches", batches), ("UNLINK", unlink)] {
-        let took = format!("{:.2} ms", cost.command.as_secs_f64() * 1e3);
-        lab.fact(&format!("{method}: a command takes Redis, as it says"), took);
-    }
-    lab.fact("batches: the longest wait of all", ms(batches.longest));
     let noticed = batches.stall.max(unlink.stall);
     let command = batches.command.max(unlink.command);
     let ratio = del.stall.as_secs_f64() / noticed.as_secs_f64().max(1e-6);
+    let is_slowest = del.command.as_secs_f64() > MIN_RATIO * command.as_secs_f64();
+    lab.evidence("a client's longest wait, nothing removed", ms(idle), idle < del.stall);
+    lab.evidence("DEL, for each field", format!("{:.2} µs", each * 1e6), is_slowest);
+    lab.evidence("so for a million fields, about", format!("{:.0} ms", each * 1e9), is_slowest);
+    for (method, cost) in [("DEL", del), ("batches", batches), ("UNLINK", unlink)] {
+        let took = format!("{:.2} ms", cost.command.as_secs_f64() * 1e3);
+        lab.evidence(&format!("{method}: a command takes Redis, as it says"), took, is_slowest);
+    }
+    // Includes delays by other work of the machine, so nothing is claimed of it.
+    lab.evidence("batches: the longest wait of all", ms(batches.longest), true);
     Ok(LessonResult::new(
-        ratio > MIN_RATIO && del.command.as_secs_f64() > MIN_RATIO * command.as_secs_f64(),
+        ratio > MIN_RATIO && is_slowest,
         format!(
             "{fields},000 fields, a client's longest wait: DEL {} · batches of {MAX_BATCH_SIZE} {} · UNLINK \
              {}; DEL of a million would take about {:.0} ms",
@@ -271,7 +274,6 @@ impl Prober {
         Ok(Self { stop_token, reading })
     }
 
-    /// Stops the client, and returns its waits.
     async fn stop(self) -> anyhow::Result<Vec<LatencySample>> {
         self.stop_token.cancel();
         Ok(self.reading.await??)

@@ -42,6 +42,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let left = audit.opening - audit.stock;
     lab.say(format!("C finds no lock, and reads 9 beside B. Sold 3, {left} left the shelf."));
     let forked = a == 10 && (b, c) == (9, 9) && audit.forks.len() == 1 && audit.sold == 3;
+    lab.evidence("B's lock after A's DEL", if robbed { "gone" } else { "there" }, robbed);
+    lab.evidence("read by A, B and C", format!("{a}, {b}, {c}"), forked && left == 2);
     Ok(LessonResult::new(
         robbed && forked && left == 2,
         format!(

@@ -45,6 +45,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let specs = LOAD.under(lab, &strategies);
     let arms = lab.run_arms(&specs).await?;
     let sound = arms.iter().all(ArmResult::is_sound);
+    lab.evidence("stock read in the statement that locks, 9 being left", past.0, past.0 == 10);
+    lab.evidence("stock read in a statement after it, 8 being left", past.1, past.1 == 8);
     Ok(LessonResult::of_load(
         specs[0].no_overlap(),
         sound && past == (10, 8),

@@ -33,6 +33,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let between = kill_holder_at(lab, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
     let words =
         |locked: bool| if locked { "locked for ever (time to live -1)" } else { "free again" };
+    lab.evidence("killed while it has the lock", words(plain), plain);
+    lab.evidence("killed between SETNX and EXPIRE", words(between), between);
     Ok(LessonResult::new(
         plain && between,
         format!(

@@ -82,8 +82,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let crashed = crash(&client).await?;
     let audit = lab.audit(&client.sku).await?;
     let requests = lab.outcome.lock().lanes.len();
-    lab.fact("requests sent", requests);
-    lab.fact("units sold", audit.sold);
+    lab.evidence("requests sent", requests, requests > 3);
+    lab.evidence("units sold", audit.sold, audit.sold == 3);
     let sound = audit.ok && (audit.sold, audit.stock) == (3, 7);
     Ok(LessonResult::new(
         double_clicked && lost && refused && crashed && sound,

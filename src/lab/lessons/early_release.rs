@@ -47,8 +47,11 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let e = lab.order("B, again", 1, &sku, "owner").trying().placed().await?;
     let around = lab.audit(&sku).await?;
     let forked = (a, b) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
+    let exact = kept_out && e == 9 && around.ok;
+    lab.evidence("released before the commit", sales(&audit), free && forked);
+    lab.evidence("released after the commit", sales(&around), exact);
     Ok(LessonResult::new(
-        free && forked && kept_out && e == 9 && around.ok,
+        free && forked && exact,
         format!("released before the commit: {} · after it: {}", sales(&audit), sales(&around)),
     ))
 }

@@ -70,7 +70,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     // No release: the primary that granted the lock is dead.
     by_a.leave_to_expire();
     by_b.release().await;
-    lab.fact("copies that WAIT counted", format!("{copies}, and {uncopied} after the link broke"));
+    let counted = format!("{copies}, and {uncopied} after the link broke");
+    lab.evidence("copies that WAIT counted", counted, copies == 1 && uncopied == 0);
     Ok(LessonResult::new(
         copies == 1 && has_it && lacks_it && uncopied == 0,
         format!(

@@ -36,10 +36,11 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let paused = paused_holder(lab).await?;
     let flushed = flushed_redis(lab).await?;
     let ((sold, left), (sold_with_version, left_with_version)) = overlapping_writes(lab).await?;
-    lab.fact("lost with “fence <= mine” alone", sold - left);
-    lab.fact("lost with the version too", sold_with_version - left_with_version);
+    let (lost, lost_with_version) = (sold - left, sold_with_version - left_with_version);
+    lab.evidence("lost with “fence <= mine” alone", lost, lost == 1);
+    lab.evidence("lost with the version too", lost_with_version, lost_with_version == 0);
     Ok(LessonResult::new(
-        paused && flushed && sold - left == 1 && sold_with_version == left_with_version,
+        paused && flushed && lost == 1 && lost_with_version == 0,
         format!(
             "the late write was refused, and after a flush of Redis too: 0 forks · with the number \
              alone: {sold} sold, {left} left the shelf"
@@ -63,7 +64,7 @@ async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
     let rejected = first.problem() == Some("lock-lost");
     let what = first.rejection();
     lab.say(format!("A comes back and writes: {what}. Nothing of it was kept."));
-    lab.fact("the late write was answered with", what);
+    lab.evidence("the late write was answered with", what, rejected);
     let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
     Ok(rejected && second == 10 && sound)
 }
@@ -94,8 +95,9 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
         None => first.problem().unwrap_or("no answer").to_owned(),
     };
     lab.say(format!("A's {of_a} is not too small: the version refuses its write; {result}."));
-    lab.fact("A's own number", of_a);
-    lab.fact("the row's number before and after the flush", format!("{before}, {number}"));
+    lab.evidence("A's own number", of_a, of_a >= number);
+    let numbers = format!("{before}, {number}");
+    lab.evidence("the row's number before and after the flush", numbers, number > before);
     let grew = before > 1 && number > before && of_a >= number && second == 7;
     let once = first.stock_before().is_none_or(|stock| stock == 6);
     let sound = audit.ok && audit.forks.is_empty();
@@ -107,7 +109,6 @@ fn parse_fence(value: &str) -> Option<i64> {
     value.split_once(' ')?.1.split('@').next()?.parse().ok()
 }
 
-/// Returns the highest fence that the row has stored.
 async fn stored_fence(lab: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
     let fence = sqlx::query_scalar("select fence from items where sku = $1");
     Ok(fence.bind(sku.as_str()).fetch_one(&mut *lab.connection().await?).await?)

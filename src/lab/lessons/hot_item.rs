@@ -38,6 +38,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let (owner, batched) = (&arms[0], &arms[4]);
     let ratio = batched.orders_per_s / owner.orders_per_s.max(0.1);
     let sound = arms.iter().all(ArmResult::is_sound);
+    let times = format!("{ratio:.1} times");
+    lab.evidence("batched, compared with owner", times, ratio >= MIN_RATIO);
     Ok(LessonResult::of_load(
         specs[0].no_overlap(),
         sound && ratio >= MIN_RATIO,

@@ -1,7 +1,7 @@
 //! Lesson `lost-update`: two orders are made to overlap, so that both read the same stock. Then a
 //! load overlaps by itself.
 
-use super::{DefaultLoad, Lesson, LessonResult, Scenario};
+use super::{DefaultLoad, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "lost-update",
@@ -44,6 +44,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let arms = lab.run_arms(&specs).await?;
     let load = &arms[0];
     let pair = both && audit.stock == 9 && audit.sold == 2;
+    lab.evidence("two orders made to overlap", sales(&audit), pair);
+    lab.evidence("oversold by the crowd", load.oversold, load.oversold > 0);
     let (sold, opening, forks) = (load.sold, load.stock_opening, load.forks);
     let what = match load.oversold {
         0 => "not shown, because too few of the crowd met between read and write".to_owned(),

@@ -44,7 +44,6 @@ pub(super) use super::request::{InFlightRequest, LabResponse};
 pub(super) use super::run::{ArmResult, Journey};
 pub(super) use super::scenario::Scenario;
 
-/// All lessons, in teaching order.
 pub static LESSONS: &[&Lesson] = &[
     &lost_update::LESSON,
     &one_replica::LESSON,

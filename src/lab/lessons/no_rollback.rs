@@ -54,15 +54,13 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(format!("The queue is gone; what was done before MULTI stays: {}.", describe(&kept)));
     cmd("DEL").arg(stock).arg(sold).exec_async(&mut connection.redis).await?;
 
-    lab.fact("EXEC after a command of the wrong type", &exec_error);
-    lab.fact("EXEC after one that could not be queued", &aborted);
-    let shown = half == (Some(9), Some(1))
-        && none == (Some(10), None)
-        && kept == (Some(9), None)
-        && exec_error.contains("wrong kind")
-        && (aborted.contains("EXECABORT") || aborted.contains("discarded"));
+    let half_done = half == (Some(9), Some(1)) && exec_error.contains("wrong kind");
+    let is_abort = aborted.contains("EXECABORT") || aborted.contains("discarded");
+    let nothing_done = none == (Some(10), None) && is_abort;
+    lab.evidence("EXEC after a command of the wrong type", &exec_error, half_done);
+    lab.evidence("EXEC after one that could not be queued", &aborted, nothing_done);
     Ok(LessonResult::new(
-        shown,
+        half_done && nothing_done && kept == (Some(9), None),
         format!(
             "after an error in EXEC: {} · after one in the queue: {} · after DISCARD: {}",
             describe(&half),

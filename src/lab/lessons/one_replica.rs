@@ -1,7 +1,7 @@
 //! Lesson `one-replica`: a mutex is requested at the replica that holds it, and at another replica.
 //! Then the same load runs on one replica and on all of them.
 
-use super::{DefaultLoad, Lesson, LessonResult, Scenario, compare_replicas};
+use super::{DefaultLoad, Lesson, LessonResult, Scenario, compare_replicas, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "one-replica",
@@ -45,6 +45,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(format!("A goes on and writes 9 too. Sold 2, on the shelf {}.", audit.stock));
 
     let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;
+    lab.evidence("two orders at two replicas", sales(&audit), pair);
     let (hindrance, shown, description) = compare_replicas(lab, LOAD, "local").await?;
     Ok(LessonResult::of_load(hindrance, pair && shown, description))
 }

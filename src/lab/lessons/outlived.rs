@@ -44,7 +44,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let second = lab.finish(second).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
     lab.say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock));
-    lab.fact("B's lock survived A's release", if left_alone { "yes" } else { "no" });
+    let survived = if left_alone { "yes" } else { "no" };
+    lab.evidence("B's lock survived A's release", survived, left_alone);
     let forked = audit.forks.len() == 1 && audit.sold == 2 && audit.stock == 9;
     Ok(LessonResult::new(
         left_alone && (first, second) == (10, 10) && forked,

@@ -49,11 +49,12 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     redis::cmd("DEL").arg(&key).exec_async(&mut redis).await?;
     let (singly, at_once) = (median(singly), median(at_once));
     let ratio = singly.as_secs_f64() / at_once.as_secs_f64().max(1e-6);
-    lab.fact("a round trip each", format!("{:.1} ms", singly.as_secs_f64() * 1e3));
-    lab.fact("one round trip", format!("{:.1} ms", at_once.as_secs_f64() * 1e3));
-    lab.fact("per command, one by one", format!("{} µs", singly.as_micros() / 1_000));
+    let faster = ratio > MIN_RATIO;
+    lab.evidence("a round trip each", format!("{:.1} ms", singly.as_secs_f64() * 1e3), faster);
+    lab.evidence("one round trip", format!("{:.1} ms", at_once.as_secs_f64() * 1e3), faster);
+    lab.evidence("per command, one by one", format!("{} µs", singly.as_micros() / 1_000), faster);
     Ok(LessonResult::new(
-        ratio > MIN_RATIO && there == COMMANDS,
+        faster && there == COMMANDS,
         format!(
             "{COMMANDS} commands: {:.0} ms in {COMMANDS} round trips, {:.1} ms in one: {ratio:.0} \
              times faster",

@@ -67,6 +67,13 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let (hindrance, loads_as_claimed, loads) = compare_replicas(lab, LOAD, "queue").await?;
     let lines = in_order == QUEUED_BUYERS && first == 0;
+    let refused = format!("{in_order} behind it, {first} after it");
+    lab.evidence("buyers refused, a restock in line", refused, lines);
+    lab.evidence(
+        "in line when the replica was killed, never answered",
+        unanswered,
+        unanswered == 2,
+    );
     let killed = unanswered == 2 && rendezvous_rejected && kept;
     Ok(LessonResult::of_load(
         hindrance,

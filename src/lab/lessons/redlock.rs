@@ -69,8 +69,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let with_two = acquire(&locks, LockKind::Quorum, Wait::Try, &key, None).await;
     let refused = with_two.err().map(|error| error.to_string());
     lab.say("A third is killed: no majority can be had, and that is not called busy.");
-    let why = refused.clone().unwrap_or_else(|| "nothing".to_owned());
-    lab.fact("with three down it said", why);
+    let why = refused.as_deref().unwrap_or("nothing");
+    lab.evidence("with three down it said", why, refused.is_some());
     Ok(LessonResult::new(
         refused.is_some() && paused,
         format!(
@@ -128,7 +128,6 @@ async fn paused_holder(
     Ok(!still_held)
 }
 
-/// Waits until no node has the key.
 async fn wait_until_expired(urls: &[String]) -> anyhow::Result<()> {
     let key = format!("{LESSON_KEY_PREFIX}lock:{{sku:tea}}");
     for url in urls {

@@ -47,7 +47,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let holder = locks.holder(&key).await?.process.unwrap_or_default();
     let itself = again.is_none() && holder == "lesson";
     lab.say(format!("It gave up after {waited} ms, and the holder was {holder}: itself."));
-    lab.fact("waited for itself", format!("{waited} ms"));
+    lab.evidence("waited for itself", format!("{waited} ms"), itself);
     held.release().await;
 
     lab.say("The same with the guard handed down: nobody is asked.");
@@ -73,7 +73,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let second = shared.lock(&mut redis, "replica 8080").await?;
     let both_in = (first, second) == (1, 2);
     lab.say("Named after its process, it lets two requests of that process in at once.");
-    lab.fact("inside at once under one name", second);
+    lab.evidence("inside at once under one name", second, both_in);
     Ok(LessonResult::new(
         itself && handed_down && counts && both_in,
         format!(

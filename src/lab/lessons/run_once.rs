@@ -46,10 +46,10 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let (once, result) = with_row(lab).await?;
     let before = kill_at(lab, "held", "before its work").await?;
     let after = kill_at(lab, "write", "after its work, before it could say so").await?;
-    lab.fact("marks without a lock", without);
-    lab.fact("marks under a lock that was given back", released);
-    lab.fact("marks with a row of name and time", once);
-    lab.fact("the late tick was told", result.as_str());
+    lab.evidence("marks without a lock", without, without == 2);
+    lab.evidence("marks under a lock that was given back", released, released == 2);
+    lab.evidence("marks with a row of name and time", once, once == 1);
+    lab.evidence("the late tick was told", &result, result == "already");
     let counts = (without, released, once, before, after) == (2, 2, 1, 1, 1);
     Ok(LessonResult::new(
         counts && result == "already",
@@ -164,7 +164,6 @@ async fn count_marks(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<u
     Ok(marks.len())
 }
 
-/// Prepares a tick for a replica.
 fn tick<'a>(
     lab: &'a Scenario,
     label: &str,

@@ -45,8 +45,9 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let expected = 2 * PAIRS;
     let sold = i64::try_from(expected)?;
     let sound = first.ok && second.ok && (first.sold, second.sold) == (sold, sold);
-    lab.fact("both waited in Redis", waited_ms.map_or("no".into(), |ms| format!("{ms} ms")));
-    lab.fact("ended by Postgres", format!("{ended} of 2"));
+    let waited = waited_ms.map_or("no".to_owned(), |ms| format!("{ms} ms"));
+    lab.evidence("both waited in Redis", waited, waited_ms.is_some());
+    lab.evidence("ended by Postgres", format!("{ended} of 2"), ended == 1);
     Ok(LessonResult::new(
         waited_ms.is_some() && ended == 1 && placed == expected && sound,
         format!(

@@ -52,8 +52,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let payer = Payer::create(lab, MONEY).await?;
     let paid = payment_first(lab, &payer).await?;
     let late = expiry_first(lab, &payer).await?;
-    lab.fact("given back, worker killed before its commit", times(before));
-    lab.fact("given back, worker killed after its commit", times(after));
+    lab.evidence("given back, worker killed before its commit", times(before), before == 1);
+    lab.evidence("given back, worker killed after its commit", times(after), after == 1);
     Ok(LessonResult::new(
         before == 1 && after == 1 && paid && late,
         format!(
@@ -150,7 +150,7 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let audit = lab.audit(&sku).await?;
     let why = rejected.rejection();
     lab.say(format!("The order goes back, and the payment is told: {why}."));
-    lab.fact("the late payment was told", why);
+    lab.evidence("the late payment was told", why, why == "order-expired");
     let balance = "select balance_cents from accounts where user_id = $1";
     let kept: i64 = lab.select(balance, payer.id.0).await?;
     let back = times_returned(lab, order).await?;

@@ -40,11 +40,15 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let (tried, again, line) = (&arms[0], &arms[1], &arms[2]);
     let turned_away = tried.statuses.get("423").copied().unwrap_or(0);
     let orders = i64::try_from(specs[0].orders)?;
+    let shorter = spread(line) < spread(again);
     let shown = arms.iter().all(ArmResult::is_sound)
         && turned_away > 0
         && tried.sold + i64::try_from(turned_away)? == orders
         && line.sold == orders
-        && spread(line) < spread(again);
+        && shorter;
+    lab.evidence("turned away by try", turned_away, turned_away > 0);
+    let spreads = format!("{:.1} and {:.1}", spread(again), spread(line));
+    lab.evidence("p99 / p50 with retries and in line", spreads, shorter);
     Ok(LessonResult::of_load(
         specs[0].shortage(),
         shown,

@@ -50,6 +50,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let audit = lab.audit(&sku).await?;
     lab.say(format!("A comes back and writes 9. Sold 2, on the shelf {}.", audit.stock));
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
+    lab.evidence("kept for two leases by renewal", if alone { "yes" } else { "no" }, alone);
+    lab.evidence("paused for one lease", sales(&audit), forked);
     Ok(LessonResult::new(
         alone && forked,
         format!(

@@ -51,10 +51,11 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
     lab.say(format!("D comes in beside C. Sold {}, {left} left the shelf.", audit.sold));
-    lab.fact("read, in order of coming", format!("{a}, {b}, {c}, {d}"));
+    let both_twice = (a, b) == (10, 10) && (c, d) == (9, 9);
+    lab.evidence("read, in order of coming", format!("{a}, {b}, {c}, {d}"), both_twice);
     let robbed = usize::from(b_robbed) + usize::from(c_robbed);
     Ok(LessonResult::new(
-        robbed == 2 && (a, b) == (10, 10) && (c, d) == (9, 9) && audit.sold == 4 && left < 4,
+        robbed == 2 && both_twice && audit.sold == 4 && left < 4,
         format!(
             "{robbed} locks deleted by somebody else, one late holder: {}, {} breaks in the ledger",
             sales(&audit),

@@ -51,9 +51,13 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     }
     let arms = lab.run_arms(&specs).await?;
     let (wrong, right) = (&arms[0], &arms[1]);
+    let forked = wrong.forks > 0 && !wrong.ok;
+    lab.evidence("taken for two orders of 100", MONEY - a.1, pair);
+    lab.evidence("forks under a lock on the order", wrong.forks, forked);
+    lab.evidence("forks under a lock on the account", right.forks, right.is_sound());
     Ok(LessonResult::of_load(
         specs[0].no_overlap(),
-        pair && wrong.forks > 0 && !wrong.ok && right.is_sound(),
+        pair && forked && right.is_sound(),
         format!(
             "2 orders of {PRICE} paid, {} taken · a crowd under wrong-key: {} forks, {} cents \
              never taken · under a lock on the account: {} forks",

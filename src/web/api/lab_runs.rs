@@ -17,7 +17,6 @@ use crate::lab::store::{self, EnqueueResult, RunSummary};
 use crate::web::middleware::{Json, LabAdmin, ListParameters, ListQuery, Query, begin_command};
 use crate::web::{AppState, HttpResult, Problem, ProblemType, State};
 
-/// Interval of frames: at most ten per second.
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
 /// Time to wait for a runner: a shop that has just started starts its runner last.
 const RUNNER_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -27,7 +26,6 @@ const POLLS_PER_KEEP_ALIVE: u32 = 50;
 /// The id of a requested run.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct RunId {
-    /// The run's id.
     pub id: Uuid,
 }
 
@@ -106,7 +104,6 @@ pub async fn read(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
     json(find_run(&state, &id).await?)
 }
 
-/// Returns the run with that id.
 pub async fn find_run(state: &AppState, id: &str) -> Result<LabRun, Problem> {
     let not_found = || Problem::not_found(format!("there is no run {id}"));
     let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;

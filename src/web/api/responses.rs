@@ -51,7 +51,6 @@ pub(super) fn creation_response<T: DeserializeOwned>(
     })
 }
 
-/// Adds the address of what was created.
 pub(super) fn with_location(mut response: HttpResponse, address: String) -> HttpResponse {
     if let Ok(address) = HeaderValue::try_from(address) {
         response.headers_mut().insert(LOCATION, address);
@@ -71,7 +70,6 @@ fn add_trace(executed: Execution, probe: &Probe) -> Result<Execution, Problem> {
     }
 }
 
-/// Builds a response from its stored status and bytes.
 pub(super) fn stored_response(response: StoredResponse) -> HttpResponse {
     let status = StatusCode::from_u16(response.status).unwrap_or(StatusCode::OK);
     HttpResponse::build(status).content_type("application/json").body(response.body)

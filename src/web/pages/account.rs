@@ -29,7 +29,6 @@ struct AccountPage {
     errors: FormErrors,
 }
 
-/// Shows the account.
 pub async fn show(
     request: HttpRequest,
     user: SignedInUser,

@@ -58,7 +58,6 @@ pub fn address(name: &str) -> &'static str {
     ASSETS.iter().find(|asset| asset.name == name).map_or("", |asset| &asset.address)
 }
 
-/// Serves an asset.
 pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
     let unknown = || Problem::not_found(format!("there is no {name}"));
     let asset = ASSETS.iter().find(|asset| asset.name == *name).ok_or_else(unknown)?;

@@ -33,7 +33,6 @@ struct AuditProgressPage {
 /// Time for which the page waits for the audit before it shows the progress.
 const AUDIT_WAIT: Duration = Duration::from_secs(2);
 
-/// Shows the audit.
 pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     let status = state.shop.reports.whole_audit(AUDIT_WAIT).await?;
     let layout = Layout::of(&request).await?;

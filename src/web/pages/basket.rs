@@ -29,7 +29,6 @@ struct BasketPage {
     lines: Vec<BasketLine>,
     total: Cents,
     is_orderable: bool,
-    /// The balance now, and after paying.
     balance: Option<(Cents, Cents)>,
     /// The time for which the units are held until they are paid.
     payment_window: String,
@@ -89,12 +88,10 @@ impl BasketLine {
     }
 }
 
-/// Shows the basket.
 pub async fn show(request: HttpRequest) -> HttpResult {
     page(&request, StatusCode::OK, &Basket::of(&request), None, None).await
 }
 
-/// Adds an item to the basket.
 pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_public_form(&request, form.csrf()).await?;
     let sku = body::parse_sku(form.required("sku")?)?;

@@ -40,7 +40,6 @@ impl FormErrors {
         }
     }
 
-    /// Returns the error of a field.
     pub fn of(&self, field: &str) -> Option<&str> {
         self.field.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
     }

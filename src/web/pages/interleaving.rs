@@ -120,13 +120,11 @@ impl SchedulerPage {
     }
 }
 
-/// Shows the strategies that can be played.
 pub async fn choose(request: HttpRequest, _: LabAdmin) -> HttpResult {
     let strategies = PLAYABLE.iter().filter_map(|name| Strategy::named(name)).collect();
     html(StatusCode::OK, &SchedulerStartPage { layout: Layout::of(&request).await?, strategies })
 }
 
-/// Starts a game.
 pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     let user = csrf::check_lab_form(&request, form.csrf()).await?.caller.id;
     let name = form.text("strategy");
@@ -143,7 +141,6 @@ pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -
     Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
 
-/// Shows a game.
 pub async fn show(
     state: State,
     request: HttpRequest,

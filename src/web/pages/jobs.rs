@@ -66,7 +66,6 @@ struct ResultText {
     is_unsound: bool,
 }
 
-/// Shows the jobs.
 pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     let status = status::jobs_status(&state.shop, &state.jobs, &state.order_expiry).await?;
     html(StatusCode::OK, &JobsPage { layout: Layout::of(&request).await?, status })

@@ -24,7 +24,6 @@ pub struct Layout {
     pub books: Option<Arc<StockConservation>>,
     pub caller: Option<Arc<Caller>>,
     pub lab: bool,
-    /// Number of units in the basket.
     pub basket_units: i64,
     /// The address of the page, for the way back after signing in.
     pub path: String,
@@ -87,7 +86,6 @@ struct StatusBar {
     layout: Layout,
 }
 
-/// Shows the navigation bar.
 pub async fn bar(request: HttpRequest) -> HttpResult {
     html(StatusCode::OK, &StatusBar { layout: Layout::of(&request).await? })
 }

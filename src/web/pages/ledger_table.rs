@@ -10,7 +10,6 @@ use crate::shop::model::LedgerEntry;
 use crate::shop::{Cents, OrderId};
 use crate::web::paging::cut_page;
 
-/// Number of entries on a page.
 pub(super) const PAGE_LENGTH: i64 = 50;
 
 /// The query of a page with a ledger: entries older than `before`.
@@ -86,7 +85,6 @@ impl LedgerTable {
         Self { rows: rows.collect(), address, older, is_newest: before.is_none() }
     }
 
-    /// Marks the entries that are part of a fork.
     pub fn mark_forks(&mut self, forks: &[LedgerFork]) {
         let shown: Vec<i64> = self.rows.iter().map(|row| row.entry.seq).collect();
         // The link to an entry of another page leads to a page that begins with it.
@@ -102,7 +100,6 @@ impl LedgerTable {
         }
     }
 
-    /// Returns whether an entry was written under a fence.
     pub fn is_fenced(&self) -> bool {
         self.rows.iter().any(|row| row.entry.fence.is_some())
     }

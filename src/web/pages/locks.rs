@@ -19,7 +19,6 @@ use crate::web::{HttpResult, State};
 struct LocksPage {
     layout: Layout,
     locks: Vec<HeldLock>,
-    /// The prefix of all keys, which is not shown.
     prefix: String,
 }
 
@@ -48,7 +47,6 @@ impl LocksPage {
     }
 }
 
-/// Shows the locks.
 pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
     let locks = state.shop.locks.held_locks().await.map_err(Error::from)?;
     let prefix = state.shop.locks.leases().settings().key_prefix.clone();

@@ -34,7 +34,6 @@ struct OrderPage {
     left: Option<Duration>,
     /// The end of the hold, after an attempt to pay too late.
     paid_too_late: Option<String>,
-    /// The items of the order's lines.
     items: Vec<Item>,
     stock: Vec<(Sku, LedgerRow)>,
     money: Vec<LedgerRow>,
@@ -59,7 +58,6 @@ impl OrderPage {
         self.order.status == "paid"
     }
 
-    /// Returns the name of a line's item.
     fn name<'n>(&'n self, line: &'n OrderLine) -> &'n str {
         let item = self.items.iter().find(|item| item.sku == line.sku);
         item.map_or(line.sku.as_str(), |item| &item.name)
@@ -74,7 +72,6 @@ impl OrderPage {
     }
 }
 
-/// Shows the order.
 pub async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) -> HttpResult {
     page(&request, user.caller.id, body::parse_order_id(&id)?, None).await
 }
@@ -82,7 +79,6 @@ pub async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) ->
 /// The extracted parts of a form of this page: the buttons *Pay*, *Cancel* and *Refund*.
 type OrderForm = (State, HttpRequest, RequestOptions, Path<String>, Form<FormFields>);
 
-/// Pays the order, once per form.
 pub async fn pay(parts: OrderForm) -> HttpResult {
     execute(parts, "paid", engine::pay_order).await
 }

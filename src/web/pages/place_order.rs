@@ -48,7 +48,7 @@ pub async fn place(
             Some(order) => PlaceResult::Ordered(order),
             None => {
                 let notice = RejectionNotice::basket_changed(basket.lines().is_empty());
-                PlaceResult::Rejected(StatusCode::CONFLICT, notice, RetryToken::NewToken)
+                PlaceResult::Rejected { status: StatusCode::CONFLICT, notice, keeps_token: false }
             }
         }
     };
@@ -60,8 +60,8 @@ pub async fn place(
             }
             Ok(response)
         }
-        PlaceResult::Rejected(status, notice, retry_token) => {
-            if retry_token == RetryToken::NewToken {
+        PlaceResult::Rejected { status, notice, keeps_token } => {
+            if !keeps_token {
                 basket.renew_token();
             }
             let mut page = basket::page(&request, status, &basket, Some(notice), None).await?;
@@ -75,16 +75,13 @@ pub async fn place(
 
 enum PlaceResult {
     Ordered(OrderId),
-    Rejected(StatusCode, RejectionNotice, RetryToken),
-}
-
-/// The token with which the page may try again.
-#[derive(PartialEq, Eq)]
-enum RetryToken {
-    /// The order was rejected, so the next try is another order.
-    NewToken,
-    /// Another copy of the form may still be in flight: a new token could make a second order.
-    SameToken,
+    Rejected {
+        status: StatusCode,
+        notice: RejectionNotice,
+        /// True while another copy of the form may be in flight: a new token could make a second
+        /// order.
+        keeps_token: bool,
+    },
 }
 
 async fn place_once(
@@ -109,11 +106,10 @@ async fn place_once(
         if another_copy && let Some(order) = orders::order_placed_with(shop, user, key).await? {
             return Ok(PlaceResult::Ordered(order));
         }
-        if !another_copy {
-            return Ok(rejected(rejection, RetryToken::NewToken));
-        }
-        if Instant::now() >= until {
-            return Ok(rejected(rejection, RetryToken::SameToken));
+        if !another_copy || Instant::now() >= until {
+            let problem = Problem::from(rejection);
+            let (status, notice) = (problem.code(), RejectionNotice::from(&problem));
+            return Ok(PlaceResult::Rejected { status, notice, keeps_token: another_copy });
         }
         sleep(POLL_INTERVAL).await;
     }
@@ -158,9 +154,4 @@ async fn acquire_user_lock(
             Ok(Guards::default())
         }
     }
-}
-
-fn rejected(rejection: Rejection, retry_token: RetryToken) -> PlaceResult {
-    let problem = Problem::from(rejection);
-    PlaceResult::Rejected(problem.code(), RejectionNotice::from(&problem), retry_token)
 }

@@ -24,14 +24,12 @@ struct ProblemPage {
     definition: ProblemDefinition,
 }
 
-/// Lists all problem types.
 pub async fn list(request: HttpRequest) -> HttpResult {
     let layout = Layout::of(&request).await?;
     let definitions = ProblemType::ALL.map(ProblemType::definition);
     html(StatusCode::OK, &ProblemsPage { layout, definitions })
 }
 
-/// Shows one problem type.
 pub async fn show(request: HttpRequest, name: Path<String>) -> HttpResult {
     let unknown = || Problem::not_found(format!("there is no problem {name}"));
     let problem_type = ProblemType::named(&name).ok_or_else(unknown)?;

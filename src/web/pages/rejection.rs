@@ -12,7 +12,6 @@ pub struct RejectionNotice {
     pub title: &'static str,
     pub meaning: &'static str,
     pub detail: String,
-    /// The next step.
     pub advice: &'static str,
     /// A link for the next step: an address and its label.
     pub link: Option<(&'static str, &'static str)>,

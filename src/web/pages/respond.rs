@@ -7,7 +7,6 @@ use askama::Template;
 
 use crate::web::{HttpResult, Problem, ProblemType};
 
-/// Renders a page.
 pub(super) fn html(status: StatusCode, page: &impl Template) -> HttpResult {
     let text = page.render().map_err(|error| {
         tracing::error!(%error, "a template failed");

@@ -37,7 +37,6 @@ pub struct SecurityQuery {
     changed: Option<String>,
 }
 
-/// Shows the forms.
 pub async fn show(
     request: HttpRequest,
     user: SignedInUser,
@@ -48,7 +47,6 @@ pub async fn show(
     page(&request, &user, after, is_changed, FormErrors::default()).await
 }
 
-/// Changes the password and ends the other sessions.
 pub async fn change_password(
     state: State,
     request: HttpRequest,
@@ -72,7 +70,6 @@ pub async fn change_password(
     }
 }
 
-/// Ends one of the user's sessions.
 pub async fn end_session(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?;
     let id = Uuid::parse_str(form.required("session")?)

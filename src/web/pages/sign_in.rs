@@ -41,7 +41,6 @@ pub struct ReturnQuery {
     next: String,
 }
 
-/// Shows the sign-in page.
 pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
     let next = csrf::local_path(&query.read()?.next).to_owned();
     let (layout, user) = (Layout::of(&request).await?, String::new());
@@ -75,7 +74,6 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
     }
 }
 
-/// Creates the user and signs in.
 pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_origin(&request)?;
     let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));

@@ -43,7 +43,6 @@ pub struct ShopQuery {
     after: Option<String>,
 }
 
-/// Shows the shop.
 pub async fn show(request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
     let after = query.read()?.after.and_then(|sku| Sku::try_from(sku).ok());
     page(&request, StatusCode::OK, after, None).await

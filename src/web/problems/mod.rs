@@ -21,7 +21,6 @@ pub use problem_type::{ProblemDefinition, ProblemType};
 /// How a client authenticates: the header `WWW-Authenticate` of every 401 (RFC 6750).
 const CHALLENGE: &str = "Bearer realm=\"holdfast\"";
 
-/// Result of a handler.
 pub type HttpResult = Result<HttpResponse, Problem>;
 
 /// A problem response. Boxed, to keep the `Result` of every handler small.
@@ -102,7 +101,6 @@ impl Problem {
             .with("holder_fence", holder.fence)
     }
 
-    /// Replaces the default `Retry-After`.
     #[must_use]
     pub fn retry_after(mut self, seconds: u64) -> Self {
         self.0.retry_after_s = Some(seconds);

@@ -2,12 +2,10 @@
 
 use actix_web::http::StatusCode;
 
-/// Everything that is fixed about a problem type.
 #[derive(Debug, Clone, Copy)]
 pub struct ProblemDefinition {
     /// The last segment of the problem's `type`.
     pub name: &'static str,
-    /// The default status.
     pub status: u16,
     pub title: &'static str,
     pub meaning: &'static str,
@@ -17,7 +15,6 @@ pub struct ProblemDefinition {
     pub page_advice: Option<&'static str>,
     /// A link for the next step of a person: an address and its label.
     pub link: Option<(&'static str, &'static str)>,
-    /// The default of `Retry-After`.
     pub retry_after_s: Option<u64>,
 }
 
@@ -37,7 +34,6 @@ macro_rules! problem_types {
     ($($variant:ident = $name:literal, $status:literal, $title:literal {
         $($field:ident: $value:expr,)*
     })*) => {
-        /// A problem type.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         #[expect(missing_docs, reason = "`meaning` says it, for people too")]
         pub enum ProblemType {

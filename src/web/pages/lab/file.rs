@@ -29,7 +29,7 @@ const MAX_LENGTHS: [(&str, usize); 10] = [
     ("arms", 24),
     ("lanes", 600),
     ("events", 200),
-    ("facts", 200),
+    ("evidence", 200),
     ("said", 500),
     ("strategies", 24),
     ("samples", 3_000),
@@ -40,7 +40,6 @@ const MAX_LENGTHS: [(&str, usize); 10] = [
 /// Upper bound of a text, in characters.
 const MAX_TEXT_LENGTH: usize = 2_000;
 
-/// Saves a run as a file.
 pub async fn save(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
     let run = find_run(&state, &id).await?;
     if !run.state.is_over() {

@@ -6,9 +6,10 @@ use actix_web::web::Form;
 use askama::Template;
 
 use super::run_form::{self, FieldError, NumberField};
-use super::run_list::{RunListItem, start_run, stored_runs};
+use super::run_list::{self, start_run, stored_runs};
 use crate::lab::lessons::{LESSONS, Lesson};
 use crate::lab::run::FaultKind;
+use crate::lab::store::RunSummary;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
 use crate::web::middleware::{FormFields, LabAdmin, csrf};
@@ -25,15 +26,14 @@ const DEFAULT_STRATEGIES: [&str; 2] = ["none", "batched"];
 #[template(path = "lab.html")]
 struct LabPage {
     layout: Layout,
-    running: Option<RunListItem>,
+    running: Option<RunSummary>,
     /// The lessons, each with its newest run that is over.
-    lessons: Vec<(&'static Lesson, Option<RunListItem>)>,
+    lessons: Vec<(&'static Lesson, Option<RunSummary>)>,
     form: LoadForm,
     file_wrong: Option<String>,
-    runs: Vec<RunListItem>,
+    runs: Vec<RunSummary>,
 }
 
-/// The form of a custom load.
 pub(super) struct LoadForm {
     strategies: Vec<StrategyChoice>,
     load: Vec<NumberField>,
@@ -95,12 +95,10 @@ fn is_configured(state: &AppState, strategy: &Strategy) -> bool {
     strategy.lock.is_none_or(|kind| state.shop.locks.is_configured(kind))
 }
 
-/// Shows the lab.
 pub async fn show(state: State, request: HttpRequest, _: LabAdmin) -> HttpResult {
     page(&request, LoadForm::default_of(&state), None).await
 }
 
-/// Requests a run of a custom load.
 pub async fn run_load(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_lab_form(&request, form.csrf()).await?;
     let (load, mut wrong) = run_form::load(&form);
@@ -126,7 +124,7 @@ pub(super) async fn page(
 ) -> HttpResult {
     let runs = stored_runs(app_state(request)?).await?;
     let last_of =
-        |lesson: &Lesson| runs.iter().find(|run| run.is_of(lesson) && run.is_over()).cloned();
+        |lesson: &Lesson| runs.iter().find(|run| run.is_of(lesson.name) && run.is_over()).cloned();
     let status = if form.is_right() && file_wrong.is_none() {
         StatusCode::OK
     } else {

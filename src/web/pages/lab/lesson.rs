@@ -6,9 +6,10 @@ use actix_web::web::{Form, Path};
 use askama::Template;
 
 use super::run_form::{self, FieldError, NumberField};
-use super::run_list::{RunListItem, start_run, stored_runs};
+use super::run_list::{self, start_run, stored_runs};
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::source::{self, Source};
+use crate::lab::store::RunSummary;
 use crate::web::middleware::{FormFields, LabAdmin, csrf};
 use crate::web::pages::format::FormatTime as _;
 use crate::web::pages::layout::Layout;
@@ -22,12 +23,12 @@ const MAX_LISTED_RUNS: usize = 5;
 struct LessonPage {
     layout: Layout,
     lesson: &'static Lesson,
-    running: Option<RunListItem>,
+    running: Option<RunSummary>,
     shows: Vec<Source>,
     fields: Vec<NumberField>,
     guess: Option<usize>,
     guess_wrong: Option<&'static str>,
-    runs: Vec<RunListItem>,
+    runs: Vec<RunSummary>,
 }
 
 impl LessonPage {
@@ -36,12 +37,10 @@ impl LessonPage {
     }
 }
 
-/// Shows the lesson.
 pub async fn show(request: HttpRequest, _: LabAdmin, name: Path<String>) -> HttpResult {
     page(&request, named(&name)?, &FormFields::default(), &[]).await
 }
 
-/// Requests a run of the lesson.
 pub async fn run(
     state: State,
     request: HttpRequest,
@@ -86,7 +85,7 @@ async fn page(
         fields: run_form::lesson_fields(lesson, input, wrong),
         guess: selected_guess(lesson, input),
         guess_wrong: is_guess_wrong.then_some("Choose one of these."),
-        runs: runs.into_iter().filter(|run| run.is_of(lesson)).take(MAX_LISTED_RUNS).collect(),
+        runs: runs.into_iter().filter(|run| run.is_of(lesson.name)).take(MAX_LISTED_RUNS).collect(),
     };
     let status = if wrong.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
     html(status, &page)

@@ -6,7 +6,7 @@ use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 
-use super::forks::{ForkPair, StrategyForks, shortest_pair, strategy_forks};
+use super::forks::{self, ArmForks, ForkView};
 use super::run_list::{self, RunStatusLabel};
 use super::scenes::{Scene, scenes};
 use super::views;
@@ -14,7 +14,7 @@ use crate::lab::lessons::{self, Lesson};
 use crate::lab::run::{Journey, LabRun};
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::{LabAdmin, Query};
-use crate::web::pages::format::FormatTime as _;
+use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::{HttpResult, State};
@@ -23,13 +23,10 @@ use crate::web::{HttpResult, State};
 #[template(path = "run.html")]
 struct RunPage {
     layout: Layout,
-    /// A message at the top of the page.
     notice: Option<&'static str>,
     run: LabRun,
     lesson: Option<&'static Lesson>,
     guess: Option<GuessOutcome>,
-    forks: Vec<StrategyForks>,
-    pair: Option<ForkPair>,
     scenes: Vec<Scene>,
 }
 
@@ -51,7 +48,6 @@ impl RunPage {
         self.run.outcome.arms.iter().any(|arm| !views::is_sound(arm))
     }
 
-    /// Returns the steps so far, as sentences.
     fn steps(&self) -> &[String] {
         if self.is_over() { &self.run.outcome.steps } else { &self.run.progress.steps }
     }
@@ -62,7 +58,6 @@ impl RunPage {
         !self.run.progress.samples.is_empty()
     }
 
-    /// Returns the parameters that were set, as text.
     fn parameters(&self) -> Vec<(&'static str, String)> {
         let request = &self.run.request;
         let journey = request.journey.map(|journey| match journey {
@@ -146,8 +141,8 @@ pub async fn show(
     let layout = Layout::of(&request).await?;
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
     let guess = lesson.and_then(|lesson| guess(&run, lesson));
-    let (forks, pair, scenes) = (strategy_forks(&run), shortest_pair(&run), scenes(&run));
-    html(StatusCode::OK, &RunPage { layout, notice, run, lesson, guess, forks, pair, scenes })
+    let scenes = scenes(&run);
+    html(StatusCode::OK, &RunPage { layout, notice, run, lesson, guess, scenes })
 }
 
 fn guess(run: &LabRun, lesson: &'static Lesson) -> Option<GuessOutcome> {

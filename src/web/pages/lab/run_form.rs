@@ -14,7 +14,6 @@ pub struct NumberField {
     pub name: &'static str,
     pub label: &'static str,
     pub range: String,
-    /// The default.
     pub default_value: String,
     pub value: String,
     pub wrong: Option<String>,
@@ -61,7 +60,6 @@ fn number_named(name: &str) -> Option<&'static Number> {
     NUMBERS.iter().find(|number| number.0 == name)
 }
 
-/// Returns the fields that a lesson accepts, with the lesson's defaults.
 pub fn lesson_fields(
     lesson: &Lesson,
     input: &FormFields,
@@ -89,7 +87,6 @@ fn lesson_parameters(lesson: &Lesson) -> Vec<(&'static str, String)> {
     parameters
 }
 
-/// Formats the permitted values of a field.
 fn describe_range(range: &RangeInclusive<u64>) -> String {
     match (range.start(), range.end()) {
         (_, &u64::MAX) => "any number".to_owned(),
@@ -124,7 +121,6 @@ pub fn lesson(lesson: &Lesson, input: &FormFields) -> (RunRequest, Vec<FieldErro
     validate(run, wrong)
 }
 
-/// Parses the form of a custom load.
 pub fn load(input: &FormFields) -> (RunRequest, Vec<FieldError>) {
     let mut wrong = Vec::new();
     let mut run = numbers(input, &mut wrong);

@@ -1,42 +1,15 @@
 //! The stored runs in lists, and requests for new ones.
 
-use crate::lab::lessons::Lesson;
 use crate::lab::run::{LabRunState, RunRequest};
 use crate::lab::store::{self, RunSummary};
 use crate::web::api::lab_runs::queue_run;
 use crate::web::{AppState, HttpResult, Problem, see_other};
-
-/// A run in a list.
-#[derive(Debug, Clone)]
-pub struct RunListItem(pub RunSummary);
 
 /// The state of a run, as a word and a symbol.
 #[derive(Debug, Clone, Copy)]
 pub struct RunStatusLabel {
     pub word: &'static str,
     pub symbol: &'static str,
-}
-
-impl RunListItem {
-    pub fn address(&self) -> String {
-        run_address(&self.0.id)
-    }
-
-    pub fn title(&self) -> String {
-        title(&self.0.request)
-    }
-
-    pub fn status(&self) -> RunStatusLabel {
-        status(self.0.state, self.0.claim_shown)
-    }
-
-    pub fn is_of(&self, lesson: &Lesson) -> bool {
-        self.0.request.lesson.as_deref() == Some(lesson.name)
-    }
-
-    pub fn is_over(&self) -> bool {
-        self.0.state.is_over()
-    }
 }
 
 pub fn run_address(id: &uuid::Uuid) -> String {
@@ -62,10 +35,8 @@ pub fn status(state: LabRunState, claim_shown: Option<bool>) -> RunStatusLabel {
     RunStatusLabel { word, symbol }
 }
 
-/// Returns the stored runs, newest first.
-pub async fn stored_runs(state: &AppState) -> Result<Vec<RunListItem>, Problem> {
-    let runs = store::newest(&state.shop.pool, None, store::MAX_KEPT_RUNS).await?;
-    Ok(runs.into_iter().map(RunListItem).collect())
+pub async fn stored_runs(state: &AppState) -> Result<Vec<RunSummary>, Problem> {
+    Ok(store::newest(&state.shop.pool, None, store::MAX_KEPT_RUNS).await?)
 }
 
 /// Queues a run and redirects to it, or to the run in progress, with a notice.

@@ -16,7 +16,6 @@ pub struct Scene {
     pub track: StepTrack,
 }
 
-/// Returns the scenes of a run, in order of time.
 pub fn scenes(run: &LabRun) -> Vec<Scene> {
     let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().collect();
     lanes.sort_by_key(|lane| (lane.arm, lane.sent_us));

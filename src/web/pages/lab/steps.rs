@@ -35,7 +35,6 @@ impl TrackStep {
     }
 }
 
-/// A request of a track.
 #[derive(Debug, Clone, Copy)]
 pub struct TracedRequest<'a> {
     pub lane: &'a Lane,

@@ -25,7 +25,7 @@ pub fn figures(arms: &[ArmResult]) -> Vec<(&'static str, Vec<(String, bool)>)> {
         ("wait p99", |arm| (ms(arm.wait_p99_ms), false)),
         ("sound?", |arm| (if is_sound(arm) { "✓ yes" } else { "✗ no" }.into(), !is_sound(arm))),
     ];
-    let money = !arms.is_empty() && arms.iter().all(|arm| arm.sku.is_none());
+    let money = !arms.is_empty() && arms.iter().all(ArmResult::is_money);
     let called = |name| match name {
         "sold" if money => "paid",
         "on the shelf" if money => "on the account",
@@ -39,7 +39,7 @@ pub fn figures(arms: &[ArmResult]) -> Vec<(&'static str, Vec<(String, bool)>)> {
 }
 
 fn counted(arm: &ArmResult, number: i64) -> String {
-    amount(number, arm.sku.is_none())
+    amount(number, arm.is_money())
 }
 
 pub fn is_sound(arm: &ArmResult) -> bool {
@@ -84,7 +84,7 @@ fn sample_evenly(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sampl
 /// Returns the curve of an arm as JSON, for the script: times, stock, sold, oversold. It has
 /// numbers only, so an attribute needs no escaping.
 pub fn curve(arm: &ArmResult) -> String {
-    let unit = if arm.sku.is_none() { 100.0 } else { 1.0 };
+    let unit = if arm.is_money() { 100.0 } else { 1.0 };
     let column = |value: fn(&Sample) -> f64, by: f64| -> Vec<f64> {
         sample_evenly(&arm.samples, MAX_CURVE_POINTS).map(|sample| value(sample) / by).collect()
     };
