@@ -1,6 +1,6 @@
 //! The load scripts report the truth: without a lock the shop oversells, with one it does not, a
-//! broken lock fails, excess load is rejected, and abuse changes nothing for others. Needs the tools
-//! of `load/setup`, which `script/test` fetches first.
+//! broken lock fails, excess load is rejected, and abuse changes nothing for others. Needs the
+//! tools of `load/setup`, which `script/test` runs first.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 

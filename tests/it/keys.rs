@@ -224,8 +224,8 @@ async fn keys_deleted_during_scan_are_skipped() {
     for number in 0..3_000 {
         redis_server.put("set", format!("going:{number}").as_bytes(), 2).await;
     }
-    // Each step deletes the first fifty keys of the next hundred, and replaces the others by keys of
-    // another type.
+    // Each step deletes the first fifty keys of the next hundred, and replaces the others by keys
+    // of another type.
     let (url, mut step) = (redis_server.url().to_owned(), 0);
     let search = SearchOptions { top: 3_000, ..default_search() };
     let found = find(&redis_server.redis, &search, |_| {
