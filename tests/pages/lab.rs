@@ -33,8 +33,8 @@ fn lane(number: u8, replica: &str, redirect: u64) -> Value {
     })
 }
 
-/// Returns a completed run of the first lesson: two requests read the same 57, a third reads it much
-/// later.
+/// Returns a completed run of the first lesson: two requests read the same 57, a third reads it
+/// much later.
 pub fn oversold() -> LabRun {
     let entry = |number: u8| {
         let order = format!("01a2006d-53a7-7142-94cb-c9557a8a5{number:03}");
