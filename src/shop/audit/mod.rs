@@ -22,7 +22,7 @@ use utoipa::ToSchema;
 
 use super::{Error, Sku};
 use crate::db::Pool;
-use crate::ladder::ShopLocks;
+use crate::locks::ShopLocks;
 
 pub use checks::{AuditCheck, AuditProgress};
 pub use conservation::StockConservation;

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::coalesce::Coalescer;
 use crate::db::Pool;
-use crate::ladder::ShopLocks;
+use crate::locks::ShopLocks;
 use crate::tasks::Tasks;
 
 /// One for the whole audit, which takes minutes, and one for the audits of items.

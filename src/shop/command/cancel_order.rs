@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::changes::{Changes, CommandResponse, StockChange};
 use super::state::{OrderSnapshot, ShopState};
 use super::{Command, ConditionalUpdate, ReadSet};
-use crate::ladder::Priority;
+use crate::locks::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Order, OrderStatus, ReturnedOrder, ValueChange};

@@ -109,7 +109,7 @@ async fn attempt(
     let (mut session, snapshot) = begun?;
     if Instant::now() >= batch.deadline() {
         // The deadline passed since the read, e.g. while the key locks were acquired.
-        session.abandon().await;
+        session.end_without_commit().await;
         return Err(Error::deadline_passed().into());
     }
     let deciding = async {
@@ -124,12 +124,12 @@ async fn attempt(
             return Err(AttemptError::after(session, error.into()).await);
         }
         Err(stop) => {
-            session.abandon().await;
+            session.end_without_commit().await;
             return Err(stop);
         }
     };
     if decided.writes.is_empty() {
-        session.abandon().await;
+        session.end_without_commit().await;
         return Ok(decided.results);
     }
     write(batch, session, locks, decided).await
