@@ -80,9 +80,9 @@ impl IdempotencyLocks {
         }
     }
 
-    /// Tries to acquire several locks, without waiting. `requests` contains, per lock, its name (the
-    /// part of its Redis key that follows [`REDIS_KEY_PREFIX`]) and the fingerprint of the request
-    /// (without `/`). Returns one result per lock, in the same order.
+    /// Tries to acquire several locks, without waiting. `requests` contains, per lock, its name
+    /// (the part of its Redis key that follows [`REDIS_KEY_PREFIX`]) and the fingerprint of the
+    /// request (without `/`). Returns one result per lock, in the same order.
     ///
     /// # Errors
     /// Those of Redis, as for [`Locks::acquire`]. The next call, or drop, releases what may have

@@ -44,7 +44,7 @@ pub enum Error {
     Unavailable(redis::Error),
     /// Redis responded with an error, e.g. `WRONGTYPE`, `NOAUTH`, `READONLY`, `OOM` or `LOADING`
     /// ([`redis::Error::code`]). The lock was not acquired, or is being released.
-    #[error("Redis refuses the command: {}; {}", .0, advice(.0.code()))]
+    #[error("Redis refuses the command: {}; {}", .0, advice(.0))]
     Refused(redis::Error),
     /// The address of Redis is wrong, or takes a feature of this crate that is off.
     #[error("the address of Redis is wrong: {0}")]
@@ -94,9 +94,13 @@ impl From<redis::Error> for Error {
     }
 }
 
-/// Returns what to do about an error that Redis reported with this code.
-fn advice(code: Option<&str>) -> &'static str {
-    match code {
+const CHECK_PASSWORD: &str = "check the user and the password in the address";
+
+/// Returns what to do about an error that Redis reported.
+fn advice(error: &redis::Error) -> &'static str {
+    match error.code() {
+        // Without a password, Redis also refuses to read a command of many arguments.
+        Some("ERR") if error.to_string().contains("unauthenticated") => CHECK_PASSWORD,
         Some("WRONGTYPE") => "another program uses the keys: choose another key_prefix",
         Some("NOPERM") => "allow this user the command, the key and the channel",
         Some("READONLY" | "MASTERDOWN") => "connect to the primary, or wait for the failover",
@@ -104,7 +108,7 @@ fn advice(code: Option<&str>) -> &'static str {
         Some("LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY") => "try again later",
         Some("MISCONF") => "make the disk of Redis writable, or turn its snapshots off",
         // Redis reports a wrong password while the connection is made, without a code.
-        Some("NOAUTH") | None => "check the user and the password in the address",
+        Some("NOAUTH") | None => CHECK_PASSWORD,
         Some(_) => "see the documentation of Redis for this code",
     }
 }
