@@ -19,7 +19,7 @@ use crate::config::{RateLimitArgs, ServeArgs, Switch};
 use crate::db;
 use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::interleaving::Games;
-use crate::ladder::ShopLocks;
+use crate::locks::ShopLocks;
 use crate::metrics::{METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
 use crate::rate_limit::{Limiter, Rate};

@@ -11,7 +11,7 @@ pub mod output;
 pub mod probe;
 pub mod tasks;
 
-pub mod ladder;
+pub mod locks;
 
 pub mod db;
 pub mod shop;

@@ -93,8 +93,8 @@ metrics_table! {
         "fenced: requests of this process that were in the queue before a new one";
     LOCK_CONTENDED_KEYS: "holdfast_lock_contended_keys", Gauge [] &[],
         "fenced: keys this process holds while another process is known to wait for them";
-    LOCK_HANDOFFS: "holdfast_lock_handoffs_total", Counter ["kind"] &[],
-        "fenced: acquisitions by kind: free, local (from this process), remote (notified), polled";
+    LOCK_ACQUISITIONS: "holdfast_lock_acquisitions_total", Counter ["source"] &[],
+        "fenced: acquisitions: of a free lock, by a handoff (local or remote), or found by a poll";
     LOCK_RENEWALS: "holdfast_lock_renewals_total", Counter [] &[],
         "fenced: leases that were renewed";
     LOCK_LOST: "holdfast_lock_lost_total", Counter [] &[],
@@ -163,7 +163,7 @@ mod tests {
         let by_lock = [
             (LOCK_QUEUE_REQUESTS, metric_names::QUEUE_LENGTH),
             (LOCK_CONTENDED_KEYS, metric_names::CONTENDED_KEYS),
-            (LOCK_HANDOFFS, metric_names::HANDOFFS),
+            (LOCK_ACQUISITIONS, metric_names::ACQUISITIONS),
             (LOCK_RENEWALS, metric_names::RENEWALS),
             (LOCK_LOST, metric_names::LOST),
         ];

@@ -50,8 +50,7 @@ where
 }
 
 fn is_transient(error: &RedisError) -> bool {
-    error.is_timeout()
-        || error.is_connection_failure()
+    error.is_unavailable()
         || matches!(error.code(), Some("LOADING" | "CLUSTERDOWN" | "MASTERDOWN" | "TRYAGAIN"))
 }
 

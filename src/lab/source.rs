@@ -32,7 +32,7 @@ files! {
         "how the units of an unpaid order are returned, once";
     "place.rs": "shop/store/place.rs",
         "the write of an order: one statement, which stores the value that was computed";
-    "priority.rs": "ladder/priority.rs",
+    "priority.rs": "locks/priority.rs",
         "who goes first, and why nobody waits for ever";
     "read.rs": "shop/store/read.rs",
         "the read that the new value is computed from";

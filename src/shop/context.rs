@@ -12,7 +12,7 @@ use super::failure::Error;
 use super::options::RequestOptions;
 use super::strategy::Strategy;
 use crate::db::{Connection, Pool};
-use crate::ladder::{QueueOptions, ShopLocks};
+use crate::locks::{QueueOptions, ShopLocks};
 use crate::probe::Probe;
 use crate::tasks::Tasks;
 

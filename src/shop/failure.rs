@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use super::{OrderId, Sku};
 use crate::coalesce::{CoalesceError, MAX_WAITING};
 use crate::db::{self, ErrorClass};
-use crate::ladder::LockError;
+use crate::locks::LockError;
 
 /// An HTTP status and body, sent, stored and replayed byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -277,10 +277,18 @@ impl From<LockError> for Error {
 
 impl From<holdfast_lock::Error> for Error {
     fn from(error: holdfast_lock::Error) -> Self {
+        use holdfast_lock::Error::{
+            InvalidAddress, QueueFull, Refused, Unavailable, UnexpectedResponse,
+        };
+
         match error {
-            holdfast_lock::Error::Unavailable(error) => Error::unavailable("Redis", error),
-            error @ holdfast_lock::Error::QueueFull(_) => Error::Overloaded(error.to_string()),
-            error => Error::Bug(error.to_string()),
+            Unavailable(error) => Error::unavailable("Redis", error),
+            // The shop works again once an operator has corrected Redis or its address.
+            Refused(_) | InvalidAddress(_) | UnexpectedResponse(_) => {
+                Error::unavailable("Redis", error)
+            }
+            QueueFull(_) => Error::Overloaded(error.to_string()),
+            _ => Error::Bug(error.to_string()),
         }
     }
 }

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::command::Command;
 use super::strategy::Strategy;
-use crate::ladder::QueueOptions;
+use crate::locks::QueueOptions;
 use crate::probe::Probe;
 
 #[derive(Debug, Clone)]

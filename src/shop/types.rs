@@ -51,9 +51,9 @@ impl UserId {
         lock_key(format!("{{user:{}}}", self.0))
     }
 
-    /// Returns the key of the lock that admits one order of a user at a time, on the pages. Not the
-    /// balance's key, so that a payment does not wait for an order.
-    pub fn ordering_lock_key(self) -> LockKey {
+    /// Returns the key of the buyer's lock, which admits one order of a user at a time, on the
+    /// pages. Not the balance's key, so that a payment does not wait for an order.
+    pub fn buyer_lock_key(self) -> LockKey {
         lock_key(format!("{{user:{}}}:ordering", self.0))
     }
 }

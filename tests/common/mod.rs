@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use holdfast::embedded::{RunningUp, read_env};
-use holdfast::ladder::ShopLocks;
+use holdfast::locks::ShopLocks;
 use holdfast::shop::expiry::ExpiryNotifier;
 use holdfast::shop::seed::{self, SeedContents};
 use holdfast::shop::{DEFAULT_PAYMENT_WINDOW, Shop as Domain, Strategy};

@@ -8,7 +8,7 @@ use futures_util::future::{BoxFuture, join_all};
 use holdfast::jobs::history::{self, JobRun};
 use holdfast::jobs::store::{HOLDER_DIED, MAX_ATTEMPTS, RunState};
 use holdfast::jobs::{Job, JobContext, OncePolicy, RunOutcome, Scheduler};
-use holdfast::ladder::ShopLocks;
+use holdfast::locks::ShopLocks;
 use holdfast::probe::Probe;
 use holdfast::shop::{Error, Shop as Domain};
 use holdfast_lock::{Redis, Settings};

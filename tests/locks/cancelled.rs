@@ -7,9 +7,11 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast::ladder::{LockRequest, Mechanism, QueueOptions, Rung, ShopLocks};
+use holdfast::locks::{LockRequest, Mechanism, QueueOptions, ShopLocks, TeachingLock};
 use holdfast::probe::Probe;
-use holdfast_lock::{AcquireOutcome, Guards, IdempotencyLock, IdempotencyLocks, LockKey, LockKind};
+use holdfast_lock::{
+    AcquireOutcome, Guards, IdempotencyLockResult, IdempotencyLocks, LockKey, LockKind,
+};
 use holdfast_lock::{Redis, Released, Settings};
 
 use crate::cut::Cut;
@@ -97,9 +99,9 @@ async fn take(locks: &ShopLocks, kind: Mechanism) -> Guards {
 const KINDS: [Mechanism; 9] = [
     Mechanism::Lock(LockKind::Local),
     Mechanism::Queue,
-    Mechanism::Rung(Rung::Setnx),
-    Mechanism::Rung(Rung::SetnxExpire),
-    Mechanism::Rung(Rung::CheckThenDel),
+    Mechanism::Teaching(TeachingLock::Setnx),
+    Mechanism::Teaching(TeachingLock::SetnxExpire),
+    Mechanism::Teaching(TeachingLock::CheckThenDel),
     Mechanism::Lock(LockKind::Owner),
     Mechanism::Lock(LockKind::Watchdog),
     Mechanism::Lock(LockKind::Quorum),
@@ -207,7 +209,7 @@ async fn dropped_key_lock_calls_leave_no_lock() {
     let wanted = [("{alice:1}".to_owned(), "af".to_owned())];
     let acquire = async || {
         let mut locks = IdempotencyLocks::new(world.here.leases());
-        assert_eq!(locks.acquire(&wanted).await.unwrap(), [IdempotencyLock::Acquired]);
+        assert_eq!(locks.acquire(&wanted).await.unwrap(), [IdempotencyLockResult::Acquired]);
         locks
     };
     for cut in Cut::all() {
@@ -237,7 +239,11 @@ async fn dropped_key_lock_calls_leave_no_lock() {
         if complete {
             locks.release(&["{alice:1}".to_owned()]).await;
         }
-        assert_eq!(locks.acquire(&wanted).await.unwrap(), [IdempotencyLock::Acquired], "{cut:?}");
+        assert_eq!(
+            locks.acquire(&wanted).await.unwrap(),
+            [IdempotencyLockResult::Acquired],
+            "{cut:?}"
+        );
         drop(locks);
         world.is_empty_soon().await;
         if complete {

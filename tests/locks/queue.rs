@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use futures_util::poll;
-use holdfast::ladder::queue::{KeyQueues, QueueGuard};
-use holdfast::ladder::{Priority, QueueDeadlines, QueueFull, QueueOptions, WhenFull};
+use holdfast::locks::queue::{KeyQueues, QueueGuard};
+use holdfast::locks::{Priority, QueueDeadlines, QueueFull, QueueOptions, WhenFull};
 use holdfast_lock::{LockKey, Wait};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};

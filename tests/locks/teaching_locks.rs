@@ -1,4 +1,4 @@
-//! The rungs that are nearly right, each at the moment at which it breaks.
+//! The teaching locks, each at the moment at which it breaks.
 //!
 //! A future that nobody polls stands still, like a process that is stopped; one that is forgotten
 //! is a process that was killed.
@@ -7,7 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use holdfast::ladder::{LockError, LockRequest, Mechanism, QueueOptions, Rung, ShopLocks};
+use holdfast::locks::TeachingLock::{CheckThenDel, ExpireOnly, Setnx, SetnxExpire, Ttl};
+use holdfast::locks::{LockError, LockRequest, Mechanism, QueueOptions, ShopLocks};
 use holdfast::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use holdfast_lock::{AcquireOutcome, Guards, LockKey, LockKind, Redis, Released, Settings, Wait};
 use parking_lot::Mutex;
@@ -86,22 +87,22 @@ async fn come_there<T>(future: Pin<&mut impl Future<Output = T>>, watch: &Reques
 
 #[tokio::test]
 async fn dead_holder_locks_forever_only_under_setnx() {
-    for rung in [Rung::Setnx, Rung::SetnxExpire, Rung::Ttl, Rung::CheckThenDel, Rung::ExpireOnly] {
-        let (server, kind) = (Server::start(), Mechanism::Rung(rung));
+    for lock in [Setnx, SetnxExpire, Ttl, CheckThenDel, ExpireOnly] {
+        let (server, kind) = (Server::start(), Mechanism::Teaching(lock));
         std::mem::forget(take(&locks(&server), kind, SHORT, &Probe::Off).await);
-        assert!(!one_more_is_let_in(&server, kind).await, "{rung:?}");
-        if rung == Rung::Setnx {
+        assert!(!one_more_is_let_in(&server, kind).await, "{lock:?}");
+        if lock == Setnx {
             assert_eq!(server.ask::<i64>(&format!("PTTL {KEY}")), -1, "it never ends");
         } else {
             until_the_lease_has_ended(&server).await;
-            assert!(one_more_is_let_in(&server, kind).await, "{rung:?}");
+            assert!(one_more_is_let_in(&server, kind).await, "{lock:?}");
         }
     }
 }
 
 #[tokio::test]
 async fn death_before_expire_locks_forever() {
-    let (server, kind) = (Server::start(), Mechanism::Rung(Rung::SetnxExpire));
+    let (server, kind) = (Server::start(), Mechanism::Teaching(SetnxExpire));
     let (watch, probe) = stands_at(Point::Expire);
     let here = locks(&server);
     let mut taking = Box::pin(take(&here, kind, SHORT, &probe));
@@ -127,20 +128,20 @@ async fn late_release(kind: Mechanism) -> (Released, bool) {
 
 #[tokio::test]
 async fn late_release_without_owner_check_deletes_other_lock() {
-    for rung in [Rung::SetnxExpire, Rung::Ttl] {
-        let late = late_release(Mechanism::Rung(rung)).await;
-        assert_eq!(late, (Released::Held, true), "{rung:?}");
+    for lock in [SetnxExpire, Ttl] {
+        let late = late_release(Mechanism::Teaching(lock)).await;
+        assert_eq!(late, (Released::Held, true), "{lock:?}");
     }
-    for kind in [Mechanism::Rung(Rung::CheckThenDel), Mechanism::Lock(LockKind::Owner)] {
+    for kind in [Mechanism::Teaching(CheckThenDel), Mechanism::Lock(LockKind::Owner)] {
         assert_eq!(late_release(kind).await, (Released::Lost, false), "{kind:?}");
     }
-    let nothing_given_back = late_release(Mechanism::Rung(Rung::ExpireOnly)).await;
+    let nothing_given_back = late_release(Mechanism::Teaching(ExpireOnly)).await;
     assert_eq!(nothing_given_back, (Released::Held, false));
 }
 
 #[tokio::test]
 async fn pause_after_owner_check_deletes_other_lock() {
-    let (server, kind) = (Server::start(), Mechanism::Rung(Rung::CheckThenDel));
+    let (server, kind) = (Server::start(), Mechanism::Teaching(CheckThenDel));
     let (watch, probe) = stands_at(Point::Delete);
     let first = take(&locks(&server), kind, 5 * SHORT, &probe).await;
     let mut releasing = Box::pin(first.release());
@@ -154,7 +155,7 @@ async fn pause_after_owner_check_deletes_other_lock() {
 
 #[tokio::test]
 async fn expire_only_admits_one_holder_per_lease() {
-    let (server, kind) = (Server::start(), Mechanism::Rung(Rung::ExpireOnly));
+    let (server, kind) = (Server::start(), Mechanism::Teaching(ExpireOnly));
     let here = locks(&server);
     let began = Instant::now();
     for _ in 0..3 {
@@ -165,16 +166,16 @@ async fn expire_only_admits_one_holder_per_lease() {
 
 #[tokio::test]
 async fn dropped_guard_releases_only_its_own_lock() {
-    for rung in [Rung::Setnx, Rung::SetnxExpire, Rung::Ttl, Rung::CheckThenDel] {
-        let (server, kind) = (Server::start(), Mechanism::Rung(rung));
+    for lock in [Setnx, SetnxExpire, Ttl, CheckThenDel] {
+        let (server, kind) = (Server::start(), Mechanism::Teaching(lock));
         drop(take(&locks(&server), kind, LONG, &Probe::Off).await);
         until_the_lease_has_ended(&server).await;
         // Somebody else's is left alone.
-        if rung != Rung::Setnx {
+        if lock != Setnx {
             let late = take(&locks(&server), kind, SHORT, &Probe::Off).await;
             let next = take(&locks(&server), kind, LONG, &Probe::Off).await;
             drop(late);
-            assert!(!one_more_is_let_in(&server, kind).await, "{rung:?}");
+            assert!(!one_more_is_let_in(&server, kind).await, "{lock:?}");
             next.leave_to_expire();
         }
     }

@@ -2,8 +2,8 @@
 //! silence.
 //!
 //! One call at a time, like the actor's; a guard is out whenever the process holds. Owners and
-//! blocks of fences are renamed after every step, so that states which differ in names only are one
-//! state, and there are finitely many of them.
+//! grants are renamed after every step, so that states which differ in names only are one state,
+//! and there are finitely many of them.
 //!
 //! It proves nothing by itself (`protocol` and `waiting` do), and that this process is the actor is
 //! a matter of reading both. A renewal may be made at any time or never, which covers those that
@@ -12,7 +12,7 @@
 
 use std::fmt::{self, Display};
 
-use crate::scripts::{BLOCK, Mutant, NOBODY, Owner, Redis, Reply, Rules, Times, Verb};
+use crate::scripts::{FENCES_PER_GRANT, Mutant, NOBODY, Owner, Redis, Reply, Rules, Times, Verb};
 
 pub use crate::scripts::AS_IT_IS;
 
@@ -346,7 +346,7 @@ impl State {
         }
     }
 
-    /// Names owners by where they first appear and blocks of fences by their order.
+    /// Names owners by where they first appear and grants by their order.
     pub fn renamed(mut self) -> State {
         if let Some((owner, fence)) = self.redis.word.take() {
             let process = &mut self.processes[process_of(owner)];
@@ -391,14 +391,17 @@ impl State {
         });
         self.letters.sort_unstable();
         let mut known = [false; 32];
-        known[usize::from(self.redis.blocks)] = true;
-        self.fences(&mut |fence| known[usize::from(*fence / BLOCK)] = true);
+        known[usize::from(self.redis.grants)] = true;
+        self.fences(&mut |fence| known[usize::from(*fence / FENCES_PER_GRANT)] = true);
         let rank = |block: u8| {
             let below = known[..usize::from(block)].iter().filter(|known| **known).count();
             u8::try_from(below).unwrap()
         };
-        self.fences(&mut |fence| *fence = rank(*fence / BLOCK) * BLOCK + *fence % BLOCK);
-        self.redis.blocks = rank(self.redis.blocks);
+        self.fences(&mut |fence| {
+            let within = *fence % FENCES_PER_GRANT;
+            *fence = rank(*fence / FENCES_PER_GRANT) * FENCES_PER_GRANT + within;
+        });
+        self.redis.grants = rank(self.redis.grants);
         self
     }
 }

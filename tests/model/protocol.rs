@@ -27,7 +27,7 @@
 //! is what saves the rows then).
 
 use crate::actor::*;
-use crate::scripts::{BLOCK, Mutant, NOBODY, Redis, Reply, Rules, Verb};
+use crate::scripts::{FENCES_PER_GRANT, Mutant, NOBODY, Redis, Reply, Rules, Verb};
 use crate::{Machine, Steps, breaks, holds};
 
 type Fates = Vec<(&'static str, Result<State, String>)>;
@@ -83,7 +83,7 @@ impl Protocol {
                     sends("renew", Verb::Confirm, process.owner);
                 }
                 acts.push(("abandon", Ok(state.with(who, OUT))));
-                if self.passes && process.fence % BLOCK + 1 < BLOCK {
+                if self.passes && process.fence % FENCES_PER_GRANT + 1 < FENCES_PER_GRANT {
                     let mut next = state.clone();
                     next.processes[who].fence += 1;
                     let handed = self.hand_out(&mut next, who);
@@ -197,7 +197,7 @@ impl Machine for Protocol {
 
     fn start(&self) -> State {
         State {
-            redis: Redis { lock: None, queue: Vec::new(), blocks: 0, word: None },
+            redis: Redis { lock: None, queue: Vec::new(), grants: 0, word: None },
             processes: vec![OUT; self.processes],
             letters: Vec::new(),
             room: self.letters,

@@ -9,10 +9,11 @@
 //! waiter that is alive, and no newcomer overtakes.
 //!
 //! Not modelled: what a hand-off sweeps every 64th time, the day after which fences are forgotten,
-//! the minute after which an abandoned line is, tickets drawn in one microsecond, a server's clock
+//! the minute after which a line of the dead is, tickets drawn in one microsecond, a server's clock
 //! that is set back.
 
-pub const BLOCK: u8 = 2;
+/// Fewer than the scripts have, to keep numbers small.
+pub const FENCES_PER_GRANT: u8 = 2;
 
 /// One lease of one process; zero is none.
 pub type Owner = u8;
@@ -42,12 +43,13 @@ pub enum Mutant {
     WordsPutOffThePoll,
 }
 
-/// In ticks: a lease, a grant that was not confirmed yet, and how long one may go unseen.
+/// In ticks: a lease, a grant that was not confirmed yet, and how long a waiter may go without a
+/// poll before it counts as dead.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub ttl: u8,
     pub grant: u8,
-    pub max_unseen: u8,
+    pub waiter_timeout: u8,
 }
 
 /// The rules, with what this model found to be missing from the scripts: each is on or off.
@@ -66,7 +68,7 @@ pub struct Rules {
 /// The scripts as they are. Turning off one of the last three brings back a defect that this model
 /// found in them.
 pub const AS_IT_IS: Rules = Rules {
-    times: Times { ttl: 2, grant: 2, max_unseen: 1 },
+    times: Times { ttl: 2, grant: 2, waiter_timeout: 1 },
     mutant: Mutant::None,
     try_sees_the_dead: true,
     again_unless_held: true,
@@ -98,7 +100,7 @@ pub struct Waiting {
 impl Waiting {
     /// Returns whether a handoff skips it.
     fn is_dead(self, rules: Rules) -> bool {
-        self.unseen > rules.times.max_unseen && !rules.lack(Mutant::GrantsToTheUnseen)
+        self.unseen > rules.times.waiter_timeout && !rules.lack(Mutant::GrantsToTheUnseen)
     }
 }
 
@@ -107,8 +109,8 @@ pub struct Redis {
     pub lock: Option<Lock>,
     /// By ticket.
     pub queue: Vec<Waiting>,
-    /// The last block given out.
-    pub blocks: u8,
+    /// The number of the last grant.
+    pub grants: u8,
     /// The word that is about to be sent: who was granted the lock, with which fence.
     pub word: Option<(Owner, u8)>,
 }
@@ -152,7 +154,7 @@ impl Redis {
             }
         }
         for waiting in &mut self.queue {
-            waiting.unseen = (waiting.unseen + 1).min(rules.times.max_unseen + 1);
+            waiting.unseen = (waiting.unseen + 1).min(rules.times.waiter_timeout + 1);
         }
     }
 
@@ -284,7 +286,7 @@ impl Redis {
     fn alive(&self, rules: Rules) -> Option<Owner> {
         self.queue
             .iter()
-            .find(|waiting| waiting.unseen <= rules.times.max_unseen)
+            .find(|waiting| waiting.unseen <= rules.times.waiter_timeout)
             .map(|waiting| waiting.owner)
     }
 
@@ -338,9 +340,9 @@ impl Redis {
             _ => {}
         }
         if !rules.lack(Mutant::FencesStandStill) {
-            self.blocks += 1;
+            self.grants += 1;
         }
-        let fence = self.blocks * BLOCK;
+        let fence = self.grants * FENCES_PER_GRANT;
         self.lock = Some(Lock { owner, fence, left });
         self.forget(owner);
         Ok(fence)

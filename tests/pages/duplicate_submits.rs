@@ -86,7 +86,7 @@ async fn held_buyer_lock_times_out_with_page() {
         wait: Wait::Try,
         ttl: Some(Duration::from_secs(60)),
         deadline: Instant::now() + Duration::from_secs(5),
-        keys: &[user.ordering_lock_key()],
+        keys: &[user.buyer_lock_key()],
     };
     let AcquireOutcome::Acquired(guards) = locks.acquire(request).await.unwrap() else {
         panic!("it is free")

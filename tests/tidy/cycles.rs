@@ -14,7 +14,7 @@ const ACYCLIC: [(&str, usize); 10] = [
     ("embedded", 8),
     ("jobs", 20),
     ("lab", 40),
-    ("ladder", 8),
+    ("locks", 8),
     ("load", 2),
     ("rate_limit", 4),
     ("shop", 30),

@@ -17,24 +17,24 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("coalesce", &["tasks"]),
     ("output", &[]),
     ("probe", &[]),
-    ("ladder", &["probe"]),
+    ("locks", &["probe"]),
     ("load", &[]),
     ("config", &[]),
     ("metrics", &[]),
     ("db", &[]),
     ("embedded", &["backoff", "output", "config", "load"]),
-    ("shop", &["coalesce", "tasks", "probe", "ladder", "db", "metrics"]),
+    ("shop", &["coalesce", "tasks", "probe", "locks", "db", "metrics"]),
     ("checker", &["shop"]),
     ("rate_limit", &["coalesce", "tasks", "metrics"]),
     ("big_keys", &["backoff", "output", "config", "shop"]),
-    ("jobs", &["backoff", "probe", "ladder", "db", "metrics", "shop"]),
+    ("jobs", &["backoff", "probe", "locks", "db", "metrics", "shop"]),
     (
         "lab",
         &[
             "output",
             "probe",
             "load",
-            "ladder",
+            "locks",
             "db",
             "embedded",
             "shop",
@@ -43,12 +43,12 @@ const MAY_USE: [(&str, &[&str]); 22] = [
             "rate_limit",
         ],
     ),
-    ("web", &["probe", "ladder", "db", "metrics", "shop", "rate_limit", "jobs", "lab"]),
+    ("web", &["probe", "locks", "db", "metrics", "shop", "rate_limit", "jobs", "lab"]),
     (
         "app",
         &[
             "probe",
-            "ladder",
+            "locks",
             "db",
             "embedded",
             "metrics",
@@ -96,7 +96,7 @@ const KEPT_TO: [(&str, &[&str]); 4] = [
     ("actix_web::", &["web", "app"]),
     ("askama", &["web", "app"]),
     ("sqlx::query", &["shop", "jobs", "lab", "db", "embedded", "bench"]),
-    ("redis::", &["ladder", "rate_limit", "big_keys", "jobs", "lab", "embedded", "app", "bench"]),
+    ("redis::", &["locks", "rate_limit", "big_keys", "jobs", "lab", "embedded", "app", "bench"]),
 ];
 
 const LONGEST_LINE: usize = 100;

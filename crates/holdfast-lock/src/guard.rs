@@ -1,4 +1,4 @@
-//! Guards: proof in code that a lock was acquired.
+//! Lock guards: proof in code that a lock was acquired.
 
 use std::fmt;
 use std::future::Future;
@@ -11,7 +11,7 @@ use crate::owner::OwnerLease;
 use crate::quorum::QuorumLease;
 use crate::result::{Error, Released};
 
-/// An acquired lock. Its release returns whether the lock was still held.
+/// A lock guard: an acquired lock. Its release returns whether the lock was still held.
 ///
 /// Dropping a guard also releases the lock, but in the background (on the runtime of its
 /// [`crate::Redis`]) and without a result: prefer [`Guard::release`].

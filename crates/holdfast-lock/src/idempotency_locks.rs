@@ -6,7 +6,6 @@
 //!
 //! Does not guarantee that a key is used once, which takes a unique constraint in the database:
 //! these locks only detect duplicates earlier.
-//! Tests: `tests/lock/idempotency_locks.rs`.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -33,9 +32,13 @@ const MAX_KEYS_PER_SCRIPT: usize = 512;
 /// Upper bound of locks to delete while Redis is unavailable; they also expire by themselves.
 const MAX_TO_DELETE: usize = 10_000;
 
-/// The result of acquiring one key's lock.
+/// Start of their Redis keys, behind [`crate::Settings::key_prefix`]. (*Token* is an older name of
+/// an idempotency key.)
+pub const REDIS_KEY_PREFIX: &str = "token:";
+
+/// The result of acquiring the lock of one idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IdempotencyLock {
+pub enum IdempotencyLockResult {
     /// The caller holds it.
     Acquired,
     /// The same request is in flight.
@@ -44,7 +47,8 @@ pub enum IdempotencyLock {
     Mismatch,
 }
 
-/// The key locks that one task holds. Renewed until they are kept or released, or this is dropped.
+/// The idempotency locks that one task holds. Renewed until they are left to expire or released, or
+/// this is dropped.
 #[derive(Debug)]
 #[must_use = "locks that are dropped at once exclude nothing"]
 pub struct IdempotencyLocks {
@@ -64,11 +68,11 @@ type HeldKeys = HashMap<String, (String, Instant)>;
 type KeyValue = (String, String);
 
 impl IdempotencyLocks {
-    /// Creates a set of key locks that holds none yet.
+    /// Creates a set of idempotency locks that holds none yet.
     pub fn new(locks: &Locks) -> Self {
         Self {
             redis: locks.redis().clone(),
-            prefix: format!("{}token:", locks.settings().key_prefix),
+            prefix: format!("{}{REDIS_KEY_PREFIX}", locks.settings().key_prefix),
             process: locks.process().clone(),
             held: Arc::default(),
             to_delete: Vec::new(),
@@ -76,21 +80,21 @@ impl IdempotencyLocks {
         }
     }
 
-    /// Tries to acquire several locks, without waiting. `wanted` contains, per lock, the part of
-    /// its Redis key that follows `holdfast:token:`, and the fingerprint of the request (without
-    /// `/`). Returns one result per lock, in the same order.
+    /// Tries to acquire several locks, without waiting. `requests` contains, per lock, its name
+    /// (the part of its Redis key that follows [`REDIS_KEY_PREFIX`]) and the fingerprint of the
+    /// request (without `/`). Returns one result per lock, in the same order.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis did not respond. The next call, or drop, releases what may
-    /// have been set, also if this future is dropped.
+    /// Those of Redis, as for [`Locks::acquire`]. The next call, or drop, releases what may have
+    /// been set, also if this future is dropped.
     pub async fn acquire(
         &mut self,
-        wanted: &[(String, String)],
-    ) -> Result<Vec<IdempotencyLock>, Error> {
+        requests: &[(String, String)],
+    ) -> Result<Vec<IdempotencyLockResult>, Error> {
         self.delete().await;
         let before = self.to_delete.len();
         // They stay there until the responses say which were set.
-        self.to_delete.extend(wanted.iter().map(|(name, fingerprint)| {
+        self.to_delete.extend(requests.iter().map(|(name, fingerprint)| {
             let value = format!("{fingerprint}/{}", self.process.new_owner());
             (format!("{}{name}", self.prefix), value)
         }));
@@ -103,18 +107,15 @@ impl IdempotencyLocks {
         let mut current = self.send::<Option<String>>(gets).await?.into_iter();
 
         let mut held = self.held.lock();
-        let mut results = Vec::with_capacity(wanted.len());
+        let mut results = Vec::with_capacity(requests.len());
         for ((key, value), set) in self.to_delete.drain(before..).zip(set) {
-            let current = if set.is_some() { None } else { current.next().flatten() };
-            results.push(match current {
-                // Expired between the two commands.
-                None if set.is_none() => IdempotencyLock::InFlight,
-                Some(current) if current != value => compare(&current, &value),
-                // Also when a SET that was sent again finds its own value.
-                _ => {
-                    held.insert(key, (value, until));
-                    IdempotencyLock::Acquired
-                }
+            results.push(if set.is_some() {
+                held.insert(key, (value, until));
+                IdempotencyLockResult::Acquired
+            } else {
+                // Without a value, it expired between the two commands.
+                let current = current.next().flatten();
+                current.map_or(IdempotencyLockResult::InFlight, |current| compare(&current, &value))
             });
         }
         let any_held = !held.is_empty();
@@ -186,9 +187,9 @@ impl Drop for IdempotencyLocks {
 }
 
 /// Returns `InFlight` for values of the same request, else `Mismatch`, by their fingerprints.
-fn compare(theirs: &str, ours: &str) -> IdempotencyLock {
+fn compare(theirs: &str, ours: &str) -> IdempotencyLockResult {
     let [theirs, ours] = [theirs, ours].map(|value| value.split('/').next());
-    if theirs == ours { IdempotencyLock::InFlight } else { IdempotencyLock::Mismatch }
+    if theirs == ours { IdempotencyLockResult::InFlight } else { IdempotencyLockResult::Mismatch }
 }
 
 async fn delete(redis: &Redis, locks: &[KeyValue]) -> Result<(), crate::redis::Error> {

@@ -16,7 +16,8 @@ pub enum LockKind {
     Owner,
     /// The textbook lease, renewed while it is held.
     Watchdog,
-    /// The textbook lease on a majority of several Redis servers (Redlock).
+    /// Redlock: the textbook lease, renewed while it is held, on a majority of several Redis
+    /// servers ([`crate::Locks::with_quorum`]).
     Quorum,
     /// The lock of this crate: fenced, renewed, with queue and handoff.
     Fenced,

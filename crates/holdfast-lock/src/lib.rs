@@ -24,7 +24,7 @@ mod watchdog;
 
 pub use fenced::FencedGuard;
 pub use guard::{ForeignLease, Guard, Guards};
-pub use idempotency_locks::{IdempotencyLock, IdempotencyLocks};
+pub use idempotency_locks::{IdempotencyLockResult, IdempotencyLocks};
 pub use key::LockKey;
 pub use kind::{LockKind, Wait};
 pub use locks::{AcquireOutcome, AcquireRequest, Locks};

@@ -18,7 +18,7 @@ use crate::waiters::Waiters;
 use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, Redis, Settings, Wait};
 
 /// Least time to wait for each key after the first. With less, acquiring one would delay its other
-/// callers, for a command that has no time left.
+/// callers, for a caller that has no time left to use it.
 const MIN_TIME_FOR_NEXT_KEY: Duration = Duration::from_millis(300);
 
 /// The result of acquiring locks.
@@ -126,8 +126,8 @@ impl Locks {
     /// Acquires the fenced lock on `key`, in the order of its queue.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] after [`Settings::acquire_timeout`]; [`Error::QueueFull`];
-    /// [`Error::Unavailable`] when Redis does not respond.
+    /// [`Error::TimedOut`] after [`Settings::acquire_timeout`]; [`Error::QueueFull`]; those of
+    /// Redis, as for [`Locks::acquire`].
     ///
     /// # Cancel safety
     /// Safe, as for [`Locks::acquire`].
@@ -166,7 +166,7 @@ impl Locks {
             biased;
             () = lease.wait_until_lost() => Err(Error::Lost),
             // A pause may have outlasted the lease between the two polls.
-            result = work(&lease) => lease.ensure_held().map(|()| result),
+            result = work(&lease) => if lease.is_held() { Ok(result) } else { Err(Error::Lost) },
         };
         lease.release().await;
         result
@@ -184,7 +184,10 @@ impl Locks {
     /// leases.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond, never reported as *busy*.
+    /// Those of Redis, which are never reported as *busy*: [`Error::Unavailable`] when it does not
+    /// respond, [`Error::Refused`] when it responds with an error, and
+    /// [`Error::UnexpectedResponse`]. (Behind sentinels also [`Error::InvalidAddress`], if they do
+    /// not know the primary's name.)
     /// [`Error::QueueFull`] at once if [`crate::MAX_WAITERS`] callers wait for a key.
     /// [`Error::NoQuorum`] without nodes. [`Error::InvalidSettings`] for a TTL out of its range.
     ///
@@ -269,7 +272,7 @@ impl Locks {
     /// Returns the holder of the lock on `key`, from its value in Redis; empty if it is free.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond.
+    /// Those of Redis, as for [`Locks::acquire`].
     pub async fn holder(&self, key: &LockKey) -> Result<Holder, Error> {
         inspect::holder(&self.redis, &self.redis_key(key)).await
     }
@@ -278,7 +281,7 @@ impl Locks {
     /// acquire it, and the holder is not notified. For experiments and tests only.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond.
+    /// Those of Redis, as for [`Locks::acquire`].
     pub async fn force_release(&self, key: &LockKey) -> Result<(), Error> {
         let mut delete = ::redis::cmd("DEL");
         delete.arg(self.redis_key(key));
@@ -293,7 +296,7 @@ impl Locks {
     /// and are not included.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond.
+    /// Those of Redis, as for [`Locks::acquire`].
     pub async fn held_locks(&self, patterns: &[&str]) -> Result<Vec<HeldLock>, Error> {
         let prefix = &self.settings.key_prefix;
         let locks = format!("{prefix}lock:*");

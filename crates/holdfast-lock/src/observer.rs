@@ -36,14 +36,14 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
-    /// The lock was free.
+    /// The lock was free, and no other process waited for it.
     Free,
-    /// The previous holder in this process handed it off.
-    Local,
-    /// The previous holder in another process handed it off.
-    Remote,
+    /// The previous holder, in this process, handed it off.
+    LocalHandoff,
+    /// The previous holder, in another process, handed it off.
+    RemoteHandoff,
     /// A poll found the lock granted or free, because a message was lost.
-    Polled,
+    Poll,
 }
 
 impl Source {
@@ -52,9 +52,9 @@ impl Source {
     pub fn name(self) -> &'static str {
         match self {
             Source::Free => "free",
-            Source::Local => "local",
-            Source::Remote => "remote",
-            Source::Polled => "polled",
+            Source::LocalHandoff => "local_handoff",
+            Source::RemoteHandoff => "remote_handoff",
+            Source::Poll => "poll",
         }
     }
 }
@@ -67,8 +67,8 @@ pub struct MetricsObserver;
 /// Names of the metrics that [`MetricsObserver`] records.
 #[cfg(feature = "metrics")]
 pub mod metric_names {
-    /// Counter of acquisitions, with the label `kind` ([`super::Source::name`]).
-    pub const HANDOFFS: &str = "holdfast_lock_handoffs_total";
+    /// Counter of acquisitions, with the label `source` ([`super::Source::name`]).
+    pub const ACQUISITIONS: &str = "holdfast_lock_acquisitions_total";
     /// Counter of renewed leases.
     pub const RENEWALS: &str = "holdfast_lock_renewals_total";
     /// Counter of lost leases.
@@ -82,13 +82,13 @@ pub mod metric_names {
 #[cfg(feature = "metrics")]
 impl Observer for MetricsObserver {
     fn observe(&self, event: Event) {
-        use metric_names::{CONTENDED_KEYS, HANDOFFS, LOST, QUEUE_LENGTH, RENEWALS};
+        use metric_names::{ACQUISITIONS, CONTENDED_KEYS, LOST, QUEUE_LENGTH, RENEWALS};
 
         match event {
             Event::Joined { queue_length } => metrics::histogram!(QUEUE_LENGTH)
                 .record(u32::try_from(queue_length).map_or(f64::INFINITY, f64::from)),
             Event::Acquired(source) => {
-                metrics::counter!(HANDOFFS, "kind" => source.name()).increment(1);
+                metrics::counter!(ACQUISITIONS, "source" => source.name()).increment(1);
             }
             Event::Renewed => metrics::counter!(RENEWALS).increment(1),
             Event::Lost => metrics::counter!(LOST).increment(1),

@@ -1,4 +1,6 @@
-//! `redlock`: the textbook lease on a majority of several independent Redis servers.
+//! Redlock: the textbook lease on a majority (a quorum) of several independent Redis servers. The
+//! algorithm's name is Redlock; [`crate::LockKind::Quorum`] and this module are named by what it
+//! acquires.
 //!
 //! # Guarantee
 //! A holder has the lock on more than half of the nodes, so it survives the loss of the others.
@@ -34,7 +36,8 @@ use crate::{Error, Holder, Redis, Released, inspect};
 const NODE_TIMEOUT_DIVISOR: u32 = 20;
 /// Upper bound of a node's timeout; a reachable node responds within about 1 ms.
 const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(50);
-/// Nodes that stay slow this long count as unavailable, which must be reported within 2 s.
+/// Nodes that stay slow this long count as unavailable: a caller learns of an outage within two
+/// seconds, however long it would wait for a busy lock.
 const MAX_TIME_WITHOUT_MAJORITY: Duration = Duration::from_millis(1_500);
 
 /// The nodes. Cheap to clone.

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::{LockKey, redis};
+use crate::LockKey;
+use crate::redis::{self, ErrorCause};
 
 /// The holder of a lock, from the lock's value in Redis, for [`crate::LockKind::Quorum`] from the
 /// value on a majority of the nodes. Unknown fields are `None`.
@@ -37,10 +38,21 @@ pub enum Released {
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// Redis did not respond, or not in time. It is unknown whether the lock was acquired; what may
-    /// have been acquired is being released.
-    #[error("Redis does not respond: {0}")]
-    Unavailable(#[from] redis::Error),
+    /// Redis could not be reached, or did not respond in time. It is unknown whether the lock was
+    /// acquired; what may have been acquired is being released. A later attempt may succeed.
+    #[error("Redis does not respond: {0}; check that it runs at its address, and try again")]
+    Unavailable(redis::Error),
+    /// Redis responded with an error, e.g. `WRONGTYPE`, `NOAUTH`, `READONLY`, `OOM` or `LOADING`
+    /// ([`redis::Error::code`]). The lock was not acquired, or is being released.
+    #[error("Redis refuses the command: {}; {}", .0, advice(.0))]
+    Refused(redis::Error),
+    /// The address of Redis is wrong, or takes a feature of this crate that is off.
+    #[error("the address of Redis is wrong: {0}")]
+    InvalidAddress(redis::Error),
+    /// The response does not have the expected form. It is unknown whether the lock was acquired,
+    /// as for [`Error::Unavailable`].
+    #[error("the response is not that of Redis 7 or Valkey: {0}; check the server at the address")]
+    UnexpectedResponse(redis::Error),
     /// The lease has expired.
     #[error("the lock was lost: its lease has run out")]
     Lost,
@@ -69,4 +81,49 @@ pub enum Error {
         /// The rule that it breaks.
         reason: &'static str,
     },
+}
+
+impl From<redis::Error> for Error {
+    fn from(error: redis::Error) -> Self {
+        match error.cause() {
+            ErrorCause::Unavailable => Error::Unavailable(error),
+            ErrorCause::Refused => Error::Refused(error),
+            ErrorCause::InvalidAddress => Error::InvalidAddress(error),
+            ErrorCause::UnexpectedResponse => Error::UnexpectedResponse(error),
+        }
+    }
+}
+
+const CHECK_PASSWORD: &str = "check the user and the password in the address";
+
+/// Returns what to do about an error that Redis reported.
+fn advice(error: &redis::Error) -> &'static str {
+    match error.code() {
+        // Without a password, Redis also refuses to read a command of many arguments.
+        Some("ERR") if error.to_string().contains("unauthenticated") => CHECK_PASSWORD,
+        Some("WRONGTYPE") => "another program uses the keys: choose another key_prefix",
+        Some("NOPERM") => "allow this user the command, the key and the channel",
+        Some("READONLY" | "MASTERDOWN") => "connect to the primary, or wait for the failover",
+        Some("OOM") => "raise maxmemory, or delete keys",
+        Some("LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY") => "try again later",
+        Some("MISCONF") => "make the disk of Redis writable, or turn its snapshots off",
+        // Redis reports a wrong password while the connection is made, without a code.
+        Some("NOAUTH") | None => CHECK_PASSWORD,
+        Some(_) => "see the documentation of Redis for this code",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn invalid_address_has_its_own_error() {
+        for url in ["localhost:6379", "redis-sentinel://a:1"] {
+            let Err(error) = redis::Redis::open(url).map_err(Error::from) else {
+                panic!("{url} was read")
+            };
+            assert!(matches!(error, Error::InvalidAddress(_)), "{url}: {error:?}");
+        }
+    }
 }

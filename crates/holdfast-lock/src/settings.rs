@@ -45,7 +45,7 @@ impl Default for Settings {
         Self {
             key_prefix: "holdfast:".to_owned(),
             name: None,
-            // Longer than the longest request (8 s): no lease expires under a healthy holder.
+            // Longer than most work: `LockKind::Owner` does not renew its lease.
             ttl: Duration::from_secs(10),
             retry_interval: Duration::from_millis(50),
             acquire_timeout: Duration::from_secs(5),

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::failures;
 use super::group::DueOrder;
 use super::queue::{DelayQueue, VISIBILITY_TIMEOUT};
-use crate::ladder::Mechanism;
+use crate::locks::Mechanism;
 use crate::metrics::{EXPIRED_ORDERS, EXPIRY_FAILURES};
 use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine, within};
 

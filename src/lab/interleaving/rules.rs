@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdfast_lock::LockKind;
 
-use crate::ladder::Mechanism;
+use crate::locks::Mechanism;
 use crate::probe::Point;
 use crate::shop::Strategy;
 use crate::shop::strategy::Isolation;

@@ -20,7 +20,7 @@ use utoipa::ToSchema;
 
 use super::{Error, Sku, within};
 use crate::db::{Pool, Transaction};
-use crate::ladder::ShopLocks;
+use crate::locks::ShopLocks;
 
 pub use checks::{AuditCheck, AuditProgress};
 pub use conservation::StockConservation;

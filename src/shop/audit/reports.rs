@@ -21,7 +21,7 @@ use super::{
 };
 use crate::coalesce::Coalescer;
 use crate::db::Pool;
-use crate::ladder::ShopLocks;
+use crate::locks::ShopLocks;
 use crate::tasks::Tasks;
 
 /// Connections for the audits of items.

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use super::changes::{Changes, CommandResponse};
 use super::state::{OrderSnapshot, ShopState};
 use super::{Command, ReadSet};
-use crate::ladder::Priority;
+use crate::locks::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{ExpiredOrders, OrderStatus};

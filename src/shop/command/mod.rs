@@ -22,7 +22,7 @@ use std::fmt::Debug;
 use super::failure::Rejection;
 use super::idempotency::IdempotencyRequest;
 use super::{OrderId, Sku, UserId};
-use crate::ladder::Priority;
+use crate::locks::Priority;
 use changes::Changes;
 use holdfast_lock::LockKey;
 use state::{LedgerKind, ShopState};

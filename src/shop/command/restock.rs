@@ -7,7 +7,7 @@ use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 use super::changes::{Changes, CommandResponse};
 use super::state::{LedgerKind, ShopState};
 use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet};
-use crate::ladder::Priority;
+use crate::locks::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::{IdempotencyKey, Sku, UserId};

@@ -7,7 +7,7 @@ use super::changes::{Changes, CommandResponse};
 use super::state::{OrderSnapshot, ShopState};
 use super::top_up::check_balance;
 use super::{Command, ConditionalUpdate, ReadSet};
-use crate::ladder::Priority;
+use crate::locks::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Order, OrderStatus, ReturnedOrder, ValueChange};

@@ -3,7 +3,7 @@
 use super::changes::{Changes, CommandResponse};
 use super::state::{LedgerKind, ShopState};
 use super::{Command, ConditionalUpdate, MAX_AMOUNT, MAX_BALANCE, ReadSet};
-use crate::ladder::Priority;
+use crate::locks::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::{IdempotencyRequest, TOP_UPS_PATH};
 use crate::shop::{IdempotencyKey, UserId};

@@ -107,8 +107,8 @@ async fn attempt(
 ) -> Result<Vec<EntryResult>, AttemptError> {
     let (mut session, snapshot) = begun?;
     if Instant::now() >= batch.deadline() {
-        // It passed since the read, e.g. while the idempotency locks were acquired.
-        session.abandon().await;
+        // The deadline passed since the read, e.g. while the idempotency locks were acquired.
+        session.end_without_commit().await;
         return Err(Error::deadline_passed().into());
     }
     let deciding = async {
@@ -123,12 +123,12 @@ async fn attempt(
             return Err(AttemptError::after(session, error.into()).await);
         }
         Err(stop) => {
-            session.abandon().await;
+            session.end_without_commit().await;
             return Err(stop);
         }
     };
     if decided.writes.is_empty() {
-        session.abandon().await;
+        session.end_without_commit().await;
         return Ok(decided.results);
     }
     write(batch, session, locks, decided).await

@@ -32,9 +32,9 @@ pub(super) enum LockState {
     Held,
     /// Lost: another holder wrote.
     Lost,
-    /// Postgres is unavailable and the write may still arrive, so the locks are left to expire;
-    /// queued commands are rejected.
-    MayStillWrite(Error),
+    /// To be left to expire: Postgres is unavailable, and the write may still arrive. Queued
+    /// commands are rejected.
+    LeaveToExpire(Error),
     /// Held, but Postgres is unavailable: queued commands are rejected without another timeout.
     Unavailable(Error),
 }
@@ -63,7 +63,7 @@ impl AttemptError {
     pub(super) async fn after(session: DatabaseSession, failure: Failure) -> Self {
         match failure {
             Failure::Rejected(rejection) => {
-                session.abandon().await;
+                session.end_without_commit().await;
                 AttemptError::Rejected(rejection)
             }
             Failure::Error(error) => {

@@ -136,7 +136,7 @@ async fn run(
     let missing = || Err(Error::Bug("a command got no result".to_owned()).into());
     let result = results.into_iter().next().unwrap_or_else(missing);
     match state {
-        LockState::MayStillWrite(_) => locks.leave_to_expire(options).await,
+        LockState::LeaveToExpire(_) => locks.leave_to_expire(options).await,
         LockState::Held | LockState::Lost | LockState::Unavailable(_) => {
             locks.release(options).await;
         }

@@ -222,7 +222,7 @@ async fn send_group(
         let written = send(&mut session, &batches).await;
         match &written {
             Err(Failure::Error(error)) => session.end_failed(error).await,
-            _ => session.abandon().await,
+            _ => session.end_without_commit().await,
         }
         written
     };

@@ -142,7 +142,7 @@ async fn run(shop: Shop, key: LockKey) {
                 drop(lock);
                 leader.responder.respond(done).await;
             }
-            LockState::MayStillWrite(outage) => {
+            LockState::LeaveToExpire(outage) => {
                 lock.leave_to_expire();
                 leader.responder.respond(done).await;
                 leader.reject_all(outage).await;
@@ -191,7 +191,7 @@ impl BatchLeader {
         if queued.is_empty() {
             return match begun {
                 Ok((session, _)) => {
-                    session.abandon().await;
+                    session.end_without_commit().await;
                     (Vec::new(), LockState::Held)
                 }
                 Err(AttemptError::Failed(error)) if error.is_outage() => {

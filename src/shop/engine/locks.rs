@@ -7,7 +7,7 @@ use holdfast_lock::{AcquireOutcome, FencedGuard, Guards, LockKey, Wait};
 use tokio::time::Instant;
 
 use super::queue_limit::MAX_BATCH_SIZE;
-use crate::ladder::{LockRequest, QueueOptions};
+use crate::locks::{LockRequest, QueueOptions};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Failure, Rejection};

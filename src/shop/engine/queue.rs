@@ -228,7 +228,7 @@ mod tests {
         let options = RequestOptions {
             strategy: &batched::STRATEGY,
             wait: None,
-            queue_options: crate::ladder::QueueOptions::default(),
+            queue_options: crate::locks::QueueOptions::default(),
             ttl: None,
             probe: Probe::Off,
             payment_window: DEFAULT_PAYMENT_WINDOW,

@@ -51,7 +51,7 @@ pub(super) async fn resolve_outcome(
     tracing::warn!(%error, commands = write.commands.len(), "the outcome of a write is unknown");
     let replays = match resolve(pool, write).await {
         Ok(replays) => replays,
-        Err(outage) => return (unknown_outcome(&error, results), LockState::MayStillWrite(outage)),
+        Err(outage) => return (unknown_outcome(&error, results), LockState::LeaveToExpire(outage)),
     };
     let written = replays.iter().all(Option::is_some);
     for (command, replay) in write.commands.iter().zip(replays) {

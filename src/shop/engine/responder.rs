@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use holdfast_lock::{IdempotencyLock, IdempotencyLocks};
+use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
 
 use super::decision::EntryResult;
 use super::queue::QueueEntry;
@@ -132,9 +132,9 @@ pub(super) async fn acquire_idempotency_locks(
         requests.iter().map(|request| (request.lock_name(), request.fingerprint_hex())).collect();
     let acquired = locks.acquire(&keys).await?.into_iter();
     let result = |lock| match lock {
-        IdempotencyLock::Acquired => Ok(()),
-        IdempotencyLock::InFlight => Err(Rejection::KeyInFlight),
-        IdempotencyLock::Mismatch => Err(Rejection::KeyMismatch),
+        IdempotencyLockResult::Acquired => Ok(()),
+        IdempotencyLockResult::InFlight => Err(Rejection::KeyInFlight),
+        IdempotencyLockResult::Mismatch => Err(Rejection::KeyMismatch),
     };
     Ok(acquired.map(result).collect())
 }

@@ -68,12 +68,12 @@ impl DatabaseSession {
         if error.is_outage() {
             drop(self);
         } else {
-            self.abandon().await;
+            self.end_without_commit().await;
         }
     }
 
     /// Ends the session without a commit, so that its connection can be reused.
-    pub(super) async fn abandon(mut self) {
+    pub(super) async fn end_without_commit(mut self) {
         self.return_to_pool();
         if let DatabaseSession::Explicit(tx) = self {
             let _ = timeout(COMMIT_TIMEOUT, tx.rollback()).await;

@@ -44,7 +44,7 @@ pub(super) async fn write(
     match sent {
         Ok(WriteResult::Done) => {}
         Ok(WriteResult::RowChanged) => {
-            session.abandon().await;
+            session.end_without_commit().await;
             return Err(Error::Conflict("a row changed between read and write".to_owned()).into());
         }
         Err(Failure::Error(error @ Error::Unavailable { .. })) if autocommit => {
@@ -53,7 +53,7 @@ pub(super) async fn write(
         Err(failure) => return Err(AttemptError::after(session, failure).await),
     }
     if autocommit {
-        session.abandon().await;
+        session.end_without_commit().await;
         let after = |at, key: &LockKey| value_after(&write, at, key);
         pass_point(batch.written(&write), Point::Write, locks, after).await;
     } else {

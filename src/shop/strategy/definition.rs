@@ -2,7 +2,7 @@
 
 use holdfast_lock::Wait;
 
-use crate::ladder::Mechanism;
+use crate::locks::Mechanism;
 
 /// A strategy: everything that isolates concurrent changes of one value.
 #[derive(Debug, PartialEq, Eq)]

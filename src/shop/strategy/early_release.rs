@@ -16,7 +16,7 @@
 use holdfast_lock::LockKind;
 
 use super::{ReleaseTime, Strategy, none};
-use crate::ladder::Mechanism;
+use crate::locks::Mechanism;
 
 /// `owner`, released between write and commit.
 pub(super) const STRATEGY: Strategy = Strategy {

@@ -16,7 +16,7 @@
 use holdfast_lock::LockKind;
 
 use super::{Guarantee, Isolation, Strategy, WriteGuard, none};
-use crate::ladder::Mechanism;
+use crate::locks::Mechanism;
 
 /// The lock of this project, one command at a time.
 pub(super) const STRATEGY: Strategy = Strategy {

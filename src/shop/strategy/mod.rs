@@ -5,7 +5,7 @@
 //! which condition the write checks; and the transaction around both. Each strategy has a file that
 //! states its guarantee and when it breaks; [`table`] lists them.
 //!
-//! Tests: `tests/it/strategies.rs`, `tests/it/ladder.rs`.
+//! Tests: `tests/it/strategies.rs`, `tests/it/strategy_failures.rs`.
 
 pub mod advisory;
 pub mod atomic;

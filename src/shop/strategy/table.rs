@@ -6,9 +6,9 @@ use super::{
     Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, row_lock,
     serializable, version, wrong_key,
 };
-use crate::ladder::{Mechanism, Rung};
+use crate::locks::{Mechanism, TeachingLock};
 
-/// A plain read-then-update under a teaching lock, which is described in the file of the lock.
+/// A plain read-then-update under a lock, which is described in the file of the lock.
 macro_rules! locked {
     ($name:literal, $lock:expr, $guarantee:ident, $file:literal, $about:literal) => {
         Strategy {
@@ -35,37 +35,37 @@ pub static STRATEGIES: &[Strategy] = &[
     ),
     locked!(
         "setnx",
-        Mechanism::Rung(Rung::Setnx),
+        Mechanism::Teaching(TeachingLock::Setnx),
         UntilHolderDies,
-        "src/ladder/setnx.rs",
+        "src/locks/setnx.rs",
         "SETNX, then DEL: a holder that dies locks the item for ever"
     ),
     locked!(
         "setnx-expire",
-        Mechanism::Rung(Rung::SetnxExpire),
+        Mechanism::Teaching(TeachingLock::SetnxExpire),
         WhileLeased,
-        "src/ladder/setnx_expire.rs",
+        "src/locks/setnx_expire.rs",
         "SETNX, EXPIRE, then DEL: a holder that dies between the two locks it for ever"
     ),
     locked!(
         "ttl",
-        Mechanism::Rung(Rung::Ttl),
+        Mechanism::Teaching(TeachingLock::Ttl),
         WhileLeased,
-        "src/ladder/ttl.rs",
+        "src/locks/ttl.rs",
         "SET NX PX, then DEL: a late holder deletes the next holder's lock"
     ),
     locked!(
         "check-then-del",
-        Mechanism::Rung(Rung::CheckThenDel),
+        Mechanism::Teaching(TeachingLock::CheckThenDel),
         WhileLeased,
-        "src/ladder/check_then_del.rs",
+        "src/locks/check_then_del.rs",
         "SET NX PX with an owner, GET, compare, DEL: it changes hands in between"
     ),
     locked!(
         "expire-only",
-        Mechanism::Rung(Rung::ExpireOnly),
+        Mechanism::Teaching(TeachingLock::ExpireOnly),
         WhileLeased,
-        "src/ladder/expire_only.rs",
+        "src/locks/expire_only.rs",
         "SET NX PX, never deleted: one change per lease, and broken when work is longer"
     ),
     locked!(
@@ -101,7 +101,7 @@ pub static STRATEGIES: &[Strategy] = &[
         "queue",
         Mechanism::Queue,
         OneReplica,
-        "src/ladder/queue.rs",
+        "src/locks/queue.rs",
         "a bounded queue and one consumer per item: right with one replica, wrong with two"
     ),
     batched::STRATEGY,

@@ -16,7 +16,7 @@
 use holdfast_lock::{LockKey, LockKind};
 
 use super::{LockTarget, Strategy, none};
-use crate::ladder::Mechanism;
+use crate::locks::Mechanism;
 use crate::shop::OrderId;
 
 /// `owner`, on the order.

@@ -21,7 +21,7 @@ use super::basket_cookie::Basket;
 use super::duplicate_submit::{DUPLICATE_TIMEOUT, POLL_INTERVAL};
 use super::rejection::RejectionNotice;
 use super::respond::set_cookie;
-use crate::ladder::Mechanism;
+use crate::locks::Mechanism;
 use crate::shop::model::{Order, RequestedLine};
 use crate::shop::query::orders;
 use crate::shop::{
@@ -139,7 +139,7 @@ async fn acquire_user_lock(
         wait: Wait::Try,
         ttl: None,
         deadline: options.deadline,
-        keys: &[user.ordering_lock_key()],
+        keys: &[user.buyer_lock_key()],
     };
     match shop.locks.leases().acquire(request).await {
         Ok(AcquireOutcome::Acquired(guards)) => Ok(guards),

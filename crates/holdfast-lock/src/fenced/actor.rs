@@ -67,7 +67,7 @@ impl KeyActor {
                 }
                 LocalState::Idle => {
                     let waits = self.waiters.iter().any(|waiter| !waiter.only_try);
-                    self.request(self.new_owner(), waits, Source::Free).await;
+                    self.request(self.new_id(), waits, Source::Free).await;
                 }
                 LocalState::Queued { .. } if self.waiters.is_empty() => self.leave().await,
                 LocalState::Queued { .. } => self.wait_in_queue().await,
@@ -91,23 +91,23 @@ impl KeyActor {
     pub(super) async fn handle(&mut self, message: Message) {
         match message {
             Message::Join(waiter) => self.join(waiter),
-            Message::Released { owner, responder } => match self.held_by(&owner) {
+            Message::Released { id, responder } => match self.held_by(&id) {
                 Some(held) => {
                     held.in_use = false;
                     held.release_responder = responder;
                 }
                 None => respond(responder, Released::Lost),
             },
-            Message::Abandoned { owner } => {
-                if self.held_by(&owner).is_some() {
+            Message::LeftToExpire { id } => {
+                if self.held_by(&id).is_some() {
                     self.state = LocalState::Idle;
                 }
             }
-            Message::RaiseFence { owner, floor, responder } => {
-                let response = self.raise_fence(&owner, floor).await;
+            Message::RaiseFence { id, floor, responder } => {
+                let response = self.raise_fence(&id, floor).await;
                 let _ = responder.send(response);
             }
-            Message::Granted { owner, grant } => self.handle_grant(&owner, grant).await,
+            Message::Granted { id, grant } => self.handle_grant(&id, grant).await,
             Message::RemoteWaiter => {
                 if let LocalState::Held(held) = &mut self.state {
                     held.note_remote_waiter(
@@ -130,14 +130,14 @@ impl KeyActor {
         }
     }
 
-    fn held_by(&mut self, owner: &str) -> Option<&mut HeldLease> {
+    fn held_by(&mut self, id: &str) -> Option<&mut HeldLease> {
         match &mut self.state {
-            LocalState::Held(held) if held.lease.owner == owner => Some(held),
+            LocalState::Held(held) if held.lease.id == id => Some(held),
             _ => None,
         }
     }
 
-    fn new_owner(&self) -> String {
+    fn new_id(&self) -> String {
         format!("{}.{}", self.shared.process, Uuid::new_v4().simple())
     }
 
@@ -145,13 +145,13 @@ impl KeyActor {
         self.waiters.front().map_or(self.shared.timing.ttl, |waiter| waiter.ttl)
     }
 
-    /// Tries to acquire the lock; if `waits`, queues the owner or keeps its place.
-    pub(super) async fn request(&mut self, owner: String, waits: bool, source: Source) {
+    /// Tries to acquire the lock as `id`; if `waits`, queues the id or keeps its place.
+    pub(super) async fn request(&mut self, id: String, waits: bool, source: Source) {
         let ttl = self.ttl();
         let sent_us = monotonic_us();
-        match self.shared.protocol.acquire(&self.key, &owner, ttl, waits).await {
+        match self.shared.protocol.acquire(&self.key, &id, ttl, waits).await {
             Ok(AcquireResponse::Granted(grant)) => {
-                self.start_lease(owner, ttl, sent_us, grant, source)
+                self.start_lease(id, ttl, sent_us, grant, source)
             }
             Ok(AcquireResponse::Busy { fence, queued }) => {
                 self.reject_try_waiters();
@@ -162,10 +162,9 @@ impl KeyActor {
                     LocalState::Queued { fence: None, .. } => None,
                     _ => Some(fence),
                 };
-                self.state =
-                    if waits { self.queued(owner, sent_us, fence) } else { LocalState::Idle };
+                self.state = if waits { self.queued(id, sent_us, fence) } else { LocalState::Idle };
             }
-            Err(error) => self.fail_waiters(owner, &error),
+            Err(error) => self.fail_waiters(id, &error),
         }
     }
 
@@ -191,24 +190,24 @@ impl KeyActor {
         });
     }
 
-    fn queued(&self, owner: String, polled_us: u64, fence: Option<i64>) -> LocalState {
+    fn queued(&self, id: String, polled_us: u64, fence: Option<i64>) -> LocalState {
         let pause = self.shared.timing.poll_interval.mul_f64(rand::rng().random_range(0.8..1.0));
-        LocalState::Queued { owner, poll_at: Instant::now() + pause, polled_us, fence }
+        LocalState::Queued { id, poll_at: Instant::now() + pause, polled_us, fence }
     }
 
     /// Fails all waiters after an error of Redis. A separate task tries once to release what may
     /// have been acquired; if it fails, the grant or lease expires.
-    pub(super) fn fail_waiters(&mut self, owner: String, error: &Error) {
-        self.leave_in_background(owner);
+    pub(super) fn fail_waiters(&mut self, id: String, error: &Error) {
+        self.leave_in_background(id);
         for waiter in self.waiters.drain(..) {
             let _ = waiter.responder.send(Err(error.clone()));
         }
         self.state = LocalState::Idle;
     }
 
-    fn leave_in_background(&self, owner: String) {
+    fn leave_in_background(&self, id: String) {
         let (shared, key) = (self.shared.clone(), self.key.clone());
-        let leave = async move { shared.protocol.leave(&key, &owner).await };
+        let leave = async move { shared.protocol.leave(&key, &id).await };
         self.shared.protocol.redis.runtime().spawn(leave);
     }
 
@@ -224,7 +223,7 @@ impl KeyActor {
 
     pub(super) fn start_lease(
         &mut self,
-        owner: String,
+        id: String,
         ttl: Duration,
         sent_us: u64,
         grant: Grant,
@@ -232,7 +231,7 @@ impl KeyActor {
     ) {
         self.shared.observe(Event::Acquired(source));
         let lease = Lease {
-            owner,
+            id,
             deadline_us: AtomicU64::new(lease_deadline_us(sent_us, ttl)),
             lost: watch::Sender::new(false),
             wanted: watch::Sender::new(false),
@@ -278,11 +277,11 @@ impl KeyActor {
         if held.renewals_ended() {
             return;
         }
-        let (owner, ttl, sent_us) = (held.lease.owner.clone(), held.ttl, monotonic_us());
-        match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
+        let (id, ttl, sent_us) = (held.lease.id.clone(), held.ttl, monotonic_us());
+        match self.shared.protocol.confirm(&self.key, &id, ttl).await {
             // Confirmed too late: the guard may have reported the loss already.
             Ok(Some(_)) if !held.lease.is_held() => {
-                self.leave_in_background(owner);
+                self.leave_in_background(id);
                 self.handle_loss();
             }
             Ok(Some(grant)) => {
@@ -332,7 +331,7 @@ impl KeyActor {
                 Ok(()) => {
                     held.renewals_end_us = renewals_end_us(max_hold);
                     if !first {
-                        self.shared.observe(Event::Acquired(Source::Local));
+                        self.shared.observe(Event::Acquired(Source::LocalHandoff));
                         held.handoffs += u32::from(held.remote_waiter.is_some());
                     }
                     held.next_fence += 1;
@@ -353,14 +352,14 @@ impl KeyActor {
         let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Idle) else {
             return;
         };
-        let next_owner = (!self.waiters.is_empty()).then(|| self.new_owner());
+        let next_id = (!self.waiters.is_empty()).then(|| self.new_id());
         let was_held = held.lease.is_held();
         let (ttl, sent_us) = (self.ttl(), monotonic_us());
-        let (owner, remote_waiters) = (&held.lease.owner, held.remote_waiter.is_some());
+        let (id, remote_waiters) = (&held.lease.id, held.remote_waiter.is_some());
         let released = self
             .shared
             .protocol
-            .release(&self.key, owner, ttl, next_owner.as_deref(), remote_waiters)
+            .release(&self.key, id, ttl, next_id.as_deref(), remote_waiters)
             .await;
         held.lease.lost.send_replace(true);
         match released {
@@ -368,32 +367,32 @@ impl KeyActor {
                 let result =
                     if was_held && was_held_in_redis { Released::Held } else { Released::Lost };
                 respond(held.release_responder, result);
-                match (next_owner, next) {
-                    (Some(owner), AcquireResponse::Granted(grant)) => {
-                        self.start_lease(owner, ttl, sent_us, grant, Source::Free);
+                match (next_id, next) {
+                    (Some(id), AcquireResponse::Granted(grant)) => {
+                        self.start_lease(id, ttl, sent_us, grant, Source::Free);
                     }
-                    (Some(owner), AcquireResponse::Busy { fence, .. }) => {
-                        self.state = self.queued(owner, sent_us, Some(fence));
+                    (Some(id), AcquireResponse::Busy { fence, .. }) => {
+                        self.state = self.queued(id, sent_us, Some(fence));
                     }
                     (None, _) => {}
                 }
             }
             Err(error) => {
                 respond(held.release_responder, Released::Unknown);
-                let owner = held.lease.owner.clone();
-                self.fail_waiters(owner, &error);
-                if let Some(next_owner) = next_owner {
-                    self.fail_waiters(next_owner, &error);
+                let id = held.lease.id.clone();
+                self.fail_waiters(id, &error);
+                if let Some(next_id) = next_id {
+                    self.fail_waiters(next_id, &error);
                 }
             }
         }
     }
 
-    async fn raise_fence(&mut self, owner: &str, floor: i64) -> Result<Option<i64>, Error> {
+    async fn raise_fence(&mut self, id: &str, floor: i64) -> Result<Option<i64>, Error> {
         let key = self.key.clone();
         let shared = self.shared.clone();
-        let Some(held) = self.held_by(owner) else { return Ok(None) };
-        match shared.protocol.raise_fence(&key, owner, floor).await? {
+        let Some(held) = self.held_by(id) else { return Ok(None) };
+        match shared.protocol.raise_fence(&key, id, floor).await? {
             Some(grant) => {
                 held.next_fence = grant.fence + 1;
                 held.fences_left = FENCES_PER_GRANT - 1;

@@ -1,5 +1,5 @@
 -- confirm, and renew: sets the holder's lease to its full duration.
---   ARGV: owner, lease ms
+--   ARGV: id, lease ms
 -- Returns {'held', fence, number of waiters} or {'lost'}.
 local held = value_if_held_by(ARGV[1])
 if held then

@@ -1,5 +1,6 @@
-//! The guard of a fenced lock, and the messages to its key's actor: from callers in this process,
-//! and from scripts of other processes.
+//! The guard of a fenced lock, and the messages to its key's actor, from callers in this process
+//! and from scripts of other processes. One file, because each contains the other: a guard sends
+//! messages, and the response to a message may be a guard.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,10 +15,11 @@ use crate::{Error, Holder, Released};
 /// Interval at which a task that waits for the end of a lease reads the clock.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_millis(200);
 
-/// The lease of one owner, renewed by its actor and observed by its guards.
+/// The lease of one acquisition in Redis, renewed by its actor and observed by its guards.
 #[derive(Debug)]
 pub(super) struct Lease {
-    pub(super) owner: String,
+    /// Names the acquisition in Redis: `<process>.<uuid>`.
+    pub(super) id: String,
     /// On the machine's monotonic clock, which counts suspended time.
     pub(super) deadline_us: AtomicU64,
     pub(super) lost: watch::Sender<bool>,
@@ -59,7 +61,7 @@ impl FencedGuard {
     }
 
     /// Returns whether the lease has not expired, as far as this machine knows. Does not call
-    /// Redis.
+    /// Redis. For a check before a step that cannot be undone and has no fence.
     ///
     /// After `false` it never returns `true` again. `true` may be outdated when the caller reads
     /// it, and if Redis lost the lock, it is wrong until the next renewal.
@@ -81,15 +83,6 @@ impl FencedGuard {
         let _ = self.lease.wanted.subscribe().wait_for(|wanted| *wanted).await;
     }
 
-    /// Checks [`FencedGuard::is_held`], for `?` before a step that cannot be undone and has no
-    /// fence.
-    ///
-    /// # Errors
-    /// [`Error::Lost`] when the lease has expired. `Ok` guarantees no more than `is_held`.
-    pub fn ensure_held(&self) -> Result<(), Error> {
-        if self.is_held() { Ok(()) } else { Err(Error::Lost) }
-    }
-
     /// Waits until the lock is no longer held: the lease expires by this machine's clock, or a
     /// renewal finds it lost. Never returns earlier, and at the latest when the lease expires;
     /// after a suspension of the machine up to 0.2 s later. Has no side effects.
@@ -109,14 +102,14 @@ impl FencedGuard {
     /// that it is lost.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when Redis does not respond; this guard keeps its fence.
+    /// Those of Redis, as for [`crate::Locks::acquire`]; this guard keeps its fence.
     ///
     /// # Cancel safety
     /// Safe: this guard keeps its fence, and the new fence is skipped.
     pub async fn raise_fence(&mut self, floor: i64) -> Result<Option<i64>, Error> {
         let (responder, response) = oneshot::channel();
-        let owner = self.lease.owner.clone();
-        if self.actor.send(Message::RaiseFence { owner, floor, responder }).is_err() {
+        let id = self.lease.id.clone();
+        if self.actor.send(Message::RaiseFence { id, floor, responder }).is_err() {
             return Ok(None);
         }
         let fence = response.await.unwrap_or(Ok(None))?;
@@ -137,8 +130,8 @@ impl FencedGuard {
     pub async fn release(mut self) -> Released {
         self.released = true;
         let (responder, response) = oneshot::channel();
-        let owner = self.lease.owner.clone();
-        match self.actor.send(Message::Released { owner, responder: Some(responder) }) {
+        let id = self.lease.id.clone();
+        match self.actor.send(Message::Released { id, responder: Some(responder) }) {
             Ok(()) => response.await.unwrap_or(Released::Unknown),
             // The actor has ended, so the lock is no longer held.
             Err(_) => Released::Lost,
@@ -149,16 +142,16 @@ impl FencedGuard {
     /// rest of the lease.
     pub fn leave_to_expire(mut self) {
         self.released = true;
-        let owner = self.lease.owner.clone();
-        let _ = self.actor.send(Message::Abandoned { owner });
+        let id = self.lease.id.clone();
+        let _ = self.actor.send(Message::LeftToExpire { id });
     }
 }
 
 impl Drop for FencedGuard {
     fn drop(&mut self) {
         if !self.released {
-            let owner = self.lease.owner.clone();
-            let _ = self.actor.send(Message::Released { owner, responder: None });
+            let id = self.lease.id.clone();
+            let _ = self.actor.send(Message::Released { id, responder: None });
         }
     }
 }
@@ -185,31 +178,15 @@ pub(super) enum Message {
     /// A caller requests the lock.
     Join(Waiter),
     /// A guard was released or dropped.
-    Released { owner: String, responder: Option<oneshot::Sender<Released>> },
+    Released { id: String, responder: Option<oneshot::Sender<Released>> },
     /// A guard was left to expire.
-    Abandoned { owner: String },
+    LeftToExpire { id: String },
     /// A guard needs a fence above `floor`.
-    RaiseFence { owner: String, floor: i64, responder: oneshot::Sender<RaiseFenceResponse> },
+    RaiseFence { id: String, floor: i64, responder: oneshot::Sender<RaiseFenceResponse> },
     /// A script granted the lock to this process.
-    Granted { owner: String, grant: Grant },
+    Granted { id: String, grant: Grant },
     /// Another process waits for the lock that this process holds.
     RemoteWaiter,
     /// A waiter may have left.
     WaiterLeft,
-}
-
-impl Message {
-    /// Parses a message that a script published. Returns its key, which comes last because it may
-    /// contain spaces, and the message.
-    pub(super) fn parse(payload: &str) -> Option<(&str, Self)> {
-        let (word, rest) = payload.split_once(' ')?;
-        if word == "waiting" {
-            return Some((rest, Message::RemoteWaiter));
-        }
-        let [owner, fence, remote_waiters, key] = *rest.splitn(4, ' ').collect::<Vec<_>>() else {
-            return None;
-        };
-        let grant = Grant { fence: fence.parse().ok()?, remote_waiters: remote_waiters != "0" };
-        (word == "granted").then(|| (key, Message::Granted { owner: owner.to_owned(), grant }))
-    }
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use super::guard::Message;
+use super::protocol::Grant;
 use super::shared::Shared;
 use crate::Redis;
 
@@ -34,9 +35,23 @@ async fn listen_once(
     let mut subscription = redis.subscribe(channel).await?;
     while let Some(payload) = subscription.next().await? {
         let Some(shared) = shared.upgrade() else { return Ok(()) };
-        if let Some((key, message)) = Message::parse(&payload) {
+        if let Some((key, message)) = parse(&payload) {
             shared.notify(key, message);
         }
     }
     Ok(())
+}
+
+/// Parses a message that a script published. Returns its key, which comes last because it may
+/// contain spaces, and the message.
+fn parse(payload: &str) -> Option<(&str, Message)> {
+    let (word, rest) = payload.split_once(' ')?;
+    if word == "waiting" {
+        return Some((rest, Message::RemoteWaiter));
+    }
+    let [id, fence, remote_waiters, key] = *rest.splitn(4, ' ').collect::<Vec<_>>() else {
+        return None;
+    };
+    let grant = Grant { fence: fence.parse().ok()?, remote_waiters: remote_waiters != "0" };
+    (word == "granted").then(|| (key, Message::Granted { id: id.to_owned(), grant }))
 }

@@ -19,10 +19,10 @@ const MAX_LOCAL_HANDOFFS: u32 = 8;
 /// The state of the lock in this process.
 pub(super) enum LocalState {
     Idle,
-    /// Queued in Redis. Polls at `poll_at` regardless of messages: an owner that does not poll is
+    /// Queued in Redis. Polls at `poll_at` regardless of messages: a waiter that does not poll is
     /// skipped.
     Queued {
-        owner: String,
+        id: String,
         poll_at: Instant,
         /// Time at which the last poll was sent.
         polled_us: u64,

@@ -1,6 +1,6 @@
 //! `fenced`: a lease with a fence, FIFO within a process, with handoff between processes.
 //!
-//! Guarantees: each acquisition has a random owner and a fence above all earlier fences of its key,
+//! Guarantees: each acquisition has a random id and a fence above all earlier fences of its key,
 //! while Redis keeps its counter; [`FencedGuard::raise_fence`] raises a lost counter above the
 //! row's fence. The deadline of a guard is measured from before the call to Redis that it rests on.
 //! A waiter that leaves or dies is skipped, and a dropped guard is released.
@@ -12,7 +12,6 @@
 //!
 //! Sources: Kleppmann, *How to do distributed locking* (2016) for fences; lock cohorting (Dice,
 //! Marathe, Shavit, `PPoPP` 2012) for local handoffs; queue locks (MCS, 1991) for handoffs.
-//! Tests: `tests/lock`, `tests/model`.
 
 mod actor;
 mod guard;

@@ -1,5 +1,4 @@
-//! Calls of the lock's five scripts in Redis. Each is safe to repeat with the same owner.
-//! Tests: `tests/lock/differential.rs`.
+//! Calls of the lock's five scripts in Redis. Each is safe to repeat with the same id.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -10,8 +9,10 @@ use super::timing::Timing;
 use crate::clock::ms;
 use crate::{Error, Redis};
 
-/// Number of fences per grant; the same number is in the scripts.
+/// Number of fences per grant, as in `constants.lua`.
 pub(super) const FENCES_PER_GRANT: i64 = 64;
+/// Number of polls after which a waiter that did not send them counts as dead.
+const MAX_MISSED_POLLS: u32 = 3;
 
 macro_rules! text {
     ($($file:literal),+) => {
@@ -41,13 +42,13 @@ pub(super) struct Protocol {
     /// Start of the name of every process's channel.
     pub channels: String,
     grant_ms: u64,
-    horizon_ms: u64,
+    waiter_timeout_ms: u64,
 }
 
 /// A lease that Redis has granted or confirmed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grant {
-    /// The first fence of its block.
+    /// The first of its fences.
     pub fence: i64,
     /// True if other processes wait for the lock.
     pub remote_waiters: bool,
@@ -57,11 +58,11 @@ pub(super) struct Grant {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AcquireResponse {
     Granted(Grant),
-    /// Another owner holds the lock.
+    /// Another process holds the lock.
     Busy {
         /// At most the holder's current fence.
         fence: i64,
-        /// True if the call queued the owner, false if it had a place already or does not wait.
+        /// True if the call queued the id, false if it had a place already or does not wait.
         queued: bool,
     },
 }
@@ -72,23 +73,23 @@ impl Protocol {
             redis,
             channels: format!("{prefix}process:"),
             grant_ms: ms(timing.grant_ttl),
-            horizon_ms: ms(timing.poll_interval * 3),
+            waiter_timeout_ms: ms(timing.poll_interval * MAX_MISSED_POLLS),
         }
     }
 
-    /// Tries to acquire the lock; if `waits`, queues the owner or keeps its place.
+    /// Tries to acquire the lock as `id`; if `waits`, queues the id or keeps its place.
     pub(super) async fn acquire(
         &self,
         key: &str,
-        owner: &str,
+        id: &str,
         ttl: Duration,
         waits: bool,
     ) -> Result<AcquireResponse, Error> {
-        let mut call = prepare(&ACQUIRE, key, owner);
-        call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
+        let mut call = prepare(&ACQUIRE, key, id);
+        call.arg(ms(ttl)).arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
         call.arg(u8::from(waits));
         let response: Vec<String> = self.redis.run_script(call).await?;
-        Ok(parse_grant(&response).map_or_else(
+        Ok(parse_grant("acquired", &response).map_or_else(
             || AcquireResponse::Busy {
                 fence: response.get(1).and_then(|fence| fence.parse().ok()).unwrap_or(0),
                 queued: response.get(2).is_some_and(|queued| queued == "1"),
@@ -101,72 +102,72 @@ impl Protocol {
     pub(super) async fn confirm(
         &self,
         key: &str,
-        owner: &str,
+        id: &str,
         ttl: Duration,
     ) -> Result<Option<Grant>, Error> {
-        let mut call = prepare(&CONFIRM, key, owner);
+        let mut call = prepare(&CONFIRM, key, id);
         call.arg(ms(ttl));
         let response: Vec<String> = self.redis.run_script(call).await?;
-        Ok(parse_grant(&response))
+        Ok(parse_grant("held", &response))
     }
 
-    /// Releases the lock, and queues `next_owner` if there is one. Returns whether the lock was
-    /// still held, and the response for the next owner. With `remote_waiters`, another process
-    /// probably acquires the lock, so Redis serves its message before this caller.
+    /// Releases the lock, and queues `next_id` if there is one. Returns whether the lock was still
+    /// held, and the response for the next id. With `remote_waiters`, another process probably
+    /// acquires the lock, so Redis serves its message before this caller.
     pub(super) async fn release(
         &self,
         key: &str,
-        owner: &str,
+        id: &str,
         ttl: Duration,
-        next_owner: Option<&str>,
+        next_id: Option<&str>,
         remote_waiters: bool,
     ) -> Result<(bool, AcquireResponse), Error> {
-        let mut call = prepare(&RELEASE, key, owner);
-        call.arg(ms(ttl)).arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
-        call.arg(next_owner.unwrap_or(""));
+        let mut call = prepare(&RELEASE, key, id);
+        call.arg(ms(ttl)).arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
+        call.arg(next_id.unwrap_or(""));
         let (state, holder, fence): (String, String, i64) = if remote_waiters {
             self.redis.run_script_after_subscribers(call).await?
         } else {
             self.redis.run_script(call).await?
         };
         let next = match holder.as_str() {
-            "next_owner" => AcquireResponse::Granted(Grant { fence, remote_waiters: false }),
+            "next" => AcquireResponse::Granted(Grant { fence, remote_waiters: false }),
             _ => AcquireResponse::Busy { fence, queued: true },
         };
         Ok((state == "held", next))
     }
 
     /// Leaves the queue, or releases the lock if it was granted already.
-    pub(super) async fn leave(&self, key: &str, owner: &str) -> Result<(), Error> {
+    pub(super) async fn leave(&self, key: &str, id: &str) -> Result<(), Error> {
         let keys = redis_keys(key);
         let mut command = redis::cmd("EVAL");
-        command.arg(LEAVE).arg(keys.len()).arg(&keys).arg(owner);
-        command.arg(self.grant_ms).arg(self.horizon_ms).arg(&self.channels);
+        command.arg(LEAVE).arg(keys.len()).arg(&keys).arg(id);
+        command.arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
         let () = self.redis.query(command).await?;
         Ok(())
     }
 
-    /// Raises the key's counter to `floor` and takes a new block of fences. Returns `None` if the
-    /// lock is lost.
+    /// Raises the key's counter to `floor` and takes the fences of a new grant. Returns `None` if
+    /// the lock is lost.
     pub(super) async fn raise_fence(
         &self,
         key: &str,
-        owner: &str,
+        id: &str,
         floor: i64,
     ) -> Result<Option<Grant>, Error> {
-        let mut call = prepare(&RAISE_FENCE, key, owner);
+        let mut call = prepare(&RAISE_FENCE, key, id);
         call.arg(floor);
         let response: Vec<String> = self.redis.run_script(call).await?;
-        Ok(parse_grant(&response))
+        Ok(parse_grant("held", &response))
     }
 }
 
-fn prepare(script: &'static Script, key: &str, owner: &str) -> ScriptInvocation<'static> {
+fn prepare(script: &'static Script, key: &str, id: &str) -> ScriptInvocation<'static> {
     let mut call = script.prepare_invoke();
     for key in redis_keys(key) {
         call.key(key);
     }
-    call.arg(owner);
+    call.arg(id);
     call
 }
 
@@ -175,11 +176,23 @@ fn redis_keys(key: &str) -> [String; 4] {
     ["", ":queue", ":seen", ":fence"].map(|suffix| format!("{key}{suffix}"))
 }
 
-fn parse_grant(response: &[String]) -> Option<Grant> {
+/// Returns the grant in a response that begins with `success`.
+fn parse_grant(success: &str, response: &[String]) -> Option<Grant> {
     match response {
-        [word, fence, remote_waiters] if word == "held" => {
+        [word, fence, remote_waiters] if word == success => {
             Some(Grant { fence: fence.parse().ok()?, remote_waiters: remote_waiters != "0" })
         }
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::FENCES_PER_GRANT;
+
+    #[test]
+    fn scripts_have_the_same_fences_per_grant() {
+        let line = format!("local FENCES_PER_GRANT = {FENCES_PER_GRANT} ");
+        assert!(include_str!("constants.lua").contains(&line));
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Shared {
     pub(super) protocol: Protocol,
     pub(super) timing: Timing,
     pub(super) observer: Option<Arc<dyn Observer>>,
-    /// Identifies this process in owners and names its channel. New with every start.
+    /// Begins the ids of this process and names its channel. New with every start.
     pub(super) process: String,
     /// Senders to the actors of the keys that this process holds or waits for.
     pub(super) actors: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,

@@ -11,12 +11,12 @@ use crate::observer::Source;
 impl KeyActor {
     /// Waits for a message until the next poll is due, then polls.
     pub(super) async fn wait_in_queue(&mut self) {
-        let LocalState::Queued { owner, poll_at, .. } = &self.state else { return };
-        let owner = owner.clone();
+        let LocalState::Queued { id, poll_at, .. } = &self.state else { return };
+        let id = id.clone();
         match timeout_at(*poll_at, self.inbox.recv()).await {
             Ok(Some(message)) => self.handle(message).await,
             Ok(None) => {}
-            Err(_) => self.request(owner, true, Source::Polled).await,
+            Err(_) => self.request(id, true, Source::Poll).await,
         }
     }
 
@@ -25,8 +25,8 @@ impl KeyActor {
     /// took. It is then confirmed by the first renewal, if the lock is still in use. Any other
     /// grant is confirmed first.
     pub(super) async fn handle_grant(&mut self, granted: &str, grant: Grant) {
-        let LocalState::Queued { owner, polled_us, fence, .. } = &self.state else { return };
-        if owner != granted {
+        let LocalState::Queued { id, polled_us, fence, .. } = &self.state else { return };
+        if id != granted {
             return;
         }
         let (length, polled_us) = (self.shared.timing.grant_ttl, *polled_us);
@@ -34,8 +34,8 @@ impl KeyActor {
         if fence.is_none_or(|fence| grant.fence <= fence) || !enough {
             return self.confirm().await;
         }
-        let owner = owner.clone();
-        self.start_lease(owner, length, polled_us, grant, Source::Remote);
+        let id = id.clone();
+        self.start_lease(id, length, polled_us, grant, Source::RemoteHandoff);
         let ttl = self.ttl();
         if let LocalState::Held(held) = &mut self.state {
             held.ttl = ttl;
@@ -43,22 +43,21 @@ impl KeyActor {
     }
 
     async fn confirm(&mut self) {
-        let LocalState::Queued { owner, .. } = &self.state else { return };
-        let (owner, ttl, sent_us) = (owner.clone(), self.ttl(), monotonic_us());
-        match self.shared.protocol.confirm(&self.key, &owner, ttl).await {
-            Ok(Some(grant)) => self.start_lease(owner, ttl, sent_us, grant, Source::Remote),
-            // The grant is gone; the next poll queues a new owner.
+        let LocalState::Queued { id, .. } = &self.state else { return };
+        let (id, ttl, sent_us) = (id.clone(), self.ttl(), monotonic_us());
+        match self.shared.protocol.confirm(&self.key, &id, ttl).await {
+            Ok(Some(grant)) => self.start_lease(id, ttl, sent_us, grant, Source::RemoteHandoff),
+            // The grant is gone; the next poll queues the id anew.
             Ok(None) => {}
-            Err(error) => self.fail_waiters(owner, &error),
+            Err(error) => self.fail_waiters(id, &error),
         }
     }
 
     pub(super) async fn leave(&mut self) {
-        if let LocalState::Queued { owner, .. } =
-            std::mem::replace(&mut self.state, LocalState::Idle)
-            && let Err(error) = self.shared.protocol.leave(&self.key, &owner).await
+        if let LocalState::Queued { id, .. } = std::mem::replace(&mut self.state, LocalState::Idle)
+            && let Err(error) = self.shared.protocol.leave(&self.key, &id).await
         {
-            // Redis skips the owner once it has not polled for three intervals.
+            // Redis skips the waiter once it has not polled for three intervals.
             tracing::debug!(%error, "a place in the queue could not be given up");
         }
     }

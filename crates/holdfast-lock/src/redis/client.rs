@@ -211,7 +211,7 @@ impl Redis {
         let command = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").to_owned();
         match self.query::<Vec<String>>(command).await {
             Ok(pair) => Ok(pair.into_iter().nth(1)),
-            Err(error) if error.is_connection_failure() || error.is_timeout() => Err(error),
+            Err(error) if error.is_unavailable() => Err(error),
             Err(_) => Ok(None),
         }
     }

@@ -3,13 +3,11 @@
 //! Guarantees: a command is sent once. It is sent again only if the node responded that it did not
 //! execute it (`MOVED`, `ASK`, `TRYAGAIN`). The Cluster client of redis-rs resends a command whose
 //! connection broke; a `SET NX` that executes twice reports to its own holder that the lock is
-//! taken. A silent node delays only the commands for its own keys.
+//! busy. A silent node delays only the commands for its own keys.
 //!
 //! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous.
 //! While a slot migrates, neither node executes a script if one of its keys is absent (`TRYAGAIN`):
 //! the locks of the slot are unavailable until the migration ends.
-//!
-//! Tests: `tests/lock/topologies.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -9,9 +9,25 @@ use redis::{ErrorKind, RedisError};
 #[derive(Debug, Clone)]
 pub struct Error(Arc<RedisError>);
 
+/// The cause of an [`Error`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ErrorCause {
+    /// Redis could not be reached, or did not respond in time.
+    Unavailable,
+    /// Redis responded with an error, or no server could execute the command.
+    Refused,
+    /// The address is not one of Redis, or the sentinels do not know the name in it.
+    InvalidAddress,
+    /// The response does not have the expected form.
+    UnexpectedResponse,
+}
+
 impl Error {
     pub(crate) fn new(error: RedisError) -> Self {
-        Self(Arc::new(error))
+        // Of a pipeline, the first command's error, because redis-rs gives a pipeline's no code.
+        let first = error.clone().into_server_errors();
+        let first = first.and_then(|errors| Some(errors.first()?.1.clone().into()));
+        Self(Arc::new(first.unwrap_or(error)))
     }
 
     /// Creates the error of a server that did not respond in time.
@@ -32,16 +48,20 @@ impl Error {
         self.0.code()
     }
 
-    /// Returns whether the server did not respond in time. The command may have been executed.
+    /// Returns whether the server could not be reached, or did not respond in time. The command may
+    /// have been executed.
     #[must_use]
-    pub fn is_timeout(&self) -> bool {
-        self.0.is_timeout()
+    pub fn is_unavailable(&self) -> bool {
+        self.cause() == ErrorCause::Unavailable
     }
 
-    /// Returns whether the connection failed. The command may have been executed.
-    #[must_use]
-    pub fn is_connection_failure(&self) -> bool {
-        self.0.kind() == ErrorKind::Io || self.0.is_connection_dropped()
+    pub(crate) fn cause(&self) -> ErrorCause {
+        match self.0.kind() {
+            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => ErrorCause::Unavailable,
+            ErrorKind::InvalidClientConfig => ErrorCause::InvalidAddress,
+            ErrorKind::Parse | ErrorKind::UnexpectedReturnType => ErrorCause::UnexpectedResponse,
+            _ => ErrorCause::Refused,
+        }
     }
 }
 

@@ -5,8 +5,6 @@
 //! the background. A command is sent once, unless the server responded that it did not execute it.
 //! A command that timed out *may have been executed*: a caller that acquires something must be
 //! prepared to release it.
-//!
-//! Tests: `tests/lock/topologies.rs`, `tests/lock/faults.rs`.
 
 mod address;
 mod client;
@@ -26,4 +24,5 @@ pub use address::ADDRESS_FORMS;
 pub use client::Redis;
 pub(crate) use client::set_if_absent;
 pub use error::Error;
+pub(crate) use error::ErrorCause;
 pub(crate) use request::RESPONSE_TIMEOUT;

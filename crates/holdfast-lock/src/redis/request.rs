@@ -7,7 +7,8 @@ use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Client, Cmd, ConnectionInfo, Pipeline, RedisError, Value};
 
-/// Timeout of a command. `unavailable` must be reported within 2 s, so it is less than 1 s.
+/// Timeout of a command; a Redis that is not overloaded responds within a few milliseconds. An
+/// acquisition may take two calls, so that its caller learns of an outage within two seconds.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(800);
 /// Timeout of a connection attempt; a reachable Redis accepts within about 1 ms.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);

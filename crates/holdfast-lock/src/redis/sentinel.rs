@@ -6,9 +6,7 @@
 //!
 //! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous,
 //! and a primary that is cut off from its sentinels keeps responding for a while. In both cases a
-//! lock may have two holders; the database rejects the write with the stale fence.
-//!
-//! Tests: `tests/lock/topologies.rs`.
+//! lock may have two holders; the protected resource must reject the write with the stale fence.
 
 use std::sync::Arc;
 use std::time::Duration;

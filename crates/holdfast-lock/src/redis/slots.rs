@@ -1,6 +1,6 @@
 //! The slot of a command in a Cluster, and the node that owns it.
 
-use redis::{Arg, Cmd, ErrorKind, RedisError, Value};
+use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
 
 use super::request::RedisRequest;
 use crate::key::hash_tag;
@@ -65,7 +65,7 @@ pub(super) fn of(request: RedisRequest<'_>) -> Result<Option<u16>, RedisError> {
     let first = slots.next();
     if slots.any(|slot| Some(slot) != first) {
         let why = "the commands of one pipeline belong to several slots";
-        return Err((ErrorKind::Client, why).into());
+        return Err((ErrorKind::Server(ServerErrorKind::CrossSlot), why).into());
     }
     Ok(first)
 }

@@ -13,14 +13,20 @@ use std::time::{Duration, Instant};
 
 use redis::{Connection, Script};
 
-use crate::scripts::{AS_IT_IS, BLOCK, NOBODY, Owner, Redis, Reply, Rules, Times, Verb};
+use crate::scripts::{
+    AS_IT_IS, FENCES_PER_GRANT, NOBODY, Owner, Redis, Reply, Rules, Times, Verb, Waiting,
+};
 use crate::server::{Server, run};
 use crate::topology::Topology;
 
 const TICK_MS: u64 = 1_000_000;
 const STEPS: usize = 60;
-/// Fewer than 64 grants per trace: the 64th sweeps, which the model leaves out.
-const _: () = assert!(STEPS < 64);
+/// The fences of a grant, as in `constants.lua`. The model has fewer.
+const FENCES_PER_GRANT_IN_REDIS: u64 = 64;
+/// As in `constants.lua`.
+const GRANTS_PER_SWEEP: usize = 64;
+/// Fewer grants per trace: the last of them sweeps, which the model leaves out.
+const _: () = assert!(STEPS < GRANTS_PER_SWEEP);
 const DURATION: Duration = Duration::from_secs(3);
 const MIN_TRACES: u64 = 20;
 const KEYS: [&str; 4] = ["{a}", "{a}:queue", "{a}:seen", "{a}:fence"];
@@ -28,7 +34,7 @@ const CHANNELS: &str = "differential:";
 /// Follows the messages of a step on their channel.
 const END: &str = "end";
 
-const RULES: Rules = Rules { times: Times { ttl: 3, grant: 2, max_unseen: 1 }, ..AS_IT_IS };
+const RULES: Rules = Rules { times: Times { ttl: 3, grant: 2, waiter_timeout: 1 }, ..AS_IT_IS };
 
 const AGE: &str = "
     for key, unit in pairs({[KEYS[2]] = 1000, [KEYS[3]] = 1}) do
@@ -46,7 +52,7 @@ struct Visible {
     lock: Option<(String, u64, u64)>,
     /// In order: the owner, ticks since it was last seen, and whether its last poll is recorded.
     queue: Vec<(String, u64, bool)>,
-    blocks: u64,
+    grants: u64,
 }
 
 /// `xorshift64*`, so that a seed means the same trace everywhere.
@@ -93,11 +99,11 @@ impl Scripts {
     }
 
     fn run(&mut self, verb: Verb, owner: Owner) -> Vec<String> {
-        let Times { ttl, grant, max_unseen } = RULES.times;
+        let Times { ttl, grant, waiter_timeout } = RULES.times;
         // A lease of n ticks ends within the n-th; an owner is dead within the tick after the
-        // horizon.
+        // timeout of waiters.
         let [ttl, grant] = [ttl, grant].map(|ticks| u64::from(ticks) * TICK_MS - TICK_MS / 2);
-        let horizon = u64::from(max_unseen) * TICK_MS + TICK_MS / 2;
+        let waiter_timeout = u64::from(waiter_timeout) * TICK_MS + TICK_MS / 2;
         let script = match verb {
             Verb::Try | Verb::Acquire => &self.acquire,
             Verb::Confirm => &self.confirm,
@@ -111,8 +117,8 @@ impl Scripts {
         call.arg(name(owner));
         match verb {
             Verb::Confirm => call.arg(ttl),
-            Verb::Leave => call.arg(grant).arg(horizon).arg(CHANNELS),
-            _ => call.arg(ttl).arg(grant).arg(horizon).arg(CHANNELS),
+            Verb::Leave => call.arg(grant).arg(waiter_timeout).arg(CHANNELS),
+            _ => call.arg(ttl).arg(grant).arg(waiter_timeout).arg(CHANNELS),
         };
         match verb {
             Verb::Try => call.arg("0"),
@@ -151,9 +157,13 @@ impl Scripts {
             let poll = seen.iter().find(|(other, _)| *other == owner);
             let last_ms = poll.map_or(0.0, |(_, ms)| *ms).max(ticket_us / 1_000.0).floor();
             let ticks = (now_ms - u64::try_from(last_ms as i64).unwrap()) / TICK_MS;
-            (owner, ticks.min(u64::from(RULES.times.max_unseen) + 1), poll.is_some())
+            (owner, ticks.min(u64::from(RULES.times.waiter_timeout) + 1), poll.is_some())
         });
-        Visible { lock, queue: queue.collect(), blocks: fences.unwrap_or(0) / 64 }
+        Visible {
+            lock,
+            queue: queue.collect(),
+            grants: fences.unwrap_or(0) / FENCES_PER_GRANT_IN_REDIS,
+        }
     }
 }
 
@@ -161,16 +171,16 @@ fn name(owner: Owner) -> String {
     if owner == NOBODY { String::new() } else { format!("p{}.{owner}", owner % 3) }
 }
 
-/// The first fence of a block, in Redis.
+/// The first fence of a grant, in Redis.
 fn fence(of_model: u8) -> u64 {
-    (u64::from(of_model / BLOCK) - 1) * 64 + 1
+    (u64::from(of_model / FENCES_PER_GRANT) - 1) * FENCES_PER_GRANT_IN_REDIS + 1
 }
 
 fn visible(model: &Redis) -> Visible {
     let lock = model.lock.map(|lock| (name(lock.owner), fence(lock.fence), u64::from(lock.left)));
     let queue = model.queue.iter();
     let queue = queue.map(|w| (name(w.owner), u64::from(w.unseen), w.listed)).collect();
-    Visible { lock, queue, blocks: u64::from(model.blocks) }
+    Visible { lock, queue, grants: u64::from(model.grants) }
 }
 
 /// The response that the script must give, from the model's reply and its states around it.
@@ -185,23 +195,24 @@ fn response(verb: Verb, owner: Owner, before: &Redis, after: &Redis, reply: Repl
                 None => "expired",
             };
             let whose = match (reply, after.lock) {
-                (Reply::Held(_), _) => "next_owner",
-                (Reply::No, Some(_)) => "another",
-                (Reply::No, None) => "nobody",
+                (Reply::Held(_), _) => "next",
+                (Reply::No, Some(_)) => "other",
+                (Reply::No, None) => "none",
             };
             vec![was, whose, &current]
         }
         (Verb::Leave, _) => vec!["1"],
-        (_, Reply::Held(_)) => vec!["held", &current, &waiting],
+        (Verb::Confirm, Reply::Held(_)) => vec!["held", &current, &waiting],
+        (_, Reply::Held(_)) => vec!["acquired", &current, &waiting],
         (Verb::Confirm, Reply::No) => vec!["lost"],
-        (Verb::Try, Reply::No) => vec!["taken", &current, "0"],
+        (Verb::Try, Reply::No) => vec!["busy", &current, "0"],
         (Verb::Acquire, Reply::No) => {
             // A free lock drops the dead owners at the head of the queue first.
-            let dead =
-                before.queue.iter().take_while(|w| w.unseen > RULES.times.max_unseen).count();
+            let is_dead = |w: &&Waiting| w.unseen > RULES.times.waiter_timeout;
+            let dead = before.queue.iter().take_while(is_dead).count();
             let kept = &before.queue[if before.lock.is_none() { dead } else { 0 }..];
             let queued = !kept.iter().any(|waiting| waiting.owner == owner);
-            vec!["taken", &current, if queued { "1" } else { "0" }]
+            vec!["busy", &current, if queued { "1" } else { "0" }]
         }
     };
     words.into_iter().map(str::to_owned).collect()
@@ -238,7 +249,7 @@ fn next_call(random: &mut Random, owners: &mut Vec<Owner>, last: (Verb, Owner)) 
 fn trace(scripts: &mut Scripts, messages: &mut redis::PubSub<'_>, seed: u64) {
     let () = redis::cmd("FLUSHALL").query(&mut scripts.connection).unwrap();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut model = Redis { lock: None, queue: Vec::new(), blocks: 0, word: None };
+    let mut model = Redis { lock: None, queue: Vec::new(), grants: 0, word: None };
     let (mut owners, mut last) = (vec![1], (Verb::Acquire, 1));
     let mut steps = Vec::new();
     for _ in 0..STEPS {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdfast_lock::IdempotencyLock::{Acquired, InFlight, Mismatch};
+use holdfast_lock::IdempotencyLockResult::{Acquired, InFlight, Mismatch};
 use holdfast_lock::{Error, IdempotencyLocks};
 use rustix::process::Signal;
 

@@ -16,6 +16,7 @@ mod acquire_release;
 mod clock_jumps;
 mod cut;
 mod differential;
+mod errors;
 mod faults;
 mod history;
 mod idempotency_locks;

@@ -15,16 +15,16 @@
 use holdfast_lock::redis::Error as RedisError;
 use redis::cmd;
 
-use super::commands::RungCommands;
+use super::commands::LockCommands;
 
 /// Creates the key with its expiry. Returns whether this call created it.
-pub(super) async fn acquire(lock: &RungCommands) -> Result<bool, RedisError> {
+pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {
     let mut set = cmd("SET");
     set.arg(&lock.key).arg(&lock.owner).arg("NX").arg("PX").arg(lock.ttl_ms);
     lock.send(&set).await
 }
 
 /// Does nothing: the lock ends with its expiry.
-pub(super) async fn release(_: &RungCommands) -> Result<bool, RedisError> {
+pub(super) async fn release(_: &LockCommands) -> Result<bool, RedisError> {
     Ok(true)
 }

@@ -1,4 +1,4 @@
-//! The commands of a rung: their arguments, and the probe points between them.
+//! The commands of a teaching lock: their arguments, and the probe points between them.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::probe::{Point, Probe, ProbedValue};
 
 /// A lock to acquire or release by single commands.
 #[derive(Debug)]
-pub(super) struct RungCommands {
+pub(super) struct LockCommands {
     pub(super) key: String,
     /// Value of the key, unique per attempt.
     pub(super) owner: String,
@@ -20,8 +20,8 @@ pub(super) struct RungCommands {
     pub(super) probe: Probe,
 }
 
-impl RungCommands {
-    /// Creates the commands of the lock on `key`, without an owner yet. A rung without an expiry
+impl LockCommands {
+    /// Creates the commands of the lock on `key`, without an owner yet. A lock without an expiry
     /// ignores `ttl`.
     pub(super) fn new(locks: &Locks, key: &LockKey, ttl: Duration, probe: &Probe) -> Self {
         Self {

@@ -1,17 +1,18 @@
-//! Acquires locks of any mechanism: those of `holdfast-lock`, the teaching locks and the queue.
+//! Acquires locks by any mechanism: those of `holdfast-lock`, the teaching locks and the queue.
 
 use std::time::Duration;
 
+use holdfast_lock::idempotency_locks::REDIS_KEY_PREFIX;
 use holdfast_lock::inspect::HeldLock;
 use holdfast_lock::locks::sorted;
 use holdfast_lock::{AcquireOutcome, AcquireRequest, Error, Guard, Guards, Holder, LockKey};
 use holdfast_lock::{LockKind, Locks, Redis, Settings, Wait};
 use tokio::time::Instant;
 
-use super::commands::RungCommands;
+use super::commands::LockCommands;
 use super::queue::{KeyQueues, QueueSnapshot};
 use super::queue_options::{QueueFull, QueueOptions, WhenFull};
-use super::rung::{Rung, RungLease};
+use super::teaching_lock::{TeachingLease, TeachingLock};
 use crate::probe::Probe;
 
 /// What excludes other holders of a key.
@@ -19,8 +20,8 @@ use crate::probe::Probe;
 pub enum Mechanism {
     /// A lock of the crate `holdfast-lock`.
     Lock(LockKind),
-    /// A lease in Redis with a common mistake.
-    Rung(Rung),
+    /// A teaching lock: a lease in Redis with a common mistake.
+    Teaching(TeachingLock),
     /// A bounded queue in this process with one consumer per key.
     Queue,
 }
@@ -30,7 +31,7 @@ impl Mechanism {
     pub fn needs_redis(self) -> bool {
         match self {
             Mechanism::Lock(kind) => kind.needs_redis(),
-            Mechanism::Rung(_) => true,
+            Mechanism::Teaching(_) => true,
             Mechanism::Queue => false,
         }
     }
@@ -40,7 +41,7 @@ impl Mechanism {
     pub fn wait_modes(self) -> &'static [Wait] {
         match self {
             Mechanism::Lock(kind) => kind.wait_modes(),
-            Mechanism::Rung(_) => LockKind::Owner.wait_modes(),
+            Mechanism::Teaching(_) => LockKind::Owner.wait_modes(),
             Mechanism::Queue => LockKind::Local.wait_modes(),
         }
     }
@@ -60,7 +61,7 @@ pub struct LockRequest<'a> {
     pub keys: &'a [LockKey],
     /// For [`Mechanism::Queue`] only.
     pub queue: QueueOptions,
-    /// Probe whose points a [`Rung`] passes, on acquire and on release.
+    /// Probe whose points a teaching lock passes, on acquire and on release.
     pub probe: &'a Probe,
 }
 
@@ -112,8 +113,8 @@ impl ShopLocks {
     }
 
     /// Acquires all keys, in sorted order, or none: as [`Locks::acquire`], with the same errors and
-    /// cancel safety. A [`Rung`] does not bound its waiters, and is not refused a further key for
-    /// lack of time; nor is the queue, whose bound is [`LockError::QueueFull`] with
+    /// cancel safety. A teaching lock does not bound its waiters, and is not refused a further key
+    /// for lack of time; nor is the queue, whose bound is [`LockError::QueueFull`] with
     /// [`WhenFull::Fail`].
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<AcquireOutcome, LockError> {
         let LockRequest { mechanism, wait, ttl, deadline, keys, .. } = request;
@@ -154,13 +155,15 @@ impl ShopLocks {
         until: Instant,
     ) -> Result<Result<Guard, Holder>, LockError> {
         let LockRequest { wait, queue, probe, .. } = *request;
-        if let Mechanism::Rung(rung) = request.mechanism {
+        if let Mechanism::Teaching(kind) = request.mechanism {
             let ttl = request.ttl.unwrap_or(self.leases.settings().ttl);
-            let lock = RungCommands::new(&self.leases, key, ttl, probe);
-            return Ok(match RungLease::acquire(rung, lock, &self.leases, wait, until).await? {
-                Some(lease) => Ok(Guard::foreign(key.clone(), lease)),
-                None => Err(self.leases.holder(key).await?),
-            });
+            let lock = LockCommands::new(&self.leases, key, ttl, probe);
+            return Ok(
+                match TeachingLease::acquire(kind, lock, &self.leases, wait, until).await? {
+                    Some(lease) => Ok(Guard::foreign(key.clone(), lease)),
+                    None => Err(self.leases.holder(key).await?),
+                },
+            );
         }
         let deadlines = queue.deadlines(request.deadline, until);
         let guard = self.queues.acquire(key, wait, &queue, deadlines).await?;
@@ -179,7 +182,7 @@ impl ShopLocks {
     /// Returns all held locks, sorted by key, including those of idempotency keys: see
     /// [`Locks::held_locks`].
     pub async fn held_locks(&self) -> Result<Vec<HeldLock>, Error> {
-        self.leases.held_locks(&["token:*"]).await
+        self.leases.held_locks(&[&format!("{REDIS_KEY_PREFIX}*")]).await
     }
 
     /// Returns this process as the holder, with the start of the current use of the key.

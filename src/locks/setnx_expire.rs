@@ -17,11 +17,11 @@
 use holdfast_lock::redis::Error as RedisError;
 use redis::cmd;
 
-use super::commands::RungCommands;
+use super::commands::LockCommands;
 use crate::probe::Point;
 
 /// Creates the key, then sets its expiry. Returns whether this call created it.
-pub(super) async fn acquire(lock: &RungCommands) -> Result<bool, RedisError> {
+pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {
     if !lock.send(cmd("SETNX").arg(&lock.key).arg(&lock.owner)).await? {
         return Ok(false);
     }
@@ -31,6 +31,6 @@ pub(super) async fn acquire(lock: &RungCommands) -> Result<bool, RedisError> {
 }
 
 /// Deletes the key, without comparing its owner. Returns whether it existed.
-pub(super) async fn release(lock: &RungCommands) -> Result<bool, RedisError> {
+pub(super) async fn release(lock: &LockCommands) -> Result<bool, RedisError> {
     lock.send(cmd("DEL").arg(&lock.key)).await
 }

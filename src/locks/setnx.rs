@@ -16,14 +16,14 @@
 use holdfast_lock::redis::Error as RedisError;
 use redis::cmd;
 
-use super::commands::RungCommands;
+use super::commands::LockCommands;
 
 /// Creates the key. Returns whether this call created it.
-pub(super) async fn acquire(lock: &RungCommands) -> Result<bool, RedisError> {
+pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {
     lock.send(cmd("SETNX").arg(&lock.key).arg(&lock.owner)).await
 }
 
 /// Deletes the key, without comparing its owner. Returns whether it existed.
-pub(super) async fn release(lock: &RungCommands) -> Result<bool, RedisError> {
+pub(super) async fn release(lock: &LockCommands) -> Result<bool, RedisError> {
     lock.send(cmd("DEL").arg(&lock.key)).await
 }

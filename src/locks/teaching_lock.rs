@@ -1,9 +1,9 @@
-//! Polling and release, common to the leases that are almost right.
+//! Polling and release, common to the teaching locks.
 //!
-//! A rung is two functions in a file of its own, `acquire` and `release`; its file states when it
+//! Each is two functions in a file of its own, `acquire` and `release`; its file states when it
 //! breaks. Only an explicit release runs `release`. A cancelled attempt or a dropped lease is
 //! released by compare-and-delete instead, which never touches another owner's lock; under
-//! [`Rung::ExpireOnly`] nothing is deleted.
+//! [`TeachingLock::ExpireOnly`] nothing is deleted.
 //!
 //! Tests: `tests/locks/teaching_locks.rs`.
 
@@ -15,12 +15,12 @@ use holdfast_lock::redis::Error as RedisError;
 use holdfast_lock::{Error, ForeignLease, Locks, Released, Wait};
 use tokio::time::{Instant, sleep_until};
 
-use super::commands::RungCommands;
+use super::commands::LockCommands;
 use super::{check_then_del, expire_only, setnx, setnx_expire, ttl};
 
-/// A lease that is almost right, by its commands.
+/// A lease in Redis with a common mistake, by its commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Rung {
+pub enum TeachingLock {
     /// `SETNX`, `DEL`.
     Setnx,
     /// `SETNX`, `EXPIRE`, `DEL`.
@@ -33,37 +33,37 @@ pub enum Rung {
     ExpireOnly,
 }
 
-impl Rung {
-    async fn acquire(self, lock: &RungCommands) -> Result<bool, RedisError> {
+impl TeachingLock {
+    async fn acquire(self, lock: &LockCommands) -> Result<bool, RedisError> {
         match self {
-            Rung::Setnx => setnx::acquire(lock).await,
-            Rung::SetnxExpire => setnx_expire::acquire(lock).await,
-            Rung::Ttl => ttl::acquire(lock).await,
-            Rung::CheckThenDel => check_then_del::acquire(lock).await,
-            Rung::ExpireOnly => expire_only::acquire(lock).await,
+            TeachingLock::Setnx => setnx::acquire(lock).await,
+            TeachingLock::SetnxExpire => setnx_expire::acquire(lock).await,
+            TeachingLock::Ttl => ttl::acquire(lock).await,
+            TeachingLock::CheckThenDel => check_then_del::acquire(lock).await,
+            TeachingLock::ExpireOnly => expire_only::acquire(lock).await,
         }
     }
 
-    async fn release(self, lock: &RungCommands) -> Result<bool, RedisError> {
+    async fn release(self, lock: &LockCommands) -> Result<bool, RedisError> {
         match self {
-            Rung::Setnx => setnx::release(lock).await,
-            Rung::SetnxExpire => setnx_expire::release(lock).await,
-            Rung::Ttl => ttl::release(lock).await,
-            Rung::CheckThenDel => check_then_del::release(lock).await,
-            Rung::ExpireOnly => expire_only::release(lock).await,
+            TeachingLock::Setnx => setnx::release(lock).await,
+            TeachingLock::SetnxExpire => setnx_expire::release(lock).await,
+            TeachingLock::Ttl => ttl::release(lock).await,
+            TeachingLock::CheckThenDel => check_then_del::release(lock).await,
+            TeachingLock::ExpireOnly => expire_only::release(lock).await,
         }
     }
 }
 
 /// A lease that is, or may be, in Redis.
 #[derive(Debug)]
-pub(super) struct RungLease {
-    rung: Rung,
-    lock: RungCommands,
+pub(super) struct TeachingLease {
+    kind: TeachingLock,
+    lock: LockCommands,
     release_on_drop: bool,
 }
 
-impl RungLease {
+impl TeachingLease {
     /// Acquires the lock. With [`Wait::Try`] it makes one attempt, otherwise it polls until
     /// `until`. Returns `None` if the lock was held at the last attempt. Waiters are served in no
     /// particular order.
@@ -71,19 +71,19 @@ impl RungLease {
     /// # Cancel safety
     /// Safe: what an attempt acquired is released as on drop, also after an error.
     pub(super) async fn acquire(
-        rung: Rung,
-        lock: RungCommands,
+        kind: TeachingLock,
+        lock: LockCommands,
         locks: &Locks,
         wait: Wait,
         until: Instant,
     ) -> Result<Option<Self>, Error> {
         // The lease exists before a command is sent: dropping it releases what may have been
         // acquired.
-        let mut lease = Self { rung, lock, release_on_drop: true };
+        let mut lease = Self { kind, lock, release_on_drop: true };
         loop {
             // Its value contains the time of acquisition.
             lease.lock.owner = locks.process().new_owner();
-            if rung.acquire(&lease.lock).await? {
+            if kind.acquire(&lease.lock).await? {
                 return Ok(Some(lease));
             }
             let next = Instant::now() + jittered(locks.settings().retry_interval);
@@ -96,12 +96,12 @@ impl RungLease {
     }
 }
 
-impl ForeignLease for RungLease {
-    /// Releases the lease by the commands of its rung and returns what they report: most rungs
-    /// delete without comparing the owner. Without a response it is released as on drop.
+impl ForeignLease for TeachingLease {
+    /// Releases the lease by its commands and returns what they report: most delete without
+    /// comparing the owner. Without a response it is released as on drop.
     fn release(mut self: Box<Self>) -> Pin<Box<dyn Future<Output = Released> + Send>> {
         Box::pin(async move {
-            let outcome = self.rung.release(&self.lock).await;
+            let outcome = self.kind.release(&self.lock).await;
             self.release_on_drop = outcome.is_err();
             match outcome {
                 Ok(true) => Released::Held,
@@ -117,9 +117,9 @@ impl ForeignLease for RungLease {
     }
 }
 
-impl Drop for RungLease {
+impl Drop for TeachingLease {
     fn drop(&mut self) {
-        if !self.release_on_drop || self.rung == Rung::ExpireOnly {
+        if !self.release_on_drop || self.kind == TeachingLock::ExpireOnly {
             return;
         }
         let (redis, key, owner) = (

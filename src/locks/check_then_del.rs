@@ -17,18 +17,18 @@
 use holdfast_lock::redis::Error as RedisError;
 use redis::cmd;
 
-use super::commands::RungCommands;
+use super::commands::LockCommands;
 use crate::probe::Point;
 
 /// Creates the key with its expiry. Returns whether this call created it.
-pub(super) async fn acquire(lock: &RungCommands) -> Result<bool, RedisError> {
+pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {
     let mut set = cmd("SET");
     set.arg(&lock.key).arg(&lock.owner).arg("NX").arg("PX").arg(lock.ttl_ms);
     lock.send(&set).await
 }
 
 /// Deletes the key if its owner matches. Returns whether it matched and the key still existed.
-pub(super) async fn release(lock: &RungCommands) -> Result<bool, RedisError> {
+pub(super) async fn release(lock: &LockCommands) -> Result<bool, RedisError> {
     let owner: Option<String> = lock.send(cmd("GET").arg(&lock.key)).await?;
     if owner.as_ref() != Some(&lock.owner) {
         return Ok(false);
