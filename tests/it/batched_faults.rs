@@ -181,7 +181,7 @@ async fn batch_outcome_is_unknown_without_postgres() {
     assert!(outcomes[0] == "unknown" || outcomes[0].is_null(), "{outcomes:?}");
     postgres.restore();
     assert_eq!(shop.number("select count(*) from orders").await, 0);
-    // The lock is left to expire, as the write may be in flight; then the key succeeds.
+    // The idempotency lock is left to expire, as the write may be in flight; then the key succeeds.
     for key in &keys {
         until("the same key succeeds", async || {
             let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();

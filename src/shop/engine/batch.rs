@@ -32,8 +32,8 @@ pub(super) enum LockState {
     Held,
     /// Lost: another holder wrote.
     Lost,
-    /// To be left to expire: Postgres is unavailable, and the write may still arrive. Queued
-    /// commands are rejected.
+    /// To be left to expire: Postgres is unavailable, and the write may still arrive and would undo
+    /// that of the next holder. Queued commands are rejected.
     LeaveToExpire(Error),
     /// Held, but Postgres is unavailable: queued commands are rejected without another timeout.
     Unavailable(Error),

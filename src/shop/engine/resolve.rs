@@ -51,7 +51,16 @@ pub(super) async fn resolve_outcome(
     tracing::warn!(%error, commands = write.commands.len(), "the outcome of a write is unknown");
     let replays = match resolve(pool, write).await {
         Ok(replays) => replays,
-        Err(outage) => return (unknown_outcome(&error, results), LockState::LeaveToExpire(outage)),
+        Err(outage) => {
+            // A late write whose guard is a version matches no row once another holder has written,
+            // and that holder's write matches none after it.
+            let state = if write.rows.require_versions() {
+                LockState::Unavailable(outage)
+            } else {
+                LockState::LeaveToExpire(outage)
+            };
+            return (unknown_outcome(&error, results), state);
+        }
     };
     let written = replays.iter().all(Option::is_some);
     for (command, replay) in write.commands.iter().zip(replays) {

@@ -48,6 +48,11 @@ impl ChangedRows {
         Ok(Self { items, accounts })
     }
 
+    /// Returns whether the write of each row requires the version that was read.
+    pub fn require_versions(&self) -> bool {
+        self.items.versions.iter().chain(&self.accounts.versions).all(Option::is_some)
+    }
+
     /// Raises the version of one of the rows, so that a write that arrives later matches no row.
     /// Waits for a write or a transaction that has locked the row.
     pub async fn invalidate(&self, db: &mut PgConnection) -> Result<(), Error> {
