@@ -275,8 +275,11 @@ mod tests {
             let responses = document["paths"][path][method]["responses"].as_object().unwrap();
             responses.keys().map(|status| status.parse().unwrap()).collect()
         };
-        assert_eq!(statuses("/api/items", "get"), [200, 400, 408, 421, 422, 429, 431, 500, 503]);
-        let pay = [200, 400, 401, 402, 403, 404, 408, 409, 421, 422, 423, 429, 431, 500, 503];
+        assert_eq!(
+            statuses("/api/items", "get"),
+            [200, 400, 408, 413, 421, 422, 429, 431, 500, 503]
+        );
+        let pay = [200, 400, 401, 402, 403, 404, 408, 409, 413, 421, 422, 423, 429, 431, 500, 503];
         assert_eq!(statuses("/api/orders/{id}/pay", "post"), pay);
         let locks = &document["paths"]["/api/locks"]["get"]["responses"];
         assert!(locks["401"]["headers"]["WWW-Authenticate"].is_object());
