@@ -97,6 +97,10 @@ async fn invalid_body_names_the_field() {
     assert_eq!(state(&shop).await, before);
 }
 
+/// `{}`, compressed.
+const EMPTY_OBJECT_IN_GZIP: &[u8] =
+    b"\x1f\x8b\x08\0\0\0\0\0\0\x03\xab\xae\x05\0\x43\xbf\xa6\xa3\x02\0\0\0";
+
 #[tokio::test]
 async fn malformed_large_and_missing_have_own_problems() {
     let shop = Shop::start(1).await;
@@ -130,6 +134,10 @@ async fn malformed_large_and_missing_have_own_problems() {
             let sent = post().header("Content-Type", kind).body(body.clone()).send().await.unwrap();
             assert_eq!(problem(sent, status).await, name, "{path} {:.40}", body);
         }
+        // Not inflated: a short body could become a thousand times as long.
+        let sent = post().header("Content-Type", json).header("Content-Encoding", "gzip");
+        let sent = sent.body(EMPTY_OBJECT_IN_GZIP).send().await.unwrap();
+        assert_eq!(problem(sent, 415).await, "invalid-request", "{path}");
     }
     let missing = [
         "/api/nothing",

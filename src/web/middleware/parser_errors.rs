@@ -113,6 +113,9 @@ mod tests {
         assert_eq!(order, "there is no such field");
         let order = explained::<crate::web::api::orders::OrderRequest>("[]");
         assert_eq!(order, "an object is expected, not an array");
+        // The message of `json_objects`.
+        let line = explain("invalid type: sequence, expected an object");
+        assert_eq!(line, "an object is expected, not an array");
         let order = explained::<crate::web::api::orders::OrderRequest>("7");
         assert_eq!(order, "an object is expected, not the number 7");
         let twice = "{\"lines\": [], \"lines\": []}";
