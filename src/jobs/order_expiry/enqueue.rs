@@ -28,8 +28,8 @@ const URGENT_CALL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time after which a settled order is removed: longer than the interval of another replica's calls
 /// and the duration of one.
 const REMOVAL_DELAY: Duration = Duration::from_secs(3);
-/// Attempts to remove an order, each [`REMOVAL_DELAY`] after the last: a replica without a free core
-/// or a Redis without a response may take longer than one.
+/// Attempts to remove an order, each [`REMOVAL_DELAY`] after the last: a replica without a free
+/// core, or a Redis that does not respond, may take longer than one.
 const MAX_REMOVAL_ATTEMPTS: u8 = 3;
 /// Upper bound of the orders that wait for their removal; the oldest is removed early.
 const MAX_WAITING_REMOVALS: usize = 50_000;
