@@ -53,17 +53,17 @@ metrics_table! {
         "Connections closed because their address, or the process, had too many";
 
     LOCK_WAIT: "holdfast_lock_wait_seconds", Histogram ["strategy"] SECONDS,
-        "From the request for a command's locks until they are acquired or denied";
+        "From the request for a command's locks (batched: a batch's) until acquired or denied";
     LOCK_HOLD: "holdfast_lock_hold_seconds", Histogram ["strategy"] SECONDS,
         "From the acquisition of a command's locks until they are released";
     LOCK_WAITING_REQUESTS: "holdfast_lock_waiting_requests", Gauge ["strategy"] &[],
-        "Requests of this process that wait for locks now";
+        "Requests that wait for locks now; batched: leaders, each for all commands of its queue";
     BATCH_REQUESTS: "holdfast_batch_requests", Histogram [] COUNTS,
         "batched: requests per batch";
     GROUP_COMMIT_REQUESTS: "holdfast_group_commit_requests", Histogram [] COUNTS,
         "batched: requests for several items per shared write";
-    QUEUE_FULL: "holdfast_queue_full_total", Counter [] &[],
-        "batched: requests rejected because their queue was full";
+    BATCH_QUEUE_FULL: "holdfast_batch_queue_full_total", Counter [] &[],
+        "batched: requests that found their queue full: rejected, or replayed";
     STALE_FENCES: "holdfast_stale_fences_total", Counter [] &[],
         "Reads of a row with a higher fence than the lock: it was lost, or Redis lost its counter";
 
@@ -76,8 +76,8 @@ metrics_table! {
 
     JOB_DURATION: "holdfast_job_duration_seconds", Histogram ["job"] SECONDS,
         "Duration of one attempt of a scheduled job";
-    JOB_RUNS: "holdfast_job_runs_total", Counter ["job", "outcome"] &[],
-        "Attempts of scheduled jobs by outcome: done, failed (is retried), parked, late, stopped";
+    JOB_ATTEMPTS: "holdfast_job_attempts_total", Counter ["job", "outcome"] &[],
+        "Attempts of scheduled jobs by outcome: done, failed (is retried), parked, stale, stopped";
 
     EXPIRY_DELAY: "holdfast_expiry_delay_seconds", Histogram [] SECONDS,
         "From the due time of an unpaid order until a worker processes it";
@@ -98,7 +98,7 @@ metrics_table! {
     LOCK_RENEWALS: "holdfast_lock_renewals_total", Counter [] &[],
         "fenced: leases that were renewed";
     LOCK_LOST: "holdfast_lock_lost_total", Counter [] &[],
-        "fenced: leases that were lost while they were held";
+        "fenced: leases found lost before they were released: expired, or lost by Redis";
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ pub(super) const JOB: Job = Job {
     cron: Some("7 * * * *"),
     timeout: AUDIT_TIMEOUT,
     min_lock_time: Duration::from_secs(5),
-    run_once: |context| Box::pin(run_once(context)),
+    work: |context| Box::pin(work(context)),
 };
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,7 +29,7 @@ pub struct AuditResult {
     pub notes: Vec<String>,
 }
 
-async fn run_once(context: JobContext) -> anyhow::Result<Value> {
+async fn work(context: JobContext) -> anyhow::Result<Value> {
     let status = context.shop.reports.whole_audit(AUDIT_TIMEOUT).await?;
     let AuditStatus::Done(audit) = status else { bail!("the audit did not end in time") };
     let AuditReport { ok: sound, checks, notes } = audit.as_ref().clone();

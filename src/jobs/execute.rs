@@ -22,7 +22,7 @@ use super::cron::CronSchedule;
 use super::job::{Job, JobContext, OncePolicy};
 use super::store::{self, AttemptResult, ClaimResult, ClaimedAttempt};
 use crate::backoff::Backoff;
-use crate::metrics::{JOB_DURATION, JOB_RUNS};
+use crate::metrics::{JOB_ATTEMPTS, JOB_DURATION};
 use crate::probe::{Point, Probe, ProbedValue};
 use crate::shop::{Error, Shop, within};
 
@@ -95,7 +95,7 @@ impl RunOutcome {
             RunOutcome::Done(_) => "done",
             RunOutcome::Failed(_) => "failed",
             RunOutcome::Parked(_) => "parked",
-            RunOutcome::Stale => "late",
+            RunOutcome::Stale => "stale",
             RunOutcome::Stopped => "stopped",
             RunOutcome::Busy(_) => "busy",
             RunOutcome::AlreadyDone => "already",
@@ -235,7 +235,7 @@ impl Executor {
             has_row: tick.once == OncePolicy::LockAndRow,
             probe: tick.probe.clone(),
         };
-        let mut task = shop.tasks.spawn((job.run_once)(context));
+        let mut task = shop.tasks.spawn((job.work)(context));
         let ended = tokio::select! {
             ended = &mut task => return job_result(ended),
             () = sleep(job.timeout) => {
@@ -295,7 +295,7 @@ impl Executor {
 /// Counts and logs the outcome as soon as it is written.
 fn record_outcome(job: &Job, outcome: &RunOutcome, took: Duration) {
     let (job, label, ms) = (job.name, outcome.label(), took.as_millis());
-    metrics::counter!(JOB_RUNS, "job" => job, "outcome" => label).increment(1);
+    metrics::counter!(JOB_ATTEMPTS, "job" => job, "outcome" => label).increment(1);
     match outcome {
         RunOutcome::Failed(cause) => tracing::warn!(job, ms, cause, "a job failed; it is retried"),
         RunOutcome::Parked(cause) => tracing::error!(job, ms, cause, "a job is parked: see /jobs"),

@@ -26,7 +26,7 @@ pub struct Job {
     pub min_lock_time: Duration,
     /// Does all outstanding work and returns a summary. It may be dropped at any await, and called
     /// again after it completed.
-    pub run_once: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
+    pub work: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
 }
 
 /// The context of one attempt, passed to the job.

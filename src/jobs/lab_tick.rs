@@ -23,10 +23,10 @@ pub(super) const JOB: Job = Job {
     timeout: Duration::from_secs(30),
     // The lesson is about a lock that is released immediately.
     min_lock_time: Duration::ZERO,
-    run_once: |context| Box::pin(run_once(context)),
+    work: |context| Box::pin(work(context)),
 };
 
-async fn run_once(context: JobContext) -> anyhow::Result<Value> {
+async fn work(context: JobContext) -> anyhow::Result<Value> {
     let seen = || ProbedValue { key: format!("{{job:{NAME}}}"), value: None, fence: context.fence };
     if context.fence.is_some() {
         context.probe.at(Point::Held, [seen()]).await;

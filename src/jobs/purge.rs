@@ -38,7 +38,7 @@ pub(super) const JOB: Job = Job {
     cron: Some("23 * * * *"),
     timeout: Duration::from_mins(5),
     min_lock_time: Duration::from_secs(5),
-    run_once: |context| Box::pin(run_once(context)),
+    work: |context| Box::pin(work(context)),
 };
 
 /// Bounds of a statement and of a run.
@@ -98,7 +98,7 @@ pub struct PurgeFailure {
 }
 
 /// Purges all kinds. An error names the kinds that failed; the others are purged.
-pub async fn run_once(context: JobContext) -> anyhow::Result<Value> {
+pub async fn work(context: JobContext) -> anyhow::Result<Value> {
     let result = purge(&context.shop.pool, &PurgeLimits::default()).await;
     if !result.failed.is_empty() {
         bail!(result.error_message());

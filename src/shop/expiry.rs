@@ -15,7 +15,8 @@ use super::{OrderId, Sku};
 use crate::db::Pool;
 use crate::metrics::EXPIRY_ENQUEUE_FAILURES;
 
-/// Capacity of the channel to the delay queue. The sweep finds orders that did not fit.
+/// Capacity of the channel to the delay queue. Order expiry finds in Postgres the
+/// orders that did not fit.
 const MAX_NOTIFICATIONS: usize = 10_000;
 
 /// Notifies the delay queue of placed and settled orders. Cheap to clone.
@@ -38,7 +39,7 @@ impl ExpiryNotifier {
     }
 
     /// Notifies of events. Best effort: if the channel is closed or has no room for all of them,
-    /// the sweep finds placed orders, and settled ones leave the queue when they are due.
+    /// order expiry finds placed orders in Postgres, and settled ones leave the queue when they are due.
     pub fn notify(&self, events: Vec<OrderEvent>) {
         let Ok(permits) = self.0.try_reserve_many(events.len()) else {
             let placed = |event: &&OrderEvent| matches!(event, OrderEvent::Placed { .. });

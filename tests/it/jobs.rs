@@ -29,7 +29,7 @@ const YEARLY: &str = "0 0 1 1 *";
 
 pub const fn job(
     name: &'static str,
-    run_once: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
+    work: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
 ) -> Job {
     Job {
         name,
@@ -37,7 +37,7 @@ pub const fn job(
         cron: Some(YEARLY),
         timeout: Duration::from_secs(20),
         min_lock_time: Duration::ZERO,
-        run_once,
+        work,
     }
 }
 

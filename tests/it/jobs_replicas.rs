@@ -80,7 +80,7 @@ async fn paused_run_cannot_write_its_result() {
     assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
     shop.replicas[0].resume();
     let late = asked.await.unwrap().unwrap();
-    assert_eq!(late["outcome"], "late", "{late}");
+    assert_eq!(late["outcome"], "stale", "{late}");
     let still = run_of(&shop).await.unwrap();
     assert_eq!(
         (still.state, still.fence, still.ended_at),
@@ -131,7 +131,7 @@ async fn simultaneous_replicas_run_each_job_once() {
     for replica in 0..3 {
         let metrics = metrics(&shop, replica).await;
         for (job, _) in names {
-            let line = format!("holdfast_job_runs_total{{job=\"{job}\",outcome=\"done\"}}");
+            let line = format!("holdfast_job_attempts_total{{job=\"{job}\",outcome=\"done\"}}");
             counted += value(&metrics, &line).unwrap_or(0.0);
         }
     }

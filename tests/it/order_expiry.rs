@@ -228,7 +228,7 @@ async fn job_requeues_lost_orders() {
     until("the queue knows them", async || unpaid.queue().lengths().await.unwrap().0 == 40).await;
     ask::<String>(&redis.url, "FLUSHALL").unwrap();
     for _ in 0..2 {
-        let swept = requeue::run_once(&here, unpaid.queue()).await.unwrap();
+        let swept = requeue::work(&here, unpaid.queue()).await.unwrap();
         assert_eq!((swept.due_soon, swept.no_room), (40, 0));
         assert_eq!(unpaid.queue().lengths().await.unwrap().0, 40, "and none twice");
     }
@@ -324,7 +324,7 @@ async fn failing_order_is_parked_alone() {
     assert_eq!(again(&poisoned).await, StatusCode::NO_CONTENT);
     shop.until_no_order_is_pending().await;
     assert_eq!(shop.stock(&alice, &bad).await, 100);
-    let swept = requeue::run_once(&here, OrderExpiry::new(&here).queue()).await.unwrap();
+    let swept = requeue::work(&here, OrderExpiry::new(&here).queue()).await.unwrap();
     assert_eq!(swept.forgotten, 1);
     shop.assert_sound().await;
 }

@@ -79,7 +79,7 @@ async fn slow_queue_rejects_at_once() {
     assert_eq!(problem(refused, 503).await, "overloaded");
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     let text = metrics(&shop, 0).await;
-    assert_eq!(value(&text, "holdfast_queue_full_total"), Some(1.0));
+    assert_eq!(value(&text, "holdfast_batch_queue_full_total"), Some(1.0));
     // A finished key is looked up before it is refused, unless that takes too long.
     until("the finished key has its answer, where there is still no room", async || {
         let response = order(&done).send().await.unwrap();

@@ -213,7 +213,7 @@ async fn each_purge_reads_only_its_part() {
     assert!((2 * PART..=2 * PART + 16).contains(&read), "{read} of {blocks} blocks");
 }
 
-static PURGES: Job = job("purges", |turn| Box::pin(purge::run_once(turn)));
+static PURGES: Job = job("purges", |turn| Box::pin(purge::work(turn)));
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_kind_does_not_block_others() {

@@ -24,7 +24,7 @@ pub enum Event {
     Acquired(Source),
     /// The lease was renewed.
     Renewed,
-    /// The lease was lost: it expired, or Redis lost it.
+    /// The lease was found lost before its release: it expired, or Redis lost it.
     Lost,
     /// A key became contended: this process holds it and another process waits for it.
     ContentionStarted,
@@ -36,13 +36,14 @@ pub enum Event {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
-    /// The lock was free, and no other process waited for it.
+    /// The lock was free, or this process acquired it again as it released it: no other process
+    /// waited for it.
     Free,
     /// The previous holder, in this process, handed it off.
     LocalHandoff,
     /// The previous holder, in another process, handed it off.
     RemoteHandoff,
-    /// A poll found the lock granted or free, because a message was lost.
+    /// A poll found the lock granted or free: a message was lost, or the holder died.
     Poll,
 }
 

@@ -29,9 +29,9 @@ pub(in crate::jobs) const JOB: Job = Job {
     // Two hundred thousand orders, at some milliseconds for five hundred.
     timeout: Duration::from_secs(55),
     min_lock_time: Duration::from_secs(5),
-    run_once: |context| {
+    work: |context| {
         Box::pin(async move {
-            let result = run_once(&context.shop, &DelayQueue::of_shop(&context.shop)).await?;
+            let result = work(&context.shop, &DelayQueue::of_shop(&context.shop)).await?;
             Ok(serde_json::to_value(result)?)
         })
     },
@@ -48,7 +48,7 @@ pub struct RequeueResult {
 }
 
 /// Queues the orders that are due next. Repeating it after an error is harmless.
-pub async fn run_once(shop: &Shop, queue: &DelayQueue) -> anyhow::Result<RequeueResult> {
+pub async fn work(shop: &Shop, queue: &DelayQueue) -> anyhow::Result<RequeueResult> {
     let forgotten = failures::delete_obsolete(shop, MAX_DELETED_FAILURES).await?;
     let (due_soon, no_room) = enqueue_due_within(shop, queue, REQUEUE_WINDOW, MAX_PAGES).await?;
     Ok(RequeueResult { due_soon, no_room, forgotten })

@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout};
 
 use super::super::{Error, Sku};
 use super::{
-    AuditProgress, AuditReport, ItemAudit, StockConservation, check_all, check_item_within,
-    conservation,
+    AUDIT_TIMEOUT, AuditProgress, AuditReport, ItemAudit, StockConservation, check_all,
+    check_item_within, conservation,
 };
 use crate::coalesce::Coalescer;
 use crate::db::Pool;
@@ -39,7 +39,7 @@ pub struct Reports {
     books: Coalescer<(), (), Arc<StockConservation>, Error>,
     items: Coalescer<Sku, (), Option<ItemAudit>, Error>,
     /// Has one connection, for the whole audit, which takes minutes.
-    pool: Pool,
+    audit_pool: Pool,
     locks: ShopLocks,
     tasks: Tasks,
     /// The audit that runs, or whose result waits for its client.
@@ -64,7 +64,7 @@ pub enum AuditStatus {
 impl Reports {
     /// Creates the reports of this process. Must be called on the main runtime.
     pub fn new(shop_pool: &Pool, locks: &ShopLocks, tasks: &Tasks) -> Self {
-        let pool = shop_pool.with_session_timeout(1, ITEM_TIMEOUT);
+        let audit_pool = shop_pool.with_session_timeout(1, AUDIT_TIMEOUT);
         let items_pool = shop_pool.with_session_timeout(ITEM_CONNECTIONS, ITEM_TIMEOUT);
         let books_pool = shop_pool.clone();
         let books = Coalescer::new(tasks, move |(), requests: Vec<()>| {
@@ -83,7 +83,7 @@ impl Reports {
             }
         });
         let (locks, tasks) = (locks.clone(), tasks.clone());
-        Self { books, items, pool, locks, tasks, audit: Arc::default() }
+        Self { books, items, audit_pool, locks, tasks, audit: Arc::default() }
     }
 
     /// Returns the figures of the whole shop.
@@ -128,7 +128,7 @@ impl Reports {
 
     fn start_audit(&self) -> watch::Receiver<AuditState> {
         let (state, audit) = watch::channel(AuditState::Running(AuditProgress::start()));
-        let (pool, locks) = (self.pool.clone(), self.locks.clone());
+        let (pool, locks) = (self.audit_pool.clone(), self.locks.clone());
         // It only reads: a shutdown does not wait for it.
         self.tasks.runtime.spawn(async move {
             let report = |progress| {

@@ -75,7 +75,7 @@ pub(super) async fn execute(
             }
             Err(AttemptError::Failed(error)) => {
                 let state = match &error {
-                    error if error.is_outage() => LockState::Unavailable(error.clone()),
+                    error if error.is_outage() => LockState::HeldInOutage(error.clone()),
                     _ => LockState::Held,
                 };
                 return (batch.fail_all(error), state);

@@ -36,7 +36,7 @@ pub(super) enum LockState {
     /// that of the next holder. Queued commands are rejected.
     LeaveToExpire(Error),
     /// Held, but Postgres is unavailable: queued commands are rejected without another timeout.
-    Unavailable(Error),
+    HeldInOutage(Error),
 }
 
 /// The reason why an attempt ended without results.

@@ -137,7 +137,7 @@ async fn run(
     let result = results.into_iter().next().unwrap_or_else(missing);
     match state {
         LockState::LeaveToExpire(_) => locks.leave_to_expire(options).await,
-        LockState::Held | LockState::Lost | LockState::Unavailable(_) => {
+        LockState::Held | LockState::Lost | LockState::HeldInOutage(_) => {
             locks.release(options).await;
         }
     }

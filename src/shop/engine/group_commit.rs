@@ -29,7 +29,7 @@ use super::session::DatabaseSession;
 use crate::db::Pool;
 use crate::metrics::GROUP_COMMIT_REQUESTS;
 use crate::shop::failure::{Error, Failure};
-use crate::shop::store::guard::any_row_shared;
+use crate::shop::store::changed_rows::any_row_shared;
 use crate::shop::store::place::place;
 use crate::shop::store::transition::transition;
 use crate::shop::store::{BatchWrite, WriteResult};

@@ -6,8 +6,8 @@
 //! is a batch of one.
 //!
 //! Guarantees: FIFO within a process; each command receives its own result; the queue is bounded to
-//! 200 ms of work, and a full queue rejects immediately with `overloaded`; the item lease is kept
-//! for a few batches at most while others wait for it.
+//! what was lately executed in 200 ms (at least 512 commands), and a full queue rejects immediately
+//! with `overloaded`; the item lease is kept for a few batches at most while others wait for it.
 //! Fails with `lock-lost` if the lease expired and a later holder wrote.
 //! Tests: `tests/it/batched*.rs`.
 
@@ -31,7 +31,7 @@ use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::responder::Responder;
-use crate::metrics::{BATCH_REQUESTS, QUEUE_FULL};
+use crate::metrics::{BATCH_QUEUE_FULL, BATCH_REQUESTS};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure, Rejection};
@@ -85,7 +85,7 @@ pub(super) async fn enqueue(
         }
         EnqueueResult::Behind => {}
         EnqueueResult::Full => {
-            metrics::counter!(QUEUE_FULL).increment(1);
+            metrics::counter!(BATCH_QUEUE_FULL).increment(1);
             let full = Error::Overloaded(format!("too many requests wait for {key}"));
             let request = command.idempotency();
             return replays.find_or(request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
@@ -147,7 +147,7 @@ async fn run(shop: Shop, key: LockKey) {
                 leader.responder.respond(done).await;
                 leader.reject_all(outage).await;
             }
-            LockState::Unavailable(outage) => {
+            LockState::HeldInOutage(outage) => {
                 join(lock.release(), leader.responder.respond(done)).await;
                 leader.reject_all(outage).await;
             }
@@ -195,7 +195,7 @@ impl BatchLeader {
                     (Vec::new(), LockState::Held)
                 }
                 Err(AttemptError::Failed(error)) if error.is_outage() => {
-                    (Vec::new(), LockState::Unavailable(error))
+                    (Vec::new(), LockState::HeldInOutage(error))
                 }
                 Err(_) => (Vec::new(), LockState::Held),
             };
@@ -286,7 +286,9 @@ impl BatchLeader {
             awaited = usize::MAX;
         }
         let outcome = Pin::new(&mut acquiring).take_output()?;
-        waiting.record();
+        if outcome.is_ok() {
+            waiting.record();
+        }
         let failure: Failure = match outcome.map(acquired) {
             Ok(Ok(guards)) => return Some(LeaderLock::new(guards, self.queue.key.clone())),
             Ok(Err(rejection)) => rejection.into(),

@@ -55,7 +55,7 @@ pub(super) async fn resolve_outcome(
             // A late write whose guard is a version matches no row once another holder has written,
             // and that holder's write matches none after it.
             let state = if write.rows.require_versions() {
-                LockState::Unavailable(outage)
+                LockState::HeldInOutage(outage)
             } else {
                 LockState::LeaveToExpire(outage)
             };

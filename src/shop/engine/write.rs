@@ -19,7 +19,7 @@ use crate::shop::command::state::ShopState;
 use crate::shop::expiry::OrderEvent;
 use crate::shop::failure::{Error, Failure};
 use crate::shop::model::OrderStatus;
-use crate::shop::store::guard::ChangedRows;
+use crate::shop::store::changed_rows::ChangedRows;
 use crate::shop::store::{BatchWrite, CommandWrite, WriteResult};
 use crate::shop::strategy::{PurchaseCount, ReleaseTime};
 

@@ -7,8 +7,8 @@
 //! not match raises no SQL error.
 
 pub mod accounts;
+pub mod changed_rows;
 pub mod conditional_update;
-pub mod guard;
 pub mod items;
 pub mod key_records;
 pub mod place;
@@ -19,7 +19,7 @@ pub mod transition;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use self::guard::ChangedRows;
+use self::changed_rows::ChangedRows;
 use super::command::changes::{Changes, NewOrder, StockChange};
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;

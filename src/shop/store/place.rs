@@ -5,7 +5,7 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::guard::{ChangedRows, GuardedRows, SumIncrements};
+use super::changed_rows::{ChangedRows, GuardedRows, SumIncrements};
 use super::{BatchWrite, CommandWrite, WriteResult};
 use crate::shop::command::changes::{NewOrder, NewOrderLine, StockChange};
 use crate::shop::failure::Error;

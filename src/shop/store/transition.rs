@@ -9,7 +9,7 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::guard::{ChangedRows, GuardedRows, SumIncrements};
+use super::changed_rows::{ChangedRows, GuardedRows, SumIncrements};
 use super::key_records::{self, KeyRecordColumns};
 use super::{BatchWrite, CommandWrite, WriteResult};
 use crate::db;
