@@ -140,8 +140,8 @@ pub(super) async fn acquire_idempotency_locks(
 }
 
 /// Returns whether the idempotency lock is left to expire, because its command was executed now or
-/// has an unknown outcome. A duplicate that arrives meanwhile is rejected or replayed without a place
-/// in a batch.
+/// has an unknown outcome. A duplicate that arrives meanwhile is rejected or replayed without a
+/// place in a batch.
 pub(super) fn keeps_idempotency_lock(result: &EntryResult) -> bool {
     match result {
         Ok(executed) => !executed.replayed,
