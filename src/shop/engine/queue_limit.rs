@@ -3,7 +3,8 @@
 //! Under overload, an unlimited queue executes no command in time: each waits behind all earlier
 //! ones until its client disconnects. So a queue admits the commands that it can execute within
 //! [`MAX_QUEUE_TIME`], at the throughput of its last batches, but at least [`MIN_LENGTH`], and
-//! rejects the others at once. A batch that is stalled, e.g. by a paused holder in another process, counts when it ends.
+//! rejects the others at once. A batch that is stalled, e.g. by a paused holder in another process,
+//! counts when it ends.
 
 use std::time::Duration;
 
