@@ -39,7 +39,8 @@ impl ExpiryNotifier {
     }
 
     /// Notifies of events. Best effort: if the channel is closed or has no room for all of them,
-    /// order expiry finds placed orders in Postgres, and settled ones leave the queue when they are due.
+    /// order expiry finds placed orders in Postgres, and settled ones leave the queue when they are
+    /// due.
     pub fn notify(&self, events: Vec<OrderEvent>) {
         let Ok(permits) = self.0.try_reserve_many(events.len()) else {
             let placed = |event: &&OrderEvent| matches!(event, OrderEvent::Placed { .. });

@@ -115,7 +115,8 @@ async fn concurrent_sign_in_cannot_survive_password_change() {
     assert_eq!(sessions_of(&shop, "alice").await, 1);
 }
 
-/// An unknown name costs a hash, too: otherwise the time of a response would tell which names exist.
+/// An unknown name costs a hash, too: otherwise the time of a response would reveal which names
+/// exist.
 #[tokio::test(flavor = "multi_thread")]
 async fn flood_of_sign_ins_is_rejected_early() {
     let shop = Shop::start(1).await;

@@ -277,9 +277,9 @@ impl Locks {
         inspect::holder(&self.redis, &self.redis_key(key)).await
     }
 
-    /// Deletes the lock on `key`, as if its lease had expired; its queue and its fence counter stay.
-    /// The next waiter may acquire it, and the holder is not notified. For experiments and tests
-    /// only.
+    /// Deletes the lock on `key`, as if its lease had expired; its queue and its fence counter
+    /// stay. The next waiter may acquire it, and the holder is not notified. For experiments and
+    /// tests only.
     ///
     /// # Errors
     /// Those of Redis, as for [`Locks::acquire`].

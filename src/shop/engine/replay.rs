@@ -45,8 +45,8 @@ impl ReplayLookup {
         timeout(within, self.0.look_up((), request.clone())).await.ok()?.ok().flatten()
     }
 
-    /// Returns the replay of the key, or else `failure`; at once if Postgres is unavailable, because
-    /// the lookup would fail too, and the waits would add up.
+    /// Returns the replay of the key, or else `failure`; at once if Postgres is unavailable,
+    /// because the lookup would fail too, and the waits would add up.
     pub(super) async fn find_or(
         &self,
         request: &IdempotencyRequest,
