@@ -264,6 +264,9 @@ mod tests {
                 let responses = operation["responses"].as_object().unwrap();
                 assert!(!responses.contains_key("default"), "{method} {path}");
                 assert!(ids.insert(operation["operationId"].clone()), "{method} {path}");
+                let names = operation.get("parameters").map_or(vec![], |_| names(operation));
+                let in_path = path.split('{').skip(1).filter_map(|rest| rest.split('}').next());
+                assert!(in_path.clone().all(|name| names.contains(&name)), "{method} {path}");
                 for (status, response) in responses {
                     let is_problem = status.starts_with(['4', '5']) && path.starts_with("/api/");
                     let content = &response["content"]["application/problem+json"];

@@ -117,26 +117,28 @@ pub async fn pay(
     command_response(paid, &options.probe)
 }
 
-/// The extracted parts of a request to cancel or refund an order.
-type ReturnRequest = (State, HttpRequest, SignedInUser, RequestOptions, Path<String>);
+/// The extracted parts of a request to cancel or refund an order, without the order's id, which
+/// OpenAPI finds only among the arguments of the handler.
+type ReturnRequest = (State, HttpRequest, SignedInUser, RequestOptions);
 
 /// Cancels a pending order: its units return to stock. With an idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders",
     params(OptionalKeyParameters), responses((status = 200, body = ReturnedOrder)))]
-pub async fn cancel(parts: ReturnRequest) -> HttpResult {
-    execute(parts, engine::cancel_order).await
+pub async fn cancel(parts: ReturnRequest, id: Path<String>) -> HttpResult {
+    execute(parts, &id, engine::cancel_order).await
 }
 
 /// Refunds a paid order: the money returns to the account, and the units to stock. With an
 /// idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/refund", tag = "orders",
     params(OptionalKeyParameters), responses((status = 200, body = ReturnedOrder)))]
-pub async fn refund(parts: ReturnRequest) -> HttpResult {
-    execute(parts, engine::refund_order).await
+pub async fn refund(parts: ReturnRequest, id: Path<String>) -> HttpResult {
+    execute(parts, &id, engine::refund_order).await
 }
 
 async fn execute(
-    (state, request, user, options, id): ReturnRequest,
+    (state, request, user, options): ReturnRequest,
+    id: &str,
     command: impl AsyncFn(
         &Shop,
         &RequestOptions,
@@ -145,7 +147,7 @@ async fn execute(
         Option<IdempotencyKey>,
     ) -> Result<Execution, Failure>,
 ) -> HttpResult {
-    let id = body::parse_order_id(&id)?;
+    let id = body::parse_order_id(id)?;
     let key = optional_idempotency_key(&request)?;
     let returned = command(&state.shop, &options, user.caller.id, id, key).await;
     command_response(returned, &options.probe)
