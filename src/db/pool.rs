@@ -27,6 +27,8 @@ const MIN_ATTEMPT_TIMEOUT: Duration = Duration::from_millis(300);
 /// Time after a failed call during which calls fail at once, so that the waits of one request do
 /// not add up.
 const FAILURE_CACHE_TIME: Duration = Duration::from_millis(250);
+/// Minimum time without a response before a statement in flight is given up.
+const SILENCE: Duration = Duration::from_secs(1);
 /// Idle time after which a connection is pinged before use. A busy pool pings none: a Postgres that
 /// is slow under load should not have to accept new connections as well.
 const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
@@ -112,6 +114,12 @@ impl Pool {
         let cause = self.state.failure_within(FAILURE_CACHE_TIME)?;
         let error = io::Error::new(io::ErrorKind::TimedOut, cause);
         Some((ErrorClass::Unavailable, error.into()))
+    }
+
+    /// Waits until Postgres is silent: a call failed [`SILENCE`] or more after this one began, and
+    /// no call has received a response since it began. A statement in flight gets none either.
+    pub async fn silence(&self) {
+        self.state.failure_from(Instant::now() + SILENCE).await;
     }
 
     /// Executes the first statement on a connection, in a task on the pool's runtime.

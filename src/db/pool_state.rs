@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 #[derive(Debug, Default)]
@@ -13,6 +14,8 @@ pub(super) struct PoolState {
     /// Number of connections that callers have.
     in_use: AtomicU32,
     last_results: Mutex<LastResults>,
+    /// Notified when a failure is recorded.
+    failure: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -33,6 +36,18 @@ impl PoolState {
         let mut last = self.last_results.lock();
         if last.responded_at.is_none_or(|at| at < began) {
             last.failed = Some((Instant::now(), cause));
+            self.failure.notify_waiters();
+        }
+    }
+
+    /// Waits for a failure at `from` or later that follows the last response.
+    pub(super) async fn failure_from(&self, from: Instant) {
+        loop {
+            let notified = self.failure.notified();
+            if self.last_results.lock().failed.as_ref().is_some_and(|(at, _)| *at >= from) {
+                return;
+            }
+            notified.await;
         }
     }
 

@@ -13,6 +13,7 @@ use sqlx::Executor as _;
 use tokio::time::timeout;
 
 use crate::common::proxy::Proxy;
+use crate::common::requests::problem_of;
 use crate::common::{Shop, body, problem, services, until};
 use crate::jobs::{DUE, job, offer_when_free, replica, replica_over};
 use crate::outages::{send_in_time, shop_behind};
@@ -55,6 +56,38 @@ async fn silent_postgres_is_unavailable_in_time() {
         shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap().status() == 201
     })
     .await;
+    shop.assert_sound().await;
+}
+
+/// The failures of others show that no response will come: the write does not wait for its own
+/// timeout (3.3 s) and then for a connection (1.5 s).
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_write_is_given_up_early() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let admin = shop.sign_in("admin").await;
+    let order = shop.order(&alice, 0, "deadbolt", 1).header("Holdfast-Pause", "commit:300");
+    let order = tokio::spawn(order.send());
+    shop.until_one_is_paused(&admin, "commit").await;
+    postgres.freeze();
+    let began = Instant::now();
+    let reads = async {
+        loop {
+            let read = send_in_time(shop.http.get(shop.url(0, "/api/items"))).await;
+            assert_eq!(read.status(), 503);
+        }
+    };
+    let response = tokio::select! {
+        response = order => response.unwrap().unwrap(),
+        () = reads => unreachable!("the reads go on"),
+    };
+    let elapsed = began.elapsed();
+    let (status, kind, rejected) = problem_of(response).await;
+    assert_eq!((status, kind.as_str()), (503, "unavailable"));
+    assert_eq!(rejected["outcome"], "unknown");
+    assert!(elapsed < Duration::from_millis(3_300), "{elapsed:?}");
+    postgres.thaw();
     shop.assert_sound().await;
 }
 

@@ -87,7 +87,7 @@ impl GroupCommit {
         let group = if write.places_orders() { &self.orders } else { &self.transitions };
         let Some(outcome) = join(group, session, write) else {
             let permit = StatementPermit { group: group.clone(), all: self.clone() };
-            return permit.release_after(send(session, &[write])).await;
+            return permit.release_after(send(&self.pool, session, &[write])).await;
         };
         match outcome.await {
             Ok(Ok(WriteResult::Done)) => Ok(WriteResult::Done),
@@ -100,7 +100,7 @@ impl GroupCommit {
                     }
                 })?;
                 *session = DatabaseSession::autocommit(connection);
-                send(session, &[write]).await
+                send(&self.pool, session, &[write]).await
             }
             Ok(Err(error)) => Err(error.into()),
             Err(_) => Err(Error::postgres_timeout().into()),
@@ -127,11 +127,16 @@ pub(super) async fn write_batches(
 
 /// Sends a write in autocommit mode. After [`Error::Unavailable`] the session can't be reused.
 pub(super) async fn send(
+    pool: &Pool,
     session: &mut DatabaseSession,
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
-    let sent = timeout(WRITE_TIMEOUT, write_batches(session.connection(), batches)).await;
-    sent.unwrap_or_else(|_| Err(Error::postgres_timeout().into()))
+    let written = timeout(WRITE_TIMEOUT, write_batches(session.connection(), batches));
+    let silent = || Err(Error::postgres_timeout().into());
+    tokio::select! {
+        written = written => written.unwrap_or_else(|_| silent()),
+        () = pool.silence() => silent(),
+    }
 }
 
 /// Adds the write to the next statement. Returns `None` if no statement is in flight: the caller
@@ -219,7 +224,7 @@ async fn send_group(
                 Err(_) => return Ok(WriteResult::RowChanged),
             },
         };
-        let written = send(&mut session, &batches).await;
+        let written = send(&pool, &mut session, &batches).await;
         match &written {
             Err(Failure::Error(error)) => session.end_failed(error).await,
             _ => session.end_without_commit().await,

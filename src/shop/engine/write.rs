@@ -85,7 +85,9 @@ async fn send(
         DatabaseSession::Autocommit(_) if shared => {
             batch.shop.engine.group_commit.write(session, write).await
         }
-        DatabaseSession::Autocommit(_) => group_commit::send(session, &[write]).await,
+        DatabaseSession::Autocommit(_) => {
+            group_commit::send(&batch.shop.pool, session, &[write]).await
+        }
         DatabaseSession::Explicit(tx) => group_commit::write_batches(tx, &[write]).await,
     }
 }
