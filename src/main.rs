@@ -12,8 +12,8 @@ use holdfast::bench;
 use holdfast::big_keys;
 use holdfast::config::{
     self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, KeysArgs, LessonArgs,
-    MIN_PASSWORD_LENGTH, MigrateArgs, ServeArgs, UpArgs, UserAddArgs, UserCommand, UserDisableArgs,
-    UserPasswdArgs,
+    MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, ServeArgs, UpArgs, UserAddArgs, UserCommand,
+    UserNameArgs, UserPasswdArgs,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
@@ -75,6 +75,7 @@ async fn run(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::User(UserCommand::Add(options)) => add_user(options).await?,
         CliCommand::User(UserCommand::Passwd(options)) => set_password(options).await?,
         CliCommand::User(UserCommand::Disable(options)) => disable_user(&options).await?,
+        CliCommand::User(UserCommand::Enable(options)) => enable_user(&options).await?,
         CliCommand::Audit(options) => return audit(options).await,
         CliCommand::Lesson(options) => return lesson(options).await,
         CliCommand::Bench(options) => bench::bench(&options).await?,
@@ -137,31 +138,36 @@ async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
 }
 
 async fn add_user(options: UserAddArgs) -> anyhow::Result<()> {
+    let min_length = min_password_length(&options.password, &options.database);
     let password = read_password(options.password, &options.name)?;
     let credentials = Credentials { user: options.name.clone(), password };
     let pool = connect(&options.database).await?;
-    let min_length = min_password_length(&options.database);
     users::create(&pool, credentials, options.admin, min_length).await.map_err(user_error)?;
     Ok(output::print(&format!("user {} added\n", options.name))?)
 }
 
 async fn set_password(options: UserPasswdArgs) -> anyhow::Result<()> {
     let name = options.name;
+    let min_length = min_password_length(&options.password, &options.database);
     let password = read_password(options.password, &name)?;
     let pool = connect(&options.database).await?;
-    let min_length = min_password_length(&options.database);
     let set = users::set_password(&pool, &name, password, min_length).await;
     let note = if set.map_err(user_error)? { "; the user stays disabled" } else { "" };
     Ok(output::print(&format!("password of {name} changed, sessions ended{note}\n"))?)
 }
 
-async fn disable_user(options: &UserDisableArgs) -> anyhow::Result<()> {
+async fn disable_user(options: &UserNameArgs) -> anyhow::Result<()> {
     users::disable(&connect(&options.database).await?, &options.name).await.map_err(user_error)?;
     Ok(output::print(&format!("user {} disabled, sessions ended\n", options.name))?)
 }
 
-fn read_password(given: Option<String>, name: &str) -> anyhow::Result<String> {
-    if let Some(password) = given {
+async fn enable_user(options: &UserNameArgs) -> anyhow::Result<()> {
+    users::enable(&connect(&options.database).await?, &options.name).await.map_err(user_error)?;
+    Ok(output::print(&format!("user {} enabled\n", options.name))?)
+}
+
+fn read_password(options: PasswordArgs, name: &str) -> anyhow::Result<String> {
+    if let Some(password) = options.password {
         return Ok(password);
     }
     if !std::io::stdin().is_terminal() {
@@ -185,8 +191,10 @@ async fn connect(database: &DatabaseArgs) -> anyhow::Result<db::Pool> {
 }
 
 /// Returns the minimum length of a new password; without a URL, the database is that of an `up`.
-fn min_password_length(database: &DatabaseArgs) -> u16 {
-    if database.database_url.is_some() { MIN_PASSWORD_LENGTH } else { DEMO_PASSWORD_LENGTH }
+fn min_password_length(password: &PasswordArgs, database: &DatabaseArgs) -> u16 {
+    let is_up = database.database_url.is_none();
+    let default = if is_up { DEMO_PASSWORD_LENGTH } else { MIN_PASSWORD_LENGTH };
+    password.min_password_length.unwrap_or(default)
 }
 
 fn user_error(failure: Failure) -> anyhow::Error {

@@ -219,7 +219,9 @@ pub enum UserCommand {
     /// Change a user's password and end the user's sessions; the password is read as for `add`
     Passwd(UserPasswdArgs),
     /// Disable a user: the sessions end, and signing in fails. Orders and account stay
-    Disable(UserDisableArgs),
+    Disable(UserNameArgs),
+    /// Enable a disabled user, with the same password
+    Enable(UserNameArgs),
 }
 
 /// Options of `holdfast user add`.
@@ -230,12 +232,12 @@ pub struct UserAddArgs {
     /// Allow the user to restock and to run the lab
     #[arg(long)]
     pub admin: bool,
+    /// The new password.
+    #[command(flatten)]
+    pub password: PasswordArgs,
     /// The database.
     #[command(flatten)]
     pub database: DatabaseArgs,
-    /// Password, instead of a prompt
-    #[arg(long, env = "HOLDFAST_PASSWORD", hide_env_values = true, hide = true)]
-    pub password: Option<String>,
 }
 
 /// Options of `holdfast user passwd`.
@@ -243,17 +245,28 @@ pub struct UserAddArgs {
 pub struct UserPasswdArgs {
     /// Name of the user
     pub name: String,
+    /// The new password.
+    #[command(flatten)]
+    pub password: PasswordArgs,
     /// The database.
     #[command(flatten)]
     pub database: DatabaseArgs,
+}
+
+/// A new password.
+#[derive(Debug, Clone, Args)]
+pub struct PasswordArgs {
     /// Password, instead of a prompt
     #[arg(long, env = "HOLDFAST_PASSWORD", hide_env_values = true, hide = true)]
     pub password: Option<String>,
+    /// Minimum length of a new password, in characters [default: 8, or 3 for a running `holdfast up`]
+    #[arg(long, env = "HOLDFAST_MIN_PASSWORD_LENGTH", value_parser = whole_number::<u16>(3..=64))]
+    pub min_password_length: Option<u16>,
 }
 
-/// Options of `holdfast user disable`.
+/// Options of `holdfast user disable` and `holdfast user enable`.
 #[derive(Debug, Clone, Args)]
-pub struct UserDisableArgs {
+pub struct UserNameArgs {
     /// Name of the user
     pub name: String,
     /// The database.

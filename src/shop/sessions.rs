@@ -129,7 +129,8 @@ pub async fn find(shop: &Shop, token: &str) -> Result<Option<Caller>, Error> {
     }))
 }
 
-/// Lists a user's sessions, the latest first, from behind `after`. `token` is that of the request.
+/// Lists a user's sessions, the latest first, from behind `after`; from the start if that session
+/// has ended. `token` is that of the request.
 pub async fn list(
     shop: &Shop,
     user: UserId,
@@ -141,9 +142,9 @@ pub async fn list(
     let rows = sqlx::query!(
         "select token_hash, created_at, expires_at from sessions
           where user_id = $1 and expires_at > clock_timestamp()
-            and ($2::bytea is null or (created_at, token_hash) < (
+            and coalesce((created_at, token_hash) < (
                 select a.created_at, a.token_hash from sessions a
-                 where a.user_id = $1 and substring(a.token_hash from 1 for 16) = $2))
+                 where a.user_id = $1 and substring(a.token_hash from 1 for 16) = $2::bytea), true)
           order by created_at desc, token_hash desc limit $3",
         user.0,
         after,

@@ -203,6 +203,18 @@ pub async fn disable(pool: &Pool, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Enables a disabled user, with the same password.
+pub async fn enable(pool: &Pool, name: &str) -> Result<(), Failure> {
+    let mut connection = pool.acquire().await?;
+    let enabled = sqlx::query!("update users set disabled_at = null where name = $1", name)
+        .execute(&mut *connection)
+        .await?;
+    if enabled.rows_affected() == 0 {
+        return Err(unknown_user(name).into());
+    }
+    Ok(())
+}
+
 fn unknown_user(name: &str) -> Rejection {
     Rejection::NotFound(format!("there is no user {name}"))
 }

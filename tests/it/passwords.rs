@@ -221,6 +221,7 @@ async fn user_commands_change_password_and_disable() {
         (["passwd", "alice"], "seven77", "password: 8 to 256 characters"),
         (["passwd", "nemo"], NEW_PASSWORD, "there is no user nemo"),
         (["disable", "nemo"], "", "there is no user nemo"),
+        (["enable", "nemo"], "", "there is no user nemo"),
     ] {
         let (success, text) = run(&arguments, password).await;
         assert!(!success && text.contains(why), "{text}");
@@ -241,4 +242,11 @@ async fn user_commands_change_password_and_disable() {
     assert!(success && text.contains("stays disabled"), "{text}");
     assert_eq!(sign_in(&shop, "bob", NEW_PASSWORD).await.status(), 401);
     assert_eq!(sessions_of(&shop, "bob").await, 0);
+    let (success, text) = run(&["enable", "bob"], "").await;
+    assert!(success, "{text}");
+    assert_eq!(sign_in(&shop, "bob", NEW_PASSWORD).await.status(), 201);
+
+    let longer = ["passwd", "bob", "--min-password-length", "64"];
+    let (success, text) = run(&longer, NEW_PASSWORD).await;
+    assert!(!success && text.contains("password: 64 to 256 characters"), "{text}");
 }

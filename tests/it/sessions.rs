@@ -59,6 +59,8 @@ async fn user_lists_and_ends_own_sessions() {
     assert_eq!(status_of(&shop, &third, 0).await, 401);
     until("the other replica ends it too", async || status_of(&shop, &third, 1).await == 401).await;
     assert_eq!(problem(end(&first, &id(&all[0])).await.unwrap(), 404).await, "not-found");
+    let (rest, _, _) = list(&shop, &second, &format!("?limit=2&after={}", id(&all[0]))).await;
+    assert_eq!(rest, all[1..], "from the start, because the session has ended");
     for other in [&first, &second, &bob] {
         assert_eq!(status_of(&shop, other, 0).await, 200, "{}", other.name);
     }

@@ -121,6 +121,24 @@ async fn forgotten_idle_connections_are_replaced() {
     shop.assert_sound().await;
 }
 
+/// The caller gives up while `begin` is in flight. The next caller's statements commit themselves.
+#[tokio::test(flavor = "multi_thread")]
+async fn cancelled_begin_leaves_no_transaction() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = Shop::without_replicas().await;
+    let pool = db::pool(&url_behind(&postgres, &shop), 1).unwrap();
+    drop(pool.acquire().await.unwrap());
+    postgres.freeze();
+    let cancelled = timeout(Duration::from_millis(100), pool.begin()).await;
+    assert!(cancelled.is_err(), "it is in flight");
+    postgres.thaw();
+    let mut connection = pool.acquire().await.unwrap();
+    // `now()` is the time at which the transaction began.
+    let open = sqlx::query_scalar("select now() <> statement_timestamp()");
+    let open: bool = open.fetch_one(&mut *connection).await.unwrap();
+    assert!(!open);
+}
+
 /// The caller gives up; the statement is cancelled, and another caller gets a connection.
 #[tokio::test(flavor = "multi_thread")]
 async fn abandoned_read_frees_its_connection() {
