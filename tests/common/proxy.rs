@@ -120,7 +120,7 @@ impl Proxy {
         self.switches.armed.store(true, Ordering::SeqCst);
     }
 
-    /// Delays the next executed statement until [`Self::deliver`].
+    /// Delays the next executed statement, or `begin`, until [`Self::deliver`].
     pub fn delay_next_statement(&self) {
         self.switches.hold.store(true, Ordering::SeqCst);
     }
@@ -178,7 +178,8 @@ async fn carry(
             if buffer[0] == b'B' && switches.armed.swap(false, Ordering::SeqCst) {
                 switches.swallow.store(true, Ordering::SeqCst);
             }
-            let held = buffer[0] == b'B' && switches.hold.swap(false, Ordering::SeqCst);
+            let is_statement = buffer[0] == b'B' || buffer[5..].starts_with(b"begin");
+            let held = is_statement && switches.hold.swap(false, Ordering::SeqCst);
             if held {
                 switches.deliver.notified().await;
                 delivering.store(true, Ordering::SeqCst);

@@ -9,7 +9,7 @@ use holdfast::jobs::{Job, OncePolicy, RunOutcome, Scheduler};
 use holdfast::probe::Probe;
 use holdfast::shop::Error;
 use serde_json::json;
-use sqlx::Executor as _;
+use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;
 
 use crate::common::proxy::Proxy;
@@ -128,14 +128,14 @@ async fn cancelled_begin_leaves_no_transaction() {
     let shop = Shop::without_replicas().await;
     let pool = db::pool(&url_behind(&postgres, &shop), 1).unwrap();
     drop(pool.acquire().await.unwrap());
-    postgres.freeze();
+    postgres.delay_next_statement();
     let cancelled = timeout(Duration::from_millis(100), pool.begin()).await;
     assert!(cancelled.is_err(), "it is in flight");
-    postgres.thaw();
+    postgres.deliver().await;
     let mut connection = pool.acquire().await.unwrap();
-    // `now()` is the time at which the transaction began.
-    let open = sqlx::query_scalar("select now() <> statement_timestamp()");
-    let open: bool = open.fetch_one(&mut *connection).await.unwrap();
+    // In the simple protocol, a transaction of its own begins with its statement.
+    let row = connection.fetch_one("select now() <> statement_timestamp()").await.unwrap();
+    let open: bool = row.get(0);
     assert!(!open);
 }
 
