@@ -34,10 +34,10 @@ use crate::observer::Observer;
 use crate::topology::{ask, command_calls};
 
 /// Connections of the load.
-const CONNECTIONS: usize = 64;
-const ORDERS: usize = 50 * CONNECTIONS;
+const CONNECTIONS: usize = 128;
+const ORDERS: usize = 25 * CONNECTIONS;
 /// Upper bounds per order: reads of Redis, and writing transactions of Postgres.
-const MAX_COST: (f64, f64) = (0.2, 0.08);
+const MAX_COST: (f64, f64) = (0.14, 0.06);
 
 /// Locked by the test that runs: the servers' counters include all clients.
 static SERIAL: Mutex<()> = Mutex::const_new(());
