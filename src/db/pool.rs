@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::connection::{Connection, Transaction};
 use super::error_class::{ErrorClass, classify};
-use super::pool_state::{ConnectionInUse, PoolState};
+use super::pool_state::{ConnectionInUse, PoolState, SILENCE};
 
 /// Timeout of acquiring a connection: `unavailable` must be reported within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -27,8 +27,6 @@ const MIN_ATTEMPT_TIMEOUT: Duration = Duration::from_millis(300);
 /// Time after a failed call during which calls fail at once, so that the waits of one request do
 /// not add up.
 const FAILURE_CACHE_TIME: Duration = Duration::from_millis(250);
-/// Minimum time without a response before a statement in flight is given up.
-const SILENCE: Duration = Duration::from_secs(1);
 /// Idle time after which a connection is pinged before use. A busy pool pings none: a Postgres that
 /// is slow under load should not have to accept new connections as well.
 const TRUSTED_IDLE_TIME: Duration = Duration::from_secs(1);
@@ -186,7 +184,7 @@ impl Pool {
 
     /// Classifies the error of a call that began at `began`. Records an outage.
     fn record_failure(&self, error: sqlx::Error, began: Instant) -> (ErrorClass, sqlx::Error) {
-        let is_busy = self.state.has_responded_since(began)
+        let is_busy = !self.state.is_silent_since(began)
             || self.state.connections_in_use() >= self.max_connections();
         let class = match classify(&error) {
             ErrorClass::Overloaded if matches!(error, sqlx::Error::PoolTimedOut) && !is_busy => {

@@ -18,11 +18,22 @@ pub(super) struct PoolState {
     failure: Notify,
 }
 
+/// Time without a response after which Postgres is silent.
+pub(super) const SILENCE: Duration = Duration::from_secs(1);
+
 #[derive(Debug, Default)]
 struct LastResults {
     responded_at: Option<Instant>,
     /// The last failure since the last response, and its cause.
     failed: Option<(Instant, String)>,
+}
+
+impl LastResults {
+    /// Returns whether the last response is from before `began`, or older than [`SILENCE`]: other
+    /// calls may have received theirs just before Postgres fell silent.
+    fn is_silent_since(&self, began: Instant) -> bool {
+        self.responded_at.is_none_or(|at| at < began || at.elapsed() >= SILENCE)
+    }
 }
 
 impl PoolState {
@@ -31,10 +42,10 @@ impl PoolState {
         *self.last_results.lock() = LastResults { responded_at, failed: None };
     }
 
-    /// Records the failure of a call, unless Postgres has responded since it began.
+    /// Records the failure of a call that began at `began`, if Postgres is silent since then.
     pub(super) fn record_failure(&self, began: Instant, cause: String) {
         let mut last = self.last_results.lock();
-        if last.responded_at.is_none_or(|at| at < began) {
+        if last.is_silent_since(began) {
             last.failed = Some((Instant::now(), cause));
             self.failure.notify_waiters();
         }
@@ -57,8 +68,8 @@ impl PoolState {
         last.failed.as_ref().filter(|(at, _)| at.elapsed() < age).map(|(_, cause)| cause.clone())
     }
 
-    pub(super) fn has_responded_since(&self, began: Instant) -> bool {
-        self.last_results.lock().responded_at.is_some_and(|at| at >= began)
+    pub(super) fn is_silent_since(&self, began: Instant) -> bool {
+        self.last_results.lock().is_silent_since(began)
     }
 
     pub(super) fn connections_in_use(&self) -> u32 {
@@ -80,5 +91,21 @@ impl ConnectionInUse {
 impl Drop for ConnectionInUse {
     fn drop(&mut self) {
         self.0.in_use.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A call is in flight when another receives the last response before the silence.
+    #[test]
+    fn response_just_before_silence_hides_no_failure() {
+        let ago = |ms| Instant::now() - Duration::from_millis(ms);
+        let responded = |ms| LastResults { responded_at: Some(ago(ms)), ..LastResults::default() };
+        assert!(responded(1_490).is_silent_since(ago(1_500)));
+        assert!(responded(1_510).is_silent_since(ago(1_500)));
+        assert!(!responded(500).is_silent_since(ago(1_500)));
+        assert!(responded(510).is_silent_since(ago(500)));
     }
 }
