@@ -138,7 +138,7 @@ impl Pool {
         let pool = self.clone();
         let task = self.runtime.spawn(async move {
             let began = Instant::now();
-            match pool.try_connections(began + ACQUIRE_TIMEOUT, statement).await {
+            match pool.try_connections(pool.begin_call(began), statement).await {
                 Ok((result, connection)) => {
                     pool.state.record_response();
                     Ok((result, connection.into()))
@@ -192,10 +192,19 @@ impl Pool {
             }
             class => class,
         };
-        if class == ErrorClass::Unavailable {
-            self.state.record_failure(began, error.to_string());
-        }
+        let outage = (class == ErrorClass::Unavailable).then(|| error.to_string());
+        self.state.record_failure(began, outage);
         (class, error)
+    }
+
+    /// Records that a call begins, and returns its deadline. While other calls wait for a response,
+    /// it is theirs: a caller that has waited for one of them does not wait again for as long.
+    fn begin_call(&self, began: Instant) -> Instant {
+        let unanswered_since = self.state.record_begin();
+        if self.state.connections_in_use() >= self.max_connections() {
+            return began + ACQUIRE_TIMEOUT;
+        }
+        (unanswered_since + ACQUIRE_TIMEOUT).max(began + MIN_ATTEMPT_TIMEOUT)
     }
 
     fn max_connections(&self) -> u32 {

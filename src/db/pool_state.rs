@@ -26,6 +26,8 @@ struct LastResults {
     responded_at: Option<Instant>,
     /// The last failure since the last response, and its cause.
     failed: Option<(Instant, String)>,
+    /// The begin of the first call after the last response or failure.
+    unanswered_since: Option<Instant>,
 }
 
 impl LastResults {
@@ -39,13 +41,21 @@ impl LastResults {
 impl PoolState {
     pub(super) fn record_response(&self) {
         let responded_at = Some(Instant::now());
-        *self.last_results.lock() = LastResults { responded_at, failed: None };
+        *self.last_results.lock() = LastResults { responded_at, ..LastResults::default() };
     }
 
-    /// Records the failure of a call that began at `began`, if Postgres is silent since then.
-    pub(super) fn record_failure(&self, began: Instant, cause: String) {
+    /// Records that a call begins, and returns since when calls have received no response.
+    pub(super) fn record_begin(&self) -> Instant {
+        let now = Instant::now();
+        *self.last_results.lock().unanswered_since.get_or_insert(now)
+    }
+
+    /// Records the failure of a call. With a `cause` it is an outage, if Postgres is silent since
+    /// the call began.
+    pub(super) fn record_failure(&self, began: Instant, cause: Option<String>) {
         let mut last = self.last_results.lock();
-        if last.is_silent_since(began) {
+        last.unanswered_since = None;
+        if let Some(cause) = cause.filter(|_| last.is_silent_since(began)) {
             last.failed = Some((Instant::now(), cause));
             self.failure.notify_waiters();
         }
@@ -107,5 +117,17 @@ mod tests {
         assert!(responded(1_510).is_silent_since(ago(1_500)));
         assert!(!responded(500).is_silent_since(ago(1_500)));
         assert!(responded(510).is_silent_since(ago(500)));
+    }
+
+    #[test]
+    fn calls_without_response_share_their_begin() {
+        let state = PoolState::default();
+        let first = state.record_begin();
+        assert_eq!(state.record_begin(), first);
+        state.record_response();
+        let second = state.record_begin();
+        assert!(second > first);
+        state.record_failure(second, None);
+        assert!(state.record_begin() > second);
     }
 }
