@@ -2,8 +2,9 @@
 //!
 //! Guarantees: a call returns within [`ACQUIRE_TIMEOUT`] and [`MIN_ATTEMPT_TIMEOUT`]. An outage
 //! costs a request that timeout once: for [`FAILURE_CACHE_TIME`] after a failed call further ones
-//! fail without waiting. A connection that a firewall dropped without notice costs
-//! [`PING_TIMEOUT`] if it was idle for [`TRUSTED_IDLE_TIME`]. Tests: `tests/it/silence.rs`.
+//! fail without waiting, and later ones within [`MIN_ATTEMPT_TIMEOUT`] until Postgres responds. A
+//! connection that a firewall dropped without notice costs [`PING_TIMEOUT`] if it was idle for
+//! [`TRUSTED_IDLE_TIME`]. Tests: `tests/it/silence.rs`.
 
 use std::io;
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::connection::{Connection, Transaction};
 use super::error_class::{ErrorClass, classify};
@@ -193,18 +194,36 @@ impl Pool {
             class => class,
         };
         let outage = (class == ErrorClass::Unavailable).then(|| error.to_string());
-        self.state.record_failure(began, outage);
+        if self.state.record_failure(began, outage) {
+            self.runtime.spawn(self.clone().wait_for_response());
+        }
         (class, error)
     }
 
+    /// Pings until Postgres responds: in an outage, callers do not wait long enough for a new
+    /// connection to a distant server.
+    async fn wait_for_response(self) {
+        while self.state.is_outage() && !self.pool.is_closed() {
+            sleep(FAILURE_CACHE_TIME).await;
+            let until = Instant::now() + ACQUIRE_TIMEOUT;
+            if self.try_connections(until, |connection| connection.ping().boxed()).await.is_ok() {
+                self.state.record_response();
+            }
+        }
+    }
+
     /// Records that a call begins, and returns its deadline. While other calls wait for a response,
-    /// it is theirs: a caller that has waited for one of them does not wait again for as long.
+    /// it is theirs, and in an outage it is near: a caller may have waited for such a call already.
     fn begin_call(&self, began: Instant) -> Instant {
         let unanswered_since = self.state.record_begin();
+        let near = began + MIN_ATTEMPT_TIMEOUT;
+        if self.state.is_outage() {
+            return near;
+        }
         if self.state.connections_in_use() >= self.max_connections() {
             return began + ACQUIRE_TIMEOUT;
         }
-        (unanswered_since + ACQUIRE_TIMEOUT).max(began + MIN_ATTEMPT_TIMEOUT)
+        (unanswered_since + ACQUIRE_TIMEOUT).max(near)
     }
 
     fn max_connections(&self) -> u32 {

@@ -51,14 +51,18 @@ impl PoolState {
     }
 
     /// Records the failure of a call. With a `cause` it is an outage, if Postgres is silent since
-    /// the call began.
-    pub(super) fn record_failure(&self, began: Instant, cause: Option<String>) {
+    /// the call began. Returns whether an outage begins.
+    pub(super) fn record_failure(&self, began: Instant, cause: Option<String>) -> bool {
         let mut last = self.last_results.lock();
         last.unanswered_since = None;
-        if let Some(cause) = cause.filter(|_| last.is_silent_since(began)) {
-            last.failed = Some((Instant::now(), cause));
-            self.failure.notify_waiters();
-        }
+        let Some(cause) = cause.filter(|_| last.is_silent_since(began)) else { return false };
+        self.failure.notify_waiters();
+        last.failed.replace((Instant::now(), cause)).is_none()
+    }
+
+    /// Returns whether a call failed, and none has received a response since.
+    pub(super) fn is_outage(&self) -> bool {
+        self.last_results.lock().failed.is_some()
     }
 
     /// Waits for a failure at `from` or later that follows the last response.
@@ -127,7 +131,17 @@ mod tests {
         state.record_response();
         let second = state.record_begin();
         assert!(second > first);
-        state.record_failure(second, None);
+        assert!(!state.record_failure(second, None));
         assert!(state.record_begin() > second);
+    }
+
+    #[test]
+    fn outage_lasts_until_a_response() {
+        let state = PoolState::default();
+        let fail = || state.record_failure(Instant::now(), Some("refused".to_owned()));
+        assert!(fail());
+        assert!(!fail() && state.is_outage());
+        state.record_response();
+        assert!(!state.is_outage() && fail());
     }
 }
