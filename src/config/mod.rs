@@ -36,6 +36,8 @@ pub enum CliCommand {
     Up(UpArgs),
     /// Run one replica against an existing Postgres and Redis
     Serve(Box<ServeArgs>),
+    /// Ask the replica on this machine whether it is ready; exit code 0 if it is, 1 if not
+    Healthcheck(HealthcheckArgs),
     /// Apply pending migrations to the database
     Migrate(MigrateArgs),
     /// Manage users
@@ -195,6 +197,14 @@ pub struct LockArgs {
     /// Timeout of a waiter, in milliseconds; 0: a single attempt
     #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = whole_number::<u64>(0..=7_000))]
     pub lock_timeout_ms: u64,
+}
+
+/// Options of `holdfast healthcheck`.
+#[derive(Debug, Clone, Args)]
+pub struct HealthcheckArgs {
+    /// Address on which the replica listens; an unspecified one (0.0.0.0) means loopback
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
+    pub listen: SocketAddr,
 }
 
 /// Options of `holdfast migrate`.

@@ -27,6 +27,7 @@ mod disconnects;
 mod expiry_rate;
 mod fenced;
 mod group_commit;
+mod healthcheck;
 mod history;
 mod hosts;
 mod idempotency;
