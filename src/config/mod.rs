@@ -131,6 +131,9 @@ pub struct ServeArgs {
     /// Time for which an unpaid order keeps its units, in seconds
     #[arg(long, env = "HOLDFAST_PAY_WITHIN_S", default_value_t = 900, value_parser = whole_number::<u64>(1..=604_800))]
     pub pay_within_s: u64,
+    /// Shutdown: time for which /readyz is 503 and requests are still accepted, in seconds
+    #[arg(long, env = "HOLDFAST_DRAIN_S", default_value_t = 5, value_parser = whole_number::<u64>(0..=300))]
+    pub drain_s: u64,
     /// Host names under which clients know this shop, separated by commas, such as shop.example.org
     /// or *.example.org: other requests are refused, except for /healthz, /readyz and /metrics
     /// [default: any]

@@ -20,8 +20,8 @@ use crate::load;
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of a request to `/readyz`, which itself takes at most 1.8 s.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Grace period to answer open requests.
-const GRACE_PERIOD: Duration = Duration::from_secs(5);
+/// Grace period to finish open requests (10 s) and their transactions (3 s).
+const GRACE_PERIOD: Duration = Duration::from_secs(15);
 
 /// Host names of this machine alone.
 const LOOPBACK_HOSTS: &str = "localhost,*.localhost,127.0.0.1,[::1]";
@@ -76,6 +76,8 @@ pub(super) fn spec(
         .env("HOLDFAST_LAB", if running.lab { "on" } else { "off" })
         // The demo users' passwords are their names.
         .env("HOLDFAST_MIN_PASSWORD_LENGTH", DEMO_PASSWORD_LENGTH.to_string())
+        // There is no balancer.
+        .env("HOLDFAST_DRAIN_S", "0")
         // One name for all replicas would be ambiguous; without it, each is named by its port.
         .env_remove("HOLDFAST_REPLICA");
     // A web page under a name that resolves to loopback could sign in with a demo user's password.

@@ -61,6 +61,7 @@ mod reports;
 mod request_ids;
 mod scheduler;
 mod sessions;
+mod shutdown;
 mod sign_in_limits;
 mod silence;
 mod slow_clients;
