@@ -57,7 +57,7 @@ async fn shutdown_finishes_slow_requests_in_flight() {
     shop.until_keys_expired().await;
     let mut in_flight = InFlightRequests::of(&shop).await;
     let order = || keyed(&shop, &alice, 0, &fresh_key(), &sku, 1);
-    let (id, first) = with_pause(order(), "held:4500");
+    let (id, first) = with_pause(order(), "held:6500");
     let mut sent = vec![send(first)];
     shop.until_paused(&admin, 0, id, "held").await;
     sent.extend((0..20).map(|_| send(order())));
