@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use reqwest::{Client, StatusCode};
 use serde_json::{Value, json};
 
-use crate::barrier::InFlightRequests;
+use crate::barrier::Barrier;
 use crate::common::requests::{fresh_key, keyed, response_of, send};
 use crate::common::{Shop, body, problem, until};
 use crate::pause_points::with_pause;
@@ -54,20 +54,20 @@ async fn shutdown_finishes_slow_requests_in_flight() {
     let mut shop = Shop::start(2).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.shop_item(100, 100).await;
-    shop.until_keys_expired().await;
-    let mut in_flight = InFlightRequests::of(&shop).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let order = || keyed(&shop, &alice, 0, &fresh_key(), &sku, 1);
-    let (id, first) = with_pause(order(), "held:6500");
+    let (id, first) = with_pause(order(), "held:5000");
     let mut sent = vec![send(first)];
+    sent.extend((1..10).map(|_| send(order())));
+    barrier.until_queued(10).await;
+    barrier.open().await;
     shop.until_paused(&admin, 0, id, "held").await;
-    sent.extend((0..20).map(|_| send(order())));
-    in_flight.until(21, "all orders are queued behind the paused one").await;
     shop.replicas[0].terminate();
     for sent in sent {
         body(response_of(sent).await, StatusCode::CREATED).await;
     }
     assert!(shop.replicas[0].wait_for_exit().await, "it did not end well");
-    assert_eq!(shop.number("select count(*) from orders").await, 21);
+    assert_eq!(shop.number("select count(*) from orders").await, 10);
     shop.until_no_locks_are_held(1).await;
     shop.assert_sound().await;
 }
