@@ -67,3 +67,4 @@ mod silence;
 mod slow_clients;
 mod strategies;
 mod strategy_failures;
+mod upgrade_check;
