@@ -1,5 +1,5 @@
-//! The readiness check of Postgres, which must be writable, and of Redis; and whether the replica is
-//! shutting down.
+//! The readiness of a replica: the check of Postgres, which must be writable, and of Redis, and
+//! whether the replica is shutting down.
 //!
 //! Health endpoints have no rate limit, so they must be cheap. [`Readiness`] runs one check at a
 //! time, with one connection and one ping, however many probes wait for it. A result is from a
