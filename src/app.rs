@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use actix_web::dev::Server;
 use actix_web::web;
 use anyhow::{Context, bail};
 use holdfast_lock::observer::MetricsObserver;
@@ -12,7 +13,7 @@ use holdfast_lock::{Redis, Settings};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{RateLimitArgs, ServeArgs, Switch};
@@ -24,7 +25,7 @@ use crate::metrics::{METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
 use crate::rate_limit::{Limiter, Rate};
 use crate::shop::expiry::ExpiryNotifier;
-use crate::shop::{Shop, Strategy, seed};
+use crate::shop::{REQUEST_TIMEOUT, Shop, Strategy, seed};
 use crate::web::middleware::address::TrustedProxies;
 use crate::web::middleware::connections::ConnectionLimit;
 use crate::web::middleware::public_hosts::PublicHosts;
@@ -33,8 +34,10 @@ use crate::web::middleware::sessions::SessionCache;
 use crate::web::readiness::Readiness;
 use crate::web::{AppState, server};
 
-/// Graceful shutdown: seconds for open requests after a SIGTERM, and again for their transactions.
-const DRAIN_TIMEOUT_S: u64 = 3;
+/// Shutdown: time in which the requests in flight end and their responses are sent.
+const FINISH_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_secs(2));
+/// Shutdown: time for the transactions of requests whose clients have disconnected.
+const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(3);
 /// Connections that may wait to be accepted. Beyond that, the kernel drops the SYN and the client
 /// retransmits it after one second, then three, so failing fast requires a long backlog. The usual
 /// 128 are too few under load; the kernel's own limit (`net.core.somaxconn`) is 4,096, too.
@@ -50,6 +53,7 @@ pub struct Replica {
     listener: TcpListener,
     connections: ConnectionLimit,
     state: web::Data<AppState>,
+    drain: Duration,
 }
 
 impl Replica {
@@ -103,20 +107,24 @@ impl Replica {
         let reserved = RESERVED_FILES + usize::try_from(options.pool_size)?;
         let max_files = files.saturating_sub(reserved);
         let connections = ConnectionLimit::new(max_files, max_connections, proxies);
-        Ok(Self { listener, connections, state: web::Data::new(state) })
+        let drain = Duration::from_secs(options.drain_s);
+        Ok(Self { listener, connections, state: web::Data::new(state), drain })
     }
 
     pub fn port(&self) -> std::io::Result<u16> {
         Ok(self.listener.local_addr()?.port())
     }
 
-    /// Serves until SIGTERM or SIGINT, then lets requests in flight finish.
+    /// Serves until SIGTERM or SIGINT, then shuts down: `/readyz` is 503 while requests are
+    /// accepted for the drain time; then the listener closes, and what is in flight ends.
+    ///
+    /// # Errors
+    /// Fails at once on a second signal, which cuts the requests in flight.
     pub async fn run_until_stopped(self) -> anyhow::Result<()> {
-        let Self { listener, connections, state } = self;
-        let running = state.shop.tasks.running.clone();
+        let Self { listener, connections, state, drain } = self;
+        let mut signals = StopSignals::listen()?;
+        state.shop.tasks.running.spawn(state.jobs.clone().run());
         let metrics = state.metrics.clone();
-        let stopping = state.clone();
-        running.spawn(state.jobs.clone().run());
         tokio::spawn(async move {
             let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
             loop {
@@ -124,24 +132,40 @@ impl Replica {
                 metrics.run_upkeep();
             }
         });
-        let server = server::start(listener, connections, state, DRAIN_TIMEOUT_S)?;
-        let handle = server.handle();
-        tokio::spawn(async move {
-            stop_signal().await;
-            tracing::info!("stopping");
-            stopping.stop.cancel();
-            stopping.games.end_all();
-            handle.stop(true).await;
-        });
-        server.await.context("the server ended")?;
-        // The transaction of a closed connection may still run.
-        running.close();
-        if tokio::time::timeout(Duration::from_secs(DRAIN_TIMEOUT_S), running.wait()).await.is_err()
-        {
-            tracing::warn!("some transactions did not end in time");
+        let mut server = server::start(listener, connections, state.clone(), FINISH_TIMEOUT)?;
+        tokio::select! {
+            ended = &mut server => return ended.context("the server ended"),
+            () = signals.next() => {}
         }
-        Ok(())
+        tokio::select! {
+            ended = shut_down(server, &state, drain) => ended,
+            () = signals.next() => bail!("a second signal: the requests in flight were cut"),
+        }
     }
+}
+
+/// Drains and stops the server, and waits for what is in flight.
+async fn shut_down(server: Server, state: &AppState, drain: Duration) -> anyhow::Result<()> {
+    tracing::info!(
+        "stopping: requests are accepted for {drain:?} more; another signal ends it at once"
+    );
+    state.readiness.begin_shutdown();
+    let handle = server.handle();
+    let stop = async {
+        tokio::time::sleep(drain).await;
+        state.stop.cancel();
+        state.games.end_all();
+        handle.stop(true).await;
+    };
+    let (ended, ()) = tokio::join!(server, stop);
+    ended.context("the server ended")?;
+    // The transaction of a closed connection may still run.
+    let running = &state.shop.tasks.running;
+    running.close();
+    if tokio::time::timeout(TRANSACTION_TIMEOUT, running.wait()).await.is_err() {
+        tracing::warn!("some transactions did not end in time");
+    }
+    Ok(())
 }
 
 /// Raises the limit of open files to its maximum and returns it: every client is one, and the usual
@@ -374,15 +398,25 @@ fn describe_metrics() {
     }
 }
 
-async fn stop_signal() {
-    let (Ok(mut term), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        tracing::error!("signals can't be listened to");
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = interrupt.recv() => {}
+/// The signals that stop a replica.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl StopSignals {
+    fn listen() -> anyhow::Result<Self> {
+        let listen = |kind| signal(kind).context("signals can't be listened to");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
     }
 }

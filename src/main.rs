@@ -11,9 +11,9 @@ use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::big_keys;
 use holdfast::config::{
-    self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, KeysArgs, LessonArgs,
-    MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, ServeArgs, UpArgs, UserAddArgs, UserCommand,
-    UserNameArgs, UserPasswdArgs,
+    self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, HealthcheckArgs,
+    KeysArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, ServeArgs, UpArgs,
+    UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
@@ -71,6 +71,7 @@ async fn run(command: CliCommand) -> anyhow::Result<ExitCode> {
     match command {
         CliCommand::Up(options) => Box::pin(up(options)).await?,
         CliCommand::Serve(options) => serve(&options).await?,
+        CliCommand::Healthcheck(options) => healthcheck(&options).await?,
         CliCommand::Migrate(options) => migrate(&options).await?,
         CliCommand::User(UserCommand::Add(options)) => add_user(options).await?,
         CliCommand::User(UserCommand::Passwd(options)) => set_password(options).await?,
@@ -117,6 +118,13 @@ async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
         options.lock.strategy
     ))?;
     replica.run_until_stopped().await
+}
+
+async fn healthcheck(options: &HealthcheckArgs) -> anyhow::Result<()> {
+    let body = embedded::check_ready(options.listen).await;
+    let body =
+        body.map_err(|why| anyhow::anyhow!("the replica is not ready: {}", why.trim_end()))?;
+    Ok(output::print(&format!("ready: {}\n", body.trim_end()))?)
 }
 
 async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {

@@ -36,6 +36,8 @@ pub enum CliCommand {
     Up(UpArgs),
     /// Run one replica against an existing Postgres and Redis
     Serve(Box<ServeArgs>),
+    /// Ask the replica on this machine whether it is ready; exit code 0 if it is, 1 if not
+    Healthcheck(HealthcheckArgs),
     /// Apply pending migrations to the database
     Migrate(MigrateArgs),
     /// Manage users
@@ -129,6 +131,9 @@ pub struct ServeArgs {
     /// Time for which an unpaid order keeps its units, in seconds
     #[arg(long, env = "HOLDFAST_PAY_WITHIN_S", default_value_t = 900, value_parser = whole_number::<u64>(1..=604_800))]
     pub pay_within_s: u64,
+    /// Shutdown: time for which /readyz is 503 and requests are still accepted, in seconds
+    #[arg(long, env = "HOLDFAST_DRAIN_S", default_value_t = 5, value_parser = whole_number::<u64>(0..=300))]
+    pub drain_s: u64,
     /// Host names under which clients know this shop, separated by commas, such as shop.example.org
     /// or *.example.org: other requests are refused, except for /healthz, /readyz and /metrics
     /// [default: any]
@@ -195,6 +200,14 @@ pub struct LockArgs {
     /// Timeout of a waiter, in milliseconds; 0: a single attempt
     #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = whole_number::<u64>(0..=7_000))]
     pub lock_timeout_ms: u64,
+}
+
+/// Options of `holdfast healthcheck`.
+#[derive(Debug, Clone, Args)]
+pub struct HealthcheckArgs {
+    /// Address on which the replica listens; an unspecified one (0.0.0.0) means loopback
+    #[arg(long, env = "HOLDFAST_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
+    pub listen: SocketAddr,
 }
 
 /// Options of `holdfast migrate`.

@@ -90,7 +90,8 @@ pub enum Error {
     /// A migration did not get a lock within its timeout, in several attempts.
     #[error(
         "a migration did not get its lock within {attempts} attempts, because another session held \
-         it: end that session's transaction, then run `holdfast migrate` again"
+         it, such as an audit or a dump: wait for that transaction or end it, then run `holdfast \
+         migrate` again"
     )]
     MigrationBlocked { attempts: u32 },
     #[error("the migration failed: {0}")]

@@ -18,10 +18,10 @@ use crate::load;
 
 /// Timeout for opening its pools and its port.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout of a request to `/readyz`, which itself asks Postgres and Redis.
-const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Grace period to answer open requests.
-const GRACE_PERIOD: Duration = Duration::from_secs(5);
+/// Timeout of a request to `/readyz`, which itself takes at most 1.8 s.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Grace period to finish open requests (10 s) and their transactions (3 s).
+const GRACE_PERIOD: Duration = Duration::from_secs(15);
 
 /// Host names of this machine alone.
 const LOOPBACK_HOSTS: &str = "localhost,*.localhost,127.0.0.1,[::1]";
@@ -76,6 +76,8 @@ pub(super) fn spec(
         .env("HOLDFAST_LAB", if running.lab { "on" } else { "off" })
         // The demo users' passwords are their names.
         .env("HOLDFAST_MIN_PASSWORD_LENGTH", DEMO_PASSWORD_LENGTH.to_string())
+        // There is no balancer.
+        .env("HOLDFAST_DRAIN_S", "0")
         // One name for all replicas would be ambiguous; without it, each is named by its port.
         .env_remove("HOLDFAST_REPLICA");
     // A web page under a name that resolves to loopback could sign in with a demo user's password.
@@ -92,17 +94,19 @@ pub(super) fn spec(
     ChildSpec { name, role, command, shutdown: ShutdownPolicy::terminate(GRACE_PERIOD) }
 }
 
-pub(super) async fn check_ready(address: SocketAddr) -> std::result::Result<(), String> {
+/// Asks the replica that listens on `address`, on this machine, whether it is ready. Returns the
+/// body of its response; the error says why it is not ready. Takes at most two seconds.
+pub async fn check_ready(address: SocketAddr) -> std::result::Result<String, String> {
     let address = reachable(address);
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    match timeout(ATTEMPT_TIMEOUT, load::send(address, request.as_bytes())).await {
-        Ok(Ok((200, _))) => Ok(()),
-        Ok(Ok((status, body))) => {
-            Err(format!("/readyz answered {status}: {}", String::from_utf8_lossy(&body)))
-        }
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("/readyz did not answer".to_owned()),
-    }
+    let (status, body) =
+        match timeout(ATTEMPT_TIMEOUT, load::send(address, request.as_bytes())).await {
+            Ok(Ok(response)) => response,
+            Ok(Err(error)) => return Err(format!("no response from {address}: {error}")),
+            Err(_) => return Err(format!("no response from {address} within {ATTEMPT_TIMEOUT:?}")),
+        };
+    let body = String::from_utf8_lossy(&body).into_owned();
+    if status == 200 { Ok(body) } else { Err(format!("/readyz answered {status}: {body}")) }
 }
 
 /// Replaces the unspecified address, which is not connectable, with loopback.

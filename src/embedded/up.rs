@@ -155,7 +155,7 @@ impl ChildStack {
         for address in addresses {
             let spec = replicas::spec(&program, *address, pool_sizes.next(), options, running);
             let child = self.start(spec)?;
-            let ready = || replicas::check_ready(*address);
+            let ready = async || replicas::check_ready(*address).await.map(drop);
             push(&mut self.replicas, child).wait_ready(replicas::START_TIMEOUT, ready).await?;
         }
         Ok(())

@@ -1,12 +1,14 @@
-//! The readiness check of Postgres, which must be writable, and of Redis.
+//! The readiness of a replica: the check of Postgres, which must be writable, and of Redis, and
+//! whether the replica is shutting down.
 //!
 //! Health endpoints have no rate limit, so they must be cheap. [`Readiness`] runs one check at a
 //! time, with one connection and one ping, however many probes wait for it. A result is from a
 //! check that ended at most [`RESULT_TTL`] ago, and takes at most [`CHECK_TIMEOUT`]: a component
 //! that is unavailable is reported within two seconds, and its recovery by the next check.
-//! Tests: `tests/it/readiness.rs`.
+//! Tests: `tests/it/readiness.rs`, `tests/it/shutdown.rs`.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -20,9 +22,12 @@ const CHECK_TIMEOUT: Duration = Duration::from_millis(1_800);
 /// Lifetime of a result. Shorter than the interval of a probe, which is a second or more.
 const RESULT_TTL: Duration = Duration::from_millis(250);
 
-/// Result of the last check. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct Readiness(Arc<Mutex<Option<ComponentCheck>>>);
+/// Readiness of this replica.
+#[derive(Debug, Default)]
+pub struct Readiness {
+    last_check: Arc<Mutex<Option<ComponentCheck>>>,
+    shutting_down: AtomicBool,
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostgresState {
@@ -40,13 +45,23 @@ pub struct ComponentCheck {
 }
 
 impl Readiness {
+    /// Takes the replica out of the balancers: it is no longer ready, and closes each connection
+    /// after its next response.
+    pub fn begin_shutdown(&self) {
+        self.shutting_down.store(true, Ordering::Relaxed);
+    }
+
+    pub fn is_shutting_down(&self) -> bool {
+        self.shutting_down.load(Ordering::Relaxed)
+    }
+
     /// Returns a recent result: of the last check, of the check in progress, or of a new one. Takes
     /// at most [`CHECK_TIMEOUT`].
     ///
     /// # Cancel safety
     /// Safe: the check continues for the other callers.
     pub async fn check(&self, shop: &Shop) -> ComponentCheck {
-        let (last_check, owned_shop) = (self.0.clone(), shop.clone());
+        let (last_check, owned_shop) = (self.last_check.clone(), shop.clone());
         // A task of its own: a cancelled caller must not abort the check for those that wait for
         // it.
         let task = shop.tasks.runtime.spawn(async move {

@@ -33,18 +33,18 @@ use super::state::State;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Starts the server. After [`ServerHandle::stop`](actix_web::dev::ServerHandle::stop), requests in
-/// progress have `drain_timeout_s` seconds.
+/// progress have `finish_timeout`, in whole seconds.
 pub fn start(
     listener: TcpListener,
     connections: ConnectionLimit,
     state: State,
-    drain_timeout_s: u64,
+    finish_timeout: Duration,
 ) -> io::Result<Server> {
     let local_address = listener.local_addr()?;
     let server = Server::build()
         .workers(connections.workers())
         .max_concurrent_connections(connections.max_of_worker())
-        .shutdown_timeout(drain_timeout_s)
+        .shutdown_timeout(finish_timeout.as_secs())
         .disable_signals();
     let draining = server.graceful_shutdown_signal();
     let server = server.listen("http", listener, move || {

@@ -43,6 +43,7 @@ impl Replica {
             .arg("serve")
             .env("HOLDFAST_LISTEN", "127.0.0.1:0")
             .env("HOLDFAST_LOG", "holdfast=warn,error")
+            .env("HOLDFAST_DRAIN_S", "0")
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         for (name, value) in env {

@@ -3,8 +3,8 @@
 use actix_web::HttpResponse;
 use serde_json::json;
 
-use crate::web::State;
 use crate::web::readiness::{ComponentCheck, PostgresState};
+use crate::web::{HttpResult, Problem, ProblemType, State};
 
 /// Reports that the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "machines", security(()), responses((status = 200)))]
@@ -13,10 +13,17 @@ pub async fn alive() -> HttpResponse {
 }
 
 /// Reports whether Postgres is writable; otherwise 503. The body also says whether Redis responds:
-/// without it reads work, so the replica stays ready.
+/// without it reads work, so the replica stays ready. A replica that shuts down is not ready.
 #[utoipa::path(get, path = "/readyz", tag = "machines", security(()),
-    responses((status = 200), (status = 503, description = "Postgres is `away` or `read-only`")))]
-pub async fn ready(state: State) -> HttpResponse {
+    responses((status = 200), (status = 503, description = "Postgres is `away` or `read-only`; \
+        or the replica is shutting down (a problem)")))]
+pub async fn ready(state: State) -> HttpResult {
+    if state.readiness.is_shutting_down() {
+        let detail = "this replica finishes its requests and then stops; use another replica";
+        return Err(Problem::new(ProblemType::ShuttingDown, detail)
+            .with("ok", false)
+            .with("replica", state.replica.clone()));
+    }
     let ComponentCheck { postgres, redis, .. } = state.readiness.check(&state.shop).await;
     let is_ready = postgres == PostgresState::Writable;
     let postgres = match postgres {
@@ -30,11 +37,11 @@ pub async fn ready(state: State) -> HttpResponse {
         "redis": if redis { "ok" } else { "away" },
         "replica": state.replica,
     });
-    if is_ready {
+    Ok(if is_ready {
         HttpResponse::Ok().json(body)
     } else {
         HttpResponse::ServiceUnavailable().insert_header(("Retry-After", "1")).json(body)
-    }
+    })
 }
 
 /// Returns the metrics for Prometheus.

@@ -3,8 +3,9 @@
 //! [`read_body`] reads at most [`MAX_BODY_BYTES`] within [`BODY_TIMEOUT`], before the handler runs:
 //! a client that is slow is told so (`request-timeout`). A compressed body is rejected.
 //! [`close_unread`] keeps a body that was not read to its end until the response has been sent;
-//! actix then closes the connection, where it would read a dropped chunked body for ever.
-//! Tests: `tests/it/slow_clients.rs`.
+//! actix then closes the connection, where it would read a dropped chunked body for ever. While the
+//! replica shuts down, it closes every connection after its response, so that clients move on.
+//! Tests: `tests/it/slow_clients.rs`, `tests/it/shutdown.rs`.
 
 use std::cell::RefCell;
 use std::pin::Pin;
@@ -13,10 +14,10 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use actix_web::body::{BodySize, BoxBody, EitherBody, MessageBody};
-use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::dev::{Payload, ResponseHead, ServiceRequest, ServiceResponse};
 use actix_web::error::{InternalError, PayloadError};
-use actix_web::http::StatusCode;
 use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
+use actix_web::http::{ConnectionType, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::{Bytes, BytesMut};
 use actix_web::{Error, HttpMessage, HttpResponse};
@@ -25,7 +26,7 @@ use tokio::time::timeout;
 
 use super::body::MAX_BODY_BYTES;
 use super::connection_phase::{ConnectionPhase, RequestInProgress};
-use crate::web::{Problem, ProblemType};
+use crate::web::{Problem, ProblemType, State};
 
 /// Time in which a body must arrive. Less than [`REQUEST_TIMEOUT`](crate::shop::REQUEST_TIMEOUT),
 /// so that the rest is enough for most commands; the longest body needs 13 kB/s.
@@ -112,10 +113,20 @@ pub async fn close_unread<B: MessageBody + 'static>(
         request.set_payload(Payload::Stream { payload: Box::pin(payload) });
     }
     let keep = |body: BoxBody| KeptPayload { body, _payload: payload, _in_progress: in_progress };
+    let state = request.app_data::<State>().cloned();
+    let close_if_stopping = |head: &mut ResponseHead| {
+        if state.is_some_and(|state| state.readiness.is_shutting_down()) {
+            head.set_connection_type(ConnectionType::Close);
+        }
+    };
     match next.call(request).await {
-        Ok(response) => Ok(response.map_body(|_, body| keep(body.boxed()))),
+        Ok(mut response) => {
+            close_if_stopping(response.response_mut().head_mut());
+            Ok(response.map_body(|_, body| keep(body.boxed())))
+        }
         Err(error) => {
-            let response: HttpResponse = error.error_response();
+            let mut response: HttpResponse = error.error_response();
+            close_if_stopping(response.head_mut());
             let response = response.map_body(|_, body| BoxBody::new(keep(body)));
             Err(InternalError::from_response(error, response).into())
         }

@@ -180,6 +180,12 @@ problem_types! {
         page_advice: Some("Wait a moment and try again. Sending the same form again is safe."),
         retry_after_s: Some(1),
     }
+    ShuttingDown = "shutting-down", 503, "This replica is shutting down" {
+        meaning: "It accepts requests for a few seconds more, finishes them, and then stops. Only \
+            `/readyz` responds with this problem.",
+        advice: "Send requests to another replica.",
+        retry_after_s: Some(1),
+    }
     TooManyRequests = "too-many-requests", 429, "Slower, please" {
         meaning: "More requests came from you than the shop takes from one hand: one user, one \
             address, or one name that somebody tries to sign in as; `limit` says which. Nothing \

@@ -1,0 +1,165 @@
+//! Shutdown of a replica: it leaves the balancers before it closes, and finishes what is in flight.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use parking_lot::Mutex;
+use reqwest::{Client, StatusCode};
+use serde_json::{Value, json};
+
+use crate::barrier::Barrier;
+use crate::common::requests::{fresh_key, keyed, response_of, send};
+use crate::common::{Shop, body, problem, until};
+use crate::pause_points::with_pause;
+
+/// Interval at which the balancer of a test asks for readiness.
+const PROBE_INTERVAL: Duration = Duration::from_millis(50);
+const CLIENTS: usize = 8;
+/// More than are sold here.
+const LARGE_STOCK: i64 = 1_000_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn draining_replica_serves_and_is_not_ready() {
+    let mut shop = Shop::start_with(1, &[("HOLDFAST_DRAIN_S", "300")]).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(10, 100).await;
+    let ready = async || shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
+    let before = ready().await;
+    assert_eq!(before.headers().get("connection"), None, "the connection is kept");
+    assert_eq!(body(before, StatusCode::OK).await["ok"], true);
+
+    shop.replicas[0].terminate();
+    until("it is not ready", async || ready().await.status() == 503).await;
+    let response = ready().await;
+    assert_eq!(response.headers()["connection"], "close");
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!(problem(response, 503).await, "shutting-down");
+    for (path, status) in [("/healthz", 200), ("/", 200), ("/api/orders", 401)] {
+        let response = shop.http.get(shop.url(0, path)).send().await.unwrap();
+        assert_eq!(response.status(), status, "{path}");
+        assert_eq!(response.headers()["connection"], "close", "{path}");
+    }
+    shop.place_order(&alice, &sku, 1).await;
+
+    // The second signal does not wait for the end of the drain.
+    shop.replicas[0].terminate();
+    assert!(!shop.replicas[0].wait_for_exit().await, "its exit code reports the cut");
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_finishes_slow_requests_in_flight() {
+    let mut shop = Shop::start(2).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let sku = shop.shop_item(100, 100).await;
+    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
+    let order = || keyed(&shop, &alice, 0, &fresh_key(), &sku, 1);
+    let (id, first) = with_pause(order(), "held:5000");
+    let mut sent = vec![send(first)];
+    sent.extend((1..10).map(|_| send(order())));
+    barrier.until_queued(10).await;
+    barrier.open().await;
+    shop.until_paused(&admin, 0, id, "held").await;
+    shop.replicas[0].terminate();
+    for sent in sent {
+        body(response_of(sent).await, StatusCode::CREATED).await;
+    }
+    assert!(shop.replicas[0].wait_for_exit().await, "it did not end well");
+    assert_eq!(shop.number("select count(*) from orders").await, 10);
+    shop.until_no_locks_are_held(1).await;
+    shop.assert_sound().await;
+}
+
+/// A balancer of clients in this process: it knows the replicas, and which of them are ready.
+#[derive(Default)]
+struct TestBalancer {
+    replicas: Mutex<Vec<String>>,
+    ready: Mutex<Vec<String>>,
+    requests: AtomicUsize,
+}
+
+impl TestBalancer {
+    async fn follow_readiness(&self, http: &Client) {
+        loop {
+            let replicas = self.replicas.lock().clone();
+            let probes = replicas.into_iter().map(async |base| {
+                let response = http.get(format!("{base}/readyz")).send().await;
+                response.is_ok_and(|response| response.status() == 200).then_some(base)
+            });
+            *self.ready.lock() = join_all(probes).await.into_iter().flatten().collect();
+            tokio::time::sleep(PROBE_INTERVAL).await;
+        }
+    }
+
+    fn is_ready(&self, base: &str) -> bool {
+        self.ready.lock().iter().any(|ready| ready == base)
+    }
+
+    /// Returns the address of the next request.
+    fn next(&self) -> String {
+        let ready = self.ready.lock();
+        let n = self.requests.fetch_add(1, Ordering::Relaxed);
+        ready[n % ready.len()].clone()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rolling_restart_fails_no_request() {
+    let env = [("HOLDFAST_DRAIN_S", "2")];
+    let mut shop = Shop::start_with(3, &env).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(LARGE_STOCK, 100).await;
+    let before = shop.number("select count(*) from orders").await;
+    let balancer = Arc::new(TestBalancer::default());
+    *balancer.replicas.lock() = shop.replicas.iter().map(|it| it.base_url.clone()).collect();
+    let probes = tokio::spawn({
+        let (balancer, http) = (balancer.clone(), Client::new());
+        async move { balancer.follow_readiness(&http).await }
+    });
+    until("all are ready", async || balancer.ready.lock().len() == 3).await;
+    let over = Arc::new(AtomicBool::new(false));
+    let clients = (0..CLIENTS).map(|_| {
+        let (over, balancer, http) = (over.clone(), balancer.clone(), shop.http.clone());
+        let (token, sku) = (alice.token.clone(), sku.clone());
+        tokio::spawn(async move {
+            let mut orders = Vec::new();
+            while !over.load(Ordering::Relaxed) {
+                let order = http
+                    .post(format!("{}/api/orders", balancer.next()))
+                    .bearer_auth(&token)
+                    .header("Idempotency-Key", fresh_key())
+                    .json(&json!({ "lines": [{ "sku": sku, "quantity": 1 }] }));
+                let response = order.send().await.expect("no request fails");
+                let order: Value = body(response, StatusCode::CREATED).await;
+                orders.push(order["id"].as_str().unwrap().to_owned());
+            }
+            orders
+        })
+    });
+    let clients: Vec<_> = clients.collect();
+
+    for _ in 0..3 {
+        let mut old = shop.replicas.remove(0);
+        old.terminate();
+        assert!(old.wait_for_exit().await, "it did not end well");
+        assert!(!balancer.is_ready(&old.base_url), "it was out of the balancer in time");
+        balancer.replicas.lock().retain(|base| *base != old.base_url);
+        shop.add_replica(&env);
+        let new = shop.replicas[2].base_url.clone();
+        balancer.replicas.lock().push(new.clone());
+        until("the new replica is ready", async || balancer.is_ready(&new)).await;
+    }
+    over.store(true, Ordering::Relaxed);
+    let acknowledged: Vec<Vec<String>> =
+        join_all(clients).await.into_iter().map(Result::unwrap).collect();
+    probes.abort();
+    let mut acknowledged = acknowledged.concat();
+    acknowledged.sort();
+    acknowledged.dedup();
+    assert!(acknowledged.len() > 100, "{} orders are no load", acknowledged.len());
+    let orders = shop.number("select count(*) from orders").await - before;
+    assert_eq!(orders, acknowledged.len() as i64, "each order was placed once");
+    shop.assert_sound().await;
+}
