@@ -75,8 +75,9 @@ pub async fn queue_run(
         EnqueueResult::Queued(id) => Ok(Ok(id)),
         EnqueueResult::Busy(other) => Ok(Err(other)),
         EnqueueResult::NoRunner => {
-            let detail = "nobody is there to carry runs out: they need the `holdfast up` that owns \
-                          the replicas";
+            let detail = "no `holdfast up` runs this shop, and lessons and runs pause and kill its \
+                          replicas. Run `script/server`, or one lesson with `holdfast lesson \
+                          NAME`. The lab's headers and items, and load/, work here too";
             Err(Problem::new(ProblemType::Unavailable, detail))
         }
     }
