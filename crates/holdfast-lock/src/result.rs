@@ -114,7 +114,7 @@ fn outage_advice(error: &redis::Error) -> &'static str {
     }
     #[cfg(not(feature = "tls"))]
     let _ = error;
-    "check that it runs at its address, and try again"
+    "check that it runs at its address, with TLS only if that begins with rediss, and try again"
 }
 
 const CHECK_PASSWORD: &str = "check the user and the password in the address";

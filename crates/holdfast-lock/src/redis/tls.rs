@@ -57,14 +57,14 @@ impl TlsSettings {
     /// certificate.
     pub fn with_client_certificate(mut self, chain: &[u8], key: &[u8]) -> Result<Self, Error> {
         let no_key = |_| Error::InvalidSettings("there is no private key in PEM");
-        let parsed_key = PrivateKeyDer::from_pem_slice(key).map_err(no_key)?;
         let mismatch = |_| Error::InvalidSettings("the key does not belong to the certificate");
+        let certificates = read_certificates(chain)?;
+        let private_key = PrivateKeyDer::from_pem_slice(key).map_err(no_key)?;
         ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|config| {
                 let config = config.with_root_certificates(RootCertStore::empty());
-                config
-                    .with_client_auth_cert(read_certificates(chain).unwrap_or_default(), parsed_key)
+                config.with_client_auth_cert(certificates, private_key)
             })
             .map_err(mismatch)?;
         self.client =
