@@ -103,10 +103,10 @@ fn outage_advice(error: &redis::Error) -> &'static str {
             UnknownAuthority, WrongName,
         };
         return match failure {
-            UnknownAuthority => "add the authority that signed it to the TlsSettings",
+            UnknownAuthority => "name the authority that signed it in the settings of TLS",
             WrongName => "use a name or an address that is in the certificate",
             Expired => "renew it, or correct the clock of this machine",
-            ClientCertificateMissing => "add a client certificate to the TlsSettings",
+            ClientCertificateMissing => "name one in the settings of TLS",
             ClientCertificateRejected => "use one that an authority of the server has signed",
             PlainText => "use an address that begins with redis, not rediss, or a port with TLS",
             _ => "check that the server at the address supports TLS 1.2 or 1.3",

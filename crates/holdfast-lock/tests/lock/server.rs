@@ -192,23 +192,7 @@ impl Server {
 
     fn process_of_times(&self, times: Timing) -> Process {
         let settings = Settings { fenced: times, ..Settings::default() };
-        Process(Locks::new(self.open(), settings).unwrap())
-    }
-
-    #[cfg(feature = "tls")]
-    fn open(&self) -> Redis {
-        let settings = match self.topology {
-            Topology::TlsRedis | Topology::TlsCluster | Topology::TlsSentinel => {
-                crate::tls::settings()
-            }
-            _ => holdfast_lock::TlsSettings::default(),
-        };
-        Redis::open_with_tls(self.url(), &settings).unwrap()
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn open(&self) -> Redis {
-        Redis::open(self.url()).unwrap()
+        Process(Locks::new(Redis::open(self.url()).unwrap(), settings).unwrap())
     }
 
     /// The keys that are there.

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use holdfast_lock::{Error, Redis, Released, TlsFailure, TlsSettings, Wait};
+use holdfast_lock::{Error, Locks, Redis, Released, Settings, TlsFailure, TlsSettings, Wait};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::server::{Server, fence, in_line, run};
-use crate::topology::{self, Certificates, Topology, certificates};
+use crate::server::{Process, Server, fence, in_line, run};
+use crate::topology::{self, Topology, certificates};
 
 /// The authority and the client certificate of the test.
-pub fn settings() -> TlsSettings {
+fn settings() -> TlsSettings {
     with_client(&certificates().client)
 }
 
@@ -24,13 +24,18 @@ fn trusting() -> TlsSettings {
     TlsSettings::default().with_authorities(certificates().authority.as_bytes()).unwrap()
 }
 
+fn process(server: &Server) -> Process {
+    let redis = Redis::open_with_tls(server.url(), &settings()).unwrap();
+    Process(Locks::new(redis, Settings::default()).unwrap())
+}
+
 async fn ping(url: &str, settings: &TlsSettings) -> Result<(), Error> {
     Redis::open_with_tls(url, settings).unwrap().ping().await.map_err(Error::from)
 }
 
 /// The lock's calls, its subscription, a handoff to another process, and the search for keys.
 async fn lock_is_handed_off(server: &Server) {
-    let (here, there) = (server.process(), server.process());
+    let (here, there) = (process(server), process(server));
     let held = here.take("{a}").await;
     assert!(!there.finds_it_free("{a}").await);
     let waiter = in_line(server, &there, "{a}").await;
@@ -77,7 +82,7 @@ async fn fails(url: &str, settings: &TlsSettings, cause: TlsFailure, advice: &st
 fn untrusted_server_is_not_used() {
     run(Topology::TlsRedis, async |server| {
         let unknown = TlsSettings::default();
-        let advice = "add the authority that signed it to the TlsSettings";
+        let advice = "name the authority that signed it in the settings of TLS";
         fails(server.url(), &unknown, TlsFailure::UnknownAuthority, advice).await;
         for (certificate, cause, advice) in [
             ("misnamed", TlsFailure::WrongName, "a name or an address that is in the certificate"),
@@ -93,7 +98,7 @@ fn untrusted_server_is_not_used() {
 #[test]
 fn server_checks_certificate_of_client() {
     run(Topology::TlsRedis, async |server| {
-        let advice = "add a client certificate to the TlsSettings";
+        let advice = "name one in the settings of TLS";
         fails(server.url(), &trusting(), TlsFailure::ClientCertificateMissing, advice).await;
         let foreign = with_client(&certificates().foreign_client);
         let advice = "use one that an authority of the server has signed";
@@ -136,7 +141,9 @@ async fn response_without_tls_is_recognized() {
 
 #[test]
 fn unusable_certificates_are_refused_at_once() {
-    let Certificates { authority, server, client, client_key, server_key, .. } = certificates();
+    let made = certificates();
+    let [authority, server, server_key] = [&made.authority, &made.server, &made.server_key];
+    let [client, client_key] = [&made.client, &made.client_key];
     let start = TlsSettings::default;
     for text in ["", "no certificate", client_key] {
         assert!(start().with_authorities(text.as_bytes()).is_err(), "{text}");

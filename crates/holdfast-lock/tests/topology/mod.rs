@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use redis::{Client, ClientTlsConfig, FromRedisValue, RedisResult, TlsCertificates};
 
-pub use certificates::{Certificates, certificates};
+pub use certificates::certificates;
 pub use daemon::free_ports;
 use daemon::{Daemon, program};
 
