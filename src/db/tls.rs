@@ -106,7 +106,7 @@ pub async fn warn_of_plain_text(pool: &Pool) -> Result<(), Error> {
 
 async fn is_plain_text_on_network(pool: &Pool) -> Result<bool, Error> {
     let options = pool.connect_options();
-    let host = options.get_host();
+    let host = options.get_host().trim_matches(['[', ']']);
     let is_loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
     // A host that is a path is the folder of a socket.
     if options.get_socket().is_some() || host.starts_with('/') || host == "localhost" || is_loopback

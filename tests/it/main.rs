@@ -65,3 +65,4 @@ mod silence;
 mod slow_clients;
 mod strategies;
 mod strategy_failures;
+mod tls;

@@ -45,14 +45,15 @@ impl RedisAddress {
         address.map_err(|error| invalid(&format!("{error}. There are {ADDRESS_FORMS}")))
     }
 
-    /// Sets the certificates, which only an address with TLS may have.
+    /// Sets the certificates. With certificates, an address of the network must use TLS.
     #[cfg(feature = "tls")]
     pub(super) fn with_tls(mut self, settings: &TlsSettings) -> Result<Self, RedisError> {
-        let uses_tls =
-            |server: &ConnectionInfo| matches!(server.addr(), ConnectionAddr::TcpTls { .. });
-        if !self.entry_points().iter().any(uses_tls) {
-            let unused = "certificates are given, but the address is one without TLS";
-            return if settings.is_default() { Ok(self) } else { Err(invalid(unused)) };
+        match self.entry_points().first().map(ConnectionInfo::addr) {
+            Some(ConnectionAddr::TcpTls { .. }) => {}
+            Some(ConnectionAddr::Tcp(..)) if !settings.is_default() => {
+                return Err(invalid("certificates are given, but the address is one without TLS"));
+            }
+            _ => return Ok(self),
         }
         let template = settings.template()?;
         let set = |server: &mut ConnectionInfo| {

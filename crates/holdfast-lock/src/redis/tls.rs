@@ -158,13 +158,14 @@ impl TlsFailure {
     fn classify(error: &rustls::Error) -> Self {
         use AlertDescription as Alert;
         use CertificateError::{
-            Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
-            NotValidYetContext, UnknownIssuer,
+            BadSignature, Expired, ExpiredContext, NotValidForName, NotValidForNameContext,
+            NotValidYet, NotValidYetContext, UnknownIssuer,
         };
 
         match error {
             rustls::Error::InvalidCertificate(cause) => match cause {
-                UnknownIssuer => Self::UnknownAuthority,
+                // The second one: a trusted authority has the same name, but another key.
+                UnknownIssuer | BadSignature => Self::UnknownAuthority,
                 NotValidForName | NotValidForNameContext { .. } => Self::WrongName,
                 Expired | ExpiredContext { .. } | NotValidYet | NotValidYetContext { .. } => {
                     Self::Expired
