@@ -23,7 +23,6 @@ pub struct TlsServers {
     pub folder: PathBuf,
     postgres_port: u16,
     redis_port: u16,
-    /// `None` once it ends.
     shell: Child,
 }
 
