@@ -16,7 +16,7 @@ use tokio::net::TcpSocket;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{RateLimitArgs, ServeArgs, Switch};
+use crate::config::{RateLimitArgs, RedisTlsArgs, ServeArgs, Switch};
 use crate::db;
 use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::interleaving::Games;
@@ -24,6 +24,7 @@ use crate::locks::ShopLocks;
 use crate::metrics::{METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
 use crate::rate_limit::{Limiter, Rate};
+use crate::redis_connection;
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{REQUEST_TIMEOUT, Shop, Strategy, seed};
 use crate::web::middleware::address::TrustedProxies;
@@ -72,7 +73,8 @@ impl Replica {
         let shop = Shop { max_unpaid_orders, ..shop(options, &replica, expiry)? };
         db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
-        check_eviction_policy(shop.locks.redis()).await?;
+        db::warn_of_plain_text(&shop.pool).await?;
+        redis_connection::check_eviction_policy(shop.locks.redis()).await?;
         warn_of_demo_users(&shop, options.listen).await?;
         let board = PauseBoard::default();
         let games = Games::new(&shop, &board);
@@ -209,8 +211,11 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
         ..Settings::default()
     };
     let nodes = options.redlock_urls.iter().filter(|url| !url.is_empty());
-    let nodes: Vec<Redis> = nodes.map(|url| redis(url)).collect::<Result<_, _>>()?;
-    let locks = ShopLocks::new(redis(&options.redis_url)?, nodes, settings)?;
+    let open = |url: &String| redis_connection::open(url, &options.redis_tls);
+    let nodes: Vec<Redis> = nodes.map(open).collect::<Result<_, _>>()?;
+    let redis = open(&options.redis_url)?;
+    redis_connection::warn_of_plain_text(nodes.iter().chain([&redis]));
+    let locks = ShopLocks::new(redis, nodes, settings)?;
     let strategy = strategy(&lock.strategy)?;
     if strategy.lock.is_some_and(|kind| !locks.is_configured(kind)) {
         bail!("the lock {} needs several Redis; name them in REDLOCK_URLS", strategy.name);
@@ -329,12 +334,9 @@ pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
 }
 
 /// Returns the locks of a Redis, for inspection. Must be called on the main runtime.
-pub fn locks(redis_url: &str) -> anyhow::Result<ShopLocks> {
-    Ok(ShopLocks::new(redis(redis_url)?, Vec::new(), Settings::default())?)
-}
-
-fn redis(url: &str) -> anyhow::Result<Redis> {
-    Redis::open(url).context("the address of Redis (REDIS_URL, REDLOCK_URLS) can't be read")
+pub fn locks(redis_url: &str, certificates: &RedisTlsArgs) -> anyhow::Result<ShopLocks> {
+    let redis = redis_connection::open(redis_url, certificates)?;
+    Ok(ShopLocks::new(redis, Vec::new(), Settings::default())?)
 }
 
 /// Warns if a replica that listens on a network has demo users.
@@ -349,23 +351,6 @@ async fn warn_of_demo_users(shop: &Shop, listen: SocketAddr) -> anyhow::Result<(
             "{listen} can be reached from other machines, and the passwords of these users are \
              their names: {names}. Use `holdfast user passwd` or `holdfast user disable`"
         );
-    }
-    Ok(())
-}
-
-/// Fails if Redis evicts keys when it is full, because it would evict locks.
-async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
-    let policy = redis
-        .eviction_policy()
-        .await
-        .context("Redis does not answer. Is it running, and is REDIS_URL right?")?;
-    match policy.as_deref() {
-        None => tracing::warn!("Redis does not report its maxmemory-policy; it must be noeviction"),
-        Some("noeviction") => {}
-        Some(policy) => bail!(
-            "Redis runs with maxmemory-policy {policy}: when it is full it removes locks that are \
-             held. Set it to noeviction"
-        ),
     }
     Ok(())
 }

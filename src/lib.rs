@@ -10,6 +10,7 @@ pub mod metrics;
 pub mod output;
 pub mod probe;
 pub mod tasks;
+pub mod tls;
 
 pub mod locks;
 
@@ -32,5 +33,6 @@ pub mod web;
 
 pub mod app;
 pub mod config;
+pub mod redis_connection;
 
 pub mod bench;

@@ -12,13 +12,14 @@ use holdfast::bench;
 use holdfast::big_keys;
 use holdfast::config::{
     self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, HealthcheckArgs,
-    KeysArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, ServeArgs, UpArgs,
-    UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs,
+    KeysArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, RedisTlsArgs, ServeArgs,
+    UpArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
 use holdfast::lab;
 use holdfast::output::{self, ProgressLine};
+use holdfast::redis_connection;
 use holdfast::shop::audit::{self, AuditProgress};
 use holdfast::shop::seed::SeedContents;
 use holdfast::shop::users::Credentials;
@@ -216,10 +217,11 @@ fn user_error(failure: Failure) -> anyhow::Error {
 }
 
 async fn audit(options: AuditArgs) -> anyhow::Result<ExitCode> {
+    let redis_tls = certificates_of(options.redis_url.as_deref(), options.redis_tls);
     let (database_url, redis_url) =
         find_urls(options.database_url, options.redis_url, &options.data)?;
     db::check_reachable(&database_url).await?;
-    let locks = redis_url.as_deref().map(app::locks).transpose()?;
+    let locks = redis_url.as_deref().map(|url| app::locks(url, &redis_tls)).transpose()?;
     let pool = db::pool(&database_url, 2)?;
     let mut line = ProgressLine::new(Duration::ZERO);
     let audit = audit::check_all(&pool, locks.as_ref(), |AuditProgress { done, total, check }| {
@@ -250,8 +252,16 @@ async fn manage_keys(options: KeysArgs) -> anyhow::Result<ExitCode> {
         Some(url) => url.clone(),
         None => find_up(&options.data, "Redis is with --redis-url or REDIS_URL")?.redis_url,
     };
-    let done = big_keys::command::run(app::locks(&url)?.redis(), &options).await?;
+    let redis_tls = certificates_of(options.redis_url.as_deref(), options.redis_tls.clone());
+    let locks = app::locks(&url, &redis_tls)?;
+    redis_connection::check_reachable(locks.redis()).await?;
+    let done = big_keys::command::run(locks.redis(), &options).await?;
     Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Returns the certificates for the given Redis; that of an `up` has none.
+fn certificates_of(redis_url: Option<&str>, given: RedisTlsArgs) -> RedisTlsArgs {
+    if redis_url.is_some() { given } else { RedisTlsArgs::default() }
 }
 
 /// Returns the given URLs, or those of the `holdfast up` that runs on `data`.

@@ -92,17 +92,21 @@ pub struct UpArgs {
 /// Options of `holdfast serve`.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
-    /// URL of Postgres, e.g. postgres://user:password@host/name
+    /// URL of Postgres, e.g. postgres://user:password@host/name?sslmode=verify-full
     #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
     pub database_url: String,
     /// URL of Redis: redis://host:6379, redis-cluster://host:port,host:port for a Cluster,
-    /// redis-sentinel://host:port,host:port/NAME for the master of that name
+    /// redis-sentinel://host:port,host:port/NAME for the master of that name; with TLS they begin
+    /// with rediss
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: String,
     /// URLs of the independent Redis servers of the lock `redlock`, separated by commas; three or
     /// five, each a single server
     #[arg(long, env = "REDLOCK_URLS", hide_env_values = true, value_delimiter = ',')]
     pub redlock_urls: Vec<String>,
+    /// Certificates for Redis.
+    #[command(flatten)]
+    pub redis_tls: RedisTlsArgs,
     /// Prefix of every key in Redis; shops that share a Redis need different ones
     #[arg(long, env = "HOLDFAST_REDIS_PREFIX", default_value = "holdfast:")]
     pub redis_prefix: String,
@@ -145,6 +149,21 @@ pub struct ServeArgs {
     /// Rate limits per client.
     #[command(flatten)]
     pub limits: RateLimitArgs,
+}
+
+/// Certificates for servers of Redis whose addresses begin with `rediss`.
+#[derive(Debug, Clone, Default, Args)]
+pub struct RedisTlsArgs {
+    /// File with the authorities (PEM) that sign the certificates of Redis, beside those of the
+    /// system
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_REDIS_CA")]
+    pub redis_ca: Option<String>,
+    /// File with the client certificate (PEM) for a Redis that requires one
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_REDIS_CERT")]
+    pub redis_cert: Option<String>,
+    /// File with the private key (PEM) of the client certificate
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_REDIS_KEY")]
+    pub redis_key: Option<String>,
 }
 
 /// Rate limits per client, over all replicas. A limit that is not set is off while the lab is on,
@@ -307,6 +326,9 @@ pub struct AuditArgs {
     /// URL of Redis, as for `serve`; with DATABASE_URL but without this, Redis is not checked
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<String>,
+    /// Certificates for Redis.
+    #[command(flatten)]
+    pub redis_tls: RedisTlsArgs,
     /// Folder of a running `holdfast up`, used without DATABASE_URL
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
@@ -391,6 +413,9 @@ pub struct KeysArgs {
     /// URL of Redis, as for `serve` [default: the running `holdfast up` of --data]
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<String>,
+    /// Certificates for Redis.
+    #[command(flatten)]
+    pub redis_tls: RedisTlsArgs,
     /// Folder of a running `holdfast up`, used without REDIS_URL
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,

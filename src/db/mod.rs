@@ -10,6 +10,7 @@ mod error_class;
 mod migrate;
 mod pool;
 mod pool_state;
+mod tls;
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -18,10 +19,13 @@ use log::LevelFilter;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _};
 
+use crate::tls::UnusableCertificate;
+
 pub use connection::{Connection, Transaction};
 pub use error_class::{ErrorClass, classify, violates};
 pub use migrate::{MIGRATIONS, migrate};
 pub use pool::Pool;
+pub use tls::warn_of_plain_text;
 
 /// Timeout of [`check_reachable`]; a running server accepts a connection sooner.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -62,6 +66,12 @@ pub enum Error {
     Address(sqlx::Error),
     #[error("Postgres does not answer: {0}. Is it running, and is DATABASE_URL right?")]
     Unreachable(sqlx::Error),
+    /// A certificate that the address names is unusable.
+    #[error(transparent)]
+    Certificate(#[from] UnusableCertificate),
+    /// The connection failed because of TLS, or because it is missing.
+    #[error("can't connect to Postgres: {cause}. {advice}")]
+    Tls { cause: String, advice: String },
     #[error(
         "Postgres runs with {name} = {value}: a commit it has acknowledged can be lost, and an \
          order with it. Set {name} = on"
@@ -100,8 +110,8 @@ pub enum Error {
     Other(#[from] sqlx::Error),
 }
 
-/// Creates a pool of at most `size` connections, or fails with [`Error::Address`]. Does not connect
-/// yet. Must be called on the main runtime.
+/// Creates a pool of at most `size` connections, or fails with [`Error::Address`] or
+/// [`Error::Certificate`]. Does not connect yet. Must be called on the main runtime.
 pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
     let options = options(url)?.application_name("holdfast").options(SESSION_SETTINGS);
     Ok(Pool::new(options, size))
@@ -111,6 +121,7 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
 /// statements have a timeout.
 fn options(url: &str) -> Result<PgConnectOptions, Error> {
     let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
+    let options = tls::check_certificates(url, options)?;
     Ok(options.log_slow_statements(LevelFilter::Debug, SLOW_STATEMENT))
 }
 
@@ -120,7 +131,7 @@ pub async fn check_reachable(url: &str) -> Result<(), Error> {
     let connect = sqlx::PgConnection::connect_with(&options);
     let connection = tokio::time::timeout(REACH_TIMEOUT, connect).await;
     let connection = connection.unwrap_or(Err(sqlx::Error::PoolTimedOut));
-    connection.map_err(Error::Unreachable)?.close().await?;
+    connection.map_err(|error| tls::explain(error, &options))?.close().await?;
     Ok(())
 }
 

@@ -226,6 +226,11 @@ impl Pool {
         (unanswered_since + ACQUIRE_TIMEOUT).max(near)
     }
 
+    /// Returns the settings of the connections.
+    pub(super) fn connect_options(&self) -> Arc<PgConnectOptions> {
+        self.pool.connect_options()
+    }
+
     fn max_connections(&self) -> u32 {
         self.pool.options().get_max_connections()
     }
@@ -240,7 +245,7 @@ impl Pool {
             ("lock_timeout", &timeout),
             ("idle_in_transaction_session_timeout", &timeout),
         ];
-        let options = self.pool.connect_options().as_ref().clone().options(timeouts);
+        let options = self.connect_options().as_ref().clone().options(timeouts);
         Self::new(options, size)
     }
 

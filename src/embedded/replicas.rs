@@ -78,6 +78,10 @@ pub(super) fn spec(
         .env("HOLDFAST_MIN_PASSWORD_LENGTH", DEMO_PASSWORD_LENGTH.to_string())
         // There is no balancer.
         .env("HOLDFAST_DRAIN_S", "0")
+        // The private Redis is on a socket.
+        .env_remove("HOLDFAST_REDIS_CA")
+        .env_remove("HOLDFAST_REDIS_CERT")
+        .env_remove("HOLDFAST_REDIS_KEY")
         // One name for all replicas would be ambiguous; without it, each is named by its port.
         .env_remove("HOLDFAST_REPLICA");
     // A web page under a name that resolves to loopback could sign in with a demo user's password.

@@ -7,6 +7,8 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
 
+#[path = "../../crates/holdfast-lock/tests/topology/certificates.rs"]
+mod certificates;
 #[path = "../../crates/holdfast-lock/tests/lock/cut.rs"]
 pub mod cut;
 pub mod ports;
@@ -14,6 +16,7 @@ pub mod proxy;
 pub mod recorded_state;
 pub mod replica;
 pub mod requests;
+pub mod tls;
 pub mod up;
 
 use std::io::{BufRead as _, BufReader};
@@ -36,6 +39,7 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 pub use replica::Replica;
+use tls::TlsServers;
 
 /// Time after which a test fails if a condition is still false.
 pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(30);
@@ -45,6 +49,8 @@ pub struct Services {
     pub running: RunningUp,
     /// Its data folder.
     pub data: PathBuf,
+    /// The servers of the shops, instead of those of `up`, with `HOLDFAST_TEST_TLS=1`.
+    tls: Option<TlsServers>,
     _up: Child,
 }
 
@@ -72,8 +78,13 @@ pub fn services() -> &'static Services {
         let mut ready = String::new();
         BufReader::new(up.stdout.take().unwrap()).read_line(&mut ready).unwrap();
         assert!(ready.contains("ready"), "up did not start: {ready:?}");
-        let running = read_env(&data).expect("a ready up has an env file");
-        Services { running, data, _up: up }
+        let mut running = read_env(&data).expect("a ready up has an env file");
+        let tls = std::env::var_os("HOLDFAST_TEST_TLS").map(|_| TlsServers::start());
+        if let Some(servers) = &tls {
+            running.database_url = servers.socket_url("holdfast");
+            running.redis_url = servers.redis_socket_url();
+        }
+        Services { running, data, tls, _up: up }
     })
 }
 
@@ -156,24 +167,25 @@ impl Shop {
         env: &[(&str, &str)],
     ) {
         let url = self.database_url();
-        let redis = &services().running.redis_url;
-        let redlock = services().running.redlock_urls.join(",");
+        let redis = redis_settings(env);
         let mut all = vec![
             ("DATABASE_URL", url.as_str()),
-            ("REDIS_URL", redis.as_str()),
-            ("REDLOCK_URLS", redlock.as_str()),
             ("HOLDFAST_REDIS_PREFIX", self.prefix.as_str()),
             ("HOLDFAST_LAB", "on"),
             ("HOLDFAST_LOCK", "batched"),
             // The hourly audit would disturb tests that look at every row, lock or statement.
             ("HOLDFAST_JOBS", "off"),
         ];
+        all.extend(redis.iter().map(|(name, value)| (*name, value.as_str())));
         all.extend(env);
         self.replicas.push(start(&all));
     }
 
     /// Where the test's own database is.
     pub fn database_url(&self) -> String {
+        if let Some(servers) = &services().tls {
+            return servers.database_url(&self.database);
+        }
         let url = &services().running.database_url;
         url.replace("postgres:///holdfast?", &format!("postgres:///{}?", self.database))
     }
@@ -280,6 +292,19 @@ impl Shop {
     pub async fn number(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
+}
+
+/// The settings of a replica with that environment for the Redis servers of the services.
+fn redis_settings(env: &[(&str, &str)]) -> Vec<(&'static str, String)> {
+    let Services { running, tls, .. } = services();
+    // A test with a Redis of its own has one without TLS.
+    if let Some(servers) =
+        tls.as_ref().filter(|_| !env.iter().any(|(name, _)| *name == "REDIS_URL"))
+    {
+        let urls = [("REDIS_URL", servers.redis_url()), ("REDLOCK_URLS", servers.redlock_urls())];
+        return urls.into_iter().chain(servers.redis_settings()).collect();
+    }
+    vec![("REDIS_URL", running.redis_url.clone()), ("REDLOCK_URLS", running.redlock_urls.join(","))]
 }
 
 /// A signed-in user.

@@ -67,4 +67,5 @@ mod silence;
 mod slow_clients;
 mod strategies;
 mod strategy_failures;
+mod tls;
 mod upgrade_check;

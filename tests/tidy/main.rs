@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 22] = [
+const MAY_USE: [(&str, &[&str]); 24] = [
     ("backoff", &[]),
     ("tasks", &[]),
     ("coalesce", &["tasks"]),
@@ -21,7 +21,9 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("load", &[]),
     ("config", &[]),
     ("metrics", &[]),
-    ("db", &[]),
+    ("tls", &[]),
+    ("db", &["tls"]),
+    ("redis_connection", &["config", "tls"]),
     ("embedded", &["backoff", "output", "config", "load"]),
     ("shop", &["coalesce", "tasks", "probe", "locks", "db", "metrics"]),
     ("checker", &["shop"]),
@@ -58,11 +60,26 @@ const MAY_USE: [(&str, &[&str]); 22] = [
             "lab",
             "web",
             "config",
+            "redis_connection",
         ],
     ),
     ("bench", &["output", "config", "load", "db", "shop", "jobs", "embedded"]),
     ("lib", &[]),
-    ("main", &["output", "app", "bench", "config", "db", "embedded", "big_keys", "lab", "shop"]),
+    (
+        "main",
+        &[
+            "output",
+            "app",
+            "bench",
+            "config",
+            "db",
+            "embedded",
+            "big_keys",
+            "lab",
+            "redis_connection",
+            "shop",
+        ],
+    ),
 ];
 
 /// Statements that write the shop's tables.

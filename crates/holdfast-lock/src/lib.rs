@@ -30,6 +30,8 @@ pub use kind::{LockKind, Wait};
 pub use locks::{AcquireOutcome, AcquireRequest, Locks};
 pub use observer::Observer;
 pub use redis::Redis;
+#[cfg(feature = "tls")]
+pub use redis::{TlsFailure, TlsSettings};
 pub use result::{Error, Holder, Released};
 pub use settings::Settings;
 pub use waiters::MAX_WAITERS;

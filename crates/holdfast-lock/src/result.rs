@@ -40,7 +40,7 @@ pub enum Released {
 pub enum Error {
     /// Redis could not be reached, or did not respond in time. It is unknown whether the lock was
     /// acquired; what may have been acquired is being released. A later attempt may succeed.
-    #[error("Redis does not respond: {0}; check that it runs at its address, and try again")]
+    #[error("Redis does not respond: {}; {}", .0, outage_advice(.0))]
     Unavailable(redis::Error),
     /// Redis responded with an error, e.g. `WRONGTYPE`, `NOAUTH`, `READONLY`, `OOM` or `LOADING`
     /// ([`redis::Error::code`]). The lock was not acquired, or is being released.
@@ -92,6 +92,29 @@ impl From<redis::Error> for Error {
             ErrorCause::UnexpectedResponse => Error::UnexpectedResponse(error),
         }
     }
+}
+
+/// Returns what to do about a Redis that does not respond.
+fn outage_advice(error: &redis::Error) -> &'static str {
+    #[cfg(feature = "tls")]
+    if let Some(failure) = error.tls_failure() {
+        use redis::TlsFailure::{
+            ClientCertificateMissing, ClientCertificateRejected, Expired, PlainText,
+            UnknownAuthority, WrongName,
+        };
+        return match failure {
+            UnknownAuthority => "name the authority that signed it in the settings of TLS",
+            WrongName => "use a name or an address that is in the certificate",
+            Expired => "renew it, or correct the clock of this machine",
+            ClientCertificateMissing => "name one in the settings of TLS",
+            ClientCertificateRejected => "use one that an authority of the server has signed",
+            PlainText => "use an address that begins with redis, not rediss, or a port with TLS",
+            _ => "check that the server at the address supports TLS 1.2 or 1.3",
+        };
+    }
+    #[cfg(not(feature = "tls"))]
+    let _ = error;
+    "check that it runs at its address, with TLS only if that begins with rediss, and try again"
 }
 
 const CHECK_PASSWORD: &str = "check the user and the password in the address";

@@ -1,15 +1,20 @@
 //! The address of Redis: one server, a Cluster, or a primary behind sentinels.
 //!
 //! Guarantees: an invalid address is rejected with the list of valid forms and without its
-//! password. TLS (`rediss://`, feature `tls`) is for one server only.
+//! password. All servers of an address are reached with TLS, or none (`tls.rs`).
 
-use redis::{ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError};
+use std::net::IpAddr;
+
+use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError};
 
 use super::request::tcp_settings;
+#[cfg(feature = "tls")]
+use super::tls::TlsSettings;
 
 /// The valid forms of an address, for messages.
 pub const ADDRESS_FORMS: &str = "redis://HOST:PORT, redis+unix:///PATH, \
-    redis-cluster://HOST:PORT,HOST:PORT or redis-sentinel://HOST:PORT,HOST:PORT/MASTER_NAME";
+    redis-cluster://HOST:PORT,HOST:PORT or redis-sentinel://HOST:PORT,HOST:PORT/MASTER_NAME; \
+    with TLS they begin with rediss";
 
 /// A parsed address.
 pub(super) enum RedisAddress {
@@ -28,27 +33,103 @@ impl RedisAddress {
     pub(super) fn read(url: &str) -> Result<Self, RedisError> {
         let address = match url.split_once("://") {
             #[cfg(feature = "cluster")]
-            Some(("redis-cluster", rest)) => cluster(rest),
+            Some(("redis-cluster", rest)) => cluster("redis", rest),
+            #[cfg(feature = "cluster")]
+            Some(("rediss-cluster", rest)) => cluster("rediss", rest),
             #[cfg(feature = "sentinel")]
-            Some(("redis-sentinel", rest)) => sentinel(rest),
+            Some(("redis-sentinel", rest)) => sentinel("redis", rest),
+            #[cfg(feature = "sentinel")]
+            Some(("rediss-sentinel", rest)) => sentinel("rediss", rest),
             _ => node(url).map(RedisAddress::One),
         };
         address.map_err(|error| invalid(&format!("{error}. There are {ADDRESS_FORMS}")))
     }
+
+    /// Sets the certificates. With certificates, an address of the network must use TLS.
+    #[cfg(feature = "tls")]
+    pub(super) fn with_tls(mut self, settings: &TlsSettings) -> Result<Self, RedisError> {
+        match self.entry_points().first().map(ConnectionInfo::addr) {
+            Some(ConnectionAddr::TcpTls { .. }) => {}
+            Some(ConnectionAddr::Tcp(..)) if !settings.is_default() => {
+                return Err(invalid("certificates are given, but the address is one without TLS"));
+            }
+            _ => return Ok(self),
+        }
+        let template = settings.template()?;
+        let set = |server: &mut ConnectionInfo| {
+            if let Some((host, port)) = host_and_port(server.addr()) {
+                *server = server.clone().set_addr(replace_host(&template, host, port));
+            }
+        };
+        match &mut self {
+            Self::One(server) => set(server),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(seeds) => seeds.iter_mut().for_each(set),
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel { sentinels, primary, .. } => {
+                sentinels.iter_mut().chain([primary]).for_each(set);
+            }
+        }
+        Ok(self)
+    }
+
+    /// Returns whether commands leave this machine without TLS.
+    pub(super) fn is_plain_text_on_network(&self) -> bool {
+        self.entry_points().iter().any(|server| match server.addr() {
+            ConnectionAddr::Tcp(host, _) => {
+                let is_loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+                host != "localhost" && !is_loopback
+            }
+            _ => false,
+        })
+    }
+
+    /// Returns the servers that the address names.
+    fn entry_points(&self) -> &[ConnectionInfo] {
+        match self {
+            Self::One(server) => std::slice::from_ref(server),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(seeds) => seeds,
+            #[cfg(feature = "sentinel")]
+            Self::Sentinel { sentinels, .. } => sentinels,
+        }
+    }
+}
+
+/// Returns the address of another server, with the TLS of `template`.
+#[cfg(any(feature = "tls", feature = "cluster", feature = "sentinel"))]
+pub(super) fn replace_host(template: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
+    match template {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            let (insecure, tls_params) = (*insecure, tls_params.clone());
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    }
+}
+
+#[cfg(any(feature = "tls", feature = "cluster"))]
+pub(super) fn host_and_port(address: &ConnectionAddr) -> Option<(String, u16)> {
+    match address {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            Some((host.clone(), *port))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(feature = "cluster")]
-fn cluster(rest: &str) -> Result<RedisAddress, RedisError> {
+fn cluster(scheme: &str, rest: &str) -> Result<RedisAddress, RedisError> {
     let (user, hosts, path) = parts(rest);
     if !matches!(path, "" | "0") {
         return Err(invalid("a Cluster has no databases but 0"));
     }
-    let nodes = hosts.split(',').map(|host| node(&format!("redis://{user}{host}")));
+    let nodes = hosts.split(',').map(|host| node(&format!("{scheme}://{user}{host}")));
     nodes.collect::<Result<_, _>>().map(RedisAddress::Cluster)
 }
 
 #[cfg(feature = "sentinel")]
-fn sentinel(rest: &str) -> Result<RedisAddress, RedisError> {
+fn sentinel(scheme: &str, rest: &str) -> Result<RedisAddress, RedisError> {
     let (user, hosts, path) = parts(rest);
     let (name, db) = path.split_once('/').unwrap_or((path, ""));
     if name.is_empty() {
@@ -58,12 +139,12 @@ fn sentinel(rest: &str) -> Result<RedisAddress, RedisError> {
         // The port of an IPv6 address follows its bracket.
         let behind = host.rsplit_once(']').map_or(host, |(_, port)| port);
         let port = if behind.contains(':') { "" } else { ":26379" };
-        node(&format!("redis://{host}{port}"))
+        node(&format!("{scheme}://{host}{port}"))
     });
     Ok(RedisAddress::Sentinel {
         sentinels: sentinels.collect::<Result<_, _>>()?,
         name: name.to_owned(),
-        primary: node(&format!("redis://{user}unused/{db}"))?,
+        primary: node(&format!("{scheme}://{user}unused/{db}"))?,
     })
 }
 
@@ -76,7 +157,11 @@ fn parts(rest: &str) -> (&str, &str, &str) {
 }
 
 fn node(url: &str) -> Result<ConnectionInfo, RedisError> {
-    Ok(url.into_connection_info()?.set_tcp_settings(tcp_settings()))
+    let server = url.into_connection_info()?.set_tcp_settings(tcp_settings());
+    if matches!(server.addr(), ConnectionAddr::TcpTls { insecure: true, .. }) {
+        return Err(invalid("#insecure is not supported: the server could be any"));
+    }
+    Ok(server)
 }
 
 fn invalid(why: &str) -> RedisError {
@@ -112,6 +197,38 @@ mod tests {
     }
 
     #[test]
+    fn remote_plain_text_is_recognized() {
+        let is_plain = |url| RedisAddress::read(url).unwrap().is_plain_text_on_network();
+        for url in ["redis://redis:1", "redis-cluster://localhost,10.0.0.1", "redis-sentinel://a/b"]
+        {
+            assert!(is_plain(url), "{url}");
+        }
+        for url in ["redis://localhost", "redis://[::1]:1", "redis-sentinel://127.0.0.1/b"] {
+            assert!(!is_plain(url), "{url}");
+        }
+        assert!(!is_plain("redis+unix:///tmp/x.sock"));
+        #[cfg(feature = "tls")]
+        for url in ["rediss://redis:1", "rediss-cluster://a,b", "rediss-sentinel://a,b/c"] {
+            assert!(!is_plain(url), "{url}");
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "tls")]
+    fn certificates_require_address_with_tls() {
+        let pem = rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem();
+        let settings = super::TlsSettings::default().with_authorities(pem.as_bytes()).unwrap();
+        for (plain, tls) in [
+            ("redis://a", "rediss://a"),
+            ("redis-cluster://a,b", "rediss-cluster://a,b"),
+            ("redis-sentinel://a,b/c", "rediss-sentinel://a,b/c"),
+        ] {
+            assert!(RedisAddress::read(plain).unwrap().with_tls(&settings).is_err(), "{plain}");
+            assert!(RedisAddress::read(tls).unwrap().with_tls(&settings).is_ok(), "{tls}");
+        }
+    }
+
+    #[test]
     fn invalid_address_error_hides_password() {
         for url in [
             "",
@@ -123,6 +240,7 @@ mod tests {
             "redis-sentinel://:hush@a:1",
             "redis-sentinel://a:1/",
             "redis-sentinel://a:1/main/x",
+            "rediss://:hush@a:1#insecure",
         ] {
             let Err(error) = RedisAddress::read(url) else { panic!("{url} was read") };
             let error = error.to_string();

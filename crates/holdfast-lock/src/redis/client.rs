@@ -16,6 +16,8 @@ use super::connection::RedisConnection;
 use super::error::Error;
 use super::request::manager;
 use super::search::first_ok;
+#[cfg(feature = "tls")]
+use super::tls::TlsSettings;
 use crate::clock::ms;
 
 /// Keys examined per `SCAN` call.
@@ -32,6 +34,7 @@ pub struct Redis {
     pub(super) connection: RedisConnection,
     /// Connection settings, if it is one server.
     pub(super) address: Arc<Option<ConnectionInfo>>,
+    plain_text_on_network: bool,
     runtime: Handle,
 }
 
@@ -49,7 +52,7 @@ impl Redis {
     ///
     /// The address has one of the forms of [`super::ADDRESS_FORMS`]. A `USER:PASSWORD@` before the
     /// hosts is for the data servers, not for the sentinels; `/DB` may follow one host or a
-    /// master's name.
+    /// master's name. With TLS, the authorities of the system are trusted.
     ///
     /// # Errors
     /// If the address is invalid; the message lists the valid forms.
@@ -57,7 +60,29 @@ impl Redis {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn open(url: &str) -> Result<Self, Error> {
-        let (connection, address) = match RedisAddress::read(url).map_err(Error::new)? {
+        #[cfg(feature = "tls")]
+        return Self::open_with_tls(url, &TlsSettings::default());
+        #[cfg(not(feature = "tls"))]
+        Self::connect(RedisAddress::read(url).map_err(Error::new)?)
+    }
+
+    /// As [`Redis::open`], with certificates for TLS. They apply to all servers: the sentinels, the
+    /// primary that they name, and all nodes of a Cluster.
+    ///
+    /// # Errors
+    /// If the address is invalid, or is one without TLS although `settings` have certificates.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime.
+    #[cfg(feature = "tls")]
+    pub fn open_with_tls(url: &str, settings: &TlsSettings) -> Result<Self, Error> {
+        let address = RedisAddress::read(url).and_then(|address| address.with_tls(settings));
+        Self::connect(address.map_err(Error::new)?)
+    }
+
+    fn connect(address: RedisAddress) -> Result<Self, Error> {
+        let plain_text_on_network = address.is_plain_text_on_network();
+        let (connection, address) = match address {
             RedisAddress::One(address) => {
                 let connection = manager(address.clone()).map_err(Error::new)?;
                 (RedisConnection::One(connection), Some(address))
@@ -73,7 +98,14 @@ impl Redis {
                 (RedisConnection::Sentinel(Arc::new(sentinel)), None)
             }
         };
-        Ok(Self { connection, address: Arc::new(address), runtime: Handle::current() })
+        let address = Arc::new(address);
+        Ok(Self { connection, address, plain_text_on_network, runtime: Handle::current() })
+    }
+
+    /// Returns whether commands leave this machine without TLS, according to the address.
+    #[must_use]
+    pub fn is_plain_text_on_network(&self) -> bool {
+        self.plain_text_on_network
     }
 
     /// Returns the runtime on which the connection was opened.

@@ -16,10 +16,11 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::ConnectionManager;
-use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, Pipeline, RedisError};
+use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError};
 use redis::{ServerErrorKind, Value};
 use tokio::time::{sleep, timeout};
 
+use super::address::{host_and_port, replace_host};
 use super::request::{RESPONSE_TIMEOUT, RedisRequest, manager, timed_out};
 use super::search::{SearchLock, first_ok};
 use super::slots::{self, Node, SlotMap};
@@ -124,7 +125,8 @@ impl ClusterConnection {
 
 impl Cluster {
     fn address(&self, (host, port): &Node) -> ConnectionInfo {
-        self.seeds[0].clone().set_addr(ConnectionAddr::Tcp(host.clone(), *port))
+        let seed = &self.seeds[0];
+        seed.clone().set_addr(replace_host(seed.addr(), host.clone(), *port))
     }
 
     fn node(&self, node: &Node) -> Result<ConnectionManager, RedisError> {
@@ -173,11 +175,7 @@ impl Cluster {
     /// it.
     async fn fetch_from_any(&self) -> Result<Arc<SlotMap>, RedisError> {
         let mut nodes = self.map().primaries();
-        for seed in &self.seeds {
-            if let ConnectionAddr::Tcp(host, port) = seed.addr() {
-                nodes.push((host.clone(), *port));
-            }
-        }
+        nodes.extend(self.seeds.iter().filter_map(|seed| host_and_port(seed.addr())));
         nodes.sort();
         nodes.dedup();
         let no_nodes = RedisError::from((ErrorKind::Io, "the Cluster has no nodes"));

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError};
 
+#[cfg(feature = "tls")]
+use super::tls::TlsFailure;
+
 /// A command failed, or its response did not arrive in time. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Error(Arc<RedisError>);
@@ -55,6 +58,13 @@ impl Error {
         self.cause() == ErrorCause::Unavailable
     }
 
+    /// Returns why the server cannot be reached, if that is a failure of TLS.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls_failure(&self) -> Option<TlsFailure> {
+        TlsFailure::find(&*self.0)
+    }
+
     pub(crate) fn cause(&self) -> ErrorCause {
         match self.0.kind() {
             ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => ErrorCause::Unavailable,
@@ -67,6 +77,10 @@ impl Error {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[cfg(feature = "tls")]
+        if let Some(failure) = self.tls_failure() {
+            return write!(f, "{failure} ({})", self.0);
+        }
         self.0.fmt(f)
     }
 }

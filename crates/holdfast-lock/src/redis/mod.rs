@@ -19,6 +19,8 @@ mod sentinel;
 #[cfg(feature = "cluster")]
 mod slots;
 mod subscription;
+#[cfg(feature = "tls")]
+mod tls;
 
 pub use address::ADDRESS_FORMS;
 pub use client::Redis;
@@ -26,3 +28,5 @@ pub(crate) use client::set_if_absent;
 pub use error::Error;
 pub(crate) use error::ErrorCause;
 pub(crate) use request::RESPONSE_TIMEOUT;
+#[cfg(feature = "tls")]
+pub use tls::{TlsFailure, TlsSettings};

@@ -18,6 +18,7 @@ use redis::{ServerErrorKind, Value};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
+use super::address::replace_host;
 use super::request::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT, RedisRequest, timed_out};
 use super::search::{SearchLock, first_ok};
 
@@ -141,7 +142,8 @@ impl Sentinel {
             let why = "the sentinel knows no master of that name";
             return Err((ErrorKind::InvalidClientConfig, why, self.name.clone()).into());
         };
-        let address = self.template.clone().set_addr(ConnectionAddr::Tcp(host, port));
+        let address = replace_host(self.template.addr(), host, port);
+        let address = self.template.clone().set_addr(address);
         let mut connection = connect(&address, RESPONSE_TIMEOUT).await?;
         let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
         let is_primary = matches!(role.first(), Some(Value::BulkString(role)) if role == b"master");

@@ -24,4 +24,6 @@ mod known_issues;
 mod leases;
 mod quorum;
 mod server;
+#[cfg(feature = "tls")]
+mod tls;
 mod topologies;

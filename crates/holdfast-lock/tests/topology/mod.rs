@@ -4,15 +4,19 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
 
+mod certificates;
 mod daemon;
 
 use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use redis::{FromRedisValue, RedisResult};
+use redis::{Client, ClientTlsConfig, FromRedisValue, RedisResult, TlsCertificates};
 
-use daemon::{Daemon, free_ports, program};
+pub use certificates::certificates;
+pub use daemon::free_ports;
+use daemon::{Daemon, program};
 
 /// Under which name the sentinels know the primary.
 const MASTER: &str = "shop";
@@ -25,6 +29,17 @@ pub enum Topology {
     Valkey,
     Cluster,
     Sentinel,
+    /// Servers that accept only TLS, and only clients with a certificate.
+    TlsRedis,
+    TlsCluster,
+    TlsSentinel,
+}
+
+/// Whether the servers of a topology accept only TLS, or only plain text.
+#[derive(Clone, Copy)]
+enum Transport {
+    Plain,
+    Tls,
 }
 
 /// The processes of a topology.
@@ -46,10 +61,7 @@ pub fn skip(reason: &str) {
 
 /// `None` when there is no Valkey here; see [`skip`].
 pub fn start(topology: Topology) -> Option<Running> {
-    let redis = || {
-        let found = program("redis-server").or_else(|| program("valkey-server"));
-        found.expect("redis-server is installed; script/bootstrap sees to it")
-    };
+    let redis = redis_program;
     match topology {
         Topology::Redis => Some(one(&redis())),
         Topology::Valkey => match valkey() {
@@ -59,9 +71,17 @@ pub fn start(topology: Topology) -> Option<Running> {
                 None
             }
         },
-        Topology::Cluster => Some(cluster(&redis())),
-        Topology::Sentinel => Some(sentinel(&redis())),
+        Topology::Cluster => Some(cluster(&redis(), Transport::Plain)),
+        Topology::Sentinel => Some(sentinel(&redis(), Transport::Plain)),
+        Topology::TlsRedis => Some(start_with_certificate("server")),
+        Topology::TlsCluster => Some(cluster(&redis(), Transport::Tls)),
+        Topology::TlsSentinel => Some(sentinel(&redis(), Transport::Tls)),
     }
+}
+
+fn redis_program() -> PathBuf {
+    let found = program("redis-server").or_else(|| program("valkey-server"));
+    found.expect("redis-server is installed; script/bootstrap sees to it")
 }
 
 fn valkey() -> Option<PathBuf> {
@@ -71,7 +91,7 @@ fn valkey() -> Option<PathBuf> {
 
 fn one(program: &Path) -> Running {
     let server = Daemon::start(program, |folder| {
-        let mut arguments = data(folder, 0);
+        let mut arguments = data(folder, Transport::Plain, 0);
         arguments.extend(words("--unixsocket"));
         arguments.push(folder.join("redis.sock").to_str().unwrap().to_owned());
         arguments
@@ -81,18 +101,33 @@ fn one(program: &Path) -> Running {
     Running { data: vec![(server, url.clone())], url, _sentinels: Vec::new() }
 }
 
+/// One Redis with TLS and that certificate.
+pub fn start_with_certificate(name: &str) -> Running {
+    let [port] = free_ports();
+    let server = Daemon::start(&redis_program(), |folder| {
+        let mut arguments = data(folder, Transport::Tls, port);
+        let certificate = folder.join(name).with_extension("pem");
+        arguments.extend(words(&format!("--tls-cert-file {}", certificate.display())));
+        arguments
+    });
+    until("it listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
+    let url = format!("rediss://localhost:{port}");
+    Running { data: vec![(server, url.clone())], url, _sentinels: Vec::new() }
+}
+
 /// Each with a third of the slots; made with the commands `redis-cli --cluster` would send.
-fn cluster(program: &Path) -> Running {
+fn cluster(program: &Path, transport: Transport) -> Running {
     let [a, b, c, bus_a, bus_b, bus_c] = free_ports();
+    let scheme = transport.scheme();
     let nodes = [(a, bus_a), (b, bus_b), (c, bus_c)].map(|(port, bus)| {
         let node = Daemon::start(program, |folder| {
-            let mut arguments = data(folder, port);
+            let mut arguments = data(folder, transport, port);
             arguments.extend(words("--cluster-enabled yes --bind 127.0.0.1"));
             // A node is suspected long after a test that stops one is over.
             arguments.extend(words(&format!("--cluster-port {bus} --cluster-node-timeout 15000")));
             arguments
         });
-        (node, format!("redis://127.0.0.1:{port}"))
+        (node, format!("{scheme}://127.0.0.1:{port}"))
     });
     let mut first = 0;
     for (number, (_, url)) in (1..).zip(&nodes) {
@@ -106,24 +141,25 @@ fn cluster(program: &Path) -> Running {
         let meet = format!("CLUSTER MEET 127.0.0.1 {port} {bus}");
         let _: String = ask(&nodes[0].1, &meet).unwrap();
     }
-    let url = format!("redis-cluster://127.0.0.1:{a},127.0.0.1:{b}");
+    let url = format!("{scheme}-cluster://127.0.0.1:{a},127.0.0.1:{b}");
     let running = Running { data: nodes.into(), url, _sentinels: Vec::new() };
     running.wait_until_whole();
     running
 }
 
-fn sentinel(program: &Path) -> Running {
+fn sentinel(program: &Path, transport: Transport) -> Running {
+    let scheme = transport.scheme();
     let [primary, replica, a, b, c] = free_ports();
     let data = [(primary, None), (replica, Some(primary))].map(|(port, of)| {
         let server = Daemon::start(program, |folder| {
-            let mut arguments = data(folder, port);
+            let mut arguments = data(folder, transport, port);
             arguments.extend(words("--bind 127.0.0.1 --repl-diskless-sync-delay 0"));
             if let Some(of) = of {
                 arguments.extend(words(&format!("--replicaof 127.0.0.1 {of}")));
             }
             arguments
         });
-        let url = format!("redis://127.0.0.1:{port}");
+        let url = format!("{scheme}://127.0.0.1:{port}");
         until("it answers", || ask::<String>(&url, "PING").is_ok());
         (server, url)
     });
@@ -133,17 +169,18 @@ fn sentinel(program: &Path) -> Running {
     });
     let sentinels = [a, b, c].map(|port| {
         let conf = format!(
-            "port {port}\nbind 127.0.0.1\nsentinel monitor {MASTER} 127.0.0.1 {primary} 2\n\
+            "bind 127.0.0.1\nsentinel monitor {MASTER} 127.0.0.1 {primary} 2\n\
              sentinel down-after-milliseconds {MASTER} 700\nsentinel failover-timeout {MASTER} 3000\n"
         );
         Daemon::start(program, |folder| {
             let file = folder.join("sentinel.conf");
-            std::fs::write(&file, conf).unwrap();
+            let listen = transport.arguments(folder, port).join(" ").replace("--", "\n");
+            std::fs::write(&file, format!("{conf}{listen}\n")).unwrap();
             vec![file.to_str().unwrap().to_owned(), "--sentinel".to_owned()]
         })
     });
     for port in [a, b, c] {
-        let url = format!("redis://127.0.0.1:{port}");
+        let url = format!("{scheme}://127.0.0.1:{port}");
         until("the sentinels know the replica and each other", || {
             let told: RedisResult<String> = ask(&url, "INFO sentinel");
             told.is_ok_and(|told| {
@@ -151,7 +188,7 @@ fn sentinel(program: &Path) -> Running {
             })
         });
     }
-    let url = format!("redis-sentinel://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}/{MASTER}");
+    let url = format!("{scheme}-sentinel://127.0.0.1:{a},127.0.0.1:{b},127.0.0.1:{c}/{MASTER}");
     Running { data: data.into(), url, _sentinels: sentinels.into() }
 }
 
@@ -171,10 +208,37 @@ impl Running {
     }
 }
 
+impl Transport {
+    fn scheme(self) -> &'static str {
+        match self {
+            Transport::Plain => "redis",
+            Transport::Tls => "rediss",
+        }
+    }
+
+    /// The arguments of a server that listens on `port`; 0 for none.
+    fn arguments(self, folder: &Path, port: u16) -> Vec<String> {
+        match self {
+            Transport::Plain => words(&format!("--port {port}")),
+            Transport::Tls => {
+                certificates().write(folder);
+                let file = |name| format!("{}/{name}.pem", folder.display());
+                let (certificate, key) = (file("server"), file("server-key"));
+                words(&format!(
+                    "--port 0 --tls-port {port} --tls-replication yes --tls-cluster yes \
+                     --tls-cert-file {certificate} --tls-key-file {key} \
+                     --tls-ca-cert-file {}",
+                    file("authority")
+                ))
+            }
+        }
+    }
+}
+
 /// The arguments of a server that keeps nothing; `port` 0 for none.
-fn data(folder: &Path, port: u16) -> Vec<String> {
-    let mut arguments =
-        words(&format!("--port {port} --appendonly no --loglevel notice --logfile"));
+fn data(folder: &Path, transport: Transport, port: u16) -> Vec<String> {
+    let mut arguments = transport.arguments(folder, port);
+    arguments.extend(words("--appendonly no --loglevel notice --logfile"));
     arguments.extend([String::new(), "--save".to_owned(), String::new(), "--dir".to_owned()]);
     arguments.push(folder.to_str().unwrap().to_owned());
     arguments
@@ -186,8 +250,12 @@ fn words(text: &str) -> Vec<String> {
 
 /// Sends `command` on a new connection and returns the reply.
 pub fn ask<T: FromRedisValue>(url: &str, command: &str) -> RedisResult<T> {
-    let mut connection =
-        redis::Client::open(url)?.get_connection_with_timeout(Duration::from_secs(2))?;
+    let client = if url.starts_with("rediss") {
+        Client::build_with_tls(url, client_certificates())?
+    } else {
+        Client::open(url)?
+    };
+    let mut connection = client.get_connection_with_timeout(Duration::from_secs(2))?;
     connection.set_read_timeout(Some(Duration::from_secs(5)))?;
     let mut words = command.split(' ');
     let mut cmd = redis::cmd(words.next().unwrap());
@@ -195,6 +263,14 @@ pub fn ask<T: FromRedisValue>(url: &str, command: &str) -> RedisResult<T> {
         cmd.arg(word);
     });
     cmd.query(&mut connection)
+}
+
+fn client_certificates() -> TlsCertificates {
+    let made = certificates();
+    let client_cert = made.client.clone().into_bytes();
+    let client_key = made.client_key.clone().into_bytes();
+    let client_tls = Some(ClientTlsConfig { client_cert, client_key });
+    TlsCertificates { client_tls, root_cert: Some(made.authority.clone().into_bytes()) }
 }
 
 /// The number of calls of each command since the server started, in scripts too.

@@ -1,0 +1,76 @@
+//! Opens the Redis that a setting names, with its certificates, and checks it.
+//!
+//! Guarantees: an error says which setting to change. A Redis that evicts keys is rejected, because
+//! it would evict locks.
+//! Tests: `tests/it/tls.rs`.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use holdfast_lock::{Redis, TlsFailure};
+
+use crate::config::RedisTlsArgs;
+use crate::tls::{self, SettingNames};
+
+const SETTINGS: SettingNames = SettingNames {
+    address: "REDIS_URL",
+    authorities: "HOLDFAST_REDIS_CA",
+    chain: "HOLDFAST_REDIS_CERT",
+    key: "HOLDFAST_REDIS_KEY",
+};
+
+/// Opens a connection, which is established with the first command. Must be called on the main
+/// runtime.
+pub fn open(url: &str, certificates: &RedisTlsArgs) -> anyhow::Result<Redis> {
+    let RedisTlsArgs { redis_ca, redis_cert, redis_key } = certificates;
+    let read = |name, file: &Option<String>| {
+        let file = file.as_deref().filter(|file| !file.is_empty());
+        file.map(|file| tls::read(name, Path::new(file))).transpose()
+    };
+    let authorities = read(SETTINGS.authorities, redis_ca)?;
+    let (chain, key) = (read(SETTINGS.chain, redis_cert)?, read(SETTINGS.key, redis_key)?);
+    let settings = tls::parse(&SETTINGS, authorities.as_deref(), chain.as_deref(), key.as_deref())?;
+    Redis::open_with_tls(url, &settings)
+        .context("the address of Redis (REDIS_URL, REDLOCK_URLS) can't be used")
+}
+
+/// Fails if Redis does not respond.
+pub async fn check_reachable(redis: &Redis) -> anyhow::Result<()> {
+    redis.ping().await.map_err(|error| explain(error.into()))
+}
+
+/// Fails if Redis does not respond, or evicts keys when it is full.
+pub async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
+    let policy = redis.eviction_policy().await.map_err(|error| explain(error.into()))?;
+    match policy.as_deref() {
+        None => tracing::warn!("Redis does not report its maxmemory-policy; it must be noeviction"),
+        Some("noeviction") => {}
+        Some(policy) => bail!(
+            "Redis runs with maxmemory-policy {policy}: when it is full it removes locks that are \
+             held. Set it to noeviction"
+        ),
+    }
+    Ok(())
+}
+
+/// Adds to an error of the first command what to change.
+fn explain(error: anyhow::Error) -> anyhow::Error {
+    let Some(failure) = TlsFailure::find(error.as_ref()) else {
+        return error.context(
+            "Redis does not answer. Is it running, and is REDIS_URL right? It begins with rediss \
+             if the server requires TLS, and only then",
+        );
+    };
+    let advice = tls::advice(failure, &SETTINGS);
+    anyhow::anyhow!("can't connect to Redis with TLS: {error}. {advice}")
+}
+
+/// Warns if commands to one of the servers leave this machine without TLS.
+pub fn warn_of_plain_text<'a>(servers: impl IntoIterator<Item = &'a Redis>) {
+    if servers.into_iter().any(Redis::is_plain_text_on_network) {
+        tracing::warn!(
+            "the connection to Redis is not encrypted: who can read or change the network can read \
+             and set locks. Use addresses that begin with rediss in REDIS_URL and REDLOCK_URLS"
+        );
+    }
+}

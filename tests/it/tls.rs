@@ -1,0 +1,287 @@
+//! TLS to Postgres and Redis: what works, and what each failure reports.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use reqwest::StatusCode;
+use sqlx::{Connection as _, Executor as _, PgConnection};
+
+use crate::common::proxy::Proxy;
+use crate::common::tls::TlsServers;
+use crate::common::{Replica, Shop, until};
+use crate::topology::{self, Topology, certificates, free_ports};
+
+/// Runs a command of the product with that environment.
+fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(arguments).envs(environment.iter().copied()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Fails unless the command fails with a message that contains all of `words`.
+fn fails(arguments: &[&str], environment: &[(&str, &str)], words: &[&str]) {
+    let output = run(arguments, environment);
+    let text = stderr(&output);
+    assert!(!output.status.success(), "{arguments:?} {environment:?}");
+    assert!(words.iter().all(|word| text.contains(word)), "{words:?}: {text}");
+}
+
+/// Fails unless `holdfast migrate` fails with a message that contains all of `words`.
+fn migrate_fails(url: &str, words: &[&str]) {
+    fails(&["migrate"], &[("DATABASE_URL", url)], words);
+}
+
+fn migrate_succeeds(url: &str) {
+    let output = run(&["migrate"], &[("DATABASE_URL", url)]);
+    assert!(output.status.success(), "{url}: {}", stderr(&output));
+}
+
+/// Starts TLS-only servers, which takes seconds.
+async fn start_servers() -> TlsServers {
+    tokio::task::spawn_blocking(TlsServers::start).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_with_tls_is_verified() {
+    let servers = start_servers().await;
+    let [authority, chain, key] =
+        ["authority", "client", "client-key"].map(|name| servers.file(name));
+    let url = |parameters: &str| format!("{}?{parameters}", servers.bare_url("holdfast"));
+    let client = format!("sslcert={chain}&sslkey={key}");
+    let trusted = format!("{client}&sslrootcert={authority}");
+
+    migrate_succeeds(&url(&format!("{trusted}&sslmode=verify-full")));
+    for mode in ["prefer", "require"] {
+        migrate_succeeds(&url(&format!("{client}&sslmode={mode}")));
+    }
+    let from_variables = [
+        ("DATABASE_URL", servers.bare_url("holdfast")),
+        ("PGSSLMODE", "verify-full".to_owned()),
+        ("PGSSLROOTCERT", authority.clone()),
+        ("PGSSLCERT", chain.clone()),
+        ("PGSSLKEY", key.clone()),
+    ];
+    let environment = from_variables.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let output = run(&["migrate"], &environment);
+    assert!(output.status.success(), "{}", stderr(&output));
+
+    let unknown = ["no trusted authority has signed", "Set sslrootcert in DATABASE_URL"];
+    for mode in ["verify-ca", "verify-full"] {
+        migrate_fails(&url(&format!("{client}&sslmode={mode}")), &unknown);
+    }
+    // As libpq does, unlike sqlx.
+    let other = std::fs::write(servers.folder.join("other.pem"), &certificates().authority);
+    other.unwrap();
+    let other = servers.file("other");
+    migrate_fails(&url(&format!("{client}&sslmode=require&sslrootcert={other}")), &unknown);
+
+    let with_authority = format!("sslmode=verify-full&sslrootcert={authority}");
+    migrate_fails(
+        &url(&with_authority),
+        &["client certificate", "Set sslcert and sslkey in DATABASE_URL"],
+    );
+    let foreign = servers.file("foreign-client");
+    migrate_fails(
+        &url(&format!("{with_authority}&sslcert={foreign}&sslkey={key}")),
+        &["does not accept the client certificate", "Set sslcert in DATABASE_URL and sslkey"],
+    );
+    migrate_fails(
+        &url("sslmode=disable"),
+        &["no encryption", "set sslmode=verify-full in DATABASE_URL"],
+    );
+
+    present(&servers, "misnamed").await;
+    let name = ["another host name", "elsewhere.example", "Use a host in DATABASE_URL"];
+    until("the certificate is presented", async || {
+        let output = run(&["migrate"], &[("DATABASE_URL", &servers.database_url("holdfast"))]);
+        name.iter().all(|word| stderr(&output).contains(word))
+    })
+    .await;
+    migrate_succeeds(&url(&format!("{trusted}&sslmode=verify-ca")));
+    present(&servers, "expired").await;
+    let expired = ["has expired or is not valid yet", "Renew it, or correct the clock"];
+    until("the certificate is presented", async || {
+        let output = run(&["migrate"], &[("DATABASE_URL", &servers.database_url("holdfast"))]);
+        expired.iter().all(|word| stderr(&output).contains(word))
+    })
+    .await;
+}
+
+/// Lets Postgres present another certificate to new connections, soon.
+async fn present(servers: &TlsServers, certificate: &str) {
+    let mut socket = PgConnection::connect(&servers.socket_url("holdfast")).await.unwrap();
+    let set = format!("alter system set ssl_cert_file = '{}'", servers.file(certificate));
+    socket.execute(sqlx::AssertSqlSafe(set)).await.unwrap();
+    socket.execute("select pg_reload_conf()").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unusable_postgres_certificates_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates().write(folder.path());
+    let file = |name: &str| folder.path().join(name).with_extension("pem").display().to_string();
+    let [chain, key, other_key] = ["client", "client-key", "server-key"].map(file);
+    let postgres = Proxy::to_postgres().await;
+    let url = |parameters: &str| {
+        format!("postgres://holdfast@localhost:{}/holdfast?{parameters}", postgres.port)
+    };
+    let wanted = "sslmode=verify-full";
+    migrate_fails(&url(wanted), &["server does not support TLS", "Set ssl = on at the server"]);
+    for (parameters, words) in [
+        (
+            "sslrootcert=/nowhere.pem".to_owned(),
+            "sslrootcert in DATABASE_URL: can't read /nowhere.pem: No such file",
+        ),
+        (
+            format!("sslrootcert={key}"),
+            "sslrootcert in DATABASE_URL: there is no certificate in PEM",
+        ),
+        (
+            format!("sslcert={chain}&sslkey=/nowhere.pem"),
+            "sslkey in DATABASE_URL: can't read /nowhere.pem",
+        ),
+        (
+            format!("sslcert={chain}&sslkey={other_key}"),
+            "the key does not belong to the certificate",
+        ),
+        (format!("sslcert={chain}"), "needs both"),
+    ] {
+        migrate_fails(&url(&format!("{wanted}&{parameters}")), &[words]);
+    }
+}
+
+/// The environment with certificates in `folder`; an empty name is one that is not set.
+fn redis_environment<'a>(
+    folder: &Path,
+    url: &'a str,
+    [ca, cert, key]: [&str; 3],
+) -> [(&'static str, String); 4] {
+    let file = |name: &str| match name {
+        "" => String::new(),
+        name => folder.join(name).with_extension("pem").display().to_string(),
+    };
+    [
+        ("REDIS_URL", url.to_owned()),
+        ("HOLDFAST_REDIS_CA", file(ca)),
+        ("HOLDFAST_REDIS_CERT", file(cert)),
+        ("HOLDFAST_REDIS_KEY", file(key)),
+    ]
+}
+
+const ALL: [&str; 3] = ["authority", "client", "client-key"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_failures_name_the_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates().write(folder.path());
+    let redis = topology::start(Topology::TlsRedis).unwrap();
+    let keys_fail = |url: &str, files, words: &[&str]| {
+        let environment = redis_environment(folder.path(), url, files);
+        let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
+        fails(&["keys"], &environment, words);
+    };
+    let environment = redis_environment(folder.path(), &redis.url, ALL);
+    let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
+    let output = run(&["keys"], &environment);
+    assert!(output.status.success(), "{}", stderr(&output));
+
+    let unknown = ["no trusted authority has signed", "Set HOLDFAST_REDIS_CA to a file"];
+    keys_fail(&redis.url, ["", "client", "client-key"], &unknown);
+    let missing =
+        ["requires a client certificate", "Set HOLDFAST_REDIS_CERT and HOLDFAST_REDIS_KEY"];
+    keys_fail(&redis.url, ["authority", "", ""], &missing);
+    let foreign = ["authority", "foreign-client", "client-key"];
+    keys_fail(
+        &redis.url,
+        foreign,
+        &["does not accept the client certificate", "Set HOLDFAST_REDIS_CERT"],
+    );
+    for (certificate, words) in [
+        ("misnamed", ["another host name", "Use a host in REDIS_URL"]),
+        ("expired", ["has expired or is not valid yet", "Renew it, or correct the clock"]),
+    ] {
+        let other = topology::start_with_certificate(certificate);
+        keys_fail(&other.url, ALL, &words);
+    }
+    let plain_url = redis.url.replace("rediss", "redis");
+    let mixed = ["It begins with rediss if the server requires TLS, and only then"];
+    keys_fail(&plain_url, ["", "", ""], &mixed);
+    let [port] = free_ports();
+    let _: String = topology::ask(&redis.url, &format!("CONFIG SET port {port}")).unwrap();
+    keys_fail(&format!("rediss://localhost:{port}"), ALL, &mixed);
+    keys_fail(&plain_url, ALL, &["certificates are given, but the address is one without TLS"]);
+    keys_fail(&redis.url, ["nowhere", "", ""], &["HOLDFAST_REDIS_CA: can't read", "No such file"]);
+    keys_fail(
+        &redis.url,
+        ["client-key", "", ""],
+        &["HOLDFAST_REDIS_CA: there is no certificate in PEM"],
+    );
+    keys_fail(&redis.url, ["authority", "client", ""], &["a client certificate needs both"]);
+    keys_fail(
+        &redis.url,
+        ["authority", "client", "server-key"],
+        &["the key does not belong to the certificate"],
+    );
+}
+
+/// The shop, with a replica at each kind of Redis.
+#[tokio::test(flavor = "multi_thread")]
+async fn shop_sells_over_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    certificates().write(folder.path());
+    let servers = start_servers().await;
+    let database_url = servers.database_url("holdfast");
+    let seed = run(&["migrate", "--seed", "--demo-users"], &[("DATABASE_URL", &database_url)]);
+    assert!(seed.status.success(), "{}", stderr(&seed));
+    for kind in [Topology::TlsRedis, Topology::TlsCluster, Topology::TlsSentinel] {
+        let redis =
+            tokio::task::spawn_blocking(move || topology::start(kind)).await.unwrap().unwrap();
+        let mut shop = Shop::without_replicas().await;
+        let mut environment = redis_environment(folder.path(), &redis.url, ALL).to_vec();
+        environment.push(("DATABASE_URL", database_url.clone()));
+        environment.push(("HOLDFAST_JOBS", "on".to_owned()));
+        let environment: Vec<_> =
+            environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        for _ in 0..2 {
+            shop.add_replica(&environment);
+        }
+        let alice = shop.sign_in("alice").await;
+        let sku = shop.lab_item(10).await;
+        let orders = (0..20).map(|number| shop.order(&alice, number % 2, &sku, 1).send());
+        let mut sold = 0;
+        for response in futures_util::future::join_all(orders).await {
+            sold += usize::from(response.unwrap().status() == StatusCode::CREATED);
+        }
+        assert_eq!(sold, 10, "{kind:?}");
+        let audit = run(&["audit"], &environment);
+        assert!(audit.status.success(), "{}", stderr(&audit));
+        assert!(String::from_utf8_lossy(&audit.stdout).contains("locks held"), "{kind:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn remote_plain_text_is_reported() {
+    let [postgres, redis] = [Proxy::to_postgres().await, Proxy::to_redis().await];
+    let shop = Shop::without_replicas().await;
+    let folder = tempfile::tempdir().unwrap();
+    let log_of = |host: &str| {
+        let log = folder.path().join(host);
+        let database_url =
+            format!("postgres://holdfast@{host}:{}/{}", postgres.port, shop.database);
+        let redis_url = format!("redis://{host}:{}", redis.port);
+        let environment = [("DATABASE_URL", database_url), ("REDIS_URL", redis_url)];
+        let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
+        drop(Replica::start_with_log(&log, &environment));
+        std::fs::read_to_string(log).unwrap()
+    };
+    // Another form of 127.0.0.1, which only the resolver knows: like a remote host's name.
+    let remote = log_of("127.1");
+    for service in ["Postgres", "Redis"] {
+        let warning = format!("the connection to {service} is not encrypted");
+        assert_eq!(remote.matches(&warning).count(), 1, "{remote}");
+        assert!(!log_of("localhost").contains(&warning));
+    }
+}
