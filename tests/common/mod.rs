@@ -7,8 +7,6 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
 
-#[path = "../../crates/holdfast-lock/tests/topology/certificates.rs"]
-mod certificates;
 #[path = "../../crates/holdfast-lock/tests/lock/cut.rs"]
 pub mod cut;
 pub mod ports;

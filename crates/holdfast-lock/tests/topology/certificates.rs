@@ -8,9 +8,14 @@ use rcgen::{
     date_time_ymd,
 };
 
+/// Name of the authority.
+const NAME: &str = "authority of the test";
+
 /// PEM of an authority and of what it signed. All server certificates have the same key.
 pub struct Certificates {
     pub authority: String,
+    /// Another authority of the same name, which signed nothing.
+    pub namesake: String,
     /// For `localhost` and 127.0.0.1.
     pub server: String,
     pub server_key: String,
@@ -31,7 +36,8 @@ pub fn certificates() -> &'static Certificates {
 
 impl Certificates {
     fn make() -> Self {
-        let (authority, issuer) = make_authority("authority of the test");
+        let (authority, issuer) = make_authority(NAME);
+        let (namesake, _) = make_authority(NAME);
         let (_, foreign_issuer) = make_authority("another authority");
         let [server_key, client_key] = [(); 2].map(|()| KeyPair::generate().unwrap());
         let local = || params(&["localhost", "127.0.0.1"]);
@@ -42,6 +48,7 @@ impl Certificates {
         let server = |params: CertificateParams| params.signed_by(&server_key, &issuer).unwrap();
         Self {
             authority,
+            namesake,
             server: server(local()).pem(),
             misnamed: server(params(&["elsewhere.example"])).pem(),
             expired: server(expired).pem(),
@@ -56,6 +63,7 @@ impl Certificates {
     pub fn write(&self, folder: &Path) {
         for (name, pem) in [
             ("authority", &self.authority),
+            ("namesake", &self.namesake),
             ("server", &self.server),
             ("server-key", &self.server_key),
             ("misnamed", &self.misnamed),
