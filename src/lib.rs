@@ -32,5 +32,6 @@ pub mod web;
 
 pub mod app;
 pub mod config;
+pub mod telemetry;
 
 pub mod bench;

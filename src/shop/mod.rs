@@ -14,7 +14,7 @@ pub mod strategy;
 pub mod store;
 
 pub mod expiry;
-mod metrics;
+pub mod metrics;
 mod options;
 
 pub mod context;

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 22] = [
+const MAY_USE: [(&str, &[&str]); 23] = [
     ("backoff", &[]),
     ("tasks", &[]),
     ("coalesce", &["tasks"]),
@@ -22,6 +22,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ("config", &[]),
     ("metrics", &[]),
     ("db", &[]),
+    ("telemetry", &[]),
     ("embedded", &["backoff", "output", "config", "load"]),
     ("shop", &["coalesce", "tasks", "probe", "locks", "db", "metrics"]),
     ("checker", &["shop"]),
@@ -43,7 +44,7 @@ const MAY_USE: [(&str, &[&str]); 22] = [
             "rate_limit",
         ],
     ),
-    ("web", &["probe", "locks", "db", "metrics", "shop", "rate_limit", "jobs", "lab"]),
+    ("web", &["probe", "locks", "db", "metrics", "telemetry", "shop", "rate_limit", "jobs", "lab"]),
     (
         "app",
         &[
@@ -62,7 +63,21 @@ const MAY_USE: [(&str, &[&str]); 22] = [
     ),
     ("bench", &["output", "config", "load", "db", "shop", "jobs", "embedded"]),
     ("lib", &[]),
-    ("main", &["output", "app", "bench", "config", "db", "embedded", "big_keys", "lab", "shop"]),
+    (
+        "main",
+        &[
+            "output",
+            "app",
+            "bench",
+            "config",
+            "db",
+            "embedded",
+            "big_keys",
+            "lab",
+            "shop",
+            "telemetry",
+        ],
+    ),
 ];
 
 /// Statements that write the shop's tables.

@@ -6,12 +6,14 @@ use futures_util::FutureExt as _;
 use holdfast_lock::LockKey;
 use rand::RngExt as _;
 use tokio::time::{Instant, sleep};
+use tracing::debug_span;
 
 use super::batch::{AttemptError, Batch, LockState, pass_point};
 use super::decision::{BatchDecision, BatchEntry, EntryResult};
 use super::locks::AcquiredLocks;
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
+use super::spans::traced;
 use super::write::write;
 use crate::metrics::STALE_FENCES;
 use crate::probe::{Point, Probe};
@@ -117,7 +119,9 @@ async fn attempt(
         pass_point(batch.positions(), Point::Read, locks, value).await;
         Ok(decided)
     };
-    let decided = match batch.in_time(deciding).await? {
+    let deciding = batch.in_time(deciding);
+    let decided = traced(batch, |held| debug_span!(parent: held, "decide"), deciding).await?;
+    let decided = match decided {
         Ok(decided) => decided,
         Err(AttemptError::Failed(error)) => {
             return Err(AttemptError::after(session, error.into()).await);
@@ -131,12 +135,14 @@ async fn attempt(
         session.end_without_commit().await;
         return Ok(decided.results);
     }
-    write(batch, session, locks, decided).await
+    let writing = write(batch, session, locks, decided);
+    traced(batch, |held| debug_span!(parent: held, "write"), writing).await
 }
 
 /// Begins an attempt within the deadline: opens the session and reads the snapshot.
 pub(super) async fn begin(batch: Batch<'_>) -> ReadResult {
-    batch.in_time(open_and_read(batch)).await?
+    let reading = batch.in_time(open_and_read(batch));
+    traced(batch, |held| debug_span!(parent: held, "read"), reading).await?
 }
 
 /// Opens the session on the first connection that works, and reads the snapshot.
@@ -276,7 +282,9 @@ async fn decide(
     }
     let mut after = before.clone();
     let (mut writes, mut results) = (Vec::new(), Vec::with_capacity(entries.len()));
-    for ((position, BatchEntry { command, options }), replayed) in batch.positions().zip(replayed) {
+    for ((position, BatchEntry { command, options, .. }), replayed) in
+        batch.positions().zip(replayed)
+    {
         if let Some(replayed) = replayed {
             results.push(replayed);
             continue;

@@ -22,6 +22,7 @@ use futures_util::future::{BoxFuture, Either, MaybeDone, join, maybe_done, selec
 use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKey, LockKind, Wait};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
+use tracing::Instrument as _;
 
 use super::attempt;
 use super::batch::{AttemptError, Batch, LockState, pass_point};
@@ -31,6 +32,7 @@ use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::responder::Responder;
+use super::spans::{CommandSpan, begin_batch};
 use crate::metrics::{BATCH_QUEUE_FULL, BATCH_REQUESTS};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
@@ -77,6 +79,7 @@ pub(super) async fn enqueue(
         has_idempotency_lock: false,
         looked_up: false,
         in_flight,
+        span: CommandSpan::waiting(),
         reply,
     };
     match shop.engine.queues.join(&key, entry) {
@@ -110,7 +113,7 @@ async fn run(shop: Shop, key: LockKey) {
             kept_lock = leader.wait_for(acquiring).await;
             continue;
         };
-        let TakenEntries { batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
+        let TakenEntries { mut batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
         if batch.is_empty() {
             leader.responder.reject(dead, Error::deadline_passed()).await;
             match leader.linger(&lock).await && lock.may_continue(0) {
@@ -120,7 +123,9 @@ async fn run(shop: Shop, key: LockKey) {
             last_end = Instant::now();
             continue;
         }
-        let (mut done, state) = leader.execute(&mut lock.locks, batch).await;
+        let span = begin_batch(&leader.queue.key, &mut batch);
+        let executing = leader.execute(&mut lock.locks, batch);
+        let (mut done, state) = executing.instrument(span).await;
         if !done.is_empty() {
             metrics::histogram!(BATCH_REQUESTS).record(done.len() as f64);
         }

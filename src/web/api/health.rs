@@ -3,6 +3,7 @@
 use actix_web::HttpResponse;
 use serde_json::json;
 
+use crate::shop::metrics::record_pools;
 use crate::web::State;
 use crate::web::readiness::{ComponentCheck, PostgresState};
 
@@ -40,6 +41,8 @@ pub async fn ready(state: State) -> HttpResponse {
 /// Returns the metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "machines", security(()), responses((status = 200)))]
 pub async fn metrics(state: State) -> HttpResponse {
+    metrics_process::Collector::default().collect();
+    record_pools(&state.shop);
     HttpResponse::Ok()
         .content_type("text/plain; version=0.0.4; charset=utf-8")
         .body(state.metrics.render())
