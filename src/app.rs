@@ -42,6 +42,7 @@ const DRAIN_TIMEOUT_S: u64 = 3;
 const BACKLOG: u32 = 4_096;
 /// Open files that are kept for Redis, connections that are being refused, and other files.
 const RESERVED_FILES: usize = 128;
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Interval at which buffered metric samples are merged, for when nothing scrapes them.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -364,7 +365,7 @@ fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
     let handle = builder.install_recorder()?;
     describe_metrics();
     metrics_process::Collector::default().describe();
-    metrics::gauge!(BUILD_INFO, "version" => env!("CARGO_PKG_VERSION")).set(1.0);
+    metrics::gauge!(BUILD_INFO, "version" => VERSION).set(1.0);
     Ok(HANDLE.get_or_init(|| handle).clone())
 }
 

@@ -1,25 +1,11 @@
-//! Metrics of waiting for locks and holding them, by strategy, and of the shop's pools.
+//! Metrics of waiting for locks and holding them, by strategy.
 //!
 //! Never by key or user, so that the number of series is bounded. [`crate::metrics`] defines them.
 
 use tokio::time::Instant;
 
-use super::{Shop, Strategy, passwords};
-use crate::metrics::{
-    LOCK_HOLD, LOCK_WAIT, LOCK_WAITING_REQUESTS, PASSWORD_MAX_WAITING, PASSWORD_WAITING,
-    POOL_CONNECTIONS, POOL_MAX_CONNECTIONS,
-};
-
-/// Records the state of the pool of connections and of the queue of password hashes.
-pub fn record_pools(shop: &Shop) {
-    let (in_use, idle) = shop.pool.connections();
-    metrics::gauge!(POOL_CONNECTIONS, "state" => "in-use").set(in_use);
-    metrics::gauge!(POOL_CONNECTIONS, "state" => "idle").set(idle);
-    metrics::gauge!(POOL_MAX_CONNECTIONS).set(shop.pool.max_connections());
-    let (waiting, max) = passwords::queue_length();
-    metrics::gauge!(PASSWORD_WAITING).set(waiting as f64);
-    metrics::gauge!(PASSWORD_MAX_WAITING).set(max as f64);
-}
+use super::Strategy;
+use crate::metrics::{LOCK_HOLD, LOCK_WAIT, LOCK_WAITING_REQUESTS};
 
 /// A request that waits for its locks; counted until dropped.
 #[derive(Debug)]

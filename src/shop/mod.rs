@@ -14,7 +14,7 @@ pub mod strategy;
 pub mod store;
 
 pub mod expiry;
-pub mod metrics;
+mod metrics;
 mod options;
 
 pub mod context;

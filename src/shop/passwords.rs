@@ -103,7 +103,7 @@ pub(super) async fn verify(password: String, hash: Option<String>) -> Result<boo
 }
 
 /// Returns the number of callers that wait for a hasher, and its upper bound.
-pub(super) fn queue_length() -> (usize, usize) {
+pub(crate) fn queue_length() -> (usize, usize) {
     let max = *HASHERS * MAX_QUEUE_PER_HASHER;
     let admitted = *HASHERS + max - PLACES.available_permits();
     let running = *HASHERS - RUNNING.available_permits();

@@ -61,7 +61,7 @@ fn parse_filter(filter: &str) -> anyhow::Result<EnvFilter> {
     let example = || format!("{FILTER} is “{filter}”; it can be a filter such as {DEFAULT_FILTER}");
     for directive in filter.split(',').map(str::trim) {
         // The parser takes a misspelt level for the name of a module, and logs nothing else.
-        let is_plain = directive.chars().all(|c| c.is_ascii_alphanumeric() || "_:".contains(c));
+        let is_plain = !directive.contains(['=', '[']);
         if is_plain && !directive.is_empty() && directive.parse::<LevelFilter>().is_err() {
             let why = "is neither a level (off, error, warn, info, debug, trace) nor TARGET=LEVEL";
             return Err(anyhow::anyhow!("“{directive}” {why}")).with_context(example);

@@ -206,21 +206,22 @@ async fn unavailable_collector_delays_no_order() {
     ];
     shop.add_replica_with(start, &env);
     let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(1_000_000).await;
     until("several exports fail", async || {
-        shop.place_order(&alice, "deadbolt", 1).await;
+        shop.place_order(&alice, &sku, 1).await;
         connections.load(Ordering::Relaxed) >= 5
     })
     .await;
     is_silent.store(true, Ordering::Relaxed);
     let before = connections.load(Ordering::Relaxed);
     until("an export gets no response", async || {
-        shop.place_order(&alice, "deadbolt", 1).await;
+        shop.place_order(&alice, &sku, 1).await;
         connections.load(Ordering::Relaxed) > before
     })
     .await;
     let began = Instant::now();
     for _ in 0..50 {
-        shop.place_order(&alice, "deadbolt", 1).await;
+        shop.place_order(&alice, &sku, 1).await;
     }
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
     shop.replicas[0].terminate();

@@ -120,7 +120,8 @@ async fn attempt(
         Ok(decided)
     };
     let deciding = batch.in_time(deciding);
-    let decided = traced(batch, |held| debug_span!(parent: held, "decide"), deciding).await?;
+    let decided =
+        traced(batch.stages(), |held| debug_span!(parent: held, "decide"), deciding).await?;
     let decided = match decided {
         Ok(decided) => decided,
         Err(AttemptError::Failed(error)) => {
@@ -136,13 +137,13 @@ async fn attempt(
         return Ok(decided.results);
     }
     let writing = write(batch, session, locks, decided);
-    traced(batch, |held| debug_span!(parent: held, "write"), writing).await
+    traced(batch.stages(), |held| debug_span!(parent: held, "write"), writing).await
 }
 
 /// Begins an attempt within the deadline: opens the session and reads the snapshot.
 pub(super) async fn begin(batch: Batch<'_>) -> ReadResult {
     let reading = batch.in_time(open_and_read(batch));
-    traced(batch, |held| debug_span!(parent: held, "read"), reading).await?
+    traced(batch.stages(), |held| debug_span!(parent: held, "read"), reading).await?
 }
 
 /// Opens the session on the first connection that works, and reads the snapshot.

@@ -11,6 +11,7 @@
 //! Fails with `lock-lost` if the lease expired and a later holder wrote.
 //! Tests: `tests/it/batched*.rs`.
 
+use std::fmt::{self, Display, Formatter};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use futures_util::future::{BoxFuture, Either, MaybeDone, join, maybe_done, selec
 use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKey, LockKind, Wait};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span, error_span};
 
 use super::attempt;
 use super::batch::{AttemptError, Batch, LockState, pass_point};
@@ -32,7 +33,7 @@ use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::responder::Responder;
-use super::spans::{CommandSpan, begin_batch};
+use super::spans::CommandSpan;
 use crate::metrics::{BATCH_QUEUE_FULL, BATCH_REQUESTS};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
@@ -157,6 +158,29 @@ async fn run(shop: Shop, key: LockKey) {
                 leader.reject_all(outage).await;
             }
         }
+    }
+}
+
+/// Begins the span of a batch. It links to the requests in it, whose wait ends.
+fn begin_batch(key: &LockKey, entries: &mut [QueueEntry]) -> Span {
+    let requests = RequestIds(entries);
+    let span = error_span!(parent: None, "batch", %key, commands = entries.len(), %requests);
+    for entry in entries {
+        entry.span.begin_held(&span);
+    }
+    span
+}
+
+/// The ids of the requests of a batch, in order.
+struct RequestIds<'a>(&'a [QueueEntry]);
+
+impl Display for RequestIds<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (at, entry) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { " " };
+            write!(f, "{separator}{}", entry.options.request_id)?;
+        }
+        Ok(())
     }
 }
 

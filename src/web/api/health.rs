@@ -3,7 +3,10 @@
 use actix_web::HttpResponse;
 use serde_json::json;
 
-use crate::shop::metrics::record_pools;
+use crate::metrics::{
+    PASSWORD_MAX_WAITING, PASSWORD_WAITING, POOL_CONNECTIONS, POOL_MAX_CONNECTIONS,
+};
+use crate::shop::{Shop, passwords};
 use crate::web::State;
 use crate::web::readiness::{ComponentCheck, PostgresState};
 
@@ -46,4 +49,15 @@ pub async fn metrics(state: State) -> HttpResponse {
     HttpResponse::Ok()
         .content_type("text/plain; version=0.0.4; charset=utf-8")
         .body(state.metrics.render())
+}
+
+/// Records the state of the pool of connections and of the queue of password hashes.
+fn record_pools(shop: &Shop) {
+    let (in_use, idle) = shop.pool.connections();
+    metrics::gauge!(POOL_CONNECTIONS, "state" => "in-use").set(in_use);
+    metrics::gauge!(POOL_CONNECTIONS, "state" => "idle").set(idle);
+    metrics::gauge!(POOL_MAX_CONNECTIONS).set(shop.pool.max_connections());
+    let (waiting, max) = passwords::queue_length();
+    metrics::gauge!(PASSWORD_WAITING).set(waiting as f64);
+    metrics::gauge!(PASSWORD_MAX_WAITING).set(max as f64);
 }

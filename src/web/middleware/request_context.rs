@@ -153,7 +153,6 @@ impl RequestContext {
             request_id = %self.id,
             client_request_id = self.client_id.as_ref().and_then(|id| id.to_str().ok()),
             trace_id = field::Empty,
-            otel.name = field::Empty,
             otel.kind = telemetry::is_exporting().then_some("server"),
             otel.status_code = field::Empty,
         )
