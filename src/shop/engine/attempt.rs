@@ -13,7 +13,7 @@ use super::decision::{BatchDecision, BatchEntry, EntryResult};
 use super::locks::AcquiredLocks;
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
-use super::spans::traced;
+use super::spans::begin_step;
 use super::write::write;
 use crate::metrics::STALE_FENCES;
 use crate::probe::{Point, Probe};
@@ -119,9 +119,9 @@ async fn attempt(
         pass_point(batch.positions(), Point::Read, locks, value).await;
         Ok(decided)
     };
-    let deciding = batch.in_time(deciding);
-    let decided =
-        traced(batch.stages(), |held| debug_span!(parent: held, "decide"), deciding).await?;
+    let step = begin_step(batch.stages(), |held| debug_span!(parent: held, "decide"));
+    let decided = batch.in_time(deciding).await?;
+    drop(step);
     let decided = match decided {
         Ok(decided) => decided,
         Err(AttemptError::Failed(error)) => {
@@ -136,14 +136,14 @@ async fn attempt(
         session.end_without_commit().await;
         return Ok(decided.results);
     }
-    let writing = write(batch, session, locks, decided);
-    traced(batch.stages(), |held| debug_span!(parent: held, "write"), writing).await
+    let _step = begin_step(batch.stages(), |held| debug_span!(parent: held, "write"));
+    write(batch, session, locks, decided).await
 }
 
 /// Begins an attempt within the deadline: opens the session and reads the snapshot.
 pub(super) async fn begin(batch: Batch<'_>) -> ReadResult {
-    let reading = batch.in_time(open_and_read(batch));
-    traced(batch.stages(), |held| debug_span!(parent: held, "read"), reading).await?
+    let _step = begin_step(batch.stages(), |held| debug_span!(parent: held, "read"));
+    batch.in_time(open_and_read(batch)).await?
 }
 
 /// Opens the session on the first connection that works, and reads the snapshot.

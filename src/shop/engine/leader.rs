@@ -125,8 +125,7 @@ async fn run(shop: Shop, key: LockKey) {
             continue;
         }
         let span = begin_batch(&leader.queue.key, &mut batch);
-        let executing = leader.execute(&mut lock.locks, batch);
-        let (mut done, state) = executing.instrument(span).await;
+        let (mut done, state) = leader.execute(&mut lock.locks, batch).instrument(span).await;
         if !done.is_empty() {
             metrics::histogram!(BATCH_REQUESTS).record(done.len() as f64);
         }

@@ -32,14 +32,10 @@ impl CommandSpan {
     }
 }
 
-/// Runs a step of commands whose stages are given, in a span per command.
-pub(super) async fn traced<'s, T>(
+/// Begins a step of commands: a span below the stage of each, until the result is dropped.
+pub(super) fn begin_step<'s>(
     stages: impl Iterator<Item = &'s Span>,
     span_below: impl Fn(&Span) -> Span,
-    step: impl Future<Output = T>,
-) -> T {
-    let spans: Vec<Span> = stages.map(span_below).filter(|span| !span.is_disabled()).collect();
-    let done = step.await;
-    drop(spans);
-    done
+) -> Vec<Span> {
+    stages.map(span_below).filter(|span| !span.is_disabled()).collect()
 }

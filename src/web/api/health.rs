@@ -54,8 +54,9 @@ pub async fn metrics(state: State) -> HttpResponse {
 /// Records the state of the pool of connections and of the queue of password hashes.
 fn record_pools(shop: &Shop) {
     let (in_use, idle) = shop.pool.connections();
-    metrics::gauge!(POOL_CONNECTIONS, "state" => "in-use").set(in_use);
-    metrics::gauge!(POOL_CONNECTIONS, "state" => "idle").set(idle);
+    for (state, count) in [("in-use", in_use), ("idle", idle)] {
+        metrics::gauge!(POOL_CONNECTIONS, "state" => state).set(count);
+    }
     metrics::gauge!(POOL_MAX_CONNECTIONS).set(shop.pool.max_connections());
     let (waiting, max) = passwords::queue_length();
     metrics::gauge!(PASSWORD_WAITING).set(waiting as f64);
