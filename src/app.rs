@@ -10,6 +10,7 @@ use actix_web::web;
 use anyhow::{Context, bail};
 use holdfast_lock::observer::MetricsObserver;
 use holdfast_lock::{Redis, Settings};
+use metrics::{Key, Level, Metadata};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
@@ -21,7 +22,7 @@ use crate::db;
 use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::interleaving::Games;
 use crate::locks::ShopLocks;
-use crate::metrics::{METRICS, MetricDefinition, MetricType};
+use crate::metrics::{BUILD_INFO, METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
 use crate::rate_limit::{Limiter, Rate};
 use crate::redis_connection;
@@ -45,6 +46,7 @@ const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(3);
 const BACKLOG: u32 = 4_096;
 /// Open files that are kept for Redis, connections that are being refused, and other files.
 const RESERVED_FILES: usize = 128;
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Interval at which buffered metric samples are merged, for when nothing scrapes them.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -60,6 +62,8 @@ pub struct Replica {
 impl Replica {
     /// Binds the address, and checks that Postgres and Redis are reachable and safe to use.
     pub async fn build(options: &ServeArgs) -> anyhow::Result<Self> {
+        // First: what is recorded earlier is lost.
+        let metrics = metrics_handle()?;
         let files = raise_open_files();
         let listener = listen(options.listen).with_context(|| {
             format!("can't listen on {}; choose another with --listen", options.listen)
@@ -103,7 +107,7 @@ impl Replica {
             sessions: SessionCache::default(),
             min_password_length: options.min_password_length,
             secure_cookies: options.secure_cookies == Switch::On,
-            metrics: metrics_handle()?,
+            metrics,
         };
         // A connection to Postgres is a file, too.
         let reserved = RESERVED_FILES + usize::try_from(options.pool_size)?;
@@ -369,12 +373,22 @@ fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
     }
     let handle = builder.install_recorder()?;
     describe_metrics();
+    metrics_process::Collector::default().describe();
+    metrics::gauge!(BUILD_INFO, "version" => VERSION).set(1.0);
     Ok(HANDLE.get_or_init(|| handle).clone())
 }
 
-/// Describes every metric: the `HELP` text at `/metrics`.
+/// Describes every metric: the `HELP` text at `/metrics`. Counters without labels begin at 0, since
+/// Prometheus sees no increase in a first sample.
 fn describe_metrics() {
-    for MetricDefinition { name, metric_type, help, .. } in METRICS {
+    let metadata = Metadata::new(module_path!(), Level::INFO, None);
+    for MetricDefinition { name, metric_type, labels, help, .. } in METRICS {
+        if *metric_type == MetricType::Counter && labels.is_empty() {
+            let key = Key::from_static_name(name);
+            metrics::with_recorder(|recorder| {
+                recorder.register_counter(&key, &metadata).increment(0)
+            });
+        }
         match metric_type {
             MetricType::Counter => metrics::describe_counter!(*name, *help),
             MetricType::Gauge => metrics::describe_gauge!(*name, *help),

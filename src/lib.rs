@@ -34,5 +34,6 @@ pub mod web;
 pub mod app;
 pub mod config;
 pub mod redis_connection;
+pub mod telemetry;
 
 pub mod bench;

@@ -24,6 +24,7 @@ use holdfast::shop::audit::{self, AuditProgress};
 use holdfast::shop::seed::SeedContents;
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Failure, Rejection, seed, users};
+use holdfast::telemetry::{self, TraceExporter};
 
 /// With glibc's allocator, a quarter of a replica's time under load is allocation.
 #[global_allocator]
@@ -35,10 +36,13 @@ fn main() -> ExitCode {
     // not shown. Errors are 2.
     let answers = matches!(cli.command, CliCommand::Audit(_) | CliCommand::Lesson(_));
     let failure = if answers { 2 } else { 1 };
-    if let Err(error) = start_log() {
-        eprintln!("holdfast: {}", format_error(&error));
-        return ExitCode::from(failure);
-    }
+    let exporter = match start_telemetry(&cli.command) {
+        Ok(exporter) => exporter,
+        Err(error) => {
+            eprintln!("holdfast: {}", format_error(&error));
+            return ExitCode::from(failure);
+        }
+    };
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if matches!(cli.command, CliCommand::Serve(_)) {
         runtime.worker_threads(app::main_threads());
@@ -47,6 +51,9 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime.block_on(run(cli.command)),
         Err(error) => Err(anyhow::Error::from(error).context("can't start its threads")),
     };
+    if let Some(exporter) = exporter {
+        exporter.shut_down();
+    }
     match done {
         Ok(code) => code,
         Err(error) => {
@@ -54,6 +61,19 @@ fn main() -> ExitCode {
             ExitCode::from(failure)
         }
     }
+}
+
+/// Starts the log, and in a replica the export of traces.
+fn start_telemetry(command: &CliCommand) -> anyhow::Result<Option<TraceExporter>> {
+    let exporter = match command {
+        CliCommand::Serve(options) => {
+            let port = options.listen.port().to_string();
+            TraceExporter::from_environment(options.replica.as_ref().unwrap_or(&port))?
+        }
+        _ => None,
+    };
+    telemetry::start(exporter.as_ref())?;
+    Ok(exporter)
 }
 
 /// Formats an error with its causes, without those that it quotes already.
@@ -304,25 +324,4 @@ fn format_audit(audit: &audit::AuditReport) -> String {
         _ => format!("\nThe books are NOT sound: {failed} checks fail.\n"),
     };
     text
-}
-
-/// Log filter without `HOLDFAST_LOG`.
-const DEFAULT_LOG_FILTER: &str = "holdfast=info,warn";
-/// Precedes every filter, which may override it: actix logs an error for every connection with a
-/// malformed request, and any client can send any number of those.
-const LOG_FILTER_PREFIX: &str = "actix_http::h1=off";
-
-fn start_log() -> anyhow::Result<()> {
-    let filter = std::env::var("HOLDFAST_LOG").ok().filter(|filter| !filter.trim().is_empty());
-    let filter = filter.as_deref().unwrap_or(DEFAULT_LOG_FILTER);
-    let filter = tracing_subscriber::EnvFilter::try_new(format!("{LOG_FILTER_PREFIX},{filter}"))
-        .with_context(|| {
-            format!("HOLDFAST_LOG is “{filter}”; it can be a filter such as {DEFAULT_LOG_FILTER}")
-        })?;
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .init();
-    Ok(())
 }

@@ -1,7 +1,8 @@
 //! Every metric of a replica: name, type, labels, buckets and help, as `/metrics` shows them.
 //!
 //! The code records a metric by its constant. Labels have few values, never a key or a user, so
-//! that the number of series is bounded. A test compares the table with the code.
+//! that the number of series is bounded. A test compares the table with the code. The crate
+//! `metrics-process` adds those of the process, under the usual names (`process_…`).
 
 /// Upper bounds of the buckets of durations, in seconds.
 pub const SECONDS: &[f64] =
@@ -46,6 +47,9 @@ macro_rules! metrics_table {
 }
 
 metrics_table! {
+    BUILD_INFO: "holdfast_build_info", Gauge ["version"] &[],
+        "Always 1; the label is the version";
+
     HTTP_REQUEST_DURATION: "holdfast_http_request_duration_seconds",
         Histogram ["method", "route", "status"] SECONDS,
         "From the arrival of a request to its response";
@@ -67,6 +71,18 @@ metrics_table! {
     STALE_FENCES: "holdfast_stale_fences_total", Counter [] &[],
         "Reads of a row with a higher fence than the lock: it was lost, or Redis lost its counter";
 
+    IDEMPOTENCY_REPLAYS: "holdfast_idempotency_replays_total", Counter [] &[],
+        "Stored responses that were found for a repeated idempotency key";
+
+    POOL_CONNECTIONS: "holdfast_pool_connections", Gauge ["state"] &[],
+        "Open connections of the main pool to Postgres by state: in-use, idle";
+    POOL_MAX_CONNECTIONS: "holdfast_pool_max_connections", Gauge [] &[],
+        "Upper bound of the main pool's connections (HOLDFAST_POOL_SIZE)";
+    PASSWORD_WAITING: "holdfast_password_hash_waiting_requests", Gauge [] &[],
+        "Sign-ins and other requests that wait for a password to be hashed";
+    PASSWORD_MAX_WAITING: "holdfast_password_hash_max_waiting_requests", Gauge [] &[],
+        "Upper bound of these requests; one beyond it is rejected";
+
     RATE_LIMIT_REJECTIONS: "holdfast_rate_limit_rejections_total", Counter ["limit"] &[],
         "Requests rejected by a rate limit";
     RATE_LIMIT_CALLS: "holdfast_rate_limit_calls_total", Counter [] &[],
@@ -78,6 +94,11 @@ metrics_table! {
         "Duration of one attempt of a scheduled job";
     JOB_ATTEMPTS: "holdfast_job_attempts_total", Counter ["job", "outcome"] &[],
         "Attempts of scheduled jobs by outcome: done, failed (is retried), parked, stale, stopped";
+
+    AUDIT_SOUND: "holdfast_audit_sound", Gauge [] &[],
+        "Result of the newest completed audit job: 1 if the books are sound, 0 if not";
+    AUDIT_TIME: "holdfast_audit_timestamp_seconds", Gauge [] &[],
+        "End of the newest completed audit job, in seconds since 1970";
 
     EXPIRY_DELAY: "holdfast_expiry_delay_seconds", Histogram [] SECONDS,
         "From the due time of an unpaid order until a worker processes it";
@@ -182,7 +203,8 @@ mod tests {
             assert!(name.starts_with("holdfast_") && names.insert(name), "{name}");
             assert_eq!(name.ends_with("_total"), *metric_type == MetricType::Counter, "{name}");
             assert_eq!(!buckets.is_empty(), *metric_type == MetricType::Histogram, "{name}");
-            assert_eq!(name.ends_with("_seconds"), *buckets == SECONDS, "{name}");
+            let is_duration = name.ends_with("_seconds") && !name.ends_with("_timestamp_seconds");
+            assert_eq!(is_duration, *buckets == SECONDS, "{name}");
         }
     }
 }

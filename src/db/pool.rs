@@ -16,6 +16,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tracing::Instrument as _;
 
 use super::connection::{Connection, Transaction};
 use super::error_class::{ErrorClass, classify};
@@ -137,7 +138,7 @@ impl Pool {
             return Err(failure);
         }
         let pool = self.clone();
-        let task = self.runtime.spawn(async move {
+        let task = async move {
             let began = Instant::now();
             match pool.try_connections(pool.begin_call(began), statement).await {
                 Ok((result, connection)) => {
@@ -146,7 +147,8 @@ impl Pool {
                 }
                 Err(error) => Err(pool.record_failure(error, began)),
             }
-        });
+        };
+        let task = self.runtime.spawn(task.in_current_span());
         let crashed = || Err((ErrorClass::Unavailable, sqlx::Error::WorkerCrashed));
         task.await.unwrap_or_else(|_| crashed())
     }
@@ -231,7 +233,13 @@ impl Pool {
         self.pool.connect_options()
     }
 
-    fn max_connections(&self) -> u32 {
+    /// Returns the numbers of connections in use and idle.
+    pub fn connections(&self) -> (u32, u32) {
+        let idle = u32::try_from(self.pool.num_idle()).unwrap_or(u32::MAX);
+        (self.pool.size().saturating_sub(idle), idle)
+    }
+
+    pub fn max_connections(&self) -> u32 {
         self.pool.options().get_max_connections()
     }
 

@@ -9,7 +9,10 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::history::JobRun;
 use super::job::{Job, JobContext};
+use super::store::RunState;
+use crate::metrics::{AUDIT_SOUND, AUDIT_TIME};
 use crate::shop::audit::{AUDIT_TIMEOUT, AuditCheck, AuditReport, AuditStatus};
 
 pub(super) const JOB: Job = Job {
@@ -27,6 +30,15 @@ pub struct AuditResult {
     pub checks: usize,
     pub failing: Vec<AuditCheck>,
     pub notes: Vec<String>,
+}
+
+/// Records the newest completed audit among `runs`, newest first.
+pub(super) fn record_newest(runs: &[JobRun]) {
+    let done = runs.iter().find(|run| run.job == JOB.name && run.state == RunState::Done);
+    let Some(JobRun { result: Some(result), ended_at: Some(ended_at), .. }) = done else { return };
+    let sound = result.get("sound").and_then(Value::as_bool).unwrap_or(false);
+    metrics::gauge!(AUDIT_SOUND).set(f64::from(u8::from(sound)));
+    metrics::gauge!(AUDIT_TIME).set(ended_at.unix_timestamp() as f64);
 }
 
 async fn work(context: JobContext) -> anyhow::Result<Value> {

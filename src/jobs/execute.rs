@@ -17,6 +17,7 @@ use time::OffsetDateTime;
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, error_span, field};
 
 use super::cron::CronSchedule;
 use super::job::{Job, JobContext, OncePolicy};
@@ -124,6 +125,16 @@ impl Executor {
     /// Executes a tick. After an error either nothing was started, or the next holder takes the run
     /// over.
     pub(super) async fn execute(&self, tick: &DueTick) -> Result<RunOutcome, Error> {
+        let (job, due_at) = (tick.job.name, tick.due_at);
+        let span = error_span!(parent: None, "job", job, %due_at, outcome = field::Empty);
+        let outcome = self.execute_once(tick).instrument(span.clone()).await;
+        if let Ok(outcome) = &outcome {
+            span.record("outcome", outcome.label());
+        }
+        outcome
+    }
+
+    async fn execute_once(&self, tick: &DueTick) -> Result<RunOutcome, Error> {
         let key = LockKey::new(format!("{{job:{}}}", tick.job.name))?;
         tick.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
         if tick.once == OncePolicy::Nothing {
@@ -235,7 +246,7 @@ impl Executor {
             has_row: tick.once == OncePolicy::LockAndRow,
             probe: tick.probe.clone(),
         };
-        let mut task = shop.tasks.spawn((job.work)(context));
+        let mut task = shop.tasks.spawn((job.work)(context).in_current_span());
         let ended = tokio::select! {
             ended = &mut task => return job_result(ended),
             () = sleep(job.timeout) => {

@@ -19,6 +19,7 @@ use time::OffsetDateTime;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
+use super::audit;
 use super::cron::{CronSchedule, TickDecision, decide};
 use super::execute::{DueTick, Executor, RunOutcome, STORE_TIMEOUT};
 use super::history::{self, JobRun};
@@ -125,6 +126,7 @@ impl Scheduler {
             }
         };
         self.note_available(&self.0.postgres_is_unavailable, "Postgres");
+        audit::record_newest(&runs);
         for scheduled in &self.0.scheduled {
             let runs = runs.iter().filter(|run| run.job == scheduled.job.name);
             let runs: Vec<JobRun> = runs.cloned().collect();

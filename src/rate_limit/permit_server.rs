@@ -61,6 +61,7 @@ struct WaitingRequests<'r> {
 
 impl PermitServer {
     pub fn new(redis: Redis, prefix: &str) -> Self {
+        metrics::gauge!(RATE_LIMIT_DEGRADED).set(0.0);
         Self { redis, prefix: prefix.to_owned(), degraded: AtomicBool::new(false) }
     }
 

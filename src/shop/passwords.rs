@@ -102,6 +102,14 @@ pub(super) async fn verify(password: String, hash: Option<String>) -> Result<boo
     run(move |memory| memory.verify(&password, hash.as_deref())).await
 }
 
+/// Returns the number of callers that wait for a hasher, and its upper bound.
+pub(crate) fn queue_length() -> (usize, usize) {
+    let max = *HASHERS * MAX_QUEUE_PER_HASHER;
+    let admitted = *HASHERS + max - PLACES.available_permits();
+    let running = *HASHERS - RUNNING.available_permits();
+    (admitted.saturating_sub(running), max)
+}
+
 async fn run<T: Send + 'static>(
     work: impl FnOnce(&HashMemory) -> T + Send + 'static,
 ) -> Result<T, Error> {

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 24] = [
+const MAY_USE: [(&str, &[&str]); 25] = [
     ("backoff", &[]),
     ("tasks", &[]),
     ("coalesce", &["tasks"]),
@@ -24,6 +24,7 @@ const MAY_USE: [(&str, &[&str]); 24] = [
     ("tls", &[]),
     ("db", &["tls"]),
     ("redis_connection", &["config", "tls"]),
+    ("telemetry", &[]),
     ("embedded", &["backoff", "output", "config", "load"]),
     ("shop", &["coalesce", "tasks", "probe", "locks", "db", "metrics"]),
     ("checker", &["shop"]),
@@ -45,7 +46,7 @@ const MAY_USE: [(&str, &[&str]); 24] = [
             "rate_limit",
         ],
     ),
-    ("web", &["probe", "locks", "db", "metrics", "shop", "rate_limit", "jobs", "lab"]),
+    ("web", &["probe", "locks", "db", "metrics", "telemetry", "shop", "rate_limit", "jobs", "lab"]),
     (
         "app",
         &[
@@ -78,6 +79,7 @@ const MAY_USE: [(&str, &[&str]); 24] = [
             "lab",
             "redis_connection",
             "shop",
+            "telemetry",
         ],
     ),
 ];

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use holdfast_lock::LockKind;
 use holdfast_lock::clock::jittered;
+use tracing::{Instrument as _, error_span};
 use uuid::Uuid;
 
 use super::failures;
@@ -36,7 +37,12 @@ pub(super) struct ExpiryExecutor {
 impl ExpiryExecutor {
     /// Expires a group. Returns whether a server is unavailable: then other workers should take the
     /// pending orders.
-    pub(super) async fn expire(&self, group: Vec<DueOrder>, mut options: RequestOptions) -> bool {
+    pub(super) async fn expire(&self, group: Vec<DueOrder>, options: RequestOptions) -> bool {
+        let span = error_span!(parent: None, "expiry", orders = group.len());
+        self.expire_in_parts(group, options).instrument(span).await
+    }
+
+    async fn expire_in_parts(&self, group: Vec<DueOrder>, mut options: RequestOptions) -> bool {
         let mut groups = vec![group];
         while let Some(mut group) = groups.pop() {
             match self.try_expire(group.clone(), &options).await {

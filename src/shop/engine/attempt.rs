@@ -6,12 +6,14 @@ use futures_util::FutureExt as _;
 use holdfast_lock::LockKey;
 use rand::RngExt as _;
 use tokio::time::{Instant, sleep};
+use tracing::debug_span;
 
 use super::batch::{AttemptError, Batch, LockState, pass_point};
 use super::decision::{BatchDecision, BatchEntry, EntryResult};
 use super::locks::AcquiredLocks;
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
+use super::spans::begin_step;
 use super::write::write;
 use crate::metrics::STALE_FENCES;
 use crate::probe::{Point, Probe};
@@ -117,7 +119,10 @@ async fn attempt(
         pass_point(batch.positions(), Point::Read, locks, value).await;
         Ok(decided)
     };
-    let decided = match batch.in_time(deciding).await? {
+    let step = begin_step(batch.stages(), |held| debug_span!(parent: held, "decide"));
+    let decided = batch.in_time(deciding).await?;
+    drop(step);
+    let decided = match decided {
         Ok(decided) => decided,
         Err(AttemptError::Failed(error)) => {
             return Err(AttemptError::after(session, error.into()).await);
@@ -131,11 +136,13 @@ async fn attempt(
         session.end_without_commit().await;
         return Ok(decided.results);
     }
+    let _step = begin_step(batch.stages(), |held| debug_span!(parent: held, "write"));
     write(batch, session, locks, decided).await
 }
 
 /// Begins an attempt within the deadline: opens the session and reads the snapshot.
 pub(super) async fn begin(batch: Batch<'_>) -> ReadResult {
+    let _step = begin_step(batch.stages(), |held| debug_span!(parent: held, "read"));
     batch.in_time(open_and_read(batch)).await?
 }
 
@@ -276,7 +283,9 @@ async fn decide(
     }
     let mut after = before.clone();
     let (mut writes, mut results) = (Vec::new(), Vec::with_capacity(entries.len()));
-    for ((position, BatchEntry { command, options }), replayed) in batch.positions().zip(replayed) {
+    for ((position, BatchEntry { command, options, .. }), replayed) in
+        batch.positions().zip(replayed)
+    {
         if let Some(replayed) = replayed {
             results.push(replayed);
             continue;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use holdfast_lock::LockKey;
 use tokio::time::{Instant, timeout_at};
+use tracing::Span;
 
 use super::decision::{BatchEntry, EntryResult};
 use super::locks::AcquiredLocks;
@@ -86,6 +87,11 @@ impl<'a> Batch<'a> {
         write: &BatchWrite,
     ) -> impl Iterator<Item = (usize, BatchEntry<'a>)> {
         write.commands.iter().map(|command| (command.position, self.entries[command.position]))
+    }
+
+    /// Returns the spans of the commands' stages.
+    pub(super) fn stages(&self) -> impl Iterator<Item = &'a Span> + use<'a> {
+        self.entries.iter().map(|entry| entry.stage)
     }
 
     pub(super) fn fail_all(&self, failure: impl Into<Failure>) -> Vec<EntryResult> {

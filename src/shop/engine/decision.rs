@@ -2,6 +2,8 @@
 
 use holdfast_lock::LockKey;
 
+use tracing::Span;
+
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
 use crate::shop::command::changes::Changes;
@@ -14,6 +16,8 @@ use crate::shop::store::CommandWrite;
 pub(super) struct BatchEntry<'a> {
     pub(super) command: &'a dyn Command,
     pub(super) options: &'a RequestOptions,
+    /// The span of its stage.
+    pub(super) stage: &'a Span,
 }
 
 /// The result of one command.

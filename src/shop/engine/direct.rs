@@ -8,6 +8,7 @@ use futures_util::future::{Either, select};
 use holdfast_lock::IdempotencyLocks;
 use tokio::sync::oneshot;
 use tokio::time::sleep;
+use tracing::{Instrument as _, debug_span};
 
 use super::attempt;
 use super::batch::{Batch, LockState};
@@ -42,8 +43,9 @@ pub(super) async fn execute(
     let (owned_shop, options) = (shop.clone(), options.clone());
     let execution = async move {
         let (shop, command) = (&owned_shop, command.as_ref());
+        let preparing = prepare(shop, &options, command).instrument(debug_span!("wait"));
         let prepared = tokio::select! {
-            prepared = prepare(shop, &options, command) => prepared,
+            prepared = preparing => prepared,
             _ = caller_gone => return Err(Error::GivenUp("its caller has gone").into()),
         };
         match prepared {
@@ -55,7 +57,7 @@ pub(super) async fn execute(
             }
         }
     };
-    let result = shop.tasks.spawn(execution).await;
+    let result = shop.tasks.spawn(execution.in_current_span()).await;
     drop(caller);
     result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
 }
@@ -130,7 +132,8 @@ async fn run(
     prepared: PreparedCommand,
 ) -> Result<Execution, Failure> {
     let PreparedCommand { mut locks, mut idempotency_locks, _in_flight } = prepared;
-    let entries = &[BatchEntry { command, options }];
+    let stage = &debug_span!("held");
+    let entries = &[BatchEntry { command, options, stage }];
     let batch = Batch { shop, strategy: options.strategy, entries };
     let (results, state) = attempt::execute(batch, &mut locks, None).await;
     let missing = || Err(Error::Bug("a command got no result".to_owned()).into());

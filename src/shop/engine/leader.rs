@@ -11,6 +11,7 @@
 //! Fails with `lock-lost` if the lease expired and a later holder wrote.
 //! Tests: `tests/it/batched*.rs`.
 
+use std::fmt::{self, Display, Formatter};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -22,6 +23,7 @@ use futures_util::future::{BoxFuture, Either, MaybeDone, join, maybe_done, selec
 use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKey, LockKind, Wait};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
+use tracing::{Instrument as _, Span, error_span};
 
 use super::attempt;
 use super::batch::{AttemptError, Batch, LockState, pass_point};
@@ -31,6 +33,7 @@ use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::responder::Responder;
+use super::spans::CommandSpan;
 use crate::metrics::{BATCH_QUEUE_FULL, BATCH_REQUESTS};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
@@ -77,6 +80,7 @@ pub(super) async fn enqueue(
         has_idempotency_lock: false,
         looked_up: false,
         in_flight,
+        span: CommandSpan::waiting(),
         reply,
     };
     match shop.engine.queues.join(&key, entry) {
@@ -110,7 +114,7 @@ async fn run(shop: Shop, key: LockKey) {
             kept_lock = leader.wait_for(acquiring).await;
             continue;
         };
-        let TakenEntries { batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
+        let TakenEntries { mut batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
         if batch.is_empty() {
             leader.responder.reject(dead, Error::deadline_passed()).await;
             match leader.linger(&lock).await && lock.may_continue(0) {
@@ -120,7 +124,8 @@ async fn run(shop: Shop, key: LockKey) {
             last_end = Instant::now();
             continue;
         }
-        let (mut done, state) = leader.execute(&mut lock.locks, batch).await;
+        let span = begin_batch(&leader.queue.key, &mut batch);
+        let (mut done, state) = leader.execute(&mut lock.locks, batch).instrument(span).await;
         if !done.is_empty() {
             metrics::histogram!(BATCH_REQUESTS).record(done.len() as f64);
         }
@@ -152,6 +157,29 @@ async fn run(shop: Shop, key: LockKey) {
                 leader.reject_all(outage).await;
             }
         }
+    }
+}
+
+/// Begins the span of a batch. It links to the requests in it, whose wait ends.
+fn begin_batch(key: &LockKey, entries: &mut [QueueEntry]) -> Span {
+    let requests = RequestIds(entries);
+    let span = error_span!(parent: None, "batch", %key, commands = entries.len(), %requests);
+    for entry in entries {
+        entry.span.begin_held(&span);
+    }
+    span
+}
+
+/// The ids of the requests of a batch, in order.
+struct RequestIds<'a>(&'a [QueueEntry]);
+
+impl Display for RequestIds<'_> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        for (at, entry) in self.0.iter().enumerate() {
+            let separator = if at == 0 { "" } else { " " };
+            write!(f, "{separator}{}", entry.options.request_id)?;
+        }
+        Ok(())
     }
 }
 

@@ -32,6 +32,7 @@ mod resolve;
 mod responder;
 mod session;
 mod sold_out;
+mod spans;
 mod unpaid;
 mod write;
 

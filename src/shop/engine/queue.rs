@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::decision::{BatchEntry, EntryResult};
 use super::in_flight::InFlightKey;
 use super::queue_limit::AdaptiveQueueLimit;
+use super::spans::CommandSpan;
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
 
@@ -26,6 +27,7 @@ pub(super) struct QueueEntry {
     /// Set once its idempotency key was looked up.
     pub looked_up: bool,
     pub in_flight: InFlightKey,
+    pub span: CommandSpan,
     pub reply: oneshot::Sender<EntryResult>,
 }
 
@@ -36,7 +38,11 @@ impl QueueEntry {
     }
 
     pub fn entry(&self) -> BatchEntry<'_> {
-        BatchEntry { command: self.command.as_ref(), options: &self.options }
+        BatchEntry {
+            command: self.command.as_ref(),
+            options: &self.options,
+            stage: self.span.stage(),
+        }
     }
 
     pub fn respond(self, result: EntryResult) {
@@ -246,6 +252,7 @@ mod tests {
             has_idempotency_lock: false,
             looked_up: false,
             in_flight,
+            span: CommandSpan::waiting(),
             reply,
         };
         (entry, response)

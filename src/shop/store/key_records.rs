@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::CommandWrite;
 use crate::db::{self, Pool};
+use crate::metrics::IDEMPOTENCY_REPLAYS;
 use crate::shop::OrderId;
 use crate::shop::failure::{Error, Execution, Failure, Rejection, StoredResponse};
 use crate::shop::idempotency::{IdempotencyRequest, RETENTION_HOURS};
@@ -19,9 +20,11 @@ use crate::shop::idempotency::{IdempotencyRequest, RETENTION_HOURS};
 /// The stored response of a key record, or the reason why it can't be sent.
 pub type Replay = Result<StoredResponse, Rejection>;
 
-/// Converts a replay into the result of its command.
+/// Converts a replay into the result of its command, and counts it.
 pub fn replayed(replay: Replay) -> Result<Execution, Failure> {
-    Ok(Execution::before(replay?))
+    let response = replay?;
+    metrics::counter!(IDEMPOTENCY_REPLAYS).increment(1);
+    Ok(Execution::before(response))
 }
 
 /// Columns of key records.

@@ -20,11 +20,13 @@ use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::{Error, HttpMessage, HttpResponse, ResponseError as _};
 use tokio::time::timeout;
+use tracing::{Instrument as _, Span, error_span, field};
 use uuid::Uuid;
 
 use super::request_options::{CommandRoute, EffectiveStrategy, RequestId};
 use crate::metrics::HTTP_REQUEST_DURATION;
 use crate::shop::REQUEST_TIMEOUT;
+use crate::telemetry;
 use crate::web::{AppState, Problem, ProblemType, State};
 
 const REPLICA: HeaderName = HeaderName::from_static("holdfast-replica");
@@ -57,7 +59,11 @@ pub async fn request_context(
         request.head_mut().method = Method::GET;
     }
 
-    let result = timeout(REQUEST_TIMEOUT, next.call(request)).await;
+    let span = context.span();
+    telemetry::continue_trace(&span, |name| request.headers().get(name)?.to_str().ok());
+    let serving = timeout(REQUEST_TIMEOUT, next.call(request)).instrument(span.clone());
+    let result = serving.await;
+    let _in_span = span.enter();
     let Ok(response) = result else {
         let (problem, route) = late_problem(&command_route);
         let mut headers = HeaderMap::new();
@@ -100,6 +106,7 @@ pub fn respond_without_request(
     started: Instant,
 ) -> HttpResponse {
     let context = RequestContext::new(Some(state), Uuid::now_v7(), None);
+    let _in_span = context.span().entered();
     let mut response = problem.error_response();
     context.add_headers(response.headers_mut(), context.strategy);
     context.record(OTHER_METHOD, None, response.status(), started);
@@ -138,6 +145,19 @@ impl RequestContext {
         }
     }
 
+    /// Returns the span of the request, which precedes each of its lines in the log.
+    fn span(&self) -> Span {
+        error_span!(
+            parent: None,
+            "request",
+            request_id = %self.id,
+            client_request_id = self.client_id.as_ref().and_then(|id| id.to_str().ok()),
+            trace_id = field::Empty,
+            otel.kind = telemetry::is_exporting().then_some("server"),
+            otel.status_code = field::Empty,
+        )
+    }
+
     fn add_headers(&self, headers: &mut HeaderMap, strategy: &'static str) {
         headers.insert(REPLICA, self.replica.clone());
         headers.insert(STRATEGY, HeaderValue::from_static(strategy));
@@ -156,10 +176,10 @@ impl RequestContext {
         status: StatusCode,
         started: Instant,
     ) {
-        let (id, client_id) = (self.id, &self.client_id);
         let (route, status) = (route.unwrap_or_else(|| "(none)".to_owned()), status.as_u16());
         let elapsed = started.elapsed();
-        tracing::debug!(%id, ?client_id, method, route, status, ?elapsed, "request completed");
+        tracing::debug!(method, route, status, ?elapsed, "request completed");
+        telemetry::describe_response(&Span::current(), method, &route, status);
         metrics::histogram!(
             HTTP_REQUEST_DURATION,
             "method" => method, "route" => route, "status" => status.to_string(),

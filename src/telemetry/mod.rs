@@ -1,0 +1,87 @@
+//! Logs on stderr, and spans for both the logs and the export of traces.
+//!
+//! Spans that identify a request, a batch or a job run are of level `error`, so that each filter
+//! that shows a line also shows its span. Spans of the steps of a command are of level `debug`:
+//! without an exporter they are disabled, and cost one comparison.
+//!
+//! A failing stderr (a full disk) loses lines, and changes nothing else.
+//! Tests: `tests/it/logs.rs`, `tests/it/traces.rs`.
+
+mod otlp;
+mod trace_context;
+
+use std::env::VarError;
+use std::io::IsTerminal as _;
+
+use anyhow::{Context as _, bail};
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _};
+
+pub use otlp::TraceExporter;
+pub use trace_context::{continue_trace, describe_response, is_exporting};
+
+const FILTER: &str = "HOLDFAST_LOG";
+const FORMAT: &str = "HOLDFAST_LOG_FORMAT";
+/// Log filter without `HOLDFAST_LOG`.
+const DEFAULT_FILTER: &str = "holdfast=info,warn";
+/// Precedes every filter, which may override it: actix logs an error for every connection with a
+/// malformed request, and any client can send any number of those.
+const FILTER_PREFIX: &str = "actix_http::h1=off";
+
+/// Starts the log of the process, and the export of traces if there is an exporter.
+pub fn start(exporter: Option<&TraceExporter>) -> anyhow::Result<()> {
+    let filter = parse_filter(variable(FILTER)?.as_deref().unwrap_or(DEFAULT_FILTER))?;
+    // By default a failed write to stderr is reported on stderr, which panics.
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .log_internal_errors(false);
+    let lines = match variable(FORMAT)?.as_deref() {
+        None | Some("text") => lines.boxed(),
+        Some("json") => lines.json().flatten_event(true).with_current_span(false).boxed(),
+        Some(other) => bail!("{FORMAT} is “{other}”; it can be text or json"),
+    };
+    let traces = exporter.map(TraceExporter::layer);
+    tracing_subscriber::registry().with(traces).with(lines.with_filter(filter)).try_init()?;
+    Ok(())
+}
+
+/// Returns the value of a variable; `None` if it is not set, or blank.
+fn variable(name: &str) -> anyhow::Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(value) => Ok(Some(value).filter(|value| !value.trim().is_empty())),
+        Err(VarError::NotPresent) => Ok(None),
+        Err(VarError::NotUnicode(_)) => bail!("{name} is not valid UTF-8"),
+    }
+}
+
+fn parse_filter(filter: &str) -> anyhow::Result<EnvFilter> {
+    let example = || format!("{FILTER} is “{filter}”; it can be a filter such as {DEFAULT_FILTER}");
+    for directive in filter.split(',').map(str::trim) {
+        // The parser takes a misspelt level for the name of a module, and logs nothing else.
+        let is_plain = !directive.contains(['=', '[']);
+        if is_plain && !directive.is_empty() && directive.parse::<LevelFilter>().is_err() {
+            let why = "is neither a level (off, error, warn, info, debug, trace) nor TARGET=LEVEL";
+            return Err(anyhow::anyhow!("“{directive}” {why}")).with_context(example);
+        }
+    }
+    EnvFilter::try_new(format!("{FILTER_PREFIX},{filter}")).with_context(example)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn misspelt_level_is_an_error() {
+        for filter in ["inof", "holdfast=inof", "holdfast=info,wran", "holdfast=info,=", "a b"] {
+            let error = parse_filter(filter).expect_err(filter);
+            assert!(format!("{error:#}").contains(filter), "{error:#}");
+        }
+        for filter in ["info", "OFF", "holdfast=debug,warn", "holdfast[request]=trace", "info,"] {
+            parse_filter(filter).expect(filter);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Exports spans with OTLP (`OTEL_EXPORTER_OTLP_ENDPOINT`), as protobuf over HTTP.
+//!
+//! A thread of its own sends them in the background, from a bounded queue: if the collector is
+//! slow or unavailable, spans are dropped and nothing waits. One warning is logged per outage.
+//! The variables of OpenTelemetry's specification apply: `OTEL_SERVICE_NAME`,
+//! `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_BSP_*`, `OTEL_EXPORTER_OTLP_*`.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use opentelemetry::KeyValue;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_otlp::{Protocol, WithExportConfig as _};
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
+use tracing::{Level, Metadata, Subscriber};
+use tracing_subscriber::filter::{LevelFilter, dynamic_filter_fn};
+use tracing_subscriber::registry::LookupSpan;
+use tracing_subscriber::{Layer, layer};
+
+use super::{trace_context, variable};
+
+const SERVICE: &str = "holdfast";
+const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
+const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+/// Upper bound of the time that the last spans delay the end of the process.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The exporter of the spans of this process.
+#[derive(Debug)]
+pub struct TraceExporter(SdkTracerProvider);
+
+impl TraceExporter {
+    /// Creates the exporter, unless no endpoint is set. `replica` is its `service.instance.id`.
+    pub fn from_environment(replica: &str) -> anyhow::Result<Option<Self>> {
+        let Some((endpoint, url)) = first_of(&ENDPOINTS)? else { return Ok(None) };
+        if !url.starts_with("http://") {
+            bail!(
+                "{endpoint} is “{url}”; it can be a URL such as http://127.0.0.1:4318. For TLS, \
+                 run a collector on this host that forwards the spans"
+            );
+        }
+        if let Some((name, protocol)) = first_of(&PROTOCOLS)?
+            && protocol != "http/protobuf"
+        {
+            bail!("{name} is “{protocol}”; it can be http/protobuf");
+        }
+        let exporter = opentelemetry_otlp::SpanExporter::builder()
+            .with_http()
+            .with_protocol(Protocol::HttpBinary)
+            .build()
+            .with_context(|| format!("can't export traces to “{url}” ({endpoint})"))?;
+        let mut resource = Resource::builder()
+            .with_attribute(KeyValue::new("service.instance.id", replica.to_owned()));
+        if variable(SERVICE_NAME)?.is_none() {
+            resource = resource.with_service_name(SERVICE);
+        }
+        let exporter = WarningExporter { exporter, url, is_failing: AtomicBool::new(false) };
+        let provider = SdkTracerProvider::builder()
+            .with_batch_exporter(exporter)
+            .with_resource(resource.build())
+            .build();
+        trace_context::set_exporting();
+        Ok(Some(Self(provider)))
+    }
+
+    /// Returns the layer that turns the product's spans, and its lines above `debug`, into those of
+    /// OpenTelemetry.
+    pub(super) fn layer<S>(&self) -> impl Layer<S> + use<S>
+    where
+        S: Subscriber + for<'s> LookupSpan<'s>,
+    {
+        let is_exported = |metadata: &Metadata<'_>, _: &layer::Context<'_, S>| {
+            metadata.target().starts_with("holdfast")
+                && (metadata.is_span() || *metadata.level() <= Level::INFO)
+        };
+        tracing_opentelemetry::layer()
+            .with_tracer(self.0.tracer(SERVICE))
+            .with_location(false)
+            .with_threads(false)
+            .with_target(false)
+            .with_level(false)
+            .with_tracked_inactivity(false)
+            .with_filter(dynamic_filter_fn(is_exported).with_max_level_hint(LevelFilter::DEBUG))
+    }
+
+    /// Sends the spans that are left, for at most [`FLUSH_TIMEOUT`].
+    pub fn shut_down(&self) {
+        // An unavailable collector has been reported.
+        let _ = self.0.shutdown_with_timeout(FLUSH_TIMEOUT);
+    }
+}
+
+/// Returns the first of the variables that is set, and its value.
+fn first_of(names: &[&'static str]) -> anyhow::Result<Option<(&'static str, String)>> {
+    for &name in names {
+        if let Some(value) = variable(name)? {
+            return Ok(Some((name, value)));
+        }
+    }
+    Ok(None)
+}
+
+/// An exporter that logs one warning when exports begin to fail, and a line when they work again.
+#[derive(Debug)]
+struct WarningExporter {
+    exporter: opentelemetry_otlp::SpanExporter,
+    url: String,
+    is_failing: AtomicBool,
+}
+
+impl SpanExporter for WarningExporter {
+    async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
+        let exported = self.exporter.export(batch).await;
+        let was_failing = self.is_failing.swap(exported.is_err(), Ordering::Relaxed);
+        let collector = &self.url;
+        match &exported {
+            Err(error) if !was_failing => tracing::warn!(
+                collector,
+                %error,
+                "traces can't be exported, and are dropped until the collector responds"
+            ),
+            Ok(()) if was_failing => tracing::info!(collector, "traces are exported again"),
+            _ => {}
+        }
+        exported
+    }
+
+    fn shutdown_with_timeout(&self, timeout: Duration) -> OTelSdkResult {
+        self.exporter.shutdown_with_timeout(timeout)
+    }
+
+    fn force_flush(&self) -> OTelSdkResult {
+        self.exporter.force_flush()
+    }
+
+    fn set_resource(&mut self, resource: &Resource) {
+        self.exporter.set_resource(resource);
+    }
+}

@@ -1,0 +1,208 @@
+//! A real Prometheus with the rules and the dashboard of `deploy/`.
+//!
+//! Skipped where Prometheus is not installed (`script/bootstrap --tests` installs it), unless `CI`
+//! is set.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use reqwest::StatusCode;
+use serde_json::Value;
+
+use crate::common::{Shop, User, ports, until};
+
+/// Time after which every metric must exist.
+const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
+
+fn deploy(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("deploy").join(path)
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(deploy(path)).unwrap()
+}
+
+/// Whether Prometheus and its tool are installed. Fails if not and `CI` is set.
+fn is_installed() -> bool {
+    let runs = |program| {
+        let command = Command::new(program).arg("--version").output();
+        command.is_ok_and(|output| output.status.success())
+    };
+    let installed = runs("prometheus") && runs("promtool");
+    if !installed {
+        let missing = "prometheus and promtool are missing: script/bootstrap --tests installs them";
+        assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "{missing}");
+        // Not with eprintln!, whose output is shown only if the test fails.
+        writeln!(std::io::stderr(), "SKIPPED: {missing}").unwrap();
+    }
+    installed
+}
+
+/// Runs promtool, which must succeed.
+fn promtool(arguments: &[&str], file: &Path) {
+    let output = Command::new("promtool").args(arguments).arg(file).output().unwrap();
+    assert!(output.status.success(), "{output:#?}");
+}
+
+/// The texts behind `key:` or `"key":` in a file.
+fn values_of<'t>(text: &'t str, key: &str) -> Vec<&'t str> {
+    text.lines().filter_map(|line| line.trim().strip_prefix(key)).map(str::trim).collect()
+}
+
+#[test]
+fn every_alert_can_fire() {
+    if !is_installed() {
+        return;
+    }
+    promtool(&["check", "config"], &deploy("prometheus/prometheus.yml"));
+    promtool(&["test", "rules"], &deploy("prometheus/alerts_test.yml"));
+    let (alerts, tests) = (read("prometheus/alerts.yml"), read("prometheus/alerts_test.yml"));
+    let alerts = values_of(&alerts, "- alert:");
+    assert!(alerts.len() > 10, "{alerts:?}");
+    // A test that expects alerts lists their labels behind the name.
+    for alert in alerts {
+        let firing = tests.split("alertname: ").skip(1).any(|test| {
+            let mut lines = test.lines();
+            lines.next() == Some(alert) && lines.nth(1).is_some_and(|l| l.contains("exp_labels"))
+        });
+        assert!(firing, "no test makes {alert} fire");
+    }
+}
+
+/// A Prometheus that ends with the value.
+struct Prometheus {
+    url: String,
+    http: reqwest::Client,
+    child: Child,
+    _folder: tempfile::TempDir,
+}
+
+impl Drop for Prometheus {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Prometheus {
+    /// Starts one with the example configuration, but these targets and a shorter interval.
+    async fn start(targets: &[String]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut config = read("prometheus/prometheus.yml");
+        let alerts = deploy("prometheus/alerts.yml");
+        for (from, to) in [
+            (r#"["127.0.0.1:8080", "127.0.0.1:8081"]"#, format!("{targets:?}")),
+            ("interval: 15s", "interval: 1s".to_owned()),
+            ("alerts.yml", alerts.to_str().unwrap().to_owned()),
+        ] {
+            assert!(config.contains(from), "{from} in {config}");
+            config = config.replace(from, &to);
+        }
+        let file = folder.path().join("prometheus.yml");
+        std::fs::write(&file, config).unwrap();
+        let address = format!("127.0.0.1:{}", ports::free_ports(1));
+        let child = Command::new("prometheus")
+            .arg(format!("--config.file={}", file.display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
+            .arg(format!("--web.listen-address={address}"))
+            .arg("--log.level=error")
+            .stdin(Stdio::null())
+            .spawn()
+            .unwrap();
+        let (url, http) = (format!("http://{address}"), reqwest::Client::new());
+        let prometheus = Self { url, http, child, _folder: folder };
+        until("Prometheus is ready", async || {
+            let ready = prometheus.http.get(format!("{}/-/ready", prometheus.url)).send().await;
+            ready.is_ok_and(|ready| ready.status() == StatusCode::OK)
+        })
+        .await;
+        prometheus
+    }
+
+    async fn get(&self, path: &str, query: &[(&str, &str)]) -> Value {
+        let query: String =
+            form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
+        let response = self.http.get(format!("{}/api/v1/{path}?{query}", self.url)).send().await;
+        let answer: Value = serde_json::from_str(&response.unwrap().text().await.unwrap()).unwrap();
+        assert_eq!(answer["status"], "success", "{path} {query}: {answer}");
+        answer["data"].clone()
+    }
+
+    async fn is_empty(&self, expression: &str) -> bool {
+        let data = self.get("query", &[("query", expression)]).await;
+        data["result"].as_array().unwrap().is_empty()
+    }
+}
+
+/// The expressions of all panels.
+fn panel_expressions() -> Vec<String> {
+    let dashboard: Value = serde_json::from_str(&read("grafana/dashboards/holdfast.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap().iter();
+    let targets = panels.filter_map(|panel| panel["targets"].as_array()).flatten();
+    let expressions = targets.map(|target| target["expr"].as_str().unwrap());
+    expressions.map(|text| text.replace("$__rate_interval", "10s")).collect()
+}
+
+/// The metrics that a text names.
+fn metric_names(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    let is_metric = |word: &&str| word.starts_with("holdfast_") || word.starts_with("process_");
+    words.filter(is_metric).map(str::to_owned).collect()
+}
+
+/// One round of everything that the dashboard shows.
+async fn load(shop: &Shop, alice: &User, sku: &str) {
+    for (replica, strategy) in [(0, "batched"), (1, "fenced")] {
+        let order = shop.order(alice, replica, sku, 1).header("Holdfast-Lock", strategy);
+        for _ in 0..2 {
+            // The second one is a replay.
+            order.try_clone().unwrap().send().await.unwrap();
+        }
+    }
+    // The third replica limits the rate of a user.
+    shop.order(alice, 2, sku, 1).send().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn dashboard_metrics_exist_after_load() {
+    if !is_installed() {
+        return;
+    }
+    let env = [("HOLDFAST_JOBS", "on"), ("HOLDFAST_PAY_WITHIN_S", "1")];
+    let mut shop = Shop::start_with(2, &env).await;
+    shop.add_replica(&[("HOLDFAST_LIMIT_CLIENT", "1/m:1")]);
+    let targets: Vec<String> = shop
+        .replicas
+        .iter()
+        .map(|replica| replica.base_url.strip_prefix("http://").unwrap().to_owned())
+        .collect();
+    let prometheus = Prometheus::start(&targets).await;
+    let rules = prometheus.get("rules", &[]).await;
+    let alerts = read("prometheus/alerts.yml");
+    let loaded = rules["groups"][0]["rules"].as_array().unwrap().len();
+    assert_eq!(loaded, values_of(&alerts, "- alert:").len());
+
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(100_000).await;
+    let mut missing: BTreeSet<String> = panel_expressions().into_iter().collect();
+    assert!(missing.len() > 20, "{missing:?}");
+    missing.extend(metric_names(&alerts));
+    let deadline = Instant::now() + LOAD_TIMEOUT;
+    while !missing.is_empty() {
+        assert!(Instant::now() < deadline, "no value: {missing:#?}");
+        load(&shop, &alice, &sku).await;
+        for expression in missing.clone() {
+            if !prometheus.is_empty(&expression).await {
+                missing.remove(&expression);
+            }
+        }
+    }
+    // Nothing of this is an alert.
+    let firing = prometheus.get("alerts", &[]).await;
+    let firing = firing["alerts"].as_array().unwrap().iter();
+    let firing: Vec<_> = firing.filter(|alert| alert["state"] == "firing").collect();
+    assert!(firing.is_empty(), "{firing:#?}");
+}
