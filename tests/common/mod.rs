@@ -7,6 +7,9 @@
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
 
+#[allow(clippy::duplicate_mod, reason = "some test binaries have the topologies too")]
+#[path = "../../crates/holdfast-lock/tests/topology/certificates.rs"]
+mod certificates;
 #[path = "../../crates/holdfast-lock/tests/lock/cut.rs"]
 pub mod cut;
 pub mod ports;

@@ -9,8 +9,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use super::certificates::certificates;
 use super::ports::free_ports;
-use crate::topology::certificates;
 
 /// The script that runs the servers. They end when its standard input closes, as it does when the
 /// test ends, however it ends.

@@ -4,8 +4,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../../crates/holdfast-lock/tests/topology/mod.rs"]
-mod topology;
 
 mod browser;
 mod content;
