@@ -36,7 +36,7 @@ fn is_installed() -> bool {
         let missing = "prometheus and promtool are missing: script/bootstrap --tests installs them";
         assert!(std::env::var_os("CI").is_none_or(|ci| ci.is_empty()), "{missing}");
         // Not with eprintln!, whose output is shown only if the test fails.
-        writeln!(std::io::stderr(), "SKIPPED: {missing}").unwrap();
+        std::io::stderr().write_all(format!("SKIPPED: {missing}\n").as_bytes()).unwrap();
     }
     installed
 }
