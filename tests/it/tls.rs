@@ -152,9 +152,9 @@ async fn unusable_postgres_certificates_are_named() {
 }
 
 /// The environment with certificates in `folder`; an empty name is one that is not set.
-fn redis_environment<'a>(
+fn redis_environment(
     folder: &Path,
-    url: &'a str,
+    url: &str,
     [ca, cert, key]: [&str; 3],
 ) -> [(&'static str, String); 4] {
     let file = |name: &str| match name {
