@@ -94,7 +94,7 @@ impl Prometheus {
         let mut config = read("prometheus/prometheus.yml");
         let alerts = deploy("prometheus/alerts.yml");
         for (from, to) in [
-            (r#"["127.0.0.1:8080", "127.0.0.1:8081"]"#, format!("{targets:?}")),
+            (r#"["replica-1:8080", "replica-2:8080", "replica-3:8080"]"#, format!("{targets:?}")),
             ("interval: 15s", "interval: 1s".to_owned()),
             ("alerts.yml", alerts.to_str().unwrap().to_owned()),
         ] {
