@@ -126,9 +126,8 @@ impl Replica {
     ///
     /// # Errors
     /// Fails at once on a second signal, which cuts the requests in flight.
-    pub async fn run_until_stopped(self) -> anyhow::Result<()> {
+    pub async fn run_until_stopped(self, mut signals: StopSignals) -> anyhow::Result<()> {
         let Self { listener, connections, state, drain } = self;
-        let mut signals = StopSignals::listen()?;
         state.shop.tasks.running.spawn(state.jobs.clone().run());
         let metrics = state.metrics.clone();
         tokio::spawn(async move {
@@ -237,7 +236,7 @@ const DEFAULT_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"
 /// Default limit of a user's unpaid orders while the lab is off: more than a person places within
 /// the payment window.
 const DEFAULT_UNPAID_LIMIT: u32 = 200;
-/// Highest limit of unpaid orders; who needs more turns it off.
+/// Highest limit of unpaid orders; a shop that needs more turns it off.
 const MAX_UNPAID_LIMIT: u32 = 1_000_000;
 /// Default limit of the connections of one address while the lab is off: far more than the browsers
 /// of an office open, and far fewer than the files that a process may have open.
@@ -397,14 +396,15 @@ fn describe_metrics() {
     }
 }
 
-/// The signals that stop a replica.
-struct StopSignals {
+/// The signals that stop a replica. Process 1 of a container ignores them until it listens.
+#[derive(Debug)]
+pub struct StopSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
 impl StopSignals {
-    fn listen() -> anyhow::Result<Self> {
+    pub fn listen() -> anyhow::Result<Self> {
         let listen = |kind| signal(kind).context("signals can't be listened to");
         Ok(Self {
             terminate: listen(SignalKind::terminate())?,
@@ -412,7 +412,7 @@ impl StopSignals {
         })
     }
 
-    async fn next(&mut self) {
+    pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}

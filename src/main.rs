@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser as _;
-use holdfast::app::{self, Replica};
+use holdfast::app::{self, Replica, StopSignals};
 use holdfast::bench;
 use holdfast::big_keys;
 use holdfast::config::{
@@ -131,14 +131,18 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
-    let replica = Replica::build(options).await?;
+    let mut signals = StopSignals::listen()?;
+    let replica = tokio::select! {
+        built = Replica::build(options) => built?,
+        () = signals.next() => return Ok(()),
+    };
     output::print(&format!(
         "Holdfast replica on http://{}:{} (lock: {})\n",
         options.listen.ip(),
         replica.port()?,
         options.lock.strategy
     ))?;
-    replica.run_until_stopped().await
+    replica.run_until_stopped(signals).await
 }
 
 async fn healthcheck(options: &HealthcheckArgs) -> anyhow::Result<()> {

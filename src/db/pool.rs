@@ -202,10 +202,11 @@ impl Pool {
         (class, error)
     }
 
-    /// Pings until Postgres responds: in an outage, callers do not wait long enough for a new
-    /// connection to a distant server.
+    /// Pings until Postgres responds, or this is the last clone: in an outage, callers do not wait
+    /// long enough for a new connection to a distant server.
     async fn wait_for_response(self) {
-        while self.state.is_outage() && !self.pool.is_closed() {
+        let is_used = || Arc::strong_count(&self.state) > 1 && !self.pool.is_closed();
+        while self.state.is_outage() && is_used() {
             sleep(FAILURE_CACHE_TIME).await;
             let until = Instant::now() + ACQUIRE_TIMEOUT;
             if self.try_connections(until, |connection| connection.ping().boxed()).await.is_ok() {

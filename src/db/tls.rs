@@ -1,8 +1,9 @@
 //! TLS to Postgres: checks the certificates that `DATABASE_URL` names, and explains failures.
 //!
 //! Guarantees: every connection of the process has these settings, because all of them come from
-//! `options` of the parent module. As in libpq, `sslrootcert` with `sslmode=require` verifies the
-//! server. The files are read again for each connection, so that renewed ones take effect.
+//! `options` of the parent module. With `sslrootcert`, the server is verified also where `sslmode`
+//! is `require`, as in libpq, or `prefer`. The files are read again for each connection, so that
+//! renewed ones take effect.
 //! Tests: `tests/it/tls.rs`.
 
 use std::net::IpAddr;
@@ -41,7 +42,7 @@ pub(super) fn check_certificates(
     let chain = read(SETTINGS.chain, &["sslcert", "ssl-cert"], "PGSSLCERT")?;
     let key = read(SETTINGS.key, &["sslkey", "ssl-key"], "PGSSLKEY")?;
     tls::parse(&SETTINGS, authorities.as_deref(), chain.as_deref(), key.as_deref())?;
-    if authorities.is_some() && matches!(mode, PgSslMode::Require) {
+    if authorities.is_some() && matches!(mode, PgSslMode::Prefer | PgSslMode::Require) {
         return Ok(options.ssl_mode(PgSslMode::VerifyCa));
     }
     Ok(options)

@@ -37,9 +37,10 @@ impl TraceExporter {
     /// Creates the exporter, unless no endpoint is set. `replica` is its `service.instance.id`.
     pub fn from_environment(replica: &str) -> anyhow::Result<Option<Self>> {
         let Some((endpoint, url)) = first_of(&ENDPOINTS)? else { return Ok(None) };
+        let shown = without_credentials(&url);
         if !url.starts_with("http://") {
             bail!(
-                "{endpoint} is “{url}”; it can be a URL such as http://127.0.0.1:4318. For TLS, \
+                "{endpoint} is “{shown}”; it can be a URL such as http://127.0.0.1:4318. For TLS, \
                  run a collector on this host that forwards the spans"
             );
         }
@@ -52,13 +53,13 @@ impl TraceExporter {
             .with_http()
             .with_protocol(Protocol::HttpBinary)
             .build()
-            .with_context(|| format!("can't export traces to “{url}” ({endpoint})"))?;
+            .with_context(|| format!("can't export traces to “{shown}” ({endpoint})"))?;
         let mut resource = Resource::builder()
             .with_attribute(KeyValue::new("service.instance.id", replica.to_owned()));
         if variable(SERVICE_NAME)?.is_none() {
             resource = resource.with_service_name(SERVICE);
         }
-        let exporter = WarningExporter { exporter, url, is_failing: AtomicBool::new(false) };
+        let exporter = WarningExporter { exporter, url: shown, is_failing: AtomicBool::new(false) };
         let provider = SdkTracerProvider::builder()
             .with_batch_exporter(exporter)
             .with_resource(resource.build())
@@ -104,10 +105,19 @@ fn first_of(names: &[&'static str]) -> anyhow::Result<Option<(&'static str, Stri
     Ok(None)
 }
 
+/// Returns a URL without its user and password.
+fn without_credentials(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
 /// An exporter that logs one warning when exports begin to fail, and a line when they work again.
 #[derive(Debug)]
 struct WarningExporter {
     exporter: opentelemetry_otlp::SpanExporter,
+    /// Without credentials.
     url: String,
     is_failing: AtomicBool,
 }

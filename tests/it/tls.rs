@@ -72,9 +72,10 @@ async fn postgres_with_tls_is_verified() {
     for mode in ["verify-ca", "verify-full"] {
         migrate_fails(&url(&format!("{client}&sslmode={mode}")), &unknown);
     }
-    // As libpq does, unlike sqlx.
     let other = servers.file("namesake");
-    migrate_fails(&url(&format!("{client}&sslmode=require&sslrootcert={other}")), &unknown);
+    for mode in ["prefer", "require"] {
+        migrate_fails(&url(&format!("{client}&sslmode={mode}&sslrootcert={other}")), &unknown);
+    }
 
     let with_authority = format!("sslmode=verify-full&sslrootcert={authority}");
     migrate_fails(

@@ -1,7 +1,7 @@
 //! Middleware that reads the body of a request, and closes the connection of an unread one.
 //!
 //! [`read_body`] reads at most [`MAX_BODY_BYTES`] within [`BODY_TIMEOUT`], before the handler runs:
-//! a client that is slow is told so (`request-timeout`). A compressed body is rejected.
+//! a slow client gets `request-timeout`. A compressed body is rejected.
 //! [`close_unread`] keeps a body that was not read to its end until the response has been sent;
 //! actix then closes the connection, where it would read a dropped chunked body for ever. While the
 //! replica shuts down, it closes every connection after its response, so that clients move on.
