@@ -84,26 +84,6 @@ async fn slow_body_is_request_timeout() {
     assert_eq!(response_count(&shop, labels).await, Some(2.0));
 }
 
-/// The body arrives while the replica is paused for longer than a body may take.
-#[tokio::test]
-async fn paused_replica_blames_no_client() {
-    let shop = Shop::start(1).await;
-    let alice = shop.sign_in("alice").await;
-    let body = r#"{"lines":[{"sku":"deadbolt","quantity":1}]}"#;
-    let length =
-        format!("Expect: 100-continue\r\nConnection: close\r\nContent-Length: {}", body.len());
-    let mut connection = send_raw(&shop, 0, &order_head(&alice.token, &length)).await;
-    let mut interim = [0; 25];
-    connection.read_exact(&mut interim).await.unwrap();
-    assert_eq!(&interim, b"HTTP/1.1 100 Continue\r\n\r\n");
-    shop.replicas[0].pause();
-    connection.write_all(body.as_bytes()).await.unwrap();
-    tokio::time::sleep(Duration::from_millis(5_200)).await;
-    shop.replicas[0].resume();
-    let response = read_to_end(&mut connection).await;
-    assert!(response.starts_with("HTTP/1.1 201 "), "{response}");
-}
-
 #[tokio::test]
 async fn endless_body_closes_connection() {
     let shop = Shop::start(1).await;
