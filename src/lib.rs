@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod coalesce;
 pub mod load;
+pub mod messages;
 pub mod metrics;
 pub mod output;
 pub mod probe;

@@ -5,17 +5,19 @@
 
 mod cycles;
 mod language;
+mod messages;
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 25] = [
+const MAY_USE: [(&str, &[&str]); 26] = [
     ("backoff", &[]),
     ("tasks", &[]),
     ("coalesce", &["tasks"]),
     ("output", &[]),
+    ("messages", &[]),
     ("probe", &[]),
     ("locks", &["probe"]),
     ("load", &[]),
@@ -35,6 +37,7 @@ const MAY_USE: [(&str, &[&str]); 25] = [
         "lab",
         &[
             "output",
+            "messages",
             "probe",
             "load",
             "locks",
@@ -46,7 +49,21 @@ const MAY_USE: [(&str, &[&str]); 25] = [
             "rate_limit",
         ],
     ),
-    ("web", &["probe", "locks", "db", "metrics", "telemetry", "shop", "rate_limit", "jobs", "lab"]),
+    (
+        "web",
+        &[
+            "messages",
+            "probe",
+            "locks",
+            "db",
+            "metrics",
+            "telemetry",
+            "shop",
+            "rate_limit",
+            "jobs",
+            "lab",
+        ],
+    ),
     (
         "app",
         &[

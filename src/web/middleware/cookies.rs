@@ -26,6 +26,9 @@ pub const SESSION_COOKIE: ShopCookie =
 /// The basket.
 pub const BASKET_COOKIE: ShopCookie =
     ShopCookie { plain: "holdfast_basket", secure: "__Host-holdfast_basket" };
+/// The chosen language of the pages.
+pub const LANGUAGE_COOKIE: ShopCookie =
+    ShopCookie { plain: "holdfast_language", secure: "__Host-holdfast_language" };
 
 impl ShopCookie {
     /// Returns the value that the request has.

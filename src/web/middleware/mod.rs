@@ -23,7 +23,7 @@ pub mod sessions;
 
 pub use auth::{AdminUser, LabAdmin, SignedInUser, find_caller};
 pub use body::Json;
-pub use cookies::{BASKET_COOKIE, SESSION_COOKIE};
+pub use cookies::{BASKET_COOKIE, LANGUAGE_COOKIE, SESSION_COOKIE};
 pub use form::FormFields;
 pub use parameters::{KeyParameters, LabParameters, ListParameters, OptionalKeyParameters};
 pub use query::{ListQuery, Query};

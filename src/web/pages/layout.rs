@@ -9,7 +9,9 @@ use actix_web::http::StatusCode;
 use askama::Template;
 
 use super::basket_cookie::Basket;
+use super::language;
 use super::respond::html;
+use crate::messages::{FluentValue, Language};
 use crate::shop::audit::StockConservation;
 use crate::shop::sessions::Caller;
 use crate::shop::strategy::Strategy;
@@ -18,6 +20,7 @@ use crate::web::{HttpResult, Problem, app_state, log_limit};
 
 #[derive(Debug)]
 pub struct Layout {
+    pub language: Language,
     pub replica: String,
     pub strategy: &'static Strategy,
     /// The sums of the books, if they can be read now.
@@ -54,6 +57,7 @@ impl Layout {
     pub fn minimal(request: &HttpRequest) -> Result<Self, Problem> {
         let state = app_state(request)?;
         Ok(Self {
+            language: language::of_request(request),
             replica: state.replica.clone(),
             strategy: state.shop.strategy,
             books: None,
@@ -62,6 +66,16 @@ impl Layout {
             basket_units: Basket::of(request).units(),
             path: request.path().to_owned(),
         })
+    }
+
+    /// Returns a message in the language of the page.
+    pub fn text(&self, id: &str) -> String {
+        self.language.text(id)
+    }
+
+    /// Returns a message with its variables replaced.
+    pub fn text_with(&self, id: &str, variables: &[(&'static str, FluentValue<'_>)]) -> String {
+        self.language.text_with(id, variables)
     }
 
     /// Returns the CSRF token for the forms of the session; empty without a session.

@@ -17,6 +17,7 @@ pub mod interleaving;
 pub mod item;
 pub mod jobs;
 pub mod lab;
+mod language;
 mod layout;
 mod ledger_table;
 pub mod locks;
@@ -40,6 +41,8 @@ pub fn configure(config: &mut ServiceConfig) {
     config
         .app_data(form_config())
         .service(resource("/", "GET").route(get().to(storefront::show)))
+        .service(resource("/shop", "GET").route(get().to(storefront::show)))
+        .service(resource("/language/{tag}", "GET").route(get().to(language::choose)))
         .service(resource("/bar", "GET").route(get().to(layout::bar)))
         .service(get_post("/basket", get().to(basket::show), post().to(basket::change)))
         .service(get_post("/basket/lines", back_to("/"), post().to(basket::add)))

@@ -68,7 +68,7 @@ pub(super) async fn page(
         item,
     };
     let cards = items.into_iter().map(card).collect();
-    let layout = Layout { path: "/".to_owned(), ..Layout::of(request).await? };
+    let layout = Layout { path: "/shop".to_owned(), ..Layout::of(request).await? };
     html(status, &StorefrontPage { layout, cards, more })
 }
 

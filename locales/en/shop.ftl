@@ -1,0 +1,1 @@
+shop-left = { $units } left

@@ -1,0 +1,1 @@
+shop-left = 剩 { $units } 件

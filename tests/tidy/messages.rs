@@ -1,0 +1,113 @@
+//! The catalogue `locales/`: the same messages with the same variables in every language, each of
+//! them used, and none missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::Path;
+
+use fluent_syntax::ast::{Entry, Expression, InlineExpression, Pattern, PatternElement};
+use fluent_syntax::parser::parse;
+use regex::Regex;
+
+/// The messages of one language, each with the names of its variables.
+type Catalogue = BTreeMap<String, BTreeSet<String>>;
+
+fn catalogue(language: &str) -> Catalogue {
+    let mut catalogue = Catalogue::new();
+    for file in fs::read_dir(Path::new("locales").join(language)).unwrap() {
+        let path = file.unwrap().path();
+        let parsed = parse(fs::read_to_string(&path).unwrap());
+        let resource =
+            parsed.unwrap_or_else(|(_, errors)| panic!("{}: {errors:?}", path.display()));
+        for entry in resource.body {
+            let Entry::Message(message) = entry else { continue };
+            let mut variables = BTreeSet::new();
+            let pattern = message.value.unwrap();
+            collect_variables(&pattern, &mut variables);
+            let previous = catalogue.insert(message.id.name.clone(), variables);
+            assert!(previous.is_none(), "{language}: {} is there twice", message.id.name);
+        }
+    }
+    catalogue
+}
+
+fn collect_variables(pattern: &Pattern<String>, variables: &mut BTreeSet<String>) {
+    for element in &pattern.elements {
+        let PatternElement::Placeable { expression } = element else { continue };
+        let inline = match expression {
+            Expression::Inline(inline) => inline,
+            Expression::Select { selector, variants } => {
+                for variant in variants {
+                    collect_variables(&variant.value, variables);
+                }
+                selector
+            }
+        };
+        if let InlineExpression::VariableReference { id } = inline {
+            variables.insert(id.name.clone());
+        }
+    }
+}
+
+fn sources(folder: &str, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(path.to_str().unwrap(), text);
+        } else if path.extension().is_some_and(|kind| kind == "rs" || kind == "html") {
+            text.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+fn program() -> String {
+    let mut text = String::new();
+    sources("src", &mut text);
+    sources("templates", &mut text);
+    text
+}
+
+#[test]
+fn languages_have_equal_messages() {
+    let (english, chinese) = (catalogue("en"), catalogue("zh"));
+    let only = |one: &Catalogue, other: &Catalogue| -> Vec<String> {
+        one.keys().filter(|id| !other.contains_key(*id)).cloned().collect()
+    };
+    assert_eq!(only(&english, &chinese), [""; 0], "missing in zh");
+    assert_eq!(only(&chinese, &english), [""; 0], "missing in en");
+    for (id, variables) in &english {
+        assert_eq!(Some(variables), chinese.get(id), "the variables of {id} differ");
+    }
+}
+
+#[test]
+fn every_message_is_used() {
+    let program = program();
+    // A literal that is a whole id, or one with parts to fill in: `"lesson-{name}-title"`.
+    let literal = Regex::new(r#""([a-z][a-z0-9]*(?:-(?:[a-z0-9]+|\{[a-z_.]*\}))+)""#).unwrap();
+    let (mut whole, mut patterns) = (BTreeSet::new(), Vec::new());
+    for found in literal.captures_iter(&program) {
+        let text = &found[1];
+        if text.contains('{') {
+            let filled = Regex::new(r"\{[a-z_.]*\}").unwrap().replace_all(text, "[a-z0-9-]+");
+            patterns.push(Regex::new(&format!("^{filled}$")).unwrap());
+        } else {
+            whole.insert(text.to_owned());
+        }
+    }
+    let unused =
+        |id: &&String| !whole.contains(*id) && !patterns.iter().any(|pattern| pattern.is_match(id));
+    let unused: Vec<String> = catalogue("en").keys().filter(unused).cloned().collect();
+    assert_eq!(unused, [""; 0]);
+}
+
+#[test]
+fn every_used_message_exists() {
+    let english = catalogue("en");
+    let call = Regex::new(r#"(?s)\btext(?:_with)?\(\s*"([a-z0-9-]+)""#).unwrap();
+    let program = program();
+    let missing = call.captures_iter(&program).map(|found| found[1].to_owned());
+    // `form.text("next")` reads a field of a form, whose names have no hyphen.
+    let missing = missing.filter(|id| id.contains('-') && !english.contains_key(id));
+    assert_eq!(missing.collect::<BTreeSet<_>>(), BTreeSet::new());
+}
