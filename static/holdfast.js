@@ -49,7 +49,9 @@ function countDown(timer) {
       return;
     }
     const seconds = Math.ceil(left / 1000);
-    timer.textContent = `${Math.floor(seconds / 60)} min ${String(seconds % 60).padStart(2, "0")} s`;
+    timer.textContent = timer.dataset.leftForm
+      .replace("{m}", Math.floor(seconds / 60))
+      .replace("{s}", String(seconds % 60).padStart(2, "0"));
     // The time until the displayed second has passed.
     setTimeout(tick, left % 1000 || 1000);
   };
@@ -66,4 +68,10 @@ function showExpired(orderUrl) {
 }
 
 setTimeout(refreshForever, REFRESH_INTERVAL_MS);
+// A page that is shown again may be old: its basket changed in another tab, or it comes from the
+// browser's cache.
+const refreshNow = () => refresh().catch(() => {});
+document.addEventListener("visibilitychange", refreshNow);
+window.addEventListener("focus", refreshNow);
+window.addEventListener("pageshow", (event) => event.persisted && refreshNow());
 document.querySelectorAll("[data-left-ms]").forEach(countDown);

@@ -1,1 +1,231 @@
+# The bar above every page.
+shop-bar = State of the shop
+shop-bar-sound = { $items ->
+    [one] 1 item
+   *[other] { $items } items
+} · the books balance
+shop-bar-off = { $units ->
+    [one] The books are off by 1 unit
+   *[other] The books are off by { $units } units
+}
+shop-bar-unknown = The books cannot be read now
+shop-bar-broken = This shop will oversell: lock { $strategy }
+shop-bar-figures = { $opening } at the start + { $restocked } restocked { $sign } { $sold } sold or reserved + { $stock } left
+shop-bar-replica = Answered by replica
+shop-bar-lock = Lock:
+shop-and-more = and { $count } more
+
+# Items.
+shop-empty = There are no items yet.
+shop-more-items = More items
 shop-left = { $units } left
+shop-sold-out = Sold out
+shop-sold-out-advice = All units are sold or reserved. Units of unpaid orders return to the shop.
+shop-limit = At most { $limit } per customer.
+shop-buy = Buy
+shop-buy-item = Buy { $name }
+shop-quantity = Quantity
+shop-quantity-of = Quantity of { $name }
+shop-quantity-range = Choose { $least } to { $max } of each item.
+shop-quantity-most = The basket already has { $present }. The most is { $max } of each item.
+shop-quantity-lines = An order has at most { $max } different items.
+shop-item-tabs = Views of the item
+shop-item-tab = Item
+shop-ledger-tab = Ledger
+shop-ledger-of = Ledger of { $name }
+shop-go-to-shop = Go to the shop
+
+# The basket.
+shop-basket-empty = Your basket is empty.
+shop-each = { $price } each
+shop-line-gone = The shop no longer has this item. Remove it.
+shop-line-sold-out = Sold out. Remove it from the basket.
+shop-line-few = Only { $units } left. Lower the quantity.
+shop-line-beyond = { $left ->
+    [0] Remove it from the basket.
+   *[other] Lower the quantity to { $left }.
+}
+shop-limit-have = You already have { $purchased }.
+shop-change = Update
+shop-remove = Remove
+shop-remove-item = Remove { $name }
+shop-total = Total
+shop-balance-now = Your balance
+shop-balance-after = After paying
+shop-missing = Missing
+shop-order-needs-account = You need an account to order. Your basket is kept.
+shop-create-account = Create an account
+shop-not-orderable = This basket cannot be ordered. Correct the lines marked above.
+shop-place-order = Place the order
+shop-go-on = Continue shopping
+shop-held-for = We hold the units for you for { $time }. You pay in the next step.
+shop-top-up-later = You can top up then.
+
+# An order.
+shop-order-title = { $units ->
+    [one] { $name }
+   *[other] { $units } × { $name }
+}{ $more ->
+    [0] {""}
+    [one] {" "}and 1 more item
+   *[other] {" "}and { $more } more items
+}
+shop-status-pending = Not paid yet
+shop-status-paid = Paid
+shop-status-cancelled = Cancelled
+shop-status-expired = Not paid in time
+shop-status-refunded = Refunded
+shop-late = The order was not paid in time
+shop-late-detail = Nothing was paid. It could be paid until { $until }.
+shop-hold-over = The time to pay is over. The units return to the shop in a moment. Cancel the order to return them now.
+shop-units-returned = The units are back in the shop. You can order them again while they last.
+shop-held = Held for you for
+shop-time-left = { $minutes } min { $seconds } s
+shop-pay = Pay { $total }
+shop-top-up-and-pay = Top up { $missing } and pay
+shop-other-amount = Top up another amount
+shop-pay-short = Your balance is { $balance }: { $missing } are missing.
+shop-pay-after = Your balance is { $balance }. After paying: { $after }.
+shop-cancel = Cancel the order
+shop-thanks = Thank you. Your balance is { $balance }.
+shop-refund = Refund { $total }
+shop-ordered = Your order
+shop-stock-changes = Changes of stock
+shop-money-changes = Changes of your balance
+shop-no-money-changes = None. Your balance is { $balance }.
+shop-ordered-at = Ordered
+
+# The list of orders.
+shop-no-orders = You have no orders yet.
+shop-pay-within = { $time } left to pay
+shop-older-orders = Older orders
+shop-lab-orders = { $orders ->
+    [one] 1 order of lab items is not shown.
+   *[other] { $orders } orders of lab items are not shown.
+}
+shop-lab-orders-show = Show them
+shop-lab-orders-with = { $orders ->
+    [one] 1 of these orders is of lab items.
+   *[other] { $orders } of these orders are of lab items.
+}
+shop-lab-orders-hide = Show only the shop’s
+
+# The account.
+shop-balance = on your account
+shop-top-up-amount = Amount
+shop-top-up = Top up
+shop-amount-unclear = Enter an amount such as 25 or 1,000.50.
+shop-amount-ambiguous = { $typed } is ambiguous. Use a point before the cents, and commas only between thousands: 1,000.50.
+shop-amount-range = Choose 0.01 to 10,000,000.00.
+shop-back-to-order = Back to the order
+shop-account-ledger = Ledger of your account
+shop-no-entries = No entries yet.
+
+# Password and sessions.
+shop-security = Password and sessions
+shop-password-changed = Your password was changed. Your other sessions have ended.
+shop-password-old = Current password
+shop-password-new = New password
+shop-password-change = Change the password
+shop-password-wrong = This is not your current password.
+shop-password-rule = { $min } to { $max } characters
+shop-sessions = Sessions
+shop-sessions-about = Where you are signed in, newest first. An ended session stops working within five seconds.
+shop-session-began = Signed in
+shop-session-ends = ends
+shop-session-current = This session
+shop-session-end = End session
+shop-older-sessions = Older sessions
+
+# Signing in and up.
+shop-name = Name
+shop-password = Password
+shop-sign-in-wrong = The name or the password is wrong.
+shop-session-ended = Your session has ended. Sign in again to continue.
+shop-new-here = New here?
+shop-have-account = You have an account?
+shop-welcome = New accounts start with { $credit } to spend in this demo shop.
+shop-name-rule = 1 to 64 of a–z, 0–9, dot, dash and underscore; names that begin with “lab-” are reserved
+shop-name-taken = This name is taken. Choose another one.
+
+# Ledgers.
+shop-books-sound = The books balance
+shop-books-off = The books do not balance
+shop-drift = drift
+shop-oversold = oversold
+shop-breaks = breaks
+shop-forks = forks
+shop-recent-only = Oversold, breaks and forks cover the latest { $entries } entries.
+shop-audit-all = Audit the whole ledger
+shop-ledger-about = Newest first. Each entry begins where the entry below it ended.
+shop-ledger-forks-about = Two entries that read the same version are a fork: a lost update.
+shop-ledger-fence-about = A fence numbers the holders of the lock. A later holder has a higher number, and Postgres rejects writes with a lower one. Redis grants numbers in blocks of 64.
+shop-ledger-order = order
+shop-ledger-version = version { $version }
+shop-ledger-fence = fence { $fence }
+shop-ledger-request = request
+shop-ledger-fork = Fork: it read version { $version }, as did
+shop-ledger-broken = The chain is broken here: the entry below ended at { $ended }, this one begins at { $begins }.
+shop-ledger-newest = Newest entries
+shop-ledger-older = Older entries
+shop-reason-opening = opening stock
+shop-reason-order = order
+shop-reason-cancel = cancelled
+shop-reason-refund = refund
+shop-reason-expiry = not paid in time
+shop-reason-restock = restock
+shop-reason-payment = payment
+shop-reason-top-up = top-up
+shop-reason-welcome = welcome credit
+shop-delta = Change by
+shop-delta-unclear = Enter a whole number such as 20 or −3.
+shop-reason = Reason
+shop-reason-rule = Enter 1 to 64 characters on one line. The shop’s own reasons (order, refund …) are reserved.
+shop-restock = Change the stock
+shop-limit-label = Limit per customer
+shop-limit-rule = Enter 1 to { $max }, or leave it blank for no limit.
+shop-no-limit = no limit
+shop-set-limit = Set the limit
+
+# Times.
+shop-time-now = just now
+shop-ago-minute = { $count ->
+    [one] 1 minute ago
+   *[other] { $count } minutes ago
+}
+shop-ago-hour = { $count ->
+    [one] 1 hour ago
+   *[other] { $count } hours ago
+}
+shop-ago-day = { $count ->
+    [one] 1 day ago
+   *[other] { $count } days ago
+}
+shop-in-minute = { $count ->
+    [one] in 1 minute
+   *[other] in { $count } minutes
+}
+shop-in-hour = { $count ->
+    [one] in 1 hour
+   *[other] in { $count } hours
+}
+shop-in-day = { $count ->
+    [one] in 1 day
+   *[other] in { $count } days
+}
+shop-duration-second = { $count ->
+    [one] 1 second
+   *[other] { $count } seconds
+}
+shop-duration-minute = { $count ->
+    [one] 1 minute
+   *[other] { $count } minutes
+}
+shop-duration-hour = { $count ->
+    [one] 1 hour
+   *[other] { $count } hours
+}
+shop-duration-day = { $count ->
+    [one] 1 day
+   *[other] { $count } days
+}

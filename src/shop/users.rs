@@ -16,7 +16,8 @@ use super::{Shop, UserId, passwords};
 use crate::db::Pool;
 
 const MAX_NAME_LENGTH: usize = 64;
-const MAX_PASSWORD_LENGTH: usize = 256;
+/// Maximum length of a password, in characters.
+pub const MAX_PASSWORD_LENGTH: usize = 256;
 /// Credit of a user who signs up: enough for a first purchase.
 pub const WELCOME_CENTS: i64 = 10_000;
 /// Prefix of the names of the lab's users, reserved for them.
@@ -257,7 +258,7 @@ pub fn is_valid_name(name: &str) -> bool {
 }
 
 /// Returns the permitted lengths of a new password, as the text for a form's field.
-pub fn password_rule(min_length: u16) -> String {
+fn password_rule(min_length: u16) -> String {
     format!("{min_length} to {MAX_PASSWORD_LENGTH} characters")
 }
 

@@ -14,6 +14,8 @@ use crate::db::Pool;
 /// Figures of the whole shop, in units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StockConservation {
+    /// Number of items.
+    pub items: i64,
     /// Opening stock of all items.
     pub opening: i64,
     /// Units restocked since, less units removed.
@@ -52,7 +54,8 @@ pub(super) async fn conservation(pool: &Pool) -> Result<StockConservation, Error
                       opening + restocked - sold - stock as unaccounted
                  from items where kind = 'shop'
            )
-           select coalesce(sum(opening), 0)::bigint as "opening!",
+           select count(*) as "items!",
+                  coalesce(sum(opening), 0)::bigint as "opening!",
                   coalesce(sum(restocked), 0)::bigint as "restocked!",
                   coalesce(sum(sold), 0)::bigint as "sold!",
                   coalesce(sum(stock), 0)::bigint as "stock!",
@@ -67,6 +70,7 @@ pub(super) async fn conservation(pool: &Pool) -> Result<StockConservation, Error
     let (row, _) = read.await?;
     let deviations = row.skus.into_iter().zip(row.unaccounted);
     Ok(StockConservation {
+        items: row.items,
         opening: row.opening,
         restocked: row.restocked,
         sold: row.sold,

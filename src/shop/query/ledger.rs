@@ -1,8 +1,6 @@
 //! Queries of the ledgers. [`crate::shop::store`] writes an entry together with its change; entries
 //! are never changed or deleted.
 
-use std::collections::BTreeMap;
-
 use crate::shop::failure::Error;
 use crate::shop::model::LedgerEntry;
 use crate::shop::{OrderId, Shop, Sku, UserId};
@@ -101,19 +99,6 @@ pub async fn latest_balance_entries(
         before.unwrap_or(i64::MAX),
         limit,
     )
-}
-
-/// Returns the net units added to each item without an order (opening and restocks), by sku: its
-/// running sums.
-pub async fn units_added(shop: &Shop, skus: &[Sku]) -> Result<BTreeMap<String, i64>, Error> {
-    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
-    let rows = sqlx::query!(
-        r#"select sku, opening + restocked as "units!" from items where sku = any($1)"#,
-        &names,
-    )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.sku, row.units)).collect())
 }
 
 /// Returns an order's entries in the stock ledger, each with its item, oldest first.

@@ -3,12 +3,14 @@
 use actix_web::HttpRequest;
 use actix_web::web::Form;
 use askama::Template;
+use serde::Deserialize;
 
 use super::duplicate_submit::submit;
 use super::form_errors::FormErrors;
-use super::format::{FormatTime as _, parse_cents};
+use super::format::{FormatMoney as _, FormatTime as _, parse_cents};
+use super::language;
 use super::layout::Layout;
-use super::ledger_table::{LedgerQuery, LedgerTable, PAGE_LENGTH};
+use super::ledger_table::{LedgerTable, PAGE_LENGTH};
 use super::respond::html;
 use crate::shop::query::ledger;
 use crate::shop::{Cents, IdempotencyKey, RequestOptions, UserId, engine};
@@ -26,15 +28,39 @@ struct AccountPage {
     ledger: LedgerTable,
     key: IdempotencyKey,
     amount: String,
+    /// The page to go back to after a top-up, on this site; empty for none.
+    next: String,
     errors: FormErrors,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct AccountQuery {
+    /// Entries older than this one.
+    before: Option<i64>,
+    #[serde(default)]
+    next: String,
+}
+
+/// The input of the form.
+#[derive(Default)]
+struct TopUpInput {
+    amount: String,
+    next: String,
 }
 
 pub async fn show(
     request: HttpRequest,
     user: SignedInUser,
-    query: Query<LedgerQuery>,
+    query: Query<AccountQuery>,
 ) -> HttpResult {
-    page(&request, user.caller.id, query.read()?.before, "", FormErrors::default()).await
+    let AccountQuery { before, next } = query.read()?;
+    let input = TopUpInput { next: order_page(&next).to_owned(), ..TopUpInput::default() };
+    page(&request, user.caller.id, before, input, FormErrors::default()).await
+}
+
+/// Returns `next` if it is the page of an order.
+fn order_page(next: &str) -> &str {
+    if next.starts_with("/orders/") { csrf::local_path(next) } else { "" }
 }
 
 /// Tops up the account, once per form.
@@ -46,25 +72,27 @@ pub async fn top_up(
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let (key, amount) = (form.key("key")?, form.required("amount")?);
-    let errors = match parse_cents(amount) {
+    let (language, next) = (language::of_request(&request), order_page(form.text("next")));
+    let errors = match parse_cents(amount, language) {
         Err(why) => FormErrors::field(AMOUNT, &why),
         Ok(cents) => {
             submit(async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await)
                 .await?
-                .explain("Choose 0.01 to 10,000,000.00.")
+                .explain(AMOUNT, &language.text("shop-amount-range"))
         }
     };
     if errors.is_empty() {
-        return Ok(see_other("/account"));
+        return Ok(see_other(if next.is_empty() { "/account" } else { next }));
     }
-    page(&request, user, None, amount, errors).await
+    let input = TopUpInput { amount: amount.to_owned(), next: next.to_owned() };
+    page(&request, user, None, input, errors).await
 }
 
 async fn page(
     request: &HttpRequest,
     user: UserId,
     before: Option<i64>,
-    amount: &str,
+    input: TopUpInput,
     errors: FormErrors,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
@@ -73,7 +101,8 @@ async fn page(
         balance: Cents(ledger::balance(shop, user).await?.unwrap_or(0)),
         ledger: LedgerTable::new(entries, true, "/account".to_owned(), before),
         key: IdempotencyKey::generate(),
-        amount: amount.to_owned(),
+        amount: input.amount,
+        next: input.next,
         layout: Layout::of(request).await?,
         errors,
     };

@@ -8,11 +8,11 @@ use actix_web::web::Form;
 use askama::Template;
 
 use super::basket_cookie::{Basket, QuantityError, parse_quantity};
-use super::format::format_duration;
+use super::format::{FormatMoney as _, format_duration};
+use super::item;
 use super::layout::Layout;
 use super::rejection::RejectionNotice;
 use super::respond::{html, set_cookie};
-use super::storefront;
 use crate::shop::command::place_order::MAX_QUANTITY;
 use crate::shop::model::Item;
 use crate::shop::query::{catalog, ledger};
@@ -102,9 +102,9 @@ pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     let input = form.text("quantity");
     match parse_quantity(input, 1).and_then(|units| basket.add(sku.clone(), units)) {
         Ok(()) => redirect_to_basket(&request, &basket),
-        Err(why) => {
-            let wrong = QuantityError { sku, input: input.to_owned(), why };
-            storefront::page(&request, StatusCode::UNPROCESSABLE_ENTITY, None, Some(wrong)).await
+        Err(rule) => {
+            let wrong = QuantityError::new(&request, sku.clone(), input, rule);
+            item::page(&request, &sku, Some(wrong)).await
         }
     }
 }
@@ -117,8 +117,8 @@ pub async fn change(request: HttpRequest, form: Form<FormFields>) -> HttpResult 
     let input = if form.text("remove").is_empty() { form.text("quantity") } else { "0" };
     match parse_quantity(input, 0).and_then(|units| basket.set(sku.clone(), units)) {
         Ok(()) => redirect_to_basket(&request, &basket),
-        Err(why) => {
-            let wrong = QuantityError { sku, input: input.to_owned(), why };
+        Err(rule) => {
+            let wrong = QuantityError::new(&request, sku, input, rule);
             page(&request, StatusCode::UNPROCESSABLE_ENTITY, &basket, None, Some(wrong)).await
         }
     }
@@ -166,7 +166,7 @@ pub(super) async fn page(
         is_orderable: !lines.iter().any(|it| it.is_unavailable() || it.beyond_limit().is_some()),
         balance: balance.map(|cents| (Cents(cents), Cents(cents - total_cents))),
         lines,
-        payment_window: format_duration(shop.payment_window),
+        payment_window: format_duration(shop.payment_window, layout.language),
         layout,
     };
     html(status, &page)

@@ -11,6 +11,8 @@ use actix_web::cookie::Cookie;
 use uuid::Uuid;
 
 use super::format::format_count;
+use super::language;
+use crate::messages::Language;
 use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
 use crate::shop::model::RequestedLine;
 use crate::shop::{IdempotencyKey, Sku};
@@ -73,28 +75,27 @@ impl Basket {
         self.lines.values().sum()
     }
 
-    /// Adds units of an item. The error is the text for the form's field.
-    pub fn add(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
+    /// Adds units of an item.
+    pub fn add(&mut self, sku: Sku, quantity: i64) -> Result<(), QuantityRule> {
         let present = self.lines.get(&sku).copied().unwrap_or(0);
         if !(1..=MAX_QUANTITY).contains(&quantity) {
-            return Err(quantity_rule(1));
+            return Err(QuantityRule::Range { least: 1 });
         }
         if present + quantity > MAX_QUANTITY {
-            let (present, max) = (format_count(present), format_count(MAX_QUANTITY));
-            return Err(format!("{present} are in the basket already; {max} of each is the most."));
+            return Err(QuantityRule::MaxWith { present });
         }
         self.set(sku, present + quantity)
     }
 
-    /// Sets the quantity of an item; 0 removes it. Errors as for `add`.
-    pub fn set(&mut self, sku: Sku, quantity: i64) -> Result<(), String> {
+    /// Sets the quantity of an item; 0 removes it.
+    pub fn set(&mut self, sku: Sku, quantity: i64) -> Result<(), QuantityRule> {
         if !(0..=MAX_QUANTITY).contains(&quantity) {
-            return Err(quantity_rule(0));
+            return Err(QuantityRule::Range { least: 0 });
         }
         if quantity == 0 {
             self.lines.remove(&sku);
         } else if self.lines.len() >= MAX_LINES && !self.lines.contains_key(&sku) {
-            return Err(format!("An order has at most {MAX_LINES} different items."));
+            return Err(QuantityRule::MaxLines);
         } else {
             self.lines.insert(sku, quantity);
         }
@@ -117,6 +118,36 @@ impl Basket {
     }
 }
 
+/// A rule that a quantity breaks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum QuantityRule {
+    /// It is no number from `least` to the maximum.
+    Range { least: i64 },
+    /// With those in the basket, it exceeds the maximum.
+    MaxWith { present: i64 },
+    /// The basket is full.
+    MaxLines,
+}
+
+impl QuantityRule {
+    /// Returns the rule as the text for a form's field.
+    fn text(self, language: Language) -> String {
+        let max = ("max", format_count(MAX_QUANTITY).into());
+        match self {
+            Self::Range { least } => {
+                language.text_with("shop-quantity-range", &[("least", least.into()), max])
+            }
+            Self::MaxWith { present } => {
+                let present = ("present", format_count(present).into());
+                language.text_with("shop-quantity-most", &[present, max])
+            }
+            Self::MaxLines => {
+                language.text_with("shop-quantity-lines", &[("max", MAX_LINES.into())])
+            }
+        }
+    }
+}
+
 /// A rejected quantity: the item, the input, and the text for the form's field.
 #[derive(Debug, Clone)]
 pub(super) struct QuantityError {
@@ -125,14 +156,15 @@ pub(super) struct QuantityError {
     pub why: String,
 }
 
-/// Parses a quantity. The error is the text for the form's field.
-pub(super) fn parse_quantity(text: &str, least: i64) -> Result<i64, String> {
-    text.trim().parse().map_err(|_| quantity_rule(least))
+impl QuantityError {
+    pub fn new(request: &HttpRequest, sku: Sku, input: &str, rule: QuantityRule) -> Self {
+        let why = rule.text(language::of_request(request));
+        Self { sku, input: input.to_owned(), why }
+    }
 }
 
-/// Returns the permitted quantities, as the text for a form's field.
-fn quantity_rule(least: i64) -> String {
-    format!("Choose {least} to {} of each item.", format_count(MAX_QUANTITY))
+pub(super) fn parse_quantity(text: &str, least: i64) -> Result<i64, QuantityRule> {
+    text.trim().parse().map_err(|_| QuantityRule::Range { least })
 }
 
 #[cfg(test)]

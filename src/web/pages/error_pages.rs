@@ -17,6 +17,7 @@ use super::layout::Layout;
 use super::rejection::RejectionNotice;
 use super::respond::html;
 use super::sign_in::sign_in_url;
+use crate::web::middleware::SESSION_COOKIE;
 use crate::web::routes::is_under;
 use crate::web::{HttpResult, Problem, ProblemType, see_other};
 
@@ -67,7 +68,7 @@ fn copy_headers(headers: &HeaderMap, page: &mut HttpResponse) {
 /// before it ran.
 fn timeout_page(error: Error, layout: Option<Layout>) -> Error {
     let (Some(problem), Some(layout)) = (error.as_error::<Problem>(), layout) else { return error };
-    let (status, notice) = (problem.code(), RejectionNotice::from(problem));
+    let (status, notice) = (problem.code(), RejectionNotice::new(problem, layout.language));
     match html(status, &RejectionPage { layout, notice, status }) {
         Ok(mut page) => {
             copy_headers(error.error_response().headers(), &mut page);
@@ -85,7 +86,8 @@ fn accepts_html(request: &HttpRequest) -> bool {
 
 async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
     if problem.problem_type() == ProblemType::Unauthenticated {
-        return Ok(see_other(&sign_in_url(&return_path(request))));
+        let has_ended = SESSION_COOKIE.read(request).is_some();
+        return Ok(see_other(&sign_in_url(&return_path(request), has_ended)));
     }
     // If Postgres did not respond, it is not queried again: a problem must be shown within two
     // seconds. Nor may a rate-limited client cause more work, and another host's page is not
@@ -97,8 +99,8 @@ async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
         | ProblemType::WrongHost => Layout::minimal(request)?,
         _ => Layout::of(request).await?,
     };
-    let status = problem.code();
-    html(status, &RejectionPage { layout, notice: RejectionNotice::from(problem), status })
+    let (status, notice) = (problem.code(), RejectionNotice::new(problem, layout.language));
+    html(status, &RejectionPage { layout, notice, status })
 }
 
 /// Returns the page to return to after signing in: the requested one, or the form's page.

@@ -4,6 +4,7 @@ use actix_web::http::StatusCode;
 
 use super::format::sentence;
 use super::rejection::RejectionNotice;
+use crate::messages::Language;
 use crate::shop::{FieldName, Rejection};
 use crate::web::Problem;
 
@@ -31,21 +32,18 @@ impl FormErrors {
         self.field.is_none() && self.problem.is_none()
     }
 
-    /// Replaces the reason of a field's error, which is in the terms of the API.
+    /// Replaces the reason of that field's error, which is in the terms of the API.
     #[must_use]
-    pub fn explain(self, why: &str) -> Self {
-        match self.field {
-            Some((field, _)) => Self::field(field, why),
-            None => self,
-        }
+    pub fn explain(self, field: &'static str, why: &str) -> Self {
+        if self.of(field).is_some() { Self::field(field, why) } else { self }
     }
 
     pub fn of(&self, field: &str) -> Option<&str> {
         self.field.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
     }
 
-    pub fn notice(&self) -> Option<RejectionNotice> {
-        self.problem.as_ref().map(RejectionNotice::from)
+    pub fn notice(&self, language: &Language) -> Option<RejectionNotice> {
+        self.problem.as_ref().map(|problem| RejectionNotice::new(problem, *language))
     }
 
     pub fn status(&self) -> StatusCode {

@@ -6,18 +6,35 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
+use crate::messages::{FluentValue, Language};
 use crate::shop::Cents;
-use crate::shop::types::grouped;
 
-/// Formats a change of units (`−2` or `+20`) or of money (`−14.50` or `+1,000.00`).
+/// The sign before every amount of money.
+const CURRENCY: char = '$';
+
+/// An amount of money, as pages show it.
+pub trait FormatMoney {
+    /// With the currency sign: `$1,000.50`, `−$14.50`.
+    fn money(&self) -> String;
+}
+
+impl FormatMoney for Cents {
+    fn money(&self) -> String {
+        let sign = if self.0 < 0 { "−" } else { "" };
+        format!("{sign}{CURRENCY}{}", Self(self.0.saturating_abs()))
+    }
+}
+
+/// Returns the sign between the two sides of the books' equation.
+pub fn equals_sign(holds: bool) -> &'static str {
+    if holds { "=" } else { "≠" }
+}
+
+/// Formats a change of units (`−2` or `+20`) or of money (`−$14.50` or `+$1,000.00`).
 pub fn format_change(delta: i64, money: bool) -> String {
     let sign = if delta < 0 { "−" } else { "+" };
-    let amount = delta.unsigned_abs();
-    if money {
-        format!("{sign}{}.{:02}", grouped(amount / 100), amount % 100)
-    } else {
-        format!("{sign}{amount}")
-    }
+    let amount = delta.saturating_abs();
+    if money { format!("{sign}{}", Cents(amount).money()) } else { format!("{sign}{amount}") }
 }
 
 /// A time, as pages show it.
@@ -39,30 +56,56 @@ impl FormatTime for OffsetDateTime {
     }
 }
 
+/// Units of relative times and durations, in seconds.
+const TIME_UNITS: [(u64, &str); 4] =
+    [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")];
+/// Relative times further away are shown as a date.
+const MAX_RELATIVE_DAYS: u64 = 60;
+
+/// Formats a time relative to `now`: `5 minutes ago`, `in 3 days`.
+pub fn format_relative(at: OffsetDateTime, now: OffsetDateTime, language: Language) -> String {
+    let (is_past, distance) = (at <= now, (now - at).unsigned_abs().as_secs());
+    if distance > MAX_RELATIVE_DAYS * 86_400 {
+        let day = format_description!("[year]-[month]-[day]");
+        return at.format(&day).unwrap_or_default();
+    }
+    let unit = TIME_UNITS.into_iter().find(|(seconds, _)| distance >= *seconds && *seconds > 1);
+    let Some((seconds, unit)) = unit else { return language.text("shop-time-now") };
+    let id = if is_past { format!("shop-ago-{unit}") } else { format!("shop-in-{unit}") };
+    language.text_with(&id, &[("count", count_of(distance / seconds))])
+}
+
 /// Formats the time left: `14 min 05 s`, rounded up to seconds, so 0 only if nothing is left.
-pub fn format_time_left(left: Duration) -> String {
+pub fn format_time_left(left: Duration, language: Language) -> String {
     let seconds = left.as_secs() + u64::from(left.subsec_nanos() > 0);
-    format!("{} min {:02} s", seconds / 60, seconds % 60)
+    let variables =
+        [("minutes", count_of(seconds / 60)), ("seconds", format!("{:02}", seconds % 60).into())];
+    language.text_with("shop-time-left", &variables)
 }
 
 /// Formats a duration in words: `15 minutes`, `1 minute 30 seconds`, `2 days`.
-pub fn format_duration(time: Duration) -> String {
+pub fn format_duration(time: Duration, language: Language) -> String {
     let mut rest = time.as_secs();
     let mut words = Vec::new();
-    for (seconds, name) in [(86_400, "day"), (3_600, "hour"), (60, "minute"), (1, "second")] {
+    for (seconds, unit) in TIME_UNITS {
         let count = rest / seconds;
         rest %= seconds;
-        if count > 0 {
-            words.push(format!("{count} {name}{}", if count == 1 { "" } else { "s" }));
+        if count > 0 || seconds == 1 && words.is_empty() {
+            let id = format!("shop-duration-{unit}");
+            words.push(language.text_with(&id, &[("count", count_of(count))]));
         }
     }
-    if words.is_empty() { "no time".to_owned() } else { words.join(" ") }
+    words.join(" ")
+}
+
+fn count_of(count: u64) -> FluentValue<'static> {
+    count.into()
 }
 
 /// Parses an amount, in cents: `25`, `25.5`, `1,000.50`. A comma separates thousands; a comma that
 /// could separate cents is an error. The error is the text for the form's field.
-pub fn parse_cents(text: &str) -> Result<i64, String> {
-    let unclear = || "Type an amount such as 25 or 1,000.50.".to_owned();
+pub fn parse_cents(text: &str, language: Language) -> Result<i64, String> {
+    let unclear = || language.text("shop-amount-unclear");
     let text = text.trim();
     let (whole, part) = text.split_once('.').unwrap_or((text, ""));
     let digits = |text: &str| text.bytes().all(|b| b.is_ascii_digit());
@@ -73,10 +116,8 @@ pub fn parse_cents(text: &str) -> Result<i64, String> {
         return Err(unclear());
     }
     if has_commas && (first.len() > 3 || groups.any(|group| group.len() != 3)) {
-        return Err(format!(
-            "{text} can be read in two ways. Type a point before the cents, and a comma only \
-             between thousands: 1,000.50."
-        ));
+        let typed = [("typed", text.to_owned().into())];
+        return Err(language.text_with("shop-amount-ambiguous", &typed));
     }
     let whole = whole.replace(',', "");
     if whole.len() > 12 {
@@ -128,14 +169,15 @@ mod tests {
             ("1,000.50", 100_050),
             ("10,000,000.00", 10_i64.pow(9)),
         ] {
-            assert_eq!(parse_cents(text), Ok(cents), "{text}");
+            assert_eq!(parse_cents(text, Language::English), Ok(cents), "{text}");
         }
         for text in ["", ".5", "-1", "1e3", "1.234", "1.2.3", ",100", "9999999999999", "٣"] {
-            assert!(parse_cents(text).unwrap_err().starts_with("Type an amount"), "{text}");
+            let why = parse_cents(text, Language::English).unwrap_err();
+            assert!(why.starts_with("Enter an amount"), "{text}: {why}");
         }
         for text in ["1,5", "25,50", "1,0000", "1000,000", "1,000,00"] {
-            let why = parse_cents(text).unwrap_err();
-            assert!(why.starts_with(&format!("{text} can be read in two ways")), "{why}");
+            let why = parse_cents(text, Language::English).unwrap_err();
+            assert!(why.starts_with(&format!("{text} is ambiguous")), "{why}");
         }
         assert_eq!(
             (format_count(1_000), format_count(12), format_count(0)),
@@ -144,26 +186,50 @@ mod tests {
     }
 
     #[test]
-    fn changes_are_signed_and_time_left_counts_down() {
+    fn money_has_sign_before_currency() {
+        assert_eq!(Cents(123_450).money(), "$1,234.50");
+        assert_eq!(Cents(-5).money(), "−$0.05");
         assert_eq!(
-            (format_change(-2, false), format_change(20, false), format_change(-1_450, true)),
-            ("−2".to_owned(), "+20".to_owned(), "−14.50".to_owned())
+            [(-2, false), (20, false), (-1_450, true)].map(|(delta, it)| format_change(delta, it)),
+            ["−2", "+20", "−$14.50"]
         );
-        assert_eq!(format_time_left(Duration::from_secs(845)), "14 min 05 s");
-        assert_eq!(format_time_left(Duration::from_millis(1)), "0 min 01 s");
     }
 
     #[test]
-    fn duration_is_formatted_in_words() {
-        for (seconds, words) in [
-            (1, "1 second"),
-            (8, "8 seconds"),
-            (90, "1 minute 30 seconds"),
-            (900, "15 minutes"),
-            (5_400, "1 hour 30 minutes"),
-            (604_800, "7 days"),
+    fn times_are_relative_in_both_languages() {
+        let now = OffsetDateTime::UNIX_EPOCH + Duration::from_secs(86_400 * 365);
+        for (seconds, english, chinese) in [
+            (0, "just now", "刚刚"),
+            (-59, "just now", "刚刚"),
+            (-60, "1 minute ago", "1 分钟前"),
+            (-7_200, "2 hours ago", "2 小时前"),
+            (-86_400, "1 day ago", "1 天前"),
+            (900, "in 15 minutes", "15 分钟后"),
+            (86_400 * 30, "in 30 days", "30 天后"),
+            (-86_400 * 61, "1970-11-01", "1970-11-01"),
         ] {
-            assert_eq!(format_duration(Duration::from_secs(seconds)), words);
+            let at = now + time::Duration::seconds(seconds);
+            assert_eq!(format_relative(at, now, Language::English), english);
+            assert_eq!(format_relative(at, now, Language::Chinese), chinese);
         }
+    }
+
+    #[test]
+    fn durations_are_words_and_round_up() {
+        for (seconds, english, chinese) in [
+            (0, "0 seconds", "0 秒"),
+            (1, "1 second", "1 秒"),
+            (90, "1 minute 30 seconds", "1 分钟 30 秒"),
+            (900, "15 minutes", "15 分钟"),
+            (604_800, "7 days", "7 天"),
+        ] {
+            let duration = Duration::from_secs(seconds);
+            assert_eq!(format_duration(duration, Language::English), english);
+            assert_eq!(format_duration(duration, Language::Chinese), chinese);
+        }
+        let left = |ms| format_time_left(Duration::from_millis(ms), Language::English);
+        assert_eq!((left(845_000), left(1)), ("14 min 05 s".into(), "0 min 01 s".into()));
+        let left = format_time_left(Duration::from_secs(65), Language::Chinese);
+        assert_eq!(left, "1 分 05 秒");
     }
 }

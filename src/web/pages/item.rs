@@ -1,41 +1,27 @@
-//! An item's page: its running sums, its ledger, and forms for stock and limit. Its cost does not
-//! depend on the length of the ledger; `/api/items/{sku}/audit` examines all of it.
+//! An item's page: what it is, what it costs, how many are left, and *Buy*.
 
 use actix_web::HttpRequest;
-use actix_web::web::{Form, Path};
+use actix_web::http::StatusCode;
+use actix_web::web::Path;
 use askama::Template;
 
-use super::duplicate_submit::submit;
-use super::form_errors::FormErrors;
-use super::format::FormatTime as _;
+use super::basket_cookie::QuantityError;
+use super::format::FormatMoney as _;
 use super::layout::Layout;
-use super::ledger_table::{LedgerQuery, LedgerTable, PAGE_LENGTH};
 use super::respond::html;
-use crate::shop::audit::item::MAX_RECENT_ENTRIES;
-use crate::shop::audit::{self, ItemSummary};
-use crate::shop::command::restock::RestockRequest;
-use crate::shop::command::set_limit::MAX_LIMIT;
+use crate::shop::command::place_order::MAX_QUANTITY;
 use crate::shop::model::Item;
-use crate::shop::query::{catalog, ledger, orders};
-use crate::shop::{Cents, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, engine};
-use crate::web::middleware::{FormFields, Query, body, csrf};
-use crate::web::{HttpResult, Problem, State, app_state, see_other};
+use crate::shop::query::catalog;
+use crate::shop::{Cents, Sku};
+use crate::web::middleware::body;
+use crate::web::{HttpResult, app_state, see_other};
 
-/// Name of the field for the limit per customer.
-const LIMIT: &str = "limit_per_user";
-
-#[derive(Template)]
+#[derive(Debug, Template)]
 #[template(path = "item.html")]
 struct ItemPage {
     layout: Layout,
     item: Item,
-    summary: ItemSummary,
-    ledger: LedgerTable,
-    /// The idempotency key of the restock form.
-    key: IdempotencyKey,
-    /// The input of a rejected form.
-    form: FormFields,
-    errors: FormErrors,
+    wrong: Option<QuantityError>,
 }
 
 impl ItemPage {
@@ -43,127 +29,37 @@ impl ItemPage {
         Cents(self.item.price_cents)
     }
 
-    /// Returns the value of the field for the limit: the rejected input, or the limit.
-    fn limit_input(&self) -> String {
-        let limit = self.item.limit_per_user.map_or_else(String::new, |limit| limit.to_string());
-        self.form.all(LIMIT).next().map_or(limit, str::to_owned)
+    /// Returns the upper bound of the quantity field.
+    fn max_quantity(&self) -> i64 {
+        self.item.limit_per_user.unwrap_or(MAX_QUANTITY)
+    }
+
+    /// Returns the value of the quantity field.
+    fn quantity(&self) -> &str {
+        self.wrong.as_ref().map_or("1", |wrong| &wrong.input)
     }
 }
 
-pub async fn show(
-    request: HttpRequest,
-    sku: Path<String>,
-    query: Query<LedgerQuery>,
-) -> HttpResult {
-    let sku = body::parse_sku(&sku)?;
-    let before = query.read()?.before;
-    page(&request, &sku, before, FormFields::default(), FormErrors::default()).await
+pub async fn show(request: HttpRequest, sku: Path<String>) -> HttpResult {
+    page(&request, &body::parse_sku(&sku)?, None).await
 }
 
-/// Changes the stock by hand, once per form.
-pub async fn restock(
-    state: State,
-    request: HttpRequest,
-    options: RequestOptions,
-    sku: Path<String>,
-    form: Form<FormFields>,
-) -> HttpResult {
-    let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
-    let sku = body::parse_sku(&sku)?;
-    let key = form.key("key")?;
-    let (delta, reason) = (form.required("delta")?, form.required("reason")?.to_owned());
-    let number = delta.trim().replace('−', "-");
-    let errors = match number.strip_prefix('+').unwrap_or(&number).parse() {
-        Err(_) => FormErrors::field("delta", "Type a whole number such as 20 or −3."),
-        Ok(delta) => {
-            let restock = RestockRequest { delta, reason };
-            let command = async || {
-                let (sku, key) = (sku.clone(), key.clone());
-                engine::restock(&state.shop, &options, admin, sku, &restock, key).await
-            };
-            submit(command).await?
-        }
-    };
-    respond(&request, &sku, form.into_inner(), errors).await
-}
-
-/// Sets the limit per customer; an empty input removes it.
-pub async fn limit(
-    state: State,
-    request: HttpRequest,
-    options: RequestOptions,
-    sku: Path<String>,
-    form: Form<FormFields>,
-) -> HttpResult {
-    let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
-    let sku = body::parse_sku(&sku)?;
-    let limit = match form.required(LIMIT)?.trim() {
-        "" => Ok(None),
-        number => number.parse().map(Some),
-    };
-    let errors = match limit {
-        Err(_) => FormErrors::field(LIMIT, "Type a whole number such as 2, or nothing."),
-        Ok(limit) => {
-            let (shop, options) = (&state.shop, &options);
-            let command =
-                async || engine::set_limit(shop, options, admin, sku.clone(), limit, None).await;
-            let rule = format!("Type 1 to {MAX_LIMIT}, or nothing: then there is no limit.");
-            submit(command).await?.explain(&rule)
-        }
-    };
-    respond(&request, &sku, form.into_inner(), errors).await
-}
-
-/// Redirects to the item, or shows the page with the errors of a form.
-async fn respond(
+/// Renders the page, optionally with an error beside the quantity. The lab's items have no page but
+/// their ledger.
+pub(super) async fn page(
     request: &HttpRequest,
     sku: &Sku,
-    form: FormFields,
-    errors: FormErrors,
-) -> HttpResult {
-    if errors.is_empty() {
-        return Ok(see_other(&format!("/items/{sku}")));
-    }
-    page(request, sku, None, form, errors).await
-}
-
-async fn page(
-    request: &HttpRequest,
-    sku: &Sku,
-    before: Option<i64>,
-    form: FormFields,
-    errors: FormErrors,
+    wrong: Option<QuantityError>,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
     let item = catalog::item(shop, sku).await?.ok_or_else(|| body::unknown_item(sku))?;
-    let entries = ledger::latest_stock_entries(shop, sku, before, PAGE_LENGTH + 1).await?;
-    let mut connection = shop.connection().await?;
-    let summary = audit::summary(&mut connection, sku).await?;
-    let forks = audit::forks_near(&mut connection, sku, before.unwrap_or(i64::MAX)).await?;
-    drop(connection);
-    let summary = summary.ok_or_else(|| body::unknown_item(sku))?;
-    let layout = Layout::of(request).await?;
-    let mut ledger = LedgerTable::new(entries, false, format!("/items/{sku}"), before);
-    ledger.mark_forks(&forks);
-    link_own_orders(shop, &layout, &mut ledger).await?;
-    let key = IdempotencyKey::generate();
-    html(errors.status(), &ItemPage { layout, item, summary, ledger, key, form, errors })
-}
-
-/// Links the visitor's own orders.
-async fn link_own_orders(
-    shop: &Shop,
-    layout: &Layout,
-    ledger: &mut LedgerTable,
-) -> Result<(), Problem> {
-    let ids: Vec<OrderId> = ledger.rows.iter().filter_map(|row| row.entry.order_id).collect();
-    if let Some(caller) = &layout.caller
-        && !ids.is_empty()
-    {
-        let own = orders::owned_among(shop, caller.id, &ids).await?;
-        for row in &mut ledger.rows {
-            row.links_order = row.entry.order_id.is_some_and(|order| own.contains(&order));
-        }
+    if catalog::first_shop_item(shop, std::slice::from_ref(sku)).await?.is_none() {
+        return Ok(see_other(&format!("/items/{sku}/ledger")));
     }
-    Ok(())
+    let status = match wrong {
+        Some(_) => StatusCode::UNPROCESSABLE_ENTITY,
+        None => StatusCode::OK,
+    };
+    let layout = Layout { path: format!("/items/{sku}"), ..Layout::of(request).await? };
+    html(status, &ItemPage { layout, item, wrong })
 }

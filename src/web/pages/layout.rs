@@ -7,8 +7,10 @@ use std::sync::Arc;
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use askama::Template;
+use time::OffsetDateTime;
 
 use super::basket_cookie::Basket;
+use super::format::format_relative;
 use super::language;
 use super::respond::html;
 use crate::messages::{FluentValue, Language};
@@ -78,6 +80,16 @@ impl Layout {
         self.language.text_with(id, variables)
     }
 
+    /// Returns the displayed status of an order in words.
+    pub fn order_status(&self, status: &str) -> String {
+        self.text(&format!("shop-status-{status}"))
+    }
+
+    /// Returns a time relative to now: `5 minutes ago`.
+    pub fn relative_time(&self, at: &OffsetDateTime) -> String {
+        format_relative(*at, OffsetDateTime::now_utc(), self.language)
+    }
+
     /// Returns the CSRF token for the forms of the session; empty without a session.
     pub fn csrf(&self) -> &str {
         self.caller.as_ref().map_or("", |caller| &caller.csrf)
@@ -93,13 +105,13 @@ impl Layout {
     }
 }
 
-/// The navigation bar alone, with which an open page refreshes itself.
+/// The bar and the link to the basket, with which an open page refreshes itself.
 #[derive(Debug, Template)]
-#[template(path = "parts/bar.html")]
-struct StatusBar {
+#[template(path = "parts/live.html")]
+struct LiveParts {
     layout: Layout,
 }
 
 pub async fn bar(request: HttpRequest) -> HttpResult {
-    html(StatusCode::OK, &StatusBar { layout: Layout::of(&request).await? })
+    html(StatusCode::OK, &LiveParts { layout: Layout::of(&request).await? })
 }

@@ -4,7 +4,8 @@
 
 use serde::Deserialize;
 
-use super::format::{format_change, short_id};
+use super::format::{FormatMoney as _, format_change, short_id};
+use crate::messages::Language;
 use crate::shop::audit::LedgerFork;
 use crate::shop::model::LedgerEntry;
 use crate::shop::{Cents, OrderId};
@@ -58,6 +59,16 @@ impl LedgerRow {
         format_value(self.entry.after, self.money)
     }
 
+    /// Returns the reason in words; an admin's own reason as it is.
+    pub fn reason(&self, language: &Language) -> String {
+        let reason = self.entry.reason.as_str();
+        match reason {
+            "opening" | "order" | "cancel" | "refund" | "expiry" | "restock" | "payment"
+            | "top-up" | "welcome" => language.text(&format!("shop-reason-{reason}")),
+            own => own.to_owned(),
+        }
+    }
+
     pub fn order(&self) -> Option<(OrderId, String)> {
         self.entry.order_id.map(|order| (order, short_id(&order)))
     }
@@ -106,5 +117,5 @@ impl LedgerTable {
 }
 
 fn format_value(value: i64, money: bool) -> String {
-    if money { Cents(value).to_string() } else { value.to_string() }
+    if money { Cents(value).money() } else { value.to_string() }
 }

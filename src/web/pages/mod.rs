@@ -15,6 +15,7 @@ mod form_errors;
 pub mod format;
 pub mod interleaving;
 pub mod item;
+pub mod item_ledger;
 pub mod jobs;
 pub mod lab;
 mod language;
@@ -45,15 +46,17 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/language/{tag}", "GET").route(get().to(language::choose)))
         .service(resource("/bar", "GET").route(get().to(layout::bar)))
         .service(get_post("/basket", get().to(basket::show), post().to(basket::change)))
-        .service(get_post("/basket/lines", back_to("/"), post().to(basket::add)))
+        .service(get_post("/basket/lines", back_to("/shop"), post().to(basket::add)))
         .service(get_post("/orders", get().to(orders::list), post().to(place_order::place)))
         .service(resource("/orders/{id}", "GET").route(get().to(order::show)))
         .service(get_post("/orders/{id}/pay", back_up(), post().to(order::pay)))
+        .service(get_post("/orders/{id}/top-up", back_up(), post().to(order::top_up_and_pay)))
         .service(get_post("/orders/{id}/cancel", back_up(), post().to(order::cancel)))
         .service(get_post("/orders/{id}/refund", back_up(), post().to(order::refund)))
         .service(resource("/items/{sku}", "GET").route(get().to(item::show)))
-        .service(get_post("/items/{sku}/stock", back_up(), post().to(item::restock)))
-        .service(get_post("/items/{sku}/limit", back_up(), post().to(item::limit)))
+        .service(resource("/items/{sku}/ledger", "GET").route(get().to(item_ledger::show)))
+        .service(get_post("/items/{sku}/stock", back_up(), post().to(item_ledger::restock)))
+        .service(get_post("/items/{sku}/limit", back_up(), post().to(item_ledger::limit)))
         .service(resource("/account", "GET").route(get().to(account::show)))
         .service(get_post("/account/top-ups", back_up(), post().to(account::top_up)))
         .service(resource("/account/security", "GET").route(get().to(security::show)))

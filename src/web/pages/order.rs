@@ -1,4 +1,4 @@
-//! One order: its status, its effect on stock and account, and its actions.
+//! One order: its goods, its status, its effect on stock and account, and its actions.
 
 use std::time::Duration;
 
@@ -8,11 +8,12 @@ use actix_web::web::{Form, Path};
 use askama::Template;
 
 use super::duplicate_submit::execute_once;
-use super::format::{FormatTime as _, format_time_left, short_id};
+use super::format::{FormatMoney as _, FormatTime as _, format_time_left, short_id};
 use super::layout::Layout;
 use super::ledger_table::LedgerRow;
 use super::rejection::RejectionNotice;
 use super::respond::html;
+use crate::messages::Language;
 use crate::shop::model::{Item, Order, OrderLine};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
@@ -28,7 +29,8 @@ struct OrderPage {
     layout: Layout,
     notice: Option<RejectionNotice>,
     order: Order,
-    short: String,
+    /// Its goods, in a few words.
+    title: String,
     total: Cents,
     status: &'static str,
     left: Option<Duration>,
@@ -51,7 +53,19 @@ impl OrderPage {
     /// Returns the rest of the hold, for people and in milliseconds.
     fn time_left(&self) -> Option<(String, u128)> {
         let left = self.left.filter(|_| self.is_pending());
-        left.map(|left| (format_time_left(left), left.as_millis()))
+        let language = self.layout.language;
+        left.map(|left| (format_time_left(left, language), left.as_millis()))
+    }
+
+    /// Returns the form of the time left, in which the script replaces `{m}` and `{s}`.
+    fn time_left_form(&self) -> String {
+        let variables = [("minutes", "{m}".into()), ("seconds", "{s}".into())];
+        self.layout.text_with("shop-time-left", &variables)
+    }
+
+    /// Returns the amount that the account lacks to pay the order.
+    fn missing(&self) -> Option<Cents> {
+        (self.after_paying.0 < 0).then(|| self.after_paying.minus())
     }
 
     fn is_paid(&self) -> bool {
@@ -59,8 +73,12 @@ impl OrderPage {
     }
 
     fn name<'n>(&'n self, line: &'n OrderLine) -> &'n str {
-        let item = self.items.iter().find(|item| item.sku == line.sku);
-        item.map_or(line.sku.as_str(), |item| &item.name)
+        item_name(line, &self.items)
+    }
+
+    fn change_name<'n>(&'n self, sku: &'n Sku) -> &'n str {
+        let item = self.items.iter().find(|item| item.sku == *sku);
+        item.map_or(sku.as_str(), |item| &item.name)
     }
 
     fn price(&self, line: &OrderLine) -> Cents {
@@ -81,6 +99,20 @@ type OrderForm = (State, HttpRequest, RequestOptions, Path<String>, Form<FormFie
 
 pub async fn pay(parts: OrderForm) -> HttpResult {
     execute(parts, "paid", engine::pay_order).await
+}
+
+/// Tops up the account by the amount that the form states, then pays the order: each once per form.
+pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
+    let (state, request, options, _, form) = &parts;
+    let user = csrf::check_form(request, form.csrf()).await?.caller.id;
+    let (key, cents) = (form.key("key")?, form.required("missing_cents")?);
+    let cents = cents.parse().map_err(|_| Problem::field("missing_cents", "it is no number"))?;
+    let top_up = async || engine::top_up(&state.shop, options, user, key.clone(), cents).await;
+    match execute_once(top_up).await {
+        Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {}
+        Err(failure) => return Err(failure.into()),
+    }
+    pay(parts).await
 }
 
 /// Cancels the order, once per form: its units return to stock.
@@ -132,26 +164,47 @@ async fn page(
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
     let balance_cents = ledger::balance(shop, user).await?.unwrap_or(0);
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
+    let items = catalog::items_by_sku(shop, &skus).await?;
+    let layout = Layout::of(request).await?;
     // The page itself says that the order was not paid in time, so there is no notice.
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
     let problem = rejection.map(Problem::from);
     let page = OrderPage {
-        notice: problem.as_ref().filter(|_| !is_late).map(RejectionNotice::from),
+        notice: problem
+            .as_ref()
+            .filter(|_| !is_late)
+            .map(|problem| RejectionNotice::new(problem, layout.language)),
         paid_too_late: is_late.then(|| order.expires_at.in_utc()),
+        title: title(&order, &items, layout.language),
         status: status(&order, left),
         left,
-        short: short_id(&id),
         total: Cents(order.total_cents),
-        items: catalog::items_by_sku(shop, &skus).await?,
+        items,
         stock: stock.into_iter().map(|(sku, entry)| (sku, LedgerRow::new(entry, false))).collect(),
         money: money.into_iter().map(|entry| LedgerRow::new(entry, true)).collect(),
         balance: Cents(balance_cents),
         after_paying: Cents(balance_cents - order.total_cents),
         key: IdempotencyKey::generate(),
         order,
-        layout: Layout::of(request).await?,
+        layout,
     };
     html(problem.as_ref().map_or(StatusCode::OK, Problem::code), &page)
+}
+
+/// Names an order by its goods.
+pub(super) fn title(order: &Order, items: &[Item], language: Language) -> String {
+    let Some(first) = order.lines.first() else { return short_id(&order.id) };
+    let variables = [
+        ("name", item_name(first, items).to_owned().into()),
+        ("units", first.quantity.into()),
+        ("more", order.lines.len().saturating_sub(1).into()),
+    ];
+    language.text_with("shop-order-title", &variables)
+}
+
+fn item_name<'n>(line: &'n OrderLine, items: &'n [Item]) -> &'n str {
+    let item = items.iter().find(|item| item.sku == line.sku);
+    item.map_or(line.sku.as_str(), |item| &item.name)
 }
 
 /// Returns the displayed status. An order that can no longer be paid is `expired`; in the database

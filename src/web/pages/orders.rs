@@ -1,6 +1,6 @@
 //! The caller's orders, newest first.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use actix_web::HttpRequest;
@@ -9,13 +9,14 @@ use askama::Template;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::format::{FormatTime as _, format_time_left};
+use super::format::{FormatMoney as _, FormatTime as _, format_time_left};
 use super::layout::Layout;
-use super::order::status;
+use super::order::{status, title};
 use super::respond::html;
-use crate::shop::model::Order;
+use crate::shop::model::{Item, Order};
+use crate::shop::query::catalog;
 use crate::shop::query::orders::{self, LabOrders};
-use crate::shop::{Cents, OrderId};
+use crate::shop::{Cents, OrderId, Sku};
 use crate::web::middleware::{Query, SignedInUser};
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, State};
@@ -33,6 +34,8 @@ struct OrdersPage {
     lab: i64,
     /// Those of the page that contain only lab items.
     lab_orders: Vec<OrderId>,
+    /// The items of the orders.
+    items: Vec<Item>,
     left: HashMap<OrderId, Duration>,
 }
 
@@ -42,11 +45,17 @@ impl OrdersPage {
     }
 
     fn time_left(&self, order: &Order) -> Option<String> {
-        self.left.get(&order.id).copied().map(format_time_left)
+        let left = self.left.get(&order.id).copied();
+        left.map(|left| format_time_left(left, self.layout.language))
     }
 
-    fn units(&self, order: &Order) -> i64 {
-        order.lines.iter().map(|line| line.quantity).sum()
+    fn title(&self, order: &Order) -> String {
+        title(order, &self.items, self.layout.language)
+    }
+
+    /// Returns the item of the order's picture.
+    fn first_sku(&self, order: &Order) -> String {
+        order.lines.first().map_or_else(String::new, |line| line.sku.to_string())
     }
 
     fn total(&self, order: &Order) -> Cents {
@@ -77,7 +86,11 @@ pub async fn list(
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let lab_orders =
         if with_lab { orders::lab_orders_among(shop, &ids).await? } else { Vec::new() };
+    let lines = orders.iter().flat_map(|order| &order.lines);
+    let skus: BTreeSet<Sku> = lines.map(|line| line.sku.clone()).collect();
+    let skus: Vec<Sku> = skus.into_iter().collect();
     let page = OrdersPage {
+        items: catalog::items_by_sku(shop, &skus).await?,
         more,
         with_lab,
         lab: orders::count_lab_orders(shop, user).await?,

@@ -1,6 +1,7 @@
 //! A problem in the words of a page: what happened, the details, and what to do next.
 
-use super::format::capitalize;
+use super::format::{FormatMoney as _, capitalize};
+use crate::messages::Language;
 use crate::shop::Cents;
 use crate::web::Problem;
 use crate::web::problems::ProblemDefinition;
@@ -17,8 +18,8 @@ pub struct RejectionNotice {
     pub link: Option<(&'static str, &'static str)>,
 }
 
-impl From<&Problem> for RejectionNotice {
-    fn from(problem: &Problem) -> Self {
+impl RejectionNotice {
+    pub fn new(problem: &Problem, _language: Language) -> Self {
         let definition = problem.problem_type().definition();
         let outcome_unknown = problem.member("outcome").is_some();
         Self {
@@ -30,12 +31,14 @@ impl From<&Problem> for RejectionNotice {
             link: definition.link,
         }
     }
-}
 
-impl RejectionNotice {
+    pub fn leads_to_shop(&self) -> bool {
+        self.link.is_some_and(|(address, _)| address == "/shop")
+    }
+
     /// Creates the notice for a form whose basket has changed since. The problem that a program
     /// would receive is about an idempotency key, which a person does not see.
-    pub fn basket_changed(is_empty: bool) -> Self {
+    pub fn basket_changed(is_empty: bool, _language: Language) -> Self {
         let (meaning, advice, link) = if is_empty {
             let link = ("/orders", "Look at your orders");
             ("It is empty now.", "If it was ordered, the order is there.", Some(link))
@@ -58,7 +61,9 @@ impl RejectionNotice {
 fn detail(problem: &Problem) -> String {
     let cents = |name: &str| problem.member(name).and_then(serde_json::Value::as_i64).map(Cents);
     match (cents("needed_cents"), cents("balance_cents")) {
-        (Some(needed), Some(balance)) => format!("{needed} is due, {balance} is on the account"),
+        (Some(needed), Some(balance)) => {
+            format!("{} is due, {} is on the account", needed.money(), balance.money())
+        }
         _ => capitalize(problem.detail()),
     }
 }

@@ -8,8 +8,10 @@ use uuid::Uuid;
 
 use super::form_errors::FormErrors;
 use super::format::FormatTime as _;
+use super::language;
 use super::layout::Layout;
 use super::respond::html;
+use super::sign_in::password_rule;
 use crate::shop::sessions::{self, Session, SessionId};
 use crate::shop::users::{self, PasswordChange};
 use crate::shop::{Failure, Rejection};
@@ -64,7 +66,11 @@ pub async fn change_password(
             Ok(see_other("/account/security?changed=on"))
         }
         Err(Failure::Rejected(rejection @ Rejection::Invalid(..))) => {
-            page(&request, &user, None, false, rejection.into()).await
+            let language = language::of_request(&request);
+            let errors = FormErrors::from(rejection)
+                .explain("old", &language.text("shop-password-wrong"))
+                .explain("new", &password_rule(language, min_length));
+            page(&request, &user, None, false, errors).await
         }
         Err(failure) => Err(failure.into()),
     }
@@ -92,12 +98,13 @@ async fn page(
     let caller = user.caller.id;
     let mut sessions =
         sessions::list(&state.shop, caller, &user.token, after, PAGE_LENGTH + 1).await?;
+    let layout = Layout::of(request).await?;
     let page = SecurityPage {
         more: cut_page(&mut sessions, PAGE_LENGTH, |session| session.id.0),
         sessions,
-        password_rule: users::password_rule(state.min_password_length),
+        password_rule: password_rule(layout.language, state.min_password_length),
         is_changed,
-        layout: Layout::of(request).await?,
+        layout,
         errors,
     };
     html(page.errors.status(), &page)

@@ -7,11 +7,14 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::form_errors::FormErrors;
+use super::format::FormatMoney as _;
+use super::language;
 use super::layout::Layout;
 use super::respond::{html, set_cookie};
+use crate::messages::Language;
 use crate::shop::sessions;
 use crate::shop::users::{self, Credentials};
-use crate::shop::{Failure, Rejection};
+use crate::shop::{Cents, Failure, Rejection};
 use crate::web::middleware::{FormFields, Query, SESSION_COOKIE, begin_command, csrf, find_caller};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
@@ -21,7 +24,18 @@ struct SignInPage {
     layout: Layout,
     next: String,
     user: String,
-    wrong: bool,
+    state: SignInState,
+}
+
+/// Why the sign-in page is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum SignInState {
+    /// The visitor opened it.
+    Opened,
+    /// The session has ended.
+    SessionEnded,
+    /// Name or password was wrong.
+    Wrong,
 }
 
 #[derive(Debug, Template)]
@@ -34,32 +48,50 @@ struct SignUpPage {
     errors: FormErrors,
 }
 
+impl SignUpPage {
+    fn welcome(&self) -> String {
+        Cents(users::WELCOME_CENTS).money()
+    }
+}
+
 #[derive(Debug, Deserialize)]
 pub struct ReturnQuery {
     /// The address to go to after signing in, on this site.
     #[serde(default)]
     next: String,
+    /// Present if a session has ended.
+    ended: Option<String>,
 }
 
 pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
-    let next = csrf::local_path(&query.read()?.next).to_owned();
+    let query = query.read()?;
+    let next = return_path(&query.next).to_owned();
     let (layout, user) = (Layout::of(&request).await?, String::new());
-    html(StatusCode::OK, &SignInPage { layout, next, user, wrong: false })
+    let state = match query.ended {
+        Some(_) => SignInState::SessionEnded,
+        None => SignInState::Opened,
+    };
+    html(StatusCode::OK, &SignInPage { layout, next, user, state })
+}
+
+/// Returns where to go after signing in: `next` if it is on this site, otherwise the shop.
+fn return_path(next: &str) -> &str {
+    if next.is_empty() { "/shop" } else { csrf::local_path(next) }
 }
 
 /// Shows the sign-up page; redirects a signed-in user to the shop.
 pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
-        return Ok(see_other("/"));
+        return Ok(see_other("/shop"));
     }
     let query = query.read()?;
-    let (next, errors) = (csrf::local_path(&query.next), FormErrors::default());
+    let (next, errors) = (return_path(&query.next), FormErrors::default());
     sign_up_page(&request, StatusCode::OK, next, String::new(), errors).await
 }
 
 pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_origin(&request)?;
-    let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
+    let (credentials, next) = (credentials(&form)?, return_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, Some(&user)).await?;
     match begin_session(&request, credentials, next).await? {
@@ -69,27 +101,33 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
         }
         None => {
             let (layout, next) = (Layout::of(&request).await?, next.to_owned());
-            html(StatusCode::UNAUTHORIZED, &SignInPage { layout, next, user, wrong: true })
+            html(
+                StatusCode::UNAUTHORIZED,
+                &SignInPage { layout, next, user, state: SignInState::Wrong },
+            )
         }
     }
 }
 
 pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_origin(&request)?;
-    let (credentials, next) = (credentials(&form)?, csrf::local_path(form.text("next")));
+    let (credentials, next) = (credentials(&form)?, return_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, None).await?;
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);
+    let language = language::of_request(&request);
     let request_id = begin_command(&request);
     let created = users::sign_up(pool, credentials.clone(), min_length, request_id).await;
     let (status, errors) = match created {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
-            (StatusCode::UNPROCESSABLE_ENTITY, FormErrors::field(field, &why))
+            let errors = FormErrors::field(field, &why)
+                .explain("user", &language.text("shop-name-rule"))
+                .explain("password", &password_rule(language, min_length));
+            (StatusCode::UNPROCESSABLE_ENTITY, errors)
         }
-        Err(Failure::Rejected(Rejection::Exists(_))) => (
-            StatusCode::CONFLICT,
-            FormErrors::field("user", "Somebody has that name; choose another."),
-        ),
+        Err(Failure::Rejected(Rejection::Exists(_))) => {
+            (StatusCode::CONFLICT, FormErrors::field("user", &language.text("shop-name-taken")))
+        }
         Err(other) => return Err(other.into()),
         Ok(_) => {
             state.rate_limits.trust_address(&request, &user).await;
@@ -110,10 +148,18 @@ pub async fn sign_out(state: State, request: HttpRequest, form: Form<FormFields>
     Ok(response)
 }
 
-/// Returns the address of the sign-in page that leads back to `next`.
-pub(super) fn sign_in_url(next: &str) -> String {
+/// Returns the address of the sign-in page that leads back to `next`; the page says if a session
+/// has ended.
+pub(super) fn sign_in_url(next: &str, has_ended: bool) -> String {
     let Ok(next) = askama::filters::urlencode(next);
-    format!("/sign-in?next={next}")
+    let ended = if has_ended { "&ended=yes" } else { "" };
+    format!("/sign-in?next={next}{ended}")
+}
+
+/// Returns the permitted lengths of a new password.
+pub(super) fn password_rule(language: Language, min_length: u16) -> String {
+    let variables = [("min", min_length.into()), ("max", users::MAX_PASSWORD_LENGTH.into())];
+    language.text_with("shop-password-rule", &variables)
 }
 
 /// Reads name and password from the sign-in or the sign-up form.
@@ -143,8 +189,8 @@ async fn sign_up_page(
     user: String,
     errors: FormErrors,
 ) -> HttpResult {
-    let password_rule = users::password_rule(app_state(request)?.min_password_length);
     let (layout, next) = (Layout::of(request).await?, next.to_owned());
+    let password_rule = password_rule(layout.language, app_state(request)?.min_password_length);
     html(status, &SignUpPage { layout, next, user, password_rule, errors })
 }
 
@@ -153,8 +199,8 @@ mod tests {
     #[test]
     fn return_path_is_percent_encoded() {
         assert_eq!(
-            super::sign_in_url("/orders?after=a&b=c"),
-            "/sign-in?next=/orders%3Fafter%3Da%26b%3Dc"
+            super::sign_in_url("/orders?after=a&b=c", true),
+            "/sign-in?next=/orders%3Fafter%3Da%26b%3Dc&ended=yes"
         );
     }
 }
