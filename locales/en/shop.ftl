@@ -229,3 +229,14 @@ shop-duration-day = { $count ->
     [one] 1 day
    *[other] { $count } days
 }
+
+# The API reference.
+shop-api = API reference
+shop-api-contents = Sections
+shop-api-session = Session
+shop-api-session-needed = needed: Authorization: Bearer TOKEN
+shop-api-session-open = not needed
+shop-api-required = required
+shop-api-body = Body
+shop-api-problems = Problems
+shop-api-schemas = Schemas

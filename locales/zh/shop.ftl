@@ -186,3 +186,14 @@ shop-duration-second = { $count } 秒
 shop-duration-minute = { $count } 分钟
 shop-duration-hour = { $count } 小时
 shop-duration-day = { $count } 天
+
+# 接口文档。
+shop-api = 接口文档
+shop-api-contents = 目录
+shop-api-session = 会话
+shop-api-session-needed = 需要:Authorization: Bearer TOKEN
+shop-api-session-open = 不需要
+shop-api-required = 必填
+shop-api-body = 请求体
+shop-api-problems = 错误
+shop-api-schemas = 数据结构

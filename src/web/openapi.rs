@@ -1,8 +1,7 @@
-//! The OpenAPI description, generated from the handlers, and a page to try the API.
+//! The OpenAPI description, generated from the handlers.
 
 use actix_web::HttpResponse;
-use actix_web::http::header::CONTENT_SECURITY_POLICY;
-use actix_web::middleware::DefaultHeaders;
+use actix_web::middleware::Compress;
 use actix_web::web::{self, ServiceConfig};
 use serde::Serialize;
 use utoipa::openapi::header::HeaderBuilder;
@@ -12,19 +11,13 @@ use utoipa::openapi::schema::{Object, Type};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi as OpenApiDocument, Ref, RefOr, Response};
 use utoipa::{OpenApi, ToSchema};
-use utoipa_swagger_ui::{Config, SwaggerUi};
 
 use super::api;
 use super::middleware::parameters::KEY_HEADER;
+use super::pages::api_reference;
 use super::problems::ProblemType;
 use super::routes::resource;
 use crate::lab::headers::{LAB_HEADERS, LabHeader};
-
-/// Content security policy of the page to try the API: the other pages', and the one style sheet
-/// that the script of Swagger UI brings inline, by its hash.
-const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; \
-    style-src 'self' 'sha256-RL3ie0nH+Lzz2YNqQN83mnU0J1ot4QL7b99vMdIX99w='; img-src 'self' data:; \
-    font-src 'self'; connect-src 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 #[derive(OpenApi)]
 #[openapi(
@@ -72,19 +65,16 @@ pub struct ProblemBody {
     detail: String,
 }
 
-/// Registers `/api/openapi.json` and `/api/docs/`.
+/// Registers `/api/openapi.json` and the page of the reference, `/api/docs`.
 pub fn configure(config: &mut ServiceConfig) {
     let to_docs = || async {
-        HttpResponse::PermanentRedirect().insert_header(("Location", "/api/docs/")).finish()
+        HttpResponse::PermanentRedirect().insert_header(("Location", "/api/docs")).finish()
     };
+    let docs = resource("/api/docs", "GET").wrap(Compress::default());
     config
         .service(resource("/api/openapi.json", "GET").route(web::get().to(serve_description)))
-        .service(resource("/api/docs", "GET").route(web::get().to(to_docs)))
-        .service(
-            web::scope("/api/docs")
-                .wrap(DefaultHeaders::new().add((CONTENT_SECURITY_POLICY, DOCS_POLICY)))
-                .service(SwaggerUi::new("/{_:.*}").config(Config::from("/api/openapi.json"))),
-        );
+        .service(docs.route(web::get().to(api_reference::show)))
+        .service(resource("/api/docs/", "GET").route(web::get().to(to_docs)));
 }
 
 async fn serve_description() -> HttpResponse {
@@ -93,7 +83,7 @@ async fn serve_description() -> HttpResponse {
 
 /// Returns the description: of the handlers, of the session, and of the problems and headers of
 /// every operation below `/api`.
-fn description() -> OpenApiDocument {
+pub(super) fn description() -> OpenApiDocument {
     let mut document = ApiDescription::openapi();
     let session = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)

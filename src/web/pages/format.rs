@@ -150,7 +150,7 @@ pub fn short_id(id: &impl ToString) -> String {
 }
 
 /// Splits a text with `code` in it into pieces; `true` for code.
-pub fn split_code(text: &'static str) -> Vec<(bool, &'static str)> {
+pub fn split_code(text: &str) -> Vec<(bool, &str)> {
     text.split('`').enumerate().map(|(place, piece)| (place % 2 == 1, piece)).collect()
 }
 

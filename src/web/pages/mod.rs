@@ -5,6 +5,7 @@
 //! [`error_pages`] renders it as a page for a browser.
 
 pub mod account;
+pub mod api_reference;
 pub mod assets;
 pub mod audit;
 pub mod basket;
