@@ -8,9 +8,11 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use holdfast::lab::lessons::LESSONS;
+use holdfast::lab::lessons::{Chapter, LESSONS};
+use holdfast::messages::Language;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -102,16 +104,30 @@ async fn every_lesson_shows_its_claim() {
 
 #[test]
 fn lesson_definitions_are_valid() {
+    let mut texts = 0;
     for (at, lesson) in LESSONS.iter().enumerate() {
         assert_eq!(lesson.number(), at + 1, "{}", lesson.name);
-        assert!(lesson.right < lesson.guesses.len(), "{}", lesson.name);
-        assert!((2..=4).contains(&lesson.guesses.len()), "{}", lesson.name);
-        assert!(lesson.question.ends_with('?'), "{}", lesson.name);
-        assert!(lesson.takeaway.iter().all(|sentence| sentence.ends_with('.')), "{}", lesson.name);
+        assert!(at == 0 || LESSONS[at - 1].chapter <= lesson.chapter, "{}", lesson.name);
+        let guesses = Language::ALL.map(|language| lesson.guesses(language));
+        assert!(lesson.right < guesses[0].len() && guesses[0].len() == 4, "{}", lesson.name);
+        for (language, guesses) in Language::ALL.into_iter().zip(guesses) {
+            let distinct: BTreeSet<&String> = guesses.iter().collect();
+            assert_eq!(distinct.len(), 4, "{}: {guesses:?}", lesson.name);
+            let question = lesson.question(language);
+            assert!(question.ends_with(['?', '？']), "{question}");
+            for sentence in [lesson.takeaways(language), vec![lesson.claim(language)]].concat() {
+                assert!(sentence.ends_with(['.', '。', '」']), "{sentence}");
+            }
+        }
+        texts += 2 + 1 + 4 + 3;
         for name in lesson.shows {
             assert!(holdfast::lab::source::of(name).is_some(), "{}: {name}", lesson.name);
         }
     }
+    // No text of a lesson that is not there.
+    let catalogue = include_str!("../locales/en/lessons.ftl");
+    let messages = catalogue.lines().filter(|line| line.starts_with("lesson-")).count();
+    assert_eq!(messages, texts + Chapter::ALL.len());
 }
 
 /// Asserts that no lock key lacks an expiry, and that no key of a lesson remains.

@@ -2,6 +2,7 @@
 
 use super::lessons::Lesson;
 use super::run::{ArmResult, Evidence, LabRun, Lane, LaneEvent, Sample};
+use crate::messages::Language;
 
 /// Line width: a terminal's, less a margin.
 const WIDTH: usize = 96;
@@ -30,9 +31,10 @@ const EVENTS: [(&str, char, &str); 12] = [
     ("killed", 'X', "is killed"),
 ];
 
-pub(super) fn draw_heading(lesson: &Lesson) -> String {
-    let claim = wrapped(lesson.claim, WIDTH - 2, 2);
-    format!("lesson {} · {}\n  {claim}\n\n", lesson.number(), lesson.name)
+pub(super) fn draw_heading(lesson: &Lesson, language: Language) -> String {
+    let (number, title) = (lesson.number(), lesson.title(language));
+    let claim = wrapped(&lesson.claim(language), WIDTH - 2, 2);
+    format!("{number}. {title} ({})\n  {claim}\n\n", lesson.name)
 }
 
 pub(super) fn draw_step(number: usize, step: &str) -> String {
@@ -46,7 +48,7 @@ pub(super) fn draw_sample(strategy: &str, sample: &Sample) -> String {
     )
 }
 
-pub(super) fn draw_result(run: &LabRun, lesson: &Lesson) -> String {
+pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> String {
     let outcome = &run.outcome;
     let mut text = String::from("\n");
     if !outcome.arms.is_empty() {
@@ -74,8 +76,8 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson) -> String {
         None => "FAILED",
     };
     text += &format!("{mark}: {}\n\n", wrapped(&outcome.verdict, WIDTH, 2));
-    for sentence in lesson.takeaway {
-        text += &format!("  - {}\n", wrapped(sentence, WIDTH - 4, 4));
+    for sentence in lesson.takeaways(language) {
+        text += &format!("  - {}\n", wrapped(&sentence, WIDTH - 4, 4));
     }
     if let Some(next) = lesson.next() {
         text += &format!("\nNext: holdfast lesson {}\n", next.name);

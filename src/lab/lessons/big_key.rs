@@ -14,32 +14,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Lesson, LessonResult, Scenario, wait_until};
+use super::{Chapter, Lesson, LessonResult, Scenario, wait_until};
 use crate::big_keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::embedded::TempRedis;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "big-key",
-    claim: "DEL of a hash of a million fields stops everybody for half a second; batches and \
-            UNLINK for a few milliseconds.",
-    question: "A hash has grown to a million fields, and nobody needs it any more. What does DEL of \
-               this one key cost the others?",
-    guesses: &[
-        "nothing: it is one command, and Redis needs microseconds for those",
-        "everybody waits until each of its fields has been given back",
-        "only those who read this hash have to wait",
-    ],
-    right: 1,
+    chapter: Chapter::Redis,
+    right: 3,
     load: None,
     shows: &["remove.rs"],
-    takeaway: [
-        "Redis carries out one command at a time, and DEL is as long as the key is large; so is an \
-         expiry, a RENAME onto it, or an HGETALL.",
-        "UNLINK takes the name away and lets a thread of its own do the rest; where there is none, \
-         HSCAN and one HDEL for a few hundred fields leave gaps for everybody else.",
-        "`holdfast keys` finds what is big before somebody deletes it; and a server may make DEL \
-         lazy too: lazyfree-lazy-user-del, off in Redis, on in Valkey since 8.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

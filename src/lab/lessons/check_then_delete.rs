@@ -1,23 +1,14 @@
 //! Lesson `check-then-delete`: A checks that it owns the lock, and is paused before the delete
 //! until its lease has expired and B has the lock.
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "check-then-delete",
-    claim: "An owner that is checked apart from the delete still deletes somebody else's lock.",
-    question: "Every lock has an owner now. A does GET, sees its own name, and then DEL. Whose lock \
-               can that delete?",
-    guesses: &["only its own: it has looked", "somebody else's, if it changed hands in between"],
+    chapter: Chapter::Writing,
     right: 1,
     load: None,
     shows: &["check-then-del", "owner"],
-    takeaway: [
-        "What was true at the look need not be true at the deed: this is *read, then update* once \
-         more, and the lock itself is the value.",
-        "The hole is a round trip wide, and as wide as a pause of the process when there is one.",
-        "Compare and delete in one step, where nobody fits between: a script in Redis.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -1,18 +1,16 @@
 //! Lesson `database`: an advisory lock is misused, acquired in the statement that reads. Then the
 //! same load runs under the five strategies that need no Redis.
 
-use super::{ArmResult, DefaultLoad, Lesson, LessonResult, Scenario, throughputs, wait_until};
+use super::{
+    ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario, throughputs, wait_until,
+};
 use crate::db::Pool;
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "database",
-    claim: "Postgres keeps orders apart in five ways, all exact and at five prices; and an advisory \
-            lock taken in the same statement as the read still reads the past.",
-    question: "`select stock, pg_advisory_xact_lock(key) from items` waits for somebody who is just \
-               selling one of 10, and then returns. Which stock?",
-    guesses: &["9: it has waited for the lock", "10: what was there when the statement began"],
-    right: 1,
+    chapter: Chapter::Why,
+    right: 2,
     load: Some(LOAD),
     shows: &[
         "row-lock",
@@ -23,14 +21,6 @@ pub(super) const LESSON: Lesson = Lesson {
         "read.rs",
         "conditional_update.rs",
         "place.rs",
-    ],
-    takeaway: [
-        "With one Postgres and no other store, no lock in Redis is needed for this: any of the five \
-         is exact, whoever is paused or killed.",
-        "`atomic` locks the row for one statement, where one statement is enough; `version` and \
-         `serializable` make the losers begin again, and in a crowd most lose.",
-        "A statement sees what was committed when it began: a lock must be a statement of its own, \
-         before the read.",
     ],
     run: |lab| Box::pin(run(lab)),
 };

@@ -1,28 +1,14 @@
 //! Lesson `dead-holder`: a replica is killed while it holds a lock without expiry, and again
 //! between the `SETNX` and the `EXPIRE` of a lock.
 
-use super::{Lesson, LessonResult, Scenario};
+use super::{Chapter, Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "dead-holder",
-    claim: "A lock without expiry whose holder is killed is locked for ever; SETNX and EXPIRE as \
-            two steps leave the same hole between them.",
-    question: "The holder of a lock made with SETNX is killed. When can the next one have it?",
-    guesses: &[
-        "at once: Redis sees that the connection is gone",
-        "after a while, when Redis cleans up",
-        "when somebody deletes the key by hand",
-    ],
-    right: 2,
+    chapter: Chapter::Writing,
+    right: 3,
     load: None,
     shows: &["setnx", "setnx-expire"],
-    takeaway: [
-        "Redis keeps a key, not a promise: it does not know who set it, nor whether they live.",
-        "An expiry in a second command is an expiry that may never come; `SET key value NX PX ms` \
-         is one command since 2013.",
-        "A lock that somebody has to delete by hand at night is deleted by hand, some night, while \
-         its holder lives.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -8,30 +8,15 @@ use anyhow::Context as _;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::{LabResponse, Lesson, LessonRequest, LessonResult, Scenario, order_of, poll};
+use super::{Chapter, LabResponse, Lesson, LessonRequest, LessonResult, Scenario, order_of, poll};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "double-submit",
-    claim: "A double click, a lost answer, a changed payload, a crash between commit and answer: \
-            one order, one answer.",
-    question: "The replica commits an order and is killed before it answers. The client asks again \
-               with the same key. What does it get?",
-    guesses: &[
-        "a second order",
-        "an error: the key was used",
-        "the answer that the first one never got",
-    ],
+    chapter: Chapter::Beyond,
     right: 2,
     load: None,
     shows: &["row-lock"],
-    takeaway: [
-        "The client makes the key, once per thing it wants, and sends it again as often as it \
-         likes.",
-        "The change, the key and the response are written by one statement, so there is no moment \
-         at which a crash leaves half of it.",
-        "The lock on the key only answers sooner; the unique row in Postgres is what makes it one.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

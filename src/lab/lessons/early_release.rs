@@ -1,28 +1,14 @@
 //! Lesson `early-release`: A releases its lock and is paused before its commit; B acquires the lock
 //! and reads the old value. Then the same with the lock around the transaction.
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "early-release",
-    claim: "Releasing before the commit is no lock.",
-    question: "Read and write lie inside the lock, and the transaction commits right after the lock \
-               is given back. Who can read the old value?",
-    guesses: &[
-        "nobody: the write was done under the lock",
-        "whoever takes the lock before the commit",
-        "only somebody who takes no lock",
-    ],
-    right: 1,
+    chapter: Chapter::Costs,
+    right: 0,
     load: None,
     shows: &["early-release", "owner"],
-    takeaway: [
-        "A write is there for others when it is committed, and not when it is done.",
-        "`@Transactional` around a method with a lock inside is this mistake: the lock ends first, \
-         and the transaction after it.",
-        "The lock goes around the transaction: taken before it begins, given back after it \
-         commits.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -9,31 +9,17 @@ use holdfast_lock::{Guards, LockKey, LockKind, Locks, Wait};
 use redis::aio::MultiplexedConnection;
 
 use super::{
-    LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client, poll,
-    wait_until,
+    Chapter, LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client,
+    poll, wait_until,
 };
 use crate::embedded::TempRedis;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "failover",
-    claim: "The primary grants the lock and dies before its replica has heard of it; the promoted \
-            replica grants it again: two holders.",
-    question: "Redis runs with a replica that takes over when the primary dies. A has the lock, the \
-               primary dies, the replica takes over. Who has the lock?",
-    guesses: &[
-        "A: a replica has everything",
-        "nobody",
-        "A, and whoever asks the new primary, if the copy came too late",
-    ],
-    right: 2,
+    chapter: Chapter::Failures,
+    right: 1,
     load: None,
     shows: &["owner"],
-    takeaway: [
-        "Redis answers before its replicas have the write: what was granted in the last moment may \
-         never have happened for the next primary.",
-        "`WAIT` tells how many copies there are and takes nothing back; it makes the hole smaller.",
-        "A lock service that may forget needs a store that refuses late writes: see the fence.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -5,29 +5,15 @@
 use anyhow::Context as _;
 use sqlx::PgConnection;
 
-use super::{Lesson, LessonResult, Scenario};
+use super::{Chapter, Lesson, LessonResult, Scenario};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "fence",
-    claim: "The paused holder comes back and Postgres refuses its write; Redis is flushed so that \
-            numbers start again, and it still refuses. And a number that only must not be smaller \
-            would not have been enough.",
-    question: "Every grant of the lock has a number, and the row refuses a write with a smaller one \
-               than it has seen. A has 1 and B has 2; both have read 10. A writes, then B writes. \
-               How many of the two writes does that check refuse?",
-    guesses: &["A's", "B's", "both", "neither: a sale is lost"],
+    chapter: Chapter::Failures,
     right: 3,
     load: None,
     shows: &["fenced", "place.rs"],
-    takeaway: [
-        "The store itself must refuse: whoever was paused can't know it, and whoever asks the lock \
-         asks too early.",
-        "A fence says that somebody came later; that nobody came in between is said only by \
-         equality with something that every write changes, the row's version.",
-        "The fence's floor lies in the row, so Redis may forget everything and the numbers still \
-         grow.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

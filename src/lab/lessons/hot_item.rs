@@ -1,27 +1,13 @@
 //! Lesson `hot-item`: the same load for one item under five strategies, one after the other.
 
-use super::{ArmResult, DefaultLoad, Lesson, LessonResult, Scenario, throughputs};
+use super::{ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario, throughputs};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "hot-item",
-    claim: "One item, everybody at once: who takes everybody's order under one lock and in one \
-            transaction sells at least three times what the textbook lock does, and all are right.",
-    question: "Everybody wants the same item. What limits how many are sold per second?",
-    guesses: &[
-        "the processors",
-        "one order after the other has to be written to disk, and the lock handed on in between",
-        "Redis",
-    ],
-    right: 1,
+    chapter: Chapter::Costs,
+    right: 3,
     load: Some(LOAD),
     shows: &["owner", "fenced", "row-lock", "atomic", "batched"],
-    takeaway: [
-        "One after the other means one commit after the other, and a commit waits for the disk: no \
-         lock is faster than that.",
-        "The textbook lock is slower still, because it lies idle until somebody asks again.",
-        "Whoever waits anyway can be served together: one lock, one read, one write, and each \
-         gets an answer of its own.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

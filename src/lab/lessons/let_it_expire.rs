@@ -5,25 +5,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "let-it-expire",
-    claim: "Never deleting is safe only while all work is shorter than the TTL, and costs one TTL \
-            per change.",
-    question: "The lock is never deleted and ends by itself after 300 ms; an order takes 10 ms. How \
-               long do six orders for one item take at least?",
-    guesses: &["60 ms", "300 ms", "1.5 s", "3 s"],
+    chapter: Chapter::Writing,
     right: 2,
     load: None,
     shows: &["expire-only"],
-    takeaway: [
-        "A lock that only time takes away makes everybody wait for the longest work there could be, \
-         every time.",
-        "Whoever makes the time shorter to sell more breaks it sooner: work that outlives it runs \
-         beside the next one.",
-        "It is right where a thing shall happen *at most once in a while*: a mail, a tick.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -1,23 +1,14 @@
 //! Lesson `lost-update`: two orders are made to overlap, so that both read the same stock. Then a
 //! load overlaps by itself.
 
-use super::{DefaultLoad, Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, DefaultLoad, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "lost-update",
-    claim: "Without a lock two orders read 10 and both write 9: one unit less left the shelf than \
-            was sold. Stock never goes negative, and more is sold than existed.",
-    question: "100 units, 16 buyers, 400 orders, no lock. How many units are sold?",
-    guesses: &["exactly 100", "fewer than 100", "more than 100"],
-    right: 2,
+    chapter: Chapter::Why,
+    right: 3,
     load: Some(LOAD),
     shows: &["none", "read.rs", "place.rs"],
-    takeaway: [
-        "Read, then update is two steps, and somebody else fits between them.",
-        "The stock never went below zero, so a check for that would have seen nothing: the ledger \
-         shows two entries with the same `before`.",
-        "Whatever keeps two changes apart must hold from the read to the commit.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

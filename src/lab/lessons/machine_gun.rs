@@ -8,27 +8,14 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Lesson, LessonResult, Scenario};
+use super::{Chapter, Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "machine-gun",
-    claim: "A lock on the client's token lets one request of that client in at a time and slows \
-            nobody else; it limits overlap, not rate: a patient flood needs a rate limit.",
-    question: "A client sends each of 40 orders as soon as the one before is answered, each with a \
-               token of its own. How many of them does the lock on the token refuse?",
-    guesses: &["all but the first", "about half", "none"],
-    right: 2,
+    chapter: Chapter::Beyond,
+    right: 3,
     load: None,
     shows: &["row-lock"],
-    takeaway: [
-        "A lock on the token is taken before anything else is, so the duplicate costs a round trip \
-         to Redis and no row, no lock and no connection that others want.",
-        "It says *not twice at once*. Whoever waits for each answer is never twice at once, however \
-         often he comes.",
-        "*Not more than so many a second* is another question, and needs a counter with a time: \
-         `--limit-client` (src/rate_limit/). It is off while the lab is on, where the load comes from \
-         one hand.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

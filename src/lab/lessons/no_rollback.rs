@@ -4,30 +4,14 @@
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value, cmd};
 
-use super::{Lesson, LessonResult, Scenario};
+use super::{Chapter, Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "no-rollback",
-    claim: "MULTI/EXEC does not roll back what went before an error; a command that can't even be \
-            queued aborts everything; DISCARD only drops the queue.",
-    question: "MULTI, SET stock 9, LPUSH stock x (stock is no list), SET sold 1, EXEC. What is in \
-               Redis afterwards?",
-    guesses: &[
-        "nothing: one failed, so all are rolled back",
-        "stock 9 and sold 1: the error undoes nothing",
-        "stock 9 alone: it stops at the error",
-    ],
-    right: 1,
+    chapter: Chapter::Redis,
+    right: 2,
     load: None,
     shows: &[],
-    takeaway: [
-        "EXEC runs a queue without anybody in between, and that is all: it isolates, and does not \
-         undo.",
-        "An error of form (a wrong number of arguments) is seen when the command is queued and ends \
-         everything; an error of meaning is seen when it is too late.",
-        "What must happen as a whole belongs into Postgres, or into a script that checks before its \
-         first write.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

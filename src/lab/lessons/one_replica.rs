@@ -1,29 +1,14 @@
 //! Lesson `one-replica`: a mutex is requested at the replica that holds it, and at another replica.
 //! Then the same load runs on one replica and on all of them.
 
-use super::{DefaultLoad, Lesson, LessonResult, Scenario, compare_replicas, sales};
+use super::{Chapter, DefaultLoad, Lesson, LessonResult, Scenario, compare_replicas, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "one-replica",
-    claim: "A mutex in the process is exact on one replica and oversells on two.",
-    question: "100 units and a mutex per item, in the memory of each replica. When is more sold \
-               than there is?",
-    guesses: &[
-        "never: a mutex is a mutex",
-        "as soon as there are two replicas",
-        "only when a replica crashes",
-        "only when the machine is busy",
-    ],
+    chapter: Chapter::Why,
     right: 1,
     load: Some(LOAD),
     shows: &["local"],
-    takeaway: [
-        "A mutex keeps the threads of one process apart, and a second process has a mutex of its \
-         own.",
-        "It passes every test that runs one replica, and breaks on the day somebody scales to two, \
-         or a roll-out lets the old one live for a moment longer.",
-        "What two processes share must be kept apart by something that they share, too.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -1,30 +1,14 @@
 //! Lesson `outlived`: A reads, and its lease expires before its write; the lesson waits until Redis
 //! no longer has the lock. B acquires it, and both are holders until both have written.
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "outlived",
-    claim: "The textbook lock (an owner's UUID, compared and deleted in one script) deletes only \
-            its own lock, and yet has two holders when the work outlives the lease.",
-    question: "A's lease of 300 ms ends while A still works. B takes the lock. What does A do when \
-               it comes to its write?",
-    guesses: &[
-        "it is refused: the lock is not its own any more",
-        "it deletes B's lock",
-        "it writes, and nobody notices",
-        "it takes the lock again first",
-    ],
-    right: 2,
+    chapter: Chapter::Writing,
+    right: 0,
     load: None,
     shows: &["owner"],
-    takeaway: [
-        "A lease with an expiry is a promise for so long and no longer, whoever compares what when \
-         it is given back.",
-        "Nothing in `owner` looks at the lock at the moment of the write, and a look would not \
-         help: the lease may end between the look and the write.",
-        "A longer lease makes it rarer, and everybody wait longer for the dead.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -6,28 +6,14 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use super::{Lesson, LessonResult, Scenario};
+use super::{Chapter, Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "pipeline",
-    claim: "A thousand commands in one round trip take a fraction of what they take in a thousand.",
-    question: "A thousand small commands to a Redis on the same machine, one after the other, and \
-               all in one go. How much faster is the second?",
-    guesses: &[
-        "not at all: Redis has the same work",
-        "some times faster: most of the time went into waiting for answers",
-        "a thousand times faster",
-    ],
-    right: 1,
+    chapter: Chapter::Redis,
+    right: 0,
     load: None,
     shows: &[],
-    takeaway: [
-        "Redis works for a microsecond on such a command; the rest of what each one takes is its \
-         way there and back.",
-        "A pipeline saves round trips and nothing else: it is no transaction, and others may come \
-         in between.",
-        "Over a real network a round trip is ten times longer than here, and so is what is saved.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -9,35 +9,17 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    DefaultLoad, InFlightRequest, Lesson, LessonRequest, LessonResult, OFFER, PLACES, PRIORITY,
-    Scenario, compare_replicas, wait_until,
+    Chapter, DefaultLoad, InFlightRequest, Lesson, LessonRequest, LessonResult, OFFER, PLACES,
+    PRIORITY, Scenario, compare_replicas, wait_until,
 };
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "queue",
-    claim: "A bounded queue with one consumer per item is exact on one replica and oversells on \
-            two. When it is full, an offer can fail, be refused, wait, or wait for so long; and \
-            what stands in it dies with its process.",
-    question: "Two orders wait in a replica's queue for their turn, and the replica is killed. What \
-               becomes of them?",
-    guesses: &[
-        "the other replica takes them over",
-        "they are served when it is started again",
-        "nobody answers them, and nothing says that they were there",
-    ],
-    right: 2,
+    chapter: Chapter::Beyond,
+    right: 1,
     load: Some(LOAD),
     shows: &["queue", "priority.rs"],
-    takeaway: [
-        "One consumer needs no lock, because nobody else works; a second replica is a second \
-         consumer.",
-        "A bound shows overload while something can still be done about it: fail, refuse, wait, or \
-         wait for so long; and what ends the shortage goes first.",
-        "Memory is the place for what may die with its process: a turn in line, the timer of a \
-         renewal, but not an order, nor the time when it is due; a rendezvous stores nothing, so \
-         whoever offers knows whether it was taken.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -13,33 +13,17 @@ use holdfast_lock::{LockKey, LockKind, Locks, Redis, Released, Wait};
 use tokio::sync::oneshot;
 
 use super::{
-    LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client, wait_until,
+    Chapter, LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client,
+    wait_until,
 };
 use crate::embedded::TempRedis;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "redlock",
-    claim: "Five nodes: with two down the lock works, with three down it refuses; a pause still \
-            defeats it, and it has no fence to stop that.",
-    question: "The lock lies on a majority of five independent Redis. Which of these still makes \
-               two holders?",
-    guesses: &[
-        "two of the five die",
-        "three of the five die",
-        "the holder's process stands still for longer than the lease",
-        "none of them",
-    ],
+    chapter: Chapter::Failures,
     right: 2,
     load: None,
     shows: &["redlock"],
-    takeaway: [
-        "A majority survives the death of any two of five, and says so honestly when three are \
-         gone.",
-        "It answers a question about nodes; the pause of a holder is none, and five nodes forget \
-         its lease as surely as one does.",
-        "There is no number that grows with every grant on whatever majority, so the store has \
-         nothing to compare: see the fence.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

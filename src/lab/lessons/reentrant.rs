@@ -7,30 +7,14 @@ use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use super::{Lesson, LessonResult, Scenario, acquire, lock_client};
+use super::{Chapter, Lesson, LessonResult, Scenario, acquire, lock_client};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "reentrant",
-    claim: "Who calls itself under a plain lock waits for itself; under a counted lock, or with the \
-            guard handed down, it does not.",
-    question: "A function takes the lock of an item and calls another one, which takes the same \
-               lock. What happens under the textbook lock?",
-    guesses: &[
-        "nothing: it is the same caller",
-        "the second waits for the first, which waits for the second",
-        "the first one's lock is replaced",
-    ],
+    chapter: Chapter::Costs,
     right: 1,
     load: None,
     shows: &["owner", "watchdog"],
-    takeaway: [
-        "A plain lock has a new owner with every acquisition, so the second call is a stranger and \
-         waits until somebody gives up.",
-        "A counted lock has to know who \u{201c}itself\u{201d} is: a thread's or a process's name \
-         lets two requests in that only share the name.",
-        "Handing the guard down says in the code who may: it costs nothing, and the compiler checks \
-         that it does not outlive the lock.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

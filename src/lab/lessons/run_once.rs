@@ -7,34 +7,17 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{Lesson, LessonRequest, LessonResult, Scenario, poll, wait_until};
+use super::{Chapter, Lesson, LessonRequest, LessonResult, Scenario, poll, wait_until};
 use crate::jobs::history::{self, JobRun};
 use crate::jobs::lab_tick;
 use crate::jobs::store::{self, RunState};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "run-once",
-    claim: "A scheduled job on two replicas runs twice without a lock; a lock released early still \
-            lets the other replica's later tick run it again; a name and a scheduled time, unique, \
-            make it once, also when a holder dies.",
-    question: "Two replicas have the same timetable. The job takes a lock, works for a moment and \
-               gives it back; one clock is a second late. How often does the job of 12:00 run?",
-    guesses: &[
-        "once: the second finds the lock taken",
-        "twice: the second finds the lock free",
-        "not at all: each waits for the other",
-    ],
+    chapter: Chapter::Beyond,
     right: 1,
     load: None,
     shows: &[],
-    takeaway: [
-        "A lock says *not both at once*; *not both* is said by something that is still there when \
-         the lock is gone.",
-        "Name the run by the job and the time it was due, make the pair unique, and whoever comes \
-         late finds that it was done.",
-        "A holder can die between the work and the note that it was done, so somebody will repeat \
-         it: let the effect bear the same name, and repeating it does nothing.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -7,30 +7,15 @@ use holdfast_lock::{LockKey, LockKind, Wait};
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
-use super::{Lesson, LessonResult, Scenario, acquire, lock_client, order_of};
+use super::{Chapter, Lesson, LessonResult, Scenario, acquire, lock_client, order_of};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "two-items",
-    claim: "Two orders, two items, opposite order: with Redis locks both wait until they time out, \
-            with row locks Postgres ends one; sorted, neither waits for ever.",
-    question: "A holds tea and wants coffee; B holds coffee and wants tea. Both use row locks of \
-               Postgres. What happens?",
-    guesses: &[
-        "both wait until they time out",
-        "Postgres notices the circle and ends one of the two",
-        "the one that came first gets both",
-    ],
-    right: 1,
+    chapter: Chapter::Costs,
+    right: 2,
     load: None,
     shows: &["owner", "row-lock"],
-    takeaway: [
-        "A circle needs two who take in different order: sort, and there is none.",
-        "Postgres looks for circles among its own locks; nobody looks among locks in Redis, and \
-         nobody at all where one lock is in Redis and one in Postgres.",
-        "So there is one order for everything: tokens, then orders, then items by name, then \
-         accounts, and all locks before the connection to the database.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

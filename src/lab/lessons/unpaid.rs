@@ -6,28 +6,17 @@ use std::time::Duration;
 use anyhow::Context as _;
 use uuid::Uuid;
 
-use super::{LabResponse, Lesson, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, wait_until};
+use super::{
+    Chapter, LabResponse, Lesson, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, wait_until,
+};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "unpaid",
-    claim: "Unpaid orders go back on the shelf once, also when the worker dies half-way; of a \
-            payment and a cancellation at the same instant one wins, and money and stock agree.",
-    question: "The worker has put a unit back on the shelf, has committed, and is killed before it \
-               takes the order out of the queue. The queue gives the order to the next worker. How \
-               often does the unit come back?",
-    guesses: &["once", "twice", "never"],
+    chapter: Chapter::Beyond,
     right: 0,
     load: None,
     shows: &["claim.lua", "expire_orders.rs"],
-    takeaway: [
-        "A queue that loses nothing delivers at least once; that the effect comes once is the work \
-         of the row that it changes.",
-        "The order's status moves by compare-and-set in the statement that moves the stock or the \
-         money, so of two who want it one does.",
-        "Redis says when, and to whom; Postgres says whether, and knows every order that Redis has \
-         forgotten.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

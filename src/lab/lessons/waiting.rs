@@ -1,29 +1,14 @@
 //! Lesson `waiting`: the same load in three waiting modes: fail at once, retry at intervals, and
 //! queue for a handoff.
 
-use super::{ArmResult, DefaultLoad, Lesson, LessonResult, Scenario};
+use super::{ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "waiting",
-    claim: "Fail at once, ask again every 50 ms, or be handed the lock: the same load, three \
-            distributions of waiting.",
-    question: "12 buyers want the same item, and each order takes some milliseconds. Who asks again \
-               every 50 ms or so instead of standing in line: what does it cost?",
-    guesses: &[
-        "nothing: everybody gets the lock in the end",
-        "the lock lies idle between two attempts, and the unlucky wait the longest",
-        "only a few more commands to Redis",
-    ],
-    right: 1,
+    chapter: Chapter::Costs,
+    right: 2,
     load: Some(LOAD),
     shows: &["owner", "fenced"],
-    takeaway: [
-        "Giving up at once is honest and cheap, and leaves the waiting to the client.",
-        "Asking again keeps the lock idle until somebody happens to ask, serves whoever asks at the \
-         right moment, and has no end for the unlucky.",
-        "A line that is told when the lock is free waits as long as the others work, and everybody \
-         about as long.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

@@ -5,30 +5,14 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "watchdog",
-    claim: "Renewal lets long work finish alone; a process that is paused after its read still \
-            comes back as a second holder.",
-    question: "The lock is renewed every third of its lease while the work runs. Can it still have \
-               two holders?",
-    guesses: &[
-        "no: it never runs out while the work runs",
-        "yes, when the work is long enough",
-        "yes, when the process is paused: its renewals are paused too",
-    ],
+    chapter: Chapter::Writing,
     right: 2,
     load: None,
     shows: &["watchdog"],
-    takeaway: [
-        "Renewal turns \u{201c}how long may the work take?\u{201d} into \u{201c}how long may the \
-         process be silent?\u{201d}, which is a better question and still one.",
-        "A process is silent when its garbage is collected, its machine is suspended, its container \
-         moved or its disk full: it can't notice, because it does not run.",
-        "Whoever comes back from such a pause must be stopped by the thing it writes to, not by \
-         what it remembers.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

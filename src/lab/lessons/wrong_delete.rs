@@ -2,27 +2,14 @@
 //! B deletes it. After each release the lesson checks that Redis has no lock although a holder
 //! still works.
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "wrong-delete",
-    claim: "An expiry without an owner: A outlives its lease and deletes B's lock, B deletes C's, \
-            and so on.",
-    question: "A's lock ended, B has it now. A is done and deletes the key. How long does the \
-               damage last?",
-    guesses: &[
-        "until B is done: then all is in order again",
-        "until the TTL has run out once",
-        "until nobody waits any more: each deletes the next one's lock",
-    ],
-    right: 2,
+    chapter: Chapter::Writing,
+    right: 3,
     load: None,
     shows: &["ttl"],
-    takeaway: [
-        "`DEL key` deletes whatever is there, and after an expiry that is somebody else's.",
-        "One late holder is enough: B never was late, and deletes C's lock all the same.",
-        "Whoever deletes must show that the lock is his own, in the same step.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 

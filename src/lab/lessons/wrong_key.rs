@@ -3,27 +3,14 @@
 
 use anyhow::Context as _;
 
-use super::{DefaultLoad, Journey, LabResponse, Lesson, LessonResult, Payer, Scenario};
+use super::{Chapter, DefaultLoad, Journey, LabResponse, Lesson, LessonResult, Payer, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "wrong-key",
-    claim: "A lock on the order's id does nothing for a balance that two orders share.",
-    question: "Every payment takes a good lock, on the id of the order that is paid. One account \
-               pays two orders at once. What does the lock do?",
-    guesses: &[
-        "it keeps the two payments apart",
-        "nothing: each has its own lock at once",
-        "one of the two is refused",
-    ],
-    right: 1,
+    chapter: Chapter::Why,
+    right: 2,
     load: Some(LOAD),
     shows: &["wrong-key", "owner"],
-    takeaway: [
-        "A lock is on what is *changed*, not on what is at hand: here the balance, not the order.",
-        "Every test of such a lock is green, because the lock works; only the ledger sees it.",
-        "In this shop a write says which key it needs, and a guard that names another one is a bug \
-         that is found at once.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
