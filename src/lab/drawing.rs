@@ -17,18 +17,18 @@ const MAX_EVENTS: usize = 60;
 
 /// Events with their sign in a lane and their description.
 const EVENTS: [(&str, char, &str); 12] = [
-    ("wait", 'w', "asks for the lock"),
-    ("held", 'h', "has the lock{fence}"),
+    ("wait", 'w', "requests the lock"),
+    ("held", 'h', "acquires the lock{fence}"),
     ("read", 'r', "reads{value}{fence}"),
     ("write", 'W', "writes{value}{fence}"),
-    ("commit", 'c', "is about to commit"),
-    ("committed", 'C', "has committed"),
-    ("release", 'R', "is done with the lock"),
-    ("expire", 'e', "has made the key, and is about to give it its expiry"),
-    ("delete", 'd', "has looked whose lock it is, and is about to delete it"),
-    ("paused", 'P', "is stopped from outside"),
-    ("resumed", '>', "goes on"),
-    ("killed", 'X', "is killed"),
+    ("commit", 'c', "before the commit"),
+    ("committed", 'C', "committed"),
+    ("release", 'R', "releases the lock"),
+    ("expire", 'e', "created the key, before EXPIRE"),
+    ("delete", 'd', "checked the owner, before DEL"),
+    ("paused", 'P', "process paused"),
+    ("resumed", '>', "process resumed"),
+    ("killed", 'X', "process killed"),
 ];
 
 pub(super) fn draw_heading(lesson: &Lesson, language: Language) -> String {
@@ -43,7 +43,7 @@ pub(super) fn draw_step(number: usize, step: &str) -> String {
 
 pub(super) fn draw_sample(strategy: &str, sample: &Sample) -> String {
     format!(
-        "     {strategy}: sold {}, on the shelf {}, oversold {}, waiting {}",
+        "     {strategy}: sold {}, stock {}, oversold {}, waiting {}",
         sample.sold, sample.stock, sample.oversold, sample.waiting
     )
 }
@@ -59,7 +59,7 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> 
         let names = outcome.evidence.iter().map(|evidence| evidence.name.chars().count());
         let width = names.max().unwrap_or(0);
         for Evidence { name, value, ok } in &outcome.evidence {
-            let mark = if *ok { "" } else { "  (against the claim)" };
+            let mark = if *ok { "" } else { "  (contradicts the claim)" };
             text += &format!("  {name:width$}  {value}{mark}\n");
         }
         text.push('\n');
@@ -136,9 +136,9 @@ fn draw_swimlane(lanes: &[&Lane]) -> String {
         let line: String = draw_lane(lane, axis, column).into_iter().collect();
         text += &format!("  {:>5} {:width$} {}\n", lane.replica, lane.label, line.trim_end());
     }
-    text += "  in order, gaps shortened:  ·on its way  =holding  -between read and write;  w h r W c\n  \
-             C R: asks for the lock, has it, reads, writes, before commit, committed, gives the\n  \
-             lock back;  e before EXPIRE, d before DEL;  P stopped, > goes on, X killed\n\n";
+    text += "  in order of time, gaps shortened:  · in flight  = holds the lock  - between read and write\n  \
+             w requests the lock, h acquires it, r reads, W writes, c before the commit, C committed,\n  \
+             R releases the lock, e before EXPIRE, d before DEL, P paused, > resumed, X killed\n\n";
     let mut events: Vec<(&Lane, &LaneEvent)> =
         lanes.iter().flat_map(|lane| shown_events(lane).map(move |event| (*lane, event))).collect();
     events.sort_by_key(|(_, event)| event.t_us);
@@ -148,7 +148,7 @@ fn draw_swimlane(lanes: &[&Lane]) -> String {
         text += &format!("  {at:>10}  {:width$}  {}\n", lane.label, describe(event));
     }
     if more > 0 {
-        text += &format!("  … and {more} more, on the run's page\n");
+        text += &format!("  … and {more} more events, on the page of the run\n");
     }
     text
 }

@@ -99,14 +99,14 @@ impl LessonResult {
     /// why this load cannot show the claim.
     pub fn of_load(hindrance: Option<String>, shown: bool, verdict: impl Into<String>) -> Self {
         match hindrance {
-            Some(why) => Self::new(false, format!("not shown, because {why}")),
+            Some(why) => Self::new(false, format!("not shown: {why}")),
             None => Self::new(shown, verdict),
         }
     }
 }
 
 pub(super) fn sales(audit: &ItemAudit) -> String {
-    format!("{} sold, {} left the shelf", audit.sold, audit.opening - audit.stock)
+    format!("{} sold, stock reduced by {}", audit.sold, audit.opening - audit.stock)
 }
 
 /// Lists the successful orders per second of each arm.
@@ -122,7 +122,7 @@ pub(super) async fn compare_replicas(
     load: DefaultLoad,
     strategy: &str,
 ) -> anyhow::Result<(Option<String>, bool, String)> {
-    lab.say("The same crowd twice: at one replica, then at all of them.");
+    lab.say("The same load twice: at one replica, then at all replicas.");
     let mut specs = load.under(lab, &[strategy, strategy]);
     specs[0].replicas = 1;
     let arms = lab.run_arms(&specs).await?;

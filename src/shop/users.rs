@@ -69,14 +69,16 @@ pub async fn create(
     }
     check_new_password("password", &credentials.password, min_length)?;
     if credentials.user.starts_with(LAB_NAME_PREFIX) {
-        let why = format!("names that begin with {LAB_NAME_PREFIX} are the lab's");
+        let why = format!("names that begin with {LAB_NAME_PREFIX} are reserved for the lab");
         return Err(Rejection::Invalid("user".into(), why).into());
     }
     let hash = passwords::hash(credentials.password).await?;
     let mut tx = pool.begin().await?;
     let Some(id) = insert(&mut tx, &credentials.user, &hash, admin).await? else {
         tx.rollback().await?;
-        return Err(Rejection::Exists(format!("there is a user {}", credentials.user)).into());
+        return Err(
+            Rejection::Exists(format!("the user {} already exists", credentials.user)).into()
+        );
     };
     tx.commit().await?;
     Ok(StoredResponse::json(201, &CreatedUser { id, user: credentials.user })?)

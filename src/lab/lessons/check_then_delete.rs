@@ -17,28 +17,30 @@ const LEASE_MS: u64 = 1_500;
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.");
+    lab.say("A sells one unit (10 → 9), checks the owner, sees its own id and is paused.");
     let a = lab.order("A", 0, &sku, "check-then-del").lease_ms(LEASE_MS).pause_at("delete").await?;
     lab.wait_until_free(&sku).await?;
-    lab.say("Its lease ends.");
+    lab.say("Its lease expires.");
     let b = lab.order("B", 1, &sku, "check-then-del").pause_at("read").await?;
     let of_b = lab.holder(&sku).await?;
-    lab.say("B takes the lock and reads 9.");
+    lab.say("B acquires the lock and reads 9.");
     let a = lab.finish(a).await?.require_placed()?;
     let robbed = of_b.is_some() && lab.holder(&sku).await?.is_none();
-    lab.say("A deletes the key. It was B's.");
+    lab.say("A deletes the key, which is B's.");
     let c = lab.order("C", 0, &sku, "check-then-del").placed().await?;
     let b = lab.finish(b).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    lab.say(format!("C finds no lock, and reads 9 beside B. Sold 3, {left} left the shelf."));
+    lab.say(format!(
+        "C acquires the free lock and also reads 9. Sold: 3. Stock reduced by {left}."
+    ));
     let forked = a == 10 && (b, c) == (9, 9) && audit.forks.len() == 1 && audit.sold == 3;
-    lab.evidence("B's lock after A's DEL", if robbed { "gone" } else { "there" }, robbed);
-    lab.evidence("read by A, B and C", format!("{a}, {b}, {c}"), forked && left == 2);
+    lab.evidence("B's lock after A's DEL", if robbed { "deleted" } else { "still held" }, robbed);
+    lab.evidence("values read by A, B and C", format!("{a}, {b}, {c}"), forked && left == 2);
     Ok(LessonResult::new(
         robbed && forked && left == 2,
         format!(
-            "A had looked, and deleted B's lock: {}, {} fork in the ledger",
+            "A checked first and still deleted B's lock: {}, {} fork in the ledger",
             sales(&audit),
             audit.forks.len()
         ),

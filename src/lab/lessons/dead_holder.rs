@@ -14,12 +14,11 @@ pub(super) const LESSON: Lesson = Lesson {
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
-    let plain = kill_holder_at(lab, "setnx", "held", "while it has the lock").await?;
+    let plain = kill_holder_at(lab, "setnx", "held", "while it holds the lock").await?;
     lab.restore().await?;
     let between = kill_holder_at(lab, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
-    let words =
-        |locked: bool| if locked { "locked for ever (time to live -1)" } else { "free again" };
-    lab.evidence("killed while it has the lock", words(plain), plain);
+    let words = |locked: bool| if locked { "locked forever (TTL -1)" } else { "free" };
+    lab.evidence("killed while it holds the lock", words(plain), plain);
     lab.evidence("killed between SETNX and EXPIRE", words(between), between);
     Ok(LessonResult::new(
         plain && between,
@@ -46,9 +45,9 @@ async fn kill_holder_at(
     let forever = lab.is_locked_forever(&sku).await?;
     let second = lab.order("B", 1, &sku, strategy).trying().response().await?;
     let rejection = second.rejection();
-    lab.say(format!("Its lock is there without an expiry. B is told: {rejection}."));
+    lab.say(format!("Its lock remains, without an expiry. B is rejected: {rejection}."));
     let deleted = lab.delete_lock(&sku).await?;
-    let third = lab.order("B, after DEL by hand", 1, &sku, strategy).trying().response().await?;
-    lab.say("Somebody deletes the key by hand, and B has the lock.");
+    let third = lab.order("B, after manual DEL", 1, &sku, strategy).trying().response().await?;
+    lab.say("The key is deleted by hand, and B acquires the lock.");
     Ok(forever && rejection == "lock-busy" && deleted && third.stock_before() == Some(10))
 }

@@ -14,21 +14,23 @@ pub(super) const LESSON: Lesson = Lesson {
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A reads 10, writes 9, gives its lock back, and is held before its commit.");
+    lab.say("A reads 10, writes 9, releases its lock, and is paused before its commit.");
     let a = lab.order("A, early", 0, &sku, "early-release").pause_at("release").await?;
     let free = lab.holder(&sku).await?.is_none();
     let b = lab.order("B, early", 1, &sku, "early-release").trying().pause_at("read").await?;
-    lab.say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)");
+    lab.say(
+        "B acquires the lock and reads the committed value, 10. (A row lock blocks no reader.)",
+    );
     let a = lab.finish(a).await?.require_placed()?;
     let b = lab.finish(b).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock));
+    lab.say(format!("A commits 9, B writes 9. Sold: 2. Stock: {}.", audit.stock));
 
     let sku = lab.item(10).await?;
     let c = lab.order("A, around", 0, &sku, "owner").pause_at("commit").await?;
     let d = lab.order("B, around", 1, &sku, "owner").trying().response().await?;
     let kept_out = d.problem() == Some("lock-busy");
-    lab.say("With the lock around the transaction, B is turned away at the same moment.");
+    lab.say("With the lock around the transaction, B is rejected at the same moment.");
     lab.finish(c).await?.require_placed()?;
     let e = lab.order("B, again", 1, &sku, "owner").trying().placed().await?;
     let around = lab.audit(&sku).await?;

@@ -18,17 +18,17 @@ const LOAD: DefaultLoad =
 const MIN_RATIO: f64 = 3.0;
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    lab.say("The same orders for one item, under five strategies in turn.");
+    lab.say("The same orders for one item, under five strategies one after the other.");
     let specs = LOAD.under(lab, &["owner", "fenced", "row-lock", "atomic", "batched"]);
     let arms = lab.run_arms(&specs).await?;
     let (owner, batched) = (&arms[0], &arms[4]);
     let ratio = batched.orders_per_s / owner.orders_per_s.max(0.1);
     let sound = arms.iter().all(ArmResult::is_sound);
     let times = format!("{ratio:.1} times");
-    lab.evidence("batched, compared with owner", times, ratio >= MIN_RATIO);
+    lab.evidence("orders per second, batched compared with owner", times, ratio >= MIN_RATIO);
     Ok(LessonResult::of_load(
         specs[0].no_overlap(),
         sound && ratio >= MIN_RATIO,
-        format!("orders a second: {} · batched is {ratio:.1} times owner", throughputs(&arms)),
+        format!("orders per second: {} · batched is {ratio:.1} times owner", throughputs(&arms)),
     ))
 }

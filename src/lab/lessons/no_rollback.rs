@@ -25,24 +25,27 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let (set, push) = (["SET", stock, "9"], ["LPUSH", stock, "x"]);
     let commands: [&[&str]; 5] = [&["MULTI"], &set, &push, &["SET", sold, "1"], &["EXEC"]];
     let (exec_error, half) = connection.run(&commands).await?;
-    lab.say(format!("EXEC complains of LPUSH. Redis has {}.", describe(&half)));
+    lab.say(format!("EXEC reports an error for LPUSH. Redis has {}.", describe(&half)));
 
     lab.say("MULTI · SET stock 9 · SET stock (no value) · EXEC");
     let commands: [&[&str]; 4] = [&["MULTI"], &set, &["SET", stock], &["EXEC"]];
     let (aborted, none) = connection.run(&commands).await?;
-    lab.say(format!("It can't be queued, and EXEC runs nothing: {}.", describe(&none)));
+    lab.say(format!("The command cannot be queued, and EXEC runs nothing: {}.", describe(&none)));
 
     lab.say("SET stock 9 · MULTI · SET stock 8 · DISCARD");
     let commands: [&[&str]; 4] = [&set, &["MULTI"], &["SET", stock, "8"], &["DISCARD"]];
     let (_, kept) = connection.run(&commands).await?;
-    lab.say(format!("The queue is gone; what was done before MULTI stays: {}.", describe(&kept)));
+    lab.say(format!(
+        "DISCARD drops the queue; the change before MULTI stays: {}.",
+        describe(&kept)
+    ));
     cmd("DEL").arg(stock).arg(sold).exec_async(&mut connection.redis).await?;
 
     let half_done = half == (Some(9), Some(1)) && exec_error.contains("wrong kind");
     let is_abort = aborted.contains("EXECABORT") || aborted.contains("discarded");
     let nothing_done = none == (Some(10), None) && is_abort;
     lab.evidence("EXEC after a command of the wrong type", &exec_error, half_done);
-    lab.evidence("EXEC after one that could not be queued", &aborted, nothing_done);
+    lab.evidence("EXEC after a command that could not be queued", &aborted, nothing_done);
     Ok(LessonResult::new(
         half_done && nothing_done && kept == (Some(9), None),
         format!(
@@ -57,7 +60,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 type StockAndSold = (Option<i64>, Option<i64>);
 
 fn describe((stock, sold): &StockAndSold) -> String {
-    let number = |value: &Option<i64>| value.map_or("nothing".to_owned(), |v| v.to_string());
+    let number = |value: &Option<i64>| value.map_or("(none)".to_owned(), |v| v.to_string());
     format!("stock {}, sold {}", number(stock), number(sold))
 }
 

@@ -14,27 +14,27 @@ pub(super) const LESSON: Lesson = Lesson {
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A takes the lock for 300 ms, reads 10, and is held there.");
+    lab.say("A acquires the lock for 300 ms, reads 10, and is paused.");
     let first = lab.order("A", 0, &sku, "owner").lease_ms(300).pause_at("read").await?;
     lab.wait_until_free(&sku).await?;
-    lab.say("A's lease has ended: Redis has no such key any more. A does not know.");
+    lab.say("A's lease has expired: the key is gone from Redis. A does not know.");
     let second = lab.order("B", 1, &sku, "owner").pause_at("read").await?;
     let held_by_b = lab.holder(&sku).await?;
-    lab.say("B has the lock now, and has read 10 as well: two holders.");
+    lab.say("B acquires the lock and also reads 10: two holders.");
     let first = lab.finish(first).await?.require_placed()?;
     let after_a = lab.holder(&sku).await?;
     let left_alone = held_by_b.is_some() && held_by_b == after_a;
-    lab.say("A writes 9, and gives back: it compares, and leaves B's lock where it is.");
+    lab.say("A writes 9 and releases: the comparison fails, so B's lock stays.");
     let second = lab.finish(second).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("B writes 9 too. Sold {}, on the shelf {}.", audit.sold, audit.stock));
+    lab.say(format!("B also writes 9. Sold: {}. Stock: {}.", audit.sold, audit.stock));
     let survived = if left_alone { "yes" } else { "no" };
     lab.evidence("B's lock survived A's release", survived, left_alone);
     let forked = audit.forks.len() == 1 && audit.sold == 2 && audit.stock == 9;
     Ok(LessonResult::new(
         left_alone && (first, second) == (10, 10) && forked,
         format!(
-            "B's lock was not touched, and yet both read 10: {}, {} fork in the ledger",
+            "B's lock stayed, but both read 10: {}, {} fork in the ledger",
             sales(&audit),
             audit.forks.len(),
         ),

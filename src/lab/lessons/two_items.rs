@@ -31,13 +31,13 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sold = i64::try_from(expected)?;
     let sound = first.ok && second.ok && (first.sold, second.sold) == (sold, sold);
     let waited = waited_ms.map_or("no".to_owned(), |ms| format!("{ms} ms"));
-    lab.evidence("both waited in Redis", waited, waited_ms.is_some());
-    lab.evidence("ended by Postgres", format!("{ended} of 2"), ended == 1);
+    lab.evidence("both waited in Redis for", waited, waited_ms.is_some());
+    lab.evidence("transactions aborted by Postgres", format!("{ended} of 2"), ended == 1);
     Ok(LessonResult::new(
         waited_ms.is_some() && ended == 1 && placed == expected && sound,
         format!(
-            "Redis: both gave up after {} ms · Postgres: {ended} of 2 ended · sorted: {placed} of \
-             {expected} orders placed",
+            "Redis: both timed out after {} ms · Postgres: {ended} of 2 aborted · sorted: {placed} \
+             of {expected} orders placed",
             waited_ms.unwrap_or_default()
         ),
     ))
@@ -52,7 +52,7 @@ async fn in_redis(lab: &Scenario) -> anyhow::Result<Option<u128>> {
     let a_has = acquire(&a, LockKind::Owner, Wait::Try, &tea, None).await?;
     let b_has = acquire(&b, LockKind::Owner, Wait::Try, &coffee, None).await?;
     let (a_has, b_has) = a_has.zip(b_has).context("a lock is busy")?;
-    lab.say("In Redis: A has tea, B has coffee; now each asks for the other's.");
+    lab.say("In Redis: A holds tea, B holds coffee; now each requests the other's lock.");
     let began = Instant::now();
     let (a_wants, b_wants) = tokio::join!(
         acquire(&a, LockKind::Owner, Wait::Retry, &coffee, None),
@@ -60,7 +60,7 @@ async fn in_redis(lab: &Scenario) -> anyhow::Result<Option<u128>> {
     );
     let waited = began.elapsed().as_millis();
     let both = a_wants?.is_none() && b_wants?.is_none();
-    lab.say(format!("Nobody notices: both give up after {waited} ms."));
+    lab.say(format!("Redis does not detect the deadlock: both time out after {waited} ms."));
     a_has.release().await;
     b_has.release().await;
     Ok(both.then_some(waited))
@@ -81,10 +81,10 @@ async fn in_postgres(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<u
     };
     let ended = usize::from(is_deadlock(&a_wants)) + usize::from(is_deadlock(&b_wants));
     let went_on = usize::from(a_wants.is_ok()) + usize::from(b_wants.is_ok());
-    lab.say(format!("Postgres sees the circle: {ended} ended, {went_on} went on."));
+    lab.say(format!("Postgres detects the deadlock: {ended} aborted, {went_on} continued."));
     drop(a.rollback().await);
     drop(b.rollback().await);
-    anyhow::ensure!(ended + went_on == 2, "something else came of it");
+    anyhow::ensure!(ended + went_on == 2, "neither a deadlock nor a success");
     Ok(ended)
 }
 
@@ -95,7 +95,7 @@ async fn lock_row(tx: &mut PgConnection, sku: &Sku) -> Result<(), sqlx::Error> {
 
 /// Returns how many orders were placed; they list the two items in opposite orders.
 async fn through_the_shop(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
-    lab.say("Through the shop: orders for both, named in opposite order, at once.");
+    lab.say("In the shop: concurrent orders list both items in opposite order.");
     let (there, back) = (order_of(&[(one, 1), (other, 1)]), order_of(&[(other, 1), (one, 1)]));
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {

@@ -11,6 +11,7 @@ use askama::Template;
 use super::basket_cookie::Basket;
 use super::language;
 use super::respond::html;
+use crate::lab::source;
 use crate::messages::{FluentValue, Language};
 use crate::shop::audit::StockConservation;
 use crate::shop::sessions::Caller;
@@ -76,6 +77,11 @@ impl Layout {
     /// Returns a message with its variables replaced.
     pub fn text_with(&self, id: &str, variables: &[(&'static str, FluentValue<'_>)]) -> String {
         self.language.text_with(id, variables)
+    }
+
+    /// Returns one line about a strategy.
+    pub fn about(&self, strategy: &Strategy) -> String {
+        source::about_strategy(strategy, self.language)
     }
 
     /// Returns the CSRF token for the forms of the session; empty without a session.

@@ -47,7 +47,7 @@ pub async fn place(
         match orders::order_placed_with(&state.shop, user, &key).await? {
             Some(order) => PlaceResult::Ordered(order),
             None => {
-                let notice = RejectionNotice::basket_changed(basket.lines().is_empty());
+                let notice = RejectionNotice::BasketChanged { is_empty: basket.lines().is_empty() };
                 PlaceResult::Rejected { status: StatusCode::CONFLICT, notice, keeps_token: false }
             }
         }
