@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use holdfast::lab::lessons::{Chapter, LESSONS};
 use holdfast::messages::Language;
+use regex::Regex;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -128,6 +129,34 @@ fn lesson_definitions_are_valid() {
     let catalogue = include_str!("../locales/en/lessons.ftl");
     let messages = catalogue.lines().filter(|line| line.starts_with("lesson-")).count();
     assert_eq!(messages, texts + Chapter::ALL.len());
+}
+
+/// The answers of a document: each a number, a sentence, a link to a lesson and a message id.
+fn answers(document: &str) -> Vec<(String, String, String)> {
+    let answer = Regex::new(r"(?m)^\d+\. (.+)\n   \[.+\]\((.+)\), `(.+)`$").unwrap();
+    let found = answer.captures_iter(document);
+    found.map(|found| (found[1].into(), found[2].into(), found[3].into())).collect()
+}
+
+#[test]
+fn quiz_answers_stand_in_linked_lessons() {
+    let english = answers(include_str!("../docs/TEACHING.md"));
+    let chinese = answers(include_str!("../docs/TEACHING.zh.md"));
+    for (language, answers) in Language::ALL.into_iter().zip([&english, &chinese]) {
+        assert_eq!(answers.len(), 10, "{answers:#?}");
+        for (sentence, link, id) in answers {
+            assert_eq!(&language.text(id), sentence, "{id}");
+            let lesson = LESSONS.iter().find(|lesson| link.ends_with(&format!("/{}", lesson.name)));
+            let lesson = lesson.unwrap();
+            assert!(link.contains(&format!("/language/{}?", language.tag())), "{link}");
+            let shown = [lesson.takeaways(language), vec![lesson.claim(language)]].concat();
+            assert!(shown.contains(sentence), "{id} is not in {}", lesson.name);
+        }
+    }
+    let ids = |answers: &[(String, String, String)]| -> Vec<String> {
+        answers.iter().map(|(.., id)| id.clone()).collect()
+    };
+    assert_eq!(ids(&english), ids(&chinese));
 }
 
 /// Asserts that no lock key lacks an expiry, and that no key of a lesson remains.

@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Repeats `attempt` until it returns a value; fails after 20 s. `what` completes "timed out waiting
-/// until …".
+/// Repeats `attempt` until it returns a value; fails after 20 s. `what` completes the error, “timed
+/// out waiting until …”.
 pub async fn poll<T>(
     what: &str,
     mut attempt: impl AsyncFnMut() -> anyhow::Result<Option<T>>,

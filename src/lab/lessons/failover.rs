@@ -60,10 +60,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence("replicas counted by WAIT", counted, copies == 1 && uncopied == 0);
     Ok(LessonResult::new(
         copies == 1 && has_it && lacks_it && uncopied == 0,
-        format!(
-            "replicated: the replica had the lock · not replicated: it granted A's lock to B: 2 \
-             holders at once"
-        ),
+        "replicated: the replica had the lock · not replicated: it granted A's lock to B: 2 \
+         holders at once",
     ))
 }
 
