@@ -91,7 +91,7 @@ async fn basket_warns_about_customer_limit() {
     assert_eq!(rejected.status, 409);
     let words = rejected.words();
     for text in [
-        "You may have no more of this item",
+        "Limit per customer reached",
         "At most 2 of deadbolt per customer: you have 2, and requested 1.",
         "Lower the quantity or take the item out of the basket; or cancel an order that has it.",
         "Look at your orders",
