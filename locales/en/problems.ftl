@@ -90,7 +90,7 @@ problem-idempotency-key-used-meaning = Its request was executed, and its respons
 problem-idempotency-key-used-advice = Read the order in `order_id`. Create a new key for a new order.
 
 problem-lock-busy-title = The lock is held
-problem-lock-busy-meaning = Another request holds the lock, and this one was not to wait for it. `holder_process`, `holder_since` and `holder_fence` describe the holder, if it is known.
+problem-lock-busy-meaning = Another request holds the lock, and this one does not wait for it. `holder_process`, `holder_since` and `holder_fence` describe the holder, if it is known.
 problem-lock-busy-advice = Try again after `retry_after_ms`.
 problem-lock-busy-page-advice = Wait a moment and try again. The shop accepts one order per user at a time, so that a double click makes one order.
 
