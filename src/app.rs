@@ -144,7 +144,7 @@ impl Replica {
         }
         tokio::select! {
             ended = shut_down(server, &state, drain) => ended,
-            () = signals.next() => bail!("a second signal: the requests in flight were cut"),
+            () = signals.next() => bail!("second signal: requests in flight were aborted"),
         }
     }
 }
@@ -152,7 +152,7 @@ impl Replica {
 /// Drains and stops the server, and waits for what is in flight.
 async fn shut_down(server: Server, state: &AppState, drain: Duration) -> anyhow::Result<()> {
     tracing::info!(
-        "stopping: requests are accepted for {drain:?} more; another signal ends it at once"
+        "stopping: requests are accepted for {drain:?} more; another signal stops at once"
     );
     state.readiness.begin_shutdown();
     let handle = server.handle();
@@ -221,7 +221,7 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
     let locks = ShopLocks::new(redis, nodes, settings)?;
     let strategy = strategy(&lock.strategy)?;
     if strategy.lock.is_some_and(|kind| !locks.is_configured(kind)) {
-        bail!("the lock {} needs several Redis; name them in REDLOCK_URLS", strategy.name);
+        bail!("the lock {} needs several Redis servers; set REDLOCK_URLS", strategy.name);
     }
     let pool = db::pool(&options.database_url, options.pool_size)?;
     let payment_window = Duration::from_secs(options.pay_within_s);
@@ -333,7 +333,7 @@ pub fn main_threads() -> usize {
 
 pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
     Strategy::named(name)
-        .with_context(|| format!("there is no lock “{name}”; there are {}", Strategy::names()))
+        .with_context(|| format!("there is no lock “{name}”; the locks are {}", Strategy::names()))
 }
 
 /// Returns the locks of a Redis, for inspection. Must be called on the main runtime.

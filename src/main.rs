@@ -110,7 +110,7 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
     // A misspelt lock is rejected before Postgres starts, not by a replica that exits at once.
     let strategy = app::strategy(&options.lock)?;
     if strategy.name == "redlock" && options.redlock == 0 {
-        bail!("the lock redlock needs several Redis: add --redlock 5");
+        bail!("the lock redlock needs several Redis servers: add --redlock 5");
     }
     // So are other settings that the replicas would reject.
     let settings = options.settings_of_replicas().map_err(anyhow::Error::msg)?;
@@ -204,12 +204,12 @@ fn read_password(options: PasswordArgs, name: &str) -> anyhow::Result<String> {
         return Ok(password);
     }
     if !std::io::stdin().is_terminal() {
-        bail!("no terminal to ask for the password on; set HOLDFAST_PASSWORD");
+        bail!("no terminal to prompt for the password; set HOLDFAST_PASSWORD");
     }
     let ask = |words: String| rpassword::prompt_password(words).context("can't read the password");
     let password = ask(format!("Password for {name}: "))?;
-    if ask("The same again: ".to_owned())? != password {
-        bail!("the two passwords differ; nothing was changed");
+    if ask("Repeat the password: ".to_owned())? != password {
+        bail!("the passwords differ; nothing was changed");
     }
     Ok(password)
 }
@@ -274,7 +274,7 @@ async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
 async fn manage_keys(options: KeysArgs) -> anyhow::Result<ExitCode> {
     let url = match &options.redis_url {
         Some(url) => url.clone(),
-        None => find_up(&options.data, "Redis is with --redis-url or REDIS_URL")?.redis_url,
+        None => find_up(&options.data, "the URL of Redis with --redis-url or REDIS_URL")?.redis_url,
     };
     let redis_tls = certificates_of(options.redis_url.as_deref(), options.redis_tls.clone());
     let locks = app::locks(&url, &redis_tls)?;
@@ -295,17 +295,17 @@ fn find_urls(
     data: &Path,
 ) -> anyhow::Result<(String, Option<String>)> {
     let Some(database_url) = database_url else {
-        let running = find_up(data, "Postgres is with DATABASE_URL")?;
+        let running = find_up(data, "DATABASE_URL")?;
         return Ok((running.database_url, redis_url.or(Some(running.redis_url))));
     };
     Ok((database_url, redis_url))
 }
 
-fn find_up(data: &Path, or_say_where: &str) -> anyhow::Result<RunningUp> {
+fn find_up(data: &Path, or_set: &str) -> anyhow::Result<RunningUp> {
     embedded::read_env(data).with_context(|| {
         format!(
             "no `holdfast up` runs on {}. Start one with script/server, name its folder with \
-             --data, or say where {or_say_where}",
+             --data, or set {or_set}",
             data.display()
         )
     })
@@ -323,9 +323,9 @@ fn format_audit(audit: &audit::AuditReport) -> String {
     }
     let failed = audit.checks.iter().filter(|check| !check.ok).count();
     text += &match failed {
-        0 => "\nThe books are sound.\n".to_owned(),
-        1 => "\nThe books are NOT sound: 1 check fails.\n".to_owned(),
-        _ => format!("\nThe books are NOT sound: {failed} checks fail.\n"),
+        0 => "\nThe books balance: all checks hold.\n".to_owned(),
+        1 => "\nThe books do NOT balance: 1 check fails.\n".to_owned(),
+        _ => format!("\nThe books do NOT balance: {failed} checks fail.\n"),
     };
     text
 }

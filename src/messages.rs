@@ -37,6 +37,19 @@ impl Language {
         Self::ALL.into_iter().find(|language| language.tag().eq_ignore_ascii_case(primary))
     }
 
+    /// Returns the language of the terminal: that of `LC_ALL`, `LC_MESSAGES` or `LANG`.
+    pub fn of_environment() -> Self {
+        let locale = ["LC_ALL", "LC_MESSAGES", "LANG"]
+            .into_iter()
+            .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+        locale.and_then(|locale| Self::of_locale(&locale)).unwrap_or_default()
+    }
+
+    /// Returns the language of a POSIX locale such as `zh_CN.UTF-8`.
+    fn of_locale(locale: &str) -> Option<Self> {
+        Self::of_tag(locale.split(['_', '.', '@']).next().unwrap_or(locale))
+    }
+
     /// Returns the language tag for `lang` attributes and cookies.
     pub fn tag(self) -> &'static str {
         match self {
@@ -82,6 +95,8 @@ mod tests {
         assert_eq!(Language::of_tag("zh-Hans-CN"), Some(Language::Chinese));
         assert_eq!(Language::of_tag("EN-gb"), Some(Language::English));
         assert_eq!(Language::of_tag("fr"), None);
+        assert_eq!(Language::of_locale("zh_CN.UTF-8"), Some(Language::Chinese));
+        assert_eq!(Language::of_locale("C.UTF-8"), None);
     }
 
     #[test]

@@ -8,9 +8,12 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use holdfast::lab::lessons::LESSONS;
+use holdfast::lab::lessons::{Chapter, LESSONS};
+use holdfast::messages::Language;
+use regex::Regex;
 use reqwest::{Client, Method};
 use serde_json::{Value, json};
 use tokio::time::sleep;
@@ -102,16 +105,58 @@ async fn every_lesson_shows_its_claim() {
 
 #[test]
 fn lesson_definitions_are_valid() {
+    let mut texts = 0;
     for (at, lesson) in LESSONS.iter().enumerate() {
         assert_eq!(lesson.number(), at + 1, "{}", lesson.name);
-        assert!(lesson.right < lesson.guesses.len(), "{}", lesson.name);
-        assert!((2..=4).contains(&lesson.guesses.len()), "{}", lesson.name);
-        assert!(lesson.question.ends_with('?'), "{}", lesson.name);
-        assert!(lesson.takeaway.iter().all(|sentence| sentence.ends_with('.')), "{}", lesson.name);
+        assert!(at == 0 || LESSONS[at - 1].chapter <= lesson.chapter, "{}", lesson.name);
+        let guesses = Language::ALL.map(|language| lesson.guesses(language));
+        assert!(lesson.right < guesses[0].len() && guesses[0].len() == 4, "{}", lesson.name);
+        for (language, guesses) in Language::ALL.into_iter().zip(guesses) {
+            let distinct: BTreeSet<&String> = guesses.iter().collect();
+            assert_eq!(distinct.len(), 4, "{}: {guesses:?}", lesson.name);
+            let question = lesson.question(language);
+            assert!(question.ends_with(['?', '？']), "{question}");
+            for sentence in [lesson.takeaways(language), vec![lesson.claim(language)]].concat() {
+                assert!(sentence.ends_with(['.', '。', '」']), "{sentence}");
+            }
+        }
+        texts += 2 + 1 + 4 + 3;
         for name in lesson.shows {
             assert!(holdfast::lab::source::of(name).is_some(), "{}: {name}", lesson.name);
         }
     }
+    // No text of a lesson that is not there.
+    let catalogue = include_str!("../locales/en/lessons.ftl");
+    let messages = catalogue.lines().filter(|line| line.starts_with("lesson-")).count();
+    assert_eq!(messages, texts + Chapter::ALL.len());
+}
+
+/// The answers of a document: each a number, a sentence, a link to a lesson and a message id.
+fn answers(document: &str) -> Vec<(String, String, String)> {
+    let answer = Regex::new(r"(?m)^\d+\. (.+)\n   \[.+\]\((.+)\), `(.+)`$").unwrap();
+    let found = answer.captures_iter(document);
+    found.map(|found| (found[1].into(), found[2].into(), found[3].into())).collect()
+}
+
+#[test]
+fn quiz_answers_stand_in_linked_lessons() {
+    let english = answers(include_str!("../docs/TEACHING.md"));
+    let chinese = answers(include_str!("../docs/TEACHING.zh.md"));
+    for (language, answers) in Language::ALL.into_iter().zip([&english, &chinese]) {
+        assert_eq!(answers.len(), 10, "{answers:#?}");
+        for (sentence, link, id) in answers {
+            assert_eq!(&language.text(id), sentence, "{id}");
+            let lesson = LESSONS.iter().find(|lesson| link.ends_with(&format!("/{}", lesson.name)));
+            let lesson = lesson.unwrap();
+            assert!(link.contains(&format!("/language/{}?", language.tag())), "{link}");
+            let shown = [lesson.takeaways(language), vec![lesson.claim(language)]].concat();
+            assert!(shown.contains(sentence), "{id} is not in {}", lesson.name);
+        }
+    }
+    let ids = |answers: &[(String, String, String)]| -> Vec<String> {
+        answers.iter().map(|(.., id)| id.clone()).collect()
+    };
+    assert_eq!(ids(&english), ids(&chinese));
 }
 
 /// Asserts that no lock key lacks an expiry, and that no key of a lesson remains.

@@ -374,7 +374,8 @@ async fn lesson_command_prints_its_verdict() {
     let output = lesson("lost-update", &lab.up).output().await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
-    for part in ["lesson 1 · lost-update", "SHOWN:", "read 10", "NOT SOUND", "The whole run: http"]
+    for part in
+        ["1. The lost update (lost-update)", "SHOWN:", "read 10", "NOT SOUND", "all details: http"]
     {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }

@@ -43,7 +43,7 @@ impl LockBench {
         let text = std::fs::read_to_string(path);
         let text = text.with_context(|| format!("can't read {}", path.display()))?;
         serde_json::from_str(&text)
-            .with_context(|| format!("{} is not what benches/lock.rs writes", path.display()))
+            .with_context(|| format!("{} is not an output of benches/lock.rs", path.display()))
     }
 }
 
@@ -69,12 +69,12 @@ impl Measurements {
             let lower = metric(lower).filter(|lower| *lower > 0.0)?;
             Some(metric(upper)? / lower)
         });
-        Spread::of(ratios).ok_or_else(|| "nothing was counted".to_owned())
+        Spread::of(ratios).ok_or_else(|| "no samples".to_owned())
     }
 
     pub(super) fn each(&self, run: BenchRun, metric: Metric) -> Measurement {
         let values = self.sound(run)?.iter().filter_map(metric);
-        Spread::of(values).ok_or_else(|| "nothing was counted".to_owned())
+        Spread::of(values).ok_or_else(|| "no samples".to_owned())
     }
 
     /// Returns a figure of `fenced` from the benchmark of the lock alone, times `factor`.
@@ -82,8 +82,7 @@ impl Measurements {
         let lock = self.lock.as_ref().ok_or("cargo bench --bench lock; script/bench runs it")?;
         let fenced = lock.arms.get("fenced").ok_or("the lock's benchmark lacks fenced")?;
         let value = fenced.get(figure).copied().flatten();
-        Spread::of(value.map(|value| factor * value))
-            .ok_or_else(|| "it happened too seldom".to_owned())
+        Spread::of(value.map(|value| factor * value)).ok_or_else(|| "too few samples".to_owned())
     }
 }
 

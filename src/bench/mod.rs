@@ -78,7 +78,7 @@ pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
 /// Returns the strategies named in `only`, or the default selection. Fails on an unknown name.
 fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
     if let Some(name) = only.iter().find(|name| Strategy::named(name).is_none()) {
-        bail!("there is no strategy “{name}”; there are {}", Strategy::names());
+        bail!("there is no strategy “{name}”; the strategies are {}", Strategy::names());
     }
     let is_selected = |name: &str| match only {
         [] => DEFAULT_STRATEGIES.contains(&name),

@@ -24,7 +24,7 @@ pub(super) fn table(results: &Results, goals: bool) -> String {
     if let Some(noop) = results.noop_per_s {
         let _ = writeln!(
             text,
-            "{:<10}{:>6}{:>10}{:>17}   (the same requests, received and answered, without an order)",
+            "{:<10}{:>6}{:>10}{:>17}   (the same requests and responses, without an order)",
             "no-op",
             "",
             count(noop.median),
@@ -63,7 +63,7 @@ fn line(arm: &StrategyResult) -> String {
         let _ = write!(line, ", {count} × {status}");
     }
     if arm.lost > 0 {
-        let _ = write!(line, ", {} connections broke", arm.lost);
+        let _ = write!(line, ", {} connections lost", arm.lost);
     }
     line
 }
@@ -71,7 +71,7 @@ fn line(arm: &StrategyResult) -> String {
 fn goals_table(figures: &[Goal]) -> String {
     let mut text = format!(
         "\n{:<6}{:<48}{:>10}{:>17}{:>10}{:>11}\n",
-        "goal", "", "median", "(min–max)", "at least", "reach for"
+        "goal", "", "median", "(min–max)", "at least", "target"
     );
     for figure in figures {
         let unit =

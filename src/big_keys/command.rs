@@ -122,7 +122,7 @@ async fn inspect_named(redis: &Redis, args: &KeysArgs) -> anyhow::Result<Vec<Key
 /// Asks for the confirmation. The table goes to stderr, because it is part of the question.
 fn confirm(found: &SearchResult) -> anyhow::Result<bool> {
     eprint!(
-        "{}\nRemove these {} keys, for good? Type `{CONFIRMATION}`, anything else leaves them: ",
+        "{}\nRemove these {} keys permanently? Type `{CONFIRMATION}` to confirm: ",
         table(found),
         found.top.len()
     );
@@ -171,7 +171,10 @@ impl KeysReport {
         for DeletionResult { entry, removal } in self.deleted.iter().flatten() {
             let left = match removal.left {
                 0 => String::new(),
-                left => format!("; {} left, because it grows: stop its writers", grouped(left)),
+                left => format!(
+                    "; {} left, because the key is growing: stop its writers",
+                    grouped(left)
+                ),
             };
             let name = key_name::escape(&entry.name);
             let _ =
@@ -202,10 +205,14 @@ fn table(found: &SearchResult) -> String {
     let listed = found.top.iter().filter(|entry| entry.big).count() as u64;
     let unlisted = found.big.saturating_sub(listed).saturating_sub(found.left_out);
     if unlisted > 0 {
-        let _ = writeln!(text, "big, but not among the listed (--top): {}", grouped(unlisted));
+        let _ = writeln!(text, "more big keys, not listed (--top): {}", grouped(unlisted));
     }
     if found.left_out > 0 {
-        let _ = writeln!(text, "big, but the shop's own, which stay: {}", grouped(found.left_out));
+        let _ = writeln!(
+            text,
+            "big keys of the shop itself, never removed: {}",
+            grouped(found.left_out)
+        );
     }
     text
 }

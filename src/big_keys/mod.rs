@@ -62,7 +62,7 @@ fn length_command(key_type: &str) -> Option<&'static str> {
 pub enum Error {
     #[error("Redis: {0}")]
     Redis(#[from] RedisError),
-    #[error("{0} was replaced by a key of another type during its removal; the new key stays")]
+    #[error("{0} was replaced by a key of another type during its removal; the new key was kept")]
     TypeChanged(String),
     /// Only `UNLINK` is safe for a module's type.
     #[error(

@@ -38,14 +38,14 @@ pub enum CliCommand {
     Up(UpArgs),
     /// Run one replica against an existing Postgres and Redis
     Serve(Box<ServeArgs>),
-    /// Ask the replica on this machine whether it is ready; exit code 0 if it is, 1 if not
+    /// Check that the replica on this machine is ready; exit code 0 if it is, 1 if not
     Healthcheck(HealthcheckArgs),
     /// Apply pending migrations to the database
     Migrate(MigrateArgs),
     /// Manage users
     #[command(subcommand)]
     User(UserCommand),
-    /// Check ledgers, orders and accounts against each other; exit code 0 if sound, 1 if not
+    /// Check ledgers, orders and accounts against each other; exit code 0 if they agree, 1 if not
     Audit(AuditArgs),
     /// Run a lesson of the lab; exit code 0 if its claim was shown, 1 if not
     Lesson(LessonArgs),
@@ -58,7 +58,7 @@ pub enum CliCommand {
 /// Options of `holdfast up`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "The replicas also heed the environment variables of `holdfast serve --help`, \
+    after_help = "The replicas also read the environment variables of `holdfast serve --help`, \
     such as HOLDFAST_LOCK_TTL_MS."
 )]
 pub struct UpArgs {
@@ -279,13 +279,13 @@ pub struct AuditArgs {
 /// Options of `holdfast lesson`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "It is run at the `holdfast up` of --data, if one runs there with its lab on; \
-    otherwise at a shop of its own on 127.0.0.1, which is removed at the end.\n\n\
-    Exit code 0: its claim was shown. 1: it was not. 2: it could not be played, or not to its end; \
-    stderr says why."
+    after_help = "The lesson runs on the `holdfast up` of --data if that has its lab on, otherwise \
+    on a temporary shop on 127.0.0.1. Titles and takeaways are in English, or in Chinese if LC_ALL or \
+    LANG begins with zh.\n\n\
+    Exit code 0: the claim was shown. 1: it was not. 2: the lesson did not finish; stderr says why."
 )]
 pub struct LessonArgs {
-    /// Name of the lesson; without it, all lessons are listed
+    /// Name of the lesson; without a name, all lessons are listed
     pub name: Option<String>,
     /// Folder of a running `holdfast up`
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
@@ -298,9 +298,9 @@ pub struct LessonArgs {
 /// Options of `holdfast bench`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "It starts a shop of its own on 127.0.0.1, with its data below /var/tmp, and \
-    removes it at the end. A strategy whose books are not sound after every run has no figure, only \
-    how far it oversold. Progress is on stderr, the table on stdout."
+    after_help = "It starts a temporary shop on 127.0.0.1, with its data below /var/tmp. For a \
+    strategy that oversold in any run, the table shows by how much instead of a rate. Progress is \
+    printed on stderr, the table on stdout."
 )]
 pub struct BenchArgs {
     /// Number of rounds; every other round runs in reverse order

@@ -64,7 +64,7 @@ const SESSION_SETTINGS: [(&str, &str); 11] = [
 pub enum Error {
     #[error("DATABASE_URL can't be read: {0}. It looks like postgres://user:password@host/name")]
     Address(sqlx::Error),
-    #[error("Postgres does not answer: {0}. Is it running, and is DATABASE_URL right?")]
+    #[error("Postgres does not respond: {0}. Is it running, and is DATABASE_URL correct?")]
     Unreachable(sqlx::Error),
     /// A certificate that the address names is unusable.
     #[error(transparent)]

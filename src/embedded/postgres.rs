@@ -124,7 +124,7 @@ pub(super) async fn check_ready(sockets: &Path) -> std::result::Result<(), Strin
     match timeout(ATTEMPT_TIMEOUT, connect(sockets)).await {
         Ok(Ok(connection)) => connection.close().await.map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err("no answer".to_owned()),
+        Err(_) => Err("no response".to_owned()),
     }
 }
 

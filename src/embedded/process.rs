@@ -106,7 +106,7 @@ pub(super) async fn wait_ready<T, E, P>(
 where
     P: Future<Output = std::result::Result<T, String>>,
 {
-    let mut last = "it was not asked".to_owned();
+    let mut last = "no attempt yet".to_owned();
     let probing = async {
         loop {
             match probe().await {

@@ -110,7 +110,7 @@ pub async fn check_ready(address: SocketAddr) -> std::result::Result<String, Str
             Err(_) => return Err(format!("no response from {address} within {ATTEMPT_TIMEOUT:?}")),
         };
     let body = String::from_utf8_lossy(&body).into_owned();
-    if status == 200 { Ok(body) } else { Err(format!("/readyz answered {status}: {body}")) }
+    if status == 200 { Ok(body) } else { Err(format!("/readyz responded {status}: {body}")) }
 }
 
 /// Replaces the unspecified address, which is not connectable, with loopback.

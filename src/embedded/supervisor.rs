@@ -249,7 +249,7 @@ impl ChildSupervisor {
             match self.start() {
                 Ok(child) => {
                     let pid = child.id().unwrap_or_default();
-                    print_progress(&format!("{} runs again (pid {pid})", self.spec.name));
+                    print_progress(&format!("{} has restarted (pid {pid})", self.spec.name));
                     return Some(child);
                 }
                 Err(error) => print_progress(&format!("{}: {error}", self.spec.name)),
@@ -287,6 +287,6 @@ async fn wait_for(desired: &mut watch::Receiver<DesiredState>, state: DesiredSta
 fn describe(status: std::io::Result<ExitStatus>) -> String {
     match status {
         Ok(status) => status.to_string(),
-        Err(error) => format!("it cannot be waited for: {error}"),
+        Err(error) => format!("its status is unknown: {error}"),
     }
 }

@@ -58,7 +58,7 @@ impl TempRedis {
         match wait_ready(START_TIMEOUT, probe, temp_redis.child.wait()).await {
             Ok(()) => Ok(temp_redis),
             Err(NotReady::Exited(status)) => bail!("a temporary Redis ended at once ({})", status?),
-            Err(NotReady::TimedOut(last)) => bail!("a temporary Redis does not answer: {last}"),
+            Err(NotReady::TimedOut(last)) => bail!("a temporary Redis does not respond: {last}"),
         }
     }
 

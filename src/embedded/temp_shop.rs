@@ -52,7 +52,7 @@ impl TempShop {
         let sizes: Vec<String> = options.pool_sizes.iter().map(u32::to_string).collect();
         let replicas = u16::try_from(sizes.len())?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
-        let program = std::env::current_exe().context("can't find this very program")?;
+        let program = std::env::current_exe().context("can't find its own program file")?;
         let mut command = tied_command(&program, "TERM");
         // The settings of the user's own shop do not apply.
         for (name, _) in std::env::vars_os() {
@@ -67,7 +67,7 @@ impl TempShop {
             .args(["--listen", &listen.to_string(), "--data"])
             .arg(&folder)
             .env("HOLDFAST_JOBS", if options.jobs { "on" } else { "off" });
-        eprintln!("starting a shop of its own in {} …", folder.display());
+        eprintln!("starting a temporary shop in {} …", folder.display());
         let folder = create_data_folder(&folder)?;
         let (up, _) = process::start(&mut command, &folder.join(LOG))?;
         Ok(Self { up, folder })

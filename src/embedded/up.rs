@@ -149,7 +149,8 @@ impl ChildStack {
         addresses: &[SocketAddr],
         running: &RunningUp,
     ) -> Result<()> {
-        let program = std::env::current_exe().map_err(system("cannot find this very program"))?;
+        let program =
+            std::env::current_exe().map_err(system("cannot find its own program file"))?;
         // Always `None`, or one size after the other.
         let mut pool_sizes = options.pool_sizes.iter().copied().cycle();
         for address in addresses {
@@ -208,7 +209,7 @@ impl ChildStack {
         tokio::select! {
             () = &mut stopping => {}
             Some(name) = signals.recv() => {
-                print_progress(&format!("{name} again: ending everything at once"));
+                print_progress(&format!("{name} again: killing all processes"));
                 self.services.iter().chain(&self.replicas).for_each(SupervisedChild::stop_now);
                 stopping.await;
             }

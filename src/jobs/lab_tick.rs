@@ -18,7 +18,7 @@ pub const NAME: &str = "lab-tick";
 
 pub(super) const JOB: Job = Job {
     name: NAME,
-    about: "Does nothing for the shop: lesson 15 counts with it how often one tick is run.",
+    about: "Does nothing for the shop. The lesson run-once counts how often one tick runs.",
     cron: None,
     timeout: Duration::from_secs(30),
     // The lesson is about a lock that is released immediately.

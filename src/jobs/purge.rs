@@ -33,8 +33,8 @@ const KINDS: u32 = 5;
 
 pub(super) const JOB: Job = Job {
     name: "purge",
-    about: "Deletes what is kept for a time only: stored responses, for a day; sessions, until they \
-            end; runs of these jobs, for a month.",
+    about: "Deletes data that is kept for a limited time: stored responses for a day, sessions until \
+            they expire, job runs for a month.",
     cron: Some("23 * * * *"),
     timeout: Duration::from_mins(5),
     min_lock_time: Duration::from_secs(5),

@@ -80,7 +80,7 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
         }
         None => {
             let (name, seconds) = (&spec.strategy, ARM_TIMEOUT.as_secs());
-            lab.say(format!("{name} was not over after {seconds} s, and was cut off."));
+            lab.say(format!("{name} was stopped: it had not finished after {seconds} s."));
         }
     }
     Ok(arm)
@@ -95,7 +95,7 @@ async fn run_load(lab: &Scenario, spec: &ArmSpec, plan: LoadPlan) -> anyhow::Res
     tokio::select! {
         report = &mut load => {
             let (name, kind) = (&spec.strategy, fault.kind.about());
-            lab.say(format!("{name} was over before anything could go wrong ({kind})."));
+            lab.say(format!("{name} finished before the fault was due ({kind})."));
             report.context("the replicas")
         }
         () = tokio::time::sleep(at) => {

@@ -30,10 +30,10 @@ impl ArmSpec {
     /// if they can.
     pub(super) fn no_overlap(&self) -> Option<String> {
         let why = match self {
-            ArmSpec { stock: 0, .. } => "there are 0 units, and nobody can have one",
+            ArmSpec { stock: 0, .. } => "there are 0 units to sell",
             // Before `buyers: 1`: there are never more buyers than orders.
-            ArmSpec { orders: 1, .. } => "there is 1 order, which meets no other",
-            ArmSpec { buyers: 1, .. } => "there is 1 buyer, who orders in turn",
+            ArmSpec { orders: 1, .. } => "there is 1 order, which overlaps with no other",
+            ArmSpec { buyers: 1, .. } => "there is 1 buyer, whose orders never overlap",
             _ => return None,
         };
         Some(why.to_owned())
@@ -42,8 +42,7 @@ impl ArmSpec {
     /// Returns why the load cannot oversell; `None` if it can.
     pub(super) fn no_shortage(&self) -> Option<String> {
         let (orders, stock) = (self.orders, self.stock);
-        let enough =
-            || format!("there are {stock} units for {orders} orders: enough for everybody");
+        let enough = || format!("there are {stock} units for {orders} orders, enough for all");
         self.no_overlap().or_else(|| (!self.is_short()).then(enough))
     }
 
@@ -51,8 +50,7 @@ impl ArmSpec {
     /// stock.
     pub(super) fn shortage(&self) -> Option<String> {
         let (orders, stock) = (self.orders, self.stock);
-        let short =
-            || format!("there are {stock} units for {orders} orders: not all can be served");
+        let short = || format!("there are only {stock} units for {orders} orders");
         self.no_overlap().or_else(|| self.is_short().then(short))
     }
 

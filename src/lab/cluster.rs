@@ -87,10 +87,10 @@ impl ManagedCluster {
             .await?;
         let id = match existing {
             Some(row) if row.admin == admin => UserId(row.id),
-            Some(_) => bail!("{name} is somebody else; rename that user to open the lab"),
+            Some(_) => bail!("another user is called {name}; rename that user to open the lab"),
             None => users::insert(&mut tx, name, &self.password_hash, admin)
                 .await?
-                .context("somebody else has made the lab's users just now")?,
+                .context("another process created the users of the lab at the same time")?,
         };
         let session = sessions::begin(&mut tx, id).await?;
         tx.commit().await?;
@@ -148,7 +148,7 @@ impl ManagedCluster {
             process.resume().await;
         }
         // Redis first: a replica that lacks only Redis must not be killed.
-        ensure!(responds(async || self.redis_responds().await).await, "Redis does not come back");
+        ensure!(responds(async || self.redis_responds().await).await, "Redis does not respond");
         let mut restarted = Vec::new();
         for (replica, process) in self.replicas.iter().zip(replicas) {
             if responds(async || is_alive(*replica).await).await {
@@ -157,9 +157,9 @@ impl ManagedCluster {
             process.kill().await;
             let name = process.name();
             restarted
-                .push(format!("{name} did not come back, so it was killed and started again."));
+                .push(format!("{name} did not respond again, so it was killed and restarted."));
             if !responds(async || is_alive(*replica).await).await {
-                bail!("{name} does not come back, not even when it is started again");
+                bail!("{name} does not respond, not even after a restart");
             }
         }
         Ok(restarted)
@@ -179,7 +179,7 @@ async fn responds(check: impl AsyncFn() -> bool) -> bool {
 
 pub(super) async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> {
     let client = redis::Client::open(url)?;
-    client.get_multiplexed_async_connection().await.context("Redis does not answer")
+    client.get_multiplexed_async_connection().await.context("Redis does not respond")
 }
 
 async fn is_alive(replica: SocketAddr) -> bool {

@@ -2,6 +2,7 @@
 
 use super::lessons::Lesson;
 use super::run::{ArmResult, Evidence, LabRun, Lane, LaneEvent, Sample};
+use crate::messages::Language;
 
 /// Line width: a terminal's, less a margin.
 const WIDTH: usize = 96;
@@ -16,23 +17,24 @@ const MAX_EVENTS: usize = 60;
 
 /// Events with their sign in a lane and their description.
 const EVENTS: [(&str, char, &str); 12] = [
-    ("wait", 'w', "asks for the lock"),
-    ("held", 'h', "has the lock{fence}"),
+    ("wait", 'w', "requests the lock"),
+    ("held", 'h', "acquires the lock{fence}"),
     ("read", 'r', "reads{value}{fence}"),
     ("write", 'W', "writes{value}{fence}"),
-    ("commit", 'c', "is about to commit"),
-    ("committed", 'C', "has committed"),
-    ("release", 'R', "is done with the lock"),
-    ("expire", 'e', "has made the key, and is about to give it its expiry"),
-    ("delete", 'd', "has looked whose lock it is, and is about to delete it"),
-    ("paused", 'P', "is stopped from outside"),
-    ("resumed", '>', "goes on"),
-    ("killed", 'X', "is killed"),
+    ("commit", 'c', "before the commit"),
+    ("committed", 'C', "committed"),
+    ("release", 'R', "releases the lock"),
+    ("expire", 'e', "created the key, before EXPIRE"),
+    ("delete", 'd', "checked the owner, before DEL"),
+    ("paused", 'P', "process paused"),
+    ("resumed", '>', "process resumed"),
+    ("killed", 'X', "process killed"),
 ];
 
-pub(super) fn draw_heading(lesson: &Lesson) -> String {
-    let claim = wrapped(lesson.claim, WIDTH - 2, 2);
-    format!("lesson {} · {}\n  {claim}\n\n", lesson.number(), lesson.name)
+pub(super) fn draw_heading(lesson: &Lesson, language: Language) -> String {
+    let (number, title) = (lesson.number(), lesson.title(language));
+    let claim = wrapped(&lesson.claim(language), WIDTH - 2, 2);
+    format!("{number}. {title} ({})\n  {claim}\n\n", lesson.name)
 }
 
 pub(super) fn draw_step(number: usize, step: &str) -> String {
@@ -41,12 +43,12 @@ pub(super) fn draw_step(number: usize, step: &str) -> String {
 
 pub(super) fn draw_sample(strategy: &str, sample: &Sample) -> String {
     format!(
-        "     {strategy}: sold {}, on the shelf {}, oversold {}, waiting {}",
+        "     {strategy}: sold {}, stock {}, oversold {}, waiting {}",
         sample.sold, sample.stock, sample.oversold, sample.waiting
     )
 }
 
-pub(super) fn draw_result(run: &LabRun, lesson: &Lesson) -> String {
+pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> String {
     let outcome = &run.outcome;
     let mut text = String::from("\n");
     if !outcome.arms.is_empty() {
@@ -57,7 +59,7 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson) -> String {
         let names = outcome.evidence.iter().map(|evidence| evidence.name.chars().count());
         let width = names.max().unwrap_or(0);
         for Evidence { name, value, ok } in &outcome.evidence {
-            let mark = if *ok { "" } else { "  (against the claim)" };
+            let mark = if *ok { "" } else { "  (contradicts the claim)" };
             text += &format!("  {name:width$}  {value}{mark}\n");
         }
         text.push('\n');
@@ -74,8 +76,8 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson) -> String {
         None => "FAILED",
     };
     text += &format!("{mark}: {}\n\n", wrapped(&outcome.verdict, WIDTH, 2));
-    for sentence in lesson.takeaway {
-        text += &format!("  - {}\n", wrapped(sentence, WIDTH - 4, 4));
+    for sentence in lesson.takeaways(language) {
+        text += &format!("  - {}\n", wrapped(&sentence, WIDTH - 4, 4));
     }
     if let Some(next) = lesson.next() {
         text += &format!("\nNext: holdfast lesson {}\n", next.name);
@@ -134,9 +136,9 @@ fn draw_swimlane(lanes: &[&Lane]) -> String {
         let line: String = draw_lane(lane, axis, column).into_iter().collect();
         text += &format!("  {:>5} {:width$} {}\n", lane.replica, lane.label, line.trim_end());
     }
-    text += "  in order, gaps shortened:  ·on its way  =holding  -between read and write;  w h r W c\n  \
-             C R: asks for the lock, has it, reads, writes, before commit, committed, gives the\n  \
-             lock back;  e before EXPIRE, d before DEL;  P stopped, > goes on, X killed\n\n";
+    text += "  in order of time, gaps shortened:  · in flight  = holds the lock  - between read and write\n  \
+             w requests the lock, h acquires it, r reads, W writes, c before the commit, C committed,\n  \
+             R releases the lock, e before EXPIRE, d before DEL, P paused, > resumed, X killed\n\n";
     let mut events: Vec<(&Lane, &LaneEvent)> =
         lanes.iter().flat_map(|lane| shown_events(lane).map(move |event| (*lane, event))).collect();
     events.sort_by_key(|(_, event)| event.t_us);
@@ -146,7 +148,7 @@ fn draw_swimlane(lanes: &[&Lane]) -> String {
         text += &format!("  {at:>10}  {:width$}  {}\n", lane.label, describe(event));
     }
     if more > 0 {
-        text += &format!("  … and {more} more, on the run's page\n");
+        text += &format!("  … and {more} more events, on the page of the run\n");
     }
     text
 }

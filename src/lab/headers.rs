@@ -170,7 +170,7 @@ impl LabHeaders {
             return Err(header.invalid(format!("{} has no queue", strategy.name)));
         }
         if options.wait == Some(Wait::Try) && self.value(OFFER).is_some() {
-            return Err(OFFER.invalid("with Holdfast-Wait: try nothing is offered to the queue"));
+            return Err(OFFER.invalid("has no effect with Holdfast-Wait: try"));
         }
         let priority =
             |name| Priority::named(name).ok_or_else(|| PRIORITY.invalid("high or normal"));

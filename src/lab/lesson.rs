@@ -5,23 +5,82 @@ use futures_util::future::LocalBoxFuture;
 use super::arm_spec::DefaultLoad;
 use super::run::ArmResult;
 use super::scenario::Scenario;
+use crate::messages::Language;
 use crate::shop::audit::ItemAudit;
 
+/// Number of answers that each question offers.
+pub const GUESSES: usize = 4;
+const TAKEAWAYS: usize = 3;
+
+/// The chapters, in teaching order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Chapter {
+    Why,
+    Writing,
+    Failures,
+    Costs,
+    Beyond,
+    Redis,
+}
+
+impl Chapter {
+    pub const ALL: [Self; 6] =
+        [Self::Why, Self::Writing, Self::Failures, Self::Costs, Self::Beyond, Self::Redis];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Why => "why",
+            Self::Writing => "writing",
+            Self::Failures => "failures",
+            Self::Costs => "costs",
+            Self::Beyond => "beyond",
+            Self::Redis => "redis",
+        }
+    }
+
+    pub fn title(self, language: Language) -> String {
+        language.text(&format!("lesson-chapter-{}", self.name()))
+    }
+}
+
+/// A lesson. Its texts are in the catalogue, `locales/*/lessons.ftl`.
 #[derive(Debug)]
 pub struct Lesson {
     /// Name in the URL and in `holdfast lesson NAME`.
     pub name: &'static str,
-    pub claim: &'static str,
-    pub question: &'static str,
-    /// Possible answers to the question, including the right one.
-    pub guesses: &'static [&'static str],
+    pub chapter: Chapter,
+    /// Index of the right answer among the guesses.
     pub right: usize,
     /// Default load, if the lesson ends with one; the visitor may change it.
     pub load: Option<DefaultLoad>,
     /// Names of the sources that it shows ([`super::source`]).
     pub shows: &'static [&'static str],
-    pub takeaway: [&'static str; 3],
     pub(super) run: for<'a> fn(&'a Scenario) -> LocalBoxFuture<'a, anyhow::Result<LessonResult>>,
+}
+
+impl Lesson {
+    pub fn title(&self, language: Language) -> String {
+        language.text(&format!("lesson-{}-title", self.name))
+    }
+
+    pub fn claim(&self, language: Language) -> String {
+        language.text(&format!("lesson-{}-claim", self.name))
+    }
+
+    pub fn question(&self, language: Language) -> String {
+        language.text(&format!("lesson-{}-question", self.name))
+    }
+
+    /// Returns the possible answers to the question, including the right one.
+    pub fn guesses(&self, language: Language) -> Vec<String> {
+        let guess = |number| language.text(&format!("lesson-{}-guess-{number}", self.name));
+        (1..=GUESSES).map(guess).collect()
+    }
+
+    pub fn takeaways(&self, language: Language) -> Vec<String> {
+        let takeaway = |number| language.text(&format!("lesson-{}-takeaway-{number}", self.name));
+        (1..=TAKEAWAYS).map(takeaway).collect()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,14 +99,14 @@ impl LessonResult {
     /// why this load cannot show the claim.
     pub fn of_load(hindrance: Option<String>, shown: bool, verdict: impl Into<String>) -> Self {
         match hindrance {
-            Some(why) => Self::new(false, format!("not shown, because {why}")),
+            Some(why) => Self::new(false, format!("not shown: {why}")),
             None => Self::new(shown, verdict),
         }
     }
 }
 
 pub(super) fn sales(audit: &ItemAudit) -> String {
-    format!("{} sold, {} left the shelf", audit.sold, audit.opening - audit.stock)
+    format!("{} sold, stock reduced by {}", audit.sold, audit.opening - audit.stock)
 }
 
 /// Lists the successful orders per second of each arm.
@@ -63,7 +122,7 @@ pub(super) async fn compare_replicas(
     load: DefaultLoad,
     strategy: &str,
 ) -> anyhow::Result<(Option<String>, bool, String)> {
-    lab.say("The same crowd twice: at one replica, then at all of them.");
+    lab.say("The same load twice: at one replica, then at all replicas.");
     let mut specs = load.under(lab, &[strategy, strategy]);
     specs[0].replicas = 1;
     let arms = lab.run_arms(&specs).await?;

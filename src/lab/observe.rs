@@ -15,7 +15,10 @@ use crate::shop::Sku;
 
 impl Scenario {
     pub fn require_two_replicas(&self) -> anyhow::Result<()> {
-        ensure!(self.replica_count() >= 2, "it needs two replicas: `holdfast up --replicas 2`");
+        ensure!(
+            self.replica_count() >= 2,
+            "this lesson needs two replicas: `holdfast up --replicas 2`"
+        );
         Ok(())
     }
 
@@ -47,7 +50,7 @@ impl Scenario {
     }
 
     pub async fn wait_until_free(&self, sku: &Sku) -> anyhow::Result<()> {
-        wait_until("the lease ends", async || Ok(self.holder(sku).await?.is_none())).await
+        wait_until("the lease expires", async || Ok(self.holder(sku).await?.is_none())).await
     }
 
     /// Waits until, at the replica of `beside`, the item's queue has `inside` waiters and `outside`
@@ -58,7 +61,10 @@ impl Scenario {
         sku: &Sku,
         (inside, outside): (usize, usize),
     ) -> anyhow::Result<()> {
-        let (key, what) = (sku.lock_key(), format!("{inside} are inside and {outside} outside"));
+        let (key, what) = (
+            sku.lock_key(),
+            format!("{inside} requests are in the queue and {outside} wait for a place"),
+        );
         wait_until(&what, async || {
             let queues: Vec<QueueLength> = self.get(beside.replica, "/api/lab/queues").await?;
             let queue = queues.iter().find(|queue| queue.key == key.as_str());

@@ -19,7 +19,7 @@ impl Payer {
         let body = format!("{{\"amount_cents\":{cents}}}");
         let top_up = lab.post("top up", 0, "/api/me/top-ups", &body, "row-lock").by(&token);
         let top_up = top_up.send().unrecorded_response().await?;
-        ensure!(top_up.is_success(), "no money: {}", top_up.body);
+        ensure!(top_up.is_success(), "the top-up failed: {}", top_up.body);
         Ok(Self { id, token })
     }
 
@@ -34,7 +34,8 @@ impl Payer {
         for _ in 0..count {
             let order = lab.order("an order", 0, sku, "row-lock").by(&self.token);
             let order = order.send().unrecorded_response().await?;
-            orders.push(order.order().with_context(|| format!("no order: {}", order.body))?);
+            orders
+                .push(order.order().with_context(|| format!("the order failed: {}", order.body))?);
         }
         Ok(orders)
     }

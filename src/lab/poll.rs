@@ -8,8 +8,8 @@ use tokio::time::{Instant, sleep};
 const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Repeats `attempt` until it returns a value; fails after 20 s. `what` completes "waited in vain
-/// until …".
+/// Repeats `attempt` until it returns a value; fails after 20 s. `what` completes the error, “timed
+/// out waiting until …”.
 pub async fn poll<T>(
     what: &str,
     mut attempt: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
@@ -19,7 +19,7 @@ pub async fn poll<T>(
         if let Some(value) = attempt().await? {
             return Ok(value);
         }
-        ensure!(Instant::now() < end, "waited in vain until {what}");
+        ensure!(Instant::now() < end, "timed out waiting until {what}");
         sleep(POLL_INTERVAL).await;
     }
 }

@@ -107,12 +107,12 @@ pub enum FaultKind {
 impl FaultKind {
     /// All kinds, each with its name in the API and a description for people.
     pub const ALL: [(Self, &'static str, &'static str); 6] = [
-        (Self::PauseReplica, "pause-replica", "a replica is stopped and goes on later"),
-        (Self::KillReplica, "kill-replica", "a replica is killed and started again"),
-        (Self::PauseRedis, "pause-redis", "Redis is stopped and goes on later"),
-        (Self::RestartRedis, "restart-redis", "Redis is killed and started again"),
-        (Self::FlushRedis, "flush-redis", "Redis forgets everything"),
-        (Self::PauseNode, "pause-node", "a node of the quorum is stopped and goes on later"),
+        (Self::PauseReplica, "pause-replica", "pause a replica, then resume it"),
+        (Self::KillReplica, "kill-replica", "kill a replica; it restarts"),
+        (Self::PauseRedis, "pause-redis", "pause Redis, then resume it"),
+        (Self::RestartRedis, "restart-redis", "kill Redis; it restarts"),
+        (Self::FlushRedis, "flush-redis", "delete all data in Redis"),
+        (Self::PauseNode, "pause-node", "pause a node of the quorum, then resume it"),
     ];
 
     pub fn about(self) -> &'static str {

@@ -88,13 +88,13 @@ async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> 
         never = lab.publish_progress() => match never {},
     };
     let executed = executed
-        .unwrap_or_else(|_| Err(anyhow!("it was not over after {} s", RUN_TIMEOUT.as_secs())));
+        .unwrap_or_else(|_| Err(anyhow!("it had not finished after {} s", RUN_TIMEOUT.as_secs())));
     let restored = timeout(RESTORE_TIMEOUT, async {
         lab.restore().await?;
         lab.cluster.delete_keys(&lab.items()).await
     });
     let restored = restored.await;
-    let restored = restored.unwrap_or_else(|_| Err(anyhow!("not every process has come back")));
+    let restored = restored.unwrap_or_else(|_| Err(anyhow!("not every process responds again")));
     let (cluster, mut outcome) = lab.into_parts();
     let state = match executed.and_then(|result| restored.map(|()| result)) {
         Ok(LessonResult { shown, verdict }) => {
@@ -137,7 +137,7 @@ async fn execute(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let quorum = specs.iter().any(|spec| spec.strategy == "redlock");
     ensure!(
         !quorum || !lab.cluster.processes.nodes.is_empty(),
-        "redlock needs several Redis: start the shop with --redlock 5"
+        "redlock needs several Redis servers: start the shop with --redlock 5"
     );
     let arms = lab.run_arms(&specs).await?;
     Ok(LessonResult { shown: None, verdict: verdict(&arms) })
@@ -149,15 +149,18 @@ fn verdict(arms: &[ArmResult]) -> String {
         match arm {
             ArmResult { oversold: 1.., sku: None, .. } => {
                 let (units, cents) = (arm.oversold / 100, arm.oversold % 100);
-                format!("{name}: {units}.{cents:02} paid that nobody had, {} forks", arm.forks)
+                format!("{name}: {units}.{cents:02} paid beyond the balance, {} forks", arm.forks)
             }
             arm if arm.oversold > 0 => {
-                format!("{name}: {} units that do not exist, {} forks", arm.oversold, arm.forks)
+                format!(
+                    "{name}: {} units sold that do not exist, {} forks",
+                    arm.oversold, arm.forks
+                )
             }
             arm if arm.sold == 0 && arm.stock_opening > 0 => {
                 format!("{name}: nothing was sold")
             }
-            arm if !arm.ok => format!("{name}: the books do not add up, {} forks", arm.forks),
+            arm if !arm.ok => format!("{name}: the books do not balance, {} forks", arm.forks),
             _ => format!("{name}: sound"),
         }
     });

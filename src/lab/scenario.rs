@@ -86,7 +86,7 @@ impl Scenario {
     /// Waits for the response, and records the request's lane.
     pub async fn response(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
         let joined = tokio::time::timeout(RESPONSE_TIMEOUT, request.response).await;
-        let joined = joined.with_context(|| format!("{} was not answered", request.label))?;
+        let joined = joined.with_context(|| format!("{} received no response", request.label))?;
         let answered_us = monotonic_us();
         let (status, body) = match joined? {
             Ok((status, body)) => (Some(status), serde_json::from_slice(&body).unwrap_or_default()),
@@ -111,7 +111,7 @@ impl Scenario {
             let paused = self.paused_requests(request.replica).await?;
             let is_paused = paused.iter().any(|paused| paused.request_id == request.id);
             let is_over = !is_paused && request.response.is_finished();
-            ensure!(!is_over, "{label} was answered before it came to its point");
+            ensure!(!is_over, "{label} received its response before it was paused");
             Ok(is_paused)
         })
         .await
@@ -163,7 +163,7 @@ impl Scenario {
     }
 
     pub async fn audit(&self, sku: &Sku) -> anyhow::Result<ItemAudit> {
-        audit::check_item(&self.cluster.pool, sku).await?.context("the item has gone")
+        audit::check_item(&self.cluster.pool, sku).await?.context("the item was deleted")
     }
 
     pub(super) fn record_event(&self, request: &mut InFlightRequest, event: &str) {
@@ -189,7 +189,10 @@ impl Scenario {
         self.record_event(&mut request, "killed");
         // The connection breaks when the process ends.
         let response = self.response(request).await?;
-        ensure!(response.status.is_none(), "it was answered although its replica was killed");
+        ensure!(
+            response.status.is_none(),
+            "it received a response although its replica was killed"
+        );
         Ok(())
     }
 

@@ -1,22 +1,22 @@
-//! Source files that a lesson shows, as compiled: a strategy's or another one.
+//! Source files that a lesson shows, as compiled: a strategy's or another one. The catalogue has a
+//! line about each, `locales/*/strategies.ftl`.
 
+use crate::messages::Language;
 use crate::shop::Strategy;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Source {
     /// Name of the strategy or of the file.
     pub name: &'static str,
-    pub about: &'static str,
     pub path: &'static str,
     text: &'static str,
 }
 
-/// Declares [`FILES`]: a file's name, its path below `src`, and what it shows.
+/// Declares [`FILES`]: a file's name, and its path below `src`.
 macro_rules! files {
-    ($($name:literal: $path:literal, $about:literal;)*) => {
+    ($($name:literal: $path:literal;)*) => {
         const FILES: &[Source] = &[$(Source {
             name: $name,
-            about: $about,
             path: concat!("src/", $path),
             text: include_str!(concat!("../", $path)),
         }),*];
@@ -24,20 +24,13 @@ macro_rules! files {
 }
 
 files! {
-    "claim.lua": "jobs/order_expiry/claim.lua",
-        "how a worker gets what is due: put off, not taken out";
-    "conditional_update.rs": "shop/store/conditional_update.rs",
-        "the conditional update, in place of a read";
-    "expire_orders.rs": "shop/command/expire_orders.rs",
-        "how the units of an unpaid order are returned, once";
-    "place.rs": "shop/store/place.rs",
-        "the write of an order: one statement, which stores the value that was computed";
-    "priority.rs": "locks/priority.rs",
-        "who goes first, and why nobody waits for ever";
-    "read.rs": "shop/store/read.rs",
-        "the read that the new value is computed from";
-    "remove.rs": "big_keys/remove.rs",
-        "how a big key is removed without a stall";
+    "claim.lua": "jobs/order_expiry/claim.lua";
+    "conditional_update.rs": "shop/store/conditional_update.rs";
+    "expire_orders.rs": "shop/command/expire_orders.rs";
+    "place.rs": "shop/store/place.rs";
+    "priority.rs": "locks/priority.rs";
+    "read.rs": "shop/store/read.rs";
+    "remove.rs": "big_keys/remove.rs";
 }
 
 /// Returns the file called `name`, or the source of the strategy called `name`.
@@ -47,11 +40,23 @@ pub fn of(name: &str) -> Option<Source> {
 }
 
 fn of_strategy(strategy: &'static Strategy) -> Source {
-    let Strategy { name, about, source: path, .. } = *strategy;
-    Source { name, about, path, text: strategy.code }
+    Source { name: strategy.name, path: strategy.source, text: strategy.code }
+}
+
+/// Returns one line about a strategy.
+pub fn about_strategy(strategy: &Strategy, language: Language) -> String {
+    language.text(&format!("strategy-{}", strategy.name))
 }
 
 impl Source {
+    /// Returns one line about the strategy, or about the file.
+    pub fn about(&self, language: Language) -> String {
+        match Strategy::named(self.name) {
+            Some(strategy) => about_strategy(strategy, language),
+            None => language.text(&format!("source-{}", self.name.replace(['.', '_'], "-"))),
+        }
+    }
+
     pub fn lines(&self) -> Vec<&'static str> {
         self.text.lines().take_while(|line| *line != "#[cfg(test)]").collect()
     }
@@ -70,6 +75,9 @@ mod tests {
             assert!(lines.len() > 15 && says, "{}", source.path);
             assert!(!lines.contains(&"#[cfg(test)]"));
             assert!(std::path::Path::new(source.path).exists(), "{}", source.path);
+            let [english, chinese] = Language::ALL.map(|language| source.about(language));
+            assert!(english != chinese && !english.contains("strategy-"), "{english}");
+            assert!(!english.contains("source-"), "{english}");
         }
     }
 }

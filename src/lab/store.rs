@@ -233,7 +233,7 @@ pub(super) async fn heartbeat(pool: &Pool) -> Result<(), Error> {
 
 /// Marks every `running` run as failed. The runner calls it only while it executes none.
 pub(super) async fn fail_abandoned(pool: &Pool) -> Result<(), Error> {
-    let verdict = "the shop was stopped before the run came to its end, or could not write it down";
+    let verdict = "the shop was stopped before the run finished, or the result could not be stored";
     sqlx::query!(
         "update lab_runs
             set state = 'failed', frame = frame + 1, ended_at = now(),

@@ -11,11 +11,12 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::drawing;
-use super::lessons::{self, LESSONS, Lesson};
+use super::lessons::{self, Chapter, LESSONS, Lesson};
 use super::run::{LabRun, LabRunState, RunRequest};
 use super::store::{self, EnqueueResult};
 use crate::db::{self, Pool};
 use crate::embedded::{RunningUp, TempShop, TempShopOptions, read_env};
+use crate::messages::Language;
 use crate::output::{self, ProgressLine};
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -25,13 +26,18 @@ const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 const POOL_SIZE: u32 = 16;
 
 pub fn list() -> String {
+    let language = Language::of_environment();
     let width = LESSONS.iter().map(|lesson| lesson.name.len()).max().unwrap_or(0);
     let mut text = String::new();
-    for lesson in LESSONS {
-        let claim = drawing::wrapped(lesson.claim, 96 - width - 7, width + 7);
-        text += &format!("{:>3}  {:width$}  {claim}\n", lesson.number(), lesson.name);
+    for chapter in Chapter::ALL {
+        text += &format!("{}\n", chapter.title(language));
+        for lesson in LESSONS.iter().filter(|lesson| lesson.chapter == chapter) {
+            let title = lesson.title(language);
+            text += &format!("{:>3}  {:width$}  {title}\n", lesson.number(), lesson.name);
+        }
+        text.push('\n');
     }
-    text + "\nholdfast lesson NAME shows one.\n"
+    text + "Run one with: holdfast lesson NAME\n"
 }
 
 /// Runs a lesson on the `holdfast up` of the folder `data`, if that runs with its lab on,
@@ -39,7 +45,7 @@ pub fn list() -> String {
 /// the claim was shown.
 pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let Some(lesson) = lessons::named(name) else {
-        bail!("there is no lesson “{name}”; there are {}", lessons::names());
+        bail!("there is no lesson “{name}”; the lessons are {}", lessons::names());
     };
     let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
     let mut own = None;
@@ -50,7 +56,10 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
             Some(running) if running.lab => running,
             other => {
                 if other.is_some() {
-                    eprintln!("the lab of the shop on {} is off", data.display());
+                    eprintln!(
+                        "the lab of the shop on {} is off; starting a temporary shop",
+                        data.display()
+                    );
                 }
                 let pool_sizes = vec![POOL_SIZE; 2];
                 let plan = TempShopOptions { name: "lesson", pool_sizes, nodes: 0, jobs: true };
@@ -65,7 +74,7 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
         }
         let run = show_run(&pool, id, lesson, json).await?;
         if let (false, Some(page)) = (json, page.get()) {
-            output::print(&format!("\nThe whole run: {page}\n"))?;
+            output::print(&format!("\nThe run with all details: {page}\n"))?;
         }
         ensure!(run.state == LabRunState::Done, "{}", run.outcome.verdict);
         Ok(run.outcome.claim_shown == Some(true))
@@ -82,7 +91,7 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
         }
         // The stopped shop is the cause; the error says only that its Postgres is gone.
         None if result.is_err() && page.get().is_some() && read_env(data).is_none() => {
-            bail!("the shop was stopped before the run was over")
+            bail!("the shop was stopped before the run had finished")
         }
         None => result,
     }
@@ -92,24 +101,25 @@ fn page_url(replica: &str, id: Uuid) -> String {
     format!("{replica}/lab/runs/{id}")
 }
 
-/// Returns the error of an interrupted command. A shop that goes on completes the run.
+/// Returns the error of an interrupted command. A shop that is still running completes the run.
 fn interrupted(why: &str, page: Option<&String>) -> anyhow::Error {
     match page {
-        Some(page) => anyhow!("{why}; the run goes on in the shop: {page}"),
+        Some(page) => anyhow!("{why}; the run continues in the shop: {page}"),
         None => anyhow!("{why}"),
     }
 }
 
 /// Prints a run's steps during its execution, then its result.
 async fn show_run(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<LabRun> {
+    let language = Language::of_environment();
     if !json {
-        output::print(&drawing::draw_heading(lesson))?;
+        output::print(&drawing::draw_heading(lesson, language))?;
     }
     let run = follow(pool, id, json).await?;
     if json {
         output::print(&(serde_json::to_string_pretty(&run)? + "\n"))?;
     } else {
-        output::print(&drawing::draw_result(&run, lesson))?;
+        output::print(&drawing::draw_result(&run, lesson, language))?;
     }
     Ok(run)
 }
@@ -126,12 +136,12 @@ async fn enqueue(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::R
                 let at = running.replicas.first().map(|replica| page_url(replica, other));
                 let at = at.unwrap_or_else(|| other.to_string());
                 if waits_for.replace(other) != Some(other) {
-                    eprintln!("waiting for another run to end: {at}");
+                    eprintln!("waiting for another run to finish: {at}");
                 }
-                format!("another run goes on; try again when it is over: {at}")
+                format!("another run has not finished; try again later: {at}")
             }
             EnqueueResult::NoRunner => {
-                "the lab there does not open; what `up` says tells why".to_owned()
+                "the lab of that shop did not open; the output of `holdfast up` says why".to_owned()
             }
         };
         ensure!(Instant::now() < end, "{why}");
@@ -143,7 +153,7 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
     let mut line = ProgressLine::new(Duration::ZERO);
     let mut shown = 0;
     loop {
-        let run = store::find(pool, id).await?.context("the run has gone")?;
+        let run = store::find(pool, id).await?.context("the run was deleted")?;
         if !quiet {
             let steps = if run.state.is_over() { &run.outcome.steps } else { &run.progress.steps };
             if steps.len() > shown {

@@ -29,9 +29,9 @@ impl RunRequest {
                     }
                 }
             },
-            (Some(_), _) => return out("strategies", "a lesson brings its own"),
+            (Some(_), _) => return out("strategies", "a lesson defines its own"),
             (None, 1..=MAX_ARMS) => {}
-            (None, _) => return out("strategies", "1 to 6 of them"),
+            (None, _) => return out("strategies", "1 to 6 strategies"),
         }
         if let Some(unknown) = self.strategies.iter().find(|name| Strategy::named(name).is_none()) {
             return Some(("strategies", format!("{unknown} is not one of {}", Strategy::names())));

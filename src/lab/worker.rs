@@ -45,7 +45,7 @@ impl Scenario {
         point: &str,
     ) -> anyhow::Result<PausedWorker> {
         let replica = self.replica_index(replica);
-        poll("the worker comes to its point", async || {
+        poll("the worker is paused at its point", async || {
             let mut paused = self.paused_requests(replica).await?.into_iter();
             let paused = paused.find(|paused| paused.point.name() == point);
             Ok(paused.map(|paused| PausedWorker { replica, paused }))

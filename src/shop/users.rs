@@ -97,7 +97,7 @@ async fn check_credentials(credentials: &Credentials, min_length: u16) -> Result
     }
     check_new_password("password", &credentials.password, min_length)?;
     if credentials.user.starts_with(LAB_NAME_PREFIX) {
-        let why = format!("names that begin with {LAB_NAME_PREFIX} are the lab's");
+        let why = format!("names that begin with {LAB_NAME_PREFIX} are reserved for the lab");
         return Err(Rejection::Invalid("user".into(), why).into());
     }
     Ok(passwords::hash(credentials.password.clone()).await?)
@@ -111,7 +111,7 @@ async fn insert_new(
     admin: bool,
 ) -> Result<UserId, Failure> {
     let id = insert(tx, name, hash, admin).await?;
-    Ok(id.ok_or_else(|| Rejection::Exists(format!("there is a user {name}")))?)
+    Ok(id.ok_or_else(|| Rejection::Exists(format!("the user {name} already exists")))?)
 }
 
 /// Inserts a user and the account; `None` if the name is taken.

@@ -13,7 +13,7 @@ use crate::keys_command::{command, error_of, filled, stdout_of, text};
 use crate::topology::Topology;
 
 /// The end of the question.
-const QUESTION: &str = "Type `delete`, anything else leaves them: ";
+const QUESTION: &str = "Type `delete` to confirm: ";
 /// Ctrl-D, at a terminal.
 const END_OF_INPUT: &str = "\x04";
 

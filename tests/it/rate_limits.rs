@@ -129,7 +129,7 @@ async fn responses_have_rate_limit_headers() {
     assert_eq!(page.status(), 429);
     assert!(header(&page, "content-type").starts_with("text/html"));
     assert!(!header(&page, "retry-after").is_empty());
-    assert!(page.text().await.unwrap().contains("Slower, please"));
+    assert!(page.text().await.unwrap().contains("Too many requests"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -91,7 +91,7 @@ async fn sign_in_limit_counts_all_names_together() {
             .await
             .unwrap();
         assert_eq!(form.status(), 429, "{page}");
-        assert!(form.text().await.unwrap().contains("Slower, please"), "{page}");
+        assert!(form.text().await.unwrap().contains("Too many requests"), "{page}");
     }
     assert_eq!(sign_in_from(&shop, 0, "203.0.113.10", "carol", "carol").await.status(), 201);
 }

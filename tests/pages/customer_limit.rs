@@ -91,17 +91,17 @@ async fn basket_warns_about_customer_limit() {
     assert_eq!(rejected.status, 409);
     let words = rejected.words();
     for text in [
-        "You may have no more of this item",
-        "At most 2 of deadbolt per customer: you have 2, and asked for 1.",
-        "Lower the quantity or take the item out of the basket; or cancel an order that has it.",
-        "Look at your orders",
+        "Limit per customer reached",
+        "At most 2 of deadbolt per customer: you have 2, and requested 1.",
+        "Lower the quantity or remove the item from the basket, or cancel an order that contains it.",
+        "Your orders",
     ] {
         assert!(words.contains(text), "{text}: {words}");
     }
     assert!(rejected.text.contains("href=\"/problems/limit-reached\""));
     let problem = alice.get("/problems/limit-reached").await;
     assert_eq!(problem.status, 200);
-    assert!(problem.words().contains("as long as they are pending or paid"));
+    assert!(problem.words().contains("Units in your pending and paid orders count"));
     assert_eq!(shop.number("select count(*) from orders").await, 2);
     shop.assert_sound().await;
 }

@@ -85,11 +85,12 @@ fn every_message_is_used() {
     let program = program();
     // A literal that is a whole id, or one with parts to fill in: `"lesson-{name}-title"`.
     let literal = Regex::new(r#""([a-z][a-z0-9]*(?:-(?:[a-z0-9]+|\{[a-z_.]*\}))+)""#).unwrap();
+    let part = Regex::new(r"\{[a-z_.]*\}").unwrap();
     let (mut whole, mut patterns) = (BTreeSet::new(), Vec::new());
     for found in literal.captures_iter(&program) {
         let text = &found[1];
         if text.contains('{') {
-            let filled = Regex::new(r"\{[a-z_.]*\}").unwrap().replace_all(text, "[a-z0-9-]+");
+            let filled = part.replace_all(text, "[a-z0-9-]+");
             patterns.push(Regex::new(&format!("^{filled}$")).unwrap());
         } else {
             whole.insert(text.to_owned());

@@ -14,32 +14,16 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Lesson, LessonResult, Scenario, wait_until};
+use super::{Chapter, Lesson, LessonResult, Scenario, wait_until};
 use crate::big_keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::embedded::TempRedis;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "big-key",
-    claim: "DEL of a hash of a million fields stops everybody for half a second; batches and \
-            UNLINK for a few milliseconds.",
-    question: "A hash has grown to a million fields, and nobody needs it any more. What does DEL of \
-               this one key cost the others?",
-    guesses: &[
-        "nothing: it is one command, and Redis needs microseconds for those",
-        "everybody waits until each of its fields has been given back",
-        "only those who read this hash have to wait",
-    ],
-    right: 1,
+    chapter: Chapter::Redis,
+    right: 3,
     load: None,
     shows: &["remove.rs"],
-    takeaway: [
-        "Redis carries out one command at a time, and DEL is as long as the key is large; so is an \
-         expiry, a RENAME onto it, or an HGETALL.",
-        "UNLINK takes the name away and lets a thread of its own do the rest; where there is none, \
-         HSCAN and one HDEL for a few hundred fields leave gaps for everybody else.",
-        "`holdfast keys` finds what is big before somebody deletes it; and a server may make DEL \
-         lazy too: lazyfree-lazy-user-del, off in Redis, on in Valkey since 8.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -94,13 +78,14 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let idle = Prober::start(&spare.url).await?;
     sleep(Duration::from_millis(200)).await;
     let idle = longest(&idle.stop().await?);
-    lab.say(format!("A Redis of its own, a hash of {fields},000 fields; a client reads."));
+    lab.say(format!(
+        "A separate Redis with a hash of {fields},000 fields; a client reads another key."
+    ));
     let del = measure(&spare, &mut redis, DEL, None).await?;
     lab.say(format!("DEL: the client waited {}.", ms(del.stall)));
     let batches = best_of_rounds(&spare, &mut redis, BATCHES, &del).await?;
-    let words =
-        format!("The same hash, {MAX_BATCH_SIZE} fields at a time: the client waited at most");
-    lab.say(format!("{words} {}, {} in all.", ms(batches.stall), ms(batches.took)));
+    let words = format!("Batches of {MAX_BATCH_SIZE} fields: the client waited at most");
+    lab.say(format!("{words} {}; all batches took {}.", ms(batches.stall), ms(batches.took)));
     let unlink = best_of_rounds(&spare, &mut redis, UNLINK, &del).await?;
     lab.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall)));
 
@@ -109,19 +94,19 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let command = batches.command.max(unlink.command);
     let ratio = del.stall.as_secs_f64() / noticed.as_secs_f64().max(1e-6);
     let is_slowest = del.command.as_secs_f64() > MIN_RATIO * command.as_secs_f64();
-    lab.evidence("a client's longest wait, nothing removed", ms(idle), idle < del.stall);
-    lab.evidence("DEL, for each field", format!("{:.2} µs", each * 1e6), is_slowest);
-    lab.evidence("so for a million fields, about", format!("{:.0} ms", each * 1e9), is_slowest);
+    lab.evidence("longest wait of a client while idle", ms(idle), idle < del.stall);
+    lab.evidence("DEL, time per field", format!("{:.2} µs", each * 1e6), is_slowest);
+    lab.evidence("DEL of a million fields, about", format!("{:.0} ms", each * 1e9), is_slowest);
     for (method, cost) in [("DEL", del), ("batches", batches), ("UNLINK", unlink)] {
         let took = format!("{:.2} ms", cost.command.as_secs_f64() * 1e3);
-        lab.evidence(&format!("{method}: a command takes Redis, as it says"), took, is_slowest);
+        lab.evidence(&format!("{method}: mean time of a command in Redis"), took, is_slowest);
     }
     // Includes delays by other work of the machine, so nothing is claimed of it.
-    lab.evidence("batches: the longest wait of all", ms(batches.longest), true);
+    lab.evidence("batches: longest single wait", ms(batches.longest), true);
     Ok(LessonResult::new(
         ratio > MIN_RATIO && is_slowest,
         format!(
-            "{fields},000 fields, a client's longest wait: DEL {} · batches of {MAX_BATCH_SIZE} {} · UNLINK \
+            "{fields},000 fields, longest wait of a client: DEL {} · batches of {MAX_BATCH_SIZE} {} · UNLINK \
              {}; DEL of a million would take about {:.0} ms",
             ms(del.stall),
             ms(batches.stall),
@@ -202,7 +187,7 @@ async fn fill(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
 
 /// Waits until the background thread has freed the memory, which clients may notice too.
 async fn wait_until_freed(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
-    wait_until("the memory is given back", async || {
+    wait_until("the memory is freed", async || {
         let info: String = cmd("INFO").arg("memory").query_async(redis).await?;
         Ok(info.contains("lazyfree_pending_objects:0"))
     })
@@ -226,7 +211,7 @@ async fn slowest_command(
         let statistics = info.lines().find_map(|text| text.strip_prefix(&line));
         let mean = statistics.and_then(|text| text.split("usec_per_call=").nth(1));
         let mean = mean.and_then(|text| text.split(',').next());
-        slowest = slowest.max(mean.context("Redis does not say what it did")?.parse()?);
+        slowest = slowest.max(mean.context("Redis has no statistics of the command")?.parse()?);
     }
     Ok(Duration::from_secs_f64(slowest / 1e6))
 }
@@ -291,7 +276,7 @@ async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> {
     let patient = AsyncConnectionConfig::new().set_response_timeout(Some(REDIS_TIMEOUT));
     let client = Client::open(url)?;
     let connection = client.get_multiplexed_async_connection_with_config(&patient).await;
-    connection.context("a Redis of the lesson's own does not answer")
+    connection.context("the lesson's own Redis does not respond")
 }
 
 fn ms(time: Duration) -> String {

@@ -1,23 +1,14 @@
 //! Lesson `check-then-delete`: A checks that it owns the lock, and is paused before the delete
 //! until its lease has expired and B has the lock.
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "check-then-delete",
-    claim: "An owner that is checked apart from the delete still deletes somebody else's lock.",
-    question: "Every lock has an owner now. A does GET, sees its own name, and then DEL. Whose lock \
-               can that delete?",
-    guesses: &["only its own: it has looked", "somebody else's, if it changed hands in between"],
+    chapter: Chapter::Writing,
     right: 1,
     load: None,
     shows: &["check-then-del", "owner"],
-    takeaway: [
-        "What was true at the look need not be true at the deed: this is *read, then update* once \
-         more, and the lock itself is the value.",
-        "The hole is a round trip wide, and as wide as a pause of the process when there is one.",
-        "Compare and delete in one step, where nobody fits between: a script in Redis.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -26,28 +17,30 @@ const LEASE_MS: u64 = 1_500;
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A sells one, 10 → 9, looks whose the lock is, sees itself, and is held there.");
+    lab.say("A sells one unit (10 → 9), checks the owner, sees its own id and is paused.");
     let a = lab.order("A", 0, &sku, "check-then-del").lease_ms(LEASE_MS).pause_at("delete").await?;
     lab.wait_until_free(&sku).await?;
-    lab.say("Its lease ends.");
+    lab.say("Its lease expires.");
     let b = lab.order("B", 1, &sku, "check-then-del").pause_at("read").await?;
     let of_b = lab.holder(&sku).await?;
-    lab.say("B takes the lock and reads 9.");
+    lab.say("B acquires the lock and reads 9.");
     let a = lab.finish(a).await?.require_placed()?;
     let robbed = of_b.is_some() && lab.holder(&sku).await?.is_none();
-    lab.say("A deletes the key. It was B's.");
+    lab.say("A deletes the key, which is B's.");
     let c = lab.order("C", 0, &sku, "check-then-del").placed().await?;
     let b = lab.finish(b).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    lab.say(format!("C finds no lock, and reads 9 beside B. Sold 3, {left} left the shelf."));
+    lab.say(format!(
+        "C acquires the free lock and also reads 9. Sold: 3. Stock reduced by {left}."
+    ));
     let forked = a == 10 && (b, c) == (9, 9) && audit.forks.len() == 1 && audit.sold == 3;
-    lab.evidence("B's lock after A's DEL", if robbed { "gone" } else { "there" }, robbed);
-    lab.evidence("read by A, B and C", format!("{a}, {b}, {c}"), forked && left == 2);
+    lab.evidence("B's lock after A's DEL", if robbed { "deleted" } else { "still held" }, robbed);
+    lab.evidence("values read by A, B and C", format!("{a}, {b}, {c}"), forked && left == 2);
     Ok(LessonResult::new(
         robbed && forked && left == 2,
         format!(
-            "A had looked, and deleted B's lock: {}, {} fork in the ledger",
+            "A checked first and still deleted B's lock: {}, {} fork in the ledger",
             sales(&audit),
             audit.forks.len()
         ),

@@ -1,18 +1,16 @@
 //! Lesson `database`: an advisory lock is misused, acquired in the statement that reads. Then the
 //! same load runs under the five strategies that need no Redis.
 
-use super::{ArmResult, DefaultLoad, Lesson, LessonResult, Scenario, throughputs, wait_until};
+use super::{
+    ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario, throughputs, wait_until,
+};
 use crate::db::Pool;
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "database",
-    claim: "Postgres keeps orders apart in five ways, all exact and at five prices; and an advisory \
-            lock taken in the same statement as the read still reads the past.",
-    question: "`select stock, pg_advisory_xact_lock(key) from items` waits for somebody who is just \
-               selling one of 10, and then returns. Which stock?",
-    guesses: &["9: it has waited for the lock", "10: what was there when the statement began"],
-    right: 1,
+    chapter: Chapter::Why,
+    right: 2,
     load: Some(LOAD),
     shows: &[
         "row-lock",
@@ -24,14 +22,6 @@ pub(super) const LESSON: Lesson = Lesson {
         "conditional_update.rs",
         "place.rs",
     ],
-    takeaway: [
-        "With one Postgres and no other store, no lock in Redis is needed for this: any of the five \
-         is exact, whoever is paused or killed.",
-        "`atomic` locks the row for one statement, where one statement is enough; `version` and \
-         `serializable` make the losers begin again, and in a crowd most lose.",
-        "A statement sees what was committed when it began: a lock must be a statement of its own, \
-         before the read.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -41,18 +31,18 @@ const LOAD: DefaultLoad =
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let past = same_statement(lab).await?;
     let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
-    lab.say("The same crowd under each of the five.");
+    lab.say("The same load under each of the five strategies.");
     let specs = LOAD.under(lab, &strategies);
     let arms = lab.run_arms(&specs).await?;
     let sound = arms.iter().all(ArmResult::is_sound);
-    lab.evidence("stock read in the statement that locks, 9 being left", past.0, past.0 == 10);
-    lab.evidence("stock read in a statement after it, 8 being left", past.1, past.1 == 8);
+    lab.evidence("stock read by the statement that locks (actual: 9)", past.0, past.0 == 10);
+    lab.evidence("stock read by a later statement (actual: 8)", past.1, past.1 == 8);
     Ok(LessonResult::of_load(
         specs[0].no_overlap(),
         sound && past == (10, 8),
         format!(
-            "0 forks under all five, orders a second: {} · locked and read in one statement: {}, \
-             when 9 were left; in two: {}",
+            "0 forks under all five; orders per second: {} · lock and read in one statement: {} \
+             (actual: 9); in two statements: {} (actual: 8)",
             throughputs(&arms),
             past.0,
             past.1
@@ -65,20 +55,20 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// Returns both values.
 async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
     let sku = lab.item(10).await?;
-    lab.say("A sells one of 10 under the advisory lock, and is held before its commit.");
+    lab.say("A sells one of 10 units under the advisory lock and is paused before its commit.");
     let first = lab.order("A", 0, &sku, "advisory").pause_at("commit").await?;
     let one_statement = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku.clone(), false));
     wait_until_lock_waited(lab).await?;
-    lab.say("Somebody locks and reads in one statement, and waits for A, who commits now.");
+    lab.say("Another session locks and reads in one statement, and waits for A. A commits.");
     lab.finish(first).await?.require_placed()?;
     let one_statement = one_statement.await??;
-    lab.say(format!("It returns {one_statement}: what was there when it began."));
+    lab.say(format!("It returns {one_statement}: the snapshot from the start of the statement."));
     let second = lab.order("B", 0, &sku, "advisory").pause_at("commit").await?;
     let two_statements = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku, true));
     wait_until_lock_waited(lab).await?;
     lab.finish(second).await?.require_placed()?;
     let two_statements = two_statements.await??;
-    lab.say(format!("The same in two statements, while B sells one of 9: {two_statements}."));
+    lab.say(format!("The same in two statements, while B sells one of 9 units: {two_statements}."));
     Ok((one_statement, two_statements))
 }
 
@@ -102,7 +92,7 @@ async fn locked_read(pool: Pool, sku: Sku, two_statements: bool) -> anyhow::Resu
 
 /// Waits until a session waits for an advisory lock.
 async fn wait_until_lock_waited(lab: &Scenario) -> anyhow::Result<()> {
-    wait_until("somebody waits for the lock", async || {
+    wait_until("a session waits for the lock", async || {
         let waits = sqlx::query_scalar(
             "select exists (select from pg_locks where locktype = 'advisory' and not granted)",
         );

@@ -8,30 +8,15 @@ use anyhow::Context as _;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::{LabResponse, Lesson, LessonRequest, LessonResult, Scenario, order_of, poll};
+use super::{Chapter, LabResponse, Lesson, LessonRequest, LessonResult, Scenario, order_of, poll};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "double-submit",
-    claim: "A double click, a lost answer, a changed payload, a crash between commit and answer: \
-            one order, one answer.",
-    question: "The replica commits an order and is killed before it answers. The client asks again \
-               with the same key. What does it get?",
-    guesses: &[
-        "a second order",
-        "an error: the key was used",
-        "the answer that the first one never got",
-    ],
+    chapter: Chapter::Beyond,
     right: 2,
     load: None,
     shows: &["row-lock"],
-    takeaway: [
-        "The client makes the key, once per thing it wants, and sends it again as often as it \
-         likes.",
-        "The change, the key and the response are written by one statement, so there is no moment \
-         at which a crash leaves half of it.",
-        "The lock on the key only answers sooner; the unique row in Postgres is what makes it one.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -56,7 +41,7 @@ impl RetryingClient<'_> {
 
     /// Repeats the request until the command of that idempotency key is no longer in flight.
     async fn resend_until_done(&self, label: &str, key: Uuid) -> anyhow::Result<LabResponse> {
-        poll("it comes to an end", async || {
+        poll("the request is done", async || {
             let response = self.resend(label, key, 1).await?;
             if response.problem() != Some("idempotency-key-in-flight") {
                 return Ok(Some(response));
@@ -72,12 +57,12 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let client = RetryingClient { lab, sku: lab.item(10).await? };
     let double_clicked = double_click(&client).await?;
-    let (lost, key) = lost_answer(&client).await?;
+    let (lost, key) = lost_response(&client).await?;
 
-    lab.say("The same key, and this time it asks for two units.");
+    lab.say("The same key, but for two units.");
     let changed = client.resend("two units, same key", key, 2).await?;
     let refused = changed.problem() == Some("idempotency-key-mismatch");
-    lab.say(format!("{}: a key stands for one request.", describe(&changed)));
+    lab.say(format!("{}: a key identifies one request.", describe(&changed)));
 
     let crashed = crash(&client).await?;
     let audit = lab.audit(&client.sku).await?;
@@ -88,8 +73,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     Ok(LessonResult::new(
         double_clicked && lost && refused && crashed && sound,
         format!(
-            "{requests} requests for 3 orders, one of them killed and one unheard: {} sold, {} on the \
-             shelf of 10",
+            "{requests} requests for 3 orders, one of them killed and one response lost: {} sold, \
+             stock {} of 10",
             audit.sold, audit.stock
         ),
     ))
@@ -103,21 +88,21 @@ async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     lab.say(format!("A double click, the second at another replica: {}.", describe(&second)));
     let first = lab.finish(first).await?;
     let third = client.resend("third click", key, 1).await?;
-    lab.say("The third click, when the first is done, gets the first one's answer.");
+    lab.say("The third click, after the first is done, gets the first one's response.");
     let in_flight = second.problem() == Some("idempotency-key-in-flight");
     Ok(in_flight && first.is_success() && third.is_success() && first.order() == third.order())
 }
 
 /// The client disconnects before the response, and sends the request again.
-async fn lost_answer(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
+async fn lost_response(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
     let (lab, key) = (client.lab, Uuid::now_v7());
-    let first = client.order("unheard", 0, key, 1).pause_at("committed").await?;
+    let first = client.order("response lost", 0, key, 1).pause_at("committed").await?;
     let (id, replica) = (first.id, first.replica);
     lab.disconnect(first);
-    lab.say("An order is committed, and the client's connection breaks before the answer.");
+    lab.say("An order is committed, and the client's connection breaks before the response.");
     lab.resume_by_id(replica, id).await?;
-    let repeated = client.resend_until_done("asks again", key).await?;
-    lab.say(format!("It asks again with the same key: {}.", describe(&repeated)));
+    let repeated = client.resend_until_done("retry", key).await?;
+    lab.say(format!("The client retries with the same key: {}.", describe(&repeated)));
     Ok((repeated.is_success() && repeated.stock_before() == Some(9), key))
 }
 
@@ -126,12 +111,12 @@ async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     let (lab, key) = (client.lab, Uuid::now_v7());
     let first = client.order("killed", 0, key, 1).pause_at("committed").await?;
     lab.kill_replica(first).await?;
-    lab.say("An order is committed, and its replica is killed before it answers.");
-    let repeated = client.resend_until_done("asks the other replica", key).await?;
-    let before = repeated.stock_before().context("it has the stored answer")?;
-    lab.say(format!("The other replica gives the answer that was stored: {before} → 7."));
+    lab.say("An order is committed, and its replica is killed before it responds.");
+    let repeated = client.resend_until_done("retry, other replica", key).await?;
+    let before = repeated.stock_before().context("it has the stored response")?;
+    lab.say(format!("The other replica returns the stored response: {before} → 7."));
     lab.restore().await?;
-    let once_more = client.resend("and once more", key, 1).await?;
+    let once_more = client.resend("second retry", key, 1).await?;
     Ok(repeated.is_success() && before == 8 && repeated.order() == once_more.order())
 }
 
@@ -139,6 +124,6 @@ fn describe(response: &LabResponse) -> String {
     match (response.problem(), response.order()) {
         (Some(problem), _) => problem.to_owned(),
         (None, Some(_)) => "the order".to_owned(),
-        (None, None) => "no answer".to_owned(),
+        (None, None) => "no response".to_owned(),
     }
 }

@@ -1,48 +1,36 @@
 //! Lesson `early-release`: A releases its lock and is paused before its commit; B acquires the lock
 //! and reads the old value. Then the same with the lock around the transaction.
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "early-release",
-    claim: "Releasing before the commit is no lock.",
-    question: "Read and write lie inside the lock, and the transaction commits right after the lock \
-               is given back. Who can read the old value?",
-    guesses: &[
-        "nobody: the write was done under the lock",
-        "whoever takes the lock before the commit",
-        "only somebody who takes no lock",
-    ],
-    right: 1,
+    chapter: Chapter::Costs,
+    right: 0,
     load: None,
     shows: &["early-release", "owner"],
-    takeaway: [
-        "A write is there for others when it is committed, and not when it is done.",
-        "`@Transactional` around a method with a lock inside is this mistake: the lock ends first, \
-         and the transaction after it.",
-        "The lock goes around the transaction: taken before it begins, given back after it \
-         commits.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A reads 10, writes 9, gives its lock back, and is held before its commit.");
+    lab.say("A reads 10, writes 9, releases its lock, and is paused before its commit.");
     let a = lab.order("A, early", 0, &sku, "early-release").pause_at("release").await?;
     let free = lab.holder(&sku).await?.is_none();
     let b = lab.order("B, early", 1, &sku, "early-release").trying().pause_at("read").await?;
-    lab.say("B has the lock, and reads what is committed: 10. (A's row lock stops no reader.)");
+    lab.say(
+        "B acquires the lock and reads the committed value, 10. (A row lock blocks no reader.)",
+    );
     let a = lab.finish(a).await?.require_placed()?;
     let b = lab.finish(b).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("A commits 9, B writes 9. Sold 2, on the shelf {}.", audit.stock));
+    lab.say(format!("A commits 9, B writes 9. Sold: 2. Stock: {}.", audit.stock));
 
     let sku = lab.item(10).await?;
     let c = lab.order("A, around", 0, &sku, "owner").pause_at("commit").await?;
     let d = lab.order("B, around", 1, &sku, "owner").trying().response().await?;
     let kept_out = d.problem() == Some("lock-busy");
-    lab.say("With the lock around the transaction, B is turned away at the same moment.");
+    lab.say("With the lock around the transaction, B is rejected at the same moment.");
     lab.finish(c).await?.require_placed()?;
     let e = lab.order("B, again", 1, &sku, "owner").trying().placed().await?;
     let around = lab.audit(&sku).await?;

@@ -9,31 +9,17 @@ use holdfast_lock::{Guards, LockKey, LockKind, Locks, Wait};
 use redis::aio::MultiplexedConnection;
 
 use super::{
-    LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client, poll,
-    wait_until,
+    Chapter, LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client,
+    poll, wait_until,
 };
 use crate::embedded::TempRedis;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "failover",
-    claim: "The primary grants the lock and dies before its replica has heard of it; the promoted \
-            replica grants it again: two holders.",
-    question: "Redis runs with a replica that takes over when the primary dies. A has the lock, the \
-               primary dies, the replica takes over. Who has the lock?",
-    guesses: &[
-        "A: a replica has everything",
-        "nobody",
-        "A, and whoever asks the new primary, if the copy came too late",
-    ],
-    right: 2,
+    chapter: Chapter::Failures,
+    right: 1,
     load: None,
     shows: &["owner"],
-    takeaway: [
-        "Redis answers before its replicas have the write: what was granted in the last moment may \
-         never have happened for the next primary.",
-        "`WAIT` tells how many copies there are and takes nothing back; it makes the hole smaller.",
-        "A lock service that may forget needs a store that refuses late writes: see the fence.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -43,7 +29,7 @@ const LEASE: Duration = Duration::from_secs(30);
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
-    lab.say("A primary and its replica, of the lesson's own.");
+    lab.say("The lesson starts its own Redis primary with one replica.");
     let (mut primary, replica) = start_pair().await?;
     let mut primary_there = connect(&primary.url).await?;
     let mut replica_there = connect(&replica.url).await?;
@@ -53,31 +39,29 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let copied = try_lock(&before, &key).await?.context("the lock is busy")?;
     let copies = wait_until_copied(&mut primary_there).await?;
     let has_it = is_locked(&mut replica_there).await?;
-    lab.say(format!("A takes the lock. WAIT says {copies} copy; the replica has it."));
+    lab.say(format!("A acquires the lock. WAIT returns {copies}: the replica has it."));
     copied.release().await;
     // The release is replicated too before the link breaks.
     wait_until_copied(&mut primary_there).await?;
 
-    lab.say("The link breaks: the replica hears nothing any more. A takes the lock again.");
+    lab.say("The replication link breaks. A acquires the lock again.");
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut replica_there).await?;
     let by_a = try_lock(&before, &key).await?.context("the lock is busy")?;
     let uncopied = copies_of_all(&mut primary_there).await?;
     let lacks_it = !is_locked(&mut replica_there).await?;
     primary.kill().await?;
-    lab.say("The primary is killed, and the replica is the primary now. B asks it.");
+    lab.say("The primary is killed, and the replica is promoted. B asks it for the lock.");
     let by_b = try_lock(&after, &key).await?.context("B does not get the lock")?;
-    lab.say("B has the lock. A has it too, and its lease has half a minute to go.");
+    lab.say("B acquires the lock. A still holds it too, for another 30 s.");
     // No release: the primary that granted the lock is dead.
     by_a.leave_to_expire();
     by_b.release().await;
-    let counted = format!("{copies}, and {uncopied} after the link broke");
-    lab.evidence("copies that WAIT counted", counted, copies == 1 && uncopied == 0);
+    let counted = format!("{copies}; {uncopied} after the link broke");
+    lab.evidence("replicas counted by WAIT", counted, copies == 1 && uncopied == 0);
     Ok(LessonResult::new(
         copies == 1 && has_it && lacks_it && uncopied == 0,
-        format!(
-            "with {copies} copy the replica had the lock; with {uncopied} it granted A's lock to B: \
-             2 holders at once"
-        ),
+        "replicated: the replica had the lock · not replicated: it granted A's lock to B: 2 \
+         holders at once",
     ))
 }
 

@@ -5,29 +5,15 @@
 use anyhow::Context as _;
 use sqlx::PgConnection;
 
-use super::{Lesson, LessonResult, Scenario};
+use super::{Chapter, Lesson, LessonResult, Scenario};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "fence",
-    claim: "The paused holder comes back and Postgres refuses its write; Redis is flushed so that \
-            numbers start again, and it still refuses. And a number that only must not be smaller \
-            would not have been enough.",
-    question: "Every grant of the lock has a number, and the row refuses a write with a smaller one \
-               than it has seen. A has 1 and B has 2; both have read 10. A writes, then B writes. \
-               How many of the two writes does that check refuse?",
-    guesses: &["A's", "B's", "both", "neither: a sale is lost"],
+    chapter: Chapter::Failures,
     right: 3,
     load: None,
     shows: &["fenced", "place.rs"],
-    takeaway: [
-        "The store itself must refuse: whoever was paused can't know it, and whoever asks the lock \
-         asks too early.",
-        "A fence says that somebody came later; that nobody came in between is said only by \
-         equality with something that every write changes, the row's version.",
-        "The fence's floor lies in the row, so Redis may forget everything and the numbers still \
-         grow.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -37,13 +23,17 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let flushed = flushed_redis(lab).await?;
     let ((sold, left), (sold_with_version, left_with_version)) = overlapping_writes(lab).await?;
     let (lost, lost_with_version) = (sold - left, sold_with_version - left_with_version);
-    lab.evidence("lost with “fence <= mine” alone", lost, lost == 1);
-    lab.evidence("lost with the version too", lost_with_version, lost_with_version == 0);
+    lab.evidence("sales lost with the fence check alone", lost, lost == 1);
+    lab.evidence(
+        "sales lost with the version check too",
+        lost_with_version,
+        lost_with_version == 0,
+    );
     Ok(LessonResult::new(
         paused && flushed && lost == 1 && lost_with_version == 0,
         format!(
-            "the late write was refused, and after a flush of Redis too: 0 forks · with the number \
-             alone: {sold} sold, {left} left the shelf"
+            "the late write was rejected, also after a flush of Redis: 0 forks · with the fence \
+             check alone: {sold} sold, stock reduced by {left}"
         ),
     ))
 }
@@ -51,20 +41,20 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.
 async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    lab.say("A has the lock for 300 ms and has read 10; then its whole process is stopped.");
+    lab.say("A holds the lock for 300 ms and has read 10; then its process is paused (SIGSTOP).");
     let mut first =
         lab.order("A, paused", 0, &sku, "fenced").lease_ms(300).pause_at("read").await?;
     lab.pause_replica(&mut first).await;
     lab.wait_until_free(&sku).await?;
     let second = lab.order("B", 1, &sku, "fenced").placed().await?;
-    lab.say("B had the lock after A, with a higher number, and has sold one.");
+    lab.say("B acquired the lock after A, with a higher fence, and has sold one unit.");
     lab.resume_replica(&mut first).await;
     let first = lab.finish(first).await?;
     let audit = lab.audit(&sku).await?;
     let rejected = first.problem() == Some("lock-lost");
     let what = first.rejection();
-    lab.say(format!("A comes back and writes: {what}. Nothing of it was kept."));
-    lab.evidence("the late write was answered with", what, rejected);
+    lab.say(format!("A resumes and writes: {what}. Nothing was stored."));
+    lab.evidence("response to the late write", what, rejected);
     let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
     Ok(rejected && second == 10 && sound)
 }
@@ -78,26 +68,30 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
         lab.order(&label, number, &sku, "fenced").placed().await?;
     }
     let before = stored_fence(lab, &sku).await?;
-    lab.say(format!("The row has seen number {before}. A takes the lock and reads 7."));
-    let first = lab.order("A, forgotten", 0, &sku, "fenced").pause_at("read").await?;
+    lab.say(format!("The row stores fence {before}. A acquires the lock and reads 7."));
+    let first = lab.order("A, before the flush", 0, &sku, "fenced").pause_at("read").await?;
     let of_a = lab.holder(&sku).await?.as_deref().and_then(parse_fence);
-    let of_a = of_a.context("A's lock has no number")?;
+    let of_a = of_a.context("A's lock has no fence")?;
     redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
-    lab.say("Redis forgets everything: the lock, and how far it had counted.");
-    let second = lab.order("B, numbers from 1", 1, &sku, "fenced").placed().await?;
+    lab.say("FLUSHALL: Redis loses the lock and its counter.");
+    let second = lab.order("B, after the flush", 1, &sku, "fenced").placed().await?;
     let number = stored_fence(lab, &sku).await?;
-    lab.say(format!("B got 1, too small for the row, then {number}, and sold one of {second}."));
+    lab.say(format!(
+        "B got fence 1, too small for the row, then {number}, and sold one of {second}."
+    ));
     let first = lab.resume_until_done(first).await?;
     let audit = lab.audit(&sku).await?;
     let sold = 4 + i64::from(first.is_success());
     let result = match first.stock_before() {
-        Some(stock) => format!("it read again, {stock}, and wrote {}", stock - 1),
-        None => first.problem().unwrap_or("no answer").to_owned(),
+        Some(stock) => format!("it read {stock} and wrote {}", stock - 1),
+        None => first.problem().unwrap_or("no response").to_owned(),
     };
-    lab.say(format!("A's {of_a} is not too small: the version refuses its write; {result}."));
-    lab.evidence("A's own number", of_a, of_a >= number);
+    lab.say(format!(
+        "A's fence {of_a} is high enough, but the version check rejects its write; {result}."
+    ));
+    lab.evidence("A's fence", of_a, of_a >= number);
     let numbers = format!("{before}, {number}");
-    lab.evidence("the row's number before and after the flush", numbers, number > before);
+    lab.evidence("fence in the row before and after the flush", numbers, number > before);
     let grew = before > 1 && number > before && of_a >= number && second == 7;
     let once = first.stock_before().is_none_or(|stock| stock == 6);
     let sound = audit.ok && audit.forks.is_empty();
@@ -118,7 +112,7 @@ async fn stored_fence(lab: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
 /// of the fence alone, and of the version too. Returns, of each, how many units were sold and how
 /// many left the shelf.
 async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64, i64))> {
-    lab.say("Last, by hand, with numbers 1 < 2: read 1, read 2, write 1, write 2.");
+    lab.say("Last, in SQL, with fences 1 and 2: read 1, read 2, write 1, write 2.");
     let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
     let by_fence = "update shelf set stock = 9, fence = $1, version = version + 1
                      where fence <= $1 and $2 > 0";
@@ -128,7 +122,7 @@ async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64,
     let by_version = write_twice(&mut tx, by_version).await?;
     tx.rollback().await?;
     let (sold, left) = by_fence;
-    lab.say(format!("“fence <= mine”: {sold} writes pass, {} are left of 10.", 10 - left));
+    lab.say(format!("Fence check alone: {sold} writes succeed, stock {} of 10.", 10 - left));
     Ok((by_fence, by_version))
 }
 

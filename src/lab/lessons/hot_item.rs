@@ -1,27 +1,13 @@
 //! Lesson `hot-item`: the same load for one item under five strategies, one after the other.
 
-use super::{ArmResult, DefaultLoad, Lesson, LessonResult, Scenario, throughputs};
+use super::{ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario, throughputs};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "hot-item",
-    claim: "One item, everybody at once: who takes everybody's order under one lock and in one \
-            transaction sells at least three times what the textbook lock does, and all are right.",
-    question: "Everybody wants the same item. What limits how many are sold per second?",
-    guesses: &[
-        "the processors",
-        "one order after the other has to be written to disk, and the lock handed on in between",
-        "Redis",
-    ],
-    right: 1,
+    chapter: Chapter::Costs,
+    right: 3,
     load: Some(LOAD),
     shows: &["owner", "fenced", "row-lock", "atomic", "batched"],
-    takeaway: [
-        "One after the other means one commit after the other, and a commit waits for the disk: no \
-         lock is faster than that.",
-        "The textbook lock is slower still, because it lies idle until somebody asks again.",
-        "Whoever waits anyway can be served together: one lock, one read, one write, and each \
-         gets an answer of its own.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -32,17 +18,17 @@ const LOAD: DefaultLoad =
 const MIN_RATIO: f64 = 3.0;
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    lab.say("The same orders for one item, under five strategies in turn.");
+    lab.say("The same orders for one item, under five strategies one after the other.");
     let specs = LOAD.under(lab, &["owner", "fenced", "row-lock", "atomic", "batched"]);
     let arms = lab.run_arms(&specs).await?;
     let (owner, batched) = (&arms[0], &arms[4]);
     let ratio = batched.orders_per_s / owner.orders_per_s.max(0.1);
     let sound = arms.iter().all(ArmResult::is_sound);
     let times = format!("{ratio:.1} times");
-    lab.evidence("batched, compared with owner", times, ratio >= MIN_RATIO);
+    lab.evidence("orders per second, batched compared with owner", times, ratio >= MIN_RATIO);
     Ok(LessonResult::of_load(
         specs[0].no_overlap(),
         sound && ratio >= MIN_RATIO,
-        format!("orders a second: {} · batched is {ratio:.1} times owner", throughputs(&arms)),
+        format!("orders per second: {} · batched is {ratio:.1} times owner", throughputs(&arms)),
     ))
 }

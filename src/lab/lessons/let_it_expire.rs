@@ -5,25 +5,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "let-it-expire",
-    claim: "Never deleting is safe only while all work is shorter than the TTL, and costs one TTL \
-            per change.",
-    question: "The lock is never deleted and ends by itself after 300 ms; an order takes 10 ms. How \
-               long do six orders for one item take at least?",
-    guesses: &["60 ms", "300 ms", "1.5 s", "3 s"],
+    chapter: Chapter::Writing,
     right: 2,
     load: None,
     shows: &["expire-only"],
-    takeaway: [
-        "A lock that only time takes away makes everybody wait for the longest work there could be, \
-         every time.",
-        "Whoever makes the time shorter to sell more breaks it sooner: work that outlives it runs \
-         beside the next one.",
-        "It is right where a thing shall happen *at most once in a while*: a mail, a tick.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -31,32 +20,34 @@ const LEASE_MS: u64 = 300;
 const CHANGES: u32 = 6;
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    lab.say(format!("{CHANGES} orders, one after the other, never deleting, TTL {LEASE_MS} ms."));
+    lab.say(format!(
+        "{CHANGES} orders, one after the other; the lock is never deleted; TTL {LEASE_MS} ms."
+    ));
     let slow = place_sequentially(lab, "expire-only").await?;
-    lab.say(format!("That took {} ms. The same, giving the lock back:", slow.as_millis()));
+    lab.say(format!("That took {} ms. Now the same with a release:", slow.as_millis()));
     let quick = place_sequentially(lab, "owner").await?;
     lab.say(format!("{} ms.", quick.as_millis()));
 
     let sku = lab.item(10).await?;
-    lab.say("Now A works longer than the TTL: it has read 10 when its lock ends.");
+    lab.say("Now A works longer than the TTL: it has read 10 when its lock expires.");
     let first = lab.order("A", 0, &sku, "expire-only").lease_ms(LEASE_MS).pause_at("read").await?;
     lab.wait_until_free(&sku).await?;
     let second = lab.order("B", 1, &sku, "expire-only").lease_ms(LEASE_MS).placed().await?;
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("B reads 10 as well. Sold 2, on the shelf {}.", audit.stock));
+    lab.say(format!("B also reads 10. Sold: 2. Stock: {}.", audit.stock));
 
     // Two consecutive orders are at least a TTL apart by Redis's clock, which counts whole
     // milliseconds.
     let least = Duration::from_millis((LEASE_MS - 1) * u64::from(CHANGES - 1));
-    lab.evidence("never deleted", format!("{} ms", slow.as_millis()), slow >= least);
-    lab.evidence("given back", format!("{} ms", quick.as_millis()), quick < slow);
+    lab.evidence("time without release", format!("{} ms", slow.as_millis()), slow >= least);
+    lab.evidence("time with release", format!("{} ms", quick.as_millis()), quick < slow);
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     Ok(LessonResult::new(
         slow >= least && quick < slow && forked,
         format!(
-            "{CHANGES} changes took {} ms, a TTL of {LEASE_MS} ms between any two ({} ms when given \
-             back); longer work: {}",
+            "{CHANGES} changes took {} ms, one TTL of {LEASE_MS} ms from each to the next ({} ms \
+             with release); longer work: {}",
             slow.as_millis(),
             quick.as_millis(),
             sales(&audit)

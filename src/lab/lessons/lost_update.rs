@@ -1,23 +1,14 @@
 //! Lesson `lost-update`: two orders are made to overlap, so that both read the same stock. Then a
 //! load overlaps by itself.
 
-use super::{DefaultLoad, Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, DefaultLoad, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "lost-update",
-    claim: "Without a lock two orders read 10 and both write 9: one unit less left the shelf than \
-            was sold. Stock never goes negative, and more is sold than existed.",
-    question: "100 units, 16 buyers, 400 orders, no lock. How many units are sold?",
-    guesses: &["exactly 100", "fewer than 100", "more than 100"],
-    right: 2,
+    chapter: Chapter::Why,
+    right: 3,
     load: Some(LOAD),
     shows: &["none", "read.rs", "place.rs"],
-    takeaway: [
-        "Read, then update is two steps, and somebody else fits between them.",
-        "The stock never went below zero, so a check for that would have seen nothing: the ledger \
-         shows two entries with the same `before`.",
-        "Whatever keeps two changes apart must hold from the read to the commit.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -26,30 +17,30 @@ const LOAD: DefaultLoad =
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("Two orders for one of 10 units, at two replicas, without a lock.");
+    lab.say("Two orders for one unit each, at two replicas, without a lock. Stock: 10.");
     let first = lab.order("A", 0, &sku, "none").pause_at("read").await?;
-    lab.say("A has read 10, and is held there. B comes, reads 10 and writes 9.");
+    lab.say("A has read 10 and is paused. B reads 10 and writes 9.");
     let second = lab.order("B", 1, &sku, "none").response().await?;
     let first = lab.finish(first).await?;
     let audit = lab.audit(&sku).await?;
     let both = first.stock_before() == Some(10) && second.stock_before() == Some(10);
-    lab.say(format!("A goes on and writes 9. Sold 2, on the shelf {}.", audit.stock));
+    lab.say(format!("A resumes and writes 9. Sold: 2. Stock: {}.", audit.stock));
 
     let specs = LOAD.under(lab, &["none"]);
     let spec = &specs[0];
     lab.say(format!(
-        "Now a crowd: {} buyers, {} orders, {} units, {} ms between read and write.",
+        "Now under load: {} buyers, {} orders, {} units, {} ms between read and write.",
         spec.buyers, spec.orders, spec.stock, spec.work_ms
     ));
     let arms = lab.run_arms(&specs).await?;
     let load = &arms[0];
     let pair = both && audit.stock == 9 && audit.sold == 2;
-    lab.evidence("two orders made to overlap", sales(&audit), pair);
-    lab.evidence("oversold by the crowd", load.oversold, load.oversold > 0);
+    lab.evidence("two overlapping orders", sales(&audit), pair);
+    lab.evidence("units oversold under load", load.oversold, load.oversold > 0);
     let (sold, opening, forks) = (load.sold, load.stock_opening, load.forks);
     let what = match load.oversold {
-        0 => "not shown, because too few of the crowd met between read and write".to_owned(),
-        oversold => format!("{oversold} units do not exist"),
+        0 => "not shown: too few orders overlapped between read and write".to_owned(),
+        oversold => format!("{oversold} units were sold that do not exist"),
     };
     Ok(LessonResult::of_load(
         spec.no_shortage(),

@@ -8,27 +8,14 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Lesson, LessonResult, Scenario};
+use super::{Chapter, Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "machine-gun",
-    claim: "A lock on the client's token lets one request of that client in at a time and slows \
-            nobody else; it limits overlap, not rate: a patient flood needs a rate limit.",
-    question: "A client sends each of 40 orders as soon as the one before is answered, each with a \
-               token of its own. How many of them does the lock on the token refuse?",
-    guesses: &["all but the first", "about half", "none"],
-    right: 2,
+    chapter: Chapter::Beyond,
+    right: 3,
     load: None,
     shows: &["row-lock"],
-    takeaway: [
-        "A lock on the token is taken before anything else is, so the duplicate costs a round trip \
-         to Redis and no row, no lock and no connection that others want.",
-        "It says *not twice at once*. Whoever waits for each answer is never twice at once, however \
-         often he comes.",
-        "*Not more than so many a second* is another question, and needs a counter with a time: \
-         `--limit-client` (src/rate_limit/). It is off while the lab is on, where the load comes from \
-         one hand.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -40,14 +27,14 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(1_000).await?;
     let others = &lab.cluster.buyers[1..=OTHERS];
     let key = Uuid::now_v7();
-    lab.say("A client's order has its token, and is held before it asks for anything else.");
+    lab.say("A client's order holds the lock on its key, and is paused before any other lock.");
     let first = lab.order("the first", 0, &sku, STRATEGY).with_key(key).pause_at("wait").await?;
 
-    lab.say(format!("The same request {SHOTS} times at once, while {OTHERS} others order."));
+    lab.say(format!("The same request {SHOTS} times at once, while {OTHERS} other clients order."));
     let (sku, usual) = (&sku, STRATEGY);
     let began = Instant::now();
     let shots = (0..SHOTS).map(|shot| {
-        lab.order("a shot", shot, sku, usual).with_key(key).send().unrecorded_response()
+        lab.order("duplicate", shot, sku, usual).with_key(key).send().unrecorded_response()
     });
     let buying = others.iter().enumerate().map(|(at, other)| async move {
         let response = lab.order("another client", at, sku, usual).by(other).response().await?;
@@ -66,21 +53,21 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         slowest = slowest.max(after);
     }
     let ms = took.as_millis();
-    lab.say(format!("{turned_away} were told within {ms} ms that it is worked on."));
+    lab.say(format!("{turned_away} were rejected within {ms} ms: the same request is running."));
     let first = lab.finish(first).await?;
 
-    lab.say(format!("Now with patience: {SHOTS} orders, each with a token of its own."));
+    lab.say(format!("Now one after the other: {SHOTS} orders, each with a new key."));
     let began = Instant::now();
     let mut patient = 0;
     for shot in 0..SHOTS {
-        let order = lab.order("patient", shot, sku, usual).send();
+        let order = lab.order("in turn", shot, sku, usual).send();
         patient += usize::from(order.unrecorded_response().await?.is_success());
     }
     let a_second = patient as f64 / began.elapsed().as_secs_f64();
-    lab.say(format!("All of them go through, {a_second:.0} a second."));
+    lab.say(format!("All of them succeed, {a_second:.0} per second."));
     let audit = lab.audit(sku).await?;
     let slowest = format!("{} ms", slowest.as_millis());
-    lab.evidence("the slowest of the others waited", &slowest, served == OTHERS);
+    lab.evidence("slowest order of another client", &slowest, served == OTHERS);
     let sold = i64::try_from(1 + OTHERS + SHOTS)?;
     Ok(LessonResult::new(
         turned_away == SHOTS
@@ -89,8 +76,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
             && patient == SHOTS
             && audit.sold == sold,
         format!(
-            "{turned_away} of {SHOTS} at once were turned away, {served} of {OTHERS} others served \
-             within {slowest}; one after the other {patient} of {SHOTS} went through"
+            "at once: {turned_away} of {SHOTS} rejected, {served} of {OTHERS} other orders placed \
+             within {slowest} · one after the other: {patient} of {SHOTS} placed"
         ),
     ))
 }

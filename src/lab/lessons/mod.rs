@@ -31,7 +31,7 @@ mod wrong_delete;
 mod wrong_key;
 
 pub use super::arm_spec::DefaultLoad;
-pub use super::lesson::Lesson;
+pub use super::lesson::{Chapter, Lesson};
 // What the lessons are made of.
 pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
 pub(super) use super::headers::{OFFER, PAYMENT_WINDOW_MS, PLACES, PRIORITY};
@@ -44,33 +44,34 @@ pub(super) use super::request::{InFlightRequest, LabResponse};
 pub(super) use super::run::{ArmResult, Journey};
 pub(super) use super::scenario::Scenario;
 
+/// All lessons, in teaching order: chapter by chapter.
 pub static LESSONS: &[&Lesson] = &[
     &lost_update::LESSON,
     &one_replica::LESSON,
+    &database::LESSON,
+    &wrong_key::LESSON,
     &dead_holder::LESSON,
     &let_it_expire::LESSON,
     &wrong_delete::LESSON,
     &check_then_delete::LESSON,
     &outlived::LESSON,
     &watchdog::LESSON,
-    &reentrant::LESSON,
-    &waiting::LESSON,
+    &fence::LESSON,
     &failover::LESSON,
     &redlock::LESSON,
-    &wrong_key::LESSON,
-    &fence::LESSON,
-    &run_once::LESSON,
+    &waiting::LESSON,
+    &reentrant::LESSON,
+    &two_items::LESSON,
+    &early_release::LESSON,
+    &hot_item::LESSON,
     &double_submit::LESSON,
     &machine_gun::LESSON,
     &unpaid::LESSON,
     &queue::LESSON,
+    &run_once::LESSON,
     &big_key::LESSON,
-    &no_rollback::LESSON,
     &pipeline::LESSON,
-    &early_release::LESSON,
-    &two_items::LESSON,
-    &database::LESSON,
-    &hot_item::LESSON,
+    &no_rollback::LESSON,
 ];
 
 pub fn named(name: &str) -> Option<&'static Lesson> {

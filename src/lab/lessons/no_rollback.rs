@@ -4,30 +4,14 @@
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value, cmd};
 
-use super::{Lesson, LessonResult, Scenario};
+use super::{Chapter, Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "no-rollback",
-    claim: "MULTI/EXEC does not roll back what went before an error; a command that can't even be \
-            queued aborts everything; DISCARD only drops the queue.",
-    question: "MULTI, SET stock 9, LPUSH stock x (stock is no list), SET sold 1, EXEC. What is in \
-               Redis afterwards?",
-    guesses: &[
-        "nothing: one failed, so all are rolled back",
-        "stock 9 and sold 1: the error undoes nothing",
-        "stock 9 alone: it stops at the error",
-    ],
-    right: 1,
+    chapter: Chapter::Redis,
+    right: 2,
     load: None,
     shows: &[],
-    takeaway: [
-        "EXEC runs a queue without anybody in between, and that is all: it isolates, and does not \
-         undo.",
-        "An error of form (a wrong number of arguments) is seen when the command is queued and ends \
-         everything; an error of meaning is seen when it is too late.",
-        "What must happen as a whole belongs into Postgres, or into a script that checks before its \
-         first write.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -41,24 +25,27 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let (set, push) = (["SET", stock, "9"], ["LPUSH", stock, "x"]);
     let commands: [&[&str]; 5] = [&["MULTI"], &set, &push, &["SET", sold, "1"], &["EXEC"]];
     let (exec_error, half) = connection.run(&commands).await?;
-    lab.say(format!("EXEC complains of LPUSH. Redis has {}.", describe(&half)));
+    lab.say(format!("EXEC reports an error for LPUSH. Redis has {}.", describe(&half)));
 
     lab.say("MULTI · SET stock 9 · SET stock (no value) · EXEC");
     let commands: [&[&str]; 4] = [&["MULTI"], &set, &["SET", stock], &["EXEC"]];
     let (aborted, none) = connection.run(&commands).await?;
-    lab.say(format!("It can't be queued, and EXEC runs nothing: {}.", describe(&none)));
+    lab.say(format!("The command cannot be queued, and EXEC runs nothing: {}.", describe(&none)));
 
     lab.say("SET stock 9 · MULTI · SET stock 8 · DISCARD");
     let commands: [&[&str]; 4] = [&set, &["MULTI"], &["SET", stock, "8"], &["DISCARD"]];
     let (_, kept) = connection.run(&commands).await?;
-    lab.say(format!("The queue is gone; what was done before MULTI stays: {}.", describe(&kept)));
+    lab.say(format!(
+        "DISCARD drops the queue; the change before MULTI stays: {}.",
+        describe(&kept)
+    ));
     cmd("DEL").arg(stock).arg(sold).exec_async(&mut connection.redis).await?;
 
     let half_done = half == (Some(9), Some(1)) && exec_error.contains("wrong kind");
     let is_abort = aborted.contains("EXECABORT") || aborted.contains("discarded");
     let nothing_done = none == (Some(10), None) && is_abort;
     lab.evidence("EXEC after a command of the wrong type", &exec_error, half_done);
-    lab.evidence("EXEC after one that could not be queued", &aborted, nothing_done);
+    lab.evidence("EXEC after a command that could not be queued", &aborted, nothing_done);
     Ok(LessonResult::new(
         half_done && nothing_done && kept == (Some(9), None),
         format!(
@@ -73,7 +60,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 type StockAndSold = (Option<i64>, Option<i64>);
 
 fn describe((stock, sold): &StockAndSold) -> String {
-    let number = |value: &Option<i64>| value.map_or("nothing".to_owned(), |v| v.to_string());
+    let number = |value: &Option<i64>| value.map_or("(none)".to_owned(), |v| v.to_string());
     format!("stock {}, sold {}", number(stock), number(sold))
 }
 

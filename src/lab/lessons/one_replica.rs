@@ -1,29 +1,14 @@
 //! Lesson `one-replica`: a mutex is requested at the replica that holds it, and at another replica.
 //! Then the same load runs on one replica and on all of them.
 
-use super::{DefaultLoad, Lesson, LessonResult, Scenario, compare_replicas, sales};
+use super::{Chapter, DefaultLoad, Lesson, LessonResult, Scenario, compare_replicas, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "one-replica",
-    claim: "A mutex in the process is exact on one replica and oversells on two.",
-    question: "100 units and a mutex per item, in the memory of each replica. When is more sold \
-               than there is?",
-    guesses: &[
-        "never: a mutex is a mutex",
-        "as soon as there are two replicas",
-        "only when a replica crashes",
-        "only when the machine is busy",
-    ],
+    chapter: Chapter::Why,
     right: 1,
     load: Some(LOAD),
     shows: &["local"],
-    takeaway: [
-        "A mutex keeps the threads of one process apart, and a second process has a mutex of its \
-         own.",
-        "It passes every test that runs one replica, and breaks on the day somebody scales to two, \
-         or a roll-out lets the old one live for a moment longer.",
-        "What two processes share must be kept apart by something that they share, too.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -33,16 +18,16 @@ const LOAD: DefaultLoad =
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let sku = lab.item(10).await?;
-    lab.say("A, at the first replica, has the mutex, has read 10, and is held there.");
+    lab.say("A, at the first replica, holds the mutex, has read 10 and is paused.");
     let first = lab.order("A", 0, &sku, "local").pause_at("read").await?;
     let beside = lab.order("B, same replica", 0, &sku, "local").trying().response().await?;
     let kept_out = beside.problem() == Some("lock-busy");
-    lab.say("B asks the same replica: the mutex is taken, as it should be.");
+    lab.say("B asks the same replica: rejected, because the mutex is held.");
     let elsewhere = lab.order("C, other replica", 1, &sku, "local").trying().placed().await?;
-    lab.say("C asks the other replica: there the mutex is free. C reads 10 and writes 9.");
+    lab.say("C asks the other replica, whose own mutex is free. C reads 10 and writes 9.");
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("A goes on and writes 9 too. Sold 2, on the shelf {}.", audit.stock));
+    lab.say(format!("A resumes and also writes 9. Sold: 2. Stock: {}.", audit.stock));
 
     let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;
     lab.evidence("two orders at two replicas", sales(&audit), pair);

@@ -9,35 +9,17 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    DefaultLoad, InFlightRequest, Lesson, LessonRequest, LessonResult, OFFER, PLACES, PRIORITY,
-    Scenario, compare_replicas, wait_until,
+    Chapter, DefaultLoad, InFlightRequest, Lesson, LessonRequest, LessonResult, OFFER, PLACES,
+    PRIORITY, Scenario, compare_replicas, wait_until,
 };
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "queue",
-    claim: "A bounded queue with one consumer per item is exact on one replica and oversells on \
-            two. When it is full, an offer can fail, be refused, wait, or wait for so long; and \
-            what stands in it dies with its process.",
-    question: "Two orders wait in a replica's queue for their turn, and the replica is killed. What \
-               becomes of them?",
-    guesses: &[
-        "the other replica takes them over",
-        "they are served when it is started again",
-        "nobody answers them, and nothing says that they were there",
-    ],
-    right: 2,
+    chapter: Chapter::Beyond,
+    right: 1,
     load: Some(LOAD),
     shows: &["queue", "priority.rs"],
-    takeaway: [
-        "One consumer needs no lock, because nobody else works; a second replica is a second \
-         consumer.",
-        "A bound shows overload while something can still be done about it: fail, refuse, wait, or \
-         wait for so long; and what ends the shortage goes first.",
-        "Memory is the place for what may die with its process: a turn in line, the timer of a \
-         renewal, but not an order, nor the time when it is due; a rendezvous stores nothing, so \
-         whoever offers knows whether it was taken.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -57,32 +39,32 @@ const LEASE_MS: u64 = 300;
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let (four_ways, summary) = full_queue(lab).await?;
-    lab.say("One unit is left, A is about to have it, and three wait; then three come in.");
+    lab.say(
+        "One unit is left, A is buying it, and three buyers wait; then a restock of three arrives.",
+    );
     let in_order = rejected_behind_restock(lab, true).await?;
-    lab.say(format!("A restock that waits its turn: {in_order} of {QUEUED_BUYERS} are refused."));
+    lab.say(format!(
+        "The restock waits its turn: {in_order} of {QUEUED_BUYERS} buyers are rejected."
+    ));
     let first = rejected_behind_restock(lab, false).await?;
-    lab.say(format!("A restock that goes first: {first} of {QUEUED_BUYERS} are refused."));
+    lab.say(format!("The restock has priority: {first} of {QUEUED_BUYERS} buyers are rejected."));
     let (unanswered, rendezvous_rejected, kept) = kill_replica_with_queue(lab).await?;
     lab.restore().await?;
 
     let (hindrance, loads_as_claimed, loads) = compare_replicas(lab, LOAD, "queue").await?;
     let lines = in_order == QUEUED_BUYERS && first == 0;
-    let refused = format!("{in_order} behind it, {first} after it");
-    lab.evidence("buyers refused, a restock in line", refused, lines);
-    lab.evidence(
-        "in line when the replica was killed, never answered",
-        unanswered,
-        unanswered == 2,
-    );
+    let refused = format!("{in_order} in turn, {first} with priority");
+    lab.evidence("buyers rejected while a restock waits", refused, lines);
+    lab.evidence("queued when the replica was killed, no response", unanswered, unanswered == 2);
     let killed = unanswered == 2 && rendezvous_rejected && kept;
     Ok(LessonResult::of_load(
         hindrance,
         four_ways && lines && killed && loads_as_claimed,
         format!(
-            "{summary} · restock at the end of the line: {in_order} of {QUEUED_BUYERS} refused, \
-             before it: {first} · killed: {unanswered} in line never answered, a rendezvous {} · \
-             {loads}",
-            if rendezvous_rejected { "knew" } else { "did not know" },
+            "{summary} · restock in turn: {in_order} of {QUEUED_BUYERS} buyers rejected, with \
+             priority: {first} · killed: {unanswered} queued orders without a response, a \
+             rendezvous {} · {loads}",
+            if rendezvous_rejected { "was refused at once" } else { "was lost" },
         ),
     ))
 }
@@ -96,7 +78,7 @@ async fn build_queue(
     behind: &[&str],
 ) -> anyhow::Result<(InFlightRequest, Vec<InFlightRequest>)> {
     let order = |label| lab.order(label, 0, sku, "queue").with(PLACES, places);
-    let served = order("A, served").pause_at("read").await?;
+    let served = order("A, executed").pause_at("read").await?;
     let mut line = Vec::new();
     for label in behind {
         line.push(order(label).send());
@@ -108,8 +90,10 @@ async fn build_queue(
 /// Returns whether each of the four ways ended as claimed, and a description.
 async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, String)> {
     let sku = lab.item(10).await?;
-    lab.say(format!("A house with {CAPACITY} places: A has the turn and is held, B and C wait."));
-    let (served, line) = build_queue(lab, &sku, CAPACITY, &["B, inside", "C, inside"]).await?;
+    lab.say(format!(
+        "A queue with {CAPACITY} places: A is being executed and is paused, B and C wait."
+    ));
+    let (served, line) = build_queue(lab, &sku, CAPACITY, &["B, queued", "C, queued"]).await?;
 
     let offer_as = |label, offer| lab.order(label, 0, &sku, "queue").with(OFFER, offer);
     let (add, add_ms) = timed(offer_as("D, add", "add")).await?;
@@ -118,19 +102,19 @@ async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, String)> {
     let put = offer_as("G, put", "put").send();
     lab.wait_until_queued(&served, &sku, (line.len(), 1)).await?;
     let summary = format!(
-        "full house: add {add} ({add_ms} ms), offer {offer} ({offer_ms} ms), offer for \
+        "full queue: add {add} ({add_ms} ms), offer {offer} ({offer_ms} ms), offer for \
          {OFFER_WAIT_MS} ms {offer_for} ({offer_for_ms} ms), put waits"
     );
     lab.say(format!(
-        "It is full. D adds: an error, {add}. E offers: a no, {offer}. F offers for \
-         {OFFER_WAIT_MS} ms: {offer_for}. G puts, and stands outside."
+        "The queue is full. D add: error {add}. E offer: refused, {offer}. F offer for \
+         {OFFER_WAIT_MS} ms: {offer_for}. G put: waits for a place."
     ));
 
     let mut all_served = lab.finish(served).await?.is_success();
     for waits in line.into_iter().chain([put]) {
         all_served &= lab.response(waits).await?.is_success();
     }
-    lab.say("A goes on. B, C and G are served one after the other.");
+    lab.say("A resumes. B, C and G are executed one after the other.");
     let audit = lab.audit(&sku).await?;
     let as_claimed = all_served
         && [add, offer, offer_for] == ["overloaded", "lock-busy", "lock-timeout"]
@@ -150,7 +134,7 @@ async fn timed(order: LessonRequest<'_>) -> anyhow::Result<(String, u64)> {
 /// priority. Returns how many of the buyers are rejected as sold out.
 async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Result<usize> {
     let sku = lab.item(1).await?;
-    let labels = ["B, in line", "C, in line", "D, in line"];
+    let labels = ["B, queued", "C, queued", "D, queued"];
     let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &labels).await?;
     let restock_body = format!("{{\"delta\":{QUEUED_BUYERS},\"reason\":\"restock\"}}");
     let path = format!("/api/items/{sku}/stock");
@@ -159,7 +143,7 @@ async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Resul
     let restock = restock.by(&lab.cluster.admin).send();
     lab.wait_until_queued(&served, &sku, (line.len() + 1, 0)).await?;
     ensure!(lab.finish(served).await?.is_success(), "the last unit was not sold");
-    ensure!(lab.response(restock).await?.is_success(), "nothing came in");
+    ensure!(lab.response(restock).await?.is_success(), "the restock failed");
     let mut rejected = 0;
     for waits in line {
         rejected += usize::from(lab.response(waits).await?.problem() == Some("sold-out"));
@@ -178,7 +162,7 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
     let due_at = "select expires_at from orders where id = $1";
     let due: OffsetDateTime = lab.select(due_at, id).await?;
     let queue = &lab.unpaid_queue()?;
-    wait_until("the delay queue is told", async || Ok(queue.contains(id).await?)).await?;
+    wait_until("the order is in the delay queue", async || Ok(queue.contains(id).await?)).await?;
     let renewed = lab.order("L, under a lease", 0, &leased, "watchdog").lease_ms(LEASE_MS);
     let renewed = renewed.pause_at("read").await?;
     let holder = lab.holder(&leased).await?;
@@ -186,13 +170,13 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
     let was_renewed = holder.is_some() && lab.holder(&leased).await? == holder;
     lab.say(format!(
-        "A replica has a timer in memory that renews a lease of {LEASE_MS} ms, and in its \
-             queue two who wait behind A."
+        "A replica holds in memory a timer that renews a lease of {LEASE_MS} ms, and a queue \
+             in which B and C wait behind A."
     ));
-    let labels = ["B, in line", "C, in line"];
+    let labels = ["B, queued", "C, queued"];
     let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &labels).await?;
     let busy = lab.order("D, rendezvous", 0, &sku, "queue").trying().response().await?;
-    lab.say("D asks for a rendezvous: the consumer takes it now, or not at all. It is busy.");
+    lab.say("D requests a rendezvous: the consumer takes it now, or it fails. It is busy.");
 
     lab.kill_replica(served).await?;
     let mut unanswered = 0;
@@ -206,9 +190,9 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
     let order_kept = queue.contains(id).await? && due_later == due;
     let audit = lab.audit(&sku).await?;
     lab.say(
-            "The replica is killed. B and C are never answered. D knew that it was not taken, and \
-             is served by the other replica. The timer is gone and so the lease ends, as it should; \
-             an unpaid order is still in the delay queue in Redis, and when it is due in Postgres.",
+        "The replica is killed. B and C get no response. D was refused before, and is executed \
+             by the other replica. The renewal timer is lost, so the lease expires. The unpaid \
+             order is still in the delay queue in Redis, and its due time in Postgres.",
     );
     let rendezvous_rejected =
         busy.problem() == Some("lock-busy") && elsewhere.is_success() && audit.sold == 1;

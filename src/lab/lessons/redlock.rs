@@ -13,33 +13,17 @@ use holdfast_lock::{LockKey, LockKind, Locks, Redis, Released, Wait};
 use tokio::sync::oneshot;
 
 use super::{
-    LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client, wait_until,
+    Chapter, LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client,
+    wait_until,
 };
 use crate::embedded::TempRedis;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "redlock",
-    claim: "Five nodes: with two down the lock works, with three down it refuses; a pause still \
-            defeats it, and it has no fence to stop that.",
-    question: "The lock lies on a majority of five independent Redis. Which of these still makes \
-               two holders?",
-    guesses: &[
-        "two of the five die",
-        "three of the five die",
-        "the holder's process stands still for longer than the lease",
-        "none of them",
-    ],
+    chapter: Chapter::Failures,
     right: 2,
     load: None,
     shows: &["redlock"],
-    takeaway: [
-        "A majority survives the death of any two of five, and says so honestly when three are \
-         gone.",
-        "It answers a question about nodes; the pause of a holder is none, and five nodes forget \
-         its lease as surely as one does.",
-        "There is no number that grows with every grant on whatever majority, so the store has \
-         nothing to compare: see the fence.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -47,7 +31,7 @@ const NODES: usize = 5;
 const SHORT_LEASE: Duration = Duration::from_secs(1);
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    lab.say("Five independent Redis, of the lesson's own.");
+    lab.say("The lesson starts five independent Redis nodes.");
     let mut nodes = Vec::new();
     for _ in 0..NODES {
         nodes.push(TempRedis::start().await?);
@@ -63,19 +47,21 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     }
     let with_three = acquire(&locks, LockKind::Quorum, Wait::Retry, &key, None).await?;
     with_three.context("two of five are missing, and the lock is busy")?.release().await;
-    lab.say("Two of the five are killed: three agree, and the lock is granted.");
+    lab.say("Two of the five nodes are killed: three agree, and the lock is granted.");
 
     nodes[2].kill().await?;
     let with_two = acquire(&locks, LockKind::Quorum, Wait::Try, &key, None).await;
     let refused = with_two.err().map(|error| error.to_string());
-    lab.say("A third is killed: no majority can be had, and that is not called busy.");
-    let why = refused.as_deref().unwrap_or("nothing");
-    lab.evidence("with three down it said", why, refused.is_some());
+    lab.say(
+        "A third node is killed: without a majority, the request fails with an error, not as busy.",
+    );
+    let why = refused.as_deref().unwrap_or("none");
+    lab.evidence("error with three nodes down", why, refused.is_some());
     Ok(LessonResult::new(
         refused.is_some() && paused,
         format!(
-            "2 of {NODES} down: granted · 3 down: refused · holder paused for one lease: {} holders, \
-             and no number to tell them apart",
+            "2 of {NODES} nodes down: granted · 3 down: refused · holder paused for one lease: {} \
+             holders, and no fence to tell them apart",
             if paused { 2 } else { 1 },
         ),
     ))
@@ -115,16 +101,16 @@ async fn paused_holder(
         })
     });
     is_taken.await.context("A did not get the lock")?;
-    lab.say("A has the lock for a second, and stands still with all that it would do.");
+    lab.say("A acquires the lock for 1 s, and its process is paused.");
     wait_until_expired(urls).await?;
     let second = acquire(locks, LockKind::Quorum, Wait::Retry, key, None).await?;
     let second = second.context("B does not get the lock")?;
-    lab.say("No node has it any more. B gets it from all five. A wakes up, and works.");
+    lab.say("The lease has expired on all nodes. B acquires it on all five. A resumes and works.");
     let _ = go_on.send(());
-    let still_held = woken.await.context("A did not wake")?;
+    let still_held = woken.await.context("A did not resume")?;
     second.release().await;
     holder.join().map_err(|_| anyhow!("A's thread broke"))??;
-    lab.say("Only when A gives back does it hear that the lock was lost.");
+    lab.say("A learns that the lock was lost only when it releases.");
     Ok(!still_held)
 }
 

@@ -7,30 +7,14 @@ use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use super::{Lesson, LessonResult, Scenario, acquire, lock_client};
+use super::{Chapter, Lesson, LessonResult, Scenario, acquire, lock_client};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "reentrant",
-    claim: "Who calls itself under a plain lock waits for itself; under a counted lock, or with the \
-            guard handed down, it does not.",
-    question: "A function takes the lock of an item and calls another one, which takes the same \
-               lock. What happens under the textbook lock?",
-    guesses: &[
-        "nothing: it is the same caller",
-        "the second waits for the first, which waits for the second",
-        "the first one's lock is replaced",
-    ],
+    chapter: Chapter::Costs,
     right: 1,
     load: None,
     shows: &["owner", "watchdog"],
-    takeaway: [
-        "A plain lock has a new owner with every acquisition, so the second call is a stranger and \
-         waits until somebody gives up.",
-        "A counted lock has to know who \u{201c}itself\u{201d} is: a thread's or a process's name \
-         lets two requests in that only share the name.",
-        "Handing the guard down says in the code who may: it costs nothing, and the compiler checks \
-         that it does not outlive the lock.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -38,7 +22,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let prefix = lab.unique_key("reentrant:");
     let locks = lock_client(&lab.cluster.redis_url, &prefix, "lesson")?;
     let key = LockKey::new("{sku:tea}")?;
-    lab.say("A caller holds the plain lock, and asks for it once more.");
+    lab.say("A caller holds the plain lock and requests it again.");
     let held = acquire(&locks, LockKind::Owner, Wait::Try, &key, None).await?;
     let held = held.context("the lock is busy")?;
     let began = Instant::now();
@@ -46,11 +30,11 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let waited = began.elapsed().as_millis();
     let holder = locks.holder(&key).await?.process.unwrap_or_default();
     let itself = again.is_none() && holder == "lesson";
-    lab.say(format!("It gave up after {waited} ms, and the holder was {holder}: itself."));
-    lab.evidence("waited for itself", format!("{waited} ms"), itself);
+    lab.say(format!("It timed out after {waited} ms; the holder was {holder}: itself."));
+    lab.evidence("time it waited for itself", format!("{waited} ms"), itself);
     held.release().await;
 
-    lab.say("The same with the guard handed down: nobody is asked.");
+    lab.say("The same with the guard passed down: no request to Redis.");
     let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?;
     let held = held.context("the lock is busy")?;
     let inner = |guard: &Guard| guard.key() == &key;
@@ -59,7 +43,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let mut redis = lab.redis().await?;
     let counted = CountingLock { key: lab.unique_key("counted") };
-    lab.say("And a lock that counts how often its owner has taken it.");
+    lab.say("Now a lock that counts the acquisitions of its owner.");
     let twice = counted.lock(&mut redis, "request 1").await? == 1
         && counted.lock(&mut redis, "request 1").await? == 2;
     let other = counted.lock(&mut redis, "request 2").await? == 0;
@@ -72,13 +56,13 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let first = shared.lock(&mut redis, "replica 8080").await?;
     let second = shared.lock(&mut redis, "replica 8080").await?;
     let both_in = (first, second) == (1, 2);
-    lab.say("Named after its process, it lets two requests of that process in at once.");
-    lab.evidence("inside at once under one name", second, both_in);
+    lab.say("With the name of the process as owner, two requests of the process enter at once.");
+    lab.evidence("requests inside at once under one name", second, both_in);
     Ok(LessonResult::new(
         itself && handed_down && counts && both_in,
         format!(
-            "the plain lock waited {waited} ms for itself; the counted one was taken twice and free \
-             after two releases; under one process's name {second} got in"
+            "plain lock: waited {waited} ms for itself · counting lock: acquired twice, free after \
+             two releases · one process name: {second} requests inside at once"
         ),
     ))
 }

@@ -7,34 +7,17 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{Lesson, LessonRequest, LessonResult, Scenario, poll, wait_until};
+use super::{Chapter, Lesson, LessonRequest, LessonResult, Scenario, poll, wait_until};
 use crate::jobs::history::{self, JobRun};
 use crate::jobs::lab_tick;
 use crate::jobs::store::{self, RunState};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "run-once",
-    claim: "A scheduled job on two replicas runs twice without a lock; a lock released early still \
-            lets the other replica's later tick run it again; a name and a scheduled time, unique, \
-            make it once, also when a holder dies.",
-    question: "Two replicas have the same timetable. The job takes a lock, works for a moment and \
-               gives it back; one clock is a second late. How often does the job of 12:00 run?",
-    guesses: &[
-        "once: the second finds the lock taken",
-        "twice: the second finds the lock free",
-        "not at all: each waits for the other",
-    ],
+    chapter: Chapter::Beyond,
     right: 1,
     load: None,
     shows: &[],
-    takeaway: [
-        "A lock says *not both at once*; *not both* is said by something that is still there when \
-         the lock is gone.",
-        "Name the run by the job and the time it was due, make the pair unique, and whoever comes \
-         late finds that it was done.",
-        "A holder can die between the work and the note that it was done, so somebody will repeat \
-         it: let the effect bear the same name, and repeating it does nothing.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -44,18 +27,18 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let without = without_lock(lab).await?;
     let released = with_lock(lab).await?;
     let (once, result) = with_row(lab).await?;
-    let before = kill_at(lab, "held", "before its work").await?;
-    let after = kill_at(lab, "write", "after its work, before it could say so").await?;
-    lab.evidence("marks without a lock", without, without == 2);
-    lab.evidence("marks under a lock that was given back", released, released == 2);
-    lab.evidence("marks with a row of name and time", once, once == 1);
-    lab.evidence("the late tick was told", &result, result == "already");
+    let before = kill_at(lab, "held", "before the work").await?;
+    let after = kill_at(lab, "write", "after the work, before it is recorded").await?;
+    lab.evidence("executions without a lock", without, without == 2);
+    lab.evidence("executions with a lock that was released", released, released == 2);
+    lab.evidence("executions with a unique row", once, once == 1);
+    lab.evidence("response to the late tick", &result, result == "already");
     let counts = (without, released, once, before, after) == (2, 2, 1, 1, 1);
     Ok(LessonResult::new(
         counts && result == "already",
         format!(
-            "without a lock: done {without} times · a lock, given back: {released} times · a name \
-             and a time: {once} time · its holder killed before the work: {before}, after it: {after}"
+            "executions without a lock: {without} · with a released lock: {released} · with a \
+             unique row: {once} · holder killed before the work: {before}, after it: {after}"
         ),
     ))
 }
@@ -63,14 +46,14 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// Both replicas receive the tick, and nothing coordinates them.
 async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    lab.say("It is time, by both replicas' clocks, and nothing keeps them apart.");
+    lab.say("The job is due on both replicas, and nothing isolates them.");
     let first = tick(lab, "A's tick, no lock", 0, due_at, "nothing")?.send();
     let second = tick(lab, "B's tick, no lock", 1, due_at, "nothing")?.send();
     for ticked in [first, second] {
         let ticked = lab.response(ticked).await?;
         if ticked.status != Some(200) {
-            let why = ticked.body.get("detail").and_then(Value::as_str).unwrap_or("no answer");
-            bail!("a tick can't be given: {why}");
+            let why = ticked.body.get("detail").and_then(Value::as_str).unwrap_or("no response");
+            bail!("the tick failed: {why}");
         }
     }
     count_marks(lab, due_at).await
@@ -79,14 +62,14 @@ async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
 /// B's clock is late: its tick arrives after A has released the lock.
 async fn with_lock(lab: &Scenario) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    lab.say("Now under a lock. A is at work; B's tick comes, and finds it taken.");
+    lab.say("Now with a lock. A works; B's tick finds the lock held.");
     let first = tick(lab, "A's tick, a lock", 0, due_at, "lock")?.pause_at("write").await?;
     let early = tick(lab, "B's tick, at once", 1, due_at, "lock")?.response().await?;
     if run_result(&early.body) != "busy" {
-        bail!("the lock was not taken: {}", early.body);
+        bail!("the lock was not held: {}", early.body);
     }
     lab.finish(first).await?;
-    lab.say("A is done and gives the lock back. B's clock is a second late.");
+    lab.say("A finishes and releases the lock. B's clock is a second late.");
     tick(lab, "B's tick, a second late", 1, due_at, "lock")?.response().await?;
     count_marks(lab, due_at).await
 }
@@ -94,7 +77,7 @@ async fn with_lock(lab: &Scenario) -> anyhow::Result<usize> {
 /// The same with a row that remains after the release.
 async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
     let due_at = current_tick();
-    lab.say("Now the lock, and a row: this job, this time, unique. A is at work.");
+    lab.say("Now the lock and a unique row of job and time. A works.");
     let first = tick(lab, "A's tick, lock and row", 0, due_at, "lock-and-row")?;
     let first = first.pause_at("held").await?;
     tick(lab, "B's tick, at once", 1, due_at, "lock-and-row")?.response().await?;
@@ -102,7 +85,7 @@ async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
     let late = tick(lab, "B's tick, a second late", 1, due_at, "lock-and-row")?;
     let late = late.response().await?;
     let result = run_result(&late.body).to_owned();
-    lab.say(format!("B's late tick finds the lock free and the row there: {result}."));
+    lab.say(format!("B's late tick finds the lock free, but the row exists: {result}."));
     Ok((count_marks(lab, due_at).await?, result))
 }
 
@@ -113,18 +96,18 @@ async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
 /// If no replica takes over with attempt 2 and a higher fence.
 async fn kill_at(lab: &Scenario, at: &'static str, when: &str) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    lab.say(format!("A's replica runs it, and is killed {when}."));
+    lab.say(format!("A's replica starts the run and is killed {when}."));
     let first = tick(lab, "A, killed", 0, due_at, "lock-and-row")?.pause_at(at).await?;
     let begun = history::find(&lab.cluster.pool, lab_tick::NAME, due_at).await?;
     let begun = begun.context("a run that was begun has a row")?;
     lab.kill_replica(first).await?;
     let done = wait_until_taken_over(lab, due_at).await?;
     lab.say(format!(
-        "Its lease ends. Replica {} has the lock with fence {} (A had {}), and does attempt {}.",
+        "Its lease expires. Replica {} acquires the lock with fence {} (A had {}): attempt {}.",
         done.replica, done.fence, begun.fence, done.attempt
     ));
     if done.attempt != 2 || done.fence <= begun.fence {
-        bail!("it was not followed as it should be: {done:?}");
+        bail!("no second attempt with a higher fence: {done:?}");
     }
     let marks = count_marks(lab, due_at).await?;
     lab.restore().await?;
@@ -134,7 +117,7 @@ async fn kill_at(lab: &Scenario, at: &'static str, when: &str) -> anyhow::Result
 /// Waits until the run is done, and returns it: a lease expires after 3 s, and a scheduler polls
 /// every 2 s.
 async fn wait_until_taken_over(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<JobRun> {
-    poll("another replica follows", async || {
+    poll("another replica takes over", async || {
         let run = history::find(&lab.cluster.pool, lab_tick::NAME, due_at).await?;
         Ok(run.filter(|run| run.state == RunState::Done))
     })
@@ -160,7 +143,7 @@ async fn wait_until_no_open_run(lab: &Scenario) -> anyhow::Result<()> {
 async fn count_marks(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<usize> {
     let marks = lab_tick::marks(&lab.cluster.pool, due_at).await?;
     let by: Vec<&str> = marks.iter().map(|mark| mark.replica.as_str()).collect();
-    lab.say(format!("Marks for this tick: {}, by {}.", marks.len(), by.join(" and ")));
+    lab.say(format!("Executions of this tick: {}, by {}.", marks.len(), by.join(" and ")));
     Ok(marks.len())
 }
 
@@ -178,7 +161,7 @@ fn tick<'a>(
 }
 
 fn run_result(body: &Value) -> &str {
-    body.get("outcome").and_then(Value::as_str).unwrap_or("nothing")
+    body.get("outcome").and_then(Value::as_str).unwrap_or("none")
 }
 
 /// Returns the current time in whole microseconds, as Postgres stores it.

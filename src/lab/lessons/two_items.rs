@@ -7,30 +7,15 @@ use holdfast_lock::{LockKey, LockKind, Wait};
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
-use super::{Lesson, LessonResult, Scenario, acquire, lock_client, order_of};
+use super::{Chapter, Lesson, LessonResult, Scenario, acquire, lock_client, order_of};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "two-items",
-    claim: "Two orders, two items, opposite order: with Redis locks both wait until they time out, \
-            with row locks Postgres ends one; sorted, neither waits for ever.",
-    question: "A holds tea and wants coffee; B holds coffee and wants tea. Both use row locks of \
-               Postgres. What happens?",
-    guesses: &[
-        "both wait until they time out",
-        "Postgres notices the circle and ends one of the two",
-        "the one that came first gets both",
-    ],
-    right: 1,
+    chapter: Chapter::Costs,
+    right: 2,
     load: None,
     shows: &["owner", "row-lock"],
-    takeaway: [
-        "A circle needs two who take in different order: sort, and there is none.",
-        "Postgres looks for circles among its own locks; nobody looks among locks in Redis, and \
-         nobody at all where one lock is in Redis and one in Postgres.",
-        "So there is one order for everything: tokens, then orders, then items by name, then \
-         accounts, and all locks before the connection to the database.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -46,13 +31,13 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sold = i64::try_from(expected)?;
     let sound = first.ok && second.ok && (first.sold, second.sold) == (sold, sold);
     let waited = waited_ms.map_or("no".to_owned(), |ms| format!("{ms} ms"));
-    lab.evidence("both waited in Redis", waited, waited_ms.is_some());
-    lab.evidence("ended by Postgres", format!("{ended} of 2"), ended == 1);
+    lab.evidence("both waited in Redis for", waited, waited_ms.is_some());
+    lab.evidence("transactions aborted by Postgres", format!("{ended} of 2"), ended == 1);
     Ok(LessonResult::new(
         waited_ms.is_some() && ended == 1 && placed == expected && sound,
         format!(
-            "Redis: both gave up after {} ms · Postgres: {ended} of 2 ended · sorted: {placed} of \
-             {expected} orders placed",
+            "Redis: both timed out after {} ms · Postgres: {ended} of 2 aborted · sorted: {placed} \
+             of {expected} orders placed",
             waited_ms.unwrap_or_default()
         ),
     ))
@@ -67,7 +52,7 @@ async fn in_redis(lab: &Scenario) -> anyhow::Result<Option<u128>> {
     let a_has = acquire(&a, LockKind::Owner, Wait::Try, &tea, None).await?;
     let b_has = acquire(&b, LockKind::Owner, Wait::Try, &coffee, None).await?;
     let (a_has, b_has) = a_has.zip(b_has).context("a lock is busy")?;
-    lab.say("In Redis: A has tea, B has coffee; now each asks for the other's.");
+    lab.say("In Redis: A holds tea, B holds coffee; now each requests the other's lock.");
     let began = Instant::now();
     let (a_wants, b_wants) = tokio::join!(
         acquire(&a, LockKind::Owner, Wait::Retry, &coffee, None),
@@ -75,7 +60,7 @@ async fn in_redis(lab: &Scenario) -> anyhow::Result<Option<u128>> {
     );
     let waited = began.elapsed().as_millis();
     let both = a_wants?.is_none() && b_wants?.is_none();
-    lab.say(format!("Nobody notices: both give up after {waited} ms."));
+    lab.say(format!("Redis does not detect the deadlock: both time out after {waited} ms."));
     a_has.release().await;
     b_has.release().await;
     Ok(both.then_some(waited))
@@ -96,10 +81,10 @@ async fn in_postgres(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<u
     };
     let ended = usize::from(is_deadlock(&a_wants)) + usize::from(is_deadlock(&b_wants));
     let went_on = usize::from(a_wants.is_ok()) + usize::from(b_wants.is_ok());
-    lab.say(format!("Postgres sees the circle: {ended} ended, {went_on} went on."));
+    lab.say(format!("Postgres detects the deadlock: {ended} aborted, {went_on} continued."));
     drop(a.rollback().await);
     drop(b.rollback().await);
-    anyhow::ensure!(ended + went_on == 2, "something else came of it");
+    anyhow::ensure!(ended + went_on == 2, "neither a deadlock nor a success");
     Ok(ended)
 }
 
@@ -110,7 +95,7 @@ async fn lock_row(tx: &mut PgConnection, sku: &Sku) -> Result<(), sqlx::Error> {
 
 /// Returns how many orders were placed; they list the two items in opposite orders.
 async fn through_the_shop(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
-    lab.say("Through the shop: orders for both, named in opposite order, at once.");
+    lab.say("In the shop: concurrent orders list both items in opposite order.");
     let (there, back) = (order_of(&[(one, 1), (other, 1)]), order_of(&[(other, 1), (one, 1)]));
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {

@@ -6,28 +6,17 @@ use std::time::Duration;
 use anyhow::Context as _;
 use uuid::Uuid;
 
-use super::{LabResponse, Lesson, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, wait_until};
+use super::{
+    Chapter, LabResponse, Lesson, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, wait_until,
+};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "unpaid",
-    claim: "Unpaid orders go back on the shelf once, also when the worker dies half-way; of a \
-            payment and a cancellation at the same instant one wins, and money and stock agree.",
-    question: "The worker has put a unit back on the shelf, has committed, and is killed before it \
-               takes the order out of the queue. The queue gives the order to the next worker. How \
-               often does the unit come back?",
-    guesses: &["once", "twice", "never"],
+    chapter: Chapter::Beyond,
     right: 0,
     load: None,
     shows: &["claim.lua", "expire_orders.rs"],
-    takeaway: [
-        "A queue that loses nothing delivers at least once; that the effect comes once is the work \
-         of the row that it changes.",
-        "The order's status moves by compare-and-set in the statement that moves the stock or the \
-         money, so of two who want it one does.",
-        "Redis says when, and to whom; Postgres says whether, and knows every order that Redis has \
-         forgotten.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -45,24 +34,24 @@ const MONEY: i64 = 1_000;
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
-    let when = "after it has put the unit back, before its commit";
+    let when = "before the commit that returns the unit";
     let before = kill_worker_at(lab, "unpaid, 1", "commit", when).await?;
-    let when = "after its commit, before it has told the queue";
+    let when = "after that commit, before it updates the queue";
     let after = kill_worker_at(lab, "unpaid, 2", "committed", when).await?;
     let payer = Payer::create(lab, MONEY).await?;
     let paid = payment_first(lab, &payer).await?;
     let late = expiry_first(lab, &payer).await?;
-    lab.evidence("given back, worker killed before its commit", times(before), before == 1);
-    lab.evidence("given back, worker killed after its commit", times(after), after == 1);
+    lab.evidence("unit returned, worker killed before its commit", times(before), before == 1);
+    lab.evidence("unit returned, worker killed after its commit", times(after), after == 1);
     Ok(LessonResult::new(
         before == 1 && after == 1 && paid && late,
         format!(
-            "worker killed before its commit: back {} · after it: back {} · money first: {} · \
-             money second: {}",
+            "worker killed before its commit: returned {} · after it: returned {} · payment first: \
+             {} · expiry first: {}",
             times(before),
             times(after),
-            if paid { "paid, nothing back" } else { "NOT as it should be" },
-            if late { "refused, and the unit is back" } else { "NOT as it should be" },
+            if paid { "paid, nothing returned" } else { "WRONG" },
+            if late { "payment rejected, unit returned" } else { "WRONG" },
         ),
     ))
 }
@@ -89,16 +78,16 @@ async fn kill_worker_at(
     let order = order(lab, buyer, label, &sku, SHORT_PERIOD_MS).await?;
     let worker = lab.wait_until_worker_paused(0, point).await?;
     lab.kill_worker(worker, &sku).await;
-    lab.say(format!("Nobody pays. A's worker has the order, and is killed {when}."));
+    lab.say(format!("The order is not paid. A's worker claims it, and is killed {when}."));
     lab.idle_worker(1, Duration::ZERO).await?;
     let queue = lab.unpaid_queue()?;
-    wait_until("the order is given back", async || {
+    wait_until("the order has expired", async || {
         Ok(status(lab, order).await? == "cancelled" && !queue.contains(order).await?)
     })
     .await?;
     let back = times_returned(lab, order).await?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("The queue gave it to another worker. On the shelf: {} of 10.", audit.stock));
+    lab.say(format!("The queue delivers it to another worker. Stock: {} of 10.", audit.stock));
     let sound = audit.ok && audit.stock == 10 && audit.sold == 0;
     lab.restore().await?;
     Ok(if sound { back } else { -1 })
@@ -110,18 +99,20 @@ async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
     let order = order(lab, &payer.token, "paid in time", &sku, LONG_PERIOD_MS).await?;
     let pay = payer.pay(lab, "the payment", 1, order, ROW_LOCK).pause_at("commit").await?;
-    lab.say("A payment is about to commit. In this moment the order's time is over.");
+    lab.say("A payment is about to commit when the order's payment window ends.");
     let is_due = "select expires_at < now() from orders where id = $1";
-    wait_until("the time is over", async || lab.select(is_due, order).await).await?;
+    wait_until("the payment window has ended", async || lab.select(is_due, order).await).await?;
     // This order is due after the first: once it is cancelled, a worker has passed the first.
     let buyer = &lab.cluster.buyers[0];
     let after = self::order(lab, buyer, "another order", &sku, 1).await?;
-    wait_until("a worker has been there", async || Ok(status(lab, after).await? == "cancelled"))
+    wait_until("a worker has passed", async || Ok(status(lab, after).await? == "cancelled"))
         .await?;
     let paid = lab.finish(pay).await?;
     let status = status(lab, order).await?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("The worker went past it. The payment commits: the order is {status}."));
+    lab.say(format!(
+        "The worker skips the locked order. The payment commits: the order is {status}."
+    ));
     let money = balance(&paid) == Some(MONEY - PRICE);
     let back = times_returned(lab, order).await?;
     Ok(money && status == "paid" && back == 0 && audit.ok && audit.stock == 9)
@@ -141,7 +132,7 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     };
     let pay = payer.pay(lab, "the payment", 1, order, ROW_LOCK).send();
     wait_until("the payment waits", async || payment_waits(lab).await).await?;
-    lab.say("The worker is about to commit, and a payment for that order waits for its row.");
+    lab.say("The worker is about to commit, and a payment waits for the row of the order.");
     lab.resume_worker(worker, &sku).await?;
     for replica in [0, 1] {
         lab.idle_worker(replica, Duration::ZERO).await?;
@@ -149,8 +140,8 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let rejected = lab.response(pay).await?;
     let audit = lab.audit(&sku).await?;
     let why = rejected.rejection();
-    lab.say(format!("The order goes back, and the payment is told: {why}."));
-    lab.evidence("the late payment was told", why, why == "order-expired");
+    lab.say(format!("The order expires, and the payment is rejected: {why}."));
+    lab.evidence("response to the late payment", why, why == "order-expired");
     let balance = "select balance_cents from accounts where user_id = $1";
     let kept: i64 = lab.select(balance, payer.id.0).await?;
     let back = times_returned(lab, order).await?;

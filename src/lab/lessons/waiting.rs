@@ -1,29 +1,14 @@
 //! Lesson `waiting`: the same load in three waiting modes: fail at once, retry at intervals, and
 //! queue for a handoff.
 
-use super::{ArmResult, DefaultLoad, Lesson, LessonResult, Scenario};
+use super::{ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "waiting",
-    claim: "Fail at once, ask again every 50 ms, or be handed the lock: the same load, three \
-            distributions of waiting.",
-    question: "12 buyers want the same item, and each order takes some milliseconds. Who asks again \
-               every 50 ms or so instead of standing in line: what does it cost?",
-    guesses: &[
-        "nothing: everybody gets the lock in the end",
-        "the lock lies idle between two attempts, and the unlucky wait the longest",
-        "only a few more commands to Redis",
-    ],
-    right: 1,
+    chapter: Chapter::Costs,
+    right: 2,
     load: Some(LOAD),
     shows: &["owner", "fenced"],
-    takeaway: [
-        "Giving up at once is honest and cheap, and leaves the waiting to the client.",
-        "Asking again keeps the lock idle until somebody happens to ask, serves whoever asks at the \
-         right moment, and has no end for the unlucky.",
-        "A line that is told when the lock is free waits as long as the others work, and everybody \
-         about as long.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -35,7 +20,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
         spec.wait = Some(wait.to_owned());
     }
-    lab.say("The same orders: first with a try, then with retries, then in line.");
+    lab.say("The same orders in three waiting modes: try, retry, and queue with handoff.");
     let arms = lab.run_arms(&specs).await?;
     let (tried, again, line) = (&arms[0], &arms[1], &arms[2]);
     let turned_away = tried.statuses.get("423").copied().unwrap_or(0);
@@ -46,15 +31,15 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         && tried.sold + i64::try_from(turned_away)? == orders
         && line.sold == orders
         && shorter;
-    lab.evidence("turned away by try", turned_away, turned_away > 0);
+    lab.evidence("orders rejected by try", turned_away, turned_away > 0);
     let spreads = format!("{:.1} and {:.1}", spread(again), spread(line));
-    lab.evidence("p99 / p50 with retries and in line", spreads, shorter);
+    lab.evidence("p99 / p50 with retry and in the queue", spreads, shorter);
     Ok(LessonResult::of_load(
         specs[0].shortage(),
         shown,
         format!(
-            "try: {turned_away} of {orders} turned away · retry: half within {:.0} ms, the last \
-             hundredth {:.0} ms, {:.1} times as long · in line: {:.0} and {:.0} ms, {:.1} times",
+            "try: {turned_away} of {orders} rejected · retry: p50 {:.0} ms, p99 {:.0} ms, ratio \
+             {:.1} · queue: p50 {:.0} ms, p99 {:.0} ms, ratio {:.1}",
             again.wait_p50_ms,
             again.wait_p99_ms,
             spread(again),

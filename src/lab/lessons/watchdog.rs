@@ -5,30 +5,14 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "watchdog",
-    claim: "Renewal lets long work finish alone; a process that is paused after its read still \
-            comes back as a second holder.",
-    question: "The lock is renewed every third of its lease while the work runs. Can it still have \
-               two holders?",
-    guesses: &[
-        "no: it never runs out while the work runs",
-        "yes, when the work is long enough",
-        "yes, when the process is paused: its renewals are paused too",
-    ],
+    chapter: Chapter::Writing,
     right: 2,
     load: None,
     shows: &["watchdog"],
-    takeaway: [
-        "Renewal turns \u{201c}how long may the work take?\u{201d} into \u{201c}how long may the \
-         process be silent?\u{201d}, which is a better question and still one.",
-        "A process is silent when its garbage is collected, its machine is suspended, its container \
-         moved or its disk full: it can't notice, because it does not run.",
-        "Whoever comes back from such a pause must be stopped by the thing it writes to, not by \
-         what it remembers.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -39,23 +23,23 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let alone = long_work(lab).await?;
     let sku = lab.item(10).await?;
-    lab.say("Now a lease of 300 ms. A has read 10; then its whole process is stopped.");
+    lab.say("Now a lease of 300 ms. A has read 10; then its process is paused (SIGSTOP).");
     let mut first = lab.order("A", 0, &sku, "watchdog").lease_ms(SHORT_MS).pause_at("read").await?;
     lab.pause_replica(&mut first).await;
     lab.wait_until_free(&sku).await?;
-    lab.say("Nobody renewed: Redis has no lock any more. B takes it, reads 10, writes 9.");
+    lab.say("Without renewals the lock expires. B acquires it, reads 10, writes 9.");
     let second = lab.order("B", 1, &sku, "watchdog").placed().await?;
     lab.resume_replica(&mut first).await;
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("A comes back and writes 9. Sold 2, on the shelf {}.", audit.stock));
+    lab.say(format!("A resumes and writes 9. Sold: 2. Stock: {}.", audit.stock));
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
-    lab.evidence("kept for two leases by renewal", if alone { "yes" } else { "no" }, alone);
-    lab.evidence("paused for one lease", sales(&audit), forked);
+    lab.evidence("lock kept for two leases by renewal", if alone { "yes" } else { "no" }, alone);
+    lab.evidence("process paused for one lease", sales(&audit), forked);
     Ok(LessonResult::new(
         alone && forked,
         format!(
-            "twice its lease at work, and nobody else was let in; paused for one lease: {}",
+            "work of two leases kept the lock; process paused for one lease: {}",
             sales(&audit)
         ),
     ))
@@ -65,14 +49,14 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// another order was rejected as busy.
 async fn long_work(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    lab.say(format!("A takes the lock for {LEASE_MS} ms and works twice as long."));
+    lab.say(format!("A acquires the lock for {LEASE_MS} ms and works twice as long."));
     let first =
         lab.order("A, long work", 0, &sku, "watchdog").lease_ms(LEASE_MS).pause_at("read").await?;
     let at_first = lab.holder(&sku).await?;
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
-    let other = lab.order("B, in between", 1, &sku, "watchdog").trying().response().await?;
+    let other = lab.order("B, meanwhile", 1, &sku, "watchdog").trying().response().await?;
     let still = lab.holder(&sku).await?;
-    lab.say("Two leases later the lock is still A's, and B is turned away.");
+    lab.say("Two leases later A still holds the lock, and B is rejected.");
     let first = lab.finish(first).await?;
     let same = at_first.is_some() && at_first == still;
     Ok(same && other.problem() == Some("lock-busy") && first.is_success())

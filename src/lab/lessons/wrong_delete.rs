@@ -2,62 +2,52 @@
 //! B deletes it. After each release the lesson checks that Redis has no lock although a holder
 //! still works.
 
-use super::{Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "wrong-delete",
-    claim: "An expiry without an owner: A outlives its lease and deletes B's lock, B deletes C's, \
-            and so on.",
-    question: "A's lock ended, B has it now. A is done and deletes the key. How long does the \
-               damage last?",
-    guesses: &[
-        "until B is done: then all is in order again",
-        "until the TTL has run out once",
-        "until nobody waits any more: each deletes the next one's lock",
-    ],
-    right: 2,
+    chapter: Chapter::Writing,
+    right: 3,
     load: None,
     shows: &["ttl"],
-    takeaway: [
-        "`DEL key` deletes whatever is there, and after an expiry that is somebody else's.",
-        "One late holder is enough: B never was late, and deletes C's lock all the same.",
-        "Whoever deletes must show that the lock is his own, in the same step.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A takes the lock for 300 ms, reads 10, and is held until the lease has ended.");
+    lab.say("A acquires the lock for 300 ms, reads 10, and is paused until its lease has expired.");
     let a = lab.order("A", 0, &sku, "ttl").lease_ms(300).pause_at("read").await?;
     lab.wait_until_free(&sku).await?;
 
     let b = lab.order("B", 1, &sku, "ttl").pause_at("read").await?;
     let of_b = lab.holder(&sku).await?;
-    lab.say("B has the lock now, for 10 s, and has read 10.");
+    lab.say("B acquires the lock for 10 s and reads 10.");
     let a = lab.finish(a).await?.require_placed()?;
     let b_robbed = of_b.is_some() && lab.holder(&sku).await?.is_none();
-    lab.say("A writes 9 and deletes the key: it was B's. Nobody has a lock, and B works.");
+    lab.say("A writes 9 and deletes the key, which is B's. No client holds a lock; B still works.");
 
     let c = lab.order("C", 0, &sku, "ttl").pause_at("read").await?;
     let of_c = lab.holder(&sku).await?;
-    lab.say("C finds no lock, takes it, and reads 9.");
+    lab.say("C acquires the free lock and reads 9.");
     let b = lab.finish(b).await?.require_placed()?;
     let c_robbed = of_c.is_some() && of_c != of_b && lab.holder(&sku).await?.is_none();
-    lab.say("B writes 9 and deletes the key: it was C's. B never was late.");
+    lab.say("B writes 9 and deletes the key, which is C's. B's own lease has not expired.");
 
     let d = lab.order("D", 1, &sku, "ttl").placed().await?;
     let c = lab.finish(c).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    lab.say(format!("D comes in beside C. Sold {}, {left} left the shelf.", audit.sold));
+    lab.say(format!(
+        "D acquires the lock while C works. Sold: {}. Stock reduced by {left}.",
+        audit.sold
+    ));
     let both_twice = (a, b) == (10, 10) && (c, d) == (9, 9);
-    lab.evidence("read, in order of coming", format!("{a}, {b}, {c}, {d}"), both_twice);
+    lab.evidence("values read by A, B, C and D", format!("{a}, {b}, {c}, {d}"), both_twice);
     let robbed = usize::from(b_robbed) + usize::from(c_robbed);
     Ok(LessonResult::new(
         robbed == 2 && both_twice && audit.sold == 4 && left < 4,
         format!(
-            "{robbed} locks deleted by somebody else, one late holder: {}, {} breaks in the ledger",
+            "{robbed} locks deleted by another holder, after one late holder: {}, {} breaks in the ledger",
             sales(&audit),
             audit.breaks
         ),

@@ -3,27 +3,14 @@
 
 use anyhow::Context as _;
 
-use super::{DefaultLoad, Journey, LabResponse, Lesson, LessonResult, Payer, Scenario};
+use super::{Chapter, DefaultLoad, Journey, LabResponse, Lesson, LessonResult, Payer, Scenario};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "wrong-key",
-    claim: "A lock on the order's id does nothing for a balance that two orders share.",
-    question: "Every payment takes a good lock, on the id of the order that is paid. One account \
-               pays two orders at once. What does the lock do?",
-    guesses: &[
-        "it keeps the two payments apart",
-        "nothing: each has its own lock at once",
-        "one of the two is refused",
-    ],
-    right: 1,
+    chapter: Chapter::Why,
+    right: 2,
     load: Some(LOAD),
     shows: &["wrong-key", "owner"],
-    takeaway: [
-        "A lock is on what is *changed*, not on what is at hand: here the balance, not the order.",
-        "Every test of such a lock is green, because the lock works; only the ledger sees it.",
-        "In this shop a write says which key it needs, and a guard that names another one is a bug \
-         that is found at once.",
-    ],
     run: |lab| Box::pin(run(lab)),
 };
 
@@ -35,16 +22,16 @@ const MONEY: i64 = 1_000;
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let payer = Payer::create(lab, MONEY).await?;
     let orders = payer.orders(lab, &lab.item(10).await?, 2).await?;
-    lab.say("A has the lock on its order, has read a balance of 1,000, and is held.");
+    lab.say("A holds the lock on its order, has read a balance of 10.00 and is paused.");
     let a = payer.pay(lab, "A pays", 0, orders[0], "wrong-key").pause_at("read").await?;
     let b =
         balance(&payer.pay(lab, "B pays", 1, orders[1], "wrong-key").trying().response().await?)?;
-    lab.say("B takes the lock on its own order at once, reads 1,000 too, and writes 900.");
+    lab.say("B acquires the lock on its own order at once, also reads 10.00, and writes 9.00.");
     let a = balance(&lab.finish(a).await?)?;
-    lab.say("A writes 900. Two orders of 100 are paid, and 100 are gone.");
+    lab.say("A writes 9.00. Two orders of 1.00 are paid, but only 1.00 was taken.");
     let pair = a == (MONEY, MONEY - PRICE) && b == (MONEY, MONEY - PRICE);
 
-    lab.say("Now a crowd: one account, many orders, under either lock.");
+    lab.say("Now under load: one account pays many orders, under each of the two locks.");
     let mut specs = LOAD.under(lab, &["wrong-key", "owner"]);
     for spec in &mut specs {
         spec.journey = Journey::Pay;
@@ -52,15 +39,15 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let arms = lab.run_arms(&specs).await?;
     let (wrong, right) = (&arms[0], &arms[1]);
     let forked = wrong.forks > 0 && !wrong.ok;
-    lab.evidence("taken for two orders of 100", MONEY - a.1, pair);
+    lab.evidence("cents taken for two orders of 1.00", MONEY - a.1, pair);
     lab.evidence("forks under a lock on the order", wrong.forks, forked);
     lab.evidence("forks under a lock on the account", right.forks, right.is_sound());
     Ok(LessonResult::of_load(
         specs[0].no_overlap(),
         pair && forked && right.is_sound(),
         format!(
-            "2 orders of {PRICE} paid, {} taken · a crowd under wrong-key: {} forks, {} cents \
-             never taken · under a lock on the account: {} forks",
+            "2 orders of {PRICE} cents paid, {} cents taken · load under wrong-key: {} forks, {} \
+             cents never taken · load under a lock on the account: {} forks",
             MONEY - a.1,
             wrong.forks,
             wrong.drift,

@@ -131,7 +131,7 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<String>, Error> {
             shop.at, shop.items, shop.orders, shop.entries
         ),
         format!(
-            "counted apart: {} lab items with {} forks in their ledgers, {} lab accounts",
+            "counted separately: {} lab items with {} forks in their ledgers, {} lab accounts",
             lab.items, lab.forks, lab.accounts
         ),
     ])

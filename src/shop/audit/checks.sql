@@ -4,20 +4,20 @@
 -- a statement may take its number before another one that commits first. It only orders entries of
 -- the same version (forks). The opening entry has version 0.
 
--- check stock-drift: every shelf holds what its ledger adds up to
+-- check stock-drift: the stock of each item equals the sum of its ledger
 select format('%s: on the shelf %s, by the ledger %s', i.sku, i.stock, coalesce(s.total, 0))
   from items i
   left join (select sku, sum(delta) as total from stock_ledger group by sku) s using (sku)
  where i.kind = 'shop' and i.stock <> coalesce(s.total, 0) order by i.sku;
 
--- check stock-oversold: no item was promised that did not exist
+-- check stock-oversold: no item was sold beyond its stock
 select format('%s: %s units that never existed', sku, -min(running)) from (
     select l.sku, sum(l.delta) over (partition by l.sku
                                       order by l.version, l.seq) as running
       from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
  group by sku having min(running) < 0 order by sku;
 
--- check stock-chain: each entry begins where the one before it ended
+-- check stock-chain: each entry begins with the value at which the previous entry ended
 select format('%s entry %s: ', sku, seq) || concat_ws(', and ',
               case when before <> previous then format(
                    'the entry before it ended at %s, this one begins at %s',
@@ -36,7 +36,7 @@ select format('%s version %s: entries %s', l.sku, l.version,
   from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop'
  group by l.sku, l.version having count(*) > 1 order by 1;
 
--- check stock-opening: every ledger begins with one opening entry
+-- check stock-opening: each ledger begins with one opening entry
 select format('%s: %s opening entries, the first entry says %s', i.sku,
               count(*) filter (where l.reason = 'opening'),
               (array_agg(l.reason order by l.version, l.seq))[1])
@@ -45,7 +45,7 @@ select format('%s: %s opening entries, the first entry says %s', i.sku,
 having count(*) filter (where l.reason = 'opening') <> 1
     or (array_agg(l.reason order by l.version, l.seq))[1] <> 'opening' order by 1;
 
--- check running-sums: every item counts the units that its ledger and its orders add up to
+-- check running-sums: the running sums of each item equal the sums of its ledger and its orders
 select format('%s: opening %s, restocked %s, sold %s; by the ledger %s, %s and %s; in orders %s',
               i.sku, i.opening, i.restocked, i.sold, coalesce(e.opening, 0),
               coalesce(e.restocked, 0), coalesce(e.sold, 0), coalesce(l.sold, 0))
@@ -62,7 +62,7 @@ select format('%s: opening %s, restocked %s, sold %s; by the ledger %s, %s and %
         or i.sold <> coalesce(e.sold, 0) or i.sold <> coalesce(l.sold, 0))
  order by i.sku;
 
--- check order-lines: every line took its units once, and gave them back once if its order was undone
+-- check order-lines: each order line took its units once, and returned them once if its order was cancelled or refunded
 select format('order %s, %s: quantity %s, entries %s', l.order_id, l.sku, l.quantity,
               coalesce(string_agg(e.reason || ' ' || e.delta, ', '
                                   order by e.version, e.seq), 'none'))
@@ -79,7 +79,7 @@ having count(*) filter (where e.reason = 'order' and e.delta = -l.quantity) <> 1
     or count(e.seq) <> case when o.status in ('cancelled', 'refunded') then 2 else 1 end
  order by 1;
 
--- check lines-counted: every line counts for its buyer, for as long as its order is pending or paid
+-- check lines-counted: each order line counts for its buyer while its order is pending or paid
 select format('order %s (%s), %s: it counts for %s', o.id, o.status, l.sku,
               case when l.counts_for is null then 'nobody'
                    when l.counts_for = o.user_id then 'its buyer'
@@ -91,7 +91,7 @@ select format('order %s (%s), %s: it counts for %s', o.id, o.status, l.sku,
        case when o.status in ('pending', 'paid') then o.user_id end
  order by 1;
 
--- check customer-limits: nobody had more of an item than the limit under which it was sold
+-- check customer-limits: no user bought more of an item than the limit at that time
 -- The ledger contains the order of sales and returns, so each line is checked against what its
 -- buyer had, and against the limit, at the time of its sale.
 select format('order %s, %s: it made %s for its buyer, and the limit was %s', order_id,
@@ -106,7 +106,7 @@ select format('order %s, %s: it made %s for its buyer, and the limit was %s', or
      where l.sku in (select sku from order_lines where limit_per_user is not null)) sold
  where reason = 'order' and held > limit_per_user order by 1;
 
--- check stock-entries: every entry has its item, and if it names an order, that order's line
+-- check stock-entries: each entry has its item, and if it names an order, the line of that order
 select format('%s entry %s (%s %s): ', e.sku, e.seq, e.reason, e.delta)
        || case when i.sku is null then 'there is no such item'
                else format('order %s has no such line', coalesce(e.order_id::text, '–'))
@@ -119,7 +119,7 @@ select format('%s entry %s (%s %s): ', e.sku, e.seq, e.reason, e.delta)
    and (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
  order by e.sku, e.version, e.seq;
 
--- check order-references: every order has its user, and every line its order and its item
+-- check order-references: each order has its user, and each line its order and its item
 select format('order %s: there is no user %s', o.id, o.user_id)
   from orders o where not exists (select from users u where u.id = o.user_id)
 union all
@@ -130,7 +130,7 @@ select format('order %s, %s: there is no such item', l.order_id, l.sku)
   from order_lines l where not exists (select from items i where i.sku = l.sku)
  order by 1;
 
--- check order-totals: every order costs what its lines cost
+-- check order-totals: the total of each order equals the sum of its lines
 select format('order %s: total %s, lines %s', o.id, o.total_cents,
               coalesce(sum(l.quantity * l.unit_price_cents), 0))
   from orders o left join order_lines l on l.order_id = o.id
@@ -138,7 +138,7 @@ select format('order %s: total %s, lines %s', o.id, o.total_cents,
 having o.total_cents <> coalesce(sum(l.quantity * l.unit_price_cents), 0)
     or count(l.sku) = 0 order by 1;
 
--- check payments: every order has exactly the payment and the refund that its status says
+-- check payments: each order has exactly the payment and the refund that its status requires
 select format('order %s (%s, total %s): entries %s', o.id, o.status, o.total_cents,
               coalesce(string_agg(e.reason || ' ' || e.delta, ', '
                                   order by e.user_id, e.version, e.seq), 'none'))
@@ -156,7 +156,7 @@ having count(*) filter (where e.reason = 'payment' and e.delta = -o.total_cents
        <> case o.status when 'paid' then 1 when 'refunded' then 2 else 0 end
  order by 1;
 
--- check balance-entries: every entry is its own order's payment or refund, or a top-up or welcome credit without one
+-- check balance-entries: each entry is the payment or the refund of its order, or a top-up or welcome credit
 select format('%s entry %s (%s %s): order %s', u.name, e.seq, e.reason, e.delta,
               case when e.order_id is null then 'none'
                    when o.id is null then e.order_id::text || ' is not there'
@@ -170,7 +170,7 @@ select format('%s entry %s (%s %s): order %s', u.name, e.seq, e.reason, e.delta,
     or o.user_id is distinct from e.user_id and e.order_id is not null
  order by u.name, e.version, e.seq;
 
--- check counted-apart: only the lab's own items and accounts are counted apart
+-- check counted-apart: only items and accounts of the lab are counted separately
 select format('item %s is marked as the lab''s', sku) from items
  where kind = 'lab' and sku !~ '^lab-[0-9a-f]{32}$'
 union all
@@ -183,7 +183,7 @@ select format('account of %s is marked as the lab''s, and has no order of lab it
         where o.user_id = a.user_id
         group by o.id having bool_and(i.kind = 'lab'));
 
--- check balance-drift: every account holds what its ledger adds up to
+-- check balance-drift: the balance of each account equals the sum of its ledger
 select format('%s: balance %s cents, by the ledger %s', u.name, a.balance_cents,
               coalesce(s.total, 0))
   from accounts a join users u on u.id = a.user_id
@@ -191,7 +191,7 @@ select format('%s: balance %s cents, by the ledger %s', u.name, a.balance_cents,
          on s.user_id = a.user_id
  where a.kind = 'shop' and a.balance_cents <> coalesce(s.total, 0) order by u.name;
 
--- check balance-chain: each entry begins where the one before it ended
+-- check balance-chain: each entry begins with the value at which the previous entry ended
 select format('%s entry %s: ', u.name, seq) || concat_ws(', and ',
               case when before <> previous then format(
                    'the entry before it ended at %s cents, this one begins at %s',
@@ -215,7 +215,7 @@ select format('%s version %s: entries %s', u.name, l.version,
   join users u on u.id = l.user_id
  group by u.name, l.user_id, l.version having count(*) > 1 order by 1;
 
--- check top-ups: all money that came in has its entry, and every such entry its money
+-- check top-ups: each top-up has its entry, and each such entry its top-up
 select format('%s: topped up %s, by the ledger %s', u.name, coalesce(t.total, 0),
               coalesce(e.total, 0))
   from accounts a join users u on u.id = a.user_id
@@ -227,7 +227,7 @@ select format('%s: topped up %s, by the ledger %s', u.name, coalesce(t.total, 0)
    and (coalesce(t.total, 0) <> coalesce(e.total, 0) or coalesce(t.n, 0) <> coalesce(e.n, 0))
  order by u.name;
 
--- check money-conserved: what is on the accounts and what was spent is what was put in
+-- check money-conserved: balances plus spending equal the money paid in
 select format('put in %s, on accounts %s, spent %s', came, held, spent) from (
     select (select coalesce(sum(t.amount_cents), 0) from top_ups t
               join accounts a on a.user_id = t.user_id and a.kind = 'shop') as came,
@@ -250,7 +250,7 @@ union all select format('%s entry %s: %s → %s', sku, seq, before, after)
 union all select format('balance entry %s: %s → %s', seq, before, after)
   from balance_ledger where before < 0 or after < 0;
 
--- check answers: every order has its key record, and every stored response its order
+-- check answers: each order has its key record, and each stored response its order
 select case when i.key is null then format('order %s has no key record', o.id)
             else format('key %s of user %s: %s', i.key, i.user_id,
                         case when o.id is null then 'no order has it'

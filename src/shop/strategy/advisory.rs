@@ -25,7 +25,6 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "advisory",
     read: ReadMethod::Advisory,
     guarantee: Guarantee::AmongItself,
-    about: "pg_advisory_xact_lock, in a statement of its own before the read",
     source: file!(),
     code: include_str!("advisory.rs"),
     ..none::STRATEGY

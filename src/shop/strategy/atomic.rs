@@ -21,7 +21,6 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "atomic",
     read: ReadMethod::ConditionalUpdate,
     guarantee: Guarantee::Always,
-    about: "one conditional update: there is nothing between read and write",
     source: file!(),
     code: include_str!("atomic.rs"),
     ..none::STRATEGY

@@ -20,7 +20,6 @@ use super::{Strategy, fenced};
 pub const STRATEGY: Strategy = Strategy {
     name: "batched",
     batches: true,
-    about: "fenced, and all who wait for one item share one lock, one read and one write",
     source: file!(),
     code: include_str!("batched.rs"),
     ..fenced::STRATEGY

@@ -27,8 +27,6 @@ pub struct Strategy {
     pub batches: bool,
     /// Condition under which the strategy is correct.
     pub guarantee: Guarantee,
-    /// One-line description for users.
-    pub about: &'static str,
     /// Path of the file that describes the strategy, from the root of the repository.
     pub source: &'static str,
     /// Text of that file at build time.

@@ -23,7 +23,6 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "early-release",
     lock: Some(Mechanism::Lock(LockKind::Owner)),
     release: ReleaseTime::BeforeCommit,
-    about: "owner, released before the commit: the next holder reads the old value",
     source: file!(),
     code: include_str!("early_release.rs"),
     ..none::STRATEGY

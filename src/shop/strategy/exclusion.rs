@@ -62,7 +62,7 @@ impl Strategy {
                 read: ReadMethod::Plain,
                 guard: WriteGuard::None | WriteGuard::VersionAndFence,
                 ..
-            } => Exclusion::Unprotected(self.about, Seal(())),
+            } => Exclusion::Unprotected("it has no lock", Seal(())),
         }
     }
 }

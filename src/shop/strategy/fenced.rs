@@ -25,7 +25,6 @@ pub(super) const STRATEGY: Strategy = Strategy {
     transaction: Isolation::Autocommit,
     guard: WriteGuard::VersionAndFence,
     guarantee: Guarantee::Always,
-    about: "the lock of this project: every write shows its fence and the version it read",
     source: file!(),
     code: include_str!("fenced.rs"),
     ..none::STRATEGY

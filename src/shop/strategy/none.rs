@@ -33,7 +33,6 @@ pub(super) const STRATEGY: Strategy = Strategy {
     attempts: ATTEMPTS,
     batches: false,
     guarantee: Guarantee::Never,
-    about: "no lock at all: two orders read 10 and both write 9",
     source: file!(),
     code: include_str!("none.rs"),
 };

@@ -20,7 +20,6 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "row-lock",
     read: ReadMethod::RowLock,
     guarantee: Guarantee::Always,
-    about: "select … for no key update: Postgres locks the row for one transaction at a time",
     source: file!(),
     code: include_str!("row_lock.rs"),
     ..none::STRATEGY

@@ -22,7 +22,6 @@ pub(super) const STRATEGY: Strategy = Strategy {
     transaction: Isolation::Serializable,
     attempts: none::MANY_ATTEMPTS,
     guarantee: Guarantee::AmongItself,
-    about: "isolation level serializable: Postgres ends one of two, which begins again",
     source: file!(),
     code: include_str!("serializable.rs"),
     ..none::STRATEGY

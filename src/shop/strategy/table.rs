@@ -10,12 +10,11 @@ use crate::locks::{Mechanism, TeachingLock};
 
 /// A plain read-then-update under a lock, which is described in the file of the lock.
 macro_rules! locked {
-    ($name:literal, $lock:expr, $guarantee:ident, $file:literal, $about:literal) => {
+    ($name:literal, $lock:expr, $guarantee:ident, $file:literal) => {
         Strategy {
             name: $name,
             lock: Some($lock),
             guarantee: Guarantee::$guarantee,
-            about: $about,
             source: $file,
             code: include_str!(concat!("../../../", $file)),
             ..none::STRATEGY
@@ -30,64 +29,50 @@ pub static STRATEGIES: &[Strategy] = &[
         "local",
         Mechanism::Lock(LockKind::Local),
         OneReplica,
-        "crates/holdfast-lock/src/local.rs",
-        "a mutex in this process: right with one replica, wrong with two"
+        "crates/holdfast-lock/src/local.rs"
     ),
     locked!(
         "setnx",
         Mechanism::Teaching(TeachingLock::Setnx),
         UntilHolderDies,
-        "src/locks/setnx.rs",
-        "SETNX, then DEL: a holder that dies locks the item for ever"
+        "src/locks/setnx.rs"
     ),
     locked!(
         "setnx-expire",
         Mechanism::Teaching(TeachingLock::SetnxExpire),
         WhileLeased,
-        "src/locks/setnx_expire.rs",
-        "SETNX, EXPIRE, then DEL: a holder that dies between the two locks it for ever"
+        "src/locks/setnx_expire.rs"
     ),
-    locked!(
-        "ttl",
-        Mechanism::Teaching(TeachingLock::Ttl),
-        WhileLeased,
-        "src/locks/ttl.rs",
-        "SET NX PX, then DEL: a late holder deletes the next holder's lock"
-    ),
+    locked!("ttl", Mechanism::Teaching(TeachingLock::Ttl), WhileLeased, "src/locks/ttl.rs"),
     locked!(
         "check-then-del",
         Mechanism::Teaching(TeachingLock::CheckThenDel),
         WhileLeased,
-        "src/locks/check_then_del.rs",
-        "SET NX PX with an owner, GET, compare, DEL: it changes hands in between"
+        "src/locks/check_then_del.rs"
     ),
     locked!(
         "expire-only",
         Mechanism::Teaching(TeachingLock::ExpireOnly),
         WhileLeased,
-        "src/locks/expire_only.rs",
-        "SET NX PX, never deleted: one change per lease, and broken when work is longer"
+        "src/locks/expire_only.rs"
     ),
     locked!(
         "owner",
         Mechanism::Lock(LockKind::Owner),
         WhileLeased,
-        "crates/holdfast-lock/src/owner.rs",
-        "the textbook Redis lock: SET NX PX with an owner, released by compare-and-delete"
+        "crates/holdfast-lock/src/owner.rs"
     ),
     locked!(
         "watchdog",
         Mechanism::Lock(LockKind::Watchdog),
         WhileLeased,
-        "crates/holdfast-lock/src/watchdog.rs",
-        "owner, renewed while the work runs: breaks when the process is paused"
+        "crates/holdfast-lock/src/watchdog.rs"
     ),
     locked!(
         "redlock",
         Mechanism::Lock(LockKind::Quorum),
         WhileLeased,
-        "crates/holdfast-lock/src/quorum.rs",
-        "a lease on a majority of several Redis: breaks when the process is paused"
+        "crates/holdfast-lock/src/quorum.rs"
     ),
     early_release::STRATEGY,
     wrong_key::STRATEGY,
@@ -97,13 +82,7 @@ pub static STRATEGIES: &[Strategy] = &[
     version::STRATEGY,
     serializable::STRATEGY,
     advisory::STRATEGY,
-    locked!(
-        "queue",
-        Mechanism::Queue,
-        OneReplica,
-        "src/locks/queue.rs",
-        "a bounded queue and one consumer per item: right with one replica, wrong with two"
-    ),
+    locked!("queue", Mechanism::Queue, OneReplica, "src/locks/queue.rs"),
     batched::STRATEGY,
 ];
 

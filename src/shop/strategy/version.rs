@@ -23,7 +23,6 @@ pub(super) const STRATEGY: Strategy = Strategy {
     guard: WriteGuard::Version,
     attempts: none::MANY_ATTEMPTS,
     guarantee: Guarantee::Always,
-    about: "update … where version = what was read; a write that matches no row reads again",
     source: file!(),
     code: include_str!("version.rs"),
     ..none::STRATEGY

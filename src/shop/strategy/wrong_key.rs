@@ -24,7 +24,6 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "wrong-key",
     lock: Some(Mechanism::Lock(LockKind::Owner)),
     target: LockTarget::Order,
-    about: "owner, on the order instead of the item: two orders never wait for each other",
     source: file!(),
     code: include_str!("wrong_key.rs"),
     ..none::STRATEGY

@@ -46,7 +46,7 @@ pub async fn create(
             .insert_header(("Location", format!("/api/lab/runs/{id}")))
             .json(RunId { id })),
         Err(other) => {
-            let detail = format!("run {other} goes on; wait for its end");
+            let detail = format!("run {other} has not finished");
             Err(Problem::new(ProblemType::Exists, detail).with("run", other.to_string()))
         }
     }

@@ -68,7 +68,7 @@ fn copy_headers(headers: &HeaderMap, page: &mut HttpResponse) {
 /// before it ran.
 fn timeout_page(error: Error, layout: Option<Layout>) -> Error {
     let (Some(problem), Some(layout)) = (error.as_error::<Problem>(), layout) else { return error };
-    let (status, notice) = (problem.code(), RejectionNotice::new(problem, layout.language));
+    let (status, notice) = (problem.code(), RejectionNotice::from(problem));
     match html(status, &RejectionPage { layout, notice, status }) {
         Ok(mut page) => {
             copy_headers(error.error_response().headers(), &mut page);
@@ -99,7 +99,7 @@ async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
         | ProblemType::WrongHost => Layout::minimal(request)?,
         _ => Layout::of(request).await?,
     };
-    let (status, notice) = (problem.code(), RejectionNotice::new(problem, layout.language));
+    let (status, notice) = (problem.code(), RejectionNotice::from(problem));
     html(status, &RejectionPage { layout, notice, status })
 }
 

@@ -4,7 +4,6 @@ use actix_web::http::StatusCode;
 
 use super::format::sentence;
 use super::rejection::RejectionNotice;
-use crate::messages::Language;
 use crate::shop::{FieldName, Rejection};
 use crate::web::Problem;
 
@@ -42,8 +41,8 @@ impl FormErrors {
         self.field.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
     }
 
-    pub fn notice(&self, language: &Language) -> Option<RejectionNotice> {
-        self.problem.as_ref().map(|problem| RejectionNotice::new(problem, *language))
+    pub fn notice(&self) -> Option<RejectionNotice> {
+        self.problem.as_ref().map(RejectionNotice::from)
     }
 
     pub fn status(&self) -> StatusCode {

@@ -150,8 +150,8 @@ pub fn short_id(id: &impl ToString) -> String {
 }
 
 /// Splits a text with `code` in it into pieces; `true` for code.
-pub fn split_code(text: &str) -> Vec<(bool, &str)> {
-    text.split('`').enumerate().map(|(place, piece)| (place % 2 == 1, piece)).collect()
+pub fn split_code<T: AsRef<str> + ?Sized>(text: &T) -> Vec<(bool, &str)> {
+    text.as_ref().split('`').enumerate().map(|(place, piece)| (place % 2 == 1, piece)).collect()
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use crate::jobs::history::JobRun;
 use crate::jobs::order_expiry::failures;
 use crate::jobs::status::{self, JobStatus, JobsStatus};
 use crate::jobs::store::{self, RunState};
+use crate::messages::Language;
 use crate::web::middleware::{AdminUser, FormFields, body, csrf};
 use crate::web::{HttpResult, State, see_other};
 
@@ -28,6 +29,10 @@ struct JobsPage {
 }
 
 impl JobsPage {
+    fn about(&self, job: &JobStatus) -> String {
+        self.layout.text(&format!("admin-job-{}", job.name))
+    }
+
     fn time_limit(&self, job: &JobStatus) -> String {
         short_duration(i64::try_from(job.at_most_for_s).unwrap_or(0) * 1_000)
     }
@@ -36,26 +41,27 @@ impl JobsPage {
     /// run.
     fn previous(&self, job: &JobStatus) -> Option<(ResultText, OffsetDateTime)> {
         let (last, done) = (job.last.as_ref()?, job.last_done.as_ref()?);
-        let result = result_text(done.result.as_ref()).filter(|_| last.id != done.id)?;
+        let result = self.result(done).filter(|_| last.id != done.id)?;
         Some((result, done.started_at))
     }
 
     /// Returns the state of a run, as a symbol and a word.
-    fn state(&self, run: &JobRun) -> (&'static str, &'static str) {
-        match run.state {
-            RunState::Running => ("◔", "running"),
-            RunState::Done => ("●", "done"),
-            RunState::Failed => ("↻", "failed"),
-            RunState::Parked => ("▲", "parked"),
-        }
+    fn state(&self, run: &JobRun) -> (&'static str, String) {
+        let (symbol, word) = match run.state {
+            RunState::Running => ("◔", "admin-jobs-running"),
+            RunState::Done => ("●", "admin-jobs-done"),
+            RunState::Failed => ("↻", "admin-jobs-failed-state"),
+            RunState::Parked => ("▲", "admin-jobs-parked-state"),
+        };
+        (symbol, self.layout.text(word))
     }
 
     fn took(&self, run: &JobRun) -> String {
-        run.took_ms().map_or_else(|| "not over".to_owned(), short_duration)
+        run.took_ms().map_or_else(|| self.layout.text("admin-jobs-not-finished"), short_duration)
     }
 
     fn result(&self, run: &JobRun) -> Option<ResultText> {
-        result_text(run.result.as_ref())
+        result_text(run.result.as_ref()?, self.layout.language)
     }
 }
 
@@ -101,61 +107,41 @@ fn short_duration(ms: i64) -> String {
     }
 }
 
-/// Counts in a job's result: their field, and their text for 1 and for more. Counts that only
-/// measure the amount of work have no text and are not shown.
-const COUNT_TEXTS: [(&str, &str, &str); 9] = [
-    (
-        "due_soon",
-        "unpaid order is due within five minutes",
-        "unpaid orders are due within five minutes",
-    ),
-    ("no_room", "of them found no room in the queue", "of them found no room in the queue"),
-    ("forgotten", "note about a failure deleted", "notes about failures deleted"),
-    ("keys", "idempotency key deleted", "idempotency keys deleted"),
-    ("answers", "stored answer deleted", "stored answers deleted"),
-    ("sessions", "session deleted", "sessions deleted"),
-    ("runs", "old run deleted", "old runs deleted"),
-    ("marks", "mark of the lab", "marks of the lab"),
-    ("blocks", "", ""),
-];
+/// Counts in a job's result that the page shows, in this order; others measure only the amount of
+/// work.
+const COUNTS: [&str; 8] =
+    ["due_soon", "no_room", "forgotten", "keys", "answers", "sessions", "runs", "marks"];
 
 /// Formats a job's result: the audit's verdict, or all counts of another job that are not 0.
-fn result_text(result: Option<&Value>) -> Option<ResultText> {
-    let result = result?;
+fn result_text(result: &Value, language: Language) -> Option<ResultText> {
     if let Ok(found) = AuditResult::deserialize(result) {
         let AuditResult { sound, checks, failing, .. } = found;
         let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
+        let checks = ("checks", checks.into());
         let text = if sound {
-            format!("sound: all {checks} checks hold")
+            language.text_with("admin-result-sound", &[checks])
         } else {
-            format!("not sound: {} of {checks} fail: {}", names.len(), names.join(", "))
+            let (failed, names) = (names.len().into(), names.join(", ").into());
+            let variables = [checks, ("failed", failed), ("names", names)];
+            language.text_with("admin-result-unsound", &variables)
         };
         return Some(ResultText { text, is_unsound: !sound });
     }
     let Value::Object(fields) = result else { return None };
-    let known = COUNT_TEXTS.iter().filter_map(|(name, one, more)| {
-        let count = fields.get(*name)?.as_i64().filter(|_| !more.is_empty())?;
-        count_text(count, one, more)
+    let counts = COUNTS.iter().filter_map(|name| {
+        let count = fields.get(*name)?.as_i64().filter(|count| *count != 0)?;
+        let variables = [("number", count.into()), ("count", format_count(count).into())];
+        let id = format!("admin-result-{}", name.replace('_', "-"));
+        Some(language.text_with(&id, &variables))
     });
-    let unknown = fields.iter().filter_map(|(name, value)| {
-        let is_known = COUNT_TEXTS.iter().any(|(known, ..)| known == name);
-        let (count, name) = (value.as_i64().filter(|_| !is_known)?, name.replace('_', " "));
-        count_text(count, &name, &name)
-    });
-    let mut texts: Vec<String> = known.chain(unknown).collect();
+    let mut texts: Vec<String> = counts.collect();
     if fields.get("all") == Some(&Value::Bool(false)) {
-        texts.push("the rest is left to the next run".to_owned());
+        texts.push(language.text("admin-result-rest"));
     }
-    let text = if texts.is_empty() { "nothing to do".to_owned() } else { texts.join(", ") };
-    Some(ResultText { text, is_unsound: false })
-}
-
-fn count_text(count: i64, one: &str, more: &str) -> Option<String> {
-    match count {
-        0 => None,
-        1 => Some(format!("1 {one}")),
-        _ => Some(format!("{} {more}", format_count(count))),
+    if texts.is_empty() {
+        texts.push(language.text("admin-result-nothing"));
     }
+    Some(ResultText { text: texts.join(", "), is_unsound: false })
 }
 
 #[cfg(test)]
@@ -167,7 +153,8 @@ mod tests {
     #[test]
     fn job_result_is_described_in_words() {
         let text = |result: Value| {
-            result_text(Some(&result)).map(|result_text| (result_text.text, result_text.is_unsound))
+            let described = result_text(&result, Language::English);
+            described.map(|described| (described.text, described.is_unsound))
         };
         let sound = json!({ "sound": true, "checks": 18, "failing": [], "notes": [] });
         assert_eq!(text(sound), Some(("sound: all 18 checks hold".to_owned(), false)));
@@ -175,14 +162,14 @@ mod tests {
         let is_unsound = json!({ "sound": false, "checks": 18, "failing": failing, "notes": [] });
         assert_eq!(
             text(is_unsound),
-            Some(("not sound: 1 of 18 fail: stock-drift".to_owned(), true))
+            Some(("not sound: 1 of 18 checks fail: stock-drift".to_owned(), true))
         );
         let texts = |result: Value| text(result).unwrap().0;
         let purged = json!({ "keys": 3_000, "answers": 1, "runs": 0, "blocks": 9, "all": false });
         assert_eq!(
             texts(purged),
-            "3,000 idempotency keys deleted, 1 stored answer deleted, the rest is left to the \
-             next run"
+            "3,000 idempotency keys deleted, 1 stored response deleted, the next run does \
+             the rest"
         );
         let swept = json!({ "due_soon": 2, "no_room": 1, "forgotten": 0 });
         assert_eq!(
@@ -191,7 +178,6 @@ mod tests {
         );
         assert_eq!(texts(json!({ "due_soon": 0, "no_room": 0, "forgotten": 0 })), "nothing to do");
         assert_eq!(texts(json!({ "keys": 0, "blocks": 9, "all": true })), "nothing to do");
-        assert_eq!(texts(json!({ "new_things": 4, "old": 0, "other": "words" })), "4 new things");
     }
 
     #[test]

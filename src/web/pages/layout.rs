@@ -13,6 +13,7 @@ use super::basket_cookie::Basket;
 use super::format::format_relative;
 use super::language;
 use super::respond::html;
+use crate::lab::source;
 use crate::messages::{FluentValue, Language};
 use crate::shop::audit::StockConservation;
 use crate::shop::sessions::Caller;
@@ -88,6 +89,11 @@ impl Layout {
     /// Returns a time relative to now: `5 minutes ago`.
     pub fn relative_time(&self, at: &OffsetDateTime) -> String {
         format_relative(*at, OffsetDateTime::now_utc(), self.language)
+    }
+
+    /// Returns one line about a strategy.
+    pub fn about(&self, strategy: &Strategy) -> String {
+        source::about_strategy(strategy, self.language)
     }
 
     /// Returns the CSRF token for the forms of the session; empty without a session.

@@ -170,10 +170,7 @@ async fn page(
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
     let problem = rejection.map(Problem::from);
     let page = OrderPage {
-        notice: problem
-            .as_ref()
-            .filter(|_| !is_late)
-            .map(|problem| RejectionNotice::new(problem, layout.language)),
+        notice: problem.as_ref().filter(|_| !is_late).map(RejectionNotice::from),
         paid_too_late: is_late.then(|| order.expires_at.in_utc()),
         title: title(&order, &items, layout.language),
         status: status(&order, left),

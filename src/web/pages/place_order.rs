@@ -19,11 +19,9 @@ use tokio::time::{Instant, sleep};
 use super::basket;
 use super::basket_cookie::Basket;
 use super::duplicate_submit::{DUPLICATE_TIMEOUT, POLL_INTERVAL};
-use super::language;
 use super::rejection::RejectionNotice;
 use super::respond::set_cookie;
 use crate::locks::Mechanism;
-use crate::messages::Language;
 use crate::shop::model::{Order, RequestedLine};
 use crate::shop::query::orders;
 use crate::shop::{
@@ -40,17 +38,16 @@ pub async fn place(
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let key = form.key("token")?;
-    let language = language::of_request(&request);
     let mut basket = Basket::of(&request);
     let of_this_basket = basket.key().as_ref() == Some(&key) && !basket.lines().is_empty();
     let result = if of_this_basket {
-        place_once(&state.shop, &options, user, &key, &basket.order_lines(), language).await?
+        place_once(&state.shop, &options, user, &key, &basket.order_lines()).await?
     } else {
         // An old page: its basket was ordered, or has changed since.
         match orders::order_placed_with(&state.shop, user, &key).await? {
             Some(order) => PlaceResult::Ordered(order),
             None => {
-                let notice = RejectionNotice::basket_changed(basket.lines().is_empty(), language);
+                let notice = RejectionNotice::BasketChanged { is_empty: basket.lines().is_empty() };
                 PlaceResult::Rejected { status: StatusCode::CONFLICT, notice, keeps_token: false }
             }
         }
@@ -93,7 +90,6 @@ async fn place_once(
     user: UserId,
     key: &IdempotencyKey,
     lines: &[RequestedLine],
-    language: Language,
 ) -> Result<PlaceResult, Problem> {
     let until = Instant::now() + DUPLICATE_TIMEOUT;
     loop {
@@ -112,7 +108,7 @@ async fn place_once(
         }
         if !another_copy || Instant::now() >= until {
             let problem = Problem::from(rejection);
-            let (status, notice) = (problem.code(), RejectionNotice::new(&problem, language));
+            let (status, notice) = (problem.code(), RejectionNotice::from(&problem));
             return Ok(PlaceResult::Rejected { status, notice, keeps_token: another_copy });
         }
         sleep(POLL_INTERVAL).await;

@@ -1,79 +1,114 @@
-//! A problem in the words of a page: what happened, the details, and what to do next.
+//! A problem as a page shows it: what happened, the details, and what to do next.
 
-use super::format::{FormatMoney as _, capitalize};
-use crate::messages::Language;
+use crate::messages::{FluentValue, Language};
 use crate::shop::Cents;
 use crate::web::Problem;
+use crate::web::pages::format::{FormatMoney as _, sentence};
 use crate::web::problems::ProblemDefinition;
 
 #[derive(Debug, Clone)]
-pub struct RejectionNotice {
-    /// The name of the problem type; `/problems/NAME` explains it.
-    pub name: Option<&'static str>,
-    pub title: &'static str,
-    pub meaning: &'static str,
-    pub detail: String,
-    pub advice: &'static str,
-    /// A link for the next step: an address and its label.
-    pub link: Option<(&'static str, &'static str)>,
+pub enum RejectionNotice {
+    Problem(Box<Problem>),
+    /// The basket of a form has changed since. The problem that a program would receive is about
+    /// an idempotency key, which a person does not see.
+    BasketChanged {
+        is_empty: bool,
+    },
+}
+
+impl From<&Problem> for RejectionNotice {
+    fn from(problem: &Problem) -> Self {
+        Self::Problem(Box::new(problem.clone()))
+    }
 }
 
 impl RejectionNotice {
-    pub fn new(problem: &Problem, _language: Language) -> Self {
-        let definition = problem.problem_type().definition();
-        let outcome_unknown = problem.member("outcome").is_some();
-        Self {
-            name: Some(definition.name),
-            title: definition.title,
-            meaning: definition.meaning,
-            detail: detail(problem),
-            advice: page_advice(&definition, outcome_unknown),
-            link: definition.link,
+    fn definition(&self) -> Option<ProblemDefinition> {
+        match self {
+            Self::Problem(problem) => Some(problem.problem_type().definition()),
+            Self::BasketChanged { .. } => None,
         }
     }
 
-    pub fn leads_to_shop(&self) -> bool {
-        self.link.is_some_and(|(address, _)| address == "/shop")
+    /// Returns the name of the problem type; `/problems/NAME` explains it.
+    pub fn name(&self) -> Option<&'static str> {
+        self.definition().map(|definition| definition.name)
     }
 
-    /// Creates the notice for a form whose basket has changed since. The problem that a program
-    /// would receive is about an idempotency key, which a person does not see.
-    pub fn basket_changed(is_empty: bool, _language: Language) -> Self {
-        let (meaning, advice, link) = if is_empty {
-            let link = ("/orders", "Look at your orders");
-            ("It is empty now.", "If it was ordered, the order is there.", Some(link))
-        } else {
-            let advice = "Look at the basket as it is now, then order.";
-            ("What is in it now is shown below.", advice, None)
+    pub fn title(&self, language: Language) -> String {
+        let basket = || language.text("problem-basket-title");
+        self.definition().map_or_else(basket, |definition| definition.title(language))
+    }
+
+    pub fn meaning(&self, language: Language) -> String {
+        match self {
+            Self::Problem(problem) => problem.problem_type().definition().meaning(language),
+            Self::BasketChanged { is_empty: true } => language.text("problem-basket-empty"),
+            Self::BasketChanged { is_empty: false } => language.text("problem-basket-other"),
+        }
+    }
+
+    /// Returns the details of this occurrence, as a sentence.
+    pub fn detail(&self, language: Language) -> String {
+        let Self::Problem(problem) = self else { return language.text("problem-basket-detail") };
+        let variable = |name: &'static str| {
+            let value = problem.member(name)?;
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            Some((name, FluentValue::from(value)))
         };
-        Self {
-            name: None,
-            title: "The basket has changed",
-            meaning,
-            detail: "It is no longer what that page showed; nothing was ordered".to_owned(),
-            advice,
-            link,
+        let cents = |name: &'static str, member: &str| {
+            let cents = problem.member(member)?.as_i64().map(Cents)?;
+            Some((name, FluentValue::from(cents.money())))
+        };
+        let variables = [
+            variable("sku"),
+            variable("requested"),
+            variable("available"),
+            variable("limit"),
+            variable("already"),
+            cents("needed", "needed_cents"),
+            cents("balance", "balance_cents"),
+        ];
+        let variables: Vec<_> = variables.into_iter().flatten().collect();
+        let name = problem.problem_type().definition().name;
+        if self.is_detail_translated() {
+            language.text_with(&format!("problem-{name}-detail"), &variables)
+        } else {
+            sentence(problem.detail())
         }
     }
-}
 
-/// Returns the problem's detail, with amounts formatted as money.
-fn detail(problem: &Problem) -> String {
-    let cents = |name: &str| problem.member(name).and_then(serde_json::Value::as_i64).map(Cents);
-    match (cents("needed_cents"), cents("balance_cents")) {
-        (Some(needed), Some(balance)) => {
-            format!("{} is due, {} is on the account", needed.money(), balance.money())
-        }
-        _ => capitalize(problem.detail()),
+    /// Returns whether the details are in the language of the page; otherwise they are those of
+    /// the API, in English.
+    pub fn is_detail_translated(&self) -> bool {
+        matches!(self.name(), None | Some("sold-out" | "limit-reached" | "insufficient-funds"))
     }
-}
 
-/// Returns what a person does next.
-fn page_advice(definition: &ProblemDefinition, outcome_unknown: bool) -> &'static str {
-    if outcome_unknown {
-        "Look at your orders first: the change may have been made. Sending the same form again is \
-         safe; it is done once."
-    } else {
-        definition.page_advice.unwrap_or(definition.advice)
+    /// Returns what a person does next.
+    pub fn advice(&self, language: Language) -> String {
+        match self {
+            Self::Problem(problem) if problem.member("outcome").is_some() => {
+                language.text("problem-unknown-outcome")
+            }
+            Self::Problem(problem) => problem.problem_type().definition().page_advice(language),
+            Self::BasketChanged { is_empty: true } => language.text("problem-basket-empty-advice"),
+            Self::BasketChanged { .. } => language.text("problem-basket-other-advice"),
+        }
+    }
+
+    /// Returns whether the next step leads to the shop.
+    pub fn leads_to_shop(&self) -> bool {
+        self.definition().is_some_and(|definition| definition.link == Some("/shop"))
+    }
+
+    /// Returns a link for the next step: an address and its label.
+    pub fn link(&self, language: Language) -> Option<(&'static str, String)> {
+        match self {
+            Self::Problem(problem) => problem.problem_type().definition().link(language),
+            Self::BasketChanged { is_empty: true } => {
+                Some(("/orders", language.text("problem-basket-link")))
+            }
+            Self::BasketChanged { .. } => None,
+        }
     }
 }

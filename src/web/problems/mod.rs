@@ -14,6 +14,7 @@ use actix_web::{HttpResponse, ResponseError};
 use holdfast_lock::Holder;
 use serde_json::{Map, Value, json};
 
+use crate::messages::Language;
 use crate::shop::{Error, Failure, Rejection};
 use crate::web::log_limit;
 pub use problem_type::{ProblemDefinition, ProblemType};
@@ -125,7 +126,7 @@ impl ResponseError for Problem {
         let definition = self.0.problem_type.definition();
         let mut body = json!({
             "type": format!("/problems/{}", definition.name),
-            "title": definition.title,
+            "title": definition.title(Language::English),
             "status": self.0.status.as_u16(),
             "detail": self.0.detail,
         });
@@ -156,7 +157,7 @@ impl From<Rejection> for Problem {
             Rejection::NotFound(what) => Problem::not_found(what),
             Rejection::Exists(what) => Problem::new(ProblemType::Exists, what),
             Rejection::SoldOut { sku, requested, available } => {
-                let detail = format!("{requested} of {sku} were asked for, {available} are left");
+                let detail = format!("{requested} of {sku} requested, {available} left");
                 Problem::new(ProblemType::SoldOut, detail)
                     .with("sku", sku.as_str())
                     .with("requested", requested)
@@ -164,7 +165,7 @@ impl From<Rejection> for Problem {
             }
             Rejection::LimitReached { sku, limit, already, requested } => {
                 let detail = format!(
-                    "at most {limit} of {sku} per customer: you have {already}, and asked for \
+                    "at most {limit} of {sku} per customer: you have {already}, and requested \
                      {requested}"
                 );
                 Problem::new(ProblemType::LimitReached, detail)
@@ -175,7 +176,8 @@ impl From<Rejection> for Problem {
             }
             Rejection::TooManyUnpaid { max, wait } => too_many_unpaid(max, wait),
             Rejection::InsufficientFunds { needed_cents, balance_cents } => {
-                let detail = format!("{needed_cents} cents are due, {balance_cents} are there");
+                let detail =
+                    format!("{needed_cents} cents due, {balance_cents} cents in the account");
                 Problem::new(ProblemType::InsufficientFunds, detail)
                     .with("needed_cents", needed_cents)
                     .with("balance_cents", balance_cents)
@@ -185,20 +187,23 @@ impl From<Rejection> for Problem {
                 Problem::new(ProblemType::OrderState, detail).with("order_status", status)
             }
             Rejection::OrderExpired => {
-                let detail = "it can't be paid any more; nothing was paid";
+                let detail = "it can no longer be paid; nothing was paid";
                 Problem::new(ProblemType::OrderExpired, detail)
             }
-            Rejection::KeyInFlight => {
-                Problem::new(ProblemType::IdempotencyKeyInFlight, "ask again in a moment")
-                    .retry_after(1)
-            }
+            Rejection::KeyInFlight => Problem::new(
+                ProblemType::IdempotencyKeyInFlight,
+                "a request with this key is still running",
+            )
+            .retry_after(1),
             Rejection::KeyMismatch => {
-                let detail = "this key came with another payload before";
+                let detail = "this key was sent with a different payload before";
                 Problem::new(ProblemType::IdempotencyKeyMismatch, detail)
             }
             Rejection::KeyUsed { order_id } => {
-                let problem =
-                    Problem::new(ProblemType::IdempotencyKeyUsed, "it did its work long ago");
+                let problem = Problem::new(
+                    ProblemType::IdempotencyKeyUsed,
+                    "this key was used more than a day ago",
+                );
                 match order_id {
                     Some(order) => problem.with("order_id", order.to_string()),
                     None => problem,
@@ -225,7 +230,7 @@ fn too_many_unpaid(max: u32, wait: Duration) -> Problem {
 fn lock_busy(holder: Holder) -> Problem {
     let remaining_ms = holder.remaining.map_or(50, |left| left.as_millis().min(1_000));
     let retry_after_ms = u64::try_from(remaining_ms).unwrap_or(1_000);
-    Problem::new(ProblemType::LockBusy, "the lock is taken")
+    Problem::new(ProblemType::LockBusy, "another request holds the lock")
         .held_by(holder)
         .with("retry_after_ms", retry_after_ms)
         .retry_after(retry_after_ms.div_ceil(1_000).max(1))
@@ -248,36 +253,36 @@ impl From<Error> for Problem {
                     tracing::warn!(what, cause, outcome_unknown, left_out, "unavailable");
                 }
                 let problem =
-                    Problem::new(ProblemType::Unavailable, format!("{what} does not answer"));
+                    Problem::new(ProblemType::Unavailable, format!("{what} does not respond"));
                 if outcome_unknown { problem.with("outcome", "unknown") } else { problem }
             }
             Error::CannotWrite(cause) => {
                 if let Some(left_out) = log_limit::admit("Postgres cannot write") {
                     tracing::warn!(cause, left_out, "Postgres cannot write");
                 }
-                let detail = "Postgres accepts no writes at this moment; nothing was written";
+                let detail = "Postgres accepts no writes now; nothing was written";
                 Problem::new(ProblemType::Unavailable, detail)
             }
             error @ (Error::Overloaded(_) | Error::GivenUp(_) | Error::Conflict(_)) => {
                 tracing::debug!(%error, "the command is not executed");
-                Problem::new(
-                    ProblemType::Overloaded,
-                    "more is asked than can be done at this moment",
-                )
+                Problem::new(ProblemType::Overloaded, "the queue is full; nothing was changed")
             }
             Error::RowLocked(cause) => {
                 tracing::debug!(cause, "a row stayed locked");
-                Problem::new(ProblemType::LockTimeout, "the row stayed locked in Postgres")
+                Problem::new(
+                    ProblemType::LockTimeout,
+                    "a row stayed locked in Postgres; nothing was changed",
+                )
             }
             Error::LockLost(_) => Problem::new(
                 ProblemType::LockLost,
-                "another holder has been at it; nothing was written",
+                "a later holder of the lock wrote first; nothing was written",
             ),
             Error::Bug(cause) => {
                 if let Some(left_out) = log_limit::admit("bug") {
                     tracing::error!(cause, left_out, "a request failed because of a bug");
                 }
-                Problem::new(ProblemType::InternalError, "the shop's log says what went wrong")
+                Problem::new(ProblemType::InternalError, "the shop's log has the details")
             }
         }
     }

@@ -10,8 +10,10 @@ use super::run_list::{self, start_run, stored_runs};
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::source::{self, Source};
 use crate::lab::store::RunSummary;
+use crate::messages::Language;
 use crate::web::middleware::{FormFields, LabAdmin, csrf};
 use crate::web::pages::format::FormatTime as _;
+use crate::web::pages::language;
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::{HttpResult, Problem, State, app_state};
@@ -57,7 +59,8 @@ pub async fn run(
     if !wrong.is_empty() {
         return page(&request, lesson, &form, &wrong).await;
     }
-    start_run(&state, &run, guess.map(|place| lesson.guesses[place])).await
+    let guesses = lesson.guesses(language::of_request(&request));
+    start_run(&state, &run, guess.map(|place| guesses[place].as_str())).await
 }
 
 fn named(name: &str) -> Result<&'static Lesson, Problem> {
@@ -66,7 +69,7 @@ fn named(name: &str) -> Result<&'static Lesson, Problem> {
 
 fn selected_guess(lesson: &Lesson, input: &FormFields) -> Option<usize> {
     let place: usize = input.trimmed("guess").parse().ok()?;
-    (place < lesson.guesses.len()).then_some(place)
+    (place < lesson.guesses(Language::English).len()).then_some(place)
 }
 
 async fn page(

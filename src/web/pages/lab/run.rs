@@ -12,6 +12,7 @@ use super::scenes::{Scene, scenes};
 use super::views;
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::run::{Journey, LabRun};
+use crate::messages::Language;
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::{LabAdmin, Query};
 use crate::web::pages::format::{self, FormatTime as _};
@@ -101,11 +102,11 @@ impl RunPage {
 
 #[derive(Debug)]
 struct GuessOutcome {
-    question: &'static str,
+    question: String,
     choice: String,
     /// `None` if the claim was not shown: then the guess is not judged.
     right: Option<bool>,
-    answer: &'static str,
+    answer: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -140,14 +141,17 @@ pub async fn show(
     };
     let layout = Layout::of(&request).await?;
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
-    let guess = lesson.and_then(|lesson| guess(&run, lesson));
+    let guess = lesson.and_then(|lesson| guess(&run, lesson, layout.language));
     let scenes = scenes(&run);
     html(StatusCode::OK, &RunPage { layout, notice, run, lesson, guess, scenes })
 }
 
-fn guess(run: &LabRun, lesson: &'static Lesson) -> Option<GuessOutcome> {
+/// Returns the guess, which is stored in the language in which it was made.
+fn guess(run: &LabRun, lesson: &Lesson, language: Language) -> Option<GuessOutcome> {
     let choice = run.guess.clone().filter(|_| run.state.is_over())?;
-    let answer = lesson.guesses[lesson.right];
-    let right = (run.outcome.claim_shown == Some(true)).then(|| choice == answer);
-    Some(GuessOutcome { question: lesson.question, choice, right, answer })
+    let is_right = |language: Language| lesson.guesses(language)[lesson.right] == choice;
+    let right = run.outcome.claim_shown == Some(true);
+    let right = right.then(|| Language::ALL.into_iter().any(is_right));
+    let answer = lesson.guesses(language).swap_remove(lesson.right);
+    Some(GuessOutcome { question: lesson.question(language), choice, right, answer })
 }

@@ -1,0 +1,120 @@
+# The pages for admins: audit, locks, jobs.
+admin-audit-title = Audit
+admin-audit-sound = Sound: all { $checks } checks hold.
+admin-audit-unsound = Not sound: { $failed } of { $checks } checks do not hold.
+admin-audit-holds = holds
+admin-audit-broken = broken
+admin-audit-notes = Notes
+admin-audit-hint = All checks read one repeatable-read snapshot, so they are exact for one moment, also under load. On the command line: `holdfast audit`
+admin-audit-running = The audit is running: { $done } of { $total } checks are done. Current check: `{ $check }`
+admin-audit-reload = This page reloads until the result is available.
+
+admin-locks-title = Locks
+admin-locks-table = Held locks
+admin-locks-none = No lock is held now.
+admin-locks-lock = Lock
+admin-locks-holder = Held by
+admin-locks-since = Since
+admin-locks-fence = Fencing token
+admin-locks-remaining = Expires in
+admin-locks-waiting = Waiting
+admin-locks-unknown = unknown
+admin-locks-no-fence = none
+admin-locks-no-expiry = never
+admin-locks-no-queue = no queue
+admin-locks-hint = The current state in Redis. “Held by” is the replica. “Waiting” counts the replicas in the lock's queue; requests that wait within one replica count as one. Locks without a fencing token have no queue.
+admin-refresh = Refresh
+
+admin-jobs-title = Jobs
+admin-jobs-lead = Tasks that the shop runs on a schedule. Every replica tries to start each run. A lock admits one of them, and a unique row in Postgres for each job and time prevents a second run.
+admin-jobs-off = This replica runs no jobs (`HOLDFAST_JOBS=off`). Other replicas may.
+admin-jobs-parked = { $job } is parked
+admin-jobs-failed = It failed { $attempts } times.
+admin-jobs-last-error = Last error
+admin-jobs-due = Due
+admin-jobs-next-attempt = Next attempt
+admin-jobs-no-attempt = only when you start it
+admin-jobs-retry = Try again now
+admin-jobs-schedule = Schedule
+admin-jobs-schedule-lab = started by the lab
+admin-jobs-timeout = Timeout
+admin-jobs-next = Next run
+admin-jobs-last = Last run
+admin-jobs-never = never run
+admin-jobs-result = Result
+admin-jobs-previous = Previous result
+admin-jobs-error = Error
+admin-jobs-replica = Replica
+admin-jobs-state = State
+admin-jobs-duration = Duration
+admin-jobs-running = running
+admin-jobs-done = done
+admin-jobs-failed-state = failed
+admin-jobs-parked-state = parked
+admin-jobs-not-finished = not finished
+admin-jobs-attempt = attempt { $attempt }
+admin-jobs-earlier =
+    { $attempts ->
+        [one] { $attempts } earlier attempt
+       *[other] { $attempts } earlier attempts
+     }
+admin-jobs-runs = Latest runs
+admin-jobs-no-runs = None yet.
+admin-jobs-job = Job
+admin-jobs-clock = Times are those of Postgres, whose clock decides when a job is due. A failed run is retried with growing pauses; after five attempts it is parked.
+admin-jobs-fences = A fencing token numbers the holders of a job's lock: a later holder has a higher one. Redis reserves 64 numbers with each grant, so they read 1, 65, 129. They are compared within one run only, so it does no harm if they restart at 1 after Redis has lost its data.
+admin-job-audit = Compares ledgers, orders and accounts with each other, and stores the result.
+admin-job-purge = Deletes data that is kept for a limited time: stored responses for a day, sessions until they expire, job runs for a month.
+admin-job-requeue-orders = Adds unpaid orders that are due soon to the queue again, in case Redis has lost them.
+admin-job-lab-tick = Does nothing for the shop. The lesson “A job that runs once” counts how often one tick runs.
+
+admin-expiry-title = Unpaid orders
+admin-expiry-about = An order that is not paid in time is cancelled, and its units are returned to stock. A queue in Redis says when. Any replica may do it; the order's status in Postgres makes it happen once.
+admin-expiry-queued = In the queue
+admin-expiry-no-redis = Redis does not respond
+admin-expiry-due = Due now
+admin-expiry-failed = Order { $order }: expiry failed
+admin-expiry-parked = Order { $order } is parked
+admin-expiry-parked-advice = Its units are still reserved. It is not retried automatically: find the cause first.
+admin-expiry-failed-at = Last attempt
+
+admin-result-sound = sound: all { $checks } checks hold
+admin-result-unsound = not sound: { $failed } of { $checks } checks fail: { $names }
+admin-result-nothing = nothing to do
+admin-result-rest = the next run does the rest
+admin-result-due-soon =
+    { $number ->
+        [one] { $count } unpaid order is due within five minutes
+       *[other] { $count } unpaid orders are due within five minutes
+    }
+admin-result-no-room = { $count } of them found no room in the queue
+admin-result-forgotten =
+    { $number ->
+        [one] { $count } failure record deleted
+       *[other] { $count } failure records deleted
+    }
+admin-result-keys =
+    { $number ->
+        [one] { $count } idempotency key deleted
+       *[other] { $count } idempotency keys deleted
+    }
+admin-result-answers =
+    { $number ->
+        [one] { $count } stored response deleted
+       *[other] { $count } stored responses deleted
+    }
+admin-result-sessions =
+    { $number ->
+        [one] { $count } session deleted
+       *[other] { $count } sessions deleted
+    }
+admin-result-runs =
+    { $number ->
+        [one] { $count } old run deleted
+       *[other] { $count } old runs deleted
+    }
+admin-result-marks =
+    { $number ->
+        [one] { $count } mark of the lab
+       *[other] { $count } marks of the lab
+    }

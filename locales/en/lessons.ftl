@@ -1,0 +1,299 @@
+# Lessons: title, claim, question, four answers and three takeaways of each, in teaching order.
+lesson-chapter-why = Why a lock
+lesson-chapter-writing = Writing the lock
+lesson-chapter-failures = What still fails
+lesson-chapter-costs = What it costs
+lesson-chapter-beyond = Beyond locks
+lesson-chapter-redis = Appendix: Redis
+
+## Why a lock
+lesson-lost-update-title = The lost update
+lesson-lost-update-claim = Without a lock, two orders both read 10 and both write 9: two units are sold, but the stock drops by one. The stock never goes negative, yet more is sold than existed.
+lesson-lost-update-question = 100 units, 16 buyers, 400 orders, no lock. How many units are sold?
+lesson-lost-update-guess-1 = exactly 100
+lesson-lost-update-guess-2 = fewer than 100: overlapping orders fail
+lesson-lost-update-guess-3 = more than 100, and the stock goes below zero
+lesson-lost-update-guess-4 = more than 100, and the stock never goes below zero
+lesson-lost-update-takeaway-1 = “Read, then update” is two steps, and another request can run between them.
+lesson-lost-update-takeaway-2 = The stock never went below zero, so a check for negative stock finds nothing. The ledger finds it: two entries have the same `before`.
+lesson-lost-update-takeaway-3 = Whatever isolates two changes must do so from the read to the commit.
+
+lesson-one-replica-title = A mutex on two replicas
+lesson-one-replica-claim = A mutex in the process is exact on one replica and oversells on two.
+lesson-one-replica-question = Each replica keeps a mutex per item in its own memory. 100 units are on sale. When are more than 100 sold?
+lesson-one-replica-guess-1 = never: a mutex admits one request at a time
+lesson-one-replica-guess-2 = as soon as two replicas serve orders
+lesson-one-replica-guess-3 = only if a replica crashes while it holds the mutex
+lesson-one-replica-guess-4 = only if the machine is overloaded
+lesson-one-replica-takeaway-1 = A mutex isolates the threads of one process. A second process has its own mutex.
+lesson-one-replica-takeaway-2 = It passes every test on one replica. It fails when the service scales to two, or when a rolling update runs the old and the new version side by side.
+lesson-one-replica-takeaway-3 = Processes that share data need a lock that they share too.
+
+lesson-database-title = Five ways inside Postgres
+lesson-database-claim = Postgres alone can isolate orders in five ways: all are exact, each has its own price. An advisory lock acquired in the same statement as the read still sees the old snapshot.
+lesson-database-question = 10 units. A has sold one but not committed. B runs `select stock, pg_advisory_xact_lock(key) from items` and waits for A's lock. A commits. Which stock does B see?
+lesson-database-guess-1 = 9: it waited for the lock, so it sees the commit
+lesson-database-guess-2 = none: Postgres aborts B with a serialization error
+lesson-database-guess-3 = 10: the statement keeps the snapshot from its start
+lesson-database-guess-4 = 8: A's unit and its own are gone
+lesson-database-takeaway-1 = If all data is in one Postgres, no lock in Redis is needed: each of the five ways is exact, even if a process is paused or killed.
+lesson-database-takeaway-2 = `atomic` locks the row for one statement, if one statement is enough. `version` and `serializable` make the losers start again, and under contention most requests lose.
+lesson-database-takeaway-3 = A statement sees what was committed when it began. Acquire the lock in a statement of its own, before the read.
+
+lesson-wrong-key-title = A lock on the wrong key
+lesson-wrong-key-claim = A lock on the order's id does not protect a balance that two orders share.
+lesson-wrong-key-question = Each payment locks the id of the order that it pays. An account with 10.00 pays two orders of 1.00 at the same time. What is its balance afterwards?
+lesson-wrong-key-guess-1 = 8.00: the locks isolate the payments
+lesson-wrong-key-guess-2 = 9.00: one payment is rejected as busy
+lesson-wrong-key-guess-3 = 9.00: both orders are paid, and 1.00 is never taken
+lesson-wrong-key-guess-4 = 10.00: both payments are rejected
+lesson-wrong-key-takeaway-1 = Lock what changes (here the balance), not what is at hand (the order).
+lesson-wrong-key-takeaway-2 = Every test of this lock passes, because the lock itself works. Only the ledger shows the error.
+lesson-wrong-key-takeaway-3 = In this shop each write names the key that it needs. A guard with another key is rejected as a bug.
+
+## Writing the lock
+lesson-dead-holder-title = The lock of a dead holder
+lesson-dead-holder-claim = If its holder is killed, a lock without an expiry stays locked forever. SETNX and EXPIRE as two commands leave the same gap.
+lesson-dead-holder-question = The holder of a lock made with `SETNX` is killed. When can the next client acquire it?
+lesson-dead-holder-guess-1 = at once: Redis notices the closed connection
+lesson-dead-holder-guess-2 = after a while: Redis removes unused keys
+lesson-dead-holder-guess-3 = when the killed process has restarted
+lesson-dead-holder-guess-4 = only after the key is deleted by hand
+lesson-dead-holder-takeaway-1 = Redis stores a key. It does not know which client set it, or whether that client is alive.
+lesson-dead-holder-takeaway-2 = An expiry set by a second command may never be set. `SET key value NX PX ms` does both in one command.
+lesson-dead-holder-takeaway-3 = If operators delete stale locks by hand, one day they delete the lock of a live holder.
+
+lesson-let-it-expire-title = Never released, only expired
+lesson-let-it-expire-claim = A lock that is never deleted is safe only while all work is shorter than the TTL, and it costs one TTL per change.
+lesson-let-it-expire-question = The lock is never deleted and expires after 300 ms. One order takes 10 ms. How long do six orders for one item take at least?
+lesson-let-it-expire-guess-1 = 60 ms: six times 10 ms
+lesson-let-it-expire-guess-2 = 300 ms: one TTL
+lesson-let-it-expire-guess-3 = 1.5 s: one TTL from each order to the next
+lesson-let-it-expire-guess-4 = 3 s: two TTLs per order
+lesson-let-it-expire-takeaway-1 = Without a release, every change waits for a full TTL, which must cover the longest possible work.
+lesson-let-it-expire-takeaway-2 = A shorter TTL sells more and breaks sooner: work that outlives it runs together with the next holder's.
+lesson-let-it-expire-takeaway-3 = This lock is right where something may happen at most once per period, such as a reminder mail.
+
+lesson-wrong-delete-title = Deleting another holder's lock
+lesson-wrong-delete-claim = An expiry without an owner: A outlives its lease and deletes B's lock, B deletes C's lock, and so on.
+lesson-wrong-delete-question = A's lease has expired, and B holds the lock. A finishes and deletes the key. How long does the damage last?
+lesson-wrong-delete-guess-1 = no damage: A's key has expired, so `DEL` finds nothing
+lesson-wrong-delete-guess-2 = until B finishes
+lesson-wrong-delete-guess-3 = until the TTL has passed once
+lesson-wrong-delete-guess-4 = as long as clients keep coming: each deletes the next one's lock
+lesson-wrong-delete-takeaway-1 = `DEL key` deletes whatever lock is there. After an expiry it is another holder's.
+lesson-wrong-delete-takeaway-2 = One late holder is enough: B was never late, and still deleted C's lock.
+lesson-wrong-delete-takeaway-3 = A release must prove ownership in the same step as the delete.
+
+lesson-check-then-delete-title = Check, then delete
+lesson-check-then-delete-claim = If the owner is checked in one command and the key deleted in another, the delete can still remove another holder's lock.
+lesson-check-then-delete-question = Every lock stores its owner now. A runs `GET`, sees its own id, then runs `DEL`. Whose lock can that delete?
+lesson-check-then-delete-guess-1 = only its own: it has just checked
+lesson-check-then-delete-guess-2 = another holder's, if the lease expires between the two commands
+lesson-check-then-delete-guess-3 = another holder's, but only if two owners have the same id
+lesson-check-then-delete-guess-4 = no lock: `DEL` fails after an expiry
+lesson-check-then-delete-takeaway-1 = A check can be stale by the time you act on it. This is “read, then update” again; the lock itself is the value.
+lesson-check-then-delete-takeaway-2 = The gap is one network round trip, or as long as the process is paused.
+lesson-check-then-delete-takeaway-3 = Compare and delete in one atomic step: a Lua script in Redis.
+
+lesson-outlived-title = Work that outlives its lease
+lesson-outlived-claim = The textbook lock (owner UUID, compare-and-delete in one script) deletes only its own key, and still has two holders if the work outlives the lease.
+lesson-outlived-question = A's lease of 300 ms expires while A is working, and B acquires the lock. What happens when A reaches its write?
+lesson-outlived-guess-1 = it writes, and no error is reported
+lesson-outlived-guess-2 = its write is rejected: it no longer holds the lock
+lesson-outlived-guess-3 = it deletes B's lock, then writes
+lesson-outlived-guess-4 = it acquires the lock again, then writes
+lesson-outlived-takeaway-1 = A lease protects until it expires, no matter how carefully it is released.
+lesson-outlived-takeaway-2 = `owner` does not check the lock before the write. A check would not help: the lease can expire between the check and the write.
+lesson-outlived-takeaway-3 = Longer leases make this rarer, but delay recovery after a crash.
+
+lesson-watchdog-title = Renewing the lease
+lesson-watchdog-claim = Renewal keeps the lock for long work. A process that is paused after its read still resumes as a second holder.
+lesson-watchdog-question = The lock is renewed every third of its lease while the work runs. Can two clients still hold it?
+lesson-watchdog-guess-1 = no: it cannot expire while the work runs
+lesson-watchdog-guess-2 = yes, if the work takes longer than the lease
+lesson-watchdog-guess-3 = yes, if the process is paused: its renewals are paused too
+lesson-watchdog-guess-4 = yes, if two clients wait for it at the same time
+lesson-watchdog-takeaway-1 = Renewal replaces the question “how long may the work take?” by “how long may the process be paused?”. The question is better, but still open.
+lesson-watchdog-takeaway-2 = Garbage collection, a suspended machine, a moved container or a slow disk can pause a process. It cannot notice: it does not run.
+lesson-watchdog-takeaway-3 = The store must reject the write of a process that was paused too long; the process itself cannot know.
+
+## What still fails
+lesson-fence-title = The fencing token
+lesson-fence-claim = A paused holder resumes, and Postgres rejects its write, even after a flush of Redis has reset the fencing tokens. The token alone would not be enough: the write also needs the version of the row.
+lesson-fence-question = Every grant of the lock has a number. The row rejects a write whose number is smaller than the highest it has seen. A has 1, B has 2, and both have read 10. A writes, then B writes. Which writes does this check reject?
+lesson-fence-guess-1 = A's
+lesson-fence-guess-2 = B's
+lesson-fence-guess-3 = both
+lesson-fence-guess-4 = neither: one sale is lost
+lesson-fence-takeaway-1 = The store itself must reject a late write. A paused client cannot know that its lease has expired, and a check of the lock can be stale.
+lesson-fence-takeaway-2 = A fencing token shows that a later holder wrote. Only an equal row version proves that nobody wrote in between.
+lesson-fence-takeaway-3 = The row stores the highest fencing token seen. If Redis loses its data, the tokens still increase.
+
+lesson-failover-title = A failover of Redis
+lesson-failover-claim = The primary grants the lock and dies before its replica has received it. The promoted replica grants it again: two holders.
+lesson-failover-question = The Redis primary grants A the lock and dies before its replica has the key. The replica is promoted, and B asks it for the lock. What happens?
+lesson-failover-guess-1 = B is refused: the lock survives a failover
+lesson-failover-guess-2 = B acquires it, while A still holds it
+lesson-failover-guess-3 = B acquires it, and A is notified that it lost the lock
+lesson-failover-guess-4 = B waits until A's lease has expired
+lesson-failover-takeaway-1 = Redis responds before its replicas have the write. After a failover, the last grants may never have happened.
+lesson-failover-takeaway-2 = `WAIT` returns how many replicas have the write, and undoes nothing. It makes the gap smaller.
+lesson-failover-takeaway-3 = A lock service that can lose a lock needs a store that rejects stale writes: see the fencing token.
+
+lesson-redlock-title = Redlock: a majority of five
+lesson-redlock-claim = With two of five nodes down the lock works; with three down it refuses. A paused holder still breaks it, and it has no fencing token to stop that.
+lesson-redlock-question = The lock is stored on a majority of five independent Redis nodes. Which of these still results in two holders?
+lesson-redlock-guess-1 = two of the five nodes die
+lesson-redlock-guess-2 = three of the five nodes die
+lesson-redlock-guess-3 = the holder's process is paused for longer than its lease
+lesson-redlock-guess-4 = none of these
+lesson-redlock-takeaway-1 = A majority survives the loss of any two of five nodes, and reports an error when three are gone.
+lesson-redlock-takeaway-2 = Redlock tolerates node failures, not paused clients: five nodes expire a lease as surely as one does.
+lesson-redlock-takeaway-3 = It has no number that increases with every grant, so the store has nothing to compare: see the fencing token.
+
+## What it costs
+lesson-waiting-title = Fail, retry or queue
+lesson-waiting-claim = Fail at once, retry about every 50 ms, or queue for the lock: the same load results in three distributions of waiting times.
+lesson-waiting-question = 12 buyers want the same item, and each order takes a few milliseconds. Compared with a queue, what does it cost to retry every 50 ms or so?
+lesson-waiting-guess-1 = nothing: all buyers get the lock in the end
+lesson-waiting-guess-2 = only some more commands to Redis
+lesson-waiting-guess-3 = the unlucky wait far longer than the median, while the lock is idle between attempts
+lesson-waiting-guess-4 = correctness: two buyers may hold the lock
+lesson-waiting-takeaway-1 = Failing at once is cheap, and leaves the waiting to the client.
+lesson-waiting-takeaway-2 = With retries, the lock is idle until the next attempt, the waiters are served by luck, and the unlucky wait without bound.
+lesson-waiting-takeaway-3 = In a queue that is notified, each waiter waits as long as the others work, and all wait about equally long.
+
+lesson-reentrant-title = A nested call
+lesson-reentrant-claim = With a non-reentrant lock, a nested call deadlocks on itself. With a counting lock, or with the guard passed down, it does not.
+lesson-reentrant-question = A function acquires the lock of an item and calls another function, which acquires the same lock. What happens with the textbook lock?
+lesson-reentrant-guess-1 = nothing: both calls have the same caller
+lesson-reentrant-guess-2 = the second call waits for the first, until it times out
+lesson-reentrant-guess-3 = the second call replaces the first one's lock
+lesson-reentrant-guess-4 = Redis detects the deadlock and returns an error at once
+lesson-reentrant-takeaway-1 = A plain lock has a new owner for each acquisition, so it treats the nested call as another client.
+lesson-reentrant-takeaway-2 = A counting lock needs an owner name. If that is the name of the process, two requests of the process are admitted at once.
+lesson-reentrant-takeaway-3 = Passing the guard down states in the code which function holds the lock. It costs nothing, and the compiler checks it.
+
+lesson-two-items-title = Two items in opposite order
+lesson-two-items-claim = Two orders lock two items in opposite order. With Redis locks both wait until they time out; with row locks Postgres aborts one. Sorted keys prevent the deadlock.
+lesson-two-items-question = A holds the row lock of tea and wants coffee. B holds coffee and wants tea. Both are row locks of Postgres. What happens?
+lesson-two-items-guess-1 = both wait until they time out
+lesson-two-items-guess-2 = Postgres aborts both
+lesson-two-items-guess-3 = Postgres detects the deadlock and aborts one
+lesson-two-items-guess-4 = the transaction that began first gets both
+lesson-two-items-takeaway-1 = A deadlock needs two holders that lock in different orders. Sort the keys, and it cannot occur.
+lesson-two-items-takeaway-2 = Postgres detects deadlocks among its own locks. Redis detects none, and a cycle across Redis and Postgres is found by neither.
+lesson-two-items-takeaway-3 = So use one order for all locks: keys, then orders, then items by name, then accounts; and acquire them before the database connection.
+
+lesson-early-release-title = Released before the commit
+lesson-early-release-claim = A lock that is released before the commit does not protect the change.
+lesson-early-release-question = A reads and writes under the lock, releases it, and commits just after. Who can read the old value?
+lesson-early-release-guess-1 = the next holder, if it reads before A commits
+lesson-early-release-guess-2 = no request: A wrote under the lock
+lesson-early-release-guess-3 = only a request that takes no lock
+lesson-early-release-guess-4 = no request: A's row lock blocks readers
+lesson-early-release-takeaway-1 = Other transactions see a write when it is committed, not when it is made.
+lesson-early-release-takeaway-2 = `@Transactional` around a method that locks inside is this bug: the lock ends first, then the transaction commits.
+lesson-early-release-takeaway-3 = The lock goes around the transaction: acquire it before the begin, release it after the commit.
+
+lesson-hot-item-title = One hot item
+lesson-hot-item-claim = All buyers want one item. A batch, which executes all waiting orders under one lock and in one transaction, sells at least three times as much as the textbook lock. All strategies here are exact.
+lesson-hot-item-question = All buyers want the same item. What limits the sales per second under the textbook lock?
+lesson-hot-item-guess-1 = the number of processors
+lesson-hot-item-guess-2 = the speed of Redis
+lesson-hot-item-guess-3 = the number of database connections
+lesson-hot-item-guess-4 = each order needs its own lock and its own commit, one after the other
+lesson-hot-item-takeaway-1 = One order after the other means one commit after the other, and each commit waits for the disk. No lock is faster than that.
+lesson-hot-item-takeaway-2 = The textbook lock is slower still: it is idle until the next retry.
+lesson-hot-item-takeaway-3 = Requests that wait anyway can be executed as a batch: one lock, one read, one write, and a separate response for each.
+
+## Beyond locks
+lesson-double-submit-title = The double click
+lesson-double-submit-claim = A double click, a lost response, a changed payload, a crash between commit and response: one order, one response.
+lesson-double-submit-question = A replica commits an order and is killed before it responds. The client sends the request again with the same idempotency key. What does it get?
+lesson-double-submit-guess-1 = a second order
+lesson-double-submit-guess-2 = an error: the key was used
+lesson-double-submit-guess-3 = the response that the first request never received
+lesson-double-submit-guess-4 = a rejection until the key expires
+lesson-double-submit-takeaway-1 = The client creates one idempotency key per order and sends the same key with every retry.
+lesson-double-submit-takeaway-2 = One statement writes the change, the key and the response, so a crash never leaves half of them.
+lesson-double-submit-takeaway-3 = The lock on the key only makes the answer faster. The unique row in Postgres guarantees a single order.
+
+lesson-machine-gun-title = The rapid-fire client
+lesson-machine-gun-claim = A lock on the client's idempotency key admits one request at a time and does not slow other clients down. It limits overlap, not rate: that needs a rate limit.
+lesson-machine-gun-question = A client sends 40 orders, each as soon as the previous one has its response, each with a new idempotency key. How many does the lock on the key reject?
+lesson-machine-gun-guess-1 = all but the first
+lesson-machine-gun-guess-2 = about half
+lesson-machine-gun-guess-3 = all that follow within the same second
+lesson-machine-gun-guess-4 = none
+lesson-machine-gun-takeaway-1 = The key is locked before anything else, so a duplicate costs one round trip to Redis, and no row, lock or connection that others need.
+lesson-machine-gun-takeaway-2 = A lock prevents two requests at once. A client that waits for each response never has two at once, however many it sends.
+lesson-machine-gun-takeaway-3 = Requests per second need a counter with a time: a rate limit (`--limit-client`). It is off while the lab is on, because all load comes from one address.
+
+lesson-unpaid-title = Unpaid orders
+lesson-unpaid-claim = An unpaid order returns its units to stock exactly once, even if the worker dies halfway. If payment and expiry happen at the same moment, one wins, and money and stock agree.
+lesson-unpaid-question = A worker returns a unit to stock, commits, and is killed before it removes the order from the queue. The queue delivers the order to the next worker. How often is the unit returned?
+lesson-unpaid-guess-1 = once
+lesson-unpaid-guess-2 = twice: the queue delivers it twice
+lesson-unpaid-guess-3 = never: the next worker skips it, and the first one's work is undone
+lesson-unpaid-guess-4 = once or twice, depending on the timing
+lesson-unpaid-takeaway-1 = A queue that loses nothing delivers at least once. The row that changes must make the effect happen once.
+lesson-unpaid-takeaway-2 = The order's status changes by compare-and-set, in the statement that moves stock or money. Of two competing changes, one succeeds.
+lesson-unpaid-takeaway-3 = Redis says when an order is due. Postgres decides whether it expires, and still knows every order that Redis has lost.
+
+lesson-queue-title = A queue instead of a lock
+lesson-queue-claim = A bounded queue with one consumer per item is exact on one replica and oversells on two. If it is full, an offer can fail, be refused, wait, or wait for a limited time. Its contents are lost with the process.
+lesson-queue-question = Two orders wait in the memory of a replica, in its queue. The replica is killed. What happens to them?
+lesson-queue-guess-1 = the other replica takes them over
+lesson-queue-guess-2 = they get no response, and nothing records that they existed
+lesson-queue-guess-3 = they are executed when the replica has restarted
+lesson-queue-guess-4 = the replica rejects them before it stops
+lesson-queue-takeaway-1 = A single consumer needs no lock, because no other one runs. A second replica is a second consumer.
+lesson-queue-takeaway-2 = A bound shows overload early: fail, refuse, wait, or wait for a limited time. Commands that end the shortage, such as a restock, get priority.
+lesson-queue-takeaway-3 = Keep in memory only what may be lost with the process: a place in the queue or a renewal timer, but no order and no due time. A rendezvous stores nothing, so the sender knows whether its offer was taken.
+
+lesson-run-once-title = A job that runs once
+lesson-run-once-claim = On two replicas, a scheduled job runs twice without a lock. With a lock that is released after the work, a late replica runs it again. A unique row of job name and scheduled time makes it run once, even if a holder dies.
+lesson-run-once-question = Two replicas have the same schedule. The job acquires a lock, works briefly and releases it. One clock is a second late. How often does the 12:00 job run?
+lesson-run-once-guess-1 = once: the second replica finds the lock held
+lesson-run-once-guess-2 = twice: the second replica finds the lock free
+lesson-run-once-guess-3 = once: the lock stores the scheduled time
+lesson-run-once-guess-4 = never: each replica waits for the other
+lesson-run-once-takeaway-1 = A lock prevents two runs at the same time. To prevent a second run later, something must remain after the release.
+lesson-run-once-takeaway-2 = Identify a run by its job and scheduled time, and make the pair unique. A late replica then finds that it was done.
+lesson-run-once-takeaway-3 = A holder can die between the work and its record, so the work is repeated. Give the effect the same unique name, and the repetition changes nothing.
+
+## Appendix: Redis
+lesson-big-key-title = Deleting a big key
+lesson-big-key-claim = DEL of a hash with a million fields blocks every client for about half a second. Batches and UNLINK block them for a few milliseconds.
+lesson-big-key-question = A hash with a million fields is no longer needed. What does `DEL` of this one key cost the other clients?
+lesson-big-key-guess-1 = nothing: it is one command, which takes microseconds
+lesson-big-key-guess-2 = only clients that read this hash wait
+lesson-big-key-guess-3 = nothing: a background thread frees the memory
+lesson-big-key-guess-4 = all clients wait until every field is freed
+lesson-big-key-takeaway-1 = Redis executes one command at a time, and `DEL` takes longer the larger the key is. The same is true of an expiry, of `RENAME` onto the key, and of `HGETALL`.
+lesson-big-key-takeaway-2 = `UNLINK` removes the name and frees the memory in a background thread. Without it, `HSCAN` and `HDEL` of a few hundred fields at a time leave gaps for other clients.
+lesson-big-key-takeaway-3 = `holdfast keys` finds big keys in advance. A server can also make `DEL` lazy: `lazyfree-lazy-user-del`, off in Redis, on in Valkey since version 8.
+
+lesson-pipeline-title = A thousand commands, one round trip
+lesson-pipeline-claim = A thousand commands in one round trip take a fraction of the time of a thousand round trips.
+lesson-pipeline-question = A thousand small commands go to a Redis on the same machine: one by one, then in one pipeline. How much faster is the pipeline?
+lesson-pipeline-guess-1 = several times, but far from a thousand: most of the time was spent on round trips
+lesson-pipeline-guess-2 = not at all: Redis has the same work
+lesson-pipeline-guess-3 = a thousand times: one round trip instead of a thousand
+lesson-pipeline-guess-4 = it is slower: Redis must buffer all responses
+lesson-pipeline-takeaway-1 = Redis spends about a microsecond on such a command. The rest of its time is the round trip.
+lesson-pipeline-takeaway-2 = A pipeline saves round trips and nothing else. It is not a transaction: commands of other clients can run in between.
+lesson-pipeline-takeaway-3 = Over a real network a round trip takes longer than here, and a pipeline saves more.
+
+lesson-no-rollback-title = MULTI does not roll back
+lesson-no-rollback-claim = MULTI/EXEC does not roll back what ran before an error. A command that cannot be queued aborts everything. DISCARD only drops the queue.
+lesson-no-rollback-question = The stock is 10. `MULTI`, `SET stock 9`, `LPUSH stock x` (stock is not a list), `SET sold 1`, `EXEC`. What is in Redis afterwards?
+lesson-no-rollback-guess-1 = stock 10, nothing sold: one command failed, so all are rolled back
+lesson-no-rollback-guess-2 = stock 9, nothing sold: it stops at the error
+lesson-no-rollback-guess-3 = stock 9, sold 1: the error undoes nothing
+lesson-no-rollback-guess-4 = stock 10, sold 1: only the changes of that key are undone
+lesson-no-rollback-takeaway-1 = `EXEC` runs a queue of commands without interruption. It isolates them, and does not undo them.
+lesson-no-rollback-takeaway-2 = A malformed command is found when it is queued, and aborts everything. A command of the wrong type fails during `EXEC`, when the others take effect.
+lesson-no-rollback-takeaway-3 = Changes that belong together go into Postgres, or into a script that checks everything before its first write.

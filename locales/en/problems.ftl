@@ -1,0 +1,142 @@
+# Problem types: what their pages and the refused pages say.
+problem-unknown-outcome = Look at your orders first: the change may have been made. Sending the same form again is safe; it is executed once.
+problem-sold-out-detail = { $requested } of { $sku } requested, { $available } left.
+problem-limit-reached-detail = At most { $limit } of { $sku } per customer: you have { $already }, and requested { $requested }.
+problem-insufficient-funds-detail = { $needed } due, { $balance } in the account.
+problem-basket-title = The basket has changed
+problem-basket-detail = The basket is no longer as that page showed it; nothing was ordered.
+problem-basket-empty = It is empty now.
+problem-basket-empty-advice = If it was ordered, the order is listed in your orders.
+problem-basket-link = Your orders
+problem-basket-other = Its current contents are shown below.
+problem-basket-other-advice = Check the basket, then order.
+problem-heading = Error messages explained
+problem-lead = Every error response of the shop has one of these names. Each has an HTTP status and a next step.
+problem-table = All problem types
+problem-name = Name
+problem-status = Status
+problem-summary = Summary
+problem-meaning = What it means
+problem-advice = What to do
+
+problem-invalid-request-title = The request is invalid
+problem-invalid-request-meaning = A field is missing, misspelt or out of range, or this address does not accept the method or the content type. Nothing was changed.
+problem-invalid-request-advice = Read `detail`, and `errors` if it is there: it names each invalid field and what is expected. Correct the request and send it again.
+problem-invalid-request-page-advice = Go back, correct the input and send the form again.
+
+problem-unauthenticated-title = Sign in first
+problem-unauthenticated-meaning = The request has no session, or its session has expired.
+problem-unauthenticated-advice = Get a token from POST /api/sessions and send it as `Authorization: Bearer …`.
+problem-unauthenticated-page-advice = Sign in; you will return to this page.
+problem-unauthenticated-link = Sign in
+
+problem-forbidden-title = Not allowed
+problem-forbidden-meaning = Your account cannot do this; or it belongs to the lab, and the lab is off.
+problem-forbidden-advice = Sign in with an account that is allowed to do this, or start the shop with the lab on.
+problem-forbidden-page-advice = Go back, reload the page and try again, or sign in with an account that is allowed to do this.
+problem-forbidden-link = Sign in
+
+problem-not-found-title = Not found
+problem-not-found-meaning = It does not exist, or it belongs to another user. The shop does not say which.
+problem-not-found-advice = Check the name or the id.
+problem-not-found-link = Go to the first page
+
+problem-exists-title = Already exists
+problem-exists-meaning = The name is taken, or a run of the lab has not finished.
+problem-exists-advice = Choose another name, or wait until the run has finished.
+
+problem-sold-out-title = Not enough stock
+problem-sold-out-meaning = Fewer units are left than requested. Nothing was ordered, including the other items.
+problem-sold-out-advice = Order fewer units, or wait for a restock. You may send the same key again.
+problem-sold-out-page-advice = Lower the quantity, or remove the item from the basket.
+
+problem-limit-reached-title = Limit per customer reached
+problem-limit-reached-meaning = There is enough stock, but each customer may buy only a limited number. Units in your pending and paid orders count. Nothing was ordered, including the other items.
+problem-limit-reached-advice = Order at most `limit` − `already` units, or cancel an order that contains the item. You may send the same key again.
+problem-limit-reached-page-advice = Lower the quantity or remove the item from the basket, or cancel an order that contains it.
+problem-limit-reached-link = Your orders
+
+problem-insufficient-funds-title = Balance too low
+problem-insufficient-funds-meaning = The balance is smaller than the amount due. Nothing was paid.
+problem-insufficient-funds-advice = Top up the account, then pay again. You may send the same key again.
+problem-insufficient-funds-page-advice = Top up your account, then pay again.
+problem-insufficient-funds-link = Top up
+
+problem-order-state-title = Not possible in the order's state
+problem-order-state-meaning = An order can be paid or cancelled once, and refunded once after it was paid.
+problem-order-state-advice = Read the order to see its state.
+problem-order-state-page-advice = The current state of the order is shown below.
+
+problem-order-expired-title = The order was not paid in time
+problem-order-expired-meaning = Its units were reserved until `expires_at`. They are on sale again, or will be in a moment.
+problem-order-expired-advice = Place a new order.
+problem-order-expired-link = Go to the first page
+
+problem-idempotency-key-missing-title = Idempotency key missing
+problem-idempotency-key-missing-meaning = This request changes data, so it must be safe to send twice.
+problem-idempotency-key-missing-advice = Send a header `Idempotency-Key` (or `?token=`) with a new UUID, and the same UUID with each retry.
+
+problem-idempotency-key-in-flight-title = The same request is still running
+problem-idempotency-key-in-flight-meaning = Another request with this key has not finished yet.
+problem-idempotency-key-in-flight-advice = Wait for the time in `Retry-After`, then send the same request again: you will receive its response.
+problem-idempotency-key-in-flight-page-advice = Wait a moment and send the form again: you will get the same order, not a second one.
+
+problem-idempotency-key-mismatch-title = The key belongs to another request
+problem-idempotency-key-mismatch-meaning = A key identifies one request. This key was sent with a different payload before.
+problem-idempotency-key-mismatch-advice = Create a new key for a new request.
+
+problem-idempotency-key-used-title = The key was used more than a day ago
+problem-idempotency-key-used-meaning = Its request was executed, and its response is no longer stored.
+problem-idempotency-key-used-advice = Read the order in `order_id`. Create a new key for a new order.
+
+problem-lock-busy-title = The lock is held
+problem-lock-busy-meaning = Another request holds the lock, and this one does not wait for it. `holder_process`, `holder_since` and `holder_fence` describe the holder, if it is known.
+problem-lock-busy-advice = Try again after `retry_after_ms`.
+problem-lock-busy-page-advice = Wait a moment and try again. The shop accepts one order per user at a time, so that a double click makes one order.
+
+problem-lock-timeout-title = Timed out waiting for the lock
+problem-lock-timeout-meaning = The lock stayed held for longer than the request could wait. Nothing was changed. `holder_process`, `holder_since` and `holder_fence` describe the last holder, if it is known.
+problem-lock-timeout-advice = Try again after `Retry-After`, with the same key.
+problem-lock-timeout-page-advice = Wait a moment and try again.
+
+problem-lock-lost-title = The lock was lost
+problem-lock-lost-meaning = The lease expired before the work was done, so nothing was written.
+problem-lock-lost-advice = Try again with the same key.
+problem-lock-lost-page-advice = Wait a moment and try again.
+
+problem-overloaded-title = Overloaded
+problem-overloaded-meaning = The queue is full, so this request was rejected at once and changed nothing. An earlier request with the same key may have been executed.
+problem-overloaded-advice = Try again after `Retry-After`, with the same key: a request that was executed is not executed again.
+problem-overloaded-page-advice = Wait a moment and try again.
+
+problem-unavailable-title = Postgres or Redis is unavailable
+problem-unavailable-meaning = Without them the shop cannot guarantee that a unit is sold only once, so it does not sell. If `outcome` is `unknown`, the change may have been made.
+problem-unavailable-advice = Try again after `Retry-After`, with the same key: you will receive the actual result.
+problem-unavailable-page-advice = Wait a moment and try again. Sending the same form again is safe.
+
+problem-shutting-down-title = This replica is shutting down
+problem-shutting-down-meaning = It accepts requests for a few more seconds, finishes them and then stops. Only `/readyz` responds with this problem.
+problem-shutting-down-advice = Send requests to another replica.
+
+problem-too-many-requests-title = Too many requests
+problem-too-many-requests-meaning = A rate limit was exceeded: of one user, of one address, or of the attempts to sign in with one name. `limit` says which. Nothing was changed.
+problem-too-many-requests-advice = Wait for the time in `Retry-After` (`retry_after_ms` is more exact), then try again; an order with the same key. `RateLimit` in every response says how many requests are left.
+problem-too-many-requests-page-advice = Wait a moment and try again.
+
+problem-request-timeout-title = The request did not arrive in time
+problem-request-timeout-meaning = Its body arrived too slowly or not at all. Nothing was changed, and the connection is closed.
+problem-request-timeout-advice = Send it again, with the same key.
+problem-request-timeout-page-advice = Check your connection and send the form again.
+
+problem-wrong-host-title = Not an address of this shop
+problem-wrong-host-meaning = The request names a host that this shop does not serve. Nothing was changed.
+problem-wrong-host-advice = Use an address in `HOLDFAST_PUBLIC_HOSTS`, or add this one to it.
+problem-wrong-host-page-advice = Open the shop at its own address. Its operator can add this one to HOLDFAST_PUBLIC_HOSTS.
+
+problem-payload-too-large-title = The request is too large
+problem-payload-too-large-meaning = A body may have at most 64 KiB.
+problem-payload-too-large-advice = Send less data.
+
+problem-internal-error-title = Internal error
+problem-internal-error-meaning = The shop has a bug. Nothing was changed.
+problem-internal-error-advice = Try again with the same key. If it fails again, report the `X-Request-Id`.

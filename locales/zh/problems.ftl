@@ -1,0 +1,142 @@
+# Problem types: what their pages and the refused pages say.
+problem-unknown-outcome = 请先查看您的订单：修改可能已经完成。重复提交同一个表单是安全的，只会执行一次。
+problem-sold-out-detail = 请求 { $requested } 件 { $sku }，剩余 { $available } 件。
+problem-limit-reached-detail = { $sku } 每人限购 { $limit } 件：您已有 { $already } 件，又请求 { $requested } 件。
+problem-insufficient-funds-detail = 应付 { $needed }，余额 { $balance }。
+problem-basket-title = 购物车已变动
+problem-basket-detail = 购物车已与那个页面显示的不同，没有下单。
+problem-basket-empty = 现在是空的。
+problem-basket-empty-advice = 如果已经下单，订单列在“我的订单”里。
+problem-basket-link = 我的订单
+problem-basket-other = 现在的内容显示在下面。
+problem-basket-other-advice = 请核对购物车，再下单。
+problem-heading = 错误说明
+problem-lead = 商店的每个错误响应都属于下列名称之一，各有一个 HTTP 状态码和下一步做法。
+problem-table = 所有错误类型
+problem-name = 名称
+problem-status = 状态码
+problem-summary = 说明
+problem-meaning = 含义
+problem-advice = 怎么办
+
+problem-invalid-request-title = 请求无效
+problem-invalid-request-meaning = 有字段缺失、拼写错误或超出范围，或者该地址不支持这种方法或内容类型。没有做任何修改。
+problem-invalid-request-advice = 请看 `detail`；若有 `errors`，其中列出了每个无效字段及其要求。更正后重新发送。
+problem-invalid-request-page-advice = 请返回，更正输入后重新提交表单。
+
+problem-unauthenticated-title = 请先登录
+problem-unauthenticated-meaning = 请求没有会话，或者会话已过期。
+problem-unauthenticated-advice = 从 POST /api/sessions 获取令牌，以 `Authorization: Bearer …` 发送。
+problem-unauthenticated-page-advice = 请登录，登录后会回到本页。
+problem-unauthenticated-link = 登录
+
+problem-forbidden-title = 没有权限
+problem-forbidden-meaning = 您的账户不能执行此操作；或者这是实验室的功能，而实验室已关闭。
+problem-forbidden-advice = 请用有权限的账户登录，或者在启动商店时打开实验室。
+problem-forbidden-page-advice = 请返回，刷新页面后重试，或者用有权限的账户登录。
+problem-forbidden-link = 登录
+
+problem-not-found-title = 未找到
+problem-not-found-meaning = 它不存在，或者属于其他用户。商店不会说明是哪一种。
+problem-not-found-advice = 请检查名称或编号。
+problem-not-found-link = 返回首页
+
+problem-exists-title = 已存在
+problem-exists-meaning = 名称已被占用，或者实验室有运行尚未结束。
+problem-exists-advice = 请换一个名称，或者等待运行结束。
+
+problem-sold-out-title = 库存不足
+problem-sold-out-meaning = 剩余数量少于请求的数量。什么都没有下单，包括其他商品。
+problem-sold-out-advice = 请减少数量，或者等待补货。可以用同一个键重试。
+problem-sold-out-page-advice = 请减少数量，或者从购物车中移除该商品。
+
+problem-limit-reached-title = 已达每人限购数量
+problem-limit-reached-meaning = 库存充足，但每位顾客只能购买有限的数量；待支付和已支付订单中的商品都计算在内。什么都没有下单，包括其他商品。
+problem-limit-reached-advice = 最多再买 `limit` − `already` 件，或者取消一个含该商品的订单。可以用同一个键重试。
+problem-limit-reached-page-advice = 请减少数量或从购物车中移除该商品，或者取消一个含该商品的订单。
+problem-limit-reached-link = 我的订单
+
+problem-insufficient-funds-title = 余额不足
+problem-insufficient-funds-meaning = 余额小于应付金额。没有扣款。
+problem-insufficient-funds-advice = 请先充值，再支付。可以用同一个键重试。
+problem-insufficient-funds-page-advice = 请先充值，再支付。
+problem-insufficient-funds-link = 充值
+
+problem-order-state-title = 订单状态不允许此操作
+problem-order-state-meaning = 一个订单只能支付或取消一次，支付后只能退款一次。
+problem-order-state-advice = 请查询订单的当前状态。
+problem-order-state-page-advice = 订单的当前状态如下。
+
+problem-order-expired-title = 订单超时未支付
+problem-order-expired-meaning = 订单的商品保留到 `expires_at`。它们已重新上架，或者马上就会。
+problem-order-expired-advice = 请重新下单。
+problem-order-expired-link = 返回首页
+
+problem-idempotency-key-missing-title = 缺少幂等键
+problem-idempotency-key-missing-meaning = 此请求会修改数据，因此必须能安全地重复发送。
+problem-idempotency-key-missing-advice = 请在 `Idempotency-Key` 请求头（或 `?token=`）中发送一个新的 UUID，重试时使用同一个。
+
+problem-idempotency-key-in-flight-title = 相同的请求正在处理
+problem-idempotency-key-in-flight-meaning = 使用这个键的另一个请求尚未完成。
+problem-idempotency-key-in-flight-advice = 等待 `Retry-After` 指定的时间，再发送相同的请求，您将得到它的响应。
+problem-idempotency-key-in-flight-page-advice = 请稍候再次提交表单：您得到的是同一个订单，不会多出一个。
+
+problem-idempotency-key-mismatch-title = 这个键属于另一个请求
+problem-idempotency-key-mismatch-meaning = 一个键只对应一个请求。这个键之前发送过不同的内容。
+problem-idempotency-key-mismatch-advice = 新的请求请使用新的键。
+
+problem-idempotency-key-used-title = 这个键在一天之前已用过
+problem-idempotency-key-used-meaning = 它的请求已经执行，响应不再保存。
+problem-idempotency-key-used-advice = 请查询 `order_id` 指定的订单；新的订单请使用新的键。
+
+problem-lock-busy-title = 锁被占用
+problem-lock-busy-meaning = 另一个请求持有锁，而本请求不等待。`holder_process`、`holder_since` 和 `holder_fence` 说明持锁者（如果已知）。
+problem-lock-busy-advice = 请在 `retry_after_ms` 之后重试。
+problem-lock-busy-page-advice = 请稍候再试。同一用户同一时刻只能提交一个订单，所以双击只产生一个订单。
+
+problem-lock-timeout-title = 等锁超时
+problem-lock-timeout-meaning = 锁被占用的时间超过了请求能等待的时间。没有做任何修改。`holder_process`、`holder_since` 和 `holder_fence` 说明最后的持锁者（如果已知）。
+problem-lock-timeout-advice = 请在 `Retry-After` 之后用同一个键重试。
+problem-lock-timeout-page-advice = 请稍候再试。
+
+problem-lock-lost-title = 锁已丢失
+problem-lock-lost-meaning = 业务完成之前租约已过期，所以没有写入。
+problem-lock-lost-advice = 请用同一个键重试。
+problem-lock-lost-page-advice = 请稍候再试。
+
+problem-overloaded-title = 过载
+problem-overloaded-meaning = 队列已满，所以立即拒绝了本请求，没有做任何修改。之前使用同一个键的请求可能已经执行。
+problem-overloaded-advice = 请在 `Retry-After` 之后用同一个键重试：已执行的请求不会再执行一次。
+problem-overloaded-page-advice = 请稍候再试。
+
+problem-unavailable-title = Postgres 或 Redis 不可用
+problem-unavailable-meaning = 没有它们，商店无法保证一件商品只卖一次，所以暂停销售。若 `outcome` 为 `unknown`，修改可能已经完成。
+problem-unavailable-advice = 请在 `Retry-After` 之后用同一个键重试，您将得到真实的结果。
+problem-unavailable-page-advice = 请稍候再试。重复提交同一个表单是安全的。
+
+problem-shutting-down-title = 此副本正在停机
+problem-shutting-down-meaning = 它再接收几秒钟的请求，处理完后停止。只有 `/readyz` 会返回这个错误。
+problem-shutting-down-advice = 请把请求发送到其他副本。
+
+problem-too-many-requests-title = 请求过于频繁
+problem-too-many-requests-meaning = 超过了限流：一个用户、一个地址，或者同一用户名的登录尝试。`limit` 说明是哪一种。没有做任何修改。
+problem-too-many-requests-advice = 等待 `Retry-After` 指定的时间（`retry_after_ms` 更精确）再重试；下单请用同一个键。每个响应中的 `RateLimit` 说明还剩多少次请求。
+problem-too-many-requests-page-advice = 请稍候再试。
+
+problem-request-timeout-title = 请求未及时到达
+problem-request-timeout-meaning = 请求体到达太慢或没有到达。没有做任何修改，连接已关闭。
+problem-request-timeout-advice = 请用同一个键重新发送。
+problem-request-timeout-page-advice = 请检查网络连接，再次提交表单。
+
+problem-wrong-host-title = 不是本商店的地址
+problem-wrong-host-meaning = 请求中的主机名不属于本商店。没有做任何修改。
+problem-wrong-host-advice = 请使用 `HOLDFAST_PUBLIC_HOSTS` 中的地址，或者把这个地址加进去。
+problem-wrong-host-page-advice = 请用商店自己的地址打开。运维人员可以把这个地址加入 HOLDFAST_PUBLIC_HOSTS。
+
+problem-payload-too-large-title = 请求过大
+problem-payload-too-large-meaning = 请求体最大为 64 KiB。
+problem-payload-too-large-advice = 请减少发送的数据。
+
+problem-internal-error-title = 内部错误
+problem-internal-error-meaning = 商店程序有缺陷。没有做任何修改。
+problem-internal-error-advice = 请用同一个键重试。若再次失败，请报告 `X-Request-Id`。

@@ -1,0 +1,29 @@
+# One line about each strategy, and about each other file that a lesson shows.
+strategy-none = 不加锁：两个订单可能都读到 10，又都写入 9
+strategy-local = 进程内的互斥锁：一个副本时准确，两个副本时超卖
+strategy-setnx = SETNX，然后 DEL：持锁者一死，商品就永远锁住
+strategy-setnx-expire = SETNX、EXPIRE，然后 DEL：持锁者若死在前两步之间，商品就永远锁住
+strategy-ttl = SET NX PX，然后 DEL：超时的持锁者会删除下一个持锁者的锁
+strategy-check-then-del = SET NX PX 并记录持锁者；GET、比较、DEL：DEL 之前锁可能已经易主
+strategy-expire-only = SET NX PX，从不删除：一个租约只做一次变更，业务更长时会有两个持锁者
+strategy-owner = 教科书式的 Redis 锁：SET NX PX 并记录持锁者，比较后删除；业务比租约长时会有两个持锁者
+strategy-watchdog = owner 加自动续期：进程暂停时会有两个持锁者
+strategy-redlock = 在多个 Redis 的多数节点上加锁：进程暂停时会有两个持锁者
+strategy-early-release = owner，但在提交之前释放：下一个持锁者可能读到旧值
+strategy-wrong-key = owner，但锁住的是订单而不是商品：两个订单从不互相等待
+strategy-fenced = 本项目的锁：每次写入都核对栅栏令牌和读到的版本
+strategy-row-lock = select … for no key update：Postgres 一次只让一个事务锁住该行
+strategy-atomic = 一条带条件的 update：读和写之间没有空隙
+strategy-version = update … where version = 读到的版本：没有匹配的行就重新读取
+strategy-serializable = serializable 隔离级别：两个冲突的事务由 Postgres 中止一个，再重试
+strategy-advisory = 读取之前，用单独的语句获取 pg_advisory_xact_lock
+strategy-queue = 进程内的有界队列，每件商品一个消费者：一个副本时准确，两个副本时超卖
+strategy-batched = fenced，并且同一商品所有等待的命令共用一把锁、一次读、一次写
+
+source-claim-lua = 工作进程如何认领到期订单：在队列中推迟它们，而不是移除
+source-conditional-update-rs = 代替读取的条件更新
+source-expire-orders-rs = 未支付订单的库存如何正好归还一次
+source-place-rs = 订单的写入：一条语句，存入计算出的值
+source-priority-rs = 哪个命令先执行，以及为什么没有命令会永远等下去
+source-read-rs = 读取：新值由它计算而来
+source-remove-rs = 如何删除大 key 而不阻塞 Redis
