@@ -51,6 +51,7 @@ const DOCS_POLICY: &str = "default-src 'none'; script-src 'self'; \
         api::lab::create_item, api::lab::noop, api::lab::paused, api::lab::resume,
         api::lab::worker, api::lab::queues,
         api::lab_runs::list, api::lab_runs::create, api::lab_runs::read, api::lab_runs::follow,
+        api::race::create, api::race::read,
         api::health::alive, api::health::ready, api::health::metrics,
     ),
     security(("session" = [])),

@@ -50,7 +50,7 @@ pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult
 /// Shows the sign-up page; redirects a signed-in user to the shop.
 pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
-        return Ok(see_other("/"));
+        return Ok(see_other("/shop"));
     }
     let query = query.read()?;
     let (next, errors) = (csrf::local_path(&query.next), FormErrors::default());
@@ -100,7 +100,7 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
 }
 
 pub async fn sign_out(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
-    let mut response = see_other("/");
+    let mut response = see_other("/shop");
     if let Some(user) = csrf::check_public_form(&request, form.csrf()).await? {
         sessions::sign_out(&state.shop, &user.token).await?;
         state.sessions.invalidate(&user.token).await;

@@ -83,7 +83,7 @@ problem_types! {
     NotFound = "not-found", 404, "There is no such thing" {
         meaning: "It does not exist, or it is somebody else's; the shop does not say which.",
         advice: "Check the name or the id.",
-        link: Some(("/", "Go to the shop")),
+        link: Some(("/shop", "Go to the shop")),
     }
     Exists = "exists", 409, "There is one already" {
         meaning: "The name is taken, or a run of the lab goes on already.",
@@ -120,7 +120,7 @@ problem_types! {
         meaning: "Its units were held until `expires_at`. They are on the shelf again, or will \
             be in a moment.",
         advice: "Place a new order.",
-        link: Some(("/", "Go to the shop")),
+        link: Some(("/shop", "Go to the shop")),
     }
     IdempotencyKeyMissing = "idempotency-key-missing", 400, "An idempotency key is missing" {
         meaning: "This request changes something, so it must be safe to send twice.",
