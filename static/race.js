@@ -71,7 +71,7 @@ function reset() {
   verdict.textContent = "";
   caption.textContent = text(on ? "intro-on" : "intro-off");
   stepButton.hidden = true;
-  byId("race-crowd-size").textContent = text("crowd", { buyers: buyers(), stock: stock() });
+  byId("race-crowd-size").textContent = isCrowd() ? text("crowd", { buyers: buyers(), stock: stock() }) : text("crowd-two");
   byId("race-go").textContent = isCrowd() ? text("buy-all", { buyers: buyers() }) : text("buy-both");
 }
 
@@ -150,19 +150,31 @@ function stepsOf(race) {
   return { steps, span };
 }
 
-function mark(step, className, content = "") {
+function mark(step, className, content = "", word = "") {
   const made = element(`race-mark ${className}`, content);
+  if (word) {
+    const small = document.createElement("small");
+    small.textContent = `${word} `;
+    made.prepend(small);
+  }
   made.style.left = `${step.at * 100}%`;
   tracks[step.number].append(made);
 }
 
-// Draws the part of a lane that ends at `step`.
-function stretch(from, step, className) {
-  if (!from) return;
+const next = (step, kind, steps) => steps.find((it) => it.kind === kind && it.number === step.number);
+
+function grow(made, length) {
+  if (!calm.matches) made.animate({ transform: ["scaleX(0)", "none"] }, { duration: length * PLAY_MS });
+}
+
+// Draws the part of a lane from `step` to `until`, which grows with time.
+function stretch(step, until, className) {
+  if (!until) return;
   const made = element(`race-span ${className}`);
-  made.style.left = `${from.at * 100}%`;
-  made.style.width = `${(step.at - from.at) * 100}%`;
+  made.style.left = `${step.at * 100}%`;
+  made.style.width = `${(until.at - step.at) * 100}%`;
   tracks[step.number].prepend(made);
+  grow(made, until.at - step.at);
 }
 
 const SHOW = {
@@ -170,7 +182,8 @@ const SHOW = {
     status(phone, text("status-order"));
     mark(step, "small");
   },
-  wait(step, phone) {
+  wait(step, phone, race, steps) {
+    stretch(step, next(step, "read", steps), "wait");
     phone.classList.add("waiting");
     status(phone, text("status-wait"));
     gates[step.number].classList.add("shut");
@@ -180,8 +193,8 @@ const SHOW = {
     phone.classList.remove("waiting");
     phone.classList.toggle("holding", isLocked);
     gates[step.number].classList.remove("shut");
-    stretch(steps.find((it) => it.kind === "wait" && it.number === step.number), step, "wait");
-    mark(step, "read", step.value);
+    stretch(step, next(step, "write", steps), isLocked ? "lock" : "");
+    mark(step, "read", step.value, text("entry-read"));
     fly(phone, step.value, "read").then(() => setToken(phone, step.value));
     status(phone, text("status-read", { value: step.value }));
     const other = steps.find((it) => it.kind === "read" && it.number !== step.number);
@@ -190,12 +203,11 @@ const SHOW = {
       overlap.style.left = `calc(1.9rem + ${step.at} * (100% - 3rem))`;
       overlap.style.width = `calc(${write.at - step.at} * (100% - 3rem))`;
       overlap.classList.add("on");
+      grow(overlap, write.at - step.at);
     }
   },
-  write(step, phone, race, steps) {
-    const read = steps.find((it) => it.kind === "read" && it.number === step.number);
-    stretch(read, step, race.lock === "none" ? "" : "lock");
-    mark(step, "write", step.value);
+  write(step, phone) {
+    mark(step, "write", step.value, text("entry-wrote"));
     setToken(phone, step.value, true);
     status(phone, text("status-write", { value: step.value }));
     phone.classList.remove("holding");
@@ -205,7 +217,6 @@ const SHOW = {
     const { result } = step.lane;
     phone.classList.remove("holding", "waiting");
     gates[step.number].classList.remove("shut");
-    mark(step, "small");
     phone.classList.add(result === "sold" ? "sold" : "refused");
     status(phone, text({ sold: "status-sold", "sold-out": "status-sold-out" }[result] ?? "status-refused"));
   },
@@ -248,16 +259,16 @@ async function playDuel(race) {
 
 // Offers to go through the steps one by one, in place of motion.
 function offerSteps(race, steps) {
-  let next = 0;
+  let index = 0;
   stepButton.hidden = false;
   stepButton.onclick = () => {
-    if (next === 0) {
+    if (index === 0) {
       reset();
       stepButton.hidden = false;
     }
-    if (next < steps.length) showStep(steps[next], race, steps);
+    if (index < steps.length) showStep(steps[index], race, steps);
     else finish(race, "");
-    next = next < steps.length ? next + 1 : 0;
+    index = index < steps.length ? index + 1 : 0;
   };
 }
 
@@ -322,7 +333,7 @@ function finish(race, scale) {
   byId("race-proof-text").textContent = `${text(proof, { servers })} ${scale}`.trim();
   byId("race-entries").href = `/race/${race.id}#ledger`;
   byId("race-link").href = `/race/${race.id}`;
-  byId("race-proof").hidden = false;
+  byId("race-proof").classList.remove("pending");
   form.dataset.race = race.id;
 }
 
@@ -338,10 +349,14 @@ async function fetchRace(url, options) {
   return body;
 }
 
+function play(race) {
+  stage.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
+  return race.lanes.length === 2 ? playDuel(race) : playCrowd(race);
+}
+
 async function run() {
   reset();
   const run = current;
-  stage.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
   const request = { lock: chosenLock(), buyers: buyers(), stock: stock() };
   caption.textContent = text("starting");
   try {
@@ -353,7 +368,7 @@ async function run() {
     }
     if (run !== current) return;
     if (race.state === "failed") fail(text("failed"));
-    else await (race.lanes.length === 2 ? playDuel(race) : playCrowd(race));
+    else await play(race);
   } catch (error) {
     if (run === current) fail(error instanceof TypeError ? text("error") : error.message);
   }
@@ -364,5 +379,16 @@ form.addEventListener("submit", (event) => {
   run();
 });
 form.addEventListener("input", reset);
+// The page of a race has its trace, to be played again.
+const stored = byId("race-data");
+if (stored) {
+  const replay = byId("race-replay");
+  replay.hidden = false;
+  replay.addEventListener("click", () => {
+    const race = JSON.parse(stored.textContent);
+    form.elements.buyers.value = race.buyers;
+    play(race);
+  });
+}
 // A browser restores the inputs of a page that it has shown before.
 reset();

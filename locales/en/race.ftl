@@ -11,6 +11,7 @@ race-lock = Lock
 race-off = off
 race-on = on
 race-buyers = Buyers
+race-crowd-two = 2 buyers, 1 unit
 race-crowd = { $buyers } buyers, { $stock } units
 race-more = More locks
 race-which = The lock that “on” means

@@ -11,6 +11,7 @@ race-lock = 锁
 race-off = 关
 race-on = 开
 race-buyers = 买家人数
+race-crowd-two = 2 位买家，1 件商品
 race-crowd = { $buyers } 位买家，{ $stock } 件商品
 race-more = 更多锁
 race-which = “开”时使用的锁

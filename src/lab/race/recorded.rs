@@ -1,5 +1,5 @@
 //! Two recorded races, which a page without scripts shows: without a lock, and with one. They are
-//! real races; `script/record-races` records them.
+//! real races; `script/race-picture` records them.
 
 use std::sync::LazyLock;
 

@@ -132,6 +132,15 @@ impl RaceStage {
         stock_for(self.buyers)
     }
 
+    /// Returns the size of the crowd in words.
+    fn crowd(&self) -> String {
+        if self.buyers == 2 {
+            return self.language.text("race-crowd-two");
+        }
+        let figures = [("buyers", self.buyers.into()), ("stock", self.stock().into())];
+        self.language.text_with("race-crowd", &figures)
+    }
+
     /// Returns the locks that *on* can mean.
     fn locks(&self) -> [LockChoice; 4] {
         let chosen = if self.is_on() { self.lock.as_str() } else { DEFAULT_LOCK };
@@ -179,13 +188,14 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     let language = layout.language;
     let picture = |race: &Race, caption: &str| {
         let caption = language.text(caption);
-        RecordedPicture { svg: race_picture::inline(race, &caption, language), caption }
+        RecordedPicture { svg: race_picture::inline(race, &caption, language, true), caption }
     };
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
-        demo_user: match layout.caller {
-            Some(_) => None,
-            None => state.demo_user.name(&state.shop).await,
+        // If Postgres did not respond, it is not queried again.
+        demo_user: match (&layout.caller, &layout.books) {
+            (None, Some(_)) => state.demo_user.name(&state.shop).await,
+            _ => None,
         },
         demo_next: "/shop",
         recorded: vec![
@@ -236,7 +246,7 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
     let scheme = request.connection_info().scheme().to_owned();
     let page = RaceResultPage {
         stage: RaceStage::new(&state, language, Some(&race)),
-        picture: race_picture::inline(&race, &label, language),
+        picture: race_picture::inline(&race, &label, language, false),
         why: race_texts::explain(language, &race, result),
         is_loss: result.doubled() > 0,
         entries: entries.iter().map(|entry| ComparedEntry::new(entry, language)).collect(),

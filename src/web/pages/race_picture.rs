@@ -12,7 +12,7 @@ use resvg::usvg::{Options, Tree, fontdb};
 use crate::lab::race::model::{Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use crate::messages::Language;
 
-const FONT: &[u8] = include_bytes!("../../../static/fonts/inter-4.0-semibold-latin.ttf");
+const FONT: &[u8] = include_bytes!("../../../static/fonts/inter-semibold-latin.otf");
 const WIDTH: u32 = 1_200;
 const HEIGHT: u32 = 630;
 /// Range of the marks, in pixels.
@@ -23,6 +23,11 @@ const LANES_Y: [i32; 2] = [285, 455];
 const MIN_GAP: f64 = 64.0;
 /// Part of an animation in which the race plays; the rest shows its end.
 const PLAYED: f64 = 0.6;
+/// The view of the whole picture, and of the part below its title.
+const WHOLE: &str = "viewBox=\"0 0 1200 630\"";
+const WITHOUT_TITLE: &str = "viewBox=\"0 150 1200 470\"";
+/// A wait shorter than this part of the axis is not drawn.
+const MIN_WAIT: i32 = 170;
 const CELLS_PER_ROW: usize = 20;
 /// The events that the picture shows.
 const SHOWN: [&str; 5] = ["sent", "wait", "read", "write", "answered"];
@@ -135,9 +140,11 @@ impl Axis {
     }
 }
 
-/// Returns the picture of a race inside of a page, described by `label`.
-pub(super) fn inline(race: &Race, label: &str, language: Language) -> String {
-    picture(race, label, language, None, false)
+/// Returns the picture of a race inside of a page, described by `label`; with the figures of the
+/// race, unless the page has them.
+pub(super) fn inline(race: &Race, label: &str, language: Language, is_titled: bool) -> String {
+    let svg = picture(race, label, language, None, false);
+    if is_titled { svg } else { svg.replacen(WHOLE, WITHOUT_TITLE, 1) }
 }
 
 /// Returns the animated picture as a document with a style of its own.
@@ -237,7 +244,9 @@ fn lane_picture(lane: &RaceLane, y: i32, axis: &Axis, language: Language) -> Lan
         replica: language.text_with("race-server", &[("name", lane.replica.as_str().into())]),
         y,
         from: axis.x(lane.at("sent").unwrap_or(0)) - 40,
-        wait: axis.stretch(lane.at("wait").or(lane.at("sent")), lane.at("held").or(read)),
+        wait: axis
+            .stretch(lane.at("wait").or(lane.at("sent")), lane.at("held").or(read))
+            .filter(|wait| wait.width > MIN_WAIT),
         hold: axis.stretch(read, write),
         marks: [mark("read", "race-entry-read"), mark("write", "race-entry-wrote")].into_iter().flatten().collect(),
         result: language.text(result),

@@ -9,7 +9,10 @@ use crate::messages::{FluentValue, Language};
 const TEXTS: &[(&str, &[&str])] = &[
     ("race-buy-both", &[]),
     ("race-buy-all", &["buyers"]),
+    ("race-crowd-two", &[]),
     ("race-crowd", &["buyers", "stock"]),
+    ("race-entry-read", &[]),
+    ("race-entry-wrote", &[]),
     ("race-intro-off", &[]),
     ("race-intro-on", &[]),
     ("race-off", &[]),
