@@ -130,7 +130,8 @@ async fn invalid_and_foreign_races_are_rejected() {
     assert_eq!(problem(form, 415).await, "invalid-request");
     let foreign = post("application/json", race_text).header("Sec-Fetch-Site", "cross-site");
     assert_eq!(problem(foreign.send().await.unwrap(), 403).await, "forbidden");
-    let form = shop.http.post(shop.url(0, "/race")).form(&[("buyers", "2")]);
+    let form = shop.http.post(shop.url(0, "/race")).body("buyers=2");
+    let form = form.header("Content-Type", "application/x-www-form-urlencoded");
     let form = form.header("Origin", "https://evil.example").send().await.unwrap();
     assert_eq!(problem(form, 403).await, "forbidden");
     let unknown = shop.http.get(shop.url(0, "/api/race/none")).send().await.unwrap();

@@ -64,7 +64,8 @@ impl Peer {
         id: Uuid,
     ) -> io::Result<(u16, Value)> {
         let lines: String = headers.lines().iter().map(|line| format!("{line}\r\n")).collect();
-        let headers = format!("{lines}X-Request-Id: {id}\r\nIdempotency-Key: {}\r\n", Uuid::new_v4());
+        let headers =
+            format!("{lines}X-Request-Id: {id}\r\nIdempotency-Key: {}\r\n", Uuid::new_v4());
         let body = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}");
         let (status, body) = self.send("POST", "/api/orders", token, &headers, &body).await?;
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))

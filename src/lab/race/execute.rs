@@ -125,9 +125,8 @@ impl RunningRace<'_> {
 
     /// Lets two buyers meet: each is paused behind its read.
     async fn duel(&self) -> Vec<RaceOrder> {
-        let headers = || {
-            LabHeaders::under(&self.request.lock).with(PAUSE, format!("read:{MAX_PAUSE_MS}"))
-        };
+        let headers =
+            || LabHeaders::under(&self.request.lock).with(PAUSE, format!("read:{MAX_PAUSE_MS}"));
         let Some(a) = self.send(0, headers(), Duration::ZERO) else { return Vec::new() };
         self.wait_for_read(&a, READ_TIMEOUT).await;
         let Some(b) = self.send(1, headers(), Duration::ZERO) else { return vec![a] };

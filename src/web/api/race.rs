@@ -13,7 +13,7 @@ use crate::web::{AppState, HttpResult, Problem, State};
 
 /// Runs a race: throw-away buyers order a throw-away item over HTTP, spread over the replicas.
 ///
-/// Needs no sign-in, and the lab must be on. A few races run at once; further ones are queued (202).
+/// Needs no sign-in, and the lab must be on. A few races run at once; others are queued (202).
 #[utoipa::path(post, path = "/api/race", tag = "race", security(()),
     responses((status = 200, body = Race), (status = 202, body = Race), (status = 403)))]
 pub async fn create(state: State, request: HttpRequest, race: Json<RaceRequest>) -> HttpResult {

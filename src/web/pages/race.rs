@@ -78,7 +78,8 @@ struct ComparedEntry {
 
 impl ComparedEntry {
     fn new(entry: &LedgerEntry, language: Language) -> Self {
-        let text = |id, name, value: i64| language.text_with(id, &[(name, value.to_string().into())]);
+        let text =
+            |id, name, value: i64| language.text_with(id, &[(name, value.to_string().into())]);
         let version = text("race-entry-version", "version", entry.version);
         let fence = entry.fence.map(|fence| text("race-entry-fence", "fence", fence));
         Self {

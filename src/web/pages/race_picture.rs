@@ -191,7 +191,8 @@ fn picture(
     let result = race.result.as_ref().unwrap_or(&empty);
     let is_crowd = result.lanes.len() != LANES_Y.len();
     let axis = Axis::of(result);
-    let lanes = result.lanes.iter().zip(LANES_Y).map(|(lane, y)| lane_picture(lane, y, &axis, language));
+    let lanes =
+        result.lanes.iter().zip(LANES_Y).map(|(lane, y)| lane_picture(lane, y, &axis, language));
     let span_us = result.lanes.iter().flat_map(|lane| lane.events.last()).map(|event| event.t_us);
     let ms = span_us.max().unwrap_or(0).div_ceil(1_000);
     let lock = race.request.lock.as_str();
@@ -248,7 +249,10 @@ fn lane_picture(lane: &RaceLane, y: i32, axis: &Axis, language: Language) -> Lan
             .stretch(lane.at("wait").or(lane.at("sent")), lane.at("held").or(read))
             .filter(|wait| wait.width > MIN_WAIT),
         hold: axis.stretch(read, write),
-        marks: [mark("read", "race-entry-read"), mark("write", "race-entry-wrote")].into_iter().flatten().collect(),
+        marks: [mark("read", "race-entry-read"), mark("write", "race-entry-wrote")]
+            .into_iter()
+            .flatten()
+            .collect(),
         result: language.text(result),
         kind: if lane.result == SOLD { "sold" } else { "refused" },
         answered: axis.part(answered),
