@@ -17,7 +17,7 @@ const WIDTH: u32 = 1_200;
 const HEIGHT: u32 = 630;
 /// Range of the marks, in pixels.
 const LEFT: f64 = 250.0;
-const RIGHT: f64 = 1_090.0;
+const RIGHT: f64 = 960.0;
 const LANES_Y: [i32; 2] = [285, 455];
 /// Distance between two events.
 const MIN_GAP: f64 = 64.0;
@@ -27,7 +27,7 @@ const PLAYED: f64 = 0.6;
 const WHOLE: &str = "viewBox=\"0 0 1200 630\"";
 const WITHOUT_TITLE: &str = "viewBox=\"0 150 1200 470\"";
 /// A wait shorter than this part of the axis is not drawn.
-const MIN_WAIT: i32 = 170;
+const MIN_WAIT: i32 = 140;
 const CELLS_PER_ROW: usize = 20;
 /// The events that the picture shows.
 const SHOWN: [&str; 5] = ["sent", "wait", "read", "write", "answered"];
