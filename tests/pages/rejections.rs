@@ -82,7 +82,7 @@ async fn browsers_get_pages_and_programs_get_problems() {
         ("/nothing-here", 404),
         ("/items/nothing", 404),
         ("/problems/nothing", 404),
-        ("/?after=Not%20a%20sku", 200),
+        ("/shop?after=Not%20a%20sku", 200),
         ("/items/deadbolt?before=x", 422),
     ] {
         let page = visitor.get(path).await;
