@@ -19,8 +19,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{RateLimitArgs, RedisTlsArgs, ServeArgs, Switch};
 use crate::db;
+use crate::embedded::reachable;
 use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::interleaving::Games;
+use crate::lab::race::runner::RaceRunner;
 use crate::locks::ShopLocks;
 use crate::metrics::{BUILD_INFO, METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
@@ -28,6 +30,7 @@ use crate::rate_limit::{Limiter, Rate};
 use crate::redis_connection;
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{REQUEST_TIMEOUT, Shop, Strategy, seed};
+use crate::web::demo_user::DemoUser;
 use crate::web::middleware::address::TrustedProxies;
 use crate::web::middleware::connections::ConnectionLimit;
 use crate::web::middleware::public_hosts::PublicHosts;
@@ -82,6 +85,8 @@ impl Replica {
         warn_of_demo_users(&shop, options.listen).await?;
         let board = PauseBoard::default();
         let games = Games::new(&shop, &board);
+        let hosts = race_hosts(options, listener.local_addr()?)?;
+        let races = RaceRunner::new(&shop, &replica, hosts);
         let stop = CancellationToken::new();
         let order_expiry = OrderExpiry::new(&shop);
         order_expiry.start_enqueuing(&shop, placed, &stop);
@@ -103,6 +108,8 @@ impl Replica {
             lab: options.lab == Switch::On,
             board,
             games,
+            races,
+            demo_user: DemoUser::default(),
             stop,
             sessions: SessionCache::default(),
             min_password_length: options.min_password_length,
@@ -262,6 +269,7 @@ struct WebSettings {
 /// option.
 pub fn validate(options: &ServeArgs) -> Result<(), InvalidSetting> {
     parse_settings(options)?;
+    race_hosts(options, options.listen)?;
     parse_unpaid_limit(options).map(|_| ())
 }
 
@@ -276,6 +284,7 @@ fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting> {
         limit_address,
         limit_sign_in,
         limit_sign_in_name,
+        limit_race,
         limit_unpaid: _,
         trusted_proxies,
         limit_connections,
@@ -296,6 +305,7 @@ fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting> {
         address: rate("--limit-address", limit_address, address)?,
         sign_in: rate("--limit-sign-in", limit_sign_in, sign_in)?,
         name: rate("--limit-sign-in-name", limit_sign_in_name, name)?,
+        race: rate("--limit-race", &Some(limit_race.clone()), "off")?,
     };
     let max_connections = limit(limit_connections, DEFAULT_MAX_CONNECTIONS).map(|text| {
         let number = text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
@@ -308,6 +318,21 @@ fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting> {
     let public_hosts =
         PublicHosts::parse(&options.public_hosts).map_err(invalid("--public-hosts"))?;
     Ok(WebSettings { rates, proxies, max_connections, public_hosts })
+}
+
+/// Returns host and port of each replica for races; `own` without others.
+fn race_hosts(options: &ServeArgs, own: SocketAddr) -> Result<Vec<String>, InvalidSetting> {
+    let urls = options.replica_urls.iter().map(|url| url.trim()).filter(|url| !url.is_empty());
+    let host = |url: &str| {
+        let host = url.strip_prefix("http://").map(|host| host.trim_end_matches('/'));
+        let host = host.filter(|host| !host.is_empty() && !host.contains(['/', '@', ' ']));
+        let why = || format!("“{url}” is not the URL of a replica: http://HOST:PORT");
+        let host = host.ok_or_else(|| InvalidSetting { flag: "--replica-urls", why: why() })?;
+        let has_port = host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        Ok(if has_port { host.to_owned() } else { format!("{host}:80") })
+    };
+    let hosts: Vec<String> = urls.map(host).collect::<Result<_, _>>()?;
+    Ok(if hosts.is_empty() { vec![reachable(own).to_string()] } else { hosts })
 }
 
 /// Parses the limit of unpaid orders, and applies the default.

@@ -18,7 +18,7 @@ impl UpArgs {
         // `up` passes these itself; their variables are ignored.
         let mut line = vec!["serve", "--database-url=", "--redis-url=", "--redlock-urls="];
         line.extend(["--listen=127.0.0.1:8080", "--lock", &self.lock, "--replica="]);
-        line.extend(["--min-password-length=3", "--drain-s=0"]);
+        line.extend(["--min-password-length=3", "--drain-s=0", "--replica-urls="]);
         line.push(if self.lab == Switch::On { "--lab=on" } else { "--lab=off" });
         if !self.pool_sizes.is_empty() {
             line.push("--pool-size=1");

@@ -118,6 +118,10 @@ pub struct ServeArgs {
     /// Name of this replica in responses and on pages [default: the listen port]
     #[arg(long, env = "HOLDFAST_REPLICA")]
     pub replica: Option<String>,
+    /// URLs of all replicas, separated by commas, to which the race on the first page sends its
+    /// orders; or that of a balancer in front of them [default: this replica]
+    #[arg(long, value_name = "URLS", env = "HOLDFAST_REPLICAS", value_delimiter = ',')]
+    pub replica_urls: Vec<String>,
     /// Maximum number of connections to Postgres of this replica
     #[arg(long, env = "HOLDFAST_POOL_SIZE", default_value_t = 16, value_parser = whole_number::<u32>(1..=500))]
     pub pool_size: u32,
@@ -189,6 +193,9 @@ pub struct RateLimitArgs {
     /// off while the lab is on]
     #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_SIGN_IN_NAME")]
     pub limit_sign_in_name: Option<String>,
+    /// Rate limit of an address for races on the first page, also while the lab is on
+    #[arg(long, value_name = "LIMIT", env = "HOLDFAST_LIMIT_RACE", default_value = "30/m")]
+    pub limit_race: String,
     /// Upper bound of a user's unpaid orders: 1 to 1,000,000; or off [default: 200; off while the
     /// lab is on]
     #[arg(long, value_name = "ORDERS", env = "HOLDFAST_LIMIT_UNPAID")]

@@ -26,7 +26,7 @@ mod up;
 
 pub use data_dir::{RunningUp, read_env};
 pub use error::Error;
-pub use replicas::check_ready;
+pub use replicas::{check_ready, reachable};
 pub use supervisor::ProcessHandle;
 pub use temp_redis::TempRedis;
 pub use temp_shop::{TempShop, TempShopOptions};

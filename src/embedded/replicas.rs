@@ -74,6 +74,7 @@ pub(super) fn spec(
         .env("HOLDFAST_LISTEN", address.to_string())
         .env("HOLDFAST_LOCK", &options.lock)
         .env("HOLDFAST_LAB", if running.lab { "on" } else { "off" })
+        .env("HOLDFAST_REPLICAS", running.replicas.join(","))
         // The demo users' passwords are their names.
         .env("HOLDFAST_MIN_PASSWORD_LENGTH", DEMO_PASSWORD_LENGTH.to_string())
         // There is no balancer.
@@ -114,7 +115,7 @@ pub async fn check_ready(address: SocketAddr) -> std::result::Result<String, Str
 }
 
 /// Replaces the unspecified address, which is not connectable, with loopback.
-fn reachable(address: SocketAddr) -> SocketAddr {
+pub fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
         IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),

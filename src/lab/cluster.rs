@@ -72,29 +72,13 @@ impl ManagedCluster {
         Ok(cluster)
     }
 
-    /// Creates the user `name` unless it exists, and begins a session.
-    ///
-    /// # Errors
-    /// If a user of that name exists with a different `admin`.
+    /// Creates the user `name` unless it exists, and begins a session, like [`begin_session`].
     pub(super) async fn create_session(
         &self,
         name: &str,
         admin: bool,
     ) -> anyhow::Result<(UserId, String)> {
-        let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
-        let existing = sqlx::query!("select id, admin from users where name = $1", name)
-            .fetch_optional(&mut *tx)
-            .await?;
-        let id = match existing {
-            Some(row) if row.admin == admin => UserId(row.id),
-            Some(_) => bail!("another user is called {name}; rename that user to open the lab"),
-            None => users::insert(&mut tx, name, &self.password_hash, admin)
-                .await?
-                .context("another process created the users of the lab at the same time")?,
-        };
-        let session = sessions::begin(&mut tx, id).await?;
-        tx.commit().await?;
-        Ok((id, session.token))
+        begin_session(&self.pool, name, &self.password_hash, admin).await
     }
 
     pub(super) async fn create_payer(&self) -> anyhow::Result<(UserId, String)> {
@@ -164,6 +148,30 @@ impl ManagedCluster {
         }
         Ok(restarted)
     }
+}
+
+/// Creates the user `name` unless it exists, and begins a session.
+///
+/// # Errors
+/// If a user of that name exists with a different `admin`.
+pub(super) async fn begin_session(
+    pool: &Pool,
+    name: &str,
+    password_hash: &str,
+    admin: bool,
+) -> anyhow::Result<(UserId, String)> {
+    let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
+    let find = sqlx::query!("select id, admin from users where name = $1", name);
+    let id = match find.fetch_optional(&mut *tx).await? {
+        Some(row) if row.admin == admin => UserId(row.id),
+        Some(_) => bail!("another user is called {name}; rename that user to open the lab"),
+        None => users::insert(&mut tx, name, password_hash, admin)
+            .await?
+            .context("another process created the users of the lab at the same time")?,
+    };
+    let session = sessions::begin(&mut tx, id).await?;
+    tx.commit().await?;
+    Ok((id, session.token))
 }
 
 /// Repeats a health check until it succeeds; returns `false` if it does not within

@@ -11,6 +11,7 @@ pub mod headers;
 pub mod interleaving;
 mod lesson;
 pub mod lessons;
+pub mod race;
 pub mod run;
 pub mod runner;
 pub mod source;

@@ -4,6 +4,7 @@ use actix_web::{HttpRequest, web};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::demo_user::DemoUser;
 use super::middleware::public_hosts::PublicHosts;
 use super::middleware::rate_limits::RateLimits;
 use super::middleware::sessions::SessionCache;
@@ -11,6 +12,7 @@ use super::problems::{Problem, ProblemType};
 use super::readiness::Readiness;
 use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::interleaving::Games;
+use crate::lab::race::runner::RaceRunner;
 use crate::probe::PauseBoard;
 use crate::shop::Shop;
 
@@ -23,6 +25,8 @@ pub struct AppState {
     /// The requests that the lab has paused at a probe point.
     pub board: PauseBoard,
     pub games: Games,
+    pub races: RaceRunner,
+    pub demo_user: DemoUser,
     pub jobs: jobs::Scheduler,
     /// Cancelled when the replica shuts down; event streams end then.
     pub stop: CancellationToken,

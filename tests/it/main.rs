@@ -54,6 +54,7 @@ mod passwords;
 mod pause_points;
 mod prometheus;
 mod purge;
+mod race;
 mod rate_limits;
 mod read_only;
 mod readiness;

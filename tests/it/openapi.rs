@@ -57,6 +57,8 @@ async fn openapi_describes_every_route() {
         "POST /api/lab/paused/{id}",
         "POST /api/lab/worker",
         "GET /api/lab/queues",
+        "POST /api/race",
+        "GET /api/race/{id}",
         "GET /healthz",
         "GET /readyz",
         "GET /metrics",

@@ -113,7 +113,7 @@ async fn lost_update_breaks_the_equation() {
 async fn common_pages_read_no_history() {
     let shop = Shop::start(1).await;
     let _locked = lock_tables(&shop, "stock_ledger, orders, order_lines").await;
-    for path in ["/", "/bar", "/basket"] {
+    for path in ["/", "/shop", "/bar", "/basket"] {
         let page = shop.http.get(shop.url(0, path)).send().await.unwrap();
         assert_eq!(page.status(), 200, "{path}");
         let text = page.text().await.unwrap();

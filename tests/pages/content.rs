@@ -94,7 +94,7 @@ async fn signed_in_user_is_redirected_from_sign_up() {
     let shop = Shop::start(1).await;
     assert_eq!(Visitor::new(&shop).get("/sign-up").await.status, 200);
     let alice = Visitor::signed_in(&shop, "alice").await.get("/sign-up").await;
-    assert_eq!((alice.status.as_u16(), alice.location.as_str()), (303, "/"));
+    assert_eq!((alice.status.as_u16(), alice.location.as_str()), (303, "/shop"));
 }
 
 /// The lab's pages are compressed; a problem page in place of one is not, and must not say so.

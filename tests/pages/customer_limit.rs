@@ -18,11 +18,11 @@ async fn admin_sets_customer_limit_and_pages_show_it() {
     let (visitor, admin) = (Visitor::new(&shop), Visitor::signed_in(&shop, "admin").await);
     assert!(!visitor.get("/items/deadbolt").await.words().contains("per customer"));
     // One item of the seed has a limit.
-    let cards = visitor.get("/").await.words();
+    let cards = visitor.get("/shop").await.words();
     assert_eq!(cards.matches("per customer").count(), 1, "{cards}");
     assert!(cards.contains("29.50 · at most 2 per customer"), "{cards}");
     set_limit(&shop, "deadbolt", "2").await;
-    let card = visitor.get("/").await;
+    let card = visitor.get("/shop").await;
     assert!(card.words().contains("49.00 · at most 2 per customer"), "{}", card.words());
     assert!(card.text.contains(
         "id=\"quantity-deadbolt\" name=\"quantity\" type=\"number\" min=\"1\" max=\"2\""

@@ -13,6 +13,7 @@ mod duplicate_submits;
 mod jobs;
 mod lab;
 mod purchase;
+mod race;
 mod rejections;
 mod security;
 mod swimlane;

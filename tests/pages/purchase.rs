@@ -10,7 +10,7 @@ use crate::common::{Shop, until};
 async fn check_purchase(javascript: bool) {
     let shop = Shop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
-    browser.go("/").await;
+    browser.go("/shop").await;
     browser.until_text("#item-deadbolt .stock", "40 on the shelf").await;
     browser.fill("#quantity-deadbolt", "2").await;
     browser.click("#item-deadbolt button").await;
@@ -126,7 +126,7 @@ async fn reload_and_back_make_one_order() {
 async fn stock_and_totals_update_live() {
     let shop = Shop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
-    browser.go("/").await;
+    browser.go("/shop").await;
     browser.until_text("#books", "sold 0 + on the shelf 638 ✓").await;
     let alice = shop.sign_in("alice").await;
     shop.place_order(&alice, "deadbolt", 3).await;

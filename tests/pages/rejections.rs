@@ -82,7 +82,7 @@ async fn browsers_get_pages_and_programs_get_problems() {
         ("/nothing-here", 404),
         ("/items/nothing", 404),
         ("/problems/nothing", 404),
-        ("/?after=Not%20a%20sku", 200),
+        ("/shop?after=Not%20a%20sku", 200),
         ("/items/deadbolt?before=x", 422),
     ] {
         let page = visitor.get(path).await;
@@ -129,9 +129,9 @@ async fn sign_in_returns_to_requested_page() {
     }
     for (next, location) in [
         ("/account", "/account"),
-        ("//evil.example", "/"),
-        ("https://evil.example", "/"),
-        ("/%5Cevil.example", "/"),
+        ("//evil.example", "/shop"),
+        ("https://evil.example", "/shop"),
+        ("/%5Cevil.example", "/shop"),
     ] {
         let form = format!("user=alice&password=alice&next={next}");
         assert_eq!(visitor.post("/sign-in", &form).await.location, location, "{next}");
@@ -146,7 +146,7 @@ async fn sign_in_returns_to_requested_page() {
 async fn form_errors_are_shown_beside_field() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
-    let csrf = admin.get("/").await.csrf();
+    let csrf = admin.get("/shop").await.csrf();
     let key = admin.get("/account").await.field("key");
     for (path, form, field) in [
         ("/basket/lines", "sku=deadbolt&quantity=many".to_owned(), "wrong-deadbolt"),
@@ -180,7 +180,7 @@ async fn foreign_orders_are_not_shown() {
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let order = alice.order(&token, &csrf).await.location;
     assert_eq!(bob.get(&order).await.status, 404);
-    let csrf = bob.get("/").await.csrf();
+    let csrf = bob.get("/shop").await.csrf();
     let key = bob.get("/account").await.field("key");
     let cancel = format!("csrf={csrf}&key={key}");
     assert_eq!(bob.post(&format!("{order}/cancel"), &cancel).await.status, 404);
@@ -278,10 +278,10 @@ async fn pages_report_postgres_outage_within_two_seconds() {
     let alice = Visitor::signed_in(&shop, "alice").await;
     postgres.cut();
     for (visitor, path) in [
-        (&Visitor::new(&shop), "/"),
+        (&Visitor::new(&shop), "/shop"),
         (&Visitor::new(&shop), "/items/deadbolt"),
         (&alice, "/account"),
-        (&alice, "/"),
+        (&alice, "/shop"),
     ] {
         let started = Instant::now();
         let page = visitor.get(path).await;
@@ -363,11 +363,11 @@ async fn form_address_redirects_to_its_page() {
         ("/items/deadbolt/stock".to_owned(), "/items/deadbolt"),
         ("/items/deadbolt/limit".to_owned(), "/items/deadbolt"),
         ("/account/top-ups".to_owned(), "/account"),
-        ("/basket/lines".to_owned(), "/"),
+        ("/basket/lines".to_owned(), "/shop"),
         ("/jobs/7/retry".to_owned(), "/jobs"),
         ("/jobs/unpaid/7/retry".to_owned(), "/jobs"),
         ("/lab/scheduler/7/steps".to_owned(), "/lab/scheduler/7"),
-        ("/sign-out".to_owned(), "/"),
+        ("/sign-out".to_owned(), "/shop"),
     ] {
         let redirect = anonymous.get(&path).await;
         assert_eq!((redirect.status.as_u16(), redirect.location.as_str()), (303, page), "{path}");
@@ -408,6 +408,7 @@ async fn pages_are_small_without_inline_code() {
     let mut pages = vec![order.as_str(), "/items/deadbolt", "/problems/sold-out"];
     pages.extend([
         "/",
+        "/shop",
         "/basket",
         "/orders",
         "/account",

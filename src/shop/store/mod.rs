@@ -13,6 +13,7 @@ pub mod items;
 pub mod key_records;
 pub mod place;
 pub mod purge;
+mod purge_lab;
 pub mod read;
 pub mod transition;
 
@@ -23,6 +24,7 @@ use self::changed_rows::ChangedRows;
 use super::command::changes::{Changes, NewOrder, StockChange};
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
+pub use purge_lab::purge_lab_item;
 
 /// The write of one command.
 #[derive(Debug)]

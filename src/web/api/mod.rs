@@ -9,6 +9,7 @@ pub mod lab_runs;
 pub mod lists;
 pub mod me;
 pub mod orders;
+pub mod race;
 mod responses;
 pub mod users;
 
@@ -63,6 +64,8 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/api/lab/runs", get().to(lab_runs::list), post().to(lab_runs::create)))
         .service(resource("/api/lab/runs/{id}", "GET").route(get().to(lab_runs::read)))
         .service(resource("/api/lab/runs/{id}/events", "GET").route(get().to(lab_runs::follow)))
+        .service(resource("/api/race", "POST").route(post().to(race::create)))
+        .service(resource("/api/race/{id}", "GET").route(get().to(race::read)))
         .service(resource("/healthz", "GET").route(get().to(health::alive)))
         .service(resource("/readyz", "GET").route(get().to(health::ready)))
         .service(resource("/metrics", "GET").route(get().to(health::metrics)));

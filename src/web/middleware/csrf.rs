@@ -71,7 +71,7 @@ pub fn check_origin(request: &HttpRequest) -> Result<(), Problem> {
 /// Returns the address to go to after signing in: `next` if it is on this site, or the shop.
 pub fn local_path(next: &str) -> &str {
     let plain = next.bytes().all(|b| b.is_ascii_graphic() && b != b'\\');
-    if plain && next.starts_with('/') && !next.starts_with("//") { next } else { "/" }
+    if plain && next.starts_with('/') && !next.starts_with("//") { next } else { "/shop" }
 }
 
 fn foreign_form() -> Problem {
@@ -92,7 +92,7 @@ mod tests {
             assert_eq!(local_path(next), next);
         }
         for next in ["", "basket", "//evil.example", "https://evil.example", "/\\evil", "/a\r\nb"] {
-            assert_eq!(local_path(next), "/", "{next:?}");
+            assert_eq!(local_path(next), "/shop", "{next:?}");
         }
     }
 

@@ -7,7 +7,8 @@
 //!   network of 48 bits, of which one customer may have all 65,536 networks of 64 bits;
 //! - by *name* for sign-in, against guesses from many addresses. An address from which the user
 //!   signed in has its own limit for [`KNOWN_ADDRESS_TTL`], so that the owner is not locked out;
-//!   existing sessions are not affected.
+//!   existing sessions are not affected;
+//! - by address for *races*, which need no sign-in; it is on while the lab is on.
 //!
 //! Rejects with `too-many-requests` (429) and `Retry-After` in seconds; nothing is stored, so the
 //! same idempotency key may be sent again.
@@ -50,6 +51,8 @@ pub struct Rates {
     pub sign_in: Option<Rate>,
     /// For each user name, over sign-ins.
     pub name: Option<Rate>,
+    /// For each address, over races.
+    pub race: Option<Rate>,
 }
 
 #[derive(Debug)]
@@ -113,6 +116,12 @@ impl RateLimits {
     /// Returns the check of a user, if there is such a limit.
     pub(super) fn client_check(&self, user: UserId) -> Option<LimitCheck> {
         limit_check("client", self.rates.client, || user.0.to_string())
+    }
+
+    /// Counts a race of the request's address.
+    pub async fn check_race(&self, request: &HttpRequest) -> Result<(), Problem> {
+        let check = limit_check("race", self.rates.race, || rate_limit_key(self.address(request)));
+        self.take_permits(check.as_slice()).await.map(drop)
     }
 
     /// Counts a sign-in as `name`, or a sign-up.

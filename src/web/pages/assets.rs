@@ -34,8 +34,8 @@ const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 const FONT: &str = "font/woff2";
 
-static ASSETS: LazyLock<[Asset; 11]> = LazyLock::new(|| {
-    [
+static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
+    vec![
         asset!("holdfast.css", CSS),
         asset!("holdfast.js", JAVASCRIPT),
         asset!("holdfast.svg", "image/svg+xml"),
@@ -43,6 +43,8 @@ static ASSETS: LazyLock<[Asset; 11]> = LazyLock::new(|| {
         asset!("inter-4.0-semibold.woff2", FONT, "fonts/inter-4.0-semibold.woff2"),
         asset!("lab.css", CSS),
         asset!("lab.js", JAVASCRIPT),
+        asset!("race.css", CSS),
+        asset!("race.js", JAVASCRIPT),
         asset!("scheduler.css", CSS),
         asset!("swimlane.js", JAVASCRIPT),
         asset!("uplot.css", CSS, "vendor/uPlot-1.6.32.min.css"),

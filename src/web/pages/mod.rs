@@ -27,6 +27,9 @@ pub mod order;
 pub mod orders;
 pub mod place_order;
 pub mod problems;
+pub mod race;
+mod race_picture;
+mod race_texts;
 mod rejection;
 mod respond;
 pub mod security;
@@ -42,7 +45,13 @@ use super::routes::{back_to, back_up, get_post, resource};
 pub fn configure(config: &mut ServiceConfig) {
     config
         .app_data(form_config())
-        .service(resource("/", "GET").route(get().to(storefront::show)))
+        .service(resource("/", "GET").wrap(Compress::default()).route(get().to(race::show)))
+        .service(get_post("/race", back_to("/"), post().to(race::run)))
+        .service(
+            resource("/race/{id}", "GET").wrap(Compress::default()).route(get().to(race::result)),
+        )
+        .service(resource("/race/{id}/image.png", "GET").route(get().to(race::image)))
+        .service(resource("/race/{id}/picture.svg", "GET").route(get().to(race::picture)))
         .service(resource("/shop", "GET").route(get().to(storefront::show)))
         .service(resource("/language/{tag}", "GET").route(get().to(language::choose)))
         .service(resource("/bar", "GET").route(get().to(layout::bar)))
@@ -92,7 +101,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/problems/{name}", "GET").route(get().to(problems::show)))
         .service(get_post("/sign-in", get().to(sign_in::show), post().to(sign_in::sign_in)))
         .service(get_post("/sign-up", get().to(sign_in::show_sign_up), post().to(sign_in::sign_up)))
-        .service(get_post("/sign-out", back_to("/"), post().to(sign_in::sign_out)))
+        .service(get_post("/sign-out", back_to("/shop"), post().to(sign_in::sign_out)))
         .service(
             resource("/static/{name}", "GET")
                 .wrap(Compress::default())

@@ -139,7 +139,7 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
 }
 
 pub async fn sign_out(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
-    let mut response = see_other("/");
+    let mut response = see_other("/shop");
     if let Some(user) = csrf::check_public_form(&request, form.csrf()).await? {
         sessions::sign_out(&state.shop, &user.token).await?;
         state.sessions.invalidate(&user.token).await;

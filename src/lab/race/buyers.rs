@@ -1,0 +1,136 @@
+//! The throw-away buyers of races, and their HTTP requests to the replicas.
+//!
+//! The buyers are a fixed set of users of the lab, shared by all races. Each process begins
+//! sessions for them when a race first needs them. They pay nothing: their orders expire.
+
+use std::io;
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
+use serde_json::Value;
+use tokio::net::lookup_host;
+use tokio::sync::Mutex;
+use uuid::Uuid;
+
+use crate::db::Pool;
+use crate::lab::cluster::begin_session;
+use crate::lab::headers::LabHeaders;
+use crate::load;
+use crate::probe::PausedRequest;
+use crate::shop::Sku;
+use crate::shop::passwords;
+use crate::shop::users::LAB_NAME_PREFIX;
+
+/// A replica, as the configuration names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    /// Host and port.
+    pub host: String,
+    pub address: SocketAddr,
+}
+
+impl Peer {
+    /// Resolves `host:port`.
+    pub async fn resolve(host: &str) -> io::Result<Self> {
+        let address = lookup_host(host).await?.next();
+        let address = address.ok_or_else(|| io::Error::other(format!("{host} has no address")))?;
+        Ok(Self { host: host.to_owned(), address })
+    }
+
+    /// Sends a request and returns status and body.
+    async fn send(
+        &self,
+        method: &str,
+        path: &str,
+        token: &str,
+        headers: &str,
+        body: &str,
+    ) -> io::Result<(u16, Vec<u8>)> {
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\n{headers}Content-Length: {}\r\n\r\n{body}",
+            self.host,
+            body.len()
+        );
+        load::send(self.address, request.as_bytes()).await
+    }
+
+    /// Orders one unit under the request id `id`.
+    pub async fn order(
+        &self,
+        token: &str,
+        sku: &Sku,
+        headers: &LabHeaders,
+        id: Uuid,
+    ) -> io::Result<(u16, Value)> {
+        let lines: String = headers.lines().iter().map(|line| format!("{line}\r\n")).collect();
+        let headers =
+            format!("{lines}X-Request-Id: {id}\r\nIdempotency-Key: {}\r\n", Uuid::new_v4());
+        let body = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}");
+        let (status, body) = self.send("POST", "/api/orders", token, &headers, &body).await?;
+        Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+    }
+
+    /// Lists the requests that the replica has paused; `admin` is an admin's token.
+    pub async fn paused(&self, admin: &str) -> io::Result<Vec<PausedRequest>> {
+        let (_, body) = self.send("GET", "/api/lab/paused", admin, "", "").await?;
+        Ok(serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    pub async fn resume(&self, admin: &str, id: Uuid) -> io::Result<()> {
+        self.send("POST", &format!("/api/lab/paused/{id}"), admin, "", "").await.map(drop)
+    }
+}
+
+/// Session tokens of the buyers, and of the admin who resumes paused orders.
+#[derive(Debug, Clone, Default)]
+pub struct BuyerTokens {
+    pub buyers: Vec<String>,
+    pub admin: String,
+}
+
+/// The sessions of one process.
+#[derive(Debug)]
+pub struct Buyers {
+    pool: Pool,
+    tokens: Mutex<BuyerTokens>,
+}
+
+impl Buyers {
+    pub fn new(pool: &Pool) -> Self {
+        Self { pool: pool.clone(), tokens: Mutex::default() }
+    }
+
+    /// Returns the tokens of `count` buyers; begins the sessions that are missing.
+    pub async fn tokens(&self, count: usize) -> anyhow::Result<BuyerTokens> {
+        let mut tokens = self.tokens.lock().await;
+        if tokens.buyers.len() < count {
+            // The password is random and discarded.
+            let hash = passwords::hash(Uuid::new_v4().to_string()).await?;
+            let begin = async |name: String, admin| {
+                let first = begin_session(&self.pool, &name, &hash, admin).await;
+                // Another replica may have created the user at the same moment.
+                let session = match first {
+                    Err(_) => begin_session(&self.pool, &name, &hash, admin).await,
+                    first => first,
+                };
+                session.map(|(_, token)| token).with_context(|| format!("a session of {name}"))
+            };
+            if tokens.admin.is_empty() {
+                tokens.admin = begin(format!("{LAB_NAME_PREFIX}race-admin"), true).await?;
+            }
+            for number in tokens.buyers.len() + 1..=count {
+                let name = format!("{LAB_NAME_PREFIX}buyer-{number:03}");
+                let token = begin(name, false).await?;
+                tokens.buyers.push(token);
+            }
+        }
+        let buyers = tokens.buyers.iter().take(count).cloned().collect();
+        Ok(BuyerTokens { buyers, admin: tokens.admin.clone() })
+    }
+
+    /// Forgets all sessions, after one was found to have ended.
+    pub async fn forget(&self) {
+        *self.tokens.lock().await = BuyerTokens::default();
+    }
+}

@@ -1,0 +1,134 @@
+//! Races in Postgres: the replica that runs a race writes it, every replica reads it.
+//!
+//! The newest [`MAX_KEPT_RACES`] races are kept. Each race deletes the two oldest ones beyond that,
+//! with their items and orders, as soon as these orders have expired.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::model::{Race, RaceRequest, RaceResult, RaceState};
+use crate::db::Pool;
+use crate::shop::store::purge_lab_item;
+use crate::shop::{Error, Sku};
+
+pub const MAX_KEPT_RACES: i64 = 2_000;
+/// Races deleted per race.
+const PRUNED_PER_RACE: i64 = 2;
+/// Seconds after which a race without a result counts as failed. The longest queue takes less.
+const ABANDONED_AFTER_S: f64 = 180.0;
+
+pub(super) async fn insert(
+    pool: &Pool,
+    id: Uuid,
+    replica: &str,
+    request: &RaceRequest,
+    state: RaceState,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "insert into races (id, replica, request, state) values ($1, $2, $3, $4)",
+        id,
+        replica,
+        json(request)?,
+        name(state),
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Records that a race begins to sell this item.
+pub(super) async fn begin(pool: &Pool, id: Uuid, sku: &Sku) -> Result<(), Error> {
+    sqlx::query!("update races set state = 'running', sku = $2 where id = $1", id, sku.as_str())
+        .execute(&mut *pool.acquire().await?)
+        .await?;
+    Ok(())
+}
+
+/// Stores the result; without one, the race has failed.
+pub(super) async fn finish(
+    pool: &Pool,
+    id: Uuid,
+    result: Option<&RaceResult>,
+) -> Result<(), Error> {
+    let state = if result.is_some() { RaceState::Done } else { RaceState::Failed };
+    sqlx::query!(
+        "update races set state = $2, result = $3 where id = $1",
+        id,
+        name(state),
+        result.map(json).transpose()?,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Race>, Error> {
+    let row = sqlx::query!(
+        r#"select request, result, state,
+                  created_at < now() - make_interval(secs => $2) as "is_old!",
+                  case when state = 'queued' then (
+                      select count(*) from races q
+                       where q.replica = r.replica and q.state = 'queued' and q.id <= r.id)
+                  end as position
+             from races r where id = $1"#,
+        id,
+        ABANDONED_AFTER_S,
+    )
+    .fetch_optional(&mut *pool.acquire().await?)
+    .await?;
+    let Some(row) = row else { return Ok(None) };
+    let result: Option<RaceResult> = row.result.map(parse).transpose()?;
+    let state = match row.state.as_str() {
+        "done" => RaceState::Done,
+        "queued" if !row.is_old => RaceState::Queued,
+        "running" if !row.is_old => RaceState::Running,
+        _ => RaceState::Failed,
+    };
+    let position = row.position.filter(|_| state == RaceState::Queued);
+    Ok(Some(Race { id, state, position, request: parse(row.request)?, result }))
+}
+
+/// Deletes the oldest races beyond `kept`, with their items.
+pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
+    let old = sqlx::query!(
+        "select id, sku from races
+          where state in ('done', 'failed') and id < (select id from races order by id desc
+                                                      offset $1 limit 1)
+          order by id limit $2",
+        kept - 1,
+        PRUNED_PER_RACE,
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+    for race in old {
+        let sku = race.sku.map(Sku::stored).transpose()?;
+        let is_free = match sku {
+            Some(sku) => purge_lab_item(pool, &sku).await?,
+            None => true,
+        };
+        if is_free {
+            sqlx::query!("delete from races where id = $1", race.id)
+                .execute(&mut *pool.acquire().await?)
+                .await?;
+        }
+    }
+    Ok(())
+}
+
+fn name(state: RaceState) -> &'static str {
+    match state {
+        RaceState::Queued => "queued",
+        RaceState::Running => "running",
+        RaceState::Done => "done",
+        RaceState::Failed => "failed",
+    }
+}
+
+fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
+    serde_json::to_value(value).map_err(|error| Error::Bug(format!("a race as JSON: {error}")))
+}
+
+fn parse<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
+    serde_json::from_value(value).map_err(|error| Error::Bug(format!("a stored race: {error}")))
+}

@@ -1,0 +1,58 @@
+//! Races: two buyers or a crowd order the last units at the same time, without signing in.
+
+use actix_web::http::header::LOCATION;
+use actix_web::web::Path;
+use actix_web::{HttpRequest, HttpResponse};
+use uuid::Uuid;
+
+use super::responses::json;
+use crate::lab::race::model::{Race, RaceRequest, RaceState};
+use crate::lab::race::store;
+use crate::web::middleware::{Json, begin_command, csrf};
+use crate::web::{AppState, HttpResult, Problem, State};
+
+/// Runs a race: throw-away buyers order a throw-away item over HTTP, spread over the replicas.
+///
+/// Needs no sign-in, and the lab must be on. A few races run at once; others are queued (202).
+#[utoipa::path(post, path = "/api/race", tag = "race", security(()),
+    responses((status = 200, body = Race), (status = 202, body = Race), (status = 403)))]
+pub async fn create(state: State, request: HttpRequest, race: Json<RaceRequest>) -> HttpResult {
+    let race = run_race(&state, &request, || race.read()).await?;
+    if race.state == RaceState::Done {
+        return json(race);
+    }
+    let address = format!("/api/race/{}", race.id);
+    Ok(HttpResponse::Accepted().insert_header((LOCATION, address)).json(race))
+}
+
+/// Returns a race; with its result once it is done.
+#[utoipa::path(get, path = "/api/race/{id}", tag = "race", security(()),
+    responses((status = 200, body = Race), (status = 403)))]
+pub async fn read(state: State, id: Path<String>) -> HttpResult {
+    json(find_race(&state, &id).await?)
+}
+
+/// Runs the race that `read` returns, if the lab is on, the request comes from this site, and its
+/// address is within the rate limit.
+pub async fn run_race(
+    state: &AppState,
+    request: &HttpRequest,
+    read: impl FnOnce() -> Result<RaceRequest, Problem>,
+) -> Result<Race, Problem> {
+    state.require_lab()?;
+    csrf::check_origin(request)?;
+    let race = read()?;
+    if let Some((field, why)) = race.invalid_field() {
+        return Err(Problem::field(field, why));
+    }
+    state.rate_limits.check_race(request).await?;
+    begin_command(request);
+    Ok(state.races.run(race).await?)
+}
+
+pub async fn find_race(state: &AppState, id: &str) -> Result<Race, Problem> {
+    state.require_lab()?;
+    let not_found = || Problem::not_found(format!("there is no race {id}"));
+    let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;
+    store::find(&state.shop.pool, parsed).await?.ok_or_else(not_found)
+}

@@ -1,0 +1,333 @@
+//! The first page while the lab is on: a race for the last unit; and the permanent page of a race.
+
+use actix_web::http::StatusCode;
+use actix_web::http::header::{CACHE_CONTROL, HeaderName};
+use actix_web::web::{Form, Path};
+use actix_web::{HttpRequest, HttpResponse};
+use askama::Template;
+use serde_json::json;
+
+use super::layout::Layout;
+use super::race_picture;
+use super::race_texts;
+use super::respond::html;
+use super::storefront::{self, ShopQuery};
+use crate::lab::race::model::{Race, RaceRequest, RaceResult, RaceState};
+use crate::lab::race::recorded;
+use crate::messages::Language;
+use crate::shop::Sku;
+use crate::shop::model::LedgerEntry;
+use crate::shop::query::ledger;
+use crate::web::api::race::{find_race, run_race};
+use crate::web::middleware::{FormFields, Query};
+use crate::web::{AppState, HttpResult, Problem, State, see_other};
+
+/// The lock that *on* means, unless another one is chosen.
+const DEFAULT_LOCK: &str = "fenced";
+/// Units of a race of two buyers, and of a crowd.
+const LAST_UNIT: i64 = 1;
+const CROWD_STOCK: i64 = 100;
+/// Entries of a ledger that a race's page reads.
+const MAX_ENTRIES: i64 = 500;
+const REFRESH: HeaderName = HeaderName::from_static("refresh");
+
+#[derive(Debug, Template)]
+#[template(path = "race.html")]
+struct RacePage {
+    layout: Layout,
+    stage: RaceStage,
+    demo_user: Option<String>,
+    demo_next: &'static str,
+    /// Recorded races, for pages without scripts.
+    recorded: Vec<RecordedPicture>,
+}
+
+/// A race as a picture with a description.
+#[derive(Debug)]
+struct RecordedPicture {
+    svg: String,
+    caption: String,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "race_result.html")]
+struct RaceResultPage {
+    layout: Layout,
+    stage: RaceStage,
+    title: String,
+    picture: String,
+    /// Explanation of the result, in one or two sentences.
+    why: String,
+    is_loss: bool,
+    entries: Vec<ComparedEntry>,
+    comparison: String,
+    is_fork: bool,
+    ledger: String,
+    /// Address of the image for link previews.
+    image: String,
+}
+
+/// One of the two ledger entries that stand side by side.
+#[derive(Debug)]
+struct ComparedEntry {
+    title: String,
+    before: i64,
+    after: i64,
+    note: String,
+}
+
+impl ComparedEntry {
+    fn new(entry: &LedgerEntry, language: Language) -> Self {
+        let text =
+            |id, name, value: i64| language.text_with(id, &[(name, value.to_string().into())]);
+        let version = text("race-entry-version", "version", entry.version);
+        let fence = entry.fence.map(|fence| text("race-entry-fence", "fence", fence));
+        Self {
+            title: text("race-entry", "seq", entry.seq),
+            before: entry.before,
+            after: entry.after,
+            note: [Some(version), fence].into_iter().flatten().collect::<Vec<_>>().join(" · "),
+        }
+    }
+}
+
+#[derive(Debug, Template)]
+#[template(path = "race_waiting.html")]
+struct RaceWaitingPage {
+    layout: Layout,
+    message: String,
+    is_over: bool,
+}
+
+/// The phones, the shelf and the controls, which both pages have.
+#[derive(Debug)]
+struct RaceStage {
+    language: Language,
+    phones: Vec<BuyerPhone>,
+    lock: String,
+    buyers: u16,
+    /// Texts and race for the script, as JSON that is safe within a script element.
+    texts: String,
+    race: String,
+}
+
+impl RaceStage {
+    fn new(state: &AppState, language: Language, race: Option<&Race>) -> Self {
+        let request = race.map(|race| &race.request);
+        Self {
+            language,
+            phones: phones(state, language),
+            lock: request.map_or("none", |request| request.lock.as_str()).to_owned(),
+            buyers: request.map_or(2, |request| request.buyers),
+            texts: script_json(&race_texts::for_script(language)),
+            race: race.map_or_else(String::new, |race| script_json(&json!(race))),
+        }
+    }
+
+    fn is_on(&self) -> bool {
+        self.lock != "none"
+    }
+
+    /// Returns the units on the shelf.
+    fn stock(&self) -> i64 {
+        stock_for(self.buyers)
+    }
+
+    /// Returns the size of the crowd in words.
+    fn crowd(&self) -> String {
+        if self.buyers == 2 {
+            return self.language.text("race-crowd-two");
+        }
+        let figures = [("buyers", self.buyers.into()), ("stock", self.stock().into())];
+        self.language.text_with("race-crowd", &figures)
+    }
+
+    /// Returns the locks that *on* can mean.
+    fn locks(&self) -> [LockChoice; 4] {
+        let chosen = if self.is_on() { self.lock.as_str() } else { DEFAULT_LOCK };
+        ["fenced", "row-lock", "owner", "local"].map(|name| LockChoice {
+            name,
+            label: self.language.text(&format!("race-lock-{name}")),
+            is_chosen: name == chosen,
+        })
+    }
+}
+
+#[derive(Debug)]
+struct LockChoice {
+    name: &'static str,
+    label: String,
+    is_chosen: bool,
+}
+
+#[derive(Debug)]
+struct BuyerPhone {
+    side: char,
+    buyer: String,
+    server: String,
+}
+
+fn phones(state: &AppState, language: Language) -> Vec<BuyerPhone> {
+    let phone = |(name, server): (&str, String)| BuyerPhone {
+        side: if name == "A" { 'a' } else { 'b' },
+        buyer: language.text_with("race-buyer", &[("name", name.into())]),
+        server: language.text_with("race-server", &[("name", server.into())]),
+    };
+    ["A", "B"].into_iter().zip(state.races.servers()).map(phone).collect()
+}
+
+fn stock_for(buyers: u16) -> i64 {
+    if buyers == 2 { LAST_UNIT } else { CROWD_STOCK }
+}
+
+/// Shows the race; the shop while the lab is off.
+pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
+    if !state.lab {
+        return storefront::show(request, query).await;
+    }
+    let layout = Layout::of(&request).await?;
+    let language = layout.language;
+    let picture = |race: &Race, caption: &str| {
+        let caption = language.text(caption);
+        RecordedPicture { svg: race_picture::inline(race, &caption, language, true), caption }
+    };
+    let page = RacePage {
+        stage: RaceStage::new(&state, language, None),
+        // If Postgres did not respond, it is not queried again.
+        demo_user: match (&layout.caller, &layout.books) {
+            (None, Some(_)) => state.demo_user.name(&state.shop).await,
+            _ => None,
+        },
+        demo_next: "/shop",
+        recorded: vec![
+            picture(recorded::off(), "race-recorded-off"),
+            picture(recorded::on(), "race-recorded-on"),
+        ],
+        layout,
+    };
+    html(StatusCode::OK, &page)
+}
+
+/// Runs the race of the form, without a script.
+pub async fn run(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    let race = run_race(&state, &request, || parse_form(&form)).await?;
+    Ok(see_other(&format!("/race/{}", race.id)))
+}
+
+fn parse_form(form: &FormFields) -> Result<RaceRequest, Problem> {
+    let is_on = !form.text("on").is_empty();
+    let lock = if is_on { form.required("lock")? } else { "none" };
+    let buyers: u16 = match form.trimmed("buyers") {
+        "" => 2,
+        number => number.parse().map_err(|_| Problem::field("buyers", "a number, 2 to 200"))?,
+    };
+    let stock = stock_for(buyers);
+    Ok(RaceRequest { lock: lock.to_owned(), buyers, stock, seed: None })
+}
+
+/// The permanent page of a race.
+pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+    let race = find_race(&state, &id).await?;
+    let layout = Layout::of(&request).await?;
+    let language = layout.language;
+    let Some(result) = &race.result else {
+        return waiting_page(layout, &race);
+    };
+    let (entries, is_fork) = entries(&state, result).await?;
+    let comparison = match entries.first().filter(|_| is_fork) {
+        Some(entry) => {
+            let version = entry.version.to_string();
+            language.text_with("race-entries-fork", &[("version", version.into())])
+        }
+        None => language.text("race-entries-chain"),
+    };
+    let title = race_picture::verdict(&race, language);
+    let label = language.text_with("race-picture", &[("verdict", title.as_str().into())]);
+    let host = request.connection_info().host().to_owned();
+    let scheme = request.connection_info().scheme().to_owned();
+    let page = RaceResultPage {
+        stage: RaceStage::new(&state, language, Some(&race)),
+        picture: race_picture::inline(&race, &label, language, false),
+        why: race_texts::explain(language, &race, result),
+        is_loss: result.doubled() > 0,
+        entries: entries.iter().map(|entry| ComparedEntry::new(entry, language)).collect(),
+        comparison,
+        is_fork,
+        ledger: result.ledger.clone(),
+        image: format!("{scheme}://{host}/race/{}/image.png", race.id),
+        title,
+        layout,
+    };
+    html(StatusCode::OK, &page)
+}
+
+/// The page of a race without a result, which reloads itself while the race waits or runs.
+fn waiting_page(layout: Layout, race: &Race) -> HttpResult {
+    let is_over = race.state == RaceState::Failed;
+    let position = race.position.unwrap_or(0);
+    let message = match race.state {
+        RaceState::Failed => layout.text("race-failed"),
+        RaceState::Queued => layout.text_with("race-queued", &[("position", position.into())]),
+        RaceState::Running | RaceState::Done => layout.text("race-starting"),
+    };
+    let mut response = html(StatusCode::OK, &RaceWaitingPage { layout, message, is_over })?;
+    if !is_over {
+        let again = actix_web::http::header::HeaderValue::from_static("1");
+        response.headers_mut().insert(REFRESH, again);
+    }
+    Ok(response)
+}
+
+/// Returns two entries to compare, and whether they were computed from the same version: the first
+/// fork of the item's ledger, else its first two entries of orders.
+async fn entries(
+    state: &AppState,
+    result: &RaceResult,
+) -> Result<(Vec<LedgerEntry>, bool), Problem> {
+    let sku = result.ledger.rsplit('/').next().unwrap_or_default().to_owned();
+    let Ok(sku) = Sku::try_from(sku) else { return Ok((Vec::new(), false)) };
+    let mut entries = ledger::stock_entries(&state.shop, &sku, 0, MAX_ENTRIES).await?;
+    entries.retain(|entry| entry.reason == "order");
+    let fork = entries.iter().enumerate().find_map(|(at, first)| {
+        let later = entries.iter().skip(at + 1);
+        let second = later.clone().find(|entry| entry.version == first.version)?;
+        Some(vec![first.clone(), second.clone()])
+    });
+    let is_fork = fork.is_some();
+    entries.truncate(2);
+    Ok((fork.unwrap_or(entries), is_fork))
+}
+
+/// The picture of a race for link previews.
+pub async fn image(state: State, id: Path<String>) -> HttpResult {
+    let race = done(find_race(&state, &id).await?)?;
+    // Drawing takes some milliseconds; a worker serves other requests too.
+    let png = actix_web::web::block(move || race_picture::png(&race)).await;
+    let png = png.ok().flatten();
+    let png = png.ok_or_else(|| Problem::not_found("the picture can't be drawn"))?;
+    Ok(picture_response("image/png", png))
+}
+
+/// The animated picture of a race, for documents.
+pub async fn picture(state: State, id: Path<String>) -> HttpResult {
+    let race = done(find_race(&state, &id).await?)?;
+    Ok(picture_response("image/svg+xml", race_picture::animated(&race).into_bytes()))
+}
+
+fn done(race: Race) -> Result<Race, Problem> {
+    if race.result.is_some() {
+        return Ok(race);
+    }
+    Err(Problem::not_found(format!("race {} has no result yet", race.id)))
+}
+
+fn picture_response(kind: &'static str, bytes: Vec<u8>) -> HttpResponse {
+    let mut response = HttpResponse::Ok();
+    response.content_type(kind).insert_header((CACHE_CONTROL, "public, max-age=86400"));
+    response.body(bytes)
+}
+
+/// Formats JSON that cannot end the script element that it is in.
+fn script_json(value: &serde_json::Value) -> String {
+    value.to_string().replace('<', "\\u003c")
+}

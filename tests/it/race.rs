@@ -1,0 +1,256 @@
+//! Races over the API: real orders of throw-away buyers on two replicas, without signing in; their
+//! limits, their queue, and what happens when a replica is stopped.
+
+use std::time::{Duration, Instant};
+
+use reqwest::{RequestBuilder, Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::common::ports::free_ports;
+use crate::common::{Shop, body, problem, until};
+use holdfast::lab::race::store::prune;
+
+/// Two replicas that know each other, as those of `holdfast up` do.
+pub async fn shop_with_peers(env: &[(&str, &str)]) -> Shop {
+    let port = free_ports(2);
+    let addresses = [port, port + 1].map(|port| format!("127.0.0.1:{port}"));
+    let urls = addresses.clone().map(|address| format!("http://{address}")).join(",");
+    let mut shop = Shop::without_replicas().await;
+    for address in &addresses {
+        let mut all = vec![("HOLDFAST_LISTEN", address.as_str()), ("HOLDFAST_REPLICAS", &urls)];
+        all.extend(env);
+        shop.add_replica(&all);
+    }
+    shop
+}
+
+fn race(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> RequestBuilder {
+    let race = json!({ "lock": lock, "buyers": buyers, "stock": stock });
+    shop.http.post(shop.url(0, "/api/race")).json(&race)
+}
+
+async fn run(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> Value {
+    body(race(shop, lock, buyers, stock).send().await.unwrap(), StatusCode::OK).await
+}
+
+fn values(race: &Value, event: &str) -> Vec<i64> {
+    let lanes = race["lanes"].as_array().unwrap().iter();
+    let events = lanes.flat_map(|lane| lane["events"].as_array().unwrap());
+    let events = events.filter(|it| it["event"] == event);
+    events.filter_map(|it| it["value"].as_i64()).collect()
+}
+
+fn results(race: &Value) -> Vec<&str> {
+    let lanes = race["lanes"].as_array().unwrap().iter();
+    lanes.map(|lane| lane["result"].as_str().unwrap()).collect()
+}
+
+fn figures(race: &Value) -> [i64; 3] {
+    ["sold", "oversold", "forks"].map(|name| race[name].as_i64().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_buyers_get_last_unit_without_lock() {
+    let shop = shop_with_peers(&[]).await;
+    for lock in ["none", "local"] {
+        // For certain, not by chance.
+        for _ in 0..5 {
+            let race = run(&shop, lock, 2, 1).await;
+            assert_eq!(race["state"], "done");
+            assert_eq!(figures(&race), [2, 1, 1], "{race}");
+            assert_eq!((values(&race, "read"), values(&race, "write")), (vec![1, 1], vec![0, 0]));
+            assert_eq!(results(&race), ["sold", "sold"]);
+            let replicas = [0, 1].map(|lane| race["lanes"][lane]["replica"].as_str().unwrap());
+            assert_eq!(replicas, [shop.replicas[0].name(), shop.replicas[1].name()]);
+        }
+    }
+    // The item's ledger is public, and the other replica knows the race.
+    let race = run(&shop, "none", 2, 1).await;
+    let sku = race["ledger"].as_str().unwrap().strip_prefix("/items/").unwrap().to_owned();
+    let audit = shop.item_audit_at(1, &sku).await;
+    assert_eq!((&audit["sold"], audit["forks"][0]["before"].as_i64()), (&json!(2), Some(1)));
+    let path = format!("/api/race/{}", race["id"].as_str().unwrap());
+    let other = shop.http.get(shop.url(1, &path)).send().await.unwrap();
+    assert_eq!(body(other, StatusCode::OK).await, race);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_lets_second_buyer_read_zero() {
+    let shop = shop_with_peers(&[]).await;
+    for lock in ["owner", "fenced", "row-lock"] {
+        let race = run(&shop, lock, 2, 1).await;
+        assert_eq!(figures(&race), [1, 0, 0], "{race}");
+        assert_eq!(results(&race), ["sold", "sold-out"], "{race}");
+        assert_eq!(values(&race, "read"), [1, 0], "{race}");
+    }
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crowd_oversells_only_without_lock() {
+    let shop = shop_with_peers(&[]).await;
+    let race = run(&shop, "none", 120, 50).await;
+    assert_eq!(race["lanes"].as_array().unwrap().len(), 120);
+    assert!(race["oversold"].as_i64().unwrap() > 0, "{}", race["sold"]);
+    let race = run(&shop, "fenced", 40, 20).await;
+    assert_eq!(figures(&race), [20, 0, 0], "{race}");
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn race_works_with_single_replica() {
+    let shop = Shop::start(1).await;
+    let race = run(&shop, "none", 2, 1).await;
+    assert_eq!(figures(&race), [2, 1, 1], "{race}");
+    assert_eq!(race["lanes"][0]["replica"], race["lanes"][1]["replica"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invalid_and_foreign_races_are_rejected() {
+    let mut shop = Shop::start(1).await;
+    for (lock, buyers, stock, field) in [
+        ("nothing", 2, 1, "lock"),
+        ("setnx", 2, 1, "lock"),
+        ("none", 0, 1, "buyers"),
+        ("none", 201, 1, "buyers"),
+        ("none", 2, -1, "stock"),
+        ("none", 2, 1_001, "stock"),
+    ] {
+        let refused = race(&shop, lock, buyers, stock).send().await.unwrap();
+        let refused = body(refused, StatusCode::UNPROCESSABLE_ENTITY).await;
+        assert_eq!(refused["errors"][0]["field"], field, "{lock} {buyers} {stock}");
+    }
+    let post = |content_type: &str, body: &'static str| {
+        let post = shop.http.post(shop.url(0, "/api/race"));
+        post.header("Content-Type", content_type).body(body)
+    };
+    let race_text = "{\"lock\":\"none\",\"buyers\":2,\"stock\":1}";
+    let form = post("text/plain", race_text).send().await.unwrap();
+    assert_eq!(problem(form, 415).await, "invalid-request");
+    let foreign = post("application/json", race_text).header("Sec-Fetch-Site", "cross-site");
+    assert_eq!(problem(foreign.send().await.unwrap(), 403).await, "forbidden");
+    let form = shop.http.post(shop.url(0, "/race")).body("buyers=2");
+    let form = form.header("Content-Type", "application/x-www-form-urlencoded");
+    let form = form.header("Origin", "https://evil.example").send().await.unwrap();
+    assert_eq!(problem(form, 403).await, "forbidden");
+    let unknown = shop.http.get(shop.url(0, "/api/race/none")).send().await.unwrap();
+    assert_eq!(problem(unknown, 404).await, "not-found");
+    assert_eq!(shop.number("select count(*) from races").await, 0);
+
+    shop.add_replica(&[("HOLDFAST_LAB", "off")]);
+    let race = json!({ "lock": "none", "buyers": 2, "stock": 1 });
+    let off = shop.http.post(shop.url(1, "/api/race")).json(&race).send().await.unwrap();
+    assert_eq!(problem(off, 403).await, "forbidden");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn races_of_one_address_are_limited() {
+    let limits = [("HOLDFAST_LIMIT_RACE", "30/h:3"), ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")];
+    let shop = Shop::start_with(1, &limits).await;
+    let from = async |address: &str| -> Response {
+        race(&shop, "none", 1, 1).header("X-Forwarded-For", address).send().await.unwrap()
+    };
+    for _ in 0..3 {
+        body(from("192.0.2.1").await, StatusCode::OK).await;
+    }
+    let refused = from("192.0.2.1").await;
+    let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=120).contains(&wait), "{wait}");
+    assert_eq!(problem(refused, 429).await, "too-many-requests");
+    body(from("192.0.2.2").await, StatusCode::OK).await;
+}
+
+/// The sum of the races may not exceed the queue, and somebody buys in the shop at the same time.
+#[tokio::test(flavor = "multi_thread")]
+async fn fifty_visitors_queue_while_shop_sells() {
+    let shop = shop_with_peers(&[("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    let alice = shop.sign_in("alice").await;
+    let visitors = (1..=50).map(|visitor| {
+        let request = race(&shop, "none", 2, 1);
+        request.header("X-Forwarded-For", format!("192.0.2.{visitor}")).send()
+    });
+    let buying = async {
+        let mut slowest = Duration::ZERO;
+        for _ in 0..10 {
+            let began = Instant::now();
+            shop.place_order(&alice, "key-ring", 1).await;
+            slowest = slowest.max(began.elapsed());
+        }
+        slowest
+    };
+    let (responses, slowest) = tokio::join!(futures_util::future::join_all(visitors), buying);
+    assert!(slowest < Duration::from_secs(2), "an order took {slowest:?}");
+    let mut queued = Vec::new();
+    for response in responses {
+        let response = response.unwrap();
+        if response.status() == 202 {
+            let location = response.headers()["location"].to_str().unwrap().to_owned();
+            let race = body(response, StatusCode::ACCEPTED).await;
+            assert!(race["position"].as_i64().is_some_and(|position| position >= 1), "{race}");
+            queued.push(location);
+        } else {
+            assert_eq!(body(response, StatusCode::OK).await["sold"], 2);
+        }
+    }
+    assert!(queued.len() > 10, "{} were queued", queued.len());
+    for location in queued {
+        until("the queued race is done", async || {
+            let race = shop.http.get(shop.url(1, &location)).send().await.unwrap();
+            let race = body(race, StatusCode::OK).await;
+            race["state"] == "done" && race["sold"] == 2
+        })
+        .await;
+    }
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn full_queue_rejects_races() {
+    let shop = shop_with_peers(&[("HOLDFAST_LIMIT_RACE", "off")]).await;
+    // The buyers of both running races wait for a stopped replica.
+    shop.replicas[1].pause();
+    let races = (0..80).map(|_| race(&shop, "none", 2, 1).timeout(Duration::from_secs(12)).send());
+    let responses = futures_util::future::join_all(races).await;
+    shop.replicas[1].resume();
+    let statuses: Vec<u16> = responses.into_iter().map(|it| it.unwrap().status().into()).collect();
+    let count = |status| statuses.iter().filter(|it| **it == status).count();
+    assert_eq!((count(200), count(202), count(503)), (2, 64, 14), "{statuses:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_replica_ends_race_in_time() {
+    let shop = shop_with_peers(&[]).await;
+    run(&shop, "fenced", 2, 1).await;
+    shop.replicas[1].pause();
+    for lock in ["none", "fenced"] {
+        let began = Instant::now();
+        let race = run(&shop, lock, 2, 1).await;
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        assert_eq!(results(&race), ["sold", "no-answer"], "{race}");
+        assert_eq!(race["sold"], 1);
+    }
+    shop.replicas[1].resume();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn oldest_races_are_deleted_with_their_items() {
+    let shop = shop_with_peers(&[]).await;
+    let rows = "select (select count(*) from races) + (select count(*) from orders)
+                     + (select count(*) from order_lines) + (select count(*) from idempotency)
+                     + (select count(*) from stock_ledger where sku like 'lab-%')
+                     + (select count(*) from items where kind = 'lab')";
+    for lock in ["none", "fenced", "none"] {
+        run(&shop, lock, 2, 1).await;
+    }
+    let pool = shop.pool.clone().into();
+    let before = shop.number(rows).await;
+    prune(&pool, 1).await.unwrap();
+    assert_eq!(shop.number(rows).await, before, "their orders are pending");
+    sqlx::query("update orders set status = 'cancelled'").execute(&shop.pool).await.unwrap();
+    prune(&pool, 1).await.unwrap();
+    assert_eq!(shop.number("select count(*) from races").await, 1);
+    assert_eq!(shop.number("select count(*) from items where kind = 'lab'").await, 1);
+    // A race, its item, its two orders, lines and keys, and three ledger entries.
+    assert_eq!(shop.number(rows).await, 1 + 1 + 2 + 2 + 2 + 3);
+}

@@ -1,0 +1,157 @@
+//! The race on the first page: in a browser with a clock, without scripts, and its permanent page.
+
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+use thirtyfour::prelude::*;
+
+use crate::browser::Browser;
+use crate::common::Shop;
+use crate::common::ports::free_ports;
+use crate::visitor::{Page, Visitor};
+
+/// Two replicas that know each other.
+async fn shop_with_peers() -> Shop {
+    let port = free_ports(2);
+    let addresses = [port, port + 1].map(|port| format!("127.0.0.1:{port}"));
+    let urls = addresses.clone().map(|address| format!("http://{address}")).join(",");
+    let mut shop = Shop::without_replicas().await;
+    for address in &addresses {
+        shop.add_replica(&[("HOLDFAST_LISTEN", address), ("HOLDFAST_REPLICAS", &urls)]);
+    }
+    shop
+}
+
+/// The words that are visible in an element.
+async fn words(browser: &Browser, css: &str) -> usize {
+    let text = browser.find(css).await.text().await.unwrap();
+    text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_click_shows_oversell_within_ten_seconds() {
+    let shop = shop_with_peers().await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    let opened = Instant::now();
+    browser.go("/").await;
+    browser.click("#race-go").await;
+    browser.until_text("#race-verdict", "2 sold · 1 existed").await;
+    browser.until_text("#race-caption", "a lost update").await;
+    assert!(opened.elapsed() < Duration::from_secs(10), "{:?}", opened.elapsed());
+    assert!(words(&browser, "#race-result").await <= 40);
+    assert!(browser.find("#race-verdict.loss").await.is_displayed().await.unwrap());
+    browser.until_text("#race-left", "0").await;
+    for phone in ["#race-phone-a", "#race-phone-b"] {
+        browser.until_text(phone, "Sold to you").await;
+    }
+    browser.until_text("#race-proof", "These were real transactions on two servers.").await;
+
+    browser.click(".race-switch").await;
+    browser.click("#race-go").await;
+    browser.until_text("#race-verdict", "1 sold · 1 existed").await;
+    browser.until_text("#race-phone-b", "Sold out").await;
+    browser.until_text("#race-caption", "The lock made B wait").await;
+    assert!(browser.driver.find(By::Css("#race-verdict.loss")).await.is_err());
+
+    browser.click("#race-entries").await;
+    browser.until_path("/race/").await;
+    browser.until_text("h1", "1 sold · 1 existed").await;
+    assert!(browser.console_errors().await.is_empty());
+    browser.close().await;
+    assert_eq!(shop.number("select count(*) from races").await, 2);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slider_lets_a_crowd_race() {
+    let shop = shop_with_peers().await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.go("/").await;
+    browser.find("#race-buyers").await.send_keys(Key::End + "").await.unwrap();
+    browser.until_text("#race-go", "Buy all 200").await;
+    browser.click("#race-go").await;
+    browser.until_text("#race-caption", "red receipts").await;
+    browser.until_text("#race-verdict", "sold · 100 existed").await;
+    assert!(!browser.driver.find_all(By::Css("#race-crowd .doubled")).await.unwrap().is_empty());
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reduced_motion_shows_end_and_steps() {
+    let shop = shop_with_peers().await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    let calm = json!({ "features": [{ "name": "prefers-reduced-motion", "value": "reduce" }] });
+    browser.devtools("Emulation.setEmulatedMedia", calm).await;
+    browser.go("/").await;
+    browser.click("#race-go").await;
+    let begun = Instant::now();
+    browser.until_text("#race-verdict", "2 sold · 1 existed").await;
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    browser.click("#race-step").await;
+    browser.until_text("#race-caption", "A orders.").await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn race_works_without_javascript() {
+    let shop = shop_with_peers().await;
+    let browser = Browser::open(&shop.replicas[0].base_url, false).await;
+    browser.go("/").await;
+    browser.until_text(".race-recorded", "A reads 1 while B waits").await;
+    assert_eq!(browser.driver.find_all(By::Css(".race-recorded svg")).await.unwrap().len(), 2);
+    browser.click("#race-go").await;
+    browser.until_path("/race/").await;
+    browser.until_text("h1", "2 sold · 1 existed").await;
+    browser.until_text(".race-entries", "read 1 → wrote 0").await;
+    browser.until_text("#ledger", "Both entries read version 1").await;
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn race_page_has_title_and_preview_image() {
+    let shop = shop_with_peers().await;
+    let visitor = Visitor::new(&shop);
+    let race = visitor.post("/race", "on=on&lock=row-lock&buyers=2").await;
+    assert_eq!(race.status, 303, "{}", race.text);
+    let page = visitor.get(&race.location).await;
+    assert!(page.text.contains("<title>1 sold · 1 existed"), "{}", page.text);
+    let image = format!("{}{}/image.png", visitor.base, race.location);
+    assert!(page.text.contains(&format!("<meta property=\"og:image\" content=\"{image}\">")));
+    let image = visitor.http.get(&image).send().await.unwrap();
+    assert_eq!(image.headers()["content-type"], "image/png");
+    let image = image.bytes().await.unwrap();
+    assert_eq!(image[..8], *b"\x89PNG\r\n\x1a\n");
+    assert_eq!(image[16..24], [0, 0, 4, 176, 0, 0, 2, 118], "1200 × 630");
+    let picture = visitor.get(&format!("{}/picture.svg", race.location)).await;
+    assert_eq!(picture.kind, "image/svg+xml");
+    assert!(picture.text.contains("1 sold · 1 existed") && picture.text.contains("<animate "));
+    assert_eq!(visitor.get("/race/none").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_page_is_small_and_offers_demo_user() {
+    let mut shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    let page = visitor.get("/").await;
+    let mut bytes = page.text.len();
+    for (at, _) in page.text.match_indices("/static/") {
+        let address = page.text[at..].split('"').next().unwrap();
+        let asset = visitor.http.get(format!("{}{address}", visitor.base)).send().await.unwrap();
+        bytes += asset.bytes().await.unwrap().len();
+    }
+    assert!(bytes < 100_000, "{bytes} bytes");
+    assert!(page.text.contains("Continue as alice"), "{}", page.text);
+    let form = "user=alice&password=alice&next=/shop";
+    assert_eq!(visitor.post("/sign-in", form).await.location, "/shop");
+    assert!(!visitor.get("/").await.text.contains("Continue as alice"));
+
+    sqlx::query("update users set disabled_at = now()").execute(&shop.pool).await.unwrap();
+    shop.add_replica(&[]);
+    let other = Visitor { http: reqwest::Client::new(), base: shop.replicas[1].base_url.clone() };
+    assert!(!other.get("/").await.text.contains("Continue as"));
+
+    shop.add_replica(&[("HOLDFAST_LAB", "off")]);
+    let off = Visitor { http: visitor.http, base: shop.replicas[2].base_url.clone() };
+    let shop_page: Page = off.get("/").await;
+    assert!(shop_page.text.contains("id=\"item-deadbolt\"") && !shop_page.text.contains("race-go"));
+}
