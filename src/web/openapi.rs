@@ -1,7 +1,6 @@
 //! The OpenAPI description, generated from the handlers.
 
 use actix_web::HttpResponse;
-use actix_web::middleware::Compress;
 use actix_web::web::{self, ServiceConfig};
 use serde::Serialize;
 use utoipa::openapi::header::HeaderBuilder;
@@ -14,7 +13,6 @@ use utoipa::{OpenApi, ToSchema};
 
 use super::api;
 use super::middleware::parameters::KEY_HEADER;
-use super::pages::api_reference;
 use super::problems::ProblemType;
 use super::routes::resource;
 use crate::lab::headers::{LAB_HEADERS, LabHeader};
@@ -66,16 +64,9 @@ pub struct ProblemBody {
     detail: String,
 }
 
-/// Registers `/api/openapi.json` and the page of the reference, `/api/docs`.
+/// Registers `/api/openapi.json`; its page is `pages::api_reference`.
 pub fn configure(config: &mut ServiceConfig) {
-    let to_docs = || async {
-        HttpResponse::PermanentRedirect().insert_header(("Location", "/api/docs")).finish()
-    };
-    let docs = resource("/api/docs", "GET").wrap(Compress::default());
-    config
-        .service(resource("/api/openapi.json", "GET").route(web::get().to(serve_description)))
-        .service(docs.route(web::get().to(api_reference::show)))
-        .service(resource("/api/docs/", "GET").route(web::get().to(to_docs)));
+    config.service(resource("/api/openapi.json", "GET").route(web::get().to(serve_description)));
 }
 
 async fn serve_description() -> HttpResponse {

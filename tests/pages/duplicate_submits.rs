@@ -39,7 +39,7 @@ async fn old_form_leads_to_its_order() {
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let order = alice.order(&token, &csrf).await.location;
-    assert!(alice.get("/basket").await.words().contains("Nothing is in it"));
+    assert!(alice.get("/basket").await.words().contains("Your basket is empty"));
     assert_eq!(alice.order(&token, &csrf).await.location, order);
 
     let (next, _) = alice.fill_basket("key-ring", 1).await;
@@ -60,7 +60,11 @@ async fn form_of_changed_basket_orders_nothing() {
     assert_eq!(rejected.status, 409);
     assert!(rejected.words().contains("no longer as that page showed it; nothing was ordered"));
     assert!(!rejected.text.contains("idempotency-key-mismatch"));
-    assert!(rejected.text.contains("<a href=\"/basket\" aria-current=\"page\">"));
+    assert!(
+        rejected
+            .text
+            .contains("<a href=\"/basket\" id=\"basket-link\" data-swap aria-current=\"page\">")
+    );
     assert!(rejected.text.contains("<a href=\"/orders\">"), "not marked");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
     // The page of the rejection has a form that orders the current basket.
@@ -109,7 +113,7 @@ async fn rejected_order_gets_a_new_token() {
     let rejected = alice.order(&token, &csrf).await;
     assert_eq!(rejected.status, 409);
     assert!(rejected.words().contains("Not enough stock"));
-    assert!(rejected.words().contains("Sold out. Take it out of the basket."));
+    assert!(rejected.words().contains("Sold out. Remove it from the basket."));
     let page = alice.get("/basket").await;
     assert_eq!(rejected.field("token"), page.field("token"));
     assert_ne!(page.field("token"), token);
@@ -126,15 +130,15 @@ async fn duplicate_payment_and_top_up_execute_once() {
     let pay = format!("csrf={csrf}&key={key}");
     let unpaid_page = alice.post(&format!("{order}/pay"), &pay).await;
     assert_eq!(unpaid_page.status, 402);
-    assert!(unpaid_page.words().contains("1,134.00 due, 1,000.00 in the account."));
+    assert!(unpaid_page.words().contains("$1,134.00 due, $1,000.00 in the account."));
 
     let account = alice.get("/account").await;
     let top_up = format!("csrf={csrf}&key={}&amount=500.50", account.field("key"));
     send_twice(&shop, &alice, "/account/top-ups", &top_up, "/account").await;
-    assert!(alice.get("/account").await.words().contains("1,500.50 on your account"));
+    assert!(alice.get("/account").await.words().contains("$1,500.50 on your account"));
     let pay = format!("csrf={csrf}&key={}", unpaid_page.field("key"));
     send_twice(&shop, &alice, &format!("{order}/pay"), &pay, &order).await;
-    assert!(alice.get("/account").await.words().contains("366.50 on your account"));
+    assert!(alice.get("/account").await.words().contains("$366.50 on your account"));
     assert_eq!(shop.number("select count(*) from balance_ledger where delta < 0").await, 1);
     shop.assert_sound().await;
 }
@@ -145,9 +149,9 @@ async fn duplicate_restock_cancel_and_refund_execute_once() {
     let alice = Visitor::signed_in(&shop, "alice").await;
     let admin = Visitor::signed_in(&shop, "admin").await;
 
-    let item = admin.get("/items/deadbolt").await;
+    let item = admin.get("/items/deadbolt/ledger").await;
     let restock = format!("csrf={}&key={}&delta=5&reason=restock", item.csrf(), item.field("key"));
-    send_twice(&shop, &admin, "/items/deadbolt/stock", &restock, "/items/deadbolt").await;
+    send_twice(&shop, &admin, "/items/deadbolt/stock", &restock, "/items/deadbolt/ledger").await;
     assert_eq!(shop.item_audit("deadbolt").await["stock"], 45);
     // The same key with another payload is rejected, not replayed.
     let other = restock.replace("delta=5", "delta=6");

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::common::Shop;
 use crate::visitor::{Page, Visitor};
 
-const ID: &str = "01a2006d-5253-7170-b37f-df609d0c5d2e";
+pub const ID: &str = "01a2006d-5253-7170-b37f-df609d0c5d2e";
 /// The boundary of the multipart form.
 const EDGE: &str = "holdfast-test-edge";
 

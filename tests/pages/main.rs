@@ -5,10 +5,10 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod axe;
 mod browser;
 mod content;
 mod customer_limit;
-mod docs;
 mod duplicate_submits;
 mod jobs;
 mod lab;

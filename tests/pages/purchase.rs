@@ -1,43 +1,50 @@
 //! A purchase in a real browser, from the shop page to a refund; double clicks, reload and back.
 
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use thirtyfour::PageLoadStrategy;
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
 use crate::common::{Shop, until};
+use crate::visitor::Visitor;
 
 async fn check_purchase(javascript: bool) {
     let shop = Shop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
     browser.go("/shop").await;
-    browser.until_text("#item-deadbolt .stock", "40 on the shelf").await;
-    browser.fill("#quantity-deadbolt", "2").await;
-    browser.click("#item-deadbolt button").await;
+    browser.until_text("#item-deadbolt .stock", "40 left").await;
+    browser.click("#item-deadbolt a").await;
+    browser.fill("#quantity", "2").await;
+    browser.click("#buy").await;
 
-    browser.until_text(".sums", "98.00").await;
-    browser.click("a.button[href^='/sign-in']").await;
+    browser.until_text(".sums", "$98.00").await;
+    browser.click(".checkout a[href^='/sign-in']").await;
     browser.sign_in("alice").await;
     browser.until_path("/basket").await;
     browser.click("#place").await;
 
     let order = browser.until_path("/orders/").await;
-    browser.until_text("h1", "pending").await;
+    browser.until_text("h1", "Not paid yet").await;
     browser.until_text(".left", "min").await;
     browser.until_text("#stock", "40 −2 → 38").await;
     browser.click("#pay").await;
-    browser.until_text("h1", "paid").await;
+    browser.until_text("h1", "Paid").await;
     assert_eq!(browser.until_path("/orders/").await, order);
-    browser.until_text("#money", "1,000.00 −98.00 → 902.00").await;
+    browser.until_text("#money", "$1,000.00 −$98.00 → $902.00").await;
 
-    browser.go("/items/deadbolt").await;
+    browser.go("/items/deadbolt/ledger").await;
     browser.until_text("#ledger li", "40 −2 → 38").await;
-    browser.until_text("#books", "opening 638 + restocked 0 = sold 2 + on the shelf 636 ✓").await;
+    browser.until_text("#books", "8 items · the books balance ✓").await;
+    browser.click(".bar summary").await;
+    let figures = "638 at the start + 0 restocked = 2 sold or reserved + 636 left";
+    browser.until_text("#bar-figures", figures).await;
     browser.go(&order).await;
     browser.click("#refund").await;
-    browser.until_text("h1", "refunded").await;
+    browser.until_text("h1", "Refunded").await;
     browser.until_text("#stock li:last-child", "38 +2 → 40").await;
-    browser.until_text("#money li:last-child", "902.00 +98.00 → 1,000.00").await;
+    browser.until_text("#money li:last-child", "$902.00 +$98.00 → $1,000.00").await;
     browser.close().await;
     assert_eq!(shop.number("select count(*) from orders where status = 'refunded'").await, 1);
     shop.assert_sound().await;
@@ -83,7 +90,7 @@ async fn check_double_click(javascript: bool) {
     browser.press(button).await;
     holder.rollback().await.unwrap();
     browser.until_path("/orders/").await;
-    browser.until_text("h1", "pending").await;
+    browser.until_text("h1", "Not paid yet").await;
     browser.close().await;
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
@@ -115,7 +122,7 @@ async fn reload_and_back_make_one_order() {
         button.click().await.unwrap();
         assert_eq!(browser.until_path("/orders/").await, order);
     } else {
-        browser.until_text("main", "Nothing is in it").await;
+        browser.until_text("main", "Your basket is empty").await;
     }
     browser.close().await;
     assert_eq!(shop.number("select count(*) from orders").await, 1);
@@ -127,11 +134,13 @@ async fn stock_and_totals_update_live() {
     let shop = Shop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/shop").await;
-    browser.until_text("#books", "sold 0 + on the shelf 638 ✓").await;
+    browser.click(".bar summary").await;
+    browser.until_text("#bar-figures", "0 sold or reserved + 638 left").await;
     let alice = shop.sign_in("alice").await;
     shop.place_order(&alice, "deadbolt", 3).await;
-    browser.until_text("#books", "sold 3 + on the shelf 635 ✓").await;
-    browser.until_text("#shelf-deadbolt", "37 on the shelf").await;
+    // The open details stay open while their figures change.
+    browser.until_text("#bar-figures", "3 sold or reserved + 635 left").await;
+    browser.until_text("#stock-deadbolt", "37 left").await;
     browser.close().await;
 }
 
@@ -143,21 +152,141 @@ async fn expired_hold_removes_pay_despite_browser_clock() {
     let an_hour_slow = "const now = Date.now; Date.now = () => now() - 3600e3;";
     let script = json!({ "source": an_hour_slow });
     browser.devtools("Page.addScriptToEvaluateOnNewDocument", script).await;
-    browser.until_text(".checkout", "The units are held for you for 6 seconds.").await;
+    browser.until_text(".checkout", "We hold the units for you for 6 seconds.").await;
     browser.click("#place").await;
-    browser.until_text("h1", "pending").await;
+    browser.until_text("h1", "Not paid yet").await;
     browser.find("#pay").await;
     browser.until_text(".left", "0 min 0").await;
-    browser.until_text("#order-actions", "The hold is over").await;
-    browser.until_text("h1", "not paid in time").await;
+    browser.until_text("#order-actions", "The time to pay is over").await;
+    browser.until_text("h1", "Not paid in time").await;
     assert!(browser.driver.find(By::Css("#pay")).await.is_err(), "the button is gone");
     browser.find("#cancel").await;
     assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
     // The order expires; the page updates by itself.
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
-    browser.until_text("#order-actions", "Its units are back on the shelf").await;
+    browser.until_text("#order-actions", "The units are back in the shop").await;
     browser.until_text("#stock", "39 +1 → 40").await;
     assert!(browser.console_errors().await.is_empty());
     browser.close().await;
     shop.assert_sound().await;
+}
+
+/// The clicks of a purchase, from the shop to the paid order.
+const MAX_CLICKS: usize = 6;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn newcomer_buys_within_six_clicks() {
+    let shop = Shop::start(1).await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    let begun = Instant::now();
+    let mut clicks = 0;
+    let mut click = async |css: &str| {
+        clicks += 1;
+        browser.click(css).await;
+    };
+    browser.go("/shop").await;
+    click("#item-deadbolt button").await;
+    click("#create-account").await;
+    browser.fill("#user", "dora").await;
+    browser.fill("#password", "long enough").await;
+    click("form.stack button").await;
+    click("#place").await;
+    browser.until_path("/orders/").await;
+    click("#pay").await;
+    browser.until_text("h1", "Paid").await;
+    browser.until_text("#money", "$100.00 −$49.00 → $51.00").await;
+    assert!(clicks <= MAX_CLICKS, "{clicks} clicks");
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    browser.close().await;
+    assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, 1);
+    shop.assert_sound().await;
+}
+
+/// Presses Tab until the element has the focus; returns how often.
+async fn tabs_to(browser: &Browser, css: &str) -> usize {
+    let script = format!("return document.activeElement.matches(\"{css}\")");
+    for tabs in 1..=40 {
+        browser.driver.action_chain().send_keys(Key::Tab).perform().await.unwrap();
+        let found = browser.driver.execute(&*script, vec![]).await.unwrap();
+        if found.json().as_bool() == Some(true) {
+            return tabs;
+        }
+    }
+    panic!("{css} is not within 40 Tab stops");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn purchase_by_keyboard_needs_few_tabs() {
+    let shop = Shop::start(1).await;
+    let browser = open_basket(&shop, true, PageLoadStrategy::Normal).await;
+    browser.go("/shop").await;
+    let press = async |key: Key| {
+        browser.driver.action_chain().send_keys(key).perform().await.unwrap();
+    };
+    let mut tabs = tabs_to(&browser, ".skip").await;
+    press(Key::Enter).await;
+    tabs += tabs_to(&browser, "#item-bike-chain button").await;
+    press(Key::Enter).await;
+    browser.until_path("/basket").await;
+    tabs += tabs_to(&browser, ".skip").await;
+    press(Key::Enter).await;
+    tabs += tabs_to(&browser, "#place").await;
+    press(Key::Enter).await;
+    browser.until_path("/orders/").await;
+    tabs += tabs_to(&browser, ".skip").await;
+    press(Key::Enter).await;
+    tabs += tabs_to(&browser, "#pay").await;
+    press(Key::Enter).await;
+    browser.until_text("h1", "Paid").await;
+    // The basket has two lines, with four stops each.
+    assert!(tabs <= 16, "{tabs} Tab stops");
+    browser.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_money_is_topped_up_once_and_pays() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fill_basket("strongbox", 6).await;
+    let order = alice.order(&token, &csrf).await.location;
+    let page = alice.get(&order).await;
+    assert!(page.words().contains("Top up $134.00 and pay"), "{}", page.words());
+    assert!(page.words().contains("Your balance is $1,000.00: $134.00 are missing."));
+    assert!(!page.text.contains(&format!("action=\"{order}/pay\"")), "only one way to pay");
+    // The way to another amount leads back to the order.
+    let account = alice.get(&format!("/account?next={order}")).await;
+    assert!(account.words().contains("Back to the order"));
+    let form =
+        format!("csrf={csrf}&key={}&amount=1&next={}", account.field("key"), account.field("next"));
+    assert_eq!(alice.post("/account/top-ups", &form).await.location, order);
+    let form = format!("csrf={csrf}&key={}&missing_cents=13300", page.field("key"));
+    for _ in 0..2 {
+        let paid = alice.post(&format!("{order}/top-up"), &form).await;
+        assert_eq!((paid.status.as_u16(), &paid.location), (303, &order), "{}", paid.text);
+    }
+    let money = alice.get("/account").await.words();
+    assert!(money.contains("$0.00 on your account"), "{money}");
+    assert_eq!(shop.number("select count(*) from balance_ledger where delta = 13300").await, 1);
+    // Elsewhere than to an order, the form does not lead.
+    let form = format!("csrf={csrf}&key={}&amount=1&next=/sign-out", account.field("csrf"));
+    assert_ne!(alice.post("/account/top-ups", &form).await.location, "/sign-out");
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn basket_count_follows_other_tab() {
+    let shop = Shop::start(1).await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.go("/shop").await;
+    let first = browser.driver.window().await.unwrap();
+    browser.driver.new_tab().await.unwrap();
+    let tabs = browser.driver.windows().await.unwrap();
+    let second = tabs.iter().find(|tab| **tab != first).unwrap().clone();
+    browser.driver.switch_to_window(second).await.unwrap();
+    browser.go("/shop").await;
+    browser.click("#item-deadbolt button").await;
+    browser.until_text("#basket-link", "1").await;
+    browser.driver.switch_to_window(first).await.unwrap();
+    browser.until_text("#basket-link", "Basket 1").await;
+    browser.close().await;
 }

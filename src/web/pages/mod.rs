@@ -80,6 +80,12 @@ pub fn configure(config: &mut ServiceConfig) {
             back_up(),
             post().to(security::end_session),
         ))
+        .service(
+            resource("/api/docs", "GET")
+                .wrap(Compress::default())
+                .route(get().to(api_reference::show)),
+        )
+        .service(resource("/api/docs/", "GET").route(back_up()))
         .service(resource("/audit", "GET").route(get().to(audit::show)))
         .service(resource("/locks", "GET").route(get().to(locks::show)))
         .service(resource("/jobs", "GET").route(get().to(jobs::show)))

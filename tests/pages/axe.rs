@@ -1,0 +1,221 @@
+//! Every page in every state, examined by axe-core: no violation of any impact, light and dark, at
+//! three widths. A new page gets its line in [`states`].
+
+use std::process::Command;
+use std::time::Instant;
+
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+use thirtyfour::prelude::*;
+
+use crate::browser::Browser;
+use crate::common::{Shop, User, body, until};
+use crate::lab::{ID, oversold, with_run};
+
+const WIDTHS: [u32; 3] = [320, 768, 1920];
+
+/// Runs axe-core with every rule; `only` restricts it to one.
+const RUN: &str = "const [only, done] = arguments;
+    const options = only ? { runOnly: [only] } : { rules: { 'target-size': { enabled: true } } };
+    axe.run(document, { ...options, resultTypes: ['violations'] }).then((found) => done(
+        found.violations.map((rule) => `${rule.id}: ${rule.nodes.map((n) => n.html).join(' | ')}`)
+    ));";
+
+/// A state of a page.
+struct PageState {
+    name: &'static str,
+    /// The name of the user, who has signed in; empty for a visitor.
+    user: &'static str,
+    path: String,
+    /// A script that leads from the loaded page to the state.
+    script: &'static str,
+    /// What exists when the state is reached.
+    until: &'static str,
+}
+
+fn state(name: &'static str, user: &'static str, path: impl Into<String>) -> PageState {
+    PageState { name, user, path: path.into(), script: "", until: "main" }
+}
+
+impl PageState {
+    fn after(mut self, script: &'static str, until: &'static str) -> Self {
+        (self.script, self.until) = (script, until);
+        self
+    }
+}
+
+/// The orders of alice, each in one status.
+struct Orders {
+    pending: String,
+    unaffordable: String,
+    paid: String,
+    refunded: String,
+    cancelled: String,
+    expired: String,
+}
+
+async fn place(shop: &Shop, user: &User, sku: &str, quantity: i64) -> String {
+    let order = shop.place_order(user, sku, quantity).await;
+    order["id"].as_str().unwrap().to_owned()
+}
+
+async fn act(shop: &Shop, user: &User, order: &str, action: &str) {
+    let path = format!("/api/orders/{order}/{action}");
+    let key = format!("axe-{action}-{order}");
+    let request =
+        shop.request(user, reqwest::Method::POST, 0, &path).header("Idempotency-Key", key);
+    body(request.send().await.unwrap(), StatusCode::OK).await;
+}
+
+async fn make_orders(shop: &Shop) -> Orders {
+    let alice = shop.sign_in("alice").await;
+    let orders = Orders {
+        pending: place(shop, &alice, "deadbolt", 2).await,
+        unaffordable: place(shop, &alice, "strongbox", 6).await,
+        paid: place(shop, &alice, "key-ring", 1).await,
+        refunded: place(shop, &alice, "brass-padlock", 1).await,
+        cancelled: place(shop, &alice, "bike-chain", 1).await,
+        expired: place(shop, &alice, "lock-picks", 1).await,
+    };
+    act(shop, &alice, &orders.paid, "pay").await;
+    act(shop, &alice, &orders.refunded, "pay").await;
+    act(shop, &alice, &orders.refunded, "refund").await;
+    act(shop, &alice, &orders.cancelled, "cancel").await;
+    let over = "update orders set expires_at = created_at where id = $1::uuid";
+    sqlx::query(over).bind(&orders.expired).execute(&shop.pool).await.unwrap();
+    // The last lantern is sold out.
+    place(shop, &alice, "last-lantern", 1).await;
+    orders
+}
+
+/// Every page in every state. Those of a visitor come first, then those of each user.
+fn states(orders: &Orders) -> Vec<PageState> {
+    let submit = "document.querySelector('main form').requestSubmit()";
+    let order = |id: &str| format!("/orders/{id}");
+    vec![
+        state("race", "", "/"),
+        state("race after", "", "/").after("document.querySelector('#race-go').click()", ".loss"),
+        state("shop", "", "/shop"),
+        state("bar", "", "/shop")
+            .after("document.querySelector('.bar summary').click()", ".bar details[open]"),
+        state("item", "", "/items/deadbolt"),
+        state("item wrong", "", "/items/deadbolt").after(
+            "const form = document.querySelector('form.buy');
+             form.noValidate = true; form.quantity.value = 'many'; form.requestSubmit()",
+            "#quantity-wrong",
+        ),
+        state("item sold out", "", "/items/last-lantern"),
+        state("item ledger", "", "/items/deadbolt/ledger"),
+        state("basket empty", "", "/basket"),
+        state("basket full", "", "/items/deadbolt")
+            .after("document.querySelector('#buy').click()", "#create-account"),
+        state("sign in", "", "/sign-in"),
+        state("session ended", "", "/sign-in?next=/orders&ended=yes"),
+        state("sign in wrong", "", "/sign-in").after(
+            "const form = document.querySelector('main form.stack');
+             form.user.value = 'alice'; form.password.value = 'wrong'; form.requestSubmit()",
+            "#wrong",
+        ),
+        state("sign up", "", "/sign-up"),
+        state("sign up wrong", "", "/sign-up").after(
+            "const form = document.querySelector('main form');
+             form.user.value = 'No'; form.password.value = 'wrong'; form.requestSubmit()",
+            "#user-wrong",
+        ),
+        state("problems", "", "/problems"),
+        state("problem", "", "/problems/sold-out"),
+        state("not found", "", "/nothing-here"),
+        state("api reference", "", "/api/docs"),
+        state("basket of user", "alice", "/basket"),
+        state("order pending", "alice", order(&orders.pending)),
+        state("order unaffordable", "alice", order(&orders.unaffordable)),
+        state("order paid", "alice", order(&orders.paid)),
+        state("order refunded", "alice", order(&orders.refunded)),
+        state("order cancelled", "alice", order(&orders.cancelled)),
+        state("order expired", "alice", order(&orders.expired)),
+        state("orders", "alice", "/orders"),
+        state("account", "alice", "/account"),
+        state("account wrong", "alice", "/account").after(
+            "const form = document.querySelector('main form');
+             form.amount.value = '1,5'; form.requestSubmit()",
+            "#amount-wrong",
+        ),
+        state("security", "alice", "/account/security"),
+        state("security wrong", "alice", "/account/security").after(
+            "const form = document.querySelector('main form');
+             form.old.value = 'wrong'; form.new.value = 'long enough'; form.requestSubmit()",
+            "#old-wrong",
+        ),
+        state("forbidden", "alice", "/audit"),
+        state("item of admin", "admin", "/items/deadbolt/ledger"),
+        state("no orders", "admin", "/orders"),
+        state("audit", "admin", "/audit"),
+        state("locks", "admin", "/locks"),
+        state("jobs", "admin", "/jobs"),
+        state("lab", "admin", "/lab"),
+        state("lesson", "admin", "/lab/lessons/lost-update"),
+        state("run done", "admin", format!("/lab/runs/{ID}")),
+        state("scheduler", "admin", "/lab/scheduler"),
+        state("scheduler game", "admin", "/lab/scheduler").after(submit, "#ledger"),
+    ]
+}
+
+/// Returns the path of axe.min.js, which is installed if it is missing.
+fn axe() -> String {
+    let output = Command::new("script/axe").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let path = String::from_utf8(output.stdout).unwrap();
+    std::fs::read_to_string(path.trim()).unwrap()
+}
+
+/// Returns the violations at every width: of all rules in the light scheme, and of the contrast,
+/// which alone depends on it, in the dark one.
+async fn violations(browser: &Browser, name: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    for (scheme, rule) in [("light", Value::Null), ("dark", json!("color-contrast"))] {
+        let features = json!([{ "name": "prefers-color-scheme", "value": scheme }]);
+        browser.devtools("Emulation.setEmulatedMedia", json!({ "features": features })).await;
+        for width in WIDTHS {
+            let metrics =
+                json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
+            browser.devtools("Emulation.setDeviceMetricsOverride", metrics).await;
+            let run = browser.driver.execute_async(RUN, vec![rule.clone()]).await.unwrap();
+            let rules: Vec<String> = run.convert().unwrap();
+            found.extend(rules.into_iter().map(|rule| format!("{name}, {scheme} {width}: {rule}")));
+        }
+    }
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_page_violates_a_rule_of_axe() {
+    let axe = axe();
+    let shop = with_run(&oversold()).await;
+    let orders = make_orders(&shop).await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    let (begun, mut user, mut found) = (Instant::now(), "", Vec::new());
+    for state in states(&orders) {
+        if state.user != user {
+            user = state.user;
+            browser.driver.delete_all_cookies().await.unwrap();
+            browser.go("/sign-in").await;
+            browser.sign_in(user).await;
+            browser.until_path("/shop").await;
+        }
+        browser.go(&state.path).await;
+        if !state.script.is_empty() {
+            browser.driver.execute(state.script, vec![]).await.unwrap();
+        }
+        until(state.name, async || {
+            let ready = browser.driver.execute("return document.readyState", vec![]).await;
+            let is_ready = ready.is_ok_and(|it| it.json() == "complete");
+            is_ready && browser.driver.find(By::Css(state.until)).await.is_ok()
+        })
+        .await;
+        browser.driver.execute(&*axe, vec![]).await.unwrap();
+        found.extend(violations(&browser, state.name).await);
+    }
+    browser.close().await;
+    assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
+    println!("{:?}", begun.elapsed());
+}
