@@ -90,7 +90,6 @@ async fn make_orders(shop: &Shop) -> Orders {
 
 /// Every page in every state. Those of a visitor come first, then those of each user.
 fn states(orders: &Orders) -> Vec<PageState> {
-    let submit = "document.querySelector('main form').requestSubmit()";
     let order = |id: &str| format!("/orders/{id}");
     vec![
         state("race", "", "/"),
@@ -156,7 +155,8 @@ fn states(orders: &Orders) -> Vec<PageState> {
         state("lesson", "admin", "/lab/lessons/lost-update"),
         state("run done", "admin", format!("/lab/runs/{ID}")),
         state("scheduler", "admin", "/lab/scheduler"),
-        state("scheduler game", "admin", "/lab/scheduler").after(submit, "#ledger"),
+        state("scheduler game", "admin", "/lab/scheduler")
+            .after("document.querySelector('main form button').click()", "[name='who']"),
     ]
 }
 
