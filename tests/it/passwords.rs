@@ -177,6 +177,40 @@ async fn duplicate_sign_up_logs_no_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn new_user_gets_one_welcome_credit() {
+    let shop = Shop::start(1).await;
+    let credentials = json!({ "user": "dora", "password": NEW_PASSWORD });
+    let sign_up = async || {
+        let url = shop.url(0, "/api/users");
+        shop.http.post(url).json(&credentials).send().await.unwrap()
+    };
+    let created = sign_up().await;
+    let request_id = created.headers()["x-request-id"].to_str().unwrap().to_owned();
+    assert_eq!((created.status().as_u16(), sign_up().await.status().as_u16()), (201, 409));
+    let url = shop.url(0, "/api/sessions");
+    let session = shop.http.post(url).json(&credentials).send().await.unwrap();
+    let token = body(session, StatusCode::CREATED).await["token"].as_str().unwrap().to_owned();
+    let dora = User { name: "dora".to_owned(), token };
+    assert_eq!(shop.read(&dora, "/api/me").await["balance_cents"], 10_000);
+    let ledger = shop.read(&dora, "/api/me/ledger").await;
+    assert_eq!(ledger["items"].as_array().unwrap().len(), 1);
+    let entry = &ledger["items"][0];
+    let change = [&entry["before"], &entry["delta"], &entry["after"]];
+    assert_eq!(change.map(Value::as_i64), [Some(0), Some(10_000), Some(10_000)]);
+    assert_eq!(
+        (entry["reason"].as_str(), entry["request_id"].as_str()),
+        (Some("welcome"), Some(request_id.as_str()))
+    );
+    shop.assert_sound().await;
+    // The audit misses the credit if its money is gone.
+    sqlx::query("delete from top_ups where amount_cents = 10000")
+        .execute(&shop.pool)
+        .await
+        .unwrap();
+    assert_eq!(shop.failing_checks().await, ["top-ups", "money-conserved"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn new_password_has_minimum_length() {
     let mut shop = Shop::start(1).await;
     shop.add_replica(&[("HOLDFAST_MIN_PASSWORD_LENGTH", "10")]);

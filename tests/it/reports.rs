@@ -117,7 +117,7 @@ async fn common_pages_read_no_history() {
         let page = shop.http.get(shop.url(0, path)).send().await.unwrap();
         assert_eq!(page.status(), 200, "{path}");
         let text = page.text().await.unwrap();
-        assert!(text.contains("it adds up"), "{path}: {text}");
+        assert!(text.contains("the books balance"), "{path}: {text}");
     }
 }
 
@@ -152,9 +152,9 @@ async fn item_page_reads_bounded_history() {
     let read = entries_read(&mut tx).await - before;
     assert!(read <= 3_000, "{read} entries were read");
     drop(tx);
-    let page = shop.http.get(shop.url(0, "/items/deadbolt")).send().await.unwrap();
+    let page = shop.http.get(shop.url(0, "/items/deadbolt/ledger")).send().await.unwrap();
     let text = page.text().await.unwrap();
-    assert!(text.contains("It adds up") && text.contains("latest 1000 ledger entries"), "{text}");
+    assert!(text.contains("The books balance") && text.contains("latest 1000 entries"), "{text}");
     // A break among the latest entries is found.
     sqlx::raw_sql(
         "update stock_ledger set before = before + 1, after = after + 1
@@ -240,7 +240,7 @@ async fn long_audit_responds_with_progress() {
         (page.status(), &page.headers()["refresh"]),
         (StatusCode::OK, &"1".parse().unwrap())
     );
-    assert!(page.text().await.unwrap().contains("Now: <code>top-ups</code>"));
+    assert!(page.text().await.unwrap().contains("check: <code>top-ups</code>"));
     drop(locked);
     assert_eq!(body(get("/api/audit").await.unwrap(), StatusCode::OK).await["ok"], true);
 }
