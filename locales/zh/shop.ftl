@@ -3,11 +3,11 @@ shop-bar = 商店状态
 shop-bar-sound = { $items } 种商品 · 账目平衡
 shop-bar-off = 账目相差 { $units } 件
 shop-bar-unknown = 暂时无法读取账目
-shop-bar-broken = 此商店会超卖:锁策略 { $strategy }
+shop-bar-broken = 此商店会超卖：锁策略 { $strategy }
 shop-bar-figures = 期初 { $opening } + 补货 { $restocked } { $sign } 已售或预留 { $sold } + 剩余 { $stock }
 shop-bar-replica = 响应副本
-shop-bar-lock = 锁策略:
-shop-and-more = 等,另有 { $count } 个
+shop-bar-lock = 锁策略：
+shop-and-more = 等，另有 { $count } 个
 
 # 商品。
 shop-empty = 还没有商品。
@@ -21,7 +21,7 @@ shop-buy-item = 购买 { $name }
 shop-quantity = 数量
 shop-quantity-of = { $name } 的数量
 shop-quantity-range = 每种商品请选 { $least } 到 { $max } 件。
-shop-quantity-most = 购物车中已有 { $present } 件,每种商品最多 { $max } 件。
+shop-quantity-most = 购物车中已有 { $present } 件，每种商品最多 { $max } 件。
 shop-quantity-lines = 一个订单最多 { $max } 种商品。
 shop-item-tabs = 商品视图
 shop-item-tab = 商品
@@ -32,9 +32,9 @@ shop-go-to-shop = 去商店
 # 购物车。
 shop-basket-empty = 购物车是空的。
 shop-each = 单价 { $price }
-shop-line-gone = 商店已没有这种商品,请移除。
-shop-line-sold-out = 已售罄,请从购物车移除。
-shop-line-few = 只剩 { $units } 件,请减少数量。
+shop-line-gone = 商店已没有这种商品，请移除。
+shop-line-sold-out = 已售罄，请从购物车移除。
+shop-line-few = 只剩 { $units } 件，请减少数量。
 shop-line-beyond = { $left ->
     [0] 请从购物车移除。
    *[other] 请将数量减到 { $left } 件。
@@ -49,10 +49,10 @@ shop-balance-after = 付款后余额
 shop-missing = 还差
 shop-order-needs-account = 下单需要账户。购物车会保留。
 shop-create-account = 注册账户
-shop-not-orderable = 此购物车无法下单,请修改上面标出的商品。
+shop-not-orderable = 此购物车无法下单，请修改上面标出的商品。
 shop-place-order = 提交订单
 shop-go-on = 继续购物
-shop-held-for = 库存为您预留 { $time },下一步付款。
+shop-held-for = 库存为您预留 { $time }，下一步付款。
 shop-top-up-later = 届时可以充值。
 
 # 订单。
@@ -61,7 +61,7 @@ shop-order-title = { $units ->
    *[other] { $units } × { $name }
 }{ $more ->
     [0] {""}
-   *[other] {" "}等,另有 { $more } 种商品
+   *[other] {" "}等，另有 { $more } 种商品
 }
 shop-status-pending = 待付款
 shop-status-paid = 已付款
@@ -70,15 +70,15 @@ shop-status-expired = 超时未付款
 shop-status-refunded = 已退款
 shop-late = 订单未按时付款
 shop-late-detail = 没有扣款。付款截止时间为 { $until }。
-shop-hold-over = 付款时间已过,库存即将退回。取消订单可立即退回。
-shop-units-returned = 库存已退回。若还有货,可以重新下单。
+shop-hold-over = 付款时间已过，库存即将退回。取消订单可立即退回。
+shop-units-returned = 库存已退回。若还有货，可以重新下单。
 shop-held = 为您预留
 shop-time-left = { $minutes } 分 { $seconds } 秒
 shop-pay = 支付 { $total }
 shop-top-up-and-pay = 充值 { $missing } 并支付
 shop-other-amount = 充值其他金额
-shop-pay-short = 余额 { $balance },还差 { $missing }。
-shop-pay-after = 余额 { $balance },付款后剩 { $after }。
+shop-pay-short = 余额 { $balance }，还差 { $missing }。
+shop-pay-after = 余额 { $balance }，付款后剩 { $after }。
 shop-cancel = 取消订单
 shop-thanks = 谢谢惠顾。余额 { $balance }。
 shop-refund = 退款 { $total }
@@ -101,8 +101,8 @@ shop-lab-orders-hide = 只显示商店的订单
 shop-balance = 账户余额
 shop-top-up-amount = 金额
 shop-top-up = 充值
-shop-amount-unclear = 请输入金额,例如 25 或 1,000.50。
-shop-amount-ambiguous = { $typed } 有歧义。小数点写在分之前,逗号只用于千位分隔:1,000.50。
+shop-amount-unclear = 请输入金额，例如 25 或 1,000.50。
+shop-amount-ambiguous = { $typed } 有歧义。小数点写在分之前，逗号只用于千位分隔：1,000.50。
 shop-amount-range = 请输入 0.01 到 10,000,000.00。
 shop-back-to-order = 返回订单
 shop-account-ledger = 账户流水
@@ -110,16 +110,16 @@ shop-no-entries = 还没有记录。
 
 # 密码与会话。
 shop-security = 密码与会话
-shop-password-changed = 密码已修改,其他会话已结束。
+shop-password-changed = 密码已修改，其他会话已结束。
 shop-password-old = 当前密码
 shop-password-new = 新密码
 shop-password-change = 修改密码
 shop-password-wrong = 当前密码不正确。
 shop-password-rule = { $min } 到 { $max } 个字符
 shop-sessions = 会话
-shop-sessions-about = 您登录的位置,最新的在前。结束的会话在五秒内失效。
+shop-sessions-about = 您登录的位置，最新的在前。结束的会话在五秒内失效。
 shop-session-began = 登录于
-shop-session-ends = 到期:
+shop-session-ends = 到期：
 shop-session-current = 当前会话
 shop-session-end = 结束会话
 shop-older-sessions = 更早的会话
@@ -128,12 +128,12 @@ shop-older-sessions = 更早的会话
 shop-name = 用户名
 shop-password = 密码
 shop-sign-in-wrong = 用户名或密码不正确。
-shop-session-ended = 会话已结束,请重新登录后继续。
-shop-new-here = 还没有账户?
-shop-have-account = 已有账户?
+shop-session-ended = 会话已结束，请重新登录后继续。
+shop-new-here = 还没有账户？
+shop-have-account = 已有账户？
 shop-welcome = 新账户在此演示商店中有 { $credit } 可用。
-shop-name-rule = 1 到 64 个字符:a–z、0–9、点、短横线、下划线;以 “lab-” 开头的名字为保留名
-shop-name-taken = 此用户名已被占用,请换一个。
+shop-name-rule = 1 到 64 个字符：a–z、0–9、点、短横线、下划线；以 “lab-” 开头的名字为保留名
+shop-name-taken = 此用户名已被占用，请换一个。
 
 # 流水。
 shop-books-sound = 账目平衡
@@ -145,14 +145,14 @@ shop-forks = 分叉
 shop-recent-only = 超卖、断链和分叉只统计最近 { $entries } 条记录。
 shop-audit-all = 审计全部流水
 shop-ledger-about = 最新的在前。每条记录从下一条的结束值开始。
-shop-ledger-forks-about = 两条记录读到同一版本即为分叉:丢失更新。
-shop-ledger-fence-about = 栅栏令牌(fence)为锁的持有者编号。后来的持有者编号更大,Postgres 拒绝编号较小的写入。Redis 每次分配 64 个编号。
+shop-ledger-forks-about = 两条记录读到同一版本即为分叉：丢失更新。
+shop-ledger-fence-about = 栅栏令牌（fence）为锁的持有者编号。后来的持有者编号更大，Postgres 拒绝编号较小的写入。Redis 每次分配 64 个编号。
 shop-ledger-order = 订单
 shop-ledger-version = 版本 { $version }
 shop-ledger-fence = 令牌 { $fence }
 shop-ledger-request = 请求
-shop-ledger-fork = 分叉:读到版本 { $version },与此相同的还有
-shop-ledger-broken = 此处断链:下一条结束于 { $ended },本条从 { $begins } 开始。
+shop-ledger-fork = 分叉：读到版本 { $version }，与此相同的还有
+shop-ledger-broken = 此处断链：下一条结束于 { $ended }，本条从 { $begins } 开始。
 shop-ledger-newest = 最新记录
 shop-ledger-older = 更早的记录
 shop-reason-opening = 期初库存
@@ -165,12 +165,12 @@ shop-reason-payment = 付款
 shop-reason-top-up = 充值
 shop-reason-welcome = 新用户赠金
 shop-delta = 变动数量
-shop-delta-unclear = 请输入整数,例如 20 或 −3。
+shop-delta-unclear = 请输入整数，例如 20 或 −3。
 shop-reason = 原因
-shop-reason-rule = 请输入一行 1 到 64 个字符。商店自用的原因(order、refund 等)为保留词。
+shop-reason-rule = 请输入一行 1 到 64 个字符。商店自用的原因（order、refund 等）为保留词。
 shop-restock = 修改库存
 shop-limit-label = 每位顾客限购
-shop-limit-rule = 请输入 1 到 { $max },留空表示不限购。
+shop-limit-rule = 请输入 1 到 { $max }，留空表示不限购。
 shop-no-limit = 不限
 shop-set-limit = 设置限购
 
@@ -191,7 +191,7 @@ shop-duration-day = { $count } 天
 shop-api = 接口文档
 shop-api-contents = 目录
 shop-api-session = 会话
-shop-api-session-needed = 需要:Authorization: Bearer TOKEN
+shop-api-session-needed = 需要：Authorization: Bearer TOKEN
 shop-api-session-open = 不需要
 shop-api-required = 必填
 shop-api-body = 请求体

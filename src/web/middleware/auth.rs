@@ -138,7 +138,7 @@ pub(super) fn ensure_admin(user: SignedInUser) -> Result<SignedInUser, Problem> 
     if user.caller.admin {
         Ok(user)
     } else {
-        Err(Problem::new(ProblemType::Forbidden, "this is the admin's"))
+        Err(Problem::new(ProblemType::Forbidden, "only an admin can do this"))
     }
 }
 
