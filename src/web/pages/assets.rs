@@ -32,14 +32,17 @@ macro_rules! asset {
 const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
-static ASSETS: LazyLock<[Asset; 9]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 12]> = LazyLock::new(|| {
     [
         asset!("holdfast.css", CSS),
         asset!("holdfast.js", JAVASCRIPT),
         asset!("holdfast.svg", "image/svg+xml"),
         asset!("lab.css", CSS),
         asset!("lab.js", JAVASCRIPT),
+        asset!("present.css", CSS),
         asset!("scheduler.css", CSS),
+        asset!("scheduler.js", JAVASCRIPT),
+        asset!("swimlane.css", CSS),
         asset!("swimlane.js", JAVASCRIPT),
         asset!("uplot.css", CSS, "vendor/uPlot-1.6.32.min.css"),
         asset!("uplot.js", JAVASCRIPT, "vendor/uPlot-1.6.32.iife.min.js"),

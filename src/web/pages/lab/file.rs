@@ -15,9 +15,11 @@ use super::run_list::run_address;
 use crate::lab::run::LabRun;
 use crate::lab::store;
 use crate::web::api::lab_runs::find_run;
+use crate::web::middleware::LabReader;
 use crate::web::middleware::body::MAX_BODY_BYTES;
+use crate::web::middleware::lab_access::{check_file_access, check_run_form};
 use crate::web::middleware::read_body::declared_length;
-use crate::web::middleware::{LabAdmin, csrf};
+use crate::web::pages::layout::Layout;
 use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
 
 /// Upper bound of a file, in bytes.
@@ -40,7 +42,7 @@ const MAX_LENGTHS: [(&str, usize); 10] = [
 /// Upper bound of a text, in characters.
 const MAX_TEXT_LENGTH: usize = 2_000;
 
-pub async fn save(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
+pub async fn save(state: State, _: LabReader, id: Path<String>) -> HttpResult {
     let run = find_run(&state, &id).await?;
     if !run.state.is_over() {
         return Ok(see_other(&run_address(&run.id)));
@@ -52,7 +54,7 @@ pub async fn save(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
 /// Opens a file: stores its run and redirects to it. A form that is too large is refused before its
 /// body is read, or where it exceeds [`MAX_FORM_BYTES`].
 pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
-    csrf::check_lab_admin(&request).await?;
+    check_file_access(&request).await?;
     if declared_length(request.headers()) > MAX_FORM_BYTES {
         return Err(too_large());
     }
@@ -61,14 +63,18 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
         upload => upload.map_err(|error| format!("The form can’t be read: {error}.")),
     };
     let csrf = upload.as_ref().map_or("", |upload| &upload.csrf);
-    csrf::check_lab_form(&request, csrf).await?;
+    check_run_form(&request, csrf).await?;
     match upload.and_then(parse) {
         Ok(run) => {
             let address = run_address(&run.id);
             let is_new = store::keep(&state.shop.pool, &run).await?;
             Ok(see_other(&if is_new { address } else { format!("{address}?known=1") }))
         }
-        Err(why) => index::page(&request, index::LoadForm::default_of(&state), Some(why)).await,
+        Err(why) => {
+            let language = Layout::minimal(&request)?.language;
+            let form = index::LoadForm::default_of(&state, language);
+            index::page(&request, form, Some(why)).await
+        }
     }
 }
 
