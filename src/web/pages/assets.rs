@@ -32,7 +32,7 @@ macro_rules! asset {
 const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
 
-static ASSETS: LazyLock<[Asset; 9]> = LazyLock::new(|| {
+static ASSETS: LazyLock<[Asset; 11]> = LazyLock::new(|| {
     [
         asset!("holdfast.css", CSS),
         asset!("holdfast.js", JAVASCRIPT),
@@ -40,6 +40,8 @@ static ASSETS: LazyLock<[Asset; 9]> = LazyLock::new(|| {
         asset!("lab.css", CSS),
         asset!("lab.js", JAVASCRIPT),
         asset!("scheduler.css", CSS),
+        asset!("scheduler.js", JAVASCRIPT),
+        asset!("swimlane.css", CSS),
         asset!("swimlane.js", JAVASCRIPT),
         asset!("uplot.css", CSS, "vendor/uPlot-1.6.32.min.css"),
         asset!("uplot.js", JAVASCRIPT, "vendor/uPlot-1.6.32.iife.min.js"),
