@@ -100,8 +100,7 @@ async fn swimlane_fits_phone_with_legible_labels() {
     let all = "[...document.querySelectorAll('.timeline text')]";
     let scroll = "(t => t.scrollWidth - t.clientWidth)(document.querySelector('.timeline'))";
     assert_eq!(number(&browser, scroll).await, 0, "the swimlane scrolls sideways");
-    let smallest =
-        format!("Math.min(...{all}.map(t => parseFloat(getComputedStyle(t).fontSize)))");
+    let smallest = format!("Math.min(...{all}.map(t => parseFloat(getComputedStyle(t).fontSize)))");
     assert!(number(&browser, &smallest).await >= 14);
     let outside = format!(
         "{all}.filter(t => (b => b.left < 0 || b.right > 360)(t.getBoundingClientRect())).length"

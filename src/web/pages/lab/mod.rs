@@ -7,6 +7,7 @@ pub mod lesson;
 pub mod run;
 mod run_form;
 mod run_list;
+mod saved_run;
 mod scenes;
 mod steps;
 mod views;

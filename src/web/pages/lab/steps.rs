@@ -198,9 +198,7 @@ pub(in crate::web::pages) fn statement(strategy: &Strategy, event: &LaneEvent) -
     let select = format!("select {column}, version from {table}\n where {name} = $1");
     match event.event.as_str() {
         "held" if leased => Some("SET lock owner NX PX lease".to_owned()),
-        "held" if fenced => {
-            Some("INCR fence\nSET lock owner:fence NX PX lease".to_owned())
-        }
+        "held" if fenced => Some("INCR fence\nSET lock owner:fence NX PX lease".to_owned()),
         "release" if leased || fenced => Some("if GET lock = owner\nthen DEL lock".to_owned()),
         "read" => Some(match strategy.read {
             ReadMethod::Plain => select,
