@@ -75,8 +75,8 @@ lab-fault-times = after { $at } ms, for { $for } ms
 lab-state-queued = Queued
 lab-state-running = Running
 lab-state-failed = Failed
-lab-state-shown = Shown
-lab-state-not-shown = Not shown
+lab-state-shown = Effect shown
+lab-state-not-shown = Effect not shown
 lab-state-done = Done
 lab-queued-at = Queued, { $position ->
     [1] 1st
@@ -109,7 +109,7 @@ lab-books-broken = books broken
 lab-guess-was-right = That is what happened.
 lab-guess-was-wrong = The answer is:
 lab-guess-not-judged = This run did not show the effect, so your answer is not judged.
-lab-beside-title = Side by side
+lab-beside-title = Side by side: the same arrivals
 lab-run-again = Run it again
 lab-back = Back to the lab
 

@@ -12,6 +12,7 @@ mod docs;
 mod duplicate_submits;
 mod jobs;
 mod lab;
+mod lab_access;
 mod purchase;
 mod rejections;
 mod saved_run;

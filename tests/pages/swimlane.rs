@@ -10,8 +10,7 @@ use crate::lab::{oversold, with_run};
 
 async fn open_run(shop: &Shop, javascript: bool) -> Browser {
     let browser = Browser::open(&shop.replicas[0].base_url, javascript).await;
-    browser.go(&format!("/sign-in?next=/lab/runs/{}", oversold().id)).await;
-    browser.sign_in("admin").await;
+    browser.go(&format!("/lab/runs/{}", oversold().id)).await;
     browser.until_path("/lab/runs/").await;
     browser
 }
@@ -43,6 +42,7 @@ async fn swimlane_steps_by_keyboard() {
     browser.click(".swimlane .play").await;
     browser.until_text(".step-description", "Step 16 of 16").await;
 
+    browser.click("#tab-forks-title").await;
     let fork = browser.find("details.fork summary").await;
     fork.send_keys(Key::Enter).await.unwrap();
     browser.until_text("details.fork .step-description", "Step 16 of 16").await;
@@ -145,7 +145,7 @@ async fn run_page_updates_until_the_end() {
         let running = "update lab_runs set state = 'running', outcome = null, frame = 1";
         sqlx::query(running).execute(&shop.pool).await.unwrap();
         let browser = open_run(&shop, javascript).await;
-        browser.until_text("#state", "goes on").await;
+        browser.until_text("#state", "Running").await;
         let progress = json!({
             "said": ["A crowd comes."], "arms": 2, "arm": 1, "strategy": "batched",
             "samples": [{ "t_ms": 0, "sold": 1, "stock": 56, "oversold": 0, "answered": 1,
@@ -157,12 +157,12 @@ async fn run_page_updates_until_the_end() {
         sqlx::query(show).bind(&progress).execute(&shop.pool).await.unwrap();
         browser.until_text("#run-steps li", "A crowd comes.").await;
         browser.until_text("[data-figure=sold]", "41").await;
-        browser.until_text("#live-title", "batched").await;
+        browser.until_text("#arm", "batched").await;
         let end = "update lab_runs set state = 'done', outcome = $1, frame = frame + 1";
         let outcome = serde_json::to_value(&outcome).unwrap();
         sqlx::query(end).bind(outcome).execute(&shop.pool).await.unwrap();
-        browser.until_text(".outcome", "43 units do not exist").await;
-        browser.until_text(".takeaway", "Read, then update is two steps").await;
+        browser.until_text("#verdict", "43 units that do not exist").await;
+        browser.until_text(".takeaways", "is two steps").await;
         if javascript {
             assert_eq!(browser.console_errors().await, Vec::<serde_json::Value>::new());
         }
