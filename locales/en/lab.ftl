@@ -119,6 +119,7 @@ lab-guesses-title = { $count ->
    *[other] { $count } answers so far
 }
 lab-guess-column = Answer
+lab-strategy-column = Strategy
 lab-share-column = Share
 lab-count-column = Visitors
 lab-guess-own = yours

@@ -110,6 +110,7 @@ lab-back = 回到实验室
 ## 所有访问者的回答
 lab-guesses-title = 目前共 { $count } 个回答
 lab-guess-column = 回答
+lab-strategy-column = 策略
 lab-share-column = 占比
 lab-count-column = 人数
 lab-guess-own = 你的

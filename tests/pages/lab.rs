@@ -235,7 +235,7 @@ async fn run_page_shows_verdict_and_evidence() {
         "longest stall 12 ms",
         "is two steps",
         "B &#60;b&#62;reads&#60;/b&#62; it too.",
-        "Concurrent buyers 8",
+        "Concurrent buyers8",
     ] {
         assert!(words.contains(shown), "{shown}\n{words}");
     }

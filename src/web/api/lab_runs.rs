@@ -38,8 +38,8 @@ pub struct RunId {
     pub id: Uuid,
 }
 
-/// Requests a run of a lesson or of a load (admin). Runs are executed one at a time, in the order of
-/// their requests. A request is rejected with `overloaded` if the queue is full.
+/// Requests a run of a lesson or of a load (admin). Runs are executed one at a time, in order of
+/// request. A request is rejected with `overloaded` if the queue is full.
 #[utoipa::path(post, path = "/api/lab/runs", tag = "lab",
     responses((status = 202, body = RunId), (status = 503)))]
 pub async fn create(
