@@ -107,14 +107,17 @@ function placeLabels(own, xs, width) {
   const placed = [];
   for (const step of order) {
     const length = textWidth(step.label, true);
-    const from = Math.min(Math.max(xs[step.index] - length / 2, 0), width - length);
-    if (placed.some((other) => from < other.from + other.length + 8 && other.from < from + length + 8)) continue;
-    placed.push({ step, from, length });
+    const x = xs[step.index];
+    const clashes = (from) => placed.some((other) => from < other.from + other.length + 8 && other.from < from + length + 8);
+    // Below the mark, else to the left or to the right of that.
+    const places = [x - length / 2, x - length + 8, x - 8].map((from) => Math.min(Math.max(from, 0), width - length));
+    const from = places.find((from) => !clashes(from));
+    if (from !== undefined) placed.push({ step, from, length });
   }
   return placed;
 }
 
-function drawLanes({ steps, heads, overlap, texts, busy }, width) {
+function drawLanes({ steps, heads, overlap, texts, busy, isLocked }, width) {
   const isCompact = heads.length > MAX_LABELLED_LANES;
   const size = isCompact ? COMPACT : LABELLED;
   const gutter = isCompact ? Math.min(Math.max(...heads.map(([, name]) => textWidth(name))) + 14, width / 3) : 12;
@@ -141,7 +144,9 @@ function drawLanes({ steps, heads, overlap, texts, busy }, width) {
       const group = groups[step.index];
       const thickness = busy[step.index] === "idle" ? 2 : size.thickness;
       if (next) group.append(svgElement("rect", { class: `activity ${busy[step.index]}`, x, y: y - thickness / 2, width: Math.max(xs[next.index] - x, 1), height: thickness }));
-      const mark = eventMark(step.event, x, y, isCompact ? 4 : 6);
+      // Without a lock, there is nothing to ask for and nothing to release.
+      const isQuiet = !isLocked && ["wait", "release"].includes(step.event);
+      const mark = eventMark(isQuiet ? "sent" : step.event, x, y, isCompact ? 4 : 6);
       if (isDuplicate && step.event === "write") mark.classList.add("loss");
       group.append(mark);
     });
@@ -198,9 +203,10 @@ function drawSwimlane(track, autoplay) {
   const steps = items.map(({ dataset }, index) => ({
     index, lane: +dataset.l, t: +dataset.t, event: dataset.e, value: dataset.v, label: dataset.s,
   }));
-  const busy = activities(steps, steps.some((step) => step.event === "held"));
+  const isLocked = steps.some((step) => step.event === "held");
+  const busy = activities(steps, isLocked);
   const overlap = findOverlap(steps, heads.length);
-  const model = { steps, heads, overlap, texts, busy };
+  const model = { steps, heads, overlap, texts, busy, isLocked };
   // A playback begins where both requests are inside.
   const first = overlap ? overlap.first + 1 : 1;
   const { bar, back, play, forward, label, speed, slider } = createControls(texts, steps.length);

@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use holdfast::lab::run::{LabRun, LabRunState, RunProgress};
 use holdfast::lab::store;
-use reqwest::header::{ACCEPT_ENCODING, CONTENT_DISPOSITION, CONTENT_TYPE};
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::common::Shop;
 use crate::visitor::{Page, Visitor};
 
-const ID: &str = "01a2006d-5253-7170-b37f-df609d0c5d2e";
+pub const ID: &str = "01a2006d-5253-7170-b37f-df609d0c5d2e";
 /// The boundary of the multipart form.
 const EDGE: &str = "holdfast-test-edge";
 
@@ -65,6 +65,7 @@ pub fn oversold() -> LabRun {
     let request_json = json!({ "lesson": "lost-update", "buyers": 8 });
     LabRun {
         from_file: false,
+        position: None,
         id: ID.parse().unwrap(),
         state: LabRunState::Done,
         request: serde_json::from_value(request_json).unwrap(),
@@ -88,7 +89,7 @@ async fn register_runner(shop: &Shop) {
     sqlx::query(insert).execute(&shop.pool).await.unwrap();
 }
 
-async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
+pub async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
     let mut body = format!(
         "--{EDGE}\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\n{csrf}\r\n--{EDGE}\r\n\
          Content-Disposition: form-data; name=\"file\"; filename=\"run.json\"\r\n\
@@ -282,61 +283,6 @@ async fn run_page_is_small_when_compressed() {
         scripts += if path.contains(".js") { weight } else { 0 };
     }
     assert!(bytes < 100_000 && scripts < 40_000, "{bytes} bytes, {scripts} of them script");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn exported_run_opens_in_another_shop() {
-    let run = oversold();
-    let (source_shop, target_shop) = (with_run(&run).await, Shop::start(1).await);
-    let path = format!("/lab/runs/{ID}");
-    let exporter = Visitor::signed_in(&source_shop, "admin").await;
-    let response = exporter.page_request(&format!("{path}/file")).send().await.unwrap();
-    let name = format!("attachment; filename=\"holdfast-run-{ID}.json\"");
-    assert_eq!(response.headers()[CONTENT_DISPOSITION], name.as_str());
-    let file = response.bytes().await.unwrap();
-
-    let importer = Visitor::signed_in(&target_shop, "admin").await;
-    let csrf = importer.get("/lab").await.csrf();
-    let main = |page: &Page| page.text.split("<main").nth(1).unwrap().to_owned();
-    let imported = upload(&importer, &csrf, &file).await;
-    assert_eq!(
-        (imported.status.as_u16(), &imported.location),
-        (303, &path),
-        "{}",
-        imported.words()
-    );
-    assert_eq!(main(&importer.get(&path).await), main(&exporter.get(&path).await));
-    let again = upload(&importer, &csrf, &file).await;
-    assert_eq!(again.location, format!("{path}?known=1"));
-    assert!(importer.get(&again.location).await.words().contains("the file changed nothing"));
-
-    for forged in ["", "forged"] {
-        assert_eq!(upload(&importer, forged, &file).await.status, 403);
-    }
-    let mut running = run.clone();
-    running.state = LabRunState::Running;
-    let mut long = run.clone();
-    long.outcome.lanes = vec![run.outcome.lanes[0].clone(); 601];
-    let mut zero = run.clone();
-    zero.outcome.verdict = "a\0b".to_owned();
-    let text = |run: &LabRun| serde_json::to_vec(run).unwrap();
-    for (file, why) in [
-        (b"".to_vec(), "Choose a file"),
-        (b"{\"id\": 1".to_vec(), "This is not the file of a run"),
-        (b"{}".to_vec(), "missing field"),
-        (text(&running), "it is not over"),
-        (text(&long), "it has too many lanes"),
-        (text(&zero), "has a zero byte"),
-    ] {
-        let rejected = upload(&importer, &csrf, &file).await;
-        assert_eq!(rejected.status, 422, "{why}: {}", rejected.words());
-        let error = rejected.text.split("id=\"file-wrong\"").nth(1).unwrap();
-        assert!(error.split("</p>").next().unwrap().contains(why), "{error}");
-    }
-    let large = upload(&importer, &csrf, &vec![b' '; 3 * 1024 * 1024]).await;
-    assert_eq!(large.status, 413);
-    assert!(large.words().contains("at most 2 MiB"), "{}", large.words());
-    assert_eq!(target_shop.number("select count(*) from lab_runs").await, 1);
 }
 
 /// The response is sent before the body ends.

@@ -14,6 +14,7 @@ mod jobs;
 mod lab;
 mod purchase;
 mod rejections;
+mod saved_run;
 mod security;
 mod swimlane;
 mod visitor;

@@ -11,6 +11,7 @@ mod progress;
 pub mod run;
 mod run_form;
 mod run_list;
+mod saved_run;
 mod scenes;
 mod steps;
 mod verdict;
