@@ -62,7 +62,7 @@ pub async fn seed(pool: &Pool, contents: SeedContents) -> Result<bool, Error> {
     let request_id = Uuid::now_v7();
     for (&(name, admin), hash) in users.iter().zip(hashes) {
         let Some(user) = super::users::insert(&mut tx, name, &hash, admin).await? else { continue };
-        open_balance(&mut tx, user, OPENING_BALANCE_CENTS, request_id).await?;
+        open_balance(&mut tx, user, OPENING_BALANCE_CENTS, "top-up", request_id).await?;
     }
     for &(sku, name, price_cents, stock, limit_per_user) in catalogue {
         let sku = Sku::stored(sku.to_owned())?;

@@ -11,11 +11,14 @@ use uuid::Uuid;
 
 use super::failure::{Error, Failure, Rejection, StoredResponse};
 use super::sessions::{self, SessionToken};
+use super::store::accounts::open_balance;
 use super::{Shop, UserId, passwords};
 use crate::db::Pool;
 
 const MAX_NAME_LENGTH: usize = 64;
 const MAX_PASSWORD_LENGTH: usize = 256;
+/// Credit of a user who signs up: enough for a first purchase.
+pub const WELCOME_CENTS: i64 = 10_000;
 /// Prefix of the names of the lab's users, reserved for them.
 pub const LAB_NAME_PREFIX: &str = "lab-";
 
@@ -56,13 +59,37 @@ pub struct CreatedUser {
     pub user: String,
 }
 
-/// Creates a user with an empty account. The password has at least `min_length` characters.
+/// Adds a user with an empty account. The password has at least `min_length` characters.
 pub async fn create(
     pool: &Pool,
     credentials: Credentials,
     admin: bool,
     min_length: u16,
 ) -> Result<StoredResponse, Failure> {
+    let hash = check_credentials(&credentials, min_length).await?;
+    let mut tx = pool.begin().await?;
+    let id = insert_new(&mut tx, &credentials.user, &hash, admin).await?;
+    tx.commit().await?;
+    Ok(StoredResponse::json(201, &CreatedUser { id, user: credentials.user })?)
+}
+
+/// Creates a user who signs up, with [`WELCOME_CENTS`] on the account.
+pub async fn sign_up(
+    pool: &Pool,
+    credentials: Credentials,
+    min_length: u16,
+    request_id: Uuid,
+) -> Result<StoredResponse, Failure> {
+    let hash = check_credentials(&credentials, min_length).await?;
+    let mut tx = pool.begin().await?;
+    let id = insert_new(&mut tx, &credentials.user, &hash, false).await?;
+    open_balance(&mut tx, id, WELCOME_CENTS, "welcome", request_id).await?;
+    tx.commit().await?;
+    Ok(StoredResponse::json(201, &CreatedUser { id, user: credentials.user })?)
+}
+
+/// Checks a new user's name and password; returns the password's hash.
+async fn check_credentials(credentials: &Credentials, min_length: u16) -> Result<String, Failure> {
     if !is_valid_name(&credentials.user) {
         let why = format!("1 to {MAX_NAME_LENGTH} of a-z, 0-9, dot, dash and underscore");
         return Err(Rejection::Invalid("user".into(), why).into());
@@ -72,14 +99,18 @@ pub async fn create(
         let why = format!("names that begin with {LAB_NAME_PREFIX} are the lab's");
         return Err(Rejection::Invalid("user".into(), why).into());
     }
-    let hash = passwords::hash(credentials.password).await?;
-    let mut tx = pool.begin().await?;
-    let Some(id) = insert(&mut tx, &credentials.user, &hash, admin).await? else {
-        tx.rollback().await?;
-        return Err(Rejection::Exists(format!("there is a user {}", credentials.user)).into());
-    };
-    tx.commit().await?;
-    Ok(StoredResponse::json(201, &CreatedUser { id, user: credentials.user })?)
+    Ok(passwords::hash(credentials.password.clone()).await?)
+}
+
+/// Inserts a user; rejects a name that is taken. The caller drops the transaction then.
+async fn insert_new(
+    tx: &mut PgConnection,
+    name: &str,
+    hash: &str,
+    admin: bool,
+) -> Result<UserId, Failure> {
+    let id = insert(tx, name, hash, admin).await?;
+    Ok(id.ok_or_else(|| Rejection::Exists(format!("there is a user {name}")))?)
 }
 
 /// Inserts a user and the account; `None` if the name is taken.

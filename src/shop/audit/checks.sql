@@ -156,7 +156,7 @@ having count(*) filter (where e.reason = 'payment' and e.delta = -o.total_cents
        <> case o.status when 'paid' then 1 when 'refunded' then 2 else 0 end
  order by 1;
 
--- check balance-entries: every entry is its own order's payment or refund, or a top-up without an order
+-- check balance-entries: every entry is its own order's payment or refund, or a top-up or welcome credit without one
 select format('%s entry %s (%s %s): order %s', u.name, e.seq, e.reason, e.delta,
               case when e.order_id is null then 'none'
                    when o.id is null then e.order_id::text || ' is not there'
@@ -166,7 +166,7 @@ select format('%s entry %s (%s %s): order %s', u.name, e.seq, e.reason, e.delta,
   join accounts a on a.user_id = e.user_id and a.kind = 'shop'
   join users u on u.id = e.user_id
   left join orders o on o.id = e.order_id
- where (e.order_id is null) <> (e.reason = 'top-up')
+ where (e.order_id is null) <> (e.reason in ('top-up', 'welcome'))
     or o.user_id is distinct from e.user_id and e.order_id is not null
  order by u.name, e.version, e.seq;
 
@@ -222,7 +222,7 @@ select format('%s: topped up %s, by the ledger %s', u.name, coalesce(t.total, 0)
   left join (select user_id, sum(amount_cents) as total, count(*) as n from top_ups
               group by user_id) t on t.user_id = a.user_id
   left join (select user_id, sum(delta) as total, count(*) as n from balance_ledger
-              where reason = 'top-up' group by user_id) e on e.user_id = a.user_id
+              where reason in ('top-up', 'welcome') group by user_id) e on e.user_id = a.user_id
  where a.kind = 'shop'
    and (coalesce(t.total, 0) <> coalesce(e.total, 0) or coalesce(t.n, 0) <> coalesce(e.n, 0))
  order by u.name;

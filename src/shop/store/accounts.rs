@@ -14,11 +14,13 @@ pub async fn mark_lab(shop: &Shop, user: UserId) -> Result<(), Error> {
     Ok(())
 }
 
-/// Writes the opening balance of an account that no other transaction has seen.
+/// Writes the opening balance of an account that no other transaction has seen, as a ledger entry
+/// with that reason.
 pub async fn open_balance(
     tx: &mut PgConnection,
     user: UserId,
     cents: i64,
+    reason: &'static str,
     request_id: Uuid,
 ) -> Result<(), Error> {
     let key = IdempotencyKey::generate();
@@ -30,11 +32,12 @@ pub async fn open_balance(
              update accounts set balance_cents = $4::bigint where user_id = $2
              returning user_id, version - 1 as version)
          insert into balance_ledger (user_id, before, delta, after, version, reason, request_id)
-         select user_id, 0, $4::bigint, $4, version, 'top-up', $5 from account",
+         select user_id, 0, $4::bigint, $4, version, $5::text, $6 from account",
         Uuid::now_v7(),
         user.0,
         key.as_str(),
         cents,
+        reason,
         request_id,
     )
     .execute(tx)

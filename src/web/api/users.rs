@@ -11,15 +11,15 @@ use crate::shop::users::{self, CreatedUser, Credentials};
 use crate::web::middleware::{Json, ListParameters, ListQuery, Query, SignedInUser, begin_command};
 use crate::web::{HttpResult, Problem, ProblemType, State};
 
-/// Creates a user with an empty account.
+/// Creates a user, with a welcome credit of 100.00 on the account.
 #[utoipa::path(post, path = "/api/users", tag = "people", security(()),
     responses((status = 201, body = CreatedUser), (status = 409)))]
 pub async fn create(state: State, request: HttpRequest, new: Json<Credentials>) -> HttpResult {
     let credentials = new.read()?;
     state.rate_limits.check_sign_in(&request, None).await?;
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);
-    begin_command(&request);
-    let created = users::create(pool, credentials, false, min_length).await?;
+    let request_id = begin_command(&request);
+    let created = users::sign_up(pool, credentials, min_length, request_id).await?;
     Ok(with_location(stored_response(created), "/api/me".to_owned()))
 }
 

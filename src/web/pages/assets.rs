@@ -1,7 +1,8 @@
 //! Style sheets, scripts and the icon: compiled into the binary, served under `/static/`.
 //!
 //! Pages link to them with a hash of their content, so a browser may cache them for a year and
-//! never combines a new page with an old asset. Without the hash they are revalidated by `ETag`.
+//! never combines a new page with an old asset. Without the hash they are revalidated by `ETag`. A
+//! font, which the style sheet names, has its version in its name instead.
 
 use std::sync::LazyLock;
 
@@ -31,12 +32,15 @@ macro_rules! asset {
 
 const CSS: &str = "text/css; charset=utf-8";
 const JAVASCRIPT: &str = "text/javascript; charset=utf-8";
+const FONT: &str = "font/woff2";
 
-static ASSETS: LazyLock<[Asset; 12]> = LazyLock::new(|| {
-    [
+static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
+    vec![
         asset!("holdfast.css", CSS),
         asset!("holdfast.js", JAVASCRIPT),
         asset!("holdfast.svg", "image/svg+xml"),
+        asset!("inter-4.0-regular.woff2", FONT, "fonts/inter-4.0-regular.woff2"),
+        asset!("inter-4.0-semibold.woff2", FONT, "fonts/inter-4.0-semibold.woff2"),
         asset!("lab.css", CSS),
         asset!("lab.js", JAVASCRIPT),
         asset!("present.css", CSS),
@@ -66,7 +70,11 @@ pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
     let asset = ASSETS.iter().find(|asset| asset.name == *name).ok_or_else(unknown)?;
     let tag = format!("\"{}\"", asset.hash);
     let has_hash = request.query_string() == format!("v={}", asset.hash);
-    let keep = if has_hash { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let keep = if has_hash || asset.kind == FONT {
+        "public, max-age=31536000, immutable"
+    } else {
+        "no-cache"
+    };
     let known = request.headers().get(IF_NONE_MATCH).and_then(|known| known.to_str().ok());
     let is_known = known == Some(&tag);
     let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };

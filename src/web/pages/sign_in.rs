@@ -80,8 +80,9 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, None).await?;
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);
-    begin_command(&request);
-    let (status, errors) = match users::create(pool, credentials.clone(), false, min_length).await {
+    let request_id = begin_command(&request);
+    let created = users::sign_up(pool, credentials.clone(), min_length, request_id).await;
+    let (status, errors) = match created {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
             (StatusCode::UNPROCESSABLE_ENTITY, FormErrors::field(field, &why))
         }
