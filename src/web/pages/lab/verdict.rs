@@ -39,8 +39,10 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
         return of_arm(arm, language);
     }
     let evidence = run.outcome.evidence.iter();
-    let short = |text: &str| text.chars().count() <= MAX_NUMBER_LENGTH;
-    match evidence.clone().find(|evidence| short(&evidence.value)) {
+    let is_number = |text: &str| {
+        text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().count() <= MAX_NUMBER_LENGTH
+    };
+    match evidence.clone().find(|evidence| is_number(&evidence.value)) {
         Some(evidence) => {
             Verdict { number: evidence.value.clone(), label: evidence.name.clone(), is_sound: None }
         }
