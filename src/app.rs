@@ -15,9 +15,10 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{RateLimitArgs, RedisTlsArgs, ServeArgs, Switch};
+use crate::config::{LabMode, RateLimitArgs, RedisTlsArgs, ServeArgs, Switch};
 use crate::db;
 use crate::embedded::reachable;
 use crate::jobs::{self, order_expiry::OrderExpiry};
@@ -37,7 +38,7 @@ use crate::web::middleware::public_hosts::PublicHosts;
 use crate::web::middleware::rate_limits::{RateLimits, Rates};
 use crate::web::middleware::sessions::SessionCache;
 use crate::web::readiness::Readiness;
-use crate::web::{AppState, server};
+use crate::web::{AppState, MAX_EVENT_STREAMS, server};
 
 /// Shutdown: time in which the requests in flight end and their responses are sent.
 const FINISH_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_secs(2));
@@ -105,7 +106,9 @@ impl Replica {
             rate_limits,
             public_hosts,
             readiness: Readiness::default(),
-            lab: options.lab == Switch::On,
+            lab: options.lab.is_on(),
+            public_lab: options.lab == LabMode::Public,
+            event_streams: Arc::new(Semaphore::new(MAX_EVENT_STREAMS)),
             board,
             games,
             races,
@@ -292,7 +295,7 @@ fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting> {
     let [client, address, sign_in, name] = DEFAULT_RATES;
     // The text of a limit; `None` if it is off.
     let limit = |set: &Option<String>, default: &str| {
-        let default_text = if options.lab == Switch::On { "off" } else { default };
+        let default_text = if options.lab.is_on() { "off" } else { default };
         let text = set.as_deref().filter(|set| !set.is_empty()).unwrap_or(default_text);
         (text != "off").then(|| text.to_owned())
     };
@@ -338,7 +341,7 @@ fn race_hosts(options: &ServeArgs, own: SocketAddr) -> Result<Vec<String>, Inval
 /// Parses the limit of unpaid orders, and applies the default.
 fn parse_unpaid_limit(options: &ServeArgs) -> Result<Option<u32>, InvalidSetting> {
     match options.limits.limit_unpaid.as_deref().unwrap_or_default() {
-        "" => Ok((options.lab == Switch::Off).then_some(DEFAULT_UNPAID_LIMIT)),
+        "" => Ok((!options.lab.is_on()).then_some(DEFAULT_UNPAID_LIMIT)),
         "off" => Ok(None),
         text => {
             let orders = text.parse().ok().filter(|max| (1..=MAX_UNPAID_LIMIT).contains(max));

@@ -110,7 +110,7 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
     // A misspelt lock is rejected before Postgres starts, not by a replica that exits at once.
     let strategy = app::strategy(&options.lock)?;
     if strategy.name == "redlock" && options.redlock == 0 {
-        bail!("the lock redlock needs several Redis servers: add --redlock 5");
+        bail!("the lock redlock needs several Redis servers: add --redlock 3");
     }
     // So are other settings that the replicas would reject.
     let settings = options.settings_of_replicas().map_err(anyhow::Error::msg)?;

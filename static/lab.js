@@ -1,77 +1,115 @@
-// The page of a run: live figures and curves during the run, curves afterwards. Without this script
-// the page reloads itself during the run.
+// The page of a run: its place in the queue, live figures and curves during the run; afterwards the
+// verdict in focus, curves, and tabs. Without this script the page reloads itself during the run,
+// and shows all sections.
+
+const MIN_RECONNECT_MS = 1000;
+const MAX_RECONNECT_MS = 15000;
+// Besides the color, each curve has its own dashes.
+const DASHES = [[], [8, 4], [2, 3], [12, 3, 2, 3], [4, 4], [14, 6]];
 
 const live = document.getElementById("live");
-const charts = new Set();
 
 function color(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
-// Draws one chart; `columns` are times, stock, sold and oversold.
-function createChart(box, columns) {
-  const series = (label, stroke, more) => ({
-    label, stroke: color(stroke), points: { show: false }, value: (_, count) => count?.toLocaleString("en") ?? "–", ...more,
-  });
+// Draws one chart: for each strategy what was sold by then. `curves` have name, broken, t and sold.
+function createChart(box, curves) {
+  let plot = null;
+  const size = () => ({ width: Math.max(box.clientWidth, 120), height: 240 });
   const axis = () => ({
     stroke: color("--quiet"),
-    font: "12px system-ui, sans-serif",
+    font: "14px system-ui, sans-serif",
     grid: { stroke: color("--line"), width: 1 },
     ticks: { stroke: color("--line"), width: 1 },
   });
-  const plot = () => {
+  const series = ({ name, broken }, index) => ({
+    label: name, stroke: color(broken ? "--danger" : index ? "--ink" : "--accent"), width: 2.5, dash: DASHES[index % DASHES.length],
+    spanGaps: true, points: { show: false }, value: (_, count) => count?.toLocaleString("en") ?? "–",
+  });
+  function draw() {
+    plot?.destroy();
     const options = {
-      width: Math.max(box.clientWidth, 120),
-      height: 220,
+      ...size(),
       cursor: { drag: { x: false, y: false } },
       scales: { x: { time: false }, y: { range: (_, min, max) => [Math.min(0, min), Math.max(1, max * 1.05)] } },
-      axes: [{ ...axis(), values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis(), size: 56 }],
-      series: [
-        { label: "after", value: (_, t) => (t == null ? "–" : `${t.toFixed(1)} s`) },
-        series("stock", "--accent", { width: 2.5 }),
-        series("sold", "--ink", { width: 2, dash: [7, 4] }),
-        series("oversold", "--danger", { width: 2, dash: [2, 3] }),
-      ],
+      axes: [{ ...axis(), values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis(), size: 64 }],
+      series: [{ label: "s", value: (_, t) => (t == null ? "–" : t.toFixed(1)) }, ...curves.map(series)],
     };
-    return new uPlot(options, chart.columns, box);
-  };
-  const chart = {
-    columns,
-    redraw() {
-      chart.plot.destroy();
-      chart.plot = plot();
-    },
-    setColumns(columns) {
-      chart.columns = columns;
-      chart.plot.setData(columns);
-    },
-    fit() {
-      const width = Math.max(box.clientWidth, 120);
-      if (width !== chart.plot.width) chart.plot.setSize({ width, height: 220 });
+    plot = new uPlot(options, uPlot.join(curves.map(({ t, sold }) => [t, sold])), box);
+  }
+  draw();
+  new ResizeObserver(() => size().width !== plot.width && plot.setSize(size())).observe(box);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  return {
+    set(newCurves) {
+      curves = newCurves;
+      draw();
     },
   };
-  chart.plot = plot();
-  new ResizeObserver(() => chart.fit()).observe(box);
-  charts.add(chart);
-  return chart;
 }
 
 function drawCurves() {
   if (!window.uPlot) return;
-  for (const box of document.querySelectorAll("[data-curve]")) createChart(box, JSON.parse(box.dataset.curve));
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-    for (const chart of charts) chart.redraw();
+  for (const box of document.querySelectorAll("[data-curves]")) createChart(box, JSON.parse(box.dataset.curves));
+}
+
+// Shows one section at a time, by the pattern of the ARIA Authoring Practices.
+function createTabs(box) {
+  const panels = [...box.children].filter((panel) => panel.querySelector("h2"));
+  if (panels.length < 2) return;
+  const list = document.createElement("div");
+  list.className = "tablist";
+  list.setAttribute("role", "tablist");
+  list.setAttribute("aria-label", box.dataset.label);
+  const tabs = panels.map((panel, index) => {
+    const tab = document.createElement("button");
+    const title = panel.querySelector("h2");
+    tab.type = "button";
+    tab.textContent = title.textContent;
+    tab.id = `tab-${title.id}`;
+    tab.setAttribute("role", "tab");
+    panel.id ||= `panel-${title.id}`;
+    tab.setAttribute("aria-controls", panel.id);
+    panel.setAttribute("role", "tabpanel");
+    panel.setAttribute("aria-labelledby", tab.id);
+    tab.addEventListener("click", () => select(index));
+    list.append(tab);
+    return tab;
   });
+  function select(chosen) {
+    tabs.forEach((tab, index) => {
+      const isChosen = index === chosen;
+      tab.setAttribute("aria-selected", isChosen);
+      tab.tabIndex = isChosen ? 0 : -1;
+      panels[index].hidden = !isChosen;
+    });
+  }
+  list.addEventListener("keydown", (event) => {
+    const at = tabs.indexOf(document.activeElement);
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (to === undefined || at < 0) return;
+    event.preventDefault();
+    const index = (to + tabs.length) % tabs.length;
+    select(index);
+    tabs[index].focus();
+  });
+  box.prepend(list);
+  select(0);
 }
 
 // Follows a run by its event stream, at most ten events per second; draws once per animation frame.
+// The first event of each connection has the present state, so a lost one is simply opened again.
 function follow() {
-  const arms = new Map();
+  const labels = JSON.parse(live.dataset.labels);
   const amounts = new Set(["sold", "stock", "oversold"]);
   const stepList = document.getElementById("run-steps");
   const connection = document.getElementById("connection");
   const state = document.getElementById("state");
+  const curves = [];
+  let chart = null;
   let newest = null;
+  let reconnectMs = MIN_RECONNECT_MS;
 
   function formatFigure(name, value, isMoney) {
     if (name.endsWith("_ms")) return value >= 100 ? `${value.toFixed(0)} ms` : `${value.toFixed(1)} ms`;
@@ -79,23 +117,23 @@ function follow() {
     return value.toLocaleString("en");
   }
 
-  function drawCurve(progress, isMoney) {
-    if (!window.uPlot || progress.samples.length < 2) return;
+  function drawCurve({ arm, strategy, samples }, isMoney) {
+    if (!window.uPlot || samples.length < 3) return;
     const unit = isMoney ? 100 : 1;
-    const column = (value) => progress.samples.map(value);
-    const columns = [
-      column((s) => s.t_ms / 1000), column((s) => s.stock / unit),
-      column((s) => s.sold / unit), column((s) => s.oversold / unit),
-    ];
-    if (arms.has(progress.arm)) return arms.get(progress.arm).setColumns(columns);
+    curves[arm] = {
+      name: strategy, broken: samples.at(-1).oversold > 0,
+      t: samples.map((sample) => sample.t_ms / 1000), sold: samples.map((sample) => sample.sold / unit),
+    };
+    const known = curves.filter(Boolean);
+    if (chart) return chart.set(known);
     const figure = document.createElement("figure");
     const caption = document.createElement("figcaption");
-    caption.textContent = `${progress.strategy}: stock (line), sold (dashes), oversold (dots)`;
+    caption.textContent = live.dataset.sold;
     const box = document.createElement("div");
     box.className = "curve";
     figure.append(caption, box);
     document.getElementById("curves").append(figure);
-    arms.set(progress.arm, createChart(box, columns));
+    chart = createChart(box, known);
   }
 
   function draw() {
@@ -112,7 +150,7 @@ function follow() {
       }
     }
     document.getElementById("arm").textContent =
-      progress.arms > 1 ? `${progress.strategy}, ${progress.arm + 1} of ${progress.arms}` : progress.strategy;
+      progress.arms > 1 ? `${progress.strategy} (${progress.arm + 1}/${progress.arms})` : progress.strategy;
     for (const step of progress.said.slice(stepList.children.length)) {
       const item = document.createElement("li");
       item.textContent = step;
@@ -121,29 +159,41 @@ function follow() {
     drawCurve(progress, isMoney);
   }
 
-  const events = new EventSource(`/api/lab/runs/${live.dataset.run}/events`);
-  events.addEventListener("run", (event) => {
-    const run = JSON.parse(event.data);
-    connection.textContent = run.state === "queued" ? "It is about to begin." : "";
-    const label = run.state === "queued" ? "◔ waits to begin" : "◑ goes on";
+  function showState(run) {
+    const label = run.state === "queued" ? `◔ ${labels.queued[run.position - 1] ?? ""}` : `◑ ${labels.running}`;
     if (state.textContent.trim() !== label) state.textContent = label;
-    if (run.state === "done" || run.state === "failed") {
-      events.close();
-      // The server renders the result.
-      location.replace(location.pathname);
-      return;
-    }
-    const isScheduled = newest !== null;
-    newest = run;
-    if (!isScheduled) requestAnimationFrame(draw);
-  });
-  events.addEventListener("error", () => {
-    connection.textContent =
-      events.readyState === EventSource.CLOSED
-        ? "This page is cut off from the run. Reload it to go on."
-        : "The replica does not answer; asking again.";
-  });
+  }
+
+  function connect() {
+    const events = new EventSource(`/api/lab/runs/${live.dataset.run}/events`);
+    events.addEventListener("run", (event) => {
+      reconnectMs = MIN_RECONNECT_MS;
+      connection.textContent = "";
+      const run = JSON.parse(event.data);
+      if (run.state === "done" || run.state === "failed") {
+        events.close();
+        // The server renders the result.
+        location.replace(location.pathname + location.search);
+        return;
+      }
+      showState(run);
+      const isScheduled = newest !== null;
+      newest = run;
+      if (!isScheduled) requestAnimationFrame(draw);
+    });
+    events.addEventListener("error", () => {
+      connection.textContent = live.dataset.reconnecting;
+      // A lost connection is opened again by the browser; after an error response it gives up.
+      if (events.readyState !== EventSource.CLOSED) return;
+      setTimeout(connect, reconnectMs);
+      reconnectMs = Math.min(2 * reconnectMs, MAX_RECONNECT_MS);
+    });
+  }
+  connect();
 }
 
+document.querySelectorAll(".tabs").forEach(createTabs);
 drawCurves();
+// The verdict is announced, but the page is not scrolled past the drawing.
+if (!location.hash) document.getElementById("verdict")?.focus({ preventScroll: true });
 if (live) follow();

@@ -1,17 +1,16 @@
-// Draws a list of steps as a swimlane: requests down, time across, to be stepped through in both
-// directions. The list remains on the page with the same content.
+// Draws a list of steps as a swimlane: requests down, time across. It plays slowly, and can be
+// stepped in both directions. The list remains on the page with the same content.
 
 const SVG_NAMESPACE = "http://www.w3.org/2000/svg";
-const LANE_HEIGHT = 40;
-const LEFT = 12;
-const PLAY_INTERVAL_MS = 450;
-// The activity of a request after each event, until its next one.
-const ACTIVITIES = {
-  sent: "idle", wait: "waiting", held: "holding", read: "working", write: "holding", commit: "holding",
-  committed: "holding", release: "idle", paused: "paused", resumed: "working",
-};
-const ACTIVITY_LABELS = { waiting: "waits", working: "works", paused: "stopped" };
-const EVENT_LABELS = { held: "lock", commit: "commit", committed: "✓", release: "free", paused: "❚❚", resumed: "▶", killed: "✕ killed", sent: "sent", broken: "✕" };
+// Duration of a playback at speed 1, whatever the number of steps.
+const PLAY_MS = 6500;
+const SPEEDS = [0.25, 0.5, 1, 2, 4];
+// Upper bound of the lanes that are drawn with labels.
+const MAX_LABELLED_LANES = 4;
+const LABELLED = { lane: 84, name: 18, bar: 40, label: 68, thickness: 14, margin: 10 };
+const COMPACT = { lane: 24, name: 17, bar: 12, label: 0, thickness: 10, margin: 10 };
+// The time before two requests overlap matters little, so it is drawn this much shorter.
+const BEFORE_OVERLAP = 0.3;
 
 function configure(element, attributes, text) {
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -27,96 +26,135 @@ function htmlElement(name, attributes = {}, text) {
   return configure(document.createElement(name), attributes, text);
 }
 
-function eventLabel(step) {
-  if (step.event === "read") return `read ${step.value ?? ""}`;
-  if (step.event === "write") return `write ${step.value ?? ""}`;
-  return EVENT_LABELS[step.event] ?? "";
+const measure = document.createElement("canvas").getContext("2d");
+
+function textWidth(text, isBold = false) {
+  measure.font = `${isBold ? 700 : 400} 14px system-ui, sans-serif`;
+  return measure.measureText(text).width;
 }
 
-// Returns the x position of each step: in order, far enough apart for labels, and bounded, so that
-// a long gap does not push the rest out of sight.
-function positions(steps, hasFewLanes, isNarrow) {
-  const [min, max] = !hasFewLanes ? [11, 60] : isNarrow ? [44, 80] : [56, 150];
-  let x = LEFT;
-  return steps.map((step, index) => {
-    if (index) {
-      const gap = step.t - steps[index - 1].t;
-      x += Math.min(max, min + 6 * Math.log2(1 + gap / 500));
-    }
-    return x;
-  });
-}
-
-// Each kind of event has its own shape, so that color is never the only sign.
-function eventMark(step, x, y) {
-  const mark = { class: `mark ${step.event}` };
-  const path = (d) => svgElement("path", { ...mark, d });
-  switch (step.event) {
-    case "read": return svgElement("circle", { ...mark, cx: x, cy: y, r: 5 });
-    case "write": return svgElement("rect", { ...mark, x: x - 4.5, y: y - 4.5, width: 9, height: 9 });
-    case "held": return path(`M${x - 5} ${y + 5}L${x} ${y - 5}L${x + 5} ${y + 5}Z`);
-    case "commit": return path(`M${x} ${y - 7}V${y + 7}`);
-    case "committed": return path(`M${x - 2} ${y - 7}V${y + 7}M${x + 2} ${y - 7}V${y + 7}`);
-    case "release": return path(`M${x - 5} ${y - 5}L${x} ${y + 5}L${x + 5} ${y - 5}Z`);
-    case "paused": return path(`M${x - 3} ${y - 9}V${y + 9}M${x + 3} ${y - 9}V${y + 9}`);
-    case "resumed": return path(`M${x - 4} ${y - 6}L${x + 5} ${y}L${x - 4} ${y + 6}Z`);
-    case "killed":
-    case "broken": return path(`M${x - 6} ${y - 6}L${x + 6} ${y + 6}M${x + 6} ${y - 6}L${x - 6} ${y + 6}`);
-    default: return svgElement("circle", { ...mark, cx: x, cy: y, r: 2 });
-  }
-}
-
-// Returns the time span in which two requests were both between read and commit, after they read
-// the same value; null without such an overlap.
-function overlap(steps, xs, laneCount) {
+// Returns the overlap of two requests: both read the same value before either of them wrote. `from`
+// is the later of the reads, `to` the earlier of the writes; null without an overlap.
+function findOverlap(steps, laneCount) {
   if (laneCount !== 2) return null;
   const [a, b] = [0, 1].map((lane) => {
     const find = (event) => steps.findIndex((step) => step.lane === lane && step.event === event);
-    const [read, committed] = [find("read"), find("committed")];
-    return { read, end: committed >= 0 ? committed : find("write"), value: steps[read]?.value };
+    const [read, write, committed] = [find("read"), find("write"), find("committed")];
+    return { read, end: committed >= 0 ? committed : write };
   });
-  if (a.read < 0 || b.read < 0 || a.end < 0 || b.end < 0 || a.value !== b.value) return null;
-  const [from, to] = [Math.max(a.read, b.read), Math.min(a.end, b.end)];
-  return from < to ? { from: xs[from], to: xs[to] } : null;
+  if (a.read < 0 || b.read < 0 || a.end < 0 || b.end < 0) return null;
+  if (steps[a.read].value !== steps[b.read].value) return null;
+  const [first, from, to] = [Math.min(a.read, b.read), Math.max(a.read, b.read), Math.min(a.end, b.end)];
+  return from < to ? { first, from, to } : null;
 }
 
-function drawLanes(steps, heads, isNarrow) {
-  const hasFewLanes = heads.length <= 3;
-  const xs = positions(steps, hasFewLanes, isNarrow);
-  const width = xs.at(-1) + (hasFewLanes ? 70 : 40);
-  const height = heads.length * LANE_HEIGHT + 14;
-  const svg = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
-  const both = overlap(steps, xs, heads.length);
-  if (both) {
-    svg.append(svgElement("rect", { class: "overlap", x: both.from, y: 0, width: both.to - both.from, height }));
-    svg.append(svgElement("text", { class: "overlap-label", x: both.from + 4, y: height - 3 }, "both inside"));
+// Returns what each request does from a step to its next one: waiting, lock, working or idle.
+function activities(steps, isLocked) {
+  const held = new Set();
+  const running = new Set();
+  return steps.map(({ lane, event }) => {
+    if (event === "held") held.add(lane);
+    if (event === "read") running.add(lane);
+    if (["release", "answered", "broken", "killed"].includes(event)) {
+      held.delete(lane);
+      running.delete(lane);
+    }
+    if (event === "committed") running.delete(lane);
+    if (event === "paused") return "paused";
+    if (event === "wait" && isLocked) return "waiting";
+    if (held.has(lane)) return "lock";
+    return running.has(lane) ? "working" : "idle";
+  });
+}
+
+// Returns the x position of each step. The order is exact; gaps are compressed, and all of it fits
+// the width.
+function positions(steps, overlap, from, width) {
+  const weights = steps.map((step, index) => {
+    if (!index) return 0;
+    const weight = 1 + 0.35 * Math.log2(1 + (step.t - steps[index - 1].t) / 500);
+    return overlap && index <= overlap.first ? weight * BEFORE_OVERLAP : weight;
+  });
+  const total = weights.reduce((sum, weight) => sum + weight, 0) || 1;
+  let sum = 0;
+  return weights.map((weight) => from + ((sum += weight) / total) * (width - from - 12));
+}
+
+// Each kind of event has its own shape, so that color is never the only sign.
+function eventMark(event, x, y, size) {
+  const mark = { class: `mark ${event}` };
+  const path = (d) => svgElement("path", { ...mark, d });
+  const [s, h] = [size, size * 1.5];
+  switch (event) {
+    case "read": return svgElement("circle", { ...mark, cx: x, cy: y, r: s });
+    case "write": return svgElement("rect", { ...mark, x: x - s, y: y - s, width: 2 * s, height: 2 * s });
+    case "held": return path(`M${x - s} ${y + s}L${x} ${y - s}L${x + s} ${y + s}Z`);
+    case "commit": return path(`M${x} ${y - h}V${y + h}`);
+    case "committed": return path(`M${x - 2} ${y - h}V${y + h}M${x + 2} ${y - h}V${y + h}`);
+    case "release": return path(`M${x - s} ${y - s}L${x} ${y + s}L${x + s} ${y - s}Z`);
+    case "paused": return path(`M${x - 3} ${y - h}V${y + h}M${x + 3} ${y - h}V${y + h}`);
+    case "resumed": return path(`M${x - s} ${y - s}L${x + s} ${y}L${x - s} ${y + s}Z`);
+    case "killed":
+    case "broken": return path(`M${x - s} ${y - s}L${x + s} ${y + s}M${x + s} ${y - s}L${x - s} ${y + s}`);
+    default: return svgElement("circle", { ...mark, cx: x, cy: y, r: 2.5 });
   }
-  const groups = [];
-  heads.forEach((_, lane) => {
-    const own = steps.map((step, index) => ({ ...step, index })).filter((step) => step.lane === lane);
-    const y = lane * LANE_HEIGHT + 26;
-    svg.append(svgElement("line", { class: "rule", x1: 0, x2: width, y1: y + 13, y2: y + 13 }));
-    let labelEnd = -Infinity;
+}
+
+// Places the labels of a lane: reads and writes first, then as many others as have room.
+function placeLabels(own, xs, width) {
+  const rank = ({ event }) => ["write", "read", "held", "killed", "paused", "committed"].indexOf(event);
+  const order = own.filter((step) => step.label).sort((a, b) => (rank(a) + 9) % 9 - (rank(b) + 9) % 9);
+  const placed = [];
+  for (const step of order) {
+    const length = textWidth(step.label, true);
+    const x = xs[step.index];
+    const clashes = (from) => placed.some((other) => from < other.from + other.length + 8 && other.from < from + length + 8);
+    // Below the mark, else to the left or to the right of that.
+    const places = [x - length / 2, x - length + 8, x - 8].map((from) => Math.min(Math.max(from, 0), width - length));
+    const from = places.find((from) => !clashes(from));
+    if (from !== undefined) placed.push({ step, from, length });
+  }
+  return placed;
+}
+
+function drawLanes({ steps, heads, overlap, texts, busy, isLocked }, width) {
+  const isCompact = heads.length > MAX_LABELLED_LANES;
+  const size = isCompact ? COMPACT : LABELLED;
+  const gutter = isCompact ? Math.min(Math.max(...heads.map(([, name]) => textWidth(name))) + 14, width / 3) : 12;
+  const xs = positions(steps, overlap, gutter, width);
+  const height = heads.length * size.lane + (overlap ? 26 : 6);
+  const svg = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+  if (overlap) {
+    const [from, to] = [xs[overlap.from], xs[overlap.to]];
+    svg.append(svgElement("rect", { class: "overlap", x: from, y: 0, width: to - from, height }));
+    const length = textWidth(texts.overlap, true);
+    const x = Math.min(Math.max((from + to - length) / 2, 2), width - length - 2);
+    svg.append(svgElement("text", { class: "overlap-label", x, y: height - 8 }, texts.overlap));
+  }
+  const groups = steps.map(() => svgElement("g"));
+  heads.forEach(([replica, name, isDuplicate], lane) => {
+    const [top, y] = [lane * size.lane, lane * size.lane + size.bar];
+    const own = steps.filter((step) => step.lane === lane);
+    if (lane) svg.append(svgElement("line", { class: "rule", x1: 0, x2: width, y1: top, y2: top }));
+    const head = svgElement("text", { class: isDuplicate ? "name loss" : "name", x: 2, y: top + size.name }, name);
+    if (!isCompact) head.append(svgElement("tspan", { class: "replica", dx: 8 }, replica));
+    svg.append(head);
     own.forEach((step, at) => {
       const [x, next] = [xs[step.index], own[at + 1]];
-      const group = svgElement("g", {});
-      if (next) {
-        const isUnlocked = step.event === "wait" && next.event !== "held";
-        const activity = isUnlocked ? "idle" : ACTIVITIES[step.event] ?? "idle";
-        const end = xs[next.index];
-        const thickness = activity === "idle" ? 2 : 12;
-        group.append(svgElement("rect", { class: `activity ${activity}`, x, y: y - thickness / 2, width: Math.max(end - x, 1), height: thickness }));
-        const label = ACTIVITY_LABELS[activity];
-        if (label && end - x > label.length * 6.5 + 22) group.append(svgElement("text", { class: "activity-label", x: (x + end) / 2, y: y + 3.5 }, label));
-      }
-      group.append(eventMark(step, x, y));
-      const label = eventLabel(step);
-      if (label && x - 4 > labelEnd) {
-        group.append(svgElement("text", { class: `label ${step.event}`, x: x - 4, y: y - 11 }, label));
-        labelEnd = x + label.length * 6.6;
-      }
-      groups[step.index] = group;
+      const group = groups[step.index];
+      const thickness = busy[step.index] === "idle" ? 2 : size.thickness;
+      if (next) group.append(svgElement("rect", { class: `activity ${busy[step.index]}`, x, y: y - thickness / 2, width: Math.max(xs[next.index] - x, 1), height: thickness }));
+      // Without a lock, there is nothing to ask for and nothing to release.
+      const isQuiet = !isLocked && ["wait", "release"].includes(step.event);
+      const mark = eventMark(isQuiet ? "sent" : step.event, x, y, isCompact ? 4 : 6);
+      if (isDuplicate && step.event === "write") mark.classList.add("loss");
+      group.append(mark);
     });
+    const labels = isCompact ? [] : placeLabels(own, xs, width);
+    for (const { step, from } of labels) {
+      const kind = isDuplicate && step.event === "write" ? "loss" : step.event;
+      groups[step.index].append(svgElement("text", { class: `label ${kind}`, x: from, y: top + size.label }, step.label));
+    }
     svg.append(...own.map((step) => groups[step.index]));
   });
   const playhead = svgElement("line", { class: "playhead", y1: 0, y2: height });
@@ -124,105 +162,185 @@ function drawLanes(steps, heads, isNarrow) {
   return { svg, xs, groups, playhead };
 }
 
-function createControls(stepCount) {
+function createControls(texts, stepCount) {
   const bar = htmlElement("div", { class: "controls" });
-  const button = (name, text, kind = "") => {
-    const element = htmlElement("button", { type: "button", class: `quiet ${kind}`, "aria-label": name }, text);
+  const button = (kind, text) => {
+    const element = htmlElement("button", { type: "button", class: `quiet ${kind}` }, text);
     bar.append(element);
     return element;
   };
-  const back = button("One step back", "◀ Back");
-  const forward = button("One step on", "Step ▶");
-  const play = button("Play", "Play", "play");
-  const slider = htmlElement("input", { type: "range", min: 1, max: stepCount, value: stepCount, "aria-label": "Step" });
-  bar.append(slider);
-  return { bar, back, play, forward, slider };
+  const back = button("back", texts.back);
+  const forward = button("forward", texts.next);
+  const play = button("play", texts.play);
+  const label = htmlElement("label", { class: "speed" });
+  const speed = htmlElement("select");
+  for (const factor of SPEEDS) {
+    const option = htmlElement("option", { value: factor }, `${factor}×`);
+    option.selected = factor === 1;
+    speed.append(option);
+  }
+  label.append(htmlElement("span", {}, texts.speed), speed);
+  const slider = htmlElement("input", { type: "range", min: 1, max: stepCount, value: stepCount, "aria-label": texts.step });
+  bar.append(label, slider);
+  return { bar, back, play, forward, label, speed, slider };
 }
 
-function drawSwimlane(track) {
+function createLegend(texts, busy, hasLoss) {
+  const legend = htmlElement("ul", { class: "legend", "aria-hidden": "true" });
+  for (const kind of ["waiting", "lock", "working"]) {
+    if (busy.includes(kind)) legend.append(htmlElement("li", { class: kind }, texts[kind]));
+  }
+  if (hasLoss) legend.append(htmlElement("li", { class: "loss" }, texts.loss));
+  return legend;
+}
+
+function drawSwimlane(track, autoplay) {
   const items = [...track.querySelectorAll("li[data-t]")];
-  const heads = JSON.parse(track.dataset.heads);
   if (!items.length || track.dataset.drawn) return;
   track.dataset.drawn = "yes";
-  const steps = items.map(({ dataset }) => ({ lane: +dataset.l, t: +dataset.t, event: dataset.e, value: dataset.v }));
-  const { svg, xs, groups, playhead } = drawLanes(steps, heads, track.clientWidth < 500);
-  const { bar, back, play, forward, slider } = createControls(steps.length);
-  const laneNames = htmlElement("ol", { class: "lane-names", "aria-hidden": "true" });
-  for (const [replica, name, isDuplicate] of heads) {
-    const item = htmlElement("li", isDuplicate ? { class: "off" } : {});
-    item.append(htmlElement("b", {}, name), htmlElement("span", {}, replica));
-    laneNames.append(item);
-  }
-  const timeline = htmlElement("div", { class: "timeline", tabindex: "0", role: "region", "aria-label": "The swimlane" });
-  timeline.append(svg);
-  const lanes = htmlElement("div", { class: "lanes" });
-  lanes.append(laneNames, timeline);
+  const texts = { ...track.dataset };
+  const heads = JSON.parse(texts.heads);
+  const steps = items.map(({ dataset }, index) => ({
+    index, lane: +dataset.l, t: +dataset.t, event: dataset.e, value: dataset.v, label: dataset.s,
+  }));
+  const isLocked = steps.some((step) => step.event === "held");
+  const busy = activities(steps, isLocked);
+  const overlap = findOverlap(steps, heads.length);
+  const model = { steps, heads, overlap, texts, busy, isLocked };
+  // A playback begins where both requests are inside.
+  const first = overlap ? overlap.first + 1 : 1;
+  const { bar, back, play, forward, label, speed, slider } = createControls(texts, steps.length);
+  const count = htmlElement("span", { class: "step-count" });
+  const sentence = htmlElement("b");
   const description = htmlElement("p", { class: "step-description", role: "status" });
-  const swimlane = htmlElement("div", { class: "swimlane", role: "group", "aria-label": "Swimlane: step through it with the arrow keys" });
-  swimlane.append(bar, description, lanes);
+  description.append(count, " ", sentence);
+  const command = htmlElement("code");
+  const commandBox = htmlElement("pre", { class: "step-command" });
+  commandBox.append(command);
+  const beside = htmlElement("div", { class: "beside" });
+  beside.append(description, commandBox);
+  const timeline = htmlElement("div", { class: "timeline" });
+  const body = htmlElement("div", { class: "lanes" });
+  body.append(timeline, beside);
+  const swimlane = htmlElement("div", { class: "swimlane", role: "group", tabindex: "0", "aria-label": texts.name });
+  swimlane.append(bar, body, createLegend(texts, busy, heads.some(([, , isDuplicate]) => isDuplicate)));
   track.prepend(swimlane);
 
   const reducedMotion = matchMedia("(prefers-reduced-motion: reduce)");
+  let drawing = null;
   let current = steps.length;
-  let timer = 0;
+  let frame = 0;
 
-  function showStep(number, scroll = true) {
+  function showStep(number) {
     current = Math.min(Math.max(number, 1), steps.length);
-    slider.value = current;
     const index = current - 1;
-    const text = `${items[index].querySelector("b").textContent} · ${items[index].querySelector("span").textContent}`;
-    slider.setAttribute("aria-valuetext", `step ${current} of ${steps.length}: ${text}`);
-    description.replaceChildren(htmlElement("span", {}, `event ${current} of ${steps.length}`), htmlElement("b", {}, text));
-    groups.forEach((group, at) => {
+    const { lane, event } = steps[index];
+    const item = items[index];
+    const isLoss = event === "write" && heads[lane][2];
+    const text = `${item.querySelector("b").textContent} · ${item.querySelector("span").textContent}`;
+    slider.value = current;
+    count.textContent = texts.count.replace("#", current);
+    slider.setAttribute("aria-valuetext", `${count.textContent}: ${text}`);
+    sentence.textContent = text;
+    command.textContent = item.querySelector("code")?.textContent ?? "";
+    beside.dataset.kind = isLoss ? "loss" : event === "held" || event === "release" ? "lock" : busy[index];
+    drawing.groups.forEach((group, at) => {
       group.classList.toggle("later", at > index);
       group.classList.toggle("current", at === index);
     });
     items.forEach((item, at) => item.classList.toggle("current", at === index));
-    [...laneNames.children].forEach((item, lane) => item.classList.toggle("current", lane === steps[index].lane));
-    playhead.setAttribute("x1", xs[index]);
-    playhead.setAttribute("x2", xs[index]);
-    if (scroll) timeline.scrollTo({ left: xs[index] - timeline.clientWidth / 2, behavior: reducedMotion.matches ? "auto" : "smooth" });
+    movePlayhead(drawing.xs[index]);
   }
 
-  function setPlayLabel(label) {
-    play.setAttribute("aria-label", label);
-    play.textContent = label;
+  function movePlayhead(x) {
+    drawing.playhead.setAttribute("x1", x);
+    drawing.playhead.setAttribute("x2", x);
+  }
+
+  function draw() {
+    drawing = drawLanes(model, Math.max(timeline.clientWidth, 240));
+    timeline.replaceChildren(drawing.svg);
+    showStep(current);
   }
 
   function pause() {
-    clearInterval(timer);
-    timer = 0;
-    setPlayLabel("Play");
+    cancelAnimationFrame(frame);
+    frame = 0;
+    play.textContent = texts.play;
+    description.setAttribute("aria-live", "polite");
   }
 
+  // Moves the playhead evenly; a step is shown when the playhead reaches it.
   function start() {
-    if (current === steps.length) showStep(1);
-    setPlayLabel("Pause");
-    timer = setInterval(() => (current === steps.length ? pause() : showStep(current + 1)), PLAY_INTERVAL_MS);
+    if (current === steps.length) showStep(first);
+    play.textContent = texts.pause;
+    // A screen reader would fall behind.
+    description.setAttribute("aria-live", "off");
+    const end = drawing.xs.at(-1);
+    let [x, last] = [drawing.xs[current - 1], performance.now()];
+    const tick = (now) => {
+      const [{ xs }, index] = [drawing, current - 1];
+      const way = (xs.at(-1) - xs[first - 1]) * (xs.at(-1) / end);
+      x += Math.max(way, 1) * ((now - last) / PLAY_MS) * +speed.value;
+      last = now;
+      let next = index;
+      while (next + 1 < steps.length && xs[next + 1] <= x) next += 1;
+      if (next !== index) showStep(next + 1);
+      movePlayhead(Math.min(x, xs.at(-1)));
+      if (current === steps.length) return pause();
+      frame = requestAnimationFrame(tick);
+    };
+    frame = requestAnimationFrame(tick);
   }
 
   const pauseAndShow = (number) => {
     pause();
     showStep(number());
   };
+  const toggle = () => (frame ? pause() : start());
   back.addEventListener("click", () => pauseAndShow(() => current - 1));
-  forward.addEventListener("click", () => pauseAndShow(() => (current === steps.length ? 1 : current + 1)));
-  play.addEventListener("click", () => (timer ? pause() : start()));
+  forward.addEventListener("click", () => pauseAndShow(() => (current === steps.length ? first : current + 1)));
+  play.addEventListener("click", toggle);
   slider.addEventListener("input", () => pauseAndShow(() => +slider.value));
   swimlane.addEventListener("keydown", (event) => {
+    if (event.altKey || event.ctrlKey || event.metaKey || event.target === speed) return;
     const number = { ArrowLeft: () => current - 1, ArrowRight: () => current + 1, Home: () => 1, End: () => steps.length }[event.key];
-    if (!number || event.altKey || event.ctrlKey || event.metaKey) return;
+    if (number) pauseAndShow(number);
+    else if (event.key === " " && event.target.tagName !== "BUTTON") toggle();
+    else return;
     event.preventDefault();
-    pauseAndShow(number);
   });
-  showStep(steps.length, false);
-  laneNames.querySelector(".current")?.classList.remove("current");
-  timeline.scrollLeft = 0;
-  description.replaceChildren(htmlElement("span", {}, `${steps.length} events: step or play through them, or use the arrow keys`));
+  const allowMotion = () => {
+    play.hidden = label.hidden = reducedMotion.matches;
+    if (reducedMotion.matches) pause();
+  };
+  allowMotion();
+  reducedMotion.addEventListener("change", allowMotion);
+  draw();
+  let width = timeline.clientWidth;
+  new ResizeObserver(() => {
+    if (Math.abs(timeline.clientWidth - width) < 2 || !timeline.clientWidth) return;
+    width = timeline.clientWidth;
+    draw();
+  }).observe(timeline);
+  if (!autoplay || reducedMotion.matches) return;
+  showStep(first);
+  const seen = new IntersectionObserver((entries) => {
+    if (!entries.some((entry) => entry.isIntersecting)) return;
+    seen.disconnect();
+    if (!frame && current === first) start();
+  }, { threshold: 0.6 });
+  seen.observe(swimlane);
 }
 
+// The first swimlane of the page plays by itself when it is seen.
+let isFirst = true;
 for (const track of document.querySelectorAll(".track")) {
   const details = track.closest("details.fork, details.crowd");
-  if (!details) drawSwimlane(track);
-  else details.addEventListener("toggle", () => details.open && drawSwimlane(track));
+  if (details) {
+    details.addEventListener("toggle", () => details.open && drawSwimlane(track, false));
+  } else {
+    drawSwimlane(track, isFirst);
+    isFirst = false;
+  }
 }

@@ -188,24 +188,40 @@ async fn run_stopped_during_fault_is_marked_failed() {
 }
 
 #[tokio::test]
-async fn only_admin_starts_one_run_at_once() {
+async fn runs_wait_while_a_replica_is_paused() {
     let lab = Lab::open().await;
-    let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
-    let id = lab.start(&long).await;
-    let second = lab.call(Method::POST, "/api/lab/runs", &lab.admin, Some(&long)).await;
-    assert_eq!(second.status(), StatusCode::CONFLICT);
-    assert_eq!(second.json::<Value>().await.unwrap()["run"], json!(id));
+    let paused = json!({ "strategies": ["none"], "orders": 20,
+        "fault": { "kind": "pause-replica", "at_ms": 0, "for_ms": 1_500 } });
+    let load = json!({ "strategies": ["batched"], "orders": 20 });
+    let first = lab.start(&paused).await;
+    until("the replica is paused", async || lab.processes().iter().any(|(_, paused)| *paused))
+        .await;
+    let (second, third) = (lab.start(&load).await, lab.start(&load).await);
+    assert_eq!(lab.read(&second).await["position"], 1);
+    assert_eq!(lab.read(&third).await["position"], 2);
+    for id in [&first, &second, &third] {
+        assert_eq!(lab.wait_until_over(id).await["state"], "done");
+    }
+    lab.assert_sound().await;
+}
+
+#[tokio::test]
+async fn only_admin_controls_runs_over_the_api() {
+    let lab = Lab::open().await;
+    let load = json!({ "strategies": ["owner"], "orders": 20 });
+    let id = lab.start(&load).await;
     let alice = lab.sign_in("alice").await;
     for (method, path) in [
-        (Method::POST, "/api/lab/runs".to_owned()),
-        (Method::GET, format!("/api/lab/runs/{id}")),
-        (Method::GET, format!("/api/lab/runs/{id}/events")),
-        (Method::GET, "/api/lab/paused".to_owned()),
+        (Method::POST, "/api/lab/runs"),
+        (Method::GET, "/api/lab/paused"),
+        (Method::GET, "/api/lab/queues"),
     ] {
-        let body = (method == Method::POST).then_some(&long);
-        let rejected = lab.call(method, &path, &alice, body).await;
+        let body = (method == Method::POST).then_some(&load);
+        let rejected = lab.call(method, path, &alice, body).await;
         assert_eq!(rejected.status(), StatusCode::FORBIDDEN, "{path}");
     }
+    let path = format!("/api/lab/runs/{id}");
+    assert_eq!(lab.call(Method::GET, &path, &alice, None).await.status(), StatusCode::OK);
     assert_eq!(lab.wait_until_over(&id).await["state"], "done");
 }
 
@@ -309,18 +325,23 @@ async fn lesson_without_contention_says_why() {
 async fn interrupted_lesson_says_where_it_continues() {
     let lab = Lab::open().await;
     let long = json!({ "strategies": ["owner"], "orders": 100, "work_ms": 20 });
-    let id = lab.start(&long).await;
+    lab.start(&long).await;
     let mut lesson = lesson("lost-update", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
     let mut stderr = BufReader::new(lesson.stderr.take().unwrap()).lines();
     let waiting = stderr.next_line().await.unwrap().unwrap();
-    assert!(waiting.contains("waiting for another run") && waiting.contains(&id), "{waiting}");
+    assert!(waiting.starts_with("queued: number"), "{waiting}");
     let mut stdout = BufReader::new(lesson.stdout.take().unwrap()).lines();
     // The heading: the run is queued.
     stdout.next_line().await.unwrap().unwrap();
     let pid = Pid::from_raw(lesson.id().unwrap().try_into().unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();
-    let message = stderr.next_line().await.unwrap().unwrap();
-    assert!(message.contains("interrupted; the run goes on in the shop"), "{message}");
+    let message = loop {
+        let line = stderr.next_line().await.unwrap().unwrap();
+        if !line.starts_with("queued: ") {
+            break line;
+        }
+    };
+    assert!(message.contains("interrupted; the run"), "{message}");
     let run = message.rsplit('/').next().unwrap();
     assert_eq!(lesson.wait().await.unwrap().code(), Some(2));
     assert_eq!(lab.wait_until_over(run).await["state"], "done");

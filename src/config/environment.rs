@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args as _, FromArgMatches as _};
 
-use super::{ServeArgs, Switch, UpArgs};
+use super::{ServeArgs, UpArgs};
 
 impl UpArgs {
     /// Parses the environment as the replicas will, so that `up` starts nothing that they would
@@ -19,7 +19,7 @@ impl UpArgs {
         let mut line = vec!["serve", "--database-url=", "--redis-url=", "--redlock-urls="];
         line.extend(["--listen=127.0.0.1:8080", "--lock", &self.lock, "--replica="]);
         line.extend(["--min-password-length=3", "--drain-s=0", "--replica-urls="]);
-        line.push(if self.lab == Switch::On { "--lab=on" } else { "--lab=off" });
+        line.extend(["--lab", self.lab.name()]);
         if !self.pool_sizes.is_empty() {
             line.push("--pool-size=1");
         }

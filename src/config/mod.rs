@@ -81,9 +81,10 @@ pub struct UpArgs {
     /// Allow a listen address other than loopback; the demo users' passwords are their names
     #[arg(long)]
     pub demo_users_on_network: bool,
-    /// The lab: its headers, throw-away items and broken locks
+    /// The lab: its headers, throw-away items and broken locks. Visitors on this machine may run
+    /// its lessons; with public, every signed-in user may
     #[arg(long, env = "HOLDFAST_LAB", default_value = "on")]
-    pub lab: Switch,
+    pub lab: LabMode,
     /// Strategy of the replicas: none, local, setnx, setnx-expire, ttl, check-then-del,
     /// expire-only, owner, watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic,
     /// version, serializable, advisory, queue or batched
@@ -125,9 +126,10 @@ pub struct ServeArgs {
     /// Maximum number of connections to Postgres of this replica
     #[arg(long, env = "HOLDFAST_POOL_SIZE", default_value_t = 16, value_parser = whole_number::<u32>(1..=500))]
     pub pool_size: u32,
-    /// The lab: its headers, throw-away items and broken locks
+    /// The lab: its headers, throw-away items and broken locks. Visitors on this machine may run
+    /// its lessons; with public, every signed-in user may
     #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]
-    pub lab: Switch,
+    pub lab: LabMode,
     /// Background work of this replica: expiry of unpaid orders, and the scheduled jobs (the hourly
     /// audit, the purge of old data). All replicas may enable it: each task is executed once
     #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]
@@ -386,6 +388,32 @@ pub struct KeysArgs {
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
+}
+
+/// Whether a shop has the lab, and for which visitors.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum LabMode {
+    /// Visitors on this machine run lessons; others need an admin's session.
+    On,
+    /// No lab.
+    Off,
+    /// Visitors on this machine and all signed-in users run lessons.
+    Public,
+}
+
+impl LabMode {
+    pub fn is_on(self) -> bool {
+        self != Self::Off
+    }
+
+    /// Returns its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Off => "off",
+            Self::Public => "public",
+        }
+    }
 }
 
 /// On or off.

@@ -73,7 +73,7 @@ pub(super) fn spec(
         .env("REDLOCK_URLS", running.redlock_urls.join(","))
         .env("HOLDFAST_LISTEN", address.to_string())
         .env("HOLDFAST_LOCK", &options.lock)
-        .env("HOLDFAST_LAB", if running.lab { "on" } else { "off" })
+        .env("HOLDFAST_LAB", options.lab.name())
         .env("HOLDFAST_REPLICAS", running.replicas.join(","))
         // The demo users' passwords are their names.
         .env("HOLDFAST_MIN_PASSWORD_LENGTH", DEMO_PASSWORD_LENGTH.to_string())

@@ -21,7 +21,7 @@ use super::process::ChildSpec;
 use super::programs::Programs;
 use super::supervisor::{ProcessHandle, SupervisedChild};
 use super::{postgres, print_progress, redis, replicas, sockets};
-use crate::config::{Switch, UpArgs};
+use crate::config::UpArgs;
 use crate::output;
 
 /// Control of the children that lessons pause and kill.
@@ -72,7 +72,7 @@ async fn run_until_stopped(
             .map(|n| redis::url(&sockets, &redis::node(n)))
             .collect(),
         replicas: addresses.iter().copied().map(replicas::base_url).collect(),
-        lab: options.lab == Switch::On,
+        lab: options.lab.is_on(),
     };
     let registry = Rc::new(ChildRegistry::new(data_dir.path(), &sockets)?);
     let mut stack = ChildStack { data_dir, registry, services: Vec::new(), replicas: Vec::new() };
@@ -104,7 +104,7 @@ fn announce(options: &UpArgs, running: &RunningUp) {
         running.replicas[0],
         if count == 1 { "" } else { "s" },
         options.lock,
-        if running.lab { "on" } else { "off" },
+        options.lab.name(),
     );
     // A closed stdout is no reason to stop.
     let _ = output::print(&line);

@@ -198,7 +198,7 @@ fn describe(event: &LaneEvent) -> String {
 
 /// Describes an event. `value` and `fence` are formatted; only acquiring the lock (the fence),
 /// reading and writing mention them.
-pub(crate) fn describe_event(event: &str, value: &str, fence: &str) -> String {
+fn describe_event(event: &str, value: &str, fence: &str) -> String {
     let text = find_event(event).map_or("{event}{value}{fence}", |(.., text)| *text);
     text.replace("{event}", event).replace("{value}", value).replace("{fence}", fence)
 }

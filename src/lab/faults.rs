@@ -31,7 +31,7 @@ pub(super) async fn inject(
         }
         FaultKind::PauseNode => {
             let node = cluster.processes.nodes.first();
-            pause(node.context("this shop has no quorum; start it with --redlock 5")?, length)
+            pause(node.context("this shop has no quorum; start it with --redlock 3")?, length)
                 .await;
         }
     }

@@ -118,6 +118,11 @@ impl FaultKind {
     pub fn about(self) -> &'static str {
         Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, about)| about)
     }
+
+    /// Returns its name in the API.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, _)| name)
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
@@ -347,7 +352,10 @@ pub struct LabRun {
     pub request: RunRequest,
     /// Progress while the run is executed.
     pub progress: RunProgress,
-    /// The visitor's guess before the run.
+    /// Place in the queue, from 1; absent once the run is claimed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub position: Option<i64>,
+    /// The index of the visitor's guess before the run, from 0, in the lesson's guesses.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub guess: Option<String>,
     /// True if the run was imported from a file: its contents are not verified.

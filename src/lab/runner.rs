@@ -137,7 +137,7 @@ async fn execute(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let quorum = specs.iter().any(|spec| spec.strategy == "redlock");
     ensure!(
         !quorum || !lab.cluster.processes.nodes.is_empty(),
-        "redlock needs several Redis servers: start the shop with --redlock 5"
+        "redlock needs several Redis servers: start the shop with --redlock 3"
     );
     let arms = lab.run_arms(&specs).await?;
     Ok(LessonResult { shown: None, verdict: verdict(&arms) })

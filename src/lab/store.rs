@@ -1,7 +1,8 @@
 //! Runs in Postgres: a request inserts a row, the runner claims it, every replica reads it.
 //!
-//! Guarantees: one queued or running run per shop, by a unique index; the runner marks an abandoned
-//! run as failed. The newest [`MAX_KEPT_RUNS`] runs are kept.
+//! Guarantees: one running run per shop, by a unique index; queued runs are claimed in the order of
+//! their requests; the runner marks an abandoned run as failed. The newest [`MAX_KEPT_RUNS`] runs
+//! are kept.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -12,19 +13,46 @@ use uuid::Uuid;
 
 use super::run::{LabRun, LabRunState, RunProgress, RunRequest, RunResult};
 use crate::db::Pool;
-use crate::shop::Error;
+use crate::shop::{Error, UserId};
 
 pub const MAX_KEPT_RUNS: i64 = 200;
+/// Upper bound of the queue. Requests that arrive at the same instant may exceed it.
+pub const MAX_QUEUED_RUNS: i64 = 20;
+/// Upper bound of the runs of one signed-in user that are queued or running.
+pub const MAX_OPEN_RUNS_OF_USER: i64 = 3;
 /// Seconds without a heartbeat after which the runner counts as gone; the interval is 1 s.
 const HEARTBEAT_TIMEOUT_S: f64 = 5.0;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnqueueResult {
     Queued(Uuid),
-    /// Another run is queued or running.
-    Busy(Uuid),
+    /// The queue is full.
+    QueueFull,
+    /// The user has [`MAX_OPEN_RUNS_OF_USER`] runs that are not over.
+    UserLimit,
     /// No runner is alive.
     NoRunner,
+}
+
+/// A request for a run, with its visitor.
+#[derive(Debug, Clone, Copy)]
+pub struct NewRun<'a> {
+    /// Must be valid.
+    pub request: &'a RunRequest,
+    /// The index of the visitor's prediction in the lesson's guesses.
+    pub guess: Option<usize>,
+    /// The visitor, if signed in and subject to [`MAX_OPEN_RUNS_OF_USER`].
+    pub user: Option<UserId>,
+}
+
+/// The state of a run, cheap enough to poll.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunFrame {
+    /// Raised by every change of the progress.
+    pub number: i64,
+    pub is_over: bool,
+    /// Place in the queue, from 1.
+    pub position: Option<i64>,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -49,34 +77,37 @@ impl RunSummary {
     }
 }
 
-/// Queues a run, whose request must be valid.
-pub async fn enqueue(
-    pool: &Pool,
-    request: &RunRequest,
-    guess: Option<&str>,
-) -> Result<EnqueueResult, Error> {
+/// Adds a run to the queue.
+pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Error> {
     let mut connection = pool.acquire().await?;
     if !runner_is_alive(&mut connection).await? {
         return Ok(EnqueueResult::NoRunner);
     }
+    let user = run.user.map(|user| user.0);
+    let open = sqlx::query!(
+        r#"select count(*) filter (where state = 'queued') as "queued!",
+                  count(*) filter (where user_id = $1) as "of_user!"
+             from lab_runs where state in ('queued', 'running')"#,
+        user,
+    )
+    .fetch_one(&mut *connection)
+    .await?;
+    if open.queued >= MAX_QUEUED_RUNS {
+        return Ok(EnqueueResult::QueueFull);
+    }
+    if open.of_user >= MAX_OPEN_RUNS_OF_USER {
+        return Ok(EnqueueResult::UserLimit);
+    }
     let id = Uuid::now_v7();
-    let inserted = sqlx::query!(
-        "insert into lab_runs (id, wanted, guess) values ($1, $2, $3) on conflict do nothing",
+    sqlx::query!(
+        "insert into lab_runs (id, wanted, guess, user_id) values ($1, $2, $3, $4)",
         id,
-        json(request)?,
-        guess,
+        json(run.request)?,
+        run.guess.map(|guess| guess.to_string()),
+        user,
     )
     .execute(&mut *connection)
     .await?;
-    if inserted.rows_affected() == 0 {
-        let other = sqlx::query_scalar!(
-            "select id from lab_runs where state in ('queued', 'running') limit 1"
-        )
-        .fetch_optional(&mut *connection)
-        .await?;
-        // The other run has just ended; callers retry.
-        return Ok(other.map_or(EnqueueResult::NoRunner, EnqueueResult::Busy));
-    }
     prune(&mut connection).await?;
     Ok(EnqueueResult::Queued(id))
 }
@@ -118,8 +149,12 @@ pub async fn keep(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
 
 pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
     let row = sqlx::query!(
-        "select wanted, state, progress, outcome, guess, created_at, from_file
-           from lab_runs where id = $1",
+        r#"select wanted, state, progress, outcome, guess, created_at, from_file,
+                  case when state = 'queued' then
+                      (select count(*) from lab_runs earlier where earlier.state = 'queued'
+                          and (earlier.created_at, earlier.id) <= (run.created_at, run.id))
+                  end as position
+             from lab_runs run where id = $1"#,
         id,
     )
     .fetch_optional(&mut *pool.acquire().await?)
@@ -130,6 +165,7 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
         state: read(row.state.into())?,
         request: read(row.wanted)?,
         progress: read(row.progress)?,
+        position: row.position,
         guess: row.guess,
         from_file: row.from_file,
         created_at: row.created_at,
@@ -137,12 +173,43 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
     }))
 }
 
-/// Returns a run's frame and whether it is over. Cheap enough to poll.
-pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<(i64, bool)>, Error> {
-    let row = sqlx::query!("select frame, state from lab_runs where id = $1", id)
-        .fetch_optional(&mut *pool.acquire().await?)
-        .await?;
-    row.map(|row| Ok((row.frame, read::<LabRunState>(row.state.into())?.is_over()))).transpose()
+pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<RunFrame>, Error> {
+    let row = sqlx::query!(
+        r#"select frame, state in ('done', 'failed') as "is_over!",
+                  case when state = 'queued' then
+                      (select count(*) from lab_runs earlier where earlier.state = 'queued'
+                          and (earlier.created_at, earlier.id) <= (run.created_at, run.id))
+                  end as position
+             from lab_runs run where id = $1"#,
+        id,
+    )
+    .fetch_optional(&mut *pool.acquire().await?)
+    .await?;
+    let frame =
+        row.map(|row| RunFrame { number: row.frame, is_over: row.is_over, position: row.position });
+    Ok(frame)
+}
+
+/// Counts the visitors' predictions in the stored runs of a lesson, by the index of the guess.
+/// Runs from files do not count.
+pub async fn guess_counts(pool: &Pool, lesson: &str, guesses: usize) -> Result<Vec<i64>, Error> {
+    let rows = sqlx::query!(
+        r#"select guess as "guess!", count(*) as "count!" from lab_runs
+            where wanted ->> 'lesson' = $1 and guess is not null and not from_file
+            group by guess"#,
+        lesson,
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+    let mut counts = vec![0; guesses];
+    for row in rows {
+        // A run of an earlier version has the text of the guess, which is not counted.
+        let place: Option<usize> = row.guess.parse().ok();
+        if let Some(count) = place.and_then(|place| counts.get_mut(place)) {
+            *count = row.count;
+        }
+    }
+    Ok(counts)
 }
 
 /// Returns the runs older than `after`, newest first; none if that run was deleted meanwhile.
@@ -177,9 +244,13 @@ pub async fn newest(
         .collect()
 }
 
+/// Claims the run that was queued first, unless one is marked as running.
 pub(super) async fn claim(pool: &Pool) -> Result<Option<(Uuid, RunRequest)>, Error> {
     let row = sqlx::query!(
-        "update lab_runs set state = 'running', frame = frame + 1 where state = 'queued'
+        "update lab_runs set state = 'running', frame = frame + 1
+          where id = (select id from lab_runs where state = 'queued'
+                       order by created_at, id limit 1)
+            and not exists (select from lab_runs where state = 'running')
          returning id, wanted"
     )
     .fetch_optional(&mut *pool.acquire().await?)

@@ -13,9 +13,9 @@ use uuid::Uuid;
 use super::drawing;
 use super::lessons::{self, Chapter, LESSONS, Lesson};
 use super::run::{LabRun, LabRunState, RunRequest};
-use super::store::{self, EnqueueResult};
+use super::store::{self, EnqueueResult, NewRun};
 use crate::db::{self, Pool};
-use crate::embedded::{RunningUp, TempShop, TempShopOptions, read_env};
+use crate::embedded::{TempShop, TempShopOptions, read_env};
 use crate::messages::Language;
 use crate::output::{self, ProgressLine};
 
@@ -68,7 +68,7 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
         };
         let pool = db::pool(&running.database_url, 2)?;
         db::check_reachable(&running.database_url).await?;
-        let id = enqueue(&pool, &running, lesson).await?;
+        let id = enqueue(&pool, lesson).await?;
         if let (None, Some(replica)) = (&own, running.replicas.first()) {
             let _ = page.set(page_url(replica, id));
         }
@@ -124,21 +124,16 @@ async fn show_run(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow:
     Ok(run)
 }
 
-/// Queues the run, as soon as no other run is queued or running.
-async fn enqueue(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::Result<Uuid> {
+/// Queues the run, as soon as a runner is alive and the queue has a place.
+async fn enqueue(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
     let request = RunRequest { lesson: Some(lesson.name.to_owned()), ..RunRequest::default() };
     let end = Instant::now() + QUEUE_TIMEOUT;
-    let mut waits_for = None;
     loop {
-        let why = match store::enqueue(pool, &request, None).await? {
+        let run = NewRun { request: &request, guess: None, user: None };
+        let why = match store::enqueue(pool, run).await? {
             EnqueueResult::Queued(id) => return Ok(id),
-            EnqueueResult::Busy(other) => {
-                let at = running.replicas.first().map(|replica| page_url(replica, other));
-                let at = at.unwrap_or_else(|| other.to_string());
-                if waits_for.replace(other) != Some(other) {
-                    eprintln!("waiting for another run to finish: {at}");
-                }
-                format!("another run has not finished; try again later: {at}")
+            EnqueueResult::QueueFull | EnqueueResult::UserLimit => {
+                "the queue of the lab is full; try again later".to_owned()
             }
             EnqueueResult::NoRunner => {
                 "the lab of that shop did not open; the output of `holdfast up` says why".to_owned()
@@ -151,9 +146,13 @@ async fn enqueue(pool: &Pool, running: &RunningUp, lesson: &Lesson) -> anyhow::R
 
 async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
     let mut line = ProgressLine::new(Duration::ZERO);
-    let mut shown = 0;
+    let (mut shown, mut position) = (0, None);
     loop {
         let run = store::find(pool, id).await?.context("the run was deleted")?;
+        if let Some(place) = run.position.filter(|place| position != Some(*place)) {
+            position = Some(place);
+            eprintln!("queued: number {place} in line");
+        }
         if !quiet {
             let steps = if run.state.is_over() { &run.outcome.steps } else { &run.progress.steps };
             if steps.len() > shown {

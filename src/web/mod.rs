@@ -26,7 +26,7 @@ use actix_web::web::{self, ServiceConfig};
 use middleware::body;
 pub use problems::{HttpResult, Problem, ProblemType};
 pub(crate) use routes::see_other;
-pub use state::{AppState, State, app_state};
+pub use state::{AppState, MAX_EVENT_STREAMS, State, app_state};
 
 /// Registers all routes of the shop.
 pub fn configure(config: &mut ServiceConfig) {

@@ -1,7 +1,10 @@
 //! The state that all handlers of one replica share.
 
+use std::sync::Arc;
+
 use actix_web::{HttpRequest, web};
 use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::demo_user::DemoUser;
@@ -16,12 +19,19 @@ use crate::lab::race::runner::RaceRunner;
 use crate::probe::PauseBoard;
 use crate::shop::Shop;
 
+/// Upper bound of a replica's open event streams, each of which polls Postgres.
+pub const MAX_EVENT_STREAMS: usize = 200;
+
 #[derive(Debug)]
 pub struct AppState {
     pub shop: Shop,
     pub order_expiry: OrderExpiry,
     pub replica: String,
     pub lab: bool,
+    /// True if signed-in users of other machines may run lessons.
+    pub public_lab: bool,
+    /// Permits of the open event streams.
+    pub event_streams: Arc<Semaphore>,
     /// The requests that the lab has paused at a probe point.
     pub board: PauseBoard,
     pub games: Games,

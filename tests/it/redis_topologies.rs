@@ -1,13 +1,21 @@
 //! The shop on a Redis Cluster, and on Sentinel with a primary that dies during a sale.
 
 use crate::common::{Shop, until};
-use crate::topology::{self, Running, Topology};
+use crate::topology::{self, Running, Topology, certificates};
 
 /// Two replicas under the lock of this project, on that Redis.
 async fn shop_on(topology: Topology) -> (Shop, Running) {
     let redis = tokio::task::spawn_blocking(move || topology::start(topology)).await.unwrap();
     let redis = redis.expect("redis-server is there");
-    let env = [("REDIS_URL", redis.url.as_str()), ("HOLDFAST_LOCK", "fenced")];
+    let mut env = vec![("REDIS_URL", redis.url.as_str()), ("HOLDFAST_LOCK", "fenced")];
+    let folder = tempfile::tempdir().unwrap();
+    certificates().write(folder.path());
+    let files = ["authority", "client", "client-key"]
+        .map(|name| format!("{}/{name}.pem", folder.path().display()));
+    if redis.url.starts_with("rediss") {
+        let names = ["HOLDFAST_REDIS_CA", "HOLDFAST_REDIS_CERT", "HOLDFAST_REDIS_KEY"];
+        env.extend(names.into_iter().zip(files.iter().map(String::as_str)));
+    }
     (Shop::start_with(2, &env).await, redis)
 }
 
@@ -40,7 +48,16 @@ async fn redis_cluster_sells_exact_stock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_failover_loses_no_unit() {
-    let (shop, mut redis) = shop_on(Topology::Sentinel).await;
+    failover_loses_no_unit(Topology::Sentinel).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_failover_with_tls_loses_no_unit() {
+    failover_loses_no_unit(Topology::TlsSentinel).await;
+}
+
+async fn failover_loses_no_unit(topology: Topology) {
+    let (shop, mut redis) = shop_on(topology).await;
     let sku = shop.lab_item(40).await;
     assert_eq!(order_concurrently(&shop, &sku, 10).await, [10, 0, 0]);
     redis.data[0].0.kill();
@@ -52,7 +69,7 @@ async fn redis_failover_loses_no_unit() {
         now == 4
     })
     .await;
-    assert!(refused > 0, "nobody was told");
+    assert!(refused > 0, "no order was rejected");
     let [now, _, unavailable] = order_concurrently(&shop, &sku, 50).await;
     assert_eq!((sold + now, unavailable), (40, 0));
     let audit = shop.item_audit(&sku).await;

@@ -1,20 +1,16 @@
-//! The lab's pages: who may see them, the page of a run, errors beside fields, export and
-//! import of a run.
-
-use std::time::Duration;
+//! The lab's pages: the map, a lesson, a run, errors beside fields.
 
 use holdfast::lab::run::{LabRun, LabRunState, RunProgress};
 use holdfast::lab::store;
-use reqwest::header::{ACCEPT_ENCODING, CONTENT_DISPOSITION, CONTENT_TYPE};
+use reqwest::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::common::Shop;
 use crate::visitor::{Page, Visitor};
 
 pub const ID: &str = "01a2006d-5253-7170-b37f-df609d0c5d2e";
 /// The boundary of the multipart form.
-const EDGE: &str = "holdfast-test-edge";
+pub const EDGE: &str = "holdfast-test-edge";
 
 fn request(number: u8) -> String {
     format!("01a2006d-53a3-75d1-8e6f-0000000000{number:02}")
@@ -65,11 +61,12 @@ pub fn oversold() -> LabRun {
     let request_json = json!({ "lesson": "lost-update", "buyers": 8 });
     LabRun {
         from_file: false,
+        position: None,
         id: ID.parse().unwrap(),
         state: LabRunState::Done,
         request: serde_json::from_value(request_json).unwrap(),
         progress: RunProgress::default(),
-        guess: Some("exactly 100".to_owned()),
+        guess: Some("0".to_owned()),
         created_at: time::macros::datetime!(2026-11-21 10:00 UTC),
         outcome: serde_json::from_value(outcome).unwrap(),
     }
@@ -83,12 +80,12 @@ pub async fn with_run(run: &LabRun) -> Shop {
 }
 
 /// Registers a runner, as `holdfast up` does.
-async fn register_runner(shop: &Shop) {
+pub async fn register_runner(shop: &Shop) {
     let insert = "insert into lab_runner (seen_at) values (now() + interval '1 hour')";
     sqlx::query(insert).execute(&shop.pool).await.unwrap();
 }
 
-async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
+pub async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
     let mut body = format!(
         "--{EDGE}\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\n{csrf}\r\n--{EDGE}\r\n\
          Content-Disposition: form-data; name=\"file\"; filename=\"run.json\"\r\n\
@@ -107,110 +104,97 @@ async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lab_pages_require_admin_and_lab_mode() {
+async fn lesson_asks_before_it_explains() {
     let shop = with_run(&oversold()).await;
-    let run = format!("/lab/runs/{ID}");
-    let file = format!("{run}/file");
-    let pages = ["/lab", "/lab/lessons/lost-update", &run, &file];
-    let (anonymous, alice) = (Visitor::new(&shop), Visitor::signed_in(&shop, "alice").await);
-    let admin = Visitor::signed_in(&shop, "admin").await;
-    for path in pages {
-        let redirect = anonymous.get(path).await;
-        let outcome =
-            (redirect.status.as_u16(), redirect.location.starts_with("/sign-in?next=/lab"));
-        assert_eq!(outcome, (303, true), "{path}: {}", redirect.location);
-        let rejected = alice.get(path).await;
-        assert_eq!(rejected.status, 403, "{path}");
-        assert!(rejected.words().contains("This is the admin"), "{}", rejected.words());
-        assert_eq!(admin.get(path).await.status, 200, "{path}");
+    register_runner(&shop).await;
+    let visitor = Visitor::new(&shop);
+    let map = visitor.get("/lab").await.words();
+    assert!(map.contains("Why a lock 0 of 4 done 1 The lost update"), "{map}");
+    let lesson = visitor.get("/lab/lessons/lost-update").await;
+    let screen = lesson.text.split("class=\"handout\"").next().unwrap();
+    for shown in ["src/shop/strategy/none.rs", "pub async fn read("] {
+        assert!(lesson.words().contains(shown), "{shown}: {}", lesson.words());
     }
-    assert!(admin.get("/").await.text.contains("href=\"/lab\""));
-    assert!(!alice.get("/").await.text.contains("href=\"/lab\""));
-    for path in ["/lab/lessons/none-such", "/lab/runs/1", &run.replace('5', "6")] {
-        assert_eq!(admin.get(path).await.status, 404, "{path}");
+    for early in ["both read 10", "is two steps", "answers so far"] {
+        assert!(!screen.contains(early), "{early} is shown too early");
     }
+    let above_fold = screen.split("<form").nth(1).unwrap().split("</button>").next().unwrap();
+    let above_fold = Page { text: format!("<form{above_fold}"), ..lesson };
+    assert!(above_fold.words().split(' ').count() <= 80, "{}", above_fold.words());
 
-    let mut shop = shop;
-    shop.add_replica(&[("HOLDFAST_LAB", "off")]);
-    let off = Visitor { base: shop.replicas[1].base_url.clone(), http: admin.http };
-    for path in pages {
-        let rejected = off.get(path).await;
-        assert_eq!(rejected.status, 403, "{path}");
-        let words = rejected.words();
-        assert!(words.contains("The lab is off in this shop"), "{words}");
-        assert!(!words.contains("43 units") && !words.contains("order 1"), "{words}");
-    }
-    assert!(!off.get("/").await.text.contains("href=\"/lab\""));
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn lesson_asks_for_guess_before_takeaway() {
-    let shop = with_run(&oversold()).await;
-    let admin = Visitor::signed_in(&shop, "admin").await;
-    let index = admin.get("/lab").await.words();
-    assert!(index.contains("1 lost-update Without a lock two orders read 10"), "{index}");
-    assert!(index.contains("claim shown 43 units do not exist"), "{index}");
-    let lesson = admin.get("/lab/lessons/lost-update").await;
-    let words = lesson.words();
-    for shown in [
-        "Guess before you run it",
-        "more than 100",
-        "src/shop/strategy/none.rs",
-        "src/shop/store/read.rs",
-        "pub async fn read(",
-        "src/shop/store/place.rs",
-        "update items i set stock = r.stock",
-    ] {
-        assert!(words.contains(shown), "{shown}: {words}");
-    }
-    assert!(!words.contains("Read, then update is two steps"), "the takeaway is shown too early");
-
-    let submit = async |form: &str| {
-        let form = format!("csrf={}&{form}", lesson.csrf());
-        admin.post("/lab/lessons/lost-update/runs", &form).await
-    };
+    let submit = async |form: &str| visitor.post("/lab/lessons/lost-update/runs", form).await;
     let wrong = submit("guess=7&orders=many&stock=&work_ms=1001").await;
     assert_eq!(wrong.status, 422);
     for (id, why) in [
         ("orders-wrong", "Type a whole number, 1 to 5,000."),
         ("work_ms-wrong", "Type a whole number, 0 to 1,000."),
-        ("guess-wrong", "Choose one of these."),
+        ("guess-wrong", "Choose one of the answers."),
     ] {
         let error = wrong.text.split(&format!("id=\"{id}\"")).nth(1).unwrap();
         assert!(error.split("</p>").next().unwrap().contains(why), "{id}");
     }
     assert!(wrong.text.contains("value=\"many\""));
-    assert_eq!(submit("guess=0").await.status, 503, "there is no runner");
-    register_runner(&shop).await;
-    let queued = submit("guess=0&buyers=8").await;
-    assert_eq!(queued.status, 303, "{}", queued.text);
-    let running = admin.get(&queued.location).await;
-    assert!(running.words().contains("waits to begin"), "{}", running.words());
-    assert!(running.text.contains("<noscript><meta http-equiv=\"refresh\""));
-    assert!(
-        !running.words().contains("Read, then update is two steps"),
-        "the takeaway is shown too early"
-    );
-    assert!(admin.get("/lab").await.text.contains(&queued.location));
-    let guesses = "select count(*) from lab_runs where guess = 'exactly 100'";
-    assert_eq!(shop.number(guesses).await, 2);
 
-    let second = submit("guess=1").await;
-    assert_eq!(
-        (second.status.as_u16(), &second.location),
-        (303, &format!("{}?instead=1", queued.location))
-    );
-    let text = admin.get(&second.location).await.words();
-    assert!(text.contains("what you asked for was not begun"), "{text}");
+    let queued = submit("guess=1&buyers=8").await;
+    assert_eq!(queued.status, 303, "{}", queued.text);
+    let waiting = visitor.get(&queued.location).await;
+    assert!(waiting.words().contains("Queued, 1st in line"), "{}", waiting.words());
+    assert!(waiting.text.contains("<noscript><meta http-equiv=\"refresh\""));
+    assert!(!waiting.words().contains("is two steps"), "the takeaways are shown too early");
+    let lesson = visitor.get("/lab/lessons/lost-update").await.words();
+    for shown in ["Your answer: fewer than 100", "both read 10", "1 answer so far"] {
+        assert!(lesson.contains(shown), "{shown}: {lesson}");
+    }
+    let map = visitor.get("/lab").await.words();
+    assert!(map.contains("Why a lock 1 of 4 done 1 The lost update ●done"), "{map}");
+    let other = Visitor::new(&shop).get("/lab/lessons/lost-update").await.words();
+    assert!(!other.contains("answer so far"), "another visitor has not answered: {other}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn presentation_keeps_its_address() {
+    let shop = with_run(&oversold()).await;
+    register_runner(&shop).await;
+    let visitor = Visitor::new(&shop);
+    let run = format!("/lab/runs/{ID}");
+    for path in ["/lab", "/lab/lessons/lost-update", &run] {
+        assert!(!visitor.get(path).await.text.contains("/static/present.css"), "{path}");
+        let page = visitor.get(&format!("{path}?present")).await;
+        assert!(page.text.contains("/static/present.css"), "{path}");
+        assert!(page.text.contains("/lab/lessons/one-replica?present"), "{path}");
+    }
+    let started = visitor.post("/lab/lessons/fence/runs?present", "guess=0").await;
+    assert!(started.location.ends_with("?present"), "{}", started.location);
+}
+
+/// Every id is unique, and every text is Chinese where the visitor prefers it.
+#[tokio::test(flavor = "multi_thread")]
+async fn lab_pages_have_unique_ids_and_languages() {
+    let shop = with_run(&oversold()).await;
+    let visitor = Visitor::new(&shop);
+    let run = format!("/lab/runs/{ID}");
+    for (path, chinese) in [
+        ("/lab", "为什么要加锁"),
+        ("/lab/lessons/lost-update", "会卖出多少件"),
+        (&run, "43 件商品并不存在"),
+    ] {
+        let page = visitor.get(path).await;
+        let ids: Vec<&str> =
+            page.text.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next()).collect();
+        let unique: std::collections::BTreeSet<&&str> = ids.iter().collect();
+        assert_eq!(ids.len(), unique.len(), "{path}: {ids:?}");
+        let request = visitor.page_request(path).header("Accept-Language", "zh-CN,en;q=0.5");
+        let page = Page::read(request.send().await.unwrap()).await;
+        assert!(page.words().contains(chinese), "{path}: {}", page.words());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn custom_load_reports_errors_per_field() {
     let shop = Shop::start(1).await;
     register_runner(&shop).await;
-    let admin = Visitor::signed_in(&shop, "admin").await;
-    let csrf = admin.get("/lab").await.csrf();
-    let submit = async |form: &str| admin.post("/lab/runs", &format!("csrf={csrf}&{form}")).await;
+    let visitor = Visitor::new(&shop);
+    let submit = async |form: &str| visitor.post("/lab/runs", form).await;
     for (form, id) in [
         ("stock=5", "strategies"),
         ("strategies=none&buyers=65", "buyers"),
@@ -223,45 +207,62 @@ async fn custom_load_reports_errors_per_field() {
         assert!(wrong.text.contains(&format!("id=\"{id}-wrong\"")), "{form}");
     }
     let words = submit("strategies=batched&wait=retry").await.words();
-    assert!(words.contains("Batched has no waiting mode retry."), "{words}");
+    assert!(words.contains("One of the strategies does not have this mode."), "{words}");
     assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
     let queued = submit("strategies=none&strategies=batched&stock=1,000&journey=pay&wait=").await;
     assert_eq!(queued.status, 303, "{}", queued.text);
-    let words = admin.get(&queued.location).await.words();
-    assert!(words.contains("A load of your own: none, batched"), "{words}");
-    assert!(words.contains("journey pay · stock 1000"), "{words}");
+    let words = visitor.get(&queued.location).await.words();
+    assert!(words.contains("Your own load: none, batched"), "{words}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_page_shows_verdict_and_evidence() {
     let shop = with_run(&oversold()).await;
-    let admin = Visitor::signed_in(&shop, "admin").await;
-    let page = admin.get(&format!("/lab/runs/{ID}")).await;
+    let page = Visitor::new(&shop).get(&format!("/lab/runs/{ID}")).await;
     let words = page.words();
     for shown in [
-        "It does not add up 43 units do not exist: 100 sold of 57",
-        "Your guess: exactly 100. It was: more than 100.",
         // The shortest of three pairs.
-        "Of 31 forks the shortest, 9.0 ms from the first read to the last step: order 1 on 8080 \
-         and order 2 on 8081 both read 57, 1.9 ms apart, and both wrote 56.",
+        "Both requests read 57, 1.9 ms apart, and both wrote 56.",
+        "43 units that do not exist 43 units do not exist: 100 sold of 57 ✗ books broken",
+        "Your answer: exactly 100 The answer is: more than 100",
+        "Side by side: the same arrivals none 43 units that do not exist batched 57 of 57 units sold, none twice",
         "before 57 −1 → 56 8080 · order 1 −1 → 56 8081 · order 2 −1 → 56 8080 · order 3",
         "The first two read version 3, 1.9 ms apart.",
-        "with changed as (update items set stock = 56 where sku = $1 returning …), \
-         entered as (insert into stock_ledger …), recorded as (insert into idempotency …) \
-         insert into orders …",
-        "2.9 ms 8081 · order 2 reads 57",
+        "changed as (update items set stock = 56",
         "sold 100 57",
         "oversold 43 0",
-        "sound? ✗ no ✓ yes",
         "57 × 201, 43 × 409",
         "longest stall 12 ms",
-        "Read, then update is two steps",
+        "is two steps",
         "B &#60;b&#62;reads&#60;/b&#62; it too.",
+        "Concurrent buyers8",
     ] {
         assert!(words.contains(shown), "{shown}\n{words}");
     }
+    let at = |text: &str| page.text.find(text).unwrap_or_else(|| panic!("{text}"));
+    let order = ["class=\"player\"", "id=\"verdict\"", "id=\"claim-title\"", "class=\"tabs\""];
+    assert!(order.is_sorted_by_key(|text| at(text)), "watched, then judged, then explained");
     assert!(page.text.contains("class=\"off\">−1 → 56"), "an oversold unit is marked");
-    assert!(!page.text.contains("http-equiv"));
+    let main = page.text.split("<main").nth(1).unwrap();
+    assert!(!page.text.contains("http-equiv") && !main.contains('✓'));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn short_load_has_no_empty_curve() {
+    let mut run = oversold();
+    assert!(run.outcome.arms[0].samples.len() > 2);
+    let shop = with_run(&run).await;
+    let visitor = Visitor::new(&shop);
+    let page = visitor.get(&format!("/lab/runs/{ID}")).await;
+    assert_eq!(page.text.matches("data-curves").count(), 1, "one pair of axes");
+    assert!(page.words().contains("Orders per second none"), "{}", page.words());
+    for sample in &mut run.outcome.arms[0].samples {
+        sample.t_ms /= 50;
+    }
+    run.id = uuid::Uuid::now_v7();
+    assert!(store::keep(&shop.pool.clone().into(), &run).await.unwrap());
+    let page = visitor.get(&format!("/lab/runs/{}", run.id)).await;
+    assert!(!page.text.contains("data-curves") && !page.text.contains("uplot"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -282,88 +283,6 @@ async fn run_page_is_small_when_compressed() {
         scripts += if path.contains(".js") { weight } else { 0 };
     }
     assert!(bytes < 100_000 && scripts < 40_000, "{bytes} bytes, {scripts} of them script");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn exported_run_opens_in_another_shop() {
-    let run = oversold();
-    let (source_shop, target_shop) = (with_run(&run).await, Shop::start(1).await);
-    let path = format!("/lab/runs/{ID}");
-    let exporter = Visitor::signed_in(&source_shop, "admin").await;
-    let response = exporter.page_request(&format!("{path}/file")).send().await.unwrap();
-    let name = format!("attachment; filename=\"holdfast-run-{ID}.json\"");
-    assert_eq!(response.headers()[CONTENT_DISPOSITION], name.as_str());
-    let file = response.bytes().await.unwrap();
-
-    let importer = Visitor::signed_in(&target_shop, "admin").await;
-    let csrf = importer.get("/lab").await.csrf();
-    let main = |page: &Page| page.text.split("<main").nth(1).unwrap().to_owned();
-    let imported = upload(&importer, &csrf, &file).await;
-    assert_eq!(
-        (imported.status.as_u16(), &imported.location),
-        (303, &path),
-        "{}",
-        imported.words()
-    );
-    assert_eq!(main(&importer.get(&path).await), main(&exporter.get(&path).await));
-    let again = upload(&importer, &csrf, &file).await;
-    assert_eq!(again.location, format!("{path}?known=1"));
-    assert!(importer.get(&again.location).await.words().contains("the file changed nothing"));
-
-    for forged in ["", "forged"] {
-        assert_eq!(upload(&importer, forged, &file).await.status, 403);
-    }
-    let mut running = run.clone();
-    running.state = LabRunState::Running;
-    let mut long = run.clone();
-    long.outcome.lanes = vec![run.outcome.lanes[0].clone(); 601];
-    let mut zero = run.clone();
-    zero.outcome.verdict = "a\0b".to_owned();
-    let text = |run: &LabRun| serde_json::to_vec(run).unwrap();
-    for (file, why) in [
-        (b"".to_vec(), "Choose a file"),
-        (b"{\"id\": 1".to_vec(), "This is not the file of a run"),
-        (b"{}".to_vec(), "missing field"),
-        (text(&running), "it is not over"),
-        (text(&long), "it has too many lanes"),
-        (text(&zero), "has a zero byte"),
-    ] {
-        let rejected = upload(&importer, &csrf, &file).await;
-        assert_eq!(rejected.status, 422, "{why}: {}", rejected.words());
-        let error = rejected.text.split("id=\"file-wrong\"").nth(1).unwrap();
-        assert!(error.split("</p>").next().unwrap().contains(why), "{error}");
-    }
-    let large = upload(&importer, &csrf, &vec![b' '; 3 * 1024 * 1024]).await;
-    assert_eq!(large.status, 413);
-    assert!(large.words().contains("at most 2 MiB"), "{}", large.words());
-    assert_eq!(target_shop.number("select count(*) from lab_runs").await, 1);
-}
-
-/// The response is sent before the body ends.
-#[tokio::test(flavor = "multi_thread")]
-async fn large_file_of_a_stranger_is_not_read() {
-    let mut shop = Shop::start(1).await;
-    shop.add_replica(&[("HOLDFAST_LAB", "off")]);
-    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
-    for (replica, cookie, expected) in [
-        (0, String::new(), "HTTP/1.1 401"),
-        (0, format!("Cookie: holdfast_session={}\r\n", alice.token), "HTTP/1.1 403"),
-        (1, format!("Cookie: holdfast_session={}\r\n", admin.token), "HTTP/1.1 403"),
-    ] {
-        let address = shop.url(replica, "").replace("http://", "");
-        let mut connection = tokio::net::TcpStream::connect(&address).await.unwrap();
-        let form = format!(
-            "POST /lab/files HTTP/1.1\r\nHost: {address}\r\n{cookie}Content-Length: 20000000\r\n\
-             Content-Type: multipart/form-data; boundary={EDGE}\r\n\r\n--{EDGE}\r\n\
-             Content-Disposition: form-data; name=\"file\"\r\n\r\n"
-        );
-        connection.write_all(form.as_bytes()).await.unwrap();
-        let mut status = [0; 12];
-        let response = connection.read_exact(&mut status);
-        // Shorter than the request timeout, which would end the wait for the body.
-        tokio::time::timeout(Duration::from_secs(5), response).await.unwrap().unwrap();
-        assert_eq!(std::str::from_utf8(&status).unwrap(), expected);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

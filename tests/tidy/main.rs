@@ -344,6 +344,23 @@ fn every_file_has_header_and_bounded_length() {
     }
 }
 
+/// Folders that are not compiled into the shop.
+const NOT_COMPILED: [&str; 6] = ["deploy", "docs", "load", "script", "target", "tests"];
+
+#[test]
+fn image_is_built_from_every_source_folder() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let admitted = fs::read_to_string(root.join(".dockerignore")).unwrap();
+    for entry in fs::read_dir(root).unwrap().map(Result::unwrap) {
+        let folder = entry.file_name().into_string().unwrap();
+        if !entry.path().is_dir() || folder.starts_with('.') {
+            continue;
+        }
+        let is_admitted = admitted.lines().any(|line| line == format!("!{folder}"));
+        assert_ne!(is_admitted, NOT_COMPILED.contains(&folder.as_str()), "{folder}");
+    }
+}
+
 #[test]
 fn library_and_map_list_every_module() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -1,5 +1,5 @@
 //! Lesson `lost-update`: two orders are made to overlap, so that both read the same stock. Then a
-//! load overlaps by itself.
+//! load overlaps by itself, and is repeated under a lock.
 
 use super::{Chapter, DefaultLoad, Lesson, LessonResult, Scenario, sales};
 
@@ -26,17 +26,18 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let both = first.stock_before() == Some(10) && second.stock_before() == Some(10);
     lab.say(format!("A resumes and writes 9. Sold: 2. Stock: {}.", audit.stock));
 
-    let specs = LOAD.under(lab, &["none"]);
+    let specs = LOAD.under(lab, &["none", "batched"]);
     let spec = &specs[0];
     lab.say(format!(
         "Now under load: {} buyers, {} orders, {} units, {} ms between read and write.",
         spec.buyers, spec.orders, spec.stock, spec.work_ms
     ));
     let arms = lab.run_arms(&specs).await?;
-    let load = &arms[0];
+    let (load, cure) = (&arms[0], &arms[1]);
     let pair = both && audit.stock == 9 && audit.sold == 2;
     lab.evidence("two overlapping orders", sales(&audit), pair);
     lab.evidence("units oversold under load", load.oversold, load.oversold > 0);
+    lab.evidence("units oversold under batched", cure.oversold, cure.is_sound());
     let (sold, opening, forks) = (load.sold, load.stock_opening, load.forks);
     let what = match load.oversold {
         0 => "not shown: too few orders overlapped between read and write".to_owned(),

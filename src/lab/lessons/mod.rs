@@ -31,7 +31,7 @@ mod wrong_delete;
 mod wrong_key;
 
 pub use super::arm_spec::DefaultLoad;
-pub use super::lesson::{Chapter, Lesson};
+pub use super::lesson::{Chapter, GUESSES, Lesson};
 // What the lessons are made of.
 pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
 pub(super) use super::headers::{OFFER, PAYMENT_WINDOW_MS, PLACES, PRIORITY};

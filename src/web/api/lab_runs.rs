@@ -1,4 +1,4 @@
-//! Runs of the lab: requests them, reads them, streams them.
+//! Runs of the lab: requests them, reads them, streams them. Reading needs no sign-in.
 
 use std::time::Duration;
 
@@ -6,6 +6,7 @@ use actix_web::web::{Bytes, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::stream;
 use serde::Serialize;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -13,13 +14,21 @@ use uuid::Uuid;
 use super::lists::{Page, page};
 use super::responses::json;
 use crate::lab::run::{LabRun, RunRequest};
-use crate::lab::store::{self, EnqueueResult, RunSummary};
-use crate::web::middleware::{Json, LabAdmin, ListParameters, ListQuery, Query, begin_command};
-use crate::web::{AppState, HttpResult, Problem, ProblemType, State};
+use crate::lab::store::{
+    self, EnqueueResult, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunFrame, RunSummary,
+};
+use crate::web::middleware::{
+    Json, LabAdmin, LabReader, ListParameters, ListQuery, Query, begin_command,
+};
+use crate::web::{AppState, HttpResult, MAX_EVENT_STREAMS, Problem, ProblemType, State};
 
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
+/// Interval in which the place of a queued run is polled.
+const QUEUE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time to wait for a runner: a shop that has just started starts its runner last.
 const RUNNER_TIMEOUT: Duration = Duration::from_millis(1_500);
+/// Seconds after which a client whose run was not queued may try again.
+const QUEUE_RETRY_S: u64 = 15;
 /// Polls without a new frame after which a comment is sent, to detect a broken connection.
 const POLLS_PER_KEEP_ALIVE: u32 = 50;
 
@@ -29,10 +38,10 @@ pub struct RunId {
     pub id: Uuid,
 }
 
-/// Requests a run of a lesson or of a load (admin). Runs are executed one at a time: while another
-/// run is in progress, the request is rejected with its id.
+/// Requests a run of a lesson or of a load (admin). Runs are executed one at a time, in order of
+/// request. A request is rejected with `overloaded` if the queue is full.
 #[utoipa::path(post, path = "/api/lab/runs", tag = "lab",
-    responses((status = 202, body = RunId), (status = 409)))]
+    responses((status = 202, body = RunId), (status = 503)))]
 pub async fn create(
     state: State,
     request: HttpRequest,
@@ -41,39 +50,38 @@ pub async fn create(
 ) -> HttpResult {
     let run = run.read()?;
     begin_command(&request);
-    match queue_run(&state, &run, None).await? {
-        Ok(id) => Ok(HttpResponse::Accepted()
-            .insert_header(("Location", format!("/api/lab/runs/{id}")))
-            .json(RunId { id })),
-        Err(other) => {
-            let detail = format!("run {other} has not finished");
-            Err(Problem::new(ProblemType::Exists, detail).with("run", other.to_string()))
-        }
-    }
+    let id = queue_run(&state, NewRun { request: &run, guess: None, user: None }).await?;
+    Ok(HttpResponse::Accepted()
+        .insert_header(("Location", format!("/api/lab/runs/{id}")))
+        .json(RunId { id }))
 }
 
-/// Validates and queues a run. Returns its id, or as the inner error the id of the run in progress.
+/// Validates and queues a run; returns its id.
 ///
 /// # Errors
-/// `invalid-request` for an invalid parameter; `unavailable` if there is no runner.
-pub async fn queue_run(
-    state: &AppState,
-    request: &RunRequest,
-    guess: Option<&str>,
-) -> Result<Result<Uuid, Uuid>, Problem> {
-    if let Some((field, why)) = request.invalid_field() {
+/// `invalid-request` for an invalid parameter; `overloaded` if the queue is full;
+/// `too-many-requests` if the user has too many runs in it; `unavailable` if there is no runner.
+pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Problem> {
+    if let Some((field, why)) = run.request.invalid_field() {
         return Err(Problem::field(field, why));
     }
     let end = Instant::now() + RUNNER_TIMEOUT;
     let result = loop {
-        match store::enqueue(&state.shop.pool, request, guess).await? {
+        match store::enqueue(&state.shop.pool, run).await? {
             EnqueueResult::NoRunner if Instant::now() < end => sleep(FRAME_INTERVAL).await,
             result => break result,
         }
     };
     match result {
-        EnqueueResult::Queued(id) => Ok(Ok(id)),
-        EnqueueResult::Busy(other) => Ok(Err(other)),
+        EnqueueResult::Queued(id) => Ok(id),
+        EnqueueResult::QueueFull => {
+            let detail = format!("{MAX_QUEUED_RUNS} runs of the lab are queued already");
+            Err(Problem::new(ProblemType::Overloaded, detail).retry_after(QUEUE_RETRY_S))
+        }
+        EnqueueResult::UserLimit => {
+            let detail = format!("{MAX_OPEN_RUNS_OF_USER} of your runs are not over yet");
+            Err(Problem::new(ProblemType::TooManyRequests, detail).retry_after(QUEUE_RETRY_S))
+        }
         EnqueueResult::NoRunner => {
             let detail = "no `holdfast up` runs this shop, and lessons and runs pause and kill its \
                           replicas. Run `script/server`, or one lesson with `holdfast lesson \
@@ -83,13 +91,13 @@ pub async fn queue_run(
     }
 }
 
-/// Lists the runs, newest first (admin).
+/// Lists the runs, newest first. Needs no sign-in while the lab is on.
 #[utoipa::path(get, path = "/api/lab/runs", tag = "lab", params(ListParameters),
     responses((status = 200, body = Page<RunSummary>), (status = 403)))]
 pub async fn list(
     state: State,
     request: HttpRequest,
-    _: LabAdmin,
+    _: LabReader,
     query: Query<ListQuery<Uuid>>,
 ) -> HttpResult {
     let query = query.read()?;
@@ -98,10 +106,10 @@ pub async fn list(
     page(&request, runs, limit, |run| run.id)
 }
 
-/// Returns a run with its results (admin).
+/// Returns a run with its results. Needs no sign-in while the lab is on.
 #[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab",
     responses((status = 200, body = LabRun), (status = 403)))]
-pub async fn read(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
+pub async fn read(state: State, _: LabReader, id: Path<String>) -> HttpResult {
     json(find_run(&state, &id).await?)
 }
 
@@ -111,13 +119,18 @@ pub async fn find_run(state: &AppState, id: &str) -> Result<LabRun, Problem> {
     store::find(&state.shop.pool, parsed).await?.ok_or_else(not_found)
 }
 
-/// Streams a run as server-sent events (admin). Each `run` event has the whole run, at most ten per
-/// second; the last event is sent when the run is over.
+/// Streams a run as server-sent events. Each `run` event has the whole run, at most ten per second;
+/// the first has the present state, the last is sent when the run is over. A replica serves at most
+/// 200 streams at once. Needs no sign-in while the lab is on.
 #[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab",
-    responses((status = 200, content_type = "text/event-stream"), (status = 403)))]
-pub async fn follow(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
+    responses((status = 200, content_type = "text/event-stream"), (status = 403), (status = 503)))]
+pub async fn follow(state: State, _: LabReader, id: Path<String>) -> HttpResult {
+    let permit = state.event_streams.clone().try_acquire_owned().map_err(|_| {
+        let detail = format!("this replica serves {MAX_EVENT_STREAMS} event streams already");
+        Problem::new(ProblemType::Overloaded, detail)
+    })?;
     let run = find_run(&state, &id).await?;
-    let first = RunStream { state, id: run.id, last_frame: -1, over: false };
+    let first = RunStream { state, id: run.id, last: None, _permit: permit };
     let frames = stream::unfold(first, |stream_state| stream_state.next());
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
@@ -125,17 +138,28 @@ pub async fn follow(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
         .streaming(frames))
 }
 
+#[derive(Debug)]
 struct RunStream {
     state: State,
     id: Uuid,
-    last_frame: i64,
-    over: bool,
+    /// The last one that was sent.
+    last: Option<RunFrame>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl RunStream {
+    fn is_over(&self) -> bool {
+        self.last.is_some_and(|frame| frame.is_over)
+    }
+
+    fn poll_interval(&self) -> Duration {
+        let is_queued = self.last.is_some_and(|frame| frame.position.is_some());
+        if is_queued { QUEUE_INTERVAL } else { FRAME_INTERVAL }
+    }
+
     /// Returns the next frame; `None` after the last one, and when the replica shuts down.
     async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
-        if self.over || self.state.stop.is_cancelled() {
+        if self.is_over() || self.state.stop.is_cancelled() {
             return None;
         }
         let pool = &self.state.shop.pool;
@@ -144,23 +168,24 @@ impl RunStream {
                 return None;
             }
             match store::frame(pool, self.id).await {
-                Ok(Some((frame, over))) if frame > self.last_frame || over => {
+                Ok(Some(frame)) if self.last != Some(frame) || frame.is_over => {
                     let run = store::find(pool, self.id).await.ok().flatten();
                     let json = run.as_ref().and_then(|run| serde_json::to_string(run).ok());
                     let (Some(run), Some(json)) = (run, json) else {
                         sleep(FRAME_INTERVAL).await;
                         continue;
                     };
-                    (self.last_frame, self.over) = (frame, run.state.is_over());
-                    let text = format!("id: {frame}\nevent: run\ndata: {json}\n\n");
-                    if !self.over {
+                    let is_over = run.state.is_over();
+                    self.last = Some(RunFrame { is_over, ..frame });
+                    let text = format!("id: {}\nevent: run\ndata: {json}\n\n", frame.number);
+                    if !is_over {
                         sleep(FRAME_INTERVAL).await;
                     }
                     return Some((Ok(Bytes::from(text)), self));
                 }
                 Ok(None) => return None,
                 // No new frame, or Postgres is unavailable for a moment: the stream stays open.
-                Ok(Some(_)) | Err(_) => sleep(FRAME_INTERVAL).await,
+                Ok(Some(_)) | Err(_) => sleep(self.poll_interval()).await,
             }
         }
         Some((Ok(Bytes::from_static(b": here\n\n")), self))

@@ -3,6 +3,7 @@
 //! Guarantees: a request that changes something and is authenticated by its cookie alone must carry
 //! the session's CSRF token, which a foreign page cannot read.
 
+use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use actix_web::http::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
@@ -106,6 +107,19 @@ impl FromRequest for AdminUser {
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let signed_in = SignedInUser::from_request(request, payload);
         Box::pin(async move { ensure_admin(signed_in.await?).map(AdminUser) })
+    }
+}
+
+/// Any visitor, while the lab is on.
+#[derive(Debug, Clone, Copy)]
+pub struct LabReader;
+
+impl FromRequest for LabReader {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(app_state(request).and_then(|state| state.require_lab()).map(|()| Self))
     }
 }
 

@@ -29,6 +29,9 @@ pub const BASKET_COOKIE: ShopCookie =
 /// The chosen language of the pages.
 pub const LANGUAGE_COOKIE: ShopCookie =
     ShopCookie { plain: "holdfast_language", secure: "__Host-holdfast_language" };
+/// The lessons that the visitor has run, with the guesses.
+pub const LESSONS_COOKIE: ShopCookie =
+    ShopCookie { plain: "holdfast_lessons", secure: "__Host-holdfast_lessons" };
 
 impl ShopCookie {
     /// Returns the value that the request has.

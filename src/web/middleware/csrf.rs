@@ -31,13 +31,6 @@ pub async fn check_lab_form(request: &HttpRequest, csrf: &str) -> Result<SignedI
     Ok(admin)
 }
 
-/// Requires an admin and that the lab is on, before a large form is read; its CSRF token is checked
-/// afterwards, by [`check_lab_form`].
-pub async fn check_lab_admin(request: &HttpRequest) -> Result<(), Problem> {
-    ensure_admin(find_signed_in(request).await?.ok_or_else(|| unauthenticated(request))?)?;
-    app_state(request)?.require_lab()
-}
-
 /// Requires the CSRF token, or without a session a form of this site; otherwise `forbidden`.
 pub async fn check_public_form(
     request: &HttpRequest,

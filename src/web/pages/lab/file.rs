@@ -1,5 +1,5 @@
-//! A run as a file: saved, and opened again in this shop or in another one. A file is untrusted
-//! input: it is parsed as a run, checked against a run's limits, and shown as text.
+//! A run as a file: saved as one HTML page, and opened again in this shop or in another one. A file
+//! is untrusted input: it is parsed as a run, checked against a run's limits, and shown as text.
 
 use actix_multipart::{Multipart, MultipartError};
 use actix_web::error::PayloadError;
@@ -12,16 +12,19 @@ use time::OffsetDateTime;
 
 use super::index;
 use super::run_list::run_address;
+use super::saved_run::{self, embedded_json};
 use crate::lab::run::LabRun;
 use crate::lab::store;
 use crate::web::api::lab_runs::find_run;
+use crate::web::middleware::LabReader;
 use crate::web::middleware::body::MAX_BODY_BYTES;
+use crate::web::middleware::lab_access::{check_file_access, check_run_form};
 use crate::web::middleware::read_body::declared_length;
-use crate::web::middleware::{LabAdmin, csrf};
+use crate::web::pages::layout::Layout;
 use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
 
 /// Upper bound of a file, in bytes.
-pub const MAX_FILE_BYTES: usize = 2 * 1024 * 1024;
+pub const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
 /// Upper bound of the form with a file, in bytes.
 const MAX_FORM_BYTES: usize = MAX_FILE_BYTES + MAX_BODY_BYTES;
 /// Upper bounds of the lists in a run, by name.
@@ -40,19 +43,27 @@ const MAX_LENGTHS: [(&str, usize); 10] = [
 /// Upper bound of a text, in characters.
 const MAX_TEXT_LENGTH: usize = 2_000;
 
-pub async fn save(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
+pub async fn save(
+    state: State,
+    request: HttpRequest,
+    _: LabReader,
+    id: Path<String>,
+) -> HttpResult {
     let run = find_run(&state, &id).await?;
     if !run.state.is_over() {
         return Ok(see_other(&run_address(&run.id)));
     }
-    let name = format!("attachment; filename=\"holdfast-run-{}.json\"", run.id);
-    Ok(HttpResponse::Ok().insert_header((CONTENT_DISPOSITION, name)).json(run))
+    let name = format!("attachment; filename=\"holdfast-run-{}.html\"", run.id);
+    let page = saved_run::render(&request, run)?;
+    let mut response = HttpResponse::Ok();
+    response.insert_header((CONTENT_DISPOSITION, name)).content_type("text/html; charset=utf-8");
+    Ok(response.body(page))
 }
 
 /// Opens a file: stores its run and redirects to it. A form that is too large is refused before its
 /// body is read, or where it exceeds [`MAX_FORM_BYTES`].
 pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
-    csrf::check_lab_admin(&request).await?;
+    check_file_access(&request).await?;
     if declared_length(request.headers()) > MAX_FORM_BYTES {
         return Err(too_large());
     }
@@ -61,19 +72,23 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
         upload => upload.map_err(|error| format!("The form can’t be read: {error}.")),
     };
     let csrf = upload.as_ref().map_or("", |upload| &upload.csrf);
-    csrf::check_lab_form(&request, csrf).await?;
+    check_run_form(&request, csrf).await?;
     match upload.and_then(parse) {
         Ok(run) => {
             let address = run_address(&run.id);
             let is_new = store::keep(&state.shop.pool, &run).await?;
             Ok(see_other(&if is_new { address } else { format!("{address}?known=1") }))
         }
-        Err(why) => index::page(&request, index::LoadForm::default_of(&state), Some(why)).await,
+        Err(why) => {
+            let language = Layout::minimal(&request)?.language;
+            let form = index::LoadForm::default_of(&state, language);
+            index::page(&request, form, Some(why)).await
+        }
     }
 }
 
 fn too_large() -> Problem {
-    let detail = "the file of a run has at most 2 MiB; choose a file that was saved from its page";
+    let detail = "the file of a run has at most 4 MiB; choose a file that was saved from its page";
     Problem::new(ProblemType::PayloadTooLarge, detail)
 }
 
@@ -119,8 +134,8 @@ fn parse(upload: UploadedForm) -> Result<LabRun, String> {
         return Err("Choose a file that was saved from the page of a run.".to_owned());
     }
     let invalid = |why: String| format!("This is not the file of a run: {why}.");
-    let run: LabRun =
-        serde_json::from_slice(&upload.file).map_err(|error| invalid(error.to_string()))?;
+    let run: LabRun = serde_json::from_slice(embedded_json(&upload.file))
+        .map_err(|error| invalid(error.to_string()))?;
     match invalid_run(&run) {
         None => Ok(run),
         Some(why) => Err(invalid(why)),

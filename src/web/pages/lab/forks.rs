@@ -37,9 +37,8 @@ pub fn forks_by_arm(run: &LabRun) -> Vec<ArmForks<'_>> {
             left -= usize::from(is_detailed);
             let (apart, track) = match fork.lanes(&lanes)[..] {
                 [one, other, ..] => {
-                    let strategy = Strategy::named(&arm.strategy);
-                    let requests = traced(fork, [one, other]);
-                    (apart(one, other), is_detailed.then(|| track(&requests, strategy)))
+                    let requests = traced(arm, fork, [one, other]);
+                    (apart(one, other), is_detailed.then(|| track(&requests)))
                 }
                 _ => (None, None),
             };
@@ -50,9 +49,17 @@ pub fn forks_by_arm(run: &LabRun) -> Vec<ArmForks<'_>> {
     forks.collect()
 }
 
-fn traced<'a>(fork: &ForkedVersion, lanes: [&'a Lane; 2]) -> [TracedRequest<'a>; 2] {
+fn traced<'a>(
+    arm: &ArmResult,
+    fork: &ForkedVersion,
+    lanes: [&'a Lane; 2],
+) -> [TracedRequest<'a>; 2] {
     let first = fork.entries.first().map(|entry| entry.request_id);
-    lanes.map(|lane| TracedRequest { lane, is_duplicate: Some(lane.request_id) != first })
+    let strategy = Strategy::named(&arm.strategy);
+    lanes.map(|lane| {
+        let is_duplicate = Some(lane.request_id) != first;
+        TracedRequest { lane, is_duplicate, strategy }
+    })
 }
 
 fn apart(one: &Lane, other: &Lane) -> Option<String> {
@@ -81,6 +88,6 @@ impl ForkPair<'_> {
     }
 
     pub fn track(&self) -> StepTrack {
-        track(&traced(self.fork, self.lanes), None)
+        track(&traced(self.arm, self.fork, self.lanes))
     }
 }

@@ -1,18 +1,22 @@
-//! The lab: the lessons with their claims, a form for a custom load, the newest runs.
+//! The lab: a map of the lessons, a form for a custom load, the newest runs.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Form;
 use askama::Template;
 
+use super::presentation::Presentation;
+use super::progress::Progress;
 use super::run_form::{self, FieldError, NumberField};
 use super::run_list::{self, start_run, stored_runs};
-use crate::lab::lessons::{LESSONS, Lesson};
+use crate::lab::lessons::{Chapter, LESSONS, Lesson};
 use crate::lab::run::FaultKind;
-use crate::lab::store::RunSummary;
+use crate::lab::store::{NewRun, RunSummary};
+use crate::messages::Language;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
-use crate::web::middleware::{FormFields, LabAdmin, csrf};
+use crate::web::middleware::lab_access::{RunAccess, check_run_form, run_access};
+use crate::web::middleware::{FormFields, LabReader};
 use crate::web::pages::format::{FormatTime as _, sentence};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
@@ -26,12 +30,40 @@ const DEFAULT_STRATEGIES: [&str; 2] = ["none", "batched"];
 #[template(path = "lab.html")]
 struct LabPage {
     layout: Layout,
-    running: Option<RunSummary>,
-    /// The lessons, each with its newest run that is over.
-    lessons: Vec<(&'static Lesson, Option<RunSummary>)>,
+    presentation: Presentation,
+    access: RunAccess,
+    chapters: Vec<ChapterView>,
     form: LoadForm,
     file_wrong: Option<String>,
     runs: Vec<RunSummary>,
+}
+
+/// A chapter of the map, with the visitor's progress.
+struct ChapterView {
+    title: String,
+    lessons: Vec<LessonView>,
+    done: usize,
+}
+
+struct LessonView {
+    lesson: &'static Lesson,
+    title: String,
+    is_done: bool,
+}
+
+fn chapters(progress: &Progress, language: Language) -> Vec<ChapterView> {
+    let view = |lesson: &&'static Lesson| LessonView {
+        lesson,
+        title: lesson.title(language),
+        is_done: progress.has_run(lesson),
+    };
+    let chapter = |chapter: Chapter| {
+        let lessons = LESSONS.iter().filter(|lesson| lesson.chapter == chapter);
+        let lessons: Vec<LessonView> = lessons.map(view).collect();
+        let done = lessons.iter().filter(|lesson| lesson.is_done).count();
+        ChapterView { title: chapter.title(language), lessons, done }
+    };
+    Chapter::ALL.into_iter().map(chapter).collect()
 }
 
 pub(super) struct LoadForm {
@@ -50,18 +82,23 @@ struct StrategyChoice {
 }
 
 impl LoadForm {
-    pub fn default_of(state: &AppState) -> Self {
+    pub fn default_of(state: &AppState, language: Language) -> Self {
         let strategies = DEFAULT_STRATEGIES.map(|name| ("strategies".to_owned(), name.to_owned()));
-        Self::new(state, FormFields(strategies.into()), Vec::new())
+        Self::new(state, FormFields(strategies.into()), Vec::new(), language)
     }
 
-    fn new(state: &AppState, input: FormFields, wrong: Vec<FieldError>) -> Self {
+    fn new(
+        state: &AppState,
+        input: FormFields,
+        wrong: Vec<FieldError>,
+        language: Language,
+    ) -> Self {
         let strategies = STRATEGIES.iter().map(|strategy| StrategyChoice {
             strategy,
             is_selected: input.all("strategies").any(|name| name == strategy.name),
             is_configured: is_configured(state, strategy),
         });
-        let (load, fault) = run_form::fields(&input, &wrong);
+        let (load, fault) = run_form::fields(&input, &wrong, language);
         Self { strategies: strategies.collect(), load, fault, input, wrong }
     }
 
@@ -70,8 +107,9 @@ impl LoadForm {
     }
 
     /// Returns all errors: the field's name, its label, and the reason.
-    fn all_errors(&self) -> Vec<(&'static str, &'static str, String)> {
-        let formatted = |(field, why): &FieldError| (*field, run_form::label(field), sentence(why));
+    fn all_errors(&self, language: Language) -> Vec<(&'static str, String, String)> {
+        let formatted =
+            |(field, why): &FieldError| (*field, run_form::label(field, language), sentence(why));
         self.wrong.iter().map(formatted).collect()
     }
 
@@ -95,25 +133,27 @@ fn is_configured(state: &AppState, strategy: &Strategy) -> bool {
     strategy.lock.is_none_or(|kind| state.shop.locks.is_configured(kind))
 }
 
-pub async fn show(state: State, request: HttpRequest, _: LabAdmin) -> HttpResult {
-    page(&request, LoadForm::default_of(&state), None).await
+pub async fn show(state: State, request: HttpRequest, _: LabReader) -> HttpResult {
+    let language = Layout::minimal(&request)?.language;
+    page(&request, LoadForm::default_of(&state, language), None).await
 }
 
 pub async fn run_load(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
-    csrf::check_lab_form(&request, form.csrf()).await?;
-    let (load, mut wrong) = run_form::load(&form);
+    let user = check_run_form(&request, form.csrf()).await?;
+    let language = Layout::minimal(&request)?.language;
+    let (load, mut wrong) = run_form::load(&form, language);
     let unconfigured = |name: &&String| {
         Strategy::named(name).is_some_and(|strategy| !is_configured(&state, strategy))
     };
     if let Some(name) = load.strategies.iter().find(unconfigured) {
-        let why = format!("{name} is not set up here; start the shop with --redlock 3");
-        wrong.push(("strategies", why));
+        let name = [("strategy", name.as_str().into())];
+        wrong.push(("strategies", language.text_with("lab-wrong-redlock", &name)));
     }
     if !wrong.is_empty() {
-        let form = LoadForm::new(&state, form.into_inner(), wrong);
+        let form = LoadForm::new(&state, form.into_inner(), wrong, language);
         return page(&request, form, None).await;
     }
-    start_run(&state, &load, None).await
+    start_run(&state, NewRun { request: &load, guess: None, user }, "").await
 }
 
 /// Renders the page, with the form's input, or with what is wrong with a file.
@@ -123,20 +163,20 @@ pub(super) async fn page(
     file_wrong: Option<String>,
 ) -> HttpResult {
     let runs = stored_runs(app_state(request)?).await?;
-    let last_of =
-        |lesson: &Lesson| runs.iter().find(|run| run.is_of(lesson.name) && run.is_over()).cloned();
     let status = if form.is_right() && file_wrong.is_none() {
         StatusCode::OK
     } else {
         StatusCode::UNPROCESSABLE_ENTITY
     };
+    let layout = Layout::of(request).await?;
     let page = LabPage {
-        layout: Layout::of(request).await?,
-        running: runs.iter().find(|run| !run.is_over()).cloned(),
-        lessons: LESSONS.iter().map(|lesson| (*lesson, last_of(lesson))).collect(),
+        presentation: Presentation::of(request),
+        access: run_access(request).await?,
+        chapters: chapters(&Progress::of(request), layout.language),
         form,
         file_wrong,
         runs: runs.into_iter().take(MAX_LISTED_RUNS).collect(),
+        layout,
     };
     html(status, &page)
 }

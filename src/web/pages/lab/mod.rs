@@ -1,14 +1,20 @@
-//! The lab's pages, for admins while the lab is on: lessons, custom loads, results.
+//! The lab's pages, while the lab is on: lessons, custom loads, results. Everybody may read them;
+//! [`lab_access`](crate::web::middleware::lab_access) says which visitors may run them.
 
 pub mod file;
 mod forks;
+mod guesses;
 pub mod index;
 pub mod lesson;
+mod presentation;
+mod progress;
 pub mod run;
 mod run_form;
 mod run_list;
+mod saved_run;
 mod scenes;
 mod steps;
+mod verdict;
 mod views;
 
 use actix_web::middleware::Compress;

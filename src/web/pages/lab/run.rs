@@ -1,4 +1,4 @@
-//! A run: live figures while it is in progress, then the verdict and its evidence.
+//! A run: its place in the queue or its live figures, then the verdict and its evidence.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -7,14 +7,20 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::forks::{self, ArmForks, ForkView};
+use super::guesses::{self, GuessBar};
+use super::presentation::Presentation;
+use super::run_form;
 use super::run_list::{self, RunStatusLabel};
 use super::scenes::{Scene, scenes};
+use super::steps::StepTrack;
+use super::verdict::{self, ArmVerdict, Verdict};
 use super::views;
 use crate::lab::lessons::{self, Lesson};
-use crate::lab::run::{Journey, LabRun};
+use crate::lab::run::{Journey, LabRun, LabRunState};
+use crate::lab::store::MAX_QUEUED_RUNS;
 use crate::messages::Language;
 use crate::web::api::lab_runs::find_run;
-use crate::web::middleware::{LabAdmin, Query};
+use crate::web::middleware::{LabReader, Query};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
@@ -24,29 +30,44 @@ use crate::web::{HttpResult, State};
 #[template(path = "run.html")]
 struct RunPage {
     layout: Layout,
-    notice: Option<&'static str>,
+    presentation: Presentation,
+    is_known_file: bool,
     run: LabRun,
     lesson: Option<&'static Lesson>,
     guess: Option<GuessOutcome>,
+    /// The answers of all visitors; empty without a guess.
+    bars: Vec<GuessBar>,
+    verdict: Verdict,
+    arms: Vec<ArmVerdict>,
     scenes: Vec<Scene>,
 }
 
 impl RunPage {
     fn title(&self) -> String {
-        run_list::title(&self.run.request)
+        run_list::title(&self.run.request, self.layout.language)
     }
 
     fn is_over(&self) -> bool {
         self.run.state.is_over()
     }
 
+    /// Returns the label of the state; a queued run has its place in line.
     fn status(&self) -> RunStatusLabel {
-        run_list::status(self.run.state, self.run.outcome.claim_shown)
+        let (state, language) = (self.run.state, self.layout.language);
+        let status = run_list::status(state, self.run.outcome.claim_shown, language);
+        match self.run.position {
+            Some(position) => RunStatusLabel { word: queued(position, language), ..status },
+            None => status,
+        }
     }
 
-    /// Returns whether units or money do not add up.
-    fn is_unsound(&self) -> bool {
-        self.run.outcome.arms.iter().any(|arm| !views::is_sound(arm))
+    /// Returns the labels of the states for the script, as JSON: those of the queue by place, and
+    /// that of a running run.
+    fn state_labels(&self) -> String {
+        let language = self.layout.language;
+        let queue: Vec<String> = (1..=MAX_QUEUED_RUNS).map(|at| queued(at, language)).collect();
+        let running = run_list::status(LabRunState::Running, None, language).word;
+        serde_json::json!({ "queued": queue, "running": running }).to_string()
     }
 
     fn steps(&self) -> &[String] {
@@ -59,50 +80,67 @@ impl RunPage {
         !self.run.progress.samples.is_empty()
     }
 
-    fn parameters(&self) -> Vec<(&'static str, String)> {
+    /// Returns the first scene that is small enough to be watched, if no fork is.
+    fn first_scene(&self) -> Option<&StepTrack> {
+        let small = self.scenes.iter().find(|scene| !scene.is_large);
+        small.or(self.scenes.first()).map(|scene| &scene.track)
+    }
+
+    fn parameters(&self) -> Vec<(String, String)> {
         let request = &self.run.request;
+        let language = self.layout.language;
         let journey = request.journey.map(|journey| match journey {
-            Journey::Order => "order",
-            Journey::Pay => "pay",
+            Journey::Order => language.text("lab-journey-order"),
+            Journey::Pay => language.text("lab-journey-pay"),
         });
         let fault = request.fault.as_ref().map(|fault| {
-            format!("{} after {} ms, for {} ms", fault.kind.about(), fault.at_ms, fault.for_ms)
+            let times = [("at", fault.at_ms.into()), ("for", fault.for_ms.into())];
+            let times = language.text_with("lab-fault-times", &times);
+            format!("{} {times}", run_form::fault_name(fault.kind.name(), language))
         });
         let all = [
-            ("journey", journey.map(str::to_owned)),
+            ("journey", journey),
             ("stock", request.stock.map(|stock| stock.to_string())),
             ("buyers", request.buyers.map(|buyers| buyers.to_string())),
             ("orders", request.orders.map(|orders| orders.to_string())),
-            ("work", request.work_ms.map(|work| format!("{work} ms"))),
-            ("lease", request.ttl_ms.map(|ttl| format!("{ttl} ms"))),
+            ("work_ms", request.work_ms.map(|work| work.to_string())),
+            ("ttl_ms", request.ttl_ms.map(|ttl| ttl.to_string())),
             ("wait", request.wait.clone()),
             ("replicas", request.replicas.map(|replicas| replicas.to_string())),
             ("seed", request.seed.map(|seed| seed.to_string())),
             ("fault", fault),
         ];
-        all.into_iter().filter_map(|(name, value)| Some((name, value?))).collect()
+        let labelled = all
+            .into_iter()
+            .filter_map(|(name, value)| Some((run_form::label(name, language), value?)));
+        labelled.collect()
     }
 
     /// Returns the newest sample: the name of each figure in the stream, its label and its value.
-    fn live_figures(&self) -> [(&'static str, &'static str, String); 7] {
+    fn live_figures(&self) -> [(&'static str, String, String); 7] {
         let money = self.run.request.journey == Some(Journey::Pay);
         let sample = self.run.progress.samples.last().copied().unwrap_or_default();
         let amount = |number| views::amount(number, money);
+        let label = |name| views::figure_name(name, money, self.layout.language);
         [
-            ("sold", if money { "paid" } else { "sold" }, amount(sample.sold)),
-            ("stock", if money { "on the account" } else { "on the shelf" }, amount(sample.stock)),
-            ("oversold", if money { "overspent" } else { "oversold" }, amount(sample.oversold)),
-            ("answered", "answered", sample.answered.to_string()),
-            ("waiting", "waiting", sample.waiting.to_string()),
-            ("p50_ms", "p50", views::ms(sample.p50_ms)),
-            ("p99_ms", "p99", views::ms(sample.p99_ms)),
+            ("sold", label("sold"), amount(sample.sold)),
+            ("stock", label("left"), amount(sample.stock)),
+            ("oversold", label("oversold"), amount(sample.oversold)),
+            ("answered", label("answered"), sample.answered.to_string()),
+            ("waiting", label("waiting"), sample.waiting.to_string()),
+            ("p50_ms", label("p50"), views::ms(sample.p50_ms)),
+            ("p99_ms", label("p99"), views::ms(sample.p99_ms)),
         ]
     }
 }
 
+/// Formats a place in the queue: "Queued, 2nd in line".
+fn queued(position: i64, language: Language) -> String {
+    language.text_with("lab-queued-at", &[("position", position.into())])
+}
+
 #[derive(Debug)]
 struct GuessOutcome {
-    question: String,
     choice: String,
     /// `None` if the claim was not shown: then the guess is not judged.
     right: Option<bool>,
@@ -111,9 +149,6 @@ struct GuessOutcome {
 
 #[derive(Debug, Deserialize)]
 pub struct RunPageQuery {
-    /// Set if another run was requested.
-    #[serde(default)]
-    instead: Option<String>,
     /// Set if a file was opened whose run was stored already.
     #[serde(default)]
     known: Option<String>,
@@ -122,36 +157,44 @@ pub struct RunPageQuery {
 pub async fn show(
     state: State,
     request: HttpRequest,
-    _: LabAdmin,
+    _: LabReader,
     id: Path<String>,
     query: Query<RunPageQuery>,
 ) -> HttpResult {
     let query = query.read()?;
     let run = find_run(&state, &id).await?;
-    let notice = match (&query.instead, &query.known) {
-        (Some(_), _) if !run.state.is_over() => Some(
-            "This run goes on, and there is one at a time: what you asked for was not begun. Ask \
-             again when this one is over.",
-        ),
-        (Some(_), _) => Some(
-            "While this run went on, what you asked for was not begun. It is over now: ask again.",
-        ),
-        (None, Some(_)) => Some("This run was here already; the file changed nothing."),
-        (None, None) => None,
-    };
     let layout = Layout::of(&request).await?;
+    let language = layout.language;
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
-    let guess = lesson.and_then(|lesson| guess(&run, lesson, layout.language));
-    let scenes = scenes(&run);
-    html(StatusCode::OK, &RunPage { layout, notice, run, lesson, guess, scenes })
+    let own: Option<usize> = run.guess.as_deref().and_then(|guess| guess.parse().ok());
+    let (mut guess, mut bars) = (None, Vec::new());
+    if let (Some(lesson), Some(own), true) = (lesson, own, run.state.is_over()) {
+        guess = guess_outcome(&run, lesson, own, language);
+        bars = guesses::bars(&state, lesson, own, language).await?;
+    }
+    let page = RunPage {
+        presentation: Presentation::of(&request),
+        is_known_file: query.known.is_some(),
+        lesson,
+        guess,
+        bars,
+        verdict: verdict::of_run(&run, language),
+        arms: verdict::of_arms(&run, language),
+        scenes: scenes(&run),
+        layout,
+        run,
+    };
+    html(StatusCode::OK, &page)
 }
 
-/// Returns the guess, which is stored in the language in which it was made.
-fn guess(run: &LabRun, lesson: &Lesson, language: Language) -> Option<GuessOutcome> {
-    let choice = run.guess.clone().filter(|_| run.state.is_over())?;
-    let is_right = |language: Language| lesson.guesses(language)[lesson.right] == choice;
-    let right = run.outcome.claim_shown == Some(true);
-    let right = right.then(|| Language::ALL.into_iter().any(is_right));
-    let answer = lesson.guesses(language).swap_remove(lesson.right);
-    Some(GuessOutcome { question: lesson.question(language), choice, right, answer })
+fn guess_outcome(
+    run: &LabRun,
+    lesson: &Lesson,
+    own: usize,
+    language: Language,
+) -> Option<GuessOutcome> {
+    let guesses = lesson.guesses(language);
+    let choice = guesses.get(own)?.clone();
+    let right = (run.outcome.claim_shown == Some(true)).then_some(own == lesson.right);
+    Some(GuessOutcome { choice, right, answer: guesses.get(lesson.right)?.clone() })
 }

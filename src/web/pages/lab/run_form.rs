@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use crate::lab::headers::TTL_RANGE_MS;
 use crate::lab::lessons::{DefaultLoad, Lesson};
 use crate::lab::run::{Fault, FaultKind, Journey, RunRequest};
+use crate::messages::Language;
 use crate::shop::types::grouped;
 use crate::web::middleware::FormFields;
 use crate::web::pages::format::sentence;
@@ -12,48 +13,53 @@ use crate::web::pages::format::sentence;
 #[derive(Debug)]
 pub struct NumberField {
     pub name: &'static str,
-    pub label: &'static str,
+    pub label: String,
     pub range: String,
     pub default_value: String,
     pub value: String,
     pub wrong: Option<String>,
 }
 
-/// A number field: name, label, permitted values, default.
-type Number = (&'static str, &'static str, RangeInclusive<u64>, &'static str);
+/// A number field: name, permitted values, default.
+type Number = (&'static str, RangeInclusive<u64>, &'static str);
 
 static NUMBERS: [Number; 9] = [
-    ("stock", "Units on the shelf", 0..=10_000, "100"),
-    ("buyers", "Buyers at once", 1..=64, "16"),
-    ("orders", "Orders in all", 1..=5_000, "200"),
-    ("work_ms", "Work between read and write, ms", 0..=1_000, "0"),
-    ("ttl_ms", "Lease, ms", TTL_RANGE_MS, "the shop’s"),
-    ("replicas", "Replicas asked", 1..=16, "all"),
-    ("seed", "Seed of the arrivals", 0..=u64::MAX, "1"),
-    ("fault_at_ms", "It happens after, ms", 0..=10_000, "0"),
-    ("fault_for_ms", "It lasts, ms", 0..=10_000, "0"),
+    ("stock", 0..=10_000, "100"),
+    ("buyers", 1..=64, "16"),
+    ("orders", 1..=5_000, "200"),
+    ("work_ms", 0..=1_000, "0"),
+    ("ttl_ms", TTL_RANGE_MS, SERVER_LEASE),
+    ("replicas", 1..=16, ALL_REPLICAS),
+    ("seed", 0..=u64::MAX, "1"),
+    ("fault_at_ms", 0..=10_000, "0"),
+    ("fault_for_ms", 0..=10_000, "0"),
 ];
-/// Labels of the other fields that can be wrong.
-const OTHERS: [(&str, &str); 3] = [
-    ("strategies", "Strategies"),
-    ("wait", "When the lock is taken"),
-    ("fault", "What goes wrong"),
-];
+/// Defaults that are messages.
+const SERVER_LEASE: &str = "lab-default-lease";
+const ALL_REPLICAS: &str = "lab-default-replicas";
 
 /// An error: the field and the reason.
 pub type FieldError = (&'static str, String);
 
 /// Returns the fields of a custom load: those of the load, and those of the fault.
-pub fn fields(input: &FormFields, wrong: &[FieldError]) -> (Vec<NumberField>, Vec<NumberField>) {
-    let mut load: Vec<NumberField> =
-        NUMBERS.iter().map(|number| field(number, number.3.to_owned(), input, wrong)).collect();
+pub fn fields(
+    input: &FormFields,
+    wrong: &[FieldError],
+    language: Language,
+) -> (Vec<NumberField>, Vec<NumberField>) {
+    let of = |number: &Number| field(number, number.2.to_owned(), input, wrong, language);
+    let mut load: Vec<NumberField> = NUMBERS.iter().map(of).collect();
     let fault = load.split_off(NUMBERS.len() - 2);
     (load, fault)
 }
 
-pub fn label(field: &'static str) -> &'static str {
-    let other = || OTHERS.iter().find(|(name, _)| *name == field).map(|(_, label)| *label);
-    number_named(field).map(|number| number.1).or_else(other).unwrap_or(field)
+pub fn label(field: &str, language: Language) -> String {
+    let name = field.replace('_', "-");
+    language.text(&format!("lab-field-{name}"))
+}
+
+pub fn fault_name(name: &str, language: Language) -> String {
+    language.text(&format!("lab-fault-{name}"))
 }
 
 fn number_named(name: &str) -> Option<&'static Number> {
@@ -64,9 +70,10 @@ pub fn lesson_fields(
     lesson: &Lesson,
     input: &FormFields,
     wrong: &[FieldError],
+    language: Language,
 ) -> Vec<NumberField> {
     let fields = lesson_parameters(lesson).into_iter().filter_map(|(name, default_value)| {
-        number_named(name).map(|number| field(number, default_value, input, wrong))
+        number_named(name).map(|number| field(number, default_value, input, wrong, language))
     });
     fields.collect()
 }
@@ -82,75 +89,84 @@ fn lesson_parameters(lesson: &Lesson) -> Vec<(&'static str, String)> {
         ("work_ms", work_ms.to_string()),
     ];
     if lease {
-        parameters.push(("ttl_ms", "the shop’s".to_owned()));
+        parameters.push(("ttl_ms", SERVER_LEASE.to_owned()));
     }
     parameters
 }
 
-fn describe_range(range: &RangeInclusive<u64>) -> String {
+fn describe_range(range: &RangeInclusive<u64>, language: Language) -> String {
     match (range.start(), range.end()) {
-        (_, &u64::MAX) => "any number".to_owned(),
-        (least, most) => format!("{} to {}", grouped(*least), grouped(*most)),
+        (_, &u64::MAX) => language.text("lab-any-number"),
+        (least, most) => {
+            let ends = [("least", grouped(*least).into()), ("most", grouped(*most).into())];
+            language.text_with("lab-range", &ends)
+        }
     }
 }
 
 fn field(
-    (name, label, range, _): &Number,
+    (name, range, _): &Number,
     default_value: String,
     input: &FormFields,
     wrong: &[FieldError],
+    language: Language,
 ) -> NumberField {
+    let is_message = [SERVER_LEASE, ALL_REPLICAS].contains(&default_value.as_str());
     NumberField {
         name,
-        label,
-        range: describe_range(range),
-        default_value,
+        label: label(name, language),
+        range: describe_range(range, language),
+        default_value: if is_message { language.text(&default_value) } else { default_value },
         value: input.trimmed(name).to_owned(),
         wrong: wrong.iter().find(|(field, _)| field == name).map(|(_, why)| sentence(why)),
     }
 }
 
 /// Parses a lesson's form; fields that the lesson does not accept are ignored.
-pub fn lesson(lesson: &Lesson, input: &FormFields) -> (RunRequest, Vec<FieldError>) {
+pub fn lesson(
+    lesson: &Lesson,
+    input: &FormFields,
+    language: Language,
+) -> (RunRequest, Vec<FieldError>) {
     let parameters = lesson_parameters(lesson);
     let accepted = |name: &String| parameters.iter().any(|(parameter, _)| parameter == name);
     let input = input.0.iter().filter(|(name, _)| accepted(name)).cloned().collect();
     let mut wrong = Vec::new();
-    let mut run = numbers(&FormFields(input), &mut wrong);
+    let mut run = numbers(&FormFields(input), &mut wrong, language);
     run.lesson = Some(lesson.name.to_owned());
-    validate(run, wrong)
+    validate(run, wrong, language)
 }
 
-pub fn load(input: &FormFields) -> (RunRequest, Vec<FieldError>) {
+pub fn load(input: &FormFields, language: Language) -> (RunRequest, Vec<FieldError>) {
     let mut wrong = Vec::new();
-    let mut run = numbers(input, &mut wrong);
+    let mut run = numbers(input, &mut wrong, language);
     run.strategies = input.all("strategies").map(str::to_owned).collect();
     run.journey = (input.trimmed("journey") == "pay").then_some(Journey::Pay);
     run.wait = Some(input.trimmed("wait").to_owned()).filter(|wait| !wait.is_empty());
-    run.replicas = number(input, "replicas", &mut wrong);
-    run.seed = number(input, "seed", &mut wrong);
+    run.replicas = number(input, "replicas", &mut wrong, language);
+    run.seed = number(input, "seed", &mut wrong, language);
     let kind = input.trimmed("fault");
     match FaultKind::ALL.into_iter().find(|(_, name, _)| *name == kind) {
         Some((kind, ..)) => {
             run.fault = Some(Fault {
                 kind,
-                at_ms: number(input, "fault_at_ms", &mut wrong).unwrap_or(0),
-                for_ms: number(input, "fault_for_ms", &mut wrong).unwrap_or(0),
+                at_ms: number(input, "fault_at_ms", &mut wrong, language).unwrap_or(0),
+                for_ms: number(input, "fault_for_ms", &mut wrong, language).unwrap_or(0),
             });
         }
         None if kind.is_empty() => {}
-        None => wrong.push(("fault", "choose one of the list".to_owned())),
+        None => wrong.push(("fault", language.text("lab-wrong-choice"))),
     }
-    validate(run, wrong)
+    validate(run, wrong, language)
 }
 
-fn numbers(input: &FormFields, wrong: &mut Vec<FieldError>) -> RunRequest {
+fn numbers(input: &FormFields, wrong: &mut Vec<FieldError>, language: Language) -> RunRequest {
     RunRequest {
-        stock: number(input, "stock", wrong),
-        buyers: number(input, "buyers", wrong),
-        orders: number(input, "orders", wrong),
-        work_ms: number(input, "work_ms", wrong),
-        ttl_ms: number(input, "ttl_ms", wrong),
+        stock: number(input, "stock", wrong, language),
+        buyers: number(input, "buyers", wrong, language),
+        orders: number(input, "orders", wrong, language),
+        work_ms: number(input, "work_ms", wrong, language),
+        ttl_ms: number(input, "ttl_ms", wrong, language),
         ..RunRequest::default()
     }
 }
@@ -160,27 +176,34 @@ fn number<T: TryFrom<u64>>(
     input: &FormFields,
     name: &'static str,
     wrong: &mut Vec<FieldError>,
+    language: Language,
 ) -> Option<T> {
     let text = input.trimmed(name);
     if text.is_empty() {
         return None;
     }
-    let (.., range, _) = number_named(name)?;
+    let (_, range, _) = number_named(name)?;
     let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b',');
     let number = if plain { text.replace(',', "").parse().ok() } else { None };
     let number = number.filter(|number| range.contains(number));
     if number.is_none() {
-        wrong.push((name, format!("type a whole number, {}", describe_range(range))));
+        let range = [("range", describe_range(range, language).into())];
+        wrong.push((name, language.text_with("lab-wrong-number", &range)));
     }
     number.and_then(|number| T::try_from(number).ok())
 }
 
 /// Adds the error of a field that is not a number.
-fn validate(run: RunRequest, mut wrong: Vec<FieldError>) -> (RunRequest, Vec<FieldError>) {
+fn validate(
+    run: RunRequest,
+    mut wrong: Vec<FieldError>,
+    language: Language,
+) -> (RunRequest, Vec<FieldError>) {
     match run.invalid_field() {
         Some(("strategies", why)) if !why.contains(" is not one of ") => {
-            wrong.push(("strategies", "choose 1 to 6 of them".to_owned()));
+            wrong.push(("strategies", language.text("lab-wrong-strategies")));
         }
+        Some(("wait", _)) => wrong.push(("wait", language.text("lab-wrong-wait"))),
         Some(error) => wrong.push(error),
         None => {}
     }
@@ -197,11 +220,15 @@ mod tests {
         FormFields(pairs.iter().map(field).collect())
     }
 
+    fn english(input: &FormFields) -> (RunRequest, Vec<FieldError>) {
+        load(input, Language::English)
+    }
+
     #[test]
     fn lesson_form_has_its_parameters_and_defaults() {
         let of = |name: &str| {
             let lesson = lessons::named(name).expect("there is such a lesson");
-            let fields = lesson_fields(lesson, &FormFields::default(), &[]);
+            let fields = lesson_fields(lesson, &FormFields::default(), &[], Language::English);
             fields.into_iter().map(|field| (field.name, field.default_value)).collect::<Vec<_>>()
         };
         let own = [("stock", "100"), ("buyers", "16"), ("orders", "400"), ("work_ms", "2")];
@@ -212,12 +239,12 @@ mod tests {
         assert_eq!(of("waiting").last().expect("it has some").0, "ttl_ms");
         assert_eq!(of("big-key"), []);
         let big = lessons::named("big-key").expect("there is such a lesson");
-        assert_eq!(lesson(big, &input(&[("stock", "5")])).0.stock, None);
+        assert_eq!(lesson(big, &input(&[("stock", "5")]), Language::English).0.stock, None);
     }
 
     #[test]
     fn load_form_is_parsed() {
-        let (wanted, wrong) = load(&input(&[
+        let (wanted, wrong) = english(&input(&[
             ("strategies", "none"),
             ("strategies", "batched"),
             ("stock", " 1,000 "),
@@ -234,7 +261,7 @@ mod tests {
 
     #[test]
     fn invalid_values_are_reported_per_field() {
-        let (_, wrong) = load(&input(&[
+        let (_, wrong) = english(&input(&[
             ("strategies", "none"),
             ("stock", "many"),
             ("orders", "-1"),
@@ -245,14 +272,14 @@ mod tests {
         assert_eq!(fields, ["stock", "buyers", "orders", "work_ms"]);
         let late =
             input(&[("strategies", "none"), ("fault", "flush-redis"), ("fault_at_ms", "1e9")]);
-        assert_eq!(load(&late).1[0].0, "fault_at_ms");
+        assert_eq!(english(&late).1[0].0, "fault_at_ms");
         let late = [("strategies", "none"), ("fault", "flush-redis"), ("fault_for_ms", "10001")];
-        assert_eq!(load(&input(&late)).1[0].0, "fault_for_ms");
-        assert_eq!(load(&input(&[])).1[0].0, "strategies");
+        assert_eq!(english(&input(&late)).1[0].0, "fault_for_ms");
+        assert_eq!(english(&input(&[])).1[0].0, "strategies");
         let waiting = lessons::named("waiting").expect("there is such a lesson");
-        let (field, why) = &lesson(waiting, &input(&[("ttl_ms", "5")])).1[0];
-        assert_eq!((*field, why.as_str()), ("ttl_ms", "type a whole number, 10 to 60,000"));
+        let (field, why) = &lesson(waiting, &input(&[("ttl_ms", "5")]), Language::English).1[0];
+        assert_eq!((*field, why.as_str()), ("ttl_ms", "Type a whole number, 10 to 60,000."));
         let many = input(&[("strategies", "none"), ("replicas", "99999999999")]);
-        assert_eq!(load(&many).1, [("replicas", "type a whole number, 1 to 16".to_owned())]);
+        assert_eq!(english(&many).1, [("replicas", "Type a whole number, 1 to 16.".to_owned())]);
     }
 }

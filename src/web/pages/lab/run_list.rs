@@ -1,14 +1,16 @@
 //! The stored runs in lists, and requests for new ones.
 
+use crate::lab::lessons;
 use crate::lab::run::{LabRunState, RunRequest};
-use crate::lab::store::{self, RunSummary};
+use crate::lab::store::{self, NewRun, RunSummary};
+use crate::messages::Language;
 use crate::web::api::lab_runs::queue_run;
 use crate::web::{AppState, HttpResult, Problem, see_other};
 
 /// The state of a run, as a word and a symbol.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct RunStatusLabel {
-    pub word: &'static str,
+    pub word: String,
     pub symbol: &'static str,
 }
 
@@ -16,33 +18,36 @@ pub fn run_address(id: &uuid::Uuid) -> String {
     format!("/lab/runs/{id}")
 }
 
-pub fn title(request: &RunRequest) -> String {
+pub fn title(request: &RunRequest, language: Language) -> String {
     match &request.lesson {
-        Some(name) => name.clone(),
-        None => format!("A load of your own: {}", request.strategies.join(", ")),
+        Some(name) => lessons::named(name).map_or_else(|| name.clone(), |l| l.title(language)),
+        None => {
+            let strategies = request.strategies.join(", ");
+            language.text_with("lab-own-run", &[("strategies", strategies.into())])
+        }
     }
 }
 
-pub fn status(state: LabRunState, claim_shown: Option<bool>) -> RunStatusLabel {
-    let (word, symbol) = match (state, claim_shown) {
-        (LabRunState::Queued, _) => ("waits to begin", "◔"),
-        (LabRunState::Running, _) => ("goes on", "◑"),
+/// Returns the label of a state. Whether the run showed the claim has neutral symbols: the claim
+/// may be that the books break.
+pub fn status(state: LabRunState, claim_shown: Option<bool>, language: Language) -> RunStatusLabel {
+    let (name, symbol) = match (state, claim_shown) {
+        (LabRunState::Queued, _) => ("queued", "◔"),
+        (LabRunState::Running, _) => ("running", "◑"),
         (LabRunState::Failed, _) => ("failed", "▲"),
-        (LabRunState::Done, Some(true)) => ("claim shown", "✓"),
-        (LabRunState::Done, Some(false)) => ("claim not shown", "✗"),
+        (LabRunState::Done, Some(true)) => ("shown", "●"),
+        (LabRunState::Done, Some(false)) => ("not-shown", "○"),
         (LabRunState::Done, None) => ("done", "●"),
     };
-    RunStatusLabel { word, symbol }
+    RunStatusLabel { word: language.text(&format!("lab-state-{name}")), symbol }
 }
 
 pub async fn stored_runs(state: &AppState) -> Result<Vec<RunSummary>, Problem> {
     Ok(store::newest(&state.shop.pool, None, store::MAX_KEPT_RUNS).await?)
 }
 
-/// Queues a run and redirects to it, or to the run in progress, with a notice.
-pub async fn start_run(state: &AppState, request: &RunRequest, guess: Option<&str>) -> HttpResult {
-    Ok(see_other(&match queue_run(state, request, guess).await? {
-        Ok(id) => run_address(&id),
-        Err(other) => format!("{}?instead=1", run_address(&other)),
-    }))
+/// Queues a run and redirects to it.
+pub async fn start_run(state: &AppState, run: NewRun<'_>, suffix: &str) -> HttpResult {
+    let id = queue_run(state, run).await?;
+    Ok(see_other(&format!("{}{suffix}", run_address(&id))))
 }

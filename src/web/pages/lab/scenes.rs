@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::steps::{StepTrack, TracedRequest, track};
 use crate::lab::run::{LabRun, Lane};
+use crate::shop::Strategy;
 
 /// A scene with more requests is titled by their number.
 const MAX_NAMED_REQUESTS: usize = 4;
@@ -51,18 +52,22 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane]) -> Scene {
     let entries = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
     let duplicates: BTreeSet<_> =
         entries.flat_map(|fork| fork.entries.iter().skip(1)).map(|e| e.request_id).collect();
-    let requests: Vec<TracedRequest<'_>> = scene
-        .iter()
-        .map(|&lane| TracedRequest { lane, is_duplicate: duplicates.contains(&lane.request_id) })
-        .collect();
     let mut names: Vec<&str> = scene.iter().map(|lane| lane.label.as_str()).collect();
     names.sort_unstable();
     let strategy =
         scene[0].arm.and_then(|arm| run.outcome.arms.get(arm)).map(|arm| arm.strategy.as_str());
+    let known = strategy.and_then(Strategy::named);
+    let requests: Vec<TracedRequest<'_>> = scene
+        .iter()
+        .map(|&lane| {
+            let is_duplicate = duplicates.contains(&lane.request_id);
+            TracedRequest { lane, is_duplicate, strategy: known }
+        })
+        .collect();
     let title = match (names.len(), strategy) {
         (..=MAX_NAMED_REQUESTS, _) => names.join(", "),
         (many, Some(strategy)) => format!("{many} requests under {strategy}"),
         (many, None) => format!("{many} requests"),
     };
-    Scene { title, is_large: names.len() > MAX_NAMED_REQUESTS, track: track(&requests, None) }
+    Scene { title, is_large: names.len() > MAX_NAMED_REQUESTS, track: track(&requests) }
 }

@@ -3,8 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::lab::drawing::{describe_event, ms};
+use crate::lab::drawing::ms;
 use crate::lab::run::{Lane, LaneEvent};
+use crate::messages::Language;
 use crate::shop::strategy::{Isolation, ReadMethod, WriteGuard};
 use crate::shop::{Cents, Strategy};
 
@@ -24,7 +25,13 @@ pub struct TrackStep {
     pub t_us: u64,
     pub event: String,
     pub value: String,
-    pub text: String,
+    /// Replica and name of the request.
+    pub request: String,
+    /// Shortened key of the value, if the requests concern several.
+    key: String,
+    fence: Option<i64>,
+    /// Message that describes the event; empty for an unknown event, which is shown by its name.
+    message: &'static str,
     /// The statement that is sent to Postgres or Redis at this step.
     pub statement: Option<String>,
 }
@@ -33,6 +40,38 @@ impl TrackStep {
     pub fn at(&self) -> String {
         ms(self.t_us)
     }
+
+    /// Describes the step without its request: `reads 57, fence 3`.
+    pub fn text(&self, language: Language) -> String {
+        let mut text = match self.message {
+            "" => self.event.clone(),
+            message => language.text_with(message, &[("value", self.value.as_str().into())]),
+        };
+        if let Some(fence) = self.fence {
+            let fence = fence.to_string();
+            let variables = [("text", text.into()), ("fence", fence.into())];
+            text = language.text_with("swimlane-with-fence", &variables);
+        }
+        if !self.key.is_empty() {
+            text += &format!(" ({})", self.key);
+        }
+        text
+    }
+
+    /// Returns the label of the event in the drawing; empty if its mark says enough.
+    pub fn label(&self, language: Language) -> String {
+        let message = match self.event.as_str() {
+            "read" => "swimlane-label-read",
+            "write" => "swimlane-label-write",
+            "held" => "swimlane-label-held",
+            "release" if self.message == "swimlane-event-release" => "swimlane-label-release",
+            "committed" => "swimlane-label-committed",
+            "paused" => "swimlane-label-paused",
+            "killed" => "swimlane-label-killed",
+            _ => return String::new(),
+        };
+        language.text_with(message, &[("value", self.value.as_str().into())])
+    }
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -40,45 +79,51 @@ pub struct TracedRequest<'a> {
     pub lane: &'a Lane,
     /// True if the unit it sold was sold before.
     pub is_duplicate: bool,
+    /// Its strategy, if known: its statements are shown.
+    pub strategy: Option<&'a Strategy>,
 }
 
-/// Returns the steps of these requests: all of them, from sending a request to its response; or
-/// with `strategy` those inside the shop, with the statements of the strategy.
-pub fn track(requests: &[TracedRequest<'_>], strategy: Option<&Strategy>) -> StepTrack {
+/// Returns the steps of these requests, from sending a request to its response.
+pub fn track(requests: &[TracedRequest<'_>]) -> StepTrack {
     let events = || requests.iter().flat_map(|request| request.lane.events.iter());
     let keys: BTreeSet<&str> = events().map(|event| event.key.as_str()).collect();
-    let many_keys = keys.len() > 1;
-    let locked = events().any(|event| event.event == "held");
+    let has_many_keys = keys.len() > 1;
+    let is_locked = events().any(|event| event.event == "held");
     let mut steps = Vec::new();
-    for (place, TracedRequest { lane, .. }) in requests.iter().enumerate() {
-        let mut step = |t_us: u64, event: &str, value: Option<String>, text: String, statement| {
-            let text = format!("{} · {} {text}", lane.replica, lane.label);
-            let (event, value) = (event.to_owned(), value.unwrap_or_default());
-            steps.push(TrackStep { lane: place, t_us, event, value, text, statement });
+    for (place, TracedRequest { lane, strategy, .. }) in requests.iter().enumerate() {
+        let step = |t_us: u64, event: &str, message: &'static str| TrackStep {
+            lane: place,
+            t_us,
+            event: event.to_owned(),
+            value: String::new(),
+            request: format!("{} · {}", lane.replica, lane.label),
+            key: String::new(),
+            fence: None,
+            message,
+            statement: None,
         };
-        if strategy.is_none() {
-            step(lane.sent_us, "sent", None, "is sent".to_owned(), None);
-        }
+        steps.push(step(lane.sent_us, "sent", "swimlane-event-sent"));
         // Under autocommit, the point before the commit is passed before the write.
         let autocommit = commits_before_write(&lane.events);
-        let asks = locked || !lane.events.iter().any(|event| event.event == "read");
+        let asks = is_locked || !lane.events.iter().any(|event| event.event == "read");
         for event in &lane.events {
-            let mut text = words(event, asks, autocommit);
-            if many_keys && !event.key.is_empty() {
-                text += &format!(" ({})", short_key(&event.key));
-            }
-            let statement = strategy.and_then(|strategy| statement(strategy, event));
-            step(event.t_us, &event.event, seen(event), text, statement);
+            let message = message(&event.event, asks, autocommit);
+            steps.push(TrackStep {
+                value: seen(event).unwrap_or_default(),
+                key: if has_many_keys { short_key(&event.key) } else { String::new() },
+                fence: event.fence,
+                statement: strategy.and_then(|strategy| statement(strategy, event)),
+                ..step(event.t_us, &event.event, message)
+            });
         }
-        if strategy.is_none() {
-            let last = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
-            match (lane.answered_us, lane.status) {
-                (Some(at), Some(status)) => {
-                    step(at, "answered", None, format!("is answered {status}"), None);
-                }
-                _ => step(last, "broken", None, "is never answered".to_owned(), None),
-            }
-        }
+        let last = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
+        steps.push(match (lane.answered_us, lane.status) {
+            (Some(at), Some(status)) => TrackStep {
+                value: status.to_string(),
+                ..step(at, "answered", "swimlane-event-answered")
+            },
+            _ => step(last, "broken", "swimlane-event-broken"),
+        });
     }
     steps.sort_by_key(|step| step.t_us);
     let first = steps.first().map_or(0, |step| step.t_us);
@@ -99,14 +144,24 @@ fn commits_before_write(events: &[LaneEvent]) -> bool {
     first.is_some_and(|event| event.event == "commit")
 }
 
-fn words(event: &LaneEvent, asks_for_a_lock: bool, autocommit: bool) -> String {
-    let value = seen(event).map(|value| format!(" {value}")).unwrap_or_default();
-    let fence = event.fence.map(|fence| format!(", fence {fence}")).unwrap_or_default();
-    match event.event.as_str() {
-        "wait" if !asks_for_a_lock => "begins, without a lock".to_owned(),
-        "commit" if autocommit => "is about to write and commit, in one statement".to_owned(),
-        "release" if !asks_for_a_lock => "is through".to_owned(),
-        event => describe_event(event, &value, &fence),
+fn message(event: &str, asks_for_a_lock: bool, autocommit: bool) -> &'static str {
+    match event {
+        "wait" if !asks_for_a_lock => "swimlane-event-begin",
+        "wait" => "swimlane-event-wait",
+        "held" => "swimlane-event-held",
+        "read" => "swimlane-event-read",
+        "write" => "swimlane-event-write",
+        "commit" if autocommit => "swimlane-event-autocommit",
+        "commit" => "swimlane-event-commit",
+        "committed" => "swimlane-event-committed",
+        "release" if !asks_for_a_lock => "swimlane-event-end",
+        "release" => "swimlane-event-release",
+        "expire" => "swimlane-event-expire",
+        "delete" => "swimlane-event-delete",
+        "paused" => "swimlane-event-paused",
+        "resumed" => "swimlane-event-resumed",
+        "killed" => "swimlane-event-killed",
+        _ => "",
     }
 }
 
@@ -132,26 +187,28 @@ fn short_key(key: &str) -> String {
 }
 
 /// Returns what a strategy sends at that point, as far as strategies differ in it.
-fn statement(strategy: &Strategy, event: &LaneEvent) -> Option<String> {
+pub(in crate::web::pages) fn statement(strategy: &Strategy, event: &LaneEvent) -> Option<String> {
     let (table, column, name) = if is_money(event) {
         ("accounts", "balance_cents", "user_id")
     } else {
         ("items", "stock", "sku")
     };
     let leased = matches!(strategy.name, "owner" | "watchdog");
-    let select = format!("select {column}, version from {table} where {name} = $1");
+    let fenced = matches!(strategy.name, "fenced" | "batched");
+    let select = format!("select {column}, version from {table}\n where {name} = $1");
     match event.event.as_str() {
-        "held" if leased => Some("SET key owner NX PX ttl".to_owned()),
-        "release" if leased => Some("if GET key = owner then DEL key".to_owned()),
+        "held" if leased => Some("SET lock owner NX PX lease".to_owned()),
+        "held" if fenced => Some("INCR fence\nSET lock owner:fence NX PX lease".to_owned()),
+        "release" if leased || fenced => Some("if GET lock = owner\nthen DEL lock".to_owned()),
         "read" => Some(match strategy.read {
             ReadMethod::Plain => select,
-            ReadMethod::RowLock => format!("{select} for no key update"),
+            ReadMethod::RowLock => format!("{select}\n   for no key update"),
             ReadMethod::Advisory => {
-                format!("select pg_advisory_xact_lock(hashtextextended($1, 0)); {select}")
+                format!("select pg_advisory_xact_lock(hashtextextended($1, 0));\n{select}")
             }
             ReadMethod::ConditionalUpdate => format!(
-                "update {table} set {column} = {column} + $2 \
-                 where {name} = $1 and {column} + $2 >= 0 returning {column} - $2, version"
+                "update {table} set {column} = {column} + $2\n where {name} = $1 and {column} + $2 \
+                 >= 0\nreturning {column} - $2, version"
             ),
         }),
         "write" => Some(write_statement(strategy, event)),
@@ -181,12 +238,12 @@ fn write_statement(strategy: &Strategy, event: &LaneEvent) -> String {
         String::new()
     } else {
         format!(
-            "changed as (update {table} set {column} = {value}{set} \
-             where {name} = $1{guard} returning …), "
+            "changed as (update {table} set {column} = {value}{set}\n where {name} = $1{guard} \
+             returning …),\n"
         )
     };
     format!(
-        "with {changed}entered as (insert into {ledger} …), \
-         recorded as (insert into idempotency …) {order}"
+        "with {changed}entered as (insert into {ledger} …),\n\
+         recorded as (insert into idempotency …)\n{order}"
     )
 }

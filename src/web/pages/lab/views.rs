@@ -1,6 +1,7 @@
 //! The arms of a run, formatted for tables.
 
 use crate::lab::run::{ArmResult, LatencyBucket, Sample};
+use crate::messages::Language;
 use crate::shop::Cents;
 use crate::web::pages::format::format_count;
 
@@ -8,34 +9,65 @@ use crate::web::pages::format::format_count;
 const MAX_TABLE_ROWS: usize = 40;
 const MAX_CURVE_POINTS: usize = 300;
 
-/// Returns the figures of the arms side by side; `true` if a figure does not add up.
-pub fn figures(arms: &[ArmResult]) -> Vec<(&'static str, Vec<(String, bool)>)> {
-    type FigureRow = (&'static str, fn(&ArmResult) -> (String, bool));
-    const FIGURES: [FigureRow; 12] = [
+/// A figure in the table of the arms: its formatted value, and whether it does not add up.
+type Figure = (String, bool);
+
+/// Returns the figures of the arms side by side, by the name of the figure.
+pub fn figures(arms: &[ArmResult], language: Language) -> Vec<(String, Vec<Figure>)> {
+    type FigureRow = (&'static str, fn(&ArmResult) -> Figure);
+    const FIGURES: [FigureRow; 11] = [
         ("opening", |arm| (counted(arm, arm.stock_opening), false)),
         ("sold", |arm| (counted(arm, arm.sold), false)),
-        ("on the shelf", |arm| (counted(arm, arm.stock), false)),
+        ("left", |arm| (counted(arm, arm.stock), false)),
         ("oversold", |arm| (counted(arm, arm.oversold), arm.oversold > 0)),
         ("undersold", |arm| (counted(arm, arm.undersold), false)),
         ("drift", |arm| (counted(arm, arm.drift), arm.drift != 0)),
         ("breaks", |arm| (format_count(arm.breaks), arm.breaks > 0)),
         ("forks", |arm| (format_count(arm.forks), arm.forks > 0)),
-        ("orders/s", |arm| (format!("{:.1}", arm.orders_per_s), false)),
-        ("wait p50", |arm| (ms(arm.wait_p50_ms), false)),
-        ("wait p99", |arm| (ms(arm.wait_p99_ms), false)),
-        ("sound?", |arm| (if is_sound(arm) { "✓ yes" } else { "✗ no" }.into(), !is_sound(arm))),
+        ("rate", |arm| (format!("{:.1}", arm.orders_per_s), false)),
+        ("p50", |arm| (ms(arm.wait_p50_ms), false)),
+        ("p99", |arm| (ms(arm.wait_p99_ms), false)),
     ];
-    let money = !arms.is_empty() && arms.iter().all(ArmResult::is_money);
-    let called = |name| match name {
-        "sold" if money => "paid",
-        "on the shelf" if money => "on the account",
-        "oversold" if money => "overspent",
-        "undersold" if money => "not spent",
-        "orders/s" if money => "payments/s",
-        name => name,
+    let money = is_money(arms);
+    let row = |(name, figure): &FigureRow| {
+        (figure_name(name, money, language), arms.iter().map(figure).collect())
     };
-    let row = |(name, figure): &FigureRow| (called(*name), arms.iter().map(figure).collect());
     FIGURES.iter().map(row).collect()
+}
+
+fn is_money(arms: &[ArmResult]) -> bool {
+    !arms.is_empty() && arms.iter().all(ArmResult::is_money)
+}
+
+/// Returns the name of a figure: of units, or of money.
+pub fn figure_name(name: &str, money: bool, language: Language) -> String {
+    let has_money_name = matches!(name, "sold" | "left" | "oversold" | "undersold" | "rate");
+    let name = if money && has_money_name { format!("money-{name}") } else { name.to_owned() };
+    language.text(&format!("lab-figure-{name}"))
+}
+
+/// The successful orders per second of an arm, with the length of the bar (0 to 200).
+#[derive(Debug)]
+pub struct RateBar {
+    pub name: String,
+    pub rate: String,
+    pub length: u64,
+    pub is_sound: bool,
+}
+
+/// Returns the throughput of several arms; empty if there is nothing to compare.
+pub fn rates(arms: &[ArmResult]) -> Vec<RateBar> {
+    let most = arms.iter().map(|arm| arm.orders_per_s).fold(0.0, f64::max);
+    if arms.len() < 2 || most <= 0.0 {
+        return Vec::new();
+    }
+    let bar = |arm: &ArmResult| RateBar {
+        name: arm.name(),
+        rate: format_count(arm.orders_per_s.round() as i64),
+        length: (arm.orders_per_s / most * 200.0).ceil() as u64,
+        is_sound: is_sound(arm),
+    };
+    arms.iter().map(bar).collect()
 }
 
 fn counted(arm: &ArmResult, number: i64) -> String {
@@ -81,20 +113,24 @@ fn sample_evenly(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sampl
         .map(|(_, sample)| sample)
 }
 
-/// Returns the curve of an arm as JSON, for the script: times, stock, sold, oversold. It has
-/// numbers only, so an attribute needs no escaping.
-pub fn curve(arm: &ArmResult) -> String {
-    let unit = if arm.is_money() { 100.0 } else { 1.0 };
-    let column = |value: fn(&Sample) -> f64, by: f64| -> Vec<f64> {
-        sample_evenly(&arm.samples, MAX_CURVE_POINTS).map(|sample| value(sample) / by).collect()
+/// The least duration of a load, in ms, of which a curve shows anything.
+const MIN_CURVE_MS: u64 = 200;
+
+/// Returns the curves of the arms as JSON, for the script: for each its name, whether its books are
+/// broken, the times in seconds, and what was sold by then. `None` if no load took long enough.
+pub fn curves(arms: &[ArmResult]) -> Option<String> {
+    let curve = |arm: &ArmResult| {
+        let unit = if arm.is_money() { 100.0 } else { 1.0 };
+        let samples: Vec<&Sample> = sample_evenly(&arm.samples, MAX_CURVE_POINTS).collect();
+        let times: Vec<f64> = samples.iter().map(|sample| sample.t_ms as f64 / 1_000.0).collect();
+        let sold: Vec<f64> = samples.iter().map(|sample| sample.sold as f64 / unit).collect();
+        serde_json::json!({ "name": arm.name(), "broken": !is_sound(arm), "t": times, "sold": sold })
     };
-    let columns = [
-        column(|sample| sample.t_ms as f64, 1_000.0),
-        column(|sample| sample.stock as f64, unit),
-        column(|sample| sample.sold as f64, unit),
-        column(|sample| sample.oversold as f64, unit),
-    ];
-    serde_json::to_string(&columns).unwrap_or_default()
+    let is_long = |arm: &&ArmResult| {
+        arm.samples.len() > 2 && arm.samples.last().is_some_and(|last| last.t_ms >= MIN_CURVE_MS)
+    };
+    let curves: Vec<_> = arms.iter().filter(is_long).map(curve).collect();
+    (!curves.is_empty()).then(|| serde_json::Value::from(curves).to_string())
 }
 
 /// Returns the curve of an arm as a table: the time since the first order, then stock, sold,

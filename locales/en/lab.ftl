@@ -1,0 +1,180 @@
+# The lab: map of lessons, lesson page, run page.
+lab-title = Lab
+lab-lead = Answer a question, watch real orders race, and see what the ledger says.
+lab-lessons = Lessons
+lab-chapter-done = { $done } of { $all } done
+lab-lesson-done = done
+lab-scheduler-title = You are the scheduler
+lab-scheduler-lead = Two orders, one unit. You decide which order takes the next step.
+lab-scheduler-play = Play
+lab-load-title = Your own load
+lab-load-lead = Compare strategies under the same load
+lab-runs-title = Recent runs
+lab-runs-none = No runs yet.
+lab-earlier-runs = Earlier runs
+lab-nothing-run = Nothing was run
+lab-run = Run
+lab-own-run = Your own load: { $strategies }
+lab-needs-redlock = Not available here: start the shop with --redlock 3.
+lab-access-sign-in = Sign in to run this.
+lab-access-admin = Only the admin may start a run in this lab.
+
+## Lesson
+lab-answer-and-run = Answer and run
+lab-settings = Settings
+lab-settings-hint = leave blank for the default
+lab-code-title = The code that runs
+lab-claim-title = What happens
+lab-your-answer = Your answer:
+lab-next-lesson = Next:
+lab-takeaways = Takeaways
+lab-handout-why = Your answer, and why:
+lab-wrong-guess = Choose one of the answers.
+
+## Settings
+lab-field-strategies = Strategies, 1 to 6
+lab-field-journey = Each buyer
+lab-field-stock = Units in stock
+lab-field-buyers = Concurrent buyers
+lab-field-orders = Orders in total
+lab-field-work-ms = Work between read and write, ms
+lab-field-ttl-ms = Lease, ms
+lab-field-replicas = Replicas
+lab-field-seed = Random seed
+lab-field-wait = If the lock is taken
+lab-field-fault = Fault
+lab-field-fault-at-ms = Starts after, ms
+lab-field-fault-for-ms = Lasts, ms
+lab-default-lease = the server’s
+lab-default-replicas = all
+lab-any-number = any number
+lab-range = { $least } to { $most }
+lab-wrong-number = Type a whole number, { $range }.
+lab-wrong-choice = Choose one from the list.
+lab-wrong-strategies = Choose 1 to 6 strategies.
+lab-wrong-wait = One of the strategies does not have this mode.
+lab-wrong-redlock = { $strategy } is not available here; start the shop with --redlock 3.
+lab-journey-order = orders one unit of the same item
+lab-journey-pay = pays orders from the same account
+lab-wait-default = strategy’s default
+lab-wait-try = try: fail at once
+lab-wait-retry = retry: poll
+lab-wait-notify = notify: wait for the handoff
+lab-wait-hint = for strategies with a choice
+lab-fault-title = Add a fault
+lab-fault-none = none
+lab-fault-pause-replica = pause a replica
+lab-fault-kill-replica = kill a replica
+lab-fault-pause-redis = pause Redis
+lab-fault-restart-redis = kill and restart Redis
+lab-fault-flush-redis = delete all data in Redis
+lab-fault-pause-node = pause one Redlock node
+lab-fault-times = after { $at } ms, for { $for } ms
+
+## States of a run
+lab-state-queued = Queued
+lab-state-running = Running
+lab-state-failed = Failed
+lab-state-shown = Effect shown
+lab-state-not-shown = Effect not shown
+lab-state-done = Done
+lab-queued-at = Queued, { $position ->
+    [1] 1st
+    [2] 2nd
+    [3] 3rd
+   *[other] { $position }th
+} in line
+lab-live-title = The run so far
+lab-reconnecting = Connection lost. Reconnecting …
+
+## Verdict
+lab-player-title = Slow motion
+lab-pair = Both requests read { $before }, { $apart } apart, and both wrote { $after }.
+lab-verdict-title = Result
+lab-verdict-failed = The run failed
+lab-verdict-oversold = { $units ->
+    [one] unit sold twice
+   *[other] units that do not exist
+}
+lab-verdict-overspent = paid without cover
+lab-verdict-forks = { $forks ->
+    [one] lost update
+   *[other] lost updates
+}
+lab-verdict-drift = difference between stock and ledger
+lab-verdict-sold = of { $opening } units sold, none twice
+lab-verdict-paid = of { $opening } paid, nothing twice
+lab-books-balance = The books balance.
+lab-books-broken = books broken
+lab-guess-was-right = That is what happened.
+lab-guess-was-wrong = The answer is:
+lab-guess-not-judged = This run did not show the effect, so your answer is not judged.
+lab-beside-title = Side by side: the same arrivals
+lab-run-again = Run it again
+lab-back = Back to the lab
+
+## Answers of all visitors
+lab-guesses-title = { $count ->
+    [one] 1 answer so far
+   *[other] { $count } answers so far
+}
+lab-guess-column = Answer
+lab-strategy-column = Strategy
+lab-share-column = Share
+lab-count-column = Visitors
+lab-guess-own = yours
+lab-guess-right = correct
+
+## Details of a run
+lab-details = Details
+lab-figures-title = Figures
+lab-rates-title = Orders per second
+lab-curves-title = Sold over time
+lab-waits-title = Response times
+lab-samples-title = { $strategy }: samples
+lab-figure-opening = opening stock
+lab-figure-sold = sold
+lab-figure-left = left
+lab-figure-oversold = oversold
+lab-figure-undersold = undersold
+lab-figure-money-sold = paid
+lab-figure-money-left = balance
+lab-figure-money-oversold = overspent
+lab-figure-money-undersold = not spent
+lab-figure-money-rate = payments/s
+lab-figure-drift = drift
+lab-figure-breaks = chain breaks
+lab-figure-forks = forks
+lab-figure-rate = orders/s
+lab-figure-p50 = p50
+lab-figure-p99 = p99
+lab-figure-answered = responses
+lab-figure-waiting = waiting
+lab-figure-after = after
+lab-figure-statuses = statuses
+lab-forks-title = Ledger
+lab-forks-lead = Forks: entries computed from the same read. Every one after the first sold the same unit again.
+lab-forks-lead-money = Forks: entries computed from the same read. Every one after the first spent the same money again.
+lab-forks-count = { $forks ->
+    [one] 1 fork
+   *[other] { $forks } forks, the first { $shown } shown
+}
+lab-fork-before = before
+lab-fork-pair = The first two read version { $version }, { $apart } apart.
+lab-fork-all = All of them read version { $version }.
+lab-and-more = and { $count } more
+lab-unit-again = the same unit again
+lab-money-again = the same money again
+lab-scenes-title = All requests
+lab-scenes-lead = One row per request, time from left to right. Long gaps are shortened.
+lab-steps-title = Steps
+lab-started = Started
+
+## Files
+lab-file-label = Open a saved run
+lab-file-open = Open
+lab-file-save = Save this run
+lab-file-refused = The file was not opened:
+lab-file-again = Choose another file
+lab-file-known = This run is stored already; the file changed nothing.
+lab-file-unverified = Opened from a file. Its content was not checked against a ledger here.

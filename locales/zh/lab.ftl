@@ -1,0 +1,168 @@
+# 实验室：课程地图、课程页、运行页。
+lab-title = 实验室
+lab-lead = 先回答问题，再看真实订单抢购，最后看账本怎么说。
+lab-lessons = 课程
+lab-chapter-done = 已完成 { $done } / { $all }
+lab-lesson-done = 已完成
+lab-scheduler-title = 你来当调度器
+lab-scheduler-lead = 两个订单，一件商品。由你决定下一步轮到谁。
+lab-scheduler-play = 开始
+lab-load-title = 自定义负载
+lab-load-lead = 在相同负载下比较各种策略
+lab-runs-title = 最近的运行
+lab-runs-none = 还没有运行。
+lab-earlier-runs = 以前的运行
+lab-nothing-run = 没有运行
+lab-run = 运行
+lab-own-run = 自定义负载：{ $strategies }
+lab-needs-redlock = 此处不可用：请用 --redlock 3 启动商店。
+lab-access-sign-in = 登录后才能运行。
+lab-access-admin = 在这个实验室里只有管理员可以运行。
+
+## 课程
+lab-answer-and-run = 回答并运行
+lab-settings = 设置
+lab-settings-hint = 留空则用默认值
+lab-code-title = 运行的代码
+lab-claim-title = 会发生什么
+lab-your-answer = 你的回答：
+lab-next-lesson = 下一课：
+lab-takeaways = 要点
+lab-handout-why = 你的回答和理由：
+lab-wrong-guess = 请从答案中选一个。
+
+## 设置
+lab-field-strategies = 策略（1 到 6 个）
+lab-field-journey = 每个买家
+lab-field-stock = 库存件数
+lab-field-buyers = 并发买家数
+lab-field-orders = 订单总数
+lab-field-work-ms = 读与写之间的处理时间（毫秒）
+lab-field-ttl-ms = 租约（毫秒）
+lab-field-replicas = 副本数
+lab-field-seed = 随机种子
+lab-field-wait = 锁被占用时
+lab-field-fault = 故障
+lab-field-fault-at-ms = 多久后发生（毫秒）
+lab-field-fault-for-ms = 持续时间（毫秒）
+lab-default-lease = 服务器的默认值
+lab-default-replicas = 全部
+lab-any-number = 任意数字
+lab-range = { $least } 到 { $most }
+lab-wrong-number = 请输入整数：{ $range }。
+lab-wrong-choice = 请从列表中选一个。
+lab-wrong-strategies = 请选择 1 到 6 个策略。
+lab-wrong-wait = 所选策略中有一个不支持这种方式。
+lab-wrong-redlock = { $strategy } 在此处不可用；请用 --redlock 3 启动商店。
+lab-journey-order = 购买同一种商品一件
+lab-journey-pay = 从同一个账户支付订单
+lab-wait-default = 策略的默认方式
+lab-wait-try = try：立即失败
+lab-wait-retry = retry：轮询重试
+lab-wait-notify = notify：等待移交
+lab-wait-hint = 用于可选的策略
+lab-fault-title = 加入故障
+lab-fault-none = 无
+lab-fault-pause-replica = 暂停一个副本
+lab-fault-kill-replica = 杀死一个副本
+lab-fault-pause-redis = 暂停 Redis
+lab-fault-restart-redis = 杀死并重启 Redis
+lab-fault-flush-redis = 清空 Redis 的全部数据
+lab-fault-pause-node = 暂停一个 Redlock 节点
+lab-fault-times = { $at } 毫秒后，持续 { $for } 毫秒
+
+## 运行状态
+lab-state-queued = 排队中
+lab-state-running = 运行中
+lab-state-failed = 失败
+lab-state-shown = 现象已重现
+lab-state-not-shown = 现象未重现
+lab-state-done = 完成
+lab-queued-at = 排队中，第 { $position } 位
+lab-live-title = 运行进展
+lab-reconnecting = 连接中断，正在重连……
+
+## 结论
+lab-player-title = 慢动作
+lab-pair = 两个请求都读到 { $before }（相隔 { $apart }），又都写入 { $after }。
+lab-verdict-title = 结果
+lab-verdict-failed = 运行失败
+lab-verdict-oversold = { $units ->
+    [1] 件商品卖了两次
+   *[other] 件商品并不存在
+}
+lab-verdict-overspent = 超出余额的支付
+lab-verdict-forks = { $forks ->
+   *[other] 次丢失更新
+}
+lab-verdict-drift = 库存与账本的差额
+lab-verdict-sold = 件售出（共 { $opening } 件），没有重复
+lab-verdict-paid = 已支付（共 { $opening }），没有重复
+lab-books-balance = 账目相符。
+lab-books-broken = 账目不符
+lab-guess-was-right = 结果正是如此。
+lab-guess-was-wrong = 正确答案：
+lab-guess-not-judged = 这次运行没有重现该现象，因此不评判你的回答。
+lab-beside-title = 并排比较：相同的到达顺序
+lab-run-again = 再运行一次
+lab-back = 回到实验室
+
+## 所有访问者的回答
+lab-guesses-title = 目前共 { $count } 个回答
+lab-guess-column = 回答
+lab-strategy-column = 策略
+lab-share-column = 占比
+lab-count-column = 人数
+lab-guess-own = 你的
+lab-guess-right = 正确
+
+## 运行详情
+lab-details = 详情
+lab-figures-title = 数据
+lab-rates-title = 每秒订单数
+lab-curves-title = 售出数量随时间的变化
+lab-waits-title = 响应时间
+lab-samples-title = { $strategy }：采样
+lab-figure-opening = 初始库存
+lab-figure-sold = 售出
+lab-figure-left = 剩余
+lab-figure-oversold = 超卖
+lab-figure-undersold = 少卖
+lab-figure-money-sold = 已支付
+lab-figure-money-left = 余额
+lab-figure-money-oversold = 超支
+lab-figure-money-undersold = 未花
+lab-figure-money-rate = 支付/秒
+lab-figure-drift = 偏差
+lab-figure-breaks = 链断裂
+lab-figure-forks = 分叉
+lab-figure-rate = 订单/秒
+lab-figure-p50 = p50
+lab-figure-p99 = p99
+lab-figure-answered = 响应数
+lab-figure-waiting = 等待中
+lab-figure-after = 时间
+lab-figure-statuses = 状态码
+lab-forks-title = 账本
+lab-forks-lead = 分叉：根据同一次读取算出的记录。第一条之后的每一条都把同一件商品又卖了一次。
+lab-forks-lead-money = 分叉：根据同一次读取算出的记录。第一条之后的每一条都把同一笔钱又花了一次。
+lab-forks-count = { $forks } 个分叉，显示前 { $shown } 个
+lab-fork-before = 变动前
+lab-fork-pair = 前两个请求读到版本 { $version }，相隔 { $apart }。
+lab-fork-all = 它们都读到版本 { $version }。
+lab-and-more = 还有 { $count } 条
+lab-unit-again = 同一件商品又卖一次
+lab-money-again = 同一笔钱又花一次
+lab-scenes-title = 所有请求
+lab-scenes-lead = 每行一个请求，时间从左到右。较长的间隔已缩短。
+lab-steps-title = 步骤
+lab-started = 开始时间
+
+## 文件
+lab-file-label = 打开保存的运行
+lab-file-open = 打开
+lab-file-save = 保存这次运行
+lab-file-refused = 文件没有打开：
+lab-file-again = 选择其他文件
+lab-file-known = 这次运行已经保存过，文件没有带来任何改变。
+lab-file-unverified = 从文件打开，内容没有与这里的账本核对。

@@ -1,0 +1,168 @@
+//! Which visitors may read the lab, and which may run it; the queue of their runs.
+
+use std::time::Duration;
+
+use holdfast::lab::store::{MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS};
+use reqwest::StatusCode;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use crate::common::{Shop, body};
+use crate::lab::{EDGE, ID, oversold, register_runner, with_run};
+use crate::visitor::{Page, Visitor};
+
+const LESSON_FORM: &str = "/lab/lessons/lost-update/runs";
+
+/// Sends a form as a visitor of another machine, whose proxy is on this one.
+async fn post_from_network(visitor: &Visitor, path: &str, form: &str) -> Page {
+    let request = visitor.form_request(path, form).header("X-Forwarded-For", "192.0.2.1");
+    Page::read(request.send().await.unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lab_is_readable_without_session() {
+    let mut shop = with_run(&oversold()).await;
+    let run = format!("/lab/runs/{ID}");
+    let (file, api) = (format!("{run}/file"), format!("/api{run}"));
+    let pages = ["/lab", "/lab/lessons/lost-update", &run, &file, &api, "/api/lab/runs"];
+    let visitor = Visitor::new(&shop);
+    for path in pages {
+        let request = visitor.page_request(path).header("X-Forwarded-For", "192.0.2.1");
+        assert_eq!(request.send().await.unwrap().status(), 200, "{path}");
+    }
+    for path in ["/lab/lessons/none-such", "/lab/runs/1", &run.replace('5', "6")] {
+        assert_eq!(visitor.get(path).await.status, 404, "{path}");
+    }
+    assert_eq!(visitor.get("/api/lab/paused").await.status, 401, "the rest is the admin's");
+    assert!(visitor.get("/shop").await.text.contains("href=\"/lab\""));
+
+    shop.add_replica(&[("HOLDFAST_LAB", "off")]);
+    let off = Visitor { base: shop.replicas[1].base_url.clone(), http: visitor.http };
+    for path in pages {
+        let rejected = off.get(path).await;
+        assert_eq!(rejected.status, 403, "{path}");
+        assert!(rejected.text.contains("lab is off"), "{}", rejected.text);
+        assert!(!rejected.text.contains("43 units"), "{}", rejected.text);
+    }
+    assert!(!off.get("/shop").await.text.contains("href=\"/lab\""));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn network_visitor_needs_public_lab() {
+    let mut shop = Shop::start(1).await;
+    shop.add_replica(&[("HOLDFAST_LAB", "public")]);
+    register_runner(&shop).await;
+    for (replica, of_user) in [(0, 403), (1, 303)] {
+        let at =
+            |visitor: Visitor| Visitor { base: shop.replicas[replica].base_url.clone(), ..visitor };
+        let anonymous = at(Visitor::new(&shop));
+        for (path, form) in [(LESSON_FORM, "guess=0"), ("/lab/runs", "strategies=none")] {
+            let rejected = post_from_network(&anonymous, path, form).await;
+            let to_sign_in = rejected.location.starts_with("/sign-in");
+            assert!(rejected.status == 303 && to_sign_in, "{path}: {}", rejected.text);
+        }
+        let page =
+            anonymous.page_request("/lab/lessons/fence").header("Forwarded", "for=192.0.2.1");
+        let words = Page::read(page.send().await.unwrap()).await.words();
+        assert!(words.contains("Sign in to run this.") && !words.contains("Answer and run"));
+        let alice = at(Visitor::signed_in(&shop, "alice").await);
+        let csrf = alice.get("/basket").await.csrf();
+        let sent = post_from_network(&alice, LESSON_FORM, &format!("csrf={csrf}")).await;
+        assert_eq!(sent.status.as_u16(), of_user, "{}", sent.words());
+    }
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let csrf = admin.get("/basket").await.csrf();
+    let sent = post_from_network(&admin, LESSON_FORM, &format!("csrf={csrf}")).await;
+    assert!(sent.location.starts_with("/lab/runs/"), "{}", sent.words());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn cross_site_form_starts_no_run() {
+    let shop = Shop::start(1).await;
+    register_runner(&shop).await;
+    let visitor = Visitor::new(&shop);
+    for path in [LESSON_FORM, "/lab/runs", "/lab/files"] {
+        for (name, value) in [
+            ("Sec-Fetch-Site", "cross-site"),
+            ("Origin", "http://evil.example"),
+            ("Origin", "null"),
+        ] {
+            let request = visitor.form_request(path, "strategies=none").header(name, value);
+            let rejected = Page::read(request.send().await.unwrap()).await;
+            assert_eq!(rejected.status, 403, "{path} {name}: {value}");
+        }
+    }
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
+    let request = visitor.form_request(LESSON_FORM, "").header("Origin", &visitor.base);
+    assert_eq!(request.send().await.unwrap().status(), 303);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn runs_queue_in_order_up_to_a_bound() {
+    let mut shop = Shop::start(1).await;
+    shop.add_replica(&[("HOLDFAST_LAB", "public")]);
+    let (first, second) = (Visitor::new(&shop), Visitor::new(&shop));
+    assert_eq!(first.post(LESSON_FORM, "").await.status, 503, "there is no runner");
+    register_runner(&shop).await;
+    let (one, two) =
+        (first.post(LESSON_FORM, "").await.location, second.post(LESSON_FORM, "").await.location);
+    assert_ne!(one, two, "a second browser has its own run");
+    for (run, place) in [(&one, "Queued, 1st in line"), (&two, "Queued, 2nd in line")] {
+        let words = second.get(run).await.words();
+        assert!(words.contains(place), "{words}");
+    }
+    let start = "update lab_runs set state = 'running'
+        where id = (select id from lab_runs where state = 'queued' order by created_at, id limit 1)";
+    sqlx::query(start).execute(&shop.pool).await.unwrap();
+    let state = async |run: &str| {
+        let response = first.http.get(format!("{}/api{run}", first.base)).send().await.unwrap();
+        let run = body(response, StatusCode::OK).await;
+        (run["state"].as_str().unwrap().to_owned(), run["position"].as_i64())
+    };
+    assert_eq!(state(&one).await, ("running".to_owned(), None));
+    assert_eq!(state(&two).await, ("queued".to_owned(), Some(1)));
+
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let alice = Visitor { base: shop.replicas[1].base_url.clone(), ..alice };
+    let csrf = format!("csrf={}", alice.get("/basket").await.csrf());
+    for _ in 0..MAX_OPEN_RUNS_OF_USER {
+        assert_eq!(post_from_network(&alice, LESSON_FORM, &csrf).await.status, 303);
+    }
+    assert_eq!(post_from_network(&alice, LESSON_FORM, &csrf).await.status, 429);
+    for _ in MAX_OPEN_RUNS_OF_USER + 1..MAX_QUEUED_RUNS {
+        assert_eq!(first.post(LESSON_FORM, "").await.status, 303);
+    }
+    let full = first.form_request(LESSON_FORM, "").send().await.unwrap();
+    assert_eq!(
+        (full.status().as_u16(), full.headers()["retry-after"].as_bytes()),
+        (503, &b"15"[..])
+    );
+    let words = Page::read(full).await.words();
+    assert!(words.contains("20 runs of the lab are queued already"), "{words}");
+}
+
+/// The response is sent before the body ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn large_file_of_a_stranger_is_not_read() {
+    let mut shop = Shop::start(1).await;
+    shop.add_replica(&[("HOLDFAST_LAB", "off")]);
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    for (replica, session, expected) in [
+        (0, String::new(), "HTTP/1.1 401"),
+        (0, format!("Cookie: holdfast_session={}\r\n", alice.token), "HTTP/1.1 403"),
+        (1, format!("Cookie: holdfast_session={}\r\n", admin.token), "HTTP/1.1 403"),
+    ] {
+        let address = shop.url(replica, "").replace("http://", "");
+        let mut connection = tokio::net::TcpStream::connect(&address).await.unwrap();
+        let form = format!(
+            "POST /lab/files HTTP/1.1\r\nHost: {address}\r\nX-Forwarded-For: 192.0.2.1\r\n{session}Content-Length: 20000000\r\n\
+             Content-Type: multipart/form-data; boundary={EDGE}\r\n\r\n--{EDGE}\r\n\
+             Content-Disposition: form-data; name=\"file\"\r\n\r\n"
+        );
+        connection.write_all(form.as_bytes()).await.unwrap();
+        let mut status = [0; 12];
+        let response = connection.read_exact(&mut status);
+        // Shorter than the request timeout, which would end the wait for the body.
+        tokio::time::timeout(Duration::from_secs(5), response).await.unwrap().unwrap();
+        assert_eq!(std::str::from_utf8(&status).unwrap(), expected);
+    }
+}

@@ -1,0 +1,108 @@
+//! A run saved as one HTML file: opened again by a lab, and played in a browser from a disk.
+
+use holdfast::lab::run::{LabRun, LabRunState};
+use reqwest::header::CONTENT_DISPOSITION;
+use serde_json::{Value, json};
+use thirtyfour::prelude::*;
+
+use crate::browser::Browser;
+use crate::common::Shop;
+use crate::lab::{ID, oversold, upload, with_run};
+use crate::visitor::{Page, Visitor};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn exported_run_opens_in_another_shop() {
+    let run = oversold();
+    let (source_shop, target_shop) = (with_run(&run).await, Shop::start(1).await);
+    let path = format!("/lab/runs/{ID}");
+    let exporter = Visitor::signed_in(&source_shop, "admin").await;
+    let response = exporter.page_request(&format!("{path}/file")).send().await.unwrap();
+    let name = format!("attachment; filename=\"holdfast-run-{ID}.html\"");
+    assert_eq!(response.headers()[CONTENT_DISPOSITION], name.as_str());
+    let file = response.bytes().await.unwrap();
+
+    let importer = Visitor::signed_in(&target_shop, "admin").await;
+    let csrf = importer.get("/lab").await.csrf();
+    let main = |page: &Page| page.text.split("<main").nth(1).unwrap().to_owned();
+    let imported = upload(&importer, &csrf, &file).await;
+    assert_eq!(
+        (imported.status.as_u16(), &imported.location),
+        (303, &path),
+        "{}",
+        imported.words()
+    );
+    assert_eq!(main(&importer.get(&path).await), main(&exporter.get(&path).await));
+    let again = upload(&importer, &csrf, &file).await;
+    assert_eq!(again.location, format!("{path}?known=1"));
+    assert!(importer.get(&again.location).await.words().contains("the file changed nothing"));
+
+    for forged in ["", "forged"] {
+        assert_eq!(upload(&importer, forged, &file).await.status, 403);
+    }
+    let mut running = run.clone();
+    running.state = LabRunState::Running;
+    let mut long = run.clone();
+    long.outcome.lanes = vec![run.outcome.lanes[0].clone(); 601];
+    let mut zero = run.clone();
+    zero.outcome.verdict = "a\0b".to_owned();
+    let text = |run: &LabRun| serde_json::to_vec(run).unwrap();
+    for (file, why) in [
+        (b"".to_vec(), "Choose a file"),
+        (b"{\"id\": 1".to_vec(), "This is not the file of a run"),
+        (b"{}".to_vec(), "missing field"),
+        (text(&running), "it is not over"),
+        (text(&long), "it has too many lanes"),
+        (text(&zero), "has a zero byte"),
+        (b"<script type=\"application/json\" id=\"holdfast-run\">{}</script>".to_vec(), "missing"),
+    ] {
+        let rejected = upload(&importer, &csrf, &file).await;
+        assert_eq!(rejected.status, 422, "{why}: {}", rejected.words());
+        let error = rejected.text.split("id=\"file-wrong\"").nth(1).unwrap();
+        assert!(error.split("</p>").next().unwrap().contains(why), "{error}");
+    }
+    let large = upload(&importer, &csrf, &vec![b' '; 5 * 1024 * 1024]).await;
+    assert_eq!(large.status, 413);
+    assert!(large.words().contains("at most 4 MiB"), "{}", large.words());
+    assert_eq!(target_shop.number("select count(*) from lab_runs").await, 1);
+}
+
+/// Neither the file nor its browser can reach a server: the shop has ended by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn saved_run_plays_from_disk() {
+    let mut run = oversold();
+    run.outcome.verdict = "</script><script>document.title = 'attacked'</script>".to_owned();
+    run.outcome.lanes[0].label = "<img src=x onerror=alert(1)>".to_owned();
+    let shop = with_run(&run).await;
+    let admin = Visitor::signed_in(&shop, "admin").await;
+    let page = admin.get(&format!("/lab/runs/{ID}/file")).await;
+    assert!(page.kind.starts_with("text/html"), "{}", page.kind);
+    drop(shop);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.html");
+    std::fs::write(&path, &page.text).unwrap();
+
+    let browser = Browser::open("", true).await;
+    browser.driver.goto(format!("file://{}", path.display())).await.unwrap();
+    assert!(browser.driver.title().await.unwrap().ends_with("Holdfast"));
+    let verdict = browser.find(".saved-verdict").await.text().await.unwrap();
+    assert_eq!(verdict, run.outcome.verdict);
+    let swimlane = browser.find(".swimlane").await;
+    swimlane.send_keys(Key::Home).await.unwrap();
+    browser.until_text(".step-description", "Step 1 of 16").await;
+    swimlane.send_keys(Key::Right).await.unwrap();
+    swimlane.send_keys(Key::Right).await.unwrap();
+    browser.until_text(".step-description", "reads 57").await;
+    browser.until_text(".step-command", "select stock, version from items").await;
+    browser.click(".swimlane .play").await;
+    browser.until_text(".step-description", "Step 16 of 16").await;
+    browser.until_text(".arms", "oversold 43 0").await;
+    browser.click("details.fork summary").await;
+    browser.until_text("details.fork .step-description", "Step 16 of 16").await;
+    let screen = json!({ "width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    let width = "return document.documentElement.scrollWidth";
+    let width = browser.driver.execute(width, vec![]).await.unwrap();
+    assert!(width.json().as_i64().unwrap() <= 320, "it is {} wide", width.json());
+    assert_eq!(browser.console_errors().await, Vec::<Value>::new());
+    browser.close().await;
+}
