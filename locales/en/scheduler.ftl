@@ -59,6 +59,7 @@ scheduler-next-acknowledge = receive the confirmation
 scheduler-next-prepare = prepare the commit
 scheduler-next-commit = commit
 scheduler-next-unlock = release the lock
+scheduler-next-finish = finish the request
 scheduler-next-respond = respond
 scheduler-result-sold = ✓ sold: stock { $before } → { $after }
 scheduler-result-sold-out = sold out
@@ -68,4 +69,5 @@ scheduler-result-failed = failed: { $why }
 scheduler-code-compute = new stock = stock − 1
 scheduler-code-uncommitted = written, not committed
 scheduler-code-acknowledged = committed
+scheduler-code-finish = finish
 scheduler-code-respond = respond

@@ -52,6 +52,7 @@ scheduler-next-acknowledge = 收到确认
 scheduler-next-prepare = 准备提交
 scheduler-next-commit = 提交
 scheduler-next-unlock = 释放锁
+scheduler-next-finish = 结束处理
 scheduler-next-respond = 返回响应
 scheduler-result-sold = ✓ 已售出：库存 { $before } → { $after }
 scheduler-result-sold-out = 已售罄
@@ -61,4 +62,5 @@ scheduler-result-failed = 失败：{ $why }
 scheduler-code-compute = 新库存 = 库存 − 1
 scheduler-code-uncommitted = 已写入，未提交
 scheduler-code-acknowledged = 已提交
+scheduler-code-finish = 结束处理
 scheduler-code-respond = 返回响应

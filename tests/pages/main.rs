@@ -15,6 +15,7 @@ mod lab;
 mod purchase;
 mod rejections;
 mod saved_run;
+mod scheduler;
 mod security;
 mod swimlane;
 mod visitor;

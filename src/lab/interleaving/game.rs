@@ -63,7 +63,10 @@ pub struct GameStep {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum OrderResult {
-    Sold { before: i64, after: i64 },
+    Sold {
+        before: i64,
+        after: i64,
+    },
     SoldOut,
     /// It did not get the lock.
     LockTimeout,

@@ -31,8 +31,8 @@ use crate::shop::{
     Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine, passwords,
 };
 
-use game::{GameOrder, SharedOrderResult, order_result};
 pub use game::{Game, GameStep, GameView, OrderPosition, OrderResult};
+use game::{GameOrder, SharedOrderResult, order_result};
 pub use rules::{GAME_DURATION, GameRules, Level, PLAYABLE};
 
 /// Timeout of a step; after it, the page says what the request waits for.
@@ -84,7 +84,11 @@ impl Games {
     }
 
     /// Takes a place for a game, if necessary that of a game that was abandoned.
-    fn permit(&self, player: &str, previous: Option<Uuid>) -> Result<OwnedSemaphorePermit, Failure> {
+    fn permit(
+        &self,
+        player: &str,
+        previous: Option<Uuid>,
+    ) -> Result<OwnedSemaphorePermit, Failure> {
         self.end(|game| {
             Some(game.id) == previous || game.is_over() || game.begun.elapsed() > GAME_DURATION
         });
@@ -169,12 +173,7 @@ impl Games {
 
     /// Resumes an order until its next point. Returns `false` if it is not paused, or if `since_us`
     /// names an earlier pause: a second click is not a second step.
-    pub async fn step(
-        &self,
-        game: &Game,
-        who: char,
-        since_us: Option<u64>,
-    ) -> Result<bool, Error> {
+    pub async fn step(&self, game: &Game, who: char, since_us: Option<u64>) -> Result<bool, Error> {
         let _turn = game.turn.lock().await;
         let Some(order) = game.orders.iter().find(|order| order.name == who) else {
             return Ok(false);
@@ -187,14 +186,17 @@ impl Games {
         // The other orders may have waited for what this one released.
         self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
         let position = self.position(order);
-        self.finish_step(game, GameStep {
-            who: Some(who),
-            from: Some(from),
-            at: position.held,
-            read: position.last_read(),
-            result: position.result,
-            all: Vec::new(),
-        })
+        self.finish_step(
+            game,
+            GameStep {
+                who: Some(who),
+                from: Some(from),
+                at: position.held,
+                read: position.last_read(),
+                result: position.result,
+                all: Vec::new(),
+            },
+        )
         .await?;
         Ok(true)
     }

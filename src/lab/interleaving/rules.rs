@@ -127,7 +127,8 @@ impl GameRules {
     pub(super) fn is_reached(self, audit: &ItemAudit, positions: &[OrderPosition]) -> bool {
         match self.level {
             Some(Level::Fence) => {
-                let is_stale = |order: &OrderPosition| order.result == Some(OrderResult::StaleWrite);
+                let is_stale =
+                    |order: &OrderPosition| order.result == Some(OrderResult::StaleWrite);
                 audit.ok && audit.sold == 1 && positions.iter().any(is_stale)
             }
             _ => audit.oversold > 0,

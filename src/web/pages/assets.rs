@@ -70,7 +70,11 @@ pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
     let asset = ASSETS.iter().find(|asset| asset.name == *name).ok_or_else(unknown)?;
     let tag = format!("\"{}\"", asset.hash);
     let has_hash = request.query_string() == format!("v={}", asset.hash);
-    let keep = if has_hash || asset.kind == FONT { "public, max-age=31536000, immutable" } else { "no-cache" };
+    let keep = if has_hash || asset.kind == FONT {
+        "public, max-age=31536000, immutable"
+    } else {
+        "no-cache"
+    };
     let known = request.headers().get(IF_NONE_MATCH).and_then(|known| known.to_str().ok());
     let is_known = known == Some(&tag);
     let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };

@@ -40,15 +40,15 @@ pub(super) fn code_segments(
                 observed: to.and_then(|to| observed(order, to, language)),
                 is_passed: reached.is_some() || to.is_none() && order.result.is_some(),
                 is_next,
-                kind: kind(to),
+                kind: kind(rules, to),
             }
         })
         .collect()
 }
 
-fn kind(to: Option<Point>) -> &'static str {
+fn kind(rules: GameRules, to: Option<Point>) -> &'static str {
     match to {
-        Some(Point::Held | Point::Release) => "lock",
+        Some(Point::Held | Point::Release) if rules.has_lock() => "lock",
         Some(Point::Read) => "read",
         Some(Point::Write) => "write",
         _ => "plain",
@@ -72,6 +72,7 @@ fn code(
         (_, Point::Write, Some(Point::Commit)) => comment("scheduler-code-uncommitted"),
         (Some(statement), ..) => statement,
         (None, Point::Write, _) => comment("scheduler-code-acknowledged"),
+        (None, Point::Committed, _) => comment("scheduler-code-finish"),
         _ => comment("scheduler-code-respond"),
     }
 }
@@ -86,13 +87,8 @@ fn sent(rules: GameRules, order: &OrderPosition, to: Point) -> Option<String> {
     };
     let value = order.last_read().map(|read| read - 1).filter(|_| to == Point::Write);
     let fence = order.event(Point::Held).and_then(|event| event.fence);
-    let event = LaneEvent {
-        t_us: 0,
-        event: event.name().to_owned(),
-        key: String::new(),
-        value,
-        fence,
-    };
+    let event =
+        LaneEvent { t_us: 0, event: event.name().to_owned(), key: String::new(), value, fence };
     statement(rules.strategy, &event)
 }
 

@@ -116,10 +116,9 @@ impl SchedulerPage {
         let did = language.text(next_message(self.game.rules, from));
         let who = who.to_string();
         match after {
-            None => language.text_with(
-                "scheduler-step",
-                &[("order", who.into()), ("did", did.into())],
-            ),
+            None => {
+                language.text_with("scheduler-step", &[("order", who.into()), ("did", did.into())])
+            }
             Some(after) => language.text_with(
                 "scheduler-step-result",
                 &[("order", who.into()), ("did", did.into()), ("result", after.into())],
@@ -161,10 +160,9 @@ fn next_message(rules: GameRules, point: Point) -> &'static str {
         Point::Write => "scheduler-next-prepare",
         Point::Commit => "scheduler-next-commit",
         Point::Committed if rules.has_lock() => "scheduler-next-unlock",
+        Point::Committed => "scheduler-next-finish",
         // No playable strategy passes the last ones.
-        Point::Committed | Point::Release | Point::Claimed | Point::Expire | Point::Delete => {
-            "scheduler-next-respond"
-        }
+        Point::Release | Point::Claimed | Point::Expire | Point::Delete => "scheduler-next-respond",
     }
 }
 
