@@ -226,7 +226,9 @@ impl Games {
             steps.len()
         };
         *game.last_used.lock() = Instant::now();
-        let is_reached = game.rules.is_reached(&self.audit(game).await?, &positions);
+        let is_stale = |order: &OrderPosition| order.result == Some(OrderResult::StaleWrite);
+        let has_stale_write = positions.iter().any(is_stale);
+        let is_reached = game.rules.is_reached(&self.audit(game).await?, has_stale_write);
         let mut reached_at = game.reached_at.lock();
         if is_reached && reached_at.is_none() {
             *reached_at = Some(steps);
@@ -255,9 +257,13 @@ impl Games {
     }
 
     async fn replay(&self, game: &Game, step: GameStep) -> Result<(), Error> {
-        let order = game.orders.iter().find(|order| Some(order.name) == step.who);
-        match order.and_then(|order| Some((order, self.paused_at(order)?))) {
-            Some((order, (_, since))) => {
+        match game.orders.iter().find(|order| Some(order.name) == step.who) {
+            Some(order) => {
+                // It may have waited for the lock, and gets it now.
+                self.wait_until_settled(order, None, REPLAY_TIMEOUT).await;
+                let Some((_, since)) = self.paused_at(order) else {
+                    return Err(Error::Bug("a replayed order is not paused".to_owned()));
+                };
                 let _ = self.board.resume(order.request_id, Some(since));
                 // An order that waits does not settle: it gets as long as it needs to ask.
                 let waits = step.at.is_none() && step.result.is_none();

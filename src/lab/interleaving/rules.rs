@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use holdfast_lock::LockKind;
 
-use super::game::{OrderPosition, OrderResult};
 use crate::locks::Mechanism;
 use crate::probe::Point;
 use crate::shop::Strategy;
@@ -123,14 +122,11 @@ impl GameRules {
         self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })
     }
 
-    /// Returns whether the goal is reached, according to the ledger and the results of the orders.
-    pub(super) fn is_reached(self, audit: &ItemAudit, positions: &[OrderPosition]) -> bool {
+    /// Returns whether the goal is reached, according to the ledger, and whether a stale write was
+    /// rejected.
+    pub(super) fn is_reached(self, audit: &ItemAudit, has_stale_write: bool) -> bool {
         match self.level {
-            Some(Level::Fence) => {
-                let is_stale =
-                    |order: &OrderPosition| order.result == Some(OrderResult::StaleWrite);
-                audit.ok && audit.sold == 1 && positions.iter().any(is_stale)
-            }
+            Some(Level::Fence) => audit.ok && audit.sold == 1 && has_stale_write,
             _ => audit.oversold > 0,
         }
     }
