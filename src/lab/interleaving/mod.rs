@@ -63,7 +63,9 @@ impl Games {
     pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
         shop.pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
-        shop.locks = shop.locks.with_acquire_timeout(GAME_DURATION);
+        // A visitor may think for longer than a request may hold its lock.
+        let locks = shop.locks.with_max_hold(GAME_DURATION);
+        shop.locks = locks.with_acquire_timeout(GAME_DURATION);
         let permits = Arc::new(Semaphore::new(MAX_GAMES));
         Self { shop, board: board.clone(), games: Mutex::default(), permits }
     }
