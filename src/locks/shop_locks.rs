@@ -95,6 +95,12 @@ impl ShopLocks {
         Self { leases: self.leases.with_acquire_timeout(timeout), ..self }
     }
 
+    /// Renews leases for `max_hold` at most.
+    #[must_use]
+    pub fn with_max_hold(self, max_hold: Duration) -> Self {
+        Self { leases: self.leases.with_max_hold(max_hold), ..self }
+    }
+
     /// Returns the locks of the crate `holdfast-lock`.
     #[must_use]
     pub fn leases(&self) -> &Locks {

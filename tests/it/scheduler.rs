@@ -2,11 +2,14 @@
 
 use std::sync::Arc;
 
-use holdfast::lab::interleaving::{Game, GameRules, GameView, Games};
+use holdfast::lab::interleaving::{Game, GameRules, GameView, Games, Level};
 use holdfast::probe::{PauseBoard, Point};
-use holdfast::shop::{Strategy, UserId};
+use holdfast::shop::Strategy;
 
 use crate::common::{Shop, until};
+
+/// The address of the visitor.
+const PLAYER: &str = "192.0.2.1";
 
 /// A shop in this process with a visitor.
 struct Play {
@@ -16,14 +19,16 @@ struct Play {
 }
 
 impl Play {
-    async fn begin(strategy: &str, short_lease: bool, orders: usize) -> Self {
+    async fn begin(strategy: &str, orders: usize) -> Self {
+        let strategy = Strategy::named(strategy).unwrap();
+        Self::with_rules(GameRules { strategy, orders, level: None }).await
+    }
+
+    async fn with_rules(rules: GameRules) -> Self {
         let shop = Shop::start(1).await;
         let domain = shop.in_process("batched");
-        let id = sqlx::query_scalar("select id from users where name = 'admin'");
-        let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
         let scheduler = Games::new(&domain, &PauseBoard::default());
-        let rules = GameRules { strategy: Strategy::named(strategy).unwrap(), short_lease, orders };
-        let game = scheduler.begin(user, rules).await.unwrap();
+        let game = scheduler.begin(PLAYER, rules, None).await.unwrap();
         Self { scheduler, game, _shop: shop }
     }
 
@@ -31,13 +36,18 @@ impl Play {
         self.scheduler.view(&self.game).await.unwrap()
     }
 
-    /// Steps the requests in this order.
+    /// Steps the requests in this order, each as soon as it can be; `X` ends the lease.
     async fn go(&self, script: &str) {
         for who in script.chars() {
-            assert!(
-                self.scheduler.step(&self.game, who, None).await,
-                "{who} of {script} is not held"
-            );
+            if who == 'X' {
+                self.scheduler.expire_lease(&self.game).await.unwrap();
+                continue;
+            }
+            // It may wait for a lock that it is about to get.
+            until("it is paused", async || self.at(who as usize - 'A' as usize).await.is_some())
+                .await;
+            let stepped = self.scheduler.step(&self.game, who, None).await.unwrap();
+            assert!(stepped, "{who} of {script} is not held");
         }
     }
 
@@ -53,7 +63,7 @@ impl Play {
                 return view;
             }
             for position in view.positions {
-                let _ = self.scheduler.step(&self.game, position.name, None).await;
+                let _ = self.scheduler.step(&self.game, position.name, None).await.unwrap();
             }
         }
     }
@@ -61,7 +71,7 @@ impl Play {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn eight_steps_oversell_without_a_lock() {
-    let play = Play::begin("none", false, 2).await;
+    let play = Play::begin("none", 2).await;
     assert_eq!(play.at(0).await, Some(Point::Wait));
     play.go("ABAAABB").await;
     let view = play.view().await;
@@ -76,7 +86,7 @@ async fn eight_steps_oversell_without_a_lock() {
 #[tokio::test(flavor = "multi_thread")]
 async fn second_order_waits_under_a_lock() {
     for strategy in ["owner", "fenced", "row-lock"] {
-        let play = Play::begin(strategy, false, 2).await;
+        let play = Play::begin(strategy, 2).await;
         // A as far as its read; B as far as it comes.
         let reads = if strategy == "row-lock" { "A" } else { "AA" };
         play.go(reads).await;
@@ -89,22 +99,36 @@ async fn second_order_waits_under_a_lock() {
     }
 }
 
+/// The best solutions: the goal is reached by their last step, and by the number of steps that
+/// gives three stars.
 #[tokio::test(flavor = "multi_thread")]
-async fn owner_oversells_after_lease_expiry() {
-    let play = Play::begin("owner", true, 2).await;
-    play.go("AAB").await;
-    // B gets the lock when the lease of A has run out.
-    until("B has the lock", async || play.at(1).await == Some(Point::Held)).await;
-    let view = play.to_the_end().await;
-    assert_eq!((view.audit.sold, view.audit.oversold), (2, 1));
+async fn levels_are_solved_in_best_steps() {
+    for (level, script) in [
+        (Level::Oversell, "ABAAABBB"),
+        (Level::UselessLock, "AAXBBAAABBB"),
+        (Level::Fence, "AAXBBBBAAA"),
+    ] {
+        let play = Play::with_rules(level.rules().unwrap()).await;
+        let (before, last) = script.split_at(script.len() - 1);
+        play.go(before).await;
+        assert_eq!(play.view().await.reached_at, None, "{level:?}: {:?}", play.view().await.steps);
+        play.go(last).await;
+        let view = play.view().await;
+        assert_eq!(view.reached_at, Some(level.best_steps()), "{level:?}: {:?}", view.steps);
+        assert_eq!(level.stars(script.len()), 3);
+        let view = play.to_the_end().await;
+        assert_eq!(view.audit.oversold, i64::from(level != Level::Fence), "{level:?}");
+        assert_eq!(view.reached_at, Some(level.best_steps()), "later steps do not count");
+        let newest_first = view.entries.is_sorted_by(|one, other| one.seq > other.seq);
+        assert!(newest_first, "{:?}", view.entries);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleted_lock_breaks_owner_but_not_fenced() {
+async fn ended_lease_breaks_owner_but_not_fenced() {
     for (strategy, oversold) in [("owner", 1), ("fenced", 0)] {
-        let play = Play::begin(strategy, false, 2).await;
-        play.go("AAB").await;
-        play.scheduler.delete_lock(&play.game).await.unwrap();
+        let play = Play::begin(strategy, 2).await;
+        play.go("AABX").await;
         until("B has the lock", async || play.at(1).await == Some(Point::Held)).await;
         let view = play.to_the_end().await;
         assert_eq!(view.audit.oversold, oversold, "{strategy}: {:?}", view.steps);
@@ -113,24 +137,61 @@ async fn deleted_lock_breaks_owner_but_not_fenced() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn undo_replays_all_steps_but_last() {
+    let play = Play::begin("owner", 2).await;
+    play.go("AABXBA").await;
+    let (view, held) = (play.view().await, |view: &GameView| {
+        view.positions.iter().map(|order| (order.held, order.last_read())).collect::<Vec<_>>()
+    });
+    play.go("A").await;
+    let again = play.scheduler.undo(&play.game).await.unwrap();
+    assert_ne!(again.id, play.game.id);
+    assert_ne!(again.sku, play.game.sku, "the orders are new ones");
+    assert!(play.scheduler.game(play.game.id).is_none());
+    let replayed = play.scheduler.view(&again).await.unwrap();
+    assert_eq!(held(&replayed), held(&view));
+    assert_eq!(replayed.steps.len(), view.steps.len());
+    assert!(play.scheduler.undo(&play.game).await.is_err(), "a second click undoes nothing more");
+    assert!(play.scheduler.game(again.id).is_some());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn repeated_click_is_one_step() {
-    let play = Play::begin("none", false, 2).await;
+    let play = Play::begin("none", 2).await;
     let since = play.view().await.positions[0].since_us;
-    assert!(play.scheduler.step(&play.game, 'A', since).await);
-    assert!(!play.scheduler.step(&play.game, 'A', since).await);
+    assert!(play.scheduler.step(&play.game, 'A', since).await.unwrap());
+    assert!(!play.scheduler.step(&play.game, 'A', since).await.unwrap());
     assert_eq!(play.at(0).await, Some(Point::Read));
     assert_eq!(play.view().await.steps.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn new_game_ends_the_previous_one() {
-    let play = Play::begin("owner", false, 3).await;
+    let play = Play::begin("owner", 3).await;
     play.go("AA").await;
-    let again = play.scheduler.begin(play.game.user, play.game.rules).await.unwrap();
+    let (rules, previous) = (play.game.rules, Some(play.game.id));
+    let again = play.scheduler.begin(PLAYER, rules, previous).await.unwrap();
     assert_ne!(again.id, play.game.id);
-    assert!(play.scheduler.game(play.game.id, play.game.user).is_none());
+    assert!(play.scheduler.game(play.game.id).is_none());
     until("the first game is over", async || {
         play.view().await.positions.iter().all(|position| position.result.is_some())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn games_are_bounded_per_address_and_replica() {
+    let play = Play::begin("none", 2).await;
+    let begin = async |player: &str| play.scheduler.begin(player, play.game.rules, None).await;
+    assert!(begin(PLAYER).await.is_ok());
+    let third = begin(PLAYER).await.unwrap_err();
+    assert!(format!("{third:?}").contains("open from your address"), "{third:?}");
+    for other in ["192.0.2.2", "192.0.2.2", "192.0.2.3", "192.0.2.3"] {
+        assert!(begin(other).await.is_ok(), "{other}");
+    }
+    let seventh = begin("192.0.2.4").await.unwrap_err();
+    assert!(format!("{seventh:?}").contains("in progress at this replica"), "{seventh:?}");
+    // A game that is over leaves its place.
+    play.to_the_end().await;
+    assert!(begin("192.0.2.4").await.is_ok());
 }

@@ -17,6 +17,7 @@ mod purchase;
 mod race;
 mod rejections;
 mod saved_run;
+mod scheduler;
 mod security;
 mod swimlane;
 mod visitor;

@@ -2,9 +2,13 @@
 //! units: each is paused at every probe point until the visitor resumes it.
 //!
 //! The orders use the shop's own locks and transactions, with longer timeouts. They live in the
-//! process that started them, and end after [`GAME_DURATION`], which releases what they hold.
-//! Tests: `tests/it/scheduler.rs`.
+//! process that started them, and end after [`GAME_DURATION`], which releases what they hold. A
+//! real request cannot be undone: [`Games::undo`] begins a new game and replays the steps before.
+//! Guarantees: at most [`MAX_GAMES`] games per replica and [`MAX_GAMES_PER_PLAYER`] per address; a
+//! game that is not used for [`IDLE_TIMEOUT`] ends when another one needs its place.
+//! Tests: `tests/it/scheduler.rs`, `tests/pages/scheduler.rs`.
 
+mod game;
 mod rules;
 
 use std::collections::BTreeMap;
@@ -17,25 +21,33 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
-use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe, TraceEvent};
-use crate::shop::audit::{self, ItemAudit};
-use crate::shop::model::{Item, LedgerEntry, Order, RequestedLine};
+use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
+use crate::shop::audit;
+use crate::shop::model::{Item, RequestedLine};
 use crate::shop::query::ledger;
 use crate::shop::store::items::{self, ItemKind};
+use crate::shop::users::{self, LAB_NAME_PREFIX};
 use crate::shop::{
-    Error, Execution, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku,
-    StoredResponse, UserId, engine,
+    Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine, passwords,
 };
 
-pub use rules::{GAME_DURATION, GameRules, PLAYABLE};
+pub use game::{Game, GameStep, GameView, OrderPosition, OrderResult};
+use game::{GameOrder, SharedOrderResult, order_result};
+pub use rules::{GAME_DURATION, GameRules, Level, PLAYABLE};
 
 /// Timeout of a step; after it, the page says what the request waits for.
-const STEP_TIMEOUT: Duration = Duration::from_millis(600);
+const STEP_TIMEOUT: Duration = Duration::from_millis(400);
+/// Time in which other orders react to a step, for example to a released lock.
+const REACTION_TIMEOUT: Duration = Duration::from_millis(120);
+/// Timeout of a replayed step, whose result is known.
+const REPLAY_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
 /// Upper bound of the games per replica. Each order of a game uses a connection, in addition to the
 /// replica's own.
-const MAX_GAMES: usize = 2;
-const CONNECTIONS: u32 = 8;
+const MAX_GAMES: usize = 6;
+const MAX_GAMES_PER_PLAYER: usize = 2;
+const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
+const CONNECTIONS: u32 = 20;
 const MAX_ENTRIES: i64 = 20;
 
 #[derive(Debug)]
@@ -46,93 +58,66 @@ pub struct Games {
     permits: Arc<Semaphore>,
 }
 
-#[derive(Debug)]
-pub struct Game {
-    pub id: Uuid,
-    pub user: UserId,
-    pub rules: GameRules,
-    pub sku: Sku,
-    pub stock: i64,
-    begun: Instant,
-    orders: Vec<GameOrder>,
-    steps: Mutex<Vec<GameStep>>,
-    _permit: OwnedSemaphorePermit,
-}
-
-#[derive(Debug)]
-struct GameOrder {
-    name: char,
-    request_id: Uuid,
-    probe: Arc<RequestProbe>,
-    result: SharedOrderResult,
-}
-
-/// Result of an order; `None` until it ends.
-type SharedOrderResult = Arc<Mutex<Option<Result<Execution, Failure>>>>;
-
-#[derive(Debug, Clone)]
-pub struct GameStep {
-    /// Order that was resumed; `None` if the lock was deleted in Redis.
-    pub who: Option<char>,
-    /// Point at which it is paused now, if any.
-    pub at: Option<Point>,
-    pub from: String,
-    /// Result of the step, as text.
-    pub to: String,
-}
-
-#[derive(Debug, Clone)]
-pub struct OrderPosition {
-    pub name: char,
-    pub held: Option<Point>,
-    /// Start of the pause, in µs of the monotonic clock; identifies the pause.
-    pub since_us: Option<u64>,
-    /// Result of the order, once it ended: whether it was placed, and a description.
-    pub result: Option<(bool, String)>,
-    pub events: Vec<TraceEvent>,
-}
-
-impl OrderPosition {
-    /// Returns the value that it read last.
-    pub fn last_read(&self) -> Option<i64> {
-        self.events.iter().rev().find(|event| event.event == "read").and_then(|event| event.value)
-    }
-}
-
-#[derive(Debug)]
-pub struct GameView {
-    pub positions: Vec<OrderPosition>,
-    pub audit: ItemAudit,
-    /// Ledger entries, oldest first.
-    pub entries: Vec<LedgerEntry>,
-    pub steps: Vec<GameStep>,
-    /// Remaining time of the game, in seconds.
-    pub left_s: u64,
-}
-
 impl Games {
     /// Creates the games of a shop. Must be called on the main runtime.
     pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
         shop.pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
-        shop.locks = shop.locks.with_acquire_timeout(GAME_DURATION);
+        // A visitor may think for longer than a request may hold its lock.
+        let locks = shop.locks.with_max_hold(GAME_DURATION);
+        shop.locks = locks.with_acquire_timeout(GAME_DURATION);
         let permits = Arc::new(Semaphore::new(MAX_GAMES));
         Self { shop, board: board.clone(), games: Mutex::default(), permits }
     }
 
-    /// Starts a game, with its orders paused at their first point, and ends the user's previous
-    /// game.
+    /// Begins a game of `player`, an address, with its orders paused at their first point. Ends the
+    /// game `previous`.
     ///
     /// # Errors
-    /// A [`Rejection`] if too many games are in progress at this replica.
-    pub async fn begin(&self, user: UserId, rules: GameRules) -> Result<Arc<Game>, Failure> {
-        self.end(|game| game.user == user || game.begun.elapsed() > GAME_DURATION);
-        self.games.lock().retain(|_, game| !game.orders.iter().all(GameOrder::is_over));
-        let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() else {
-            let busy =
-                format!("{MAX_GAMES} games are in progress at this replica; try again later");
-            return Err(Rejection::Exists(busy).into());
-        };
+    /// A [`Rejection`] if too many games are in progress at this replica, or of this player.
+    pub async fn begin(
+        &self,
+        player: &str,
+        rules: GameRules,
+        previous: Option<Uuid>,
+    ) -> Result<Arc<Game>, Failure> {
+        let permit = self.permit(player, previous)?;
+        self.start(player, rules, permit).await
+    }
+
+    /// Takes a place for a game, if necessary that of a game that was abandoned.
+    fn permit(
+        &self,
+        player: &str,
+        previous: Option<Uuid>,
+    ) -> Result<OwnedSemaphorePermit, Failure> {
+        self.end(|game| {
+            Some(game.id) == previous || game.is_over() || game.begun.elapsed() > GAME_DURATION
+        });
+        let of_player = |game: &Game| game.player == player;
+        let open = self.games.lock().values().filter(|game| of_player(game)).count();
+        if open >= MAX_GAMES_PER_PLAYER && !self.end_longest_idle(of_player) {
+            let detail = format!(
+                "{open} games are open from your address; go on with one of them, or wait a minute"
+            );
+            return Err(Rejection::Exists(detail).into());
+        }
+        let permit = || Arc::clone(&self.permits).try_acquire_owned().ok();
+        let place = permit().or_else(|| self.end_longest_idle(|_| true).then(permit).flatten());
+        place.ok_or_else(|| {
+            let detail =
+                format!("{MAX_GAMES} games are in progress at this replica; try again in a minute");
+            Rejection::Exists(detail).into()
+        })
+    }
+
+    async fn start(
+        &self,
+        player: &str,
+        rules: GameRules,
+        permit: OwnedSemaphorePermit,
+    ) -> Result<Arc<Game>, Failure> {
+        let user = self.buyer().await?;
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
         let item = Item {
             sku: Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()))
@@ -147,67 +132,171 @@ impl Games {
         let orders =
             ('A'..).take(rules.orders).map(|name| self.start_order(name, user, rules, &sku));
         let game = Arc::new(Game {
-            id: Uuid::now_v7(),
-            user,
+            // Knowing the id is the permission to play, so it must not be guessable.
+            id: Uuid::new_v4(),
             rules,
             sku: sku.clone(),
             stock,
+            player: player.to_owned(),
             begun: Instant::now(),
+            last_used: Mutex::new(Instant::now()),
             orders: orders.collect(),
             steps: Mutex::default(),
-            _permit: permit,
+            reached_at: Mutex::default(),
+            turn: tokio::sync::Mutex::default(),
+            permit: Mutex::new(Some(permit)),
         });
         self.games.lock().insert(game.id, Arc::clone(&game));
-        self.wait_until_all_settled(&game).await;
+        self.wait_until_all_settled(&game, STEP_TIMEOUT).await;
         Ok(game)
     }
 
-    /// Returns the game `id` if it belongs to `user`.
-    pub fn game(&self, id: Uuid, user: UserId) -> Option<Arc<Game>> {
-        self.games.lock().get(&id).filter(|game| game.user == user).cloned()
+    /// Returns the user for whom the orders of all games are placed.
+    async fn buyer(&self) -> Result<UserId, Error> {
+        let name = format!("{LAB_NAME_PREFIX}scheduler");
+        let mut tx = self.shop.pool.begin().await?;
+        let existing = sqlx::query!("select id, admin from users where name = $1", &name)
+            .fetch_optional(&mut *tx)
+            .await?;
+        if let Some(user) = existing {
+            tx.rollback().await?;
+            return Ok(UserId(user.id));
+        }
+        let hash = passwords::hash(Uuid::new_v4().to_string()).await?;
+        let inserted = users::insert(&mut tx, &name, &hash, false).await?;
+        tx.commit().await?;
+        inserted.ok_or_else(|| Error::Bug(format!("{name} was created at the same time")))
+    }
+
+    /// Returns the game `id`, if it is in progress.
+    pub fn game(&self, id: Uuid) -> Option<Arc<Game>> {
+        self.games.lock().get(&id).cloned()
     }
 
     /// Resumes an order until its next point. Returns `false` if it is not paused, or if `since_us`
     /// names an earlier pause: a second click is not a second step.
-    pub async fn step(&self, game: &Game, who: char, since_us: Option<u64>) -> bool {
-        let Some(order) = game.orders.iter().find(|order| order.name == who) else { return false };
-        let Some((point, since)) = self.paused_at(order) else { return false };
-        if !self.board.resume(order.request_id, Some(since_us.unwrap_or(since))) {
-            return false;
-        }
-        self.wait_until_settled(order, Some(since)).await;
-        // The other orders may have waited for what this one released.
-        self.wait_until_all_settled(game).await;
-        let position = self.position(order);
-        let to = match (&position.result, position.held) {
-            (Some((_, words)), _) => words.clone(),
-            (None, Some(point)) => game.rules.describe_arrival(point, position.last_read()),
-            (None, None) => "it waits for the others".to_owned(),
+    pub async fn step(&self, game: &Game, who: char, since_us: Option<u64>) -> Result<bool, Error> {
+        let _turn = game.turn.lock().await;
+        let Some(order) = game.orders.iter().find(|order| order.name == who) else {
+            return Ok(false);
         };
-        let from = game.rules.describe_next(point);
-        game.steps.lock().push(GameStep { who: Some(who), at: position.held, from, to });
-        true
+        let Some((from, since)) = self.paused_at(order) else { return Ok(false) };
+        if !self.board.resume(order.request_id, Some(since_us.unwrap_or(since))) {
+            return Ok(false);
+        }
+        self.wait_until_settled(order, Some(since), STEP_TIMEOUT).await;
+        // The other orders may have waited for what this one released.
+        self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
+        let position = self.position(order);
+        self.finish_step(
+            game,
+            GameStep {
+                who: Some(who),
+                from: Some(from),
+                at: position.held,
+                read: position.last_read(),
+                result: position.result,
+                all: Vec::new(),
+            },
+        )
+        .await?;
+        Ok(true)
     }
 
-    /// Deletes the item's lock in Redis.
-    pub async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
-        self.shop.locks.leases().force_release(&game.sku.lock_key()).await?;
-        let to = "whoever waits may have it next".to_owned();
-        let from = "Redis forgets the lock".to_owned();
-        game.steps.lock().push(GameStep { who: None, at: None, from, to });
-        self.wait_until_all_settled(game).await;
+    /// Ends the lease of the item's lock now: Redis deletes its key, as it does when a lease
+    /// expires.
+    pub async fn expire_lease(&self, game: &Game) -> Result<(), Error> {
+        let _turn = game.turn.lock().await;
+        self.delete_lock(game).await?;
+        self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
+        let step =
+            GameStep { who: None, from: None, at: None, read: None, result: None, all: Vec::new() };
+        self.finish_step(game, step).await
+    }
+
+    async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
+        Ok(self.shop.locks.leases().force_release(&game.sku.lock_key()).await?)
+    }
+
+    /// Records a step, and whether it reached the goal.
+    async fn finish_step(&self, game: &Game, step: GameStep) -> Result<(), Error> {
+        let positions = self.positions(game);
+        let all = positions.iter().map(|position| position.held).collect();
+        let steps = {
+            let mut steps = game.steps.lock();
+            steps.push(GameStep { all, ..step });
+            steps.len()
+        };
+        *game.last_used.lock() = Instant::now();
+        let is_stale = |order: &OrderPosition| order.result == Some(OrderResult::StaleWrite);
+        let has_stale_write = positions.iter().any(is_stale);
+        let is_reached = game.rules.is_reached(&self.audit(game).await?, has_stale_write);
+        let mut reached_at = game.reached_at.lock();
+        if is_reached && reached_at.is_none() {
+            *reached_at = Some(steps);
+        }
         Ok(())
     }
 
+    /// Ends the game, and begins another one with the same steps but the last.
+    ///
+    /// # Errors
+    /// Those of [`Games::begin`].
+    pub async fn undo(&self, game: &Game) -> Result<Arc<Game>, Failure> {
+        let _turn = game.turn.lock().await;
+        let permit = game.permit.lock().take();
+        self.end(|other| other.id == game.id);
+        let Some(permit) = permit else {
+            return Err(Rejection::NotFound("this step was undone already".to_owned()).into());
+        };
+        let again = self.start(&game.player, game.rules, permit).await?;
+        let mut steps = game.steps.lock().clone();
+        steps.pop();
+        for step in steps {
+            self.replay(&again, step).await?;
+        }
+        Ok(again)
+    }
+
+    async fn replay(&self, game: &Game, step: GameStep) -> Result<(), Error> {
+        match game.orders.iter().find(|order| Some(order.name) == step.who) {
+            Some(order) => {
+                // It may have waited for the lock, and gets it now.
+                self.wait_until_settled(order, None, REPLAY_TIMEOUT).await;
+                let Some((_, since)) = self.paused_at(order) else {
+                    return Err(Error::Bug("a replayed order is not paused".to_owned()));
+                };
+                let _ = self.board.resume(order.request_id, Some(since));
+                // An order that waits does not settle: it gets as long as it needs to ask.
+                let waits = step.at.is_none() && step.result.is_none();
+                let timeout = if waits { REACTION_TIMEOUT } else { REPLAY_TIMEOUT };
+                self.wait_until_settled(order, Some(since), timeout).await;
+            }
+            None => self.delete_lock(game).await?,
+        }
+        let end = Instant::now() + REPLAY_TIMEOUT;
+        let held = || self.positions(game).iter().map(|order| order.held).collect::<Vec<_>>();
+        while held() != step.all && Instant::now() < end {
+            sleep(POLL_INTERVAL).await;
+        }
+        self.finish_step(game, step).await
+    }
+
     pub async fn view(&self, game: &Game) -> Result<GameView, Error> {
-        let gone = || Error::Bug("the game's item has gone".to_owned());
+        *game.last_used.lock() = Instant::now();
         Ok(GameView {
-            positions: game.orders.iter().map(|order| self.position(order)).collect(),
-            audit: audit::check_item(&self.shop.pool, &game.sku).await?.ok_or_else(gone)?,
-            entries: ledger::stock_entries(&self.shop, &game.sku, 0, MAX_ENTRIES).await?,
+            positions: self.positions(game),
+            audit: self.audit(game).await?,
+            entries: ledger::latest_stock_entries(&self.shop, &game.sku, None, MAX_ENTRIES).await?,
             steps: game.steps.lock().clone(),
-            left_s: GAME_DURATION.saturating_sub(game.begun.elapsed()).as_secs(),
+            reached_at: *game.reached_at.lock(),
+            left: GAME_DURATION.saturating_sub(game.begun.elapsed()),
         })
+    }
+
+    async fn audit(&self, game: &Game) -> Result<audit::ItemAudit, Error> {
+        let gone = || Error::Bug("the game's item has gone".to_owned());
+        audit::check_item(&self.shop.pool, &game.sku).await?.ok_or_else(gone)
     }
 
     fn start_order(&self, name: char, user: UserId, rules: GameRules, sku: &Sku) -> GameOrder {
@@ -251,10 +340,23 @@ impl Games {
         self.games.lock().retain(|_, game| {
             let ends = which(game);
             if ends {
-                game.orders.iter().for_each(|order| order.probe.release());
+                game.release();
+                game.permit.lock().take();
             }
             !ends
         });
+    }
+
+    /// Ends the game among those selected that was not used for the longest time, if that is longer
+    /// than [`IDLE_TIMEOUT`]. Returns whether there was one.
+    fn end_longest_idle(&self, which: impl Fn(&Game) -> bool) -> bool {
+        let idle = {
+            let games = self.games.lock();
+            let abandoned = games.values().filter(|game| which(game) && game.idle() > IDLE_TIMEOUT);
+            abandoned.max_by_key(|game| game.idle()).map(|game| game.id)
+        };
+        self.end(|game| Some(game.id) == idle);
+        idle.is_some()
     }
 
     fn paused_at(&self, order: &GameOrder) -> Option<(Point, u64)> {
@@ -263,23 +365,26 @@ impl Games {
         Some((paused.point, paused.since_us))
     }
 
-    /// Waits until every order ends or is paused, each up to [`STEP_TIMEOUT`].
-    async fn wait_until_all_settled(&self, game: &Game) {
+    /// Waits until every order ends or is paused, each up to `timeout`.
+    async fn wait_until_all_settled(&self, game: &Game, timeout: Duration) {
         for order in &game.orders {
-            self.wait_until_settled(order, None).await;
+            self.wait_until_settled(order, None, timeout).await;
         }
     }
 
-    /// Waits until the order ends or is paused by another pause than `since`, up to
-    /// [`STEP_TIMEOUT`].
-    async fn wait_until_settled(&self, order: &GameOrder, since: Option<u64>) {
-        let end = Instant::now() + STEP_TIMEOUT;
+    /// Waits until the order ends or is paused by another pause than `since`, up to `timeout`.
+    async fn wait_until_settled(&self, order: &GameOrder, since: Option<u64>, timeout: Duration) {
+        let end = Instant::now() + timeout;
         while Instant::now() < end && !order.is_over() {
             match self.paused_at(order) {
                 Some((_, since_us)) if Some(since_us) != since => return,
                 _ => sleep(POLL_INTERVAL).await,
             }
         }
+    }
+
+    fn positions(&self, game: &Game) -> Vec<OrderPosition> {
+        game.orders.iter().map(|order| self.position(order)).collect()
     }
 
     fn position(&self, order: &GameOrder) -> OrderPosition {
@@ -290,39 +395,8 @@ impl Games {
             name: order.name,
             held,
             since_us,
-            result: result.as_ref().map(describe_result),
+            result: result.as_ref().map(order_result),
             events,
         }
-    }
-}
-
-impl GameOrder {
-    fn is_over(&self) -> bool {
-        self.result.lock().is_some()
-    }
-}
-
-/// Returns whether an order was placed, and describes its result.
-fn describe_result(result: &Result<Execution, Failure>) -> (bool, String) {
-    let why = match result {
-        Ok(executed) => return (true, describe_sale(&executed.response)),
-        Err(Failure::Rejected(Rejection::SoldOut { .. })) => "sold out".to_owned(),
-        Err(Failure::Rejected(Rejection::LockTimeout { .. } | Rejection::LockBusy(_))) => {
-            "it did not get the lock".to_owned()
-        }
-        Err(Failure::Rejected(other)) => format!("rejected: {other:?}"),
-        Err(Failure::Error(Error::LockLost(_))) => {
-            "rejected as a stale write: its lock was lost, and a later holder wrote".to_owned()
-        }
-        Err(Failure::Error(error)) => format!("it failed: {error}"),
-    };
-    (false, why)
-}
-
-fn describe_sale(response: &StoredResponse) -> String {
-    let order: Result<Order, _> = response.read();
-    match order.ok().and_then(|order| order.lines.first().map(|line| line.stock)) {
-        Some(stock) => format!("sold: {} → {}", stock.before, stock.after),
-        None => "sold".to_owned(),
     }
 }

@@ -1,4 +1,4 @@
-//! The rules of a game, and what they let its orders do, in words.
+//! The rules of a game, and the levels, whose goals the item's ledger decides.
 
 use std::time::Duration;
 
@@ -7,12 +7,13 @@ use holdfast_lock::LockKind;
 use crate::locks::Mechanism;
 use crate::probe::Point;
 use crate::shop::Strategy;
+use crate::shop::audit::ItemAudit;
 use crate::shop::strategy::Isolation;
 
 /// Upper bound of a game's duration.
 pub const GAME_DURATION: Duration = Duration::from_mins(10);
-/// A lease that expires while the visitor looks at the page.
-const SHORT_LEASE: Duration = Duration::from_secs(4);
+/// The lease of a lock that is renewed: the renewal is how its holder learns of a loss.
+const RENEWED_LEASE: Duration = Duration::from_secs(4);
 
 /// Strategies that can be played; each shows a different result.
 pub const PLAYABLE: [&str; 4] = ["none", "owner", "fenced", "row-lock"];
@@ -20,10 +21,72 @@ pub const PLAYABLE: [&str; 4] = ["none", "owner", "fenced", "row-lock"];
 #[derive(Debug, Clone, Copy)]
 pub struct GameRules {
     pub strategy: &'static Strategy,
-    /// True if the lease expires while the visitor looks at the page.
-    pub short_lease: bool,
     /// Number of orders: 2 or 3. There is one unit less.
     pub orders: usize,
+    /// The level that is played; `None` in a free game, whose goal is to oversell.
+    pub level: Option<Level>,
+}
+
+/// A game with a goal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Level {
+    /// Sell the last unit twice without a lock.
+    Oversell,
+    /// Sell it twice although each order has the lock.
+    UselessLock,
+    /// Make the fence reject a write after the lease was lost.
+    Fence,
+}
+
+impl Level {
+    pub const ALL: [Self; 3] = [Self::Oversell, Self::UselessLock, Self::Fence];
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|level| level.name() == name)
+    }
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Oversell => "oversell",
+            Self::UselessLock => "useless-lock",
+            Self::Fence => "fence",
+        }
+    }
+
+    pub fn next(self) -> Option<Self> {
+        let at = Self::ALL.iter().position(|level| *level == self)?;
+        Self::ALL.get(at + 1).copied()
+    }
+
+    /// Returns the rules; `None` if the strategy is not compiled in.
+    pub fn rules(self) -> Option<GameRules> {
+        let name = match self {
+            Self::Oversell => "none",
+            Self::UselessLock => "owner",
+            Self::Fence => "fenced",
+        };
+        let strategy = Strategy::named(name)?;
+        Some(GameRules { strategy, orders: 2, level: Some(self) })
+    }
+
+    /// The smallest number of steps in which the goal can be reached; `tests/it/scheduler.rs`
+    /// plays them.
+    pub fn best_steps(self) -> usize {
+        match self {
+            Self::Oversell => 8,
+            Self::UselessLock => 11,
+            Self::Fence => 10,
+        }
+    }
+
+    /// Returns 1 to 3 stars for a number of steps.
+    pub fn stars(self, steps: usize) -> usize {
+        match steps.saturating_sub(self.best_steps()) {
+            0 => 3,
+            1..=2 => 2,
+            _ => 1,
+        }
+    }
 }
 
 impl GameRules {
@@ -33,67 +96,38 @@ impl GameRules {
         self.strategy.transaction == Isolation::Autocommit
     }
 
-    /// Returns the lease of the lock. A renewed lease is always short: the renewal is how its
-    /// holder learns of a loss.
+    pub fn has_lock(self) -> bool {
+        self.strategy.lock.is_some()
+    }
+
+    /// Returns the probe points of an order, in order.
+    pub fn points(self) -> Vec<Point> {
+        let write = match self.is_autocommit() {
+            true => [Point::Commit, Point::Write],
+            false => [Point::Write, Point::Commit],
+        };
+        let lock = self.has_lock().then_some(Point::Held);
+        [Point::Wait]
+            .into_iter()
+            .chain(lock)
+            .chain([Point::Read])
+            .chain(write)
+            .chain([Point::Committed, Point::Release])
+            .collect()
+    }
+
+    /// Returns the lease of the lock: as long as the game, unless it is renewed.
     pub(super) fn lease(self) -> Option<Duration> {
-        let is_short = self.short_lease || self.is_renewed();
-        self.strategy.lock.map(|_| if is_short { SHORT_LEASE } else { GAME_DURATION })
+        let is_renewed = self.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
+        self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })
     }
 
-    fn is_renewed(self) -> bool {
-        self.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced))
-    }
-
-    pub fn describe_lease(self) -> String {
-        let renewed = if self.is_renewed() { ", renewed" } else { "" };
-        match self.lease() {
-            None => "no lease".to_owned(),
-            Some(GAME_DURATION) => "a lease as long as the game".to_owned(),
-            Some(lease) => format!("a lease of {} s{renewed}", lease.as_secs()),
-        }
-    }
-
-    /// Describes what an order does next when it is resumed at `point`.
-    pub fn describe_next(self, point: Point) -> String {
-        let locked = self.strategy.lock.is_some();
-        let autocommit = self.is_autocommit();
-        match point {
-            Point::Wait if locked => "asks for the lock",
-            Point::Wait | Point::Held => "reads the stock",
-            Point::Read if autocommit => "prepares its statement, which writes everything at once",
-            Point::Commit if autocommit => {
-                "sends its statement: writes, if the row is as it was read"
-            }
-            Point::Write if autocommit => "receives the acknowledgement",
-            Point::Read => "writes what it computed",
-            Point::Write => "prepares its commit",
-            Point::Commit => "commits",
-            Point::Committed if locked => "gives the lock back",
-            Point::Committed | Point::Release => "is answered",
-            // No strategy in `PLAYABLE` passes these points.
-            Point::Claimed | Point::Expire | Point::Delete => "goes on",
-        }
-        .to_owned()
-    }
-
-    /// Describes what an order has done when it is paused at `point`; `read` is the value that it
-    /// read last.
-    pub(super) fn describe_arrival(self, point: Point, read: Option<i64>) -> String {
-        let value = |value: Option<i64>| value.map(|value| format!(" {value}")).unwrap_or_default();
-        let (read, written) = (value(read), value(read.map(|read| read - 1)));
-        match point {
-            Point::Commit if self.is_autocommit() => "it is about to send its statement".to_owned(),
-            Point::Write if self.is_autocommit() => {
-                format!("it has written{written}, and with that committed")
-            }
-            Point::Wait => "it has arrived".to_owned(),
-            Point::Held => "it has the lock".to_owned(),
-            Point::Read => format!("it has read{read}"),
-            Point::Write => format!("it has written{written}"),
-            Point::Commit => "it is about to commit".to_owned(),
-            Point::Committed => "it has committed".to_owned(),
-            Point::Release => "it has given everything back".to_owned(),
-            Point::Claimed | Point::Expire | Point::Delete => "it is half-way".to_owned(),
+    /// Returns whether the goal is reached, according to the ledger, and whether a stale write was
+    /// rejected.
+    pub(super) fn is_reached(self, audit: &ItemAudit, has_stale_write: bool) -> bool {
+        match self.level {
+            Some(Level::Fence) => audit.ok && audit.sold == 1 && has_stale_write,
+            _ => audit.oversold > 0,
         }
     }
 }

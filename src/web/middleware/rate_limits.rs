@@ -93,6 +93,11 @@ impl RateLimits {
         self.proxies.client_address(peer, lines.into_iter())
     }
 
+    /// Returns the name under which bounds count the request's address.
+    pub fn address_name(&self, request: &HttpRequest) -> String {
+        rate_limit_key(self.address(request))
+    }
+
     /// Takes a permit of each limit; otherwise `too-many-requests`.
     pub(super) async fn take_permits(
         &self,

@@ -1,4 +1,7 @@
 //! You are the scheduler: the visitor steps real orders from probe point to probe point.
+//!
+//! Every action is a form; a script sends the forms without loading a page. Knowing the id of a
+//! game is the permission to play it. Tests: `tests/pages/scheduler.rs`.
 
 use std::sync::Arc;
 
@@ -6,36 +9,30 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Form, Path};
 use askama::Template;
+use serde::Deserialize;
 use uuid::Uuid;
 
+use super::code_pane::{CodeSegment, code_segments};
 use super::layout::Layout;
 use super::respond::html;
-use crate::lab::interleaving::{Game, GameRules, GameView, OrderPosition, PLAYABLE};
+use crate::lab::interleaving::{
+    Game, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, PLAYABLE,
+};
+use crate::messages::Language;
 use crate::probe::Point;
+use crate::shop::Strategy;
 use crate::shop::model::LedgerEntry;
-use crate::shop::{Strategy, UserId};
-use crate::web::middleware::{FormFields, LabAdmin, csrf};
+use crate::web::middleware::lab_access::check_run_form;
+use crate::web::middleware::{FormFields, LabReader, Query};
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
-
-/// The probe points of an order, in order, and their names on the page.
-const POINTS: [(Point, &str); 7] = [
-    (Point::Wait, "arrived"),
-    (Point::Held, "has the lock"),
-    (Point::Read, "has read"),
-    (Point::Write, "has written"),
-    (Point::Commit, "before commit"),
-    (Point::Committed, "committed"),
-    (Point::Release, "lock released"),
-];
-/// The points under autocommit: the write is the commit, so it comes after `Point::Commit`.
-const AUTOCOMMIT_POINTS: [(Point, &str); 2] =
-    [(Point::Commit, "before its statement"), (Point::Write, "has written")];
 
 #[derive(Debug, Template)]
 #[template(path = "scheduler_choose.html")]
 struct SchedulerStartPage {
     layout: Layout,
     strategies: Vec<&'static Strategy>,
+    /// The game that the next one replaces; may be empty.
+    previous: String,
 }
 
 #[derive(Debug, Template)]
@@ -46,87 +43,156 @@ struct SchedulerPage {
     view: GameView,
 }
 
-#[derive(Debug)]
-struct PointView {
-    name: &'static str,
-    observed: Option<String>,
-    is_passed: bool,
-    is_current: bool,
-}
-
 impl SchedulerPage {
-    fn lease(&self) -> String {
-        self.game.rules.describe_lease()
+    fn level_text(&self, part: &str) -> String {
+        let level = self.game.rules.level.map_or("free", Level::name);
+        self.layout.text(&format!("scheduler-level-{level}-{part}"))
     }
 
     fn is_over(&self) -> bool {
         self.view.positions.iter().all(|order| order.result.is_some())
     }
 
-    /// Counts the steps up to the last commit; those after it changed nothing.
-    fn steps_taken(&self) -> usize {
-        let steps = &self.view.steps;
-        let commit = steps.iter().rposition(|step| step.at == Some(Point::Committed));
-        commit.map_or(steps.len(), |last| last + 1)
+    /// Returns whether an order is in progress, but not paused: it waits for another one.
+    fn is_waiting(&self) -> bool {
+        self.view.positions.iter().any(|order| order.result.is_none() && order.held.is_none())
+    }
+
+    fn stars(&self) -> usize {
+        match (self.game.rules.level, self.view.reached_at) {
+            (Some(level), Some(steps)) => level.stars(steps),
+            _ => 0,
+        }
     }
 
     fn is_forked(&self, entry: &LedgerEntry) -> bool {
         self.view.audit.forks.iter().any(|fork| fork.entries.contains(&entry.seq))
     }
 
-    /// Returns whether the order was stepped last; it has the keyboard focus.
-    fn was_last(&self, order: &OrderPosition) -> bool {
-        self.view.steps.last().is_some_and(|step| step.who == Some(order.name))
+    /// Returns whether the order has the lock, as far as it knows.
+    fn has_lock(&self, order: &OrderPosition) -> bool {
+        order.result.is_none()
+            && order.event(Point::Held).is_some()
+            && order.event(Point::Release).is_none()
     }
 
-    /// Returns the next action, if the order can be stepped.
-    fn next(&self, order: &OrderPosition) -> Option<String> {
-        order.held.map(|point| self.game.rules.describe_next(point))
+    /// Describes what the order waits for if it is neither paused nor finished.
+    fn waits_for(&self, order: &OrderPosition) -> String {
+        let asks = self.game.rules.has_lock() && order.event(Point::Held).is_none();
+        self.layout.text(if asks { "scheduler-waits-lock" } else { "scheduler-waits-row" })
     }
 
-    /// Returns the cause of the wait of an order that is neither held nor finished.
-    fn waits_for(&self, order: &OrderPosition) -> &'static str {
-        let has_lock = order.events.iter().any(|event| event.event == "held");
-        if self.game.rules.strategy.lock.is_some() && !has_lock {
-            "the lock"
-        } else {
-            "Postgres: another order has locked the row, and has not committed yet"
-        }
+    fn segments(&self, order: &OrderPosition) -> Vec<CodeSegment> {
+        code_segments(self.game.rules, order, self.layout.language)
     }
 
-    /// Returns the probe points of the order's way.
-    fn points(&self, order: &OrderPosition) -> Vec<PointView> {
-        let locked = self.game.rules.strategy.lock.is_some();
-        let mut points = POINTS;
-        if self.game.rules.is_autocommit() {
-            points[3..5].copy_from_slice(&AUTOCOMMIT_POINTS);
-        }
-        let shown = points
-            .into_iter()
-            .filter(|(point, _)| locked || !matches!(point, Point::Held | Point::Release));
-        let point_view = |(point, name): (Point, &'static str)| {
-            let event = order.events.iter().rev().find(|event| event.event == point.name());
-            let value = event.and_then(|event| event.value);
-            let fence = event.and_then(|event| event.fence);
-            let fence = fence.map(|fence| format!("fence {fence}"));
-            PointView {
-                name,
-                observed: value.map(|value| value.to_string()).or(fence),
-                is_passed: event.is_some(),
-                is_current: order.held == Some(point),
-            }
+    fn result(&self, result: &OrderResult) -> String {
+        result_text(result, self.layout.language)
+    }
+
+    /// Describes what the order does next when it is resumed at `point`.
+    fn next(&self, point: &Point) -> String {
+        self.layout.text(next_message(self.game.rules, *point))
+    }
+
+    /// Returns whether the step of this number, from 1, reached the goal.
+    fn is_goal(&self, number: &usize) -> bool {
+        self.view.reached_at == Some(*number)
+    }
+
+    fn step(&self, step: &GameStep) -> String {
+        let language = self.layout.language;
+        let (Some(who), Some(from)) = (step.who, step.from) else {
+            return language.text("scheduler-step-expired");
         };
-        shown.map(point_view).collect()
+        let after = match (&step.result, step.at, step.read) {
+            (Some(result), ..) => Some(result_text(result, language)),
+            (None, Some(Point::Read), Some(read)) => {
+                Some(language.text_with("scheduler-saw", &[("value", read.to_string().into())]))
+            }
+            (None, None, _) => Some(language.text("scheduler-step-waits")),
+            _ => None,
+        };
+        let did = language.text(next_message(self.game.rules, from));
+        let who = who.to_string();
+        match after {
+            None => {
+                language.text_with("scheduler-step", &[("order", who.into()), ("did", did.into())])
+            }
+            Some(after) => language.text_with(
+                "scheduler-step-result",
+                &[("order", who.into()), ("did", did.into()), ("result", after.into())],
+            ),
+        }
+    }
+
+    /// Returns the last step, which a screen reader announces.
+    fn last_step(&self) -> String {
+        self.view.steps.last().map_or_else(String::new, |step| self.step(step))
     }
 }
 
-pub async fn choose(request: HttpRequest, _: LabAdmin) -> HttpResult {
+fn result_text(result: &OrderResult, language: Language) -> String {
+    match result {
+        OrderResult::Sold { before, after } => language.text_with(
+            "scheduler-result-sold",
+            &[("before", before.to_string().into()), ("after", after.to_string().into())],
+        ),
+        OrderResult::SoldOut => language.text("scheduler-result-sold-out"),
+        OrderResult::LockTimeout => language.text("scheduler-result-timeout"),
+        OrderResult::StaleWrite => language.text("scheduler-result-stale"),
+        OrderResult::Failed(why) => {
+            language.text_with("scheduler-result-failed", &[("why", why.as_str().into())])
+        }
+    }
+}
+
+/// Returns the message that says what an order does when it is resumed at `point`.
+fn next_message(rules: GameRules, point: Point) -> &'static str {
+    let autocommit = rules.is_autocommit();
+    match point {
+        Point::Wait if rules.has_lock() => "scheduler-next-lock",
+        Point::Wait | Point::Held => "scheduler-next-read",
+        Point::Read if autocommit => "scheduler-next-compute",
+        Point::Commit if autocommit => "scheduler-next-write-commit",
+        Point::Write if autocommit => "scheduler-next-acknowledge",
+        Point::Read => "scheduler-next-write",
+        Point::Write => "scheduler-next-prepare",
+        Point::Commit => "scheduler-next-commit",
+        Point::Committed if rules.has_lock() => "scheduler-next-unlock",
+        Point::Committed => "scheduler-next-finish",
+        // No playable strategy passes the last ones.
+        Point::Release | Point::Claimed | Point::Expire | Point::Delete => "scheduler-next-respond",
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct StartQuery {
+    #[serde(default)]
+    previous: String,
+}
+
+pub async fn choose(request: HttpRequest, _: LabReader, query: Query<StartQuery>) -> HttpResult {
+    let previous = query.read()?.previous;
     let strategies = PLAYABLE.iter().filter_map(|name| Strategy::named(name)).collect();
-    html(StatusCode::OK, &SchedulerStartPage { layout: Layout::of(&request).await?, strategies })
+    let layout = Layout::of(&request).await?;
+    html(StatusCode::OK, &SchedulerStartPage { layout, strategies, previous })
 }
 
 pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
-    let user = csrf::check_lab_form(&request, form.csrf()).await?.caller.id;
+    check_run_form(&request, form.csrf()).await?;
+    let rules = rules(&form)?;
+    let player = state.rate_limits.address_name(&request);
+    let previous = Uuid::parse_str(form.text("previous")).ok();
+    let game = state.games.begin(&player, rules, previous).await?;
+    Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
+}
+
+fn rules(form: &FormFields) -> Result<GameRules, Problem> {
+    if let name @ ("oversell" | "useless-lock" | "fence") = form.text("level") {
+        let rules = Level::named(name).and_then(Level::rules);
+        return rules.ok_or_else(|| Problem::field("level", "this level cannot be played"));
+    }
     let name = form.text("strategy");
     let strategy = Strategy::named(name)
         .filter(|_| PLAYABLE.contains(&name))
@@ -136,50 +202,50 @@ pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -
         "3" => 3,
         _ => return Err(Problem::field("orders", "2 or 3")),
     };
-    let rules = GameRules { strategy, short_lease: form.text("lease") == "short", orders };
-    let game = state.games.begin(user, rules).await?;
-    Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
+    Ok(GameRules { strategy, orders, level: None })
 }
 
 pub async fn show(
     state: State,
     request: HttpRequest,
-    admin: LabAdmin,
+    _: LabReader,
     id: Path<String>,
 ) -> HttpResult {
-    let game = find_game(&state, &id, admin.0.caller.id)?;
+    let game = find_game(&state, &id)?;
     let view = state.games.view(&game).await?;
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &SchedulerPage { layout, game, view })
 }
 
-/// Steps one order, named by its letter, to its next point; or with `redis` deletes the lock.
+/// Acts in a game: `who` is the letter of the order that takes a step, `expire` to end the lease in
+/// Redis, or `undo`.
 pub async fn step(
     state: State,
     request: HttpRequest,
     id: Path<String>,
     form: Form<FormFields>,
 ) -> HttpResult {
-    let user = csrf::check_lab_form(&request, form.csrf()).await?.caller.id;
-    let game = find_game(&state, &id, user)?;
+    check_run_form(&request, form.csrf()).await?;
+    let mut game = find_game(&state, &id)?;
     let who = form.text("who");
     let mut letters = who.chars();
     match (who, letters.next(), letters.next()) {
-        ("redis", ..) => state.games.delete_lock(&game).await?,
-        // An order that is no longer held was stepped by another click: the page shows it.
+        ("expire", ..) => state.games.expire_lease(&game).await?,
+        ("undo", ..) => game = state.games.undo(&game).await?,
+        // An order that is no longer paused was stepped by another click: the page shows it.
         (_, Some(name), None) => {
-            let _ = state.games.step(&game, name, form.text("since").parse().ok()).await;
+            let _ = state.games.step(&game, name, form.text("since").parse().ok()).await?;
         }
-        _ => return Err(Problem::field("who", "the letter of an order, or redis")),
+        _ => return Err(Problem::field("who", "the letter of an order, expire or undo")),
     }
-    Ok(see_other(&format!("/lab/scheduler/{}?who={who}", game.id)))
+    Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
 
-fn find_game(state: &AppState, id: &str, user: UserId) -> Result<Arc<Game>, Problem> {
-    let game = Uuid::parse_str(id).ok().and_then(|id| state.games.game(id, user));
+fn find_game(state: &AppState, id: &str) -> Result<Arc<Game>, Problem> {
+    let game = Uuid::parse_str(id).ok().and_then(|id| state.games.game(id));
     game.ok_or_else(|| {
-        let detail = "this game is over: another one was begun, or ten minutes have passed. Begin \
-                      again at /lab/scheduler";
+        let detail = "this game has ended: another one took its place, or ten minutes have passed. \
+                      Begin again at /lab/scheduler";
         Problem::not_found(detail)
     })
 }

@@ -10,6 +10,7 @@ pub mod assets;
 pub mod audit;
 pub mod basket;
 mod basket_cookie;
+mod code_pane;
 mod duplicate_submit;
 pub mod error_pages;
 mod form_errors;

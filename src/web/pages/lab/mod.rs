@@ -13,7 +13,7 @@ mod run_form;
 mod run_list;
 mod saved_run;
 mod scenes;
-mod steps;
+pub(super) mod steps;
 mod verdict;
 mod views;
 

@@ -1,0 +1,73 @@
+# You are the scheduler: a game with real orders.
+scheduler-lead = Two real orders want the last unit. They stop before every statement. You decide which one runs next.
+scheduler-level-oversell-title = Sell one unit twice
+scheduler-level-oversell-goal = There is no lock. Make both orders sell the last unit. It takes 8 steps.
+scheduler-level-useless-lock-title = Make the lock useless
+scheduler-level-useless-lock-goal = Both orders use a Redis lock with a lease. Sell the unit twice in 11 steps. You can end the lease at any time.
+scheduler-level-fence-title = Use the fence
+scheduler-level-fence-goal = Every write now shows its fence. Let one order lose its lease, and see its late write rejected. It takes 10 steps.
+scheduler-level-free-title = Free game
+scheduler-level-free-goal = Choose any order of steps. Can you sell more than there is?
+scheduler-play = Play
+scheduler-strategy = Lock
+scheduler-orders = Orders
+scheduler-two = two, for the last unit
+scheduler-three = three, for the last two units
+scheduler-order = Order { $order }
+scheduler-has-lock = has the lock
+scheduler-steps = { $steps ->
+    [0] Choose who goes first
+    [one] 1 step taken
+   *[other] { $steps } steps taken
+}
+scheduler-reached = Goal reached in { $steps } steps
+scheduler-missed = All orders have ended. The goal was not reached: undo a step, or start again.
+scheduler-stars = { $stars } of 3 stars
+scheduler-books = stock at the start { $opening } · sold { $sold } · in stock { $stock }
+scheduler-oversold = { $units ->
+    [one] 1 unit sold twice
+   *[other] { $units } units sold twice
+}
+scheduler-waits-lock = Waiting for the lock.
+scheduler-waits-row = Waiting for Postgres: another order has locked the row and has not committed.
+scheduler-look = Check again
+scheduler-undo = Undo
+scheduler-expire = End the lease
+scheduler-again = Start again
+scheduler-next-level = Next level
+scheduler-keys = Keys: A, B and C take a step, U undoes one, X ends the lease, R starts again. A real order cannot be undone: undo starts a new game and repeats the steps before.
+scheduler-left = { $minutes ->
+    [one] 1 minute left.
+   *[other] { $minutes } minutes left.
+}
+scheduler-taken = Steps
+scheduler-goal = goal
+scheduler-ledger = Ledger, newest entry first
+scheduler-fork = Fork: another entry was computed from the same version.
+scheduler-step = { $order }: { $did }
+scheduler-step-result = { $order }: { $did } → { $result }
+scheduler-step-expired = Redis deletes the lock: the lease has ended
+scheduler-step-waits = waits
+scheduler-saw = stock is { $value }
+scheduler-fence = fence { $value }
+scheduler-next-lock = get the lock
+scheduler-next-read = read the stock
+scheduler-next-compute = compute the new stock
+scheduler-next-write = write the new stock
+scheduler-next-write-commit = write and commit
+scheduler-next-acknowledge = receive the confirmation
+scheduler-next-prepare = prepare the commit
+scheduler-next-commit = commit
+scheduler-next-unlock = release the lock
+scheduler-next-finish = finish the request
+scheduler-next-respond = respond
+scheduler-result-sold = ✓ sold: stock { $before } → { $after }
+scheduler-result-sold-out = sold out
+scheduler-result-timeout = timed out waiting for the lock
+scheduler-result-stale = stale write rejected: the lease was lost and a later holder wrote
+scheduler-result-failed = failed: { $why }
+scheduler-code-compute = new stock = stock − 1
+scheduler-code-uncommitted = written, not committed
+scheduler-code-acknowledged = committed
+scheduler-code-finish = finish
+scheduler-code-respond = respond

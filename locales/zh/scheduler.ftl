@@ -1,0 +1,66 @@
+# 你来当调度器：用真实订单玩的游戏。
+scheduler-lead = 两个真实订单抢最后一件商品。每条语句执行前都会停下，由你决定下一步轮到谁。
+scheduler-level-oversell-title = 一件商品卖两次
+scheduler-level-oversell-goal = 没有锁。让两个订单都卖出最后一件商品，需要 8 步。
+scheduler-level-useless-lock-title = 让锁失效
+scheduler-level-useless-lock-goal = 两个订单都使用带租约的 Redis 锁。用 11 步把这件商品卖两次。你可以随时让租约到期。
+scheduler-level-fence-title = 使用 fencing token
+scheduler-level-fence-goal = 现在每次写入都带 fencing token。让一个订单失去租约，看它迟到的写入被拒绝，需要 10 步。
+scheduler-level-free-title = 自由模式
+scheduler-level-free-goal = 步骤顺序任选。你能卖出比库存更多的商品吗？
+scheduler-play = 开始
+scheduler-strategy = 锁
+scheduler-orders = 订单
+scheduler-two = 两个订单，抢最后一件
+scheduler-three = 三个订单，抢最后两件
+scheduler-order = 订单 { $order }
+scheduler-has-lock = 持有锁
+scheduler-steps = { $steps ->
+    [0] 选择谁先执行
+   *[other] 已走 { $steps } 步
+}
+scheduler-reached = 用 { $steps } 步达成目标
+scheduler-missed = 所有订单都已结束，目标没有达成：撤销一步，或重新开始。
+scheduler-stars = 3 颗星中的 { $stars } 颗
+scheduler-books = 初始库存 { $opening } · 已售 { $sold } · 现有库存 { $stock }
+scheduler-oversold = { $units } 件被卖了两次
+scheduler-waits-lock = 正在等待锁。
+scheduler-waits-row = 正在等待 Postgres：另一个订单锁住了这一行，还没有提交。
+scheduler-look = 再查看一次
+scheduler-undo = 撤销
+scheduler-expire = 让租约到期
+scheduler-again = 重新开始
+scheduler-next-level = 下一关
+scheduler-keys = 按键：A、B、C 走一步，U 撤销，X 让租约到期，R 重新开始。真实订单无法撤销：撤销会开始新的一局，并重放之前的步骤。
+scheduler-left = 剩余 { $minutes } 分钟。
+scheduler-taken = 步骤
+scheduler-goal = 目标
+scheduler-ledger = 账本，最新的在前
+scheduler-fork = 分叉：另一条记录由同一版本计算得出。
+scheduler-step = { $order }：{ $did }
+scheduler-step-result = { $order }：{ $did } → { $result }
+scheduler-step-expired = Redis 删除了锁：租约到期
+scheduler-step-waits = 等待
+scheduler-saw = 库存为 { $value }
+scheduler-fence = fencing token { $value }
+scheduler-next-lock = 获取锁
+scheduler-next-read = 读取库存
+scheduler-next-compute = 计算新库存
+scheduler-next-write = 写入新库存
+scheduler-next-write-commit = 写入并提交
+scheduler-next-acknowledge = 收到确认
+scheduler-next-prepare = 准备提交
+scheduler-next-commit = 提交
+scheduler-next-unlock = 释放锁
+scheduler-next-finish = 结束处理
+scheduler-next-respond = 返回响应
+scheduler-result-sold = ✓ 已售出：库存 { $before } → { $after }
+scheduler-result-sold-out = 已售罄
+scheduler-result-timeout = 等待锁超时
+scheduler-result-stale = 过期写入被拒绝：租约已丢失，后来的持有者已写入
+scheduler-result-failed = 失败：{ $why }
+scheduler-code-compute = 新库存 = 库存 − 1
+scheduler-code-uncommitted = 已写入，未提交
+scheduler-code-acknowledged = 已提交
+scheduler-code-finish = 结束处理
+scheduler-code-respond = 返回响应

@@ -1,0 +1,153 @@
+//! One game: its orders, what the visitor did, and where each order is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use super::rules::GameRules;
+use crate::probe::{Point, RequestProbe, TraceEvent};
+use crate::shop::audit::ItemAudit;
+use crate::shop::model::{LedgerEntry, Order};
+use crate::shop::{Error, Execution, Failure, Rejection, Sku, StoredResponse};
+
+#[derive(Debug)]
+pub struct Game {
+    pub id: Uuid,
+    pub rules: GameRules,
+    pub sku: Sku,
+    pub stock: i64,
+    /// Client address; it counts against the bound of its open games.
+    pub(super) player: String,
+    pub(super) begun: Instant,
+    pub(super) last_used: Mutex<Instant>,
+    pub(super) orders: Vec<GameOrder>,
+    pub(super) steps: Mutex<Vec<GameStep>>,
+    /// The number of steps in which the goal was reached.
+    pub(super) reached_at: Mutex<Option<usize>>,
+    /// Steps are taken one after the other.
+    pub(super) turn: tokio::sync::Mutex<()>,
+    /// Passed on to the game that an undo begins in place of this one.
+    pub(super) permit: Mutex<Option<OwnedSemaphorePermit>>,
+}
+
+#[derive(Debug)]
+pub(super) struct GameOrder {
+    pub name: char,
+    pub request_id: Uuid,
+    pub probe: Arc<RequestProbe>,
+    pub result: SharedOrderResult,
+}
+
+/// Result of an order; `None` until it ends.
+pub(super) type SharedOrderResult = Arc<Mutex<Option<Result<Execution, Failure>>>>;
+
+#[derive(Debug, Clone)]
+pub struct GameStep {
+    /// Order that was resumed; `None` if the lease was ended in Redis.
+    pub who: Option<char>,
+    /// Point at which it was paused before.
+    pub from: Option<Point>,
+    /// Point at which it is paused now, if any.
+    pub at: Option<Point>,
+    /// Value that it has read last.
+    pub read: Option<i64>,
+    /// Its result, if it ended.
+    pub result: Option<OrderResult>,
+    /// The points at which all orders were paused after the step, for the replay of an undo.
+    pub(super) all: Vec<Option<Point>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum OrderResult {
+    Sold {
+        before: i64,
+        after: i64,
+    },
+    SoldOut,
+    /// It did not get the lock.
+    LockTimeout,
+    /// It lost its lock, and a later holder wrote.
+    StaleWrite,
+    Failed(String),
+}
+
+#[derive(Debug, Clone)]
+pub struct OrderPosition {
+    pub name: char,
+    pub held: Option<Point>,
+    /// Start of the pause, in µs of the monotonic clock; identifies the pause.
+    pub since_us: Option<u64>,
+    /// Result of the order, once it ended.
+    pub result: Option<OrderResult>,
+    pub events: Vec<TraceEvent>,
+}
+
+impl OrderPosition {
+    /// Returns the value that it read last.
+    pub fn last_read(&self) -> Option<i64> {
+        self.events.iter().rev().find(|event| event.event == "read").and_then(|event| event.value)
+    }
+
+    /// Returns the last event at a point.
+    pub fn event(&self, point: Point) -> Option<&TraceEvent> {
+        self.events.iter().rev().find(|event| event.event == point.name())
+    }
+}
+
+#[derive(Debug)]
+pub struct GameView {
+    pub positions: Vec<OrderPosition>,
+    pub audit: ItemAudit,
+    /// Ledger entries, newest first.
+    pub entries: Vec<LedgerEntry>,
+    pub steps: Vec<GameStep>,
+    pub reached_at: Option<usize>,
+    /// Remaining time of the game.
+    pub left: Duration,
+}
+
+impl Game {
+    pub(super) fn is_over(&self) -> bool {
+        self.orders.iter().all(GameOrder::is_over)
+    }
+
+    /// Lets its orders pause no more: they run to completion.
+    pub(super) fn release(&self) {
+        self.orders.iter().for_each(|order| order.probe.release());
+    }
+
+    pub(super) fn idle(&self) -> Duration {
+        self.last_used.lock().elapsed()
+    }
+}
+
+impl GameOrder {
+    pub fn is_over(&self) -> bool {
+        self.result.lock().is_some()
+    }
+}
+
+pub(super) fn order_result(result: &Result<Execution, Failure>) -> OrderResult {
+    match result {
+        Ok(executed) => sale(&executed.response),
+        Err(Failure::Rejected(Rejection::SoldOut { .. })) => OrderResult::SoldOut,
+        Err(Failure::Rejected(Rejection::LockTimeout { .. } | Rejection::LockBusy(_))) => {
+            OrderResult::LockTimeout
+        }
+        Err(Failure::Rejected(other)) => OrderResult::Failed(format!("{other:?}")),
+        Err(Failure::Error(Error::LockLost(_))) => OrderResult::StaleWrite,
+        Err(Failure::Error(error)) => OrderResult::Failed(error.to_string()),
+    }
+}
+
+fn sale(response: &StoredResponse) -> OrderResult {
+    let order: Result<Order, _> = response.read();
+    match order.ok().and_then(|order| order.lines.first().map(|line| line.stock)) {
+        Some(stock) => OrderResult::Sold { before: stock.before, after: stock.after },
+        None => OrderResult::Failed("its response has no stock".to_owned()),
+    }
+}
