@@ -72,7 +72,7 @@ async fn confirmation_deletes_the_listed_keys() {
     let redis_server = seven_big_keys().await;
     let asked = prompt(command(redis_server.url(), &["--delete-big"]));
     let message = &asked.message;
-    assert!(message.contains("Remove these 6 keys, for good?"), "{message}");
+    assert!(message.contains("Remove these 6 keys permanently?"), "{message}");
     for kind in ["hash", "set", "zset", "list", "stream"] {
         assert!(message.contains(&format!("big:{kind}")), "it is shown what goes: {message}");
     }
