@@ -87,8 +87,8 @@ impl Replica {
         let board = PauseBoard::default();
         let games = Games::new(&shop, &board);
         let hosts = race_hosts(options, listener.local_addr()?)?;
-        let races = RaceRunner::new(&shop, &replica, hosts);
         let stop = CancellationToken::new();
+        let races = RaceRunner::new(&shop, &replica, hosts, &stop);
         let order_expiry = OrderExpiry::new(&shop);
         order_expiry.start_enqueuing(&shop, placed, &stop);
         let jobs_on = options.jobs == Switch::On;

@@ -140,6 +140,8 @@ pub struct RequestProbe {
     /// Where to pause the request, and the latest end of the pause.
     pub pause: Option<Pause>,
     pub request_id: Uuid,
+    /// The user who sent the request; `None` for a request of the replica itself.
+    pub owner: Option<Uuid>,
     pub board: PauseBoard,
     /// Set once the request must not pause any more.
     pub released: AtomicBool,
@@ -186,6 +188,7 @@ pub struct PauseBoard(Arc<Mutex<BTreeMap<Uuid, BoardEntry>>>);
 
 #[derive(Debug)]
 struct BoardEntry {
+    owner: Option<Uuid>,
     point: Point,
     since_us: u64,
     go: oneshot::Sender<()>,
@@ -216,16 +219,19 @@ impl PauseBoard {
             if probe.released.load(Ordering::Acquire) || entries.contains_key(&request_id) {
                 return;
             }
-            entries.insert(request_id, BoardEntry { point, since_us, go });
+            let owner = probe.owner;
+            entries.insert(request_id, BoardEntry { owner, point, since_us, go });
         }
         // `resume` removes the entry; so does this guard, on timeout or cancellation.
         let _entry = BoardRemoval { board: self, request_id, since_us };
         let _ = timeout_at(until, gone).await;
     }
 
-    pub fn paused(&self) -> Vec<PausedRequest> {
+    /// Returns the paused requests: those of `owner`, or all for `None`.
+    pub fn paused(&self, owner: Option<Uuid>) -> Vec<PausedRequest> {
         let entries = self.0.lock();
-        let paused = entries.iter().map(|(request_id, entry)| PausedRequest {
+        let of_owner = entries.iter().filter(|(_, entry)| owner.is_none() || entry.owner == owner);
+        let paused = of_owner.map(|(request_id, entry)| PausedRequest {
             request_id: *request_id,
             point: entry.point,
             since_us: entry.since_us,

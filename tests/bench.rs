@@ -19,7 +19,7 @@ fn bench(arguments: &[&str]) -> Command {
 
 /// The folder of its shop, from its output.
 fn folder(said: &str) -> &Path {
-    let rest = said.split_once("a shop of its own in ").expect("it says where").1;
+    let rest = said.split_once("a temporary shop in ").expect("it says where").1;
     Path::new(rest.split_once(" …").expect("it says where").0)
 }
 
@@ -126,5 +126,5 @@ fn unknown_strategy_is_rejected_before_start() {
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(!output.status.success() && output.stdout.is_empty());
     assert!(said.contains("padlock") && said.contains("row-lock"), "{said}");
-    assert!(!said.contains("a shop of its own"), "{said}");
+    assert!(!said.contains("a temporary shop"), "{said}");
 }

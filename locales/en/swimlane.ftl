@@ -45,20 +45,4 @@ swimlane-label-killed = killed
 
 # A run saved as one HTML file.
 saved-about = a saved run: it plays without a server, and a lab can open this file
-saved-pair = The smallest example: two requests
-saved-arms = Figures
-saved-opening = opening
-saved-sold = sold
-saved-left = left
-saved-oversold = oversold
-saved-forks = forks
-saved-rate = orders per second
-saved-p50 = wait, median
-saved-p99 = wait, 99th percentile
-saved-books = books
-saved-books-balance = ✓ they balance
-saved-books-broken = ✗ broken
-saved-forks-title = Forks in the ledger
-saved-fork-before = read { $value }
-saved-scenes = All requests over time
 saved-facts = Measurements

@@ -42,20 +42,4 @@ swimlane-label-killed = 被杀
 
 # 保存为单个 HTML 文件的运行。
 saved-about = 已保存的运行：无需服务器即可播放，也可在实验室中打开此文件
-saved-pair = 最小示例：两个请求
-saved-arms = 数据
-saved-opening = 期初
-saved-sold = 已售
-saved-left = 剩余
-saved-oversold = 超卖
-saved-forks = 分叉
-saved-rate = 每秒订单数
-saved-p50 = 等待时间，中位数
-saved-p99 = 等待时间，第 99 百分位
-saved-books = 账目
-saved-books-balance = ✓ 平衡
-saved-books-broken = ✗ 不平
-saved-forks-title = 账本中的分叉
-saved-fork-before = 读到 { $value }
-saved-scenes = 所有请求的时间线
 saved-facts = 测量值

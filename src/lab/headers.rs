@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::locks::{DEFAULT_CAPACITY as MAX_PLACES, Mechanism, Priority, QueueOptions, WhenFull};
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
-use crate::shop::{RequestOptions, Shop, Strategy};
+use crate::shop::{RequestOptions, Shop, Strategy, UserId};
 
 /// A header that sets a condition of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +128,7 @@ impl LabHeaders {
         replica: &str,
         board: &PauseBoard,
         request_id: Uuid,
+        owner: Option<UserId>,
     ) -> Result<RequestOptions, InvalidLabHeader> {
         let mut options = RequestOptions::new(shop, request_id);
         if let Some(name) = self.value(LOCK) {
@@ -144,7 +145,7 @@ impl LabHeaders {
         if let Some(period_ms) = self.number(PAYMENT_WINDOW_MS, &PAYMENT_WINDOW_RANGE_MS)? {
             options.payment_window = Duration::from_millis(period_ms);
         }
-        options.probe = self.probe(replica, board, &options)?;
+        options.probe = self.probe(replica, board, &options, owner)?;
         Ok(options)
     }
 
@@ -187,6 +188,7 @@ impl LabHeaders {
         replica: &str,
         board: &PauseBoard,
         options: &RequestOptions,
+        owner: Option<UserId>,
     ) -> Result<Probe, InvalidLabHeader> {
         let work = self.number(WORK_MS, &WORK_RANGE_MS)?;
         let record = match self.value(TRACE) {
@@ -204,6 +206,7 @@ impl LabHeaders {
             record,
             pause,
             request_id: options.request_id,
+            owner: owner.map(|owner| owner.0),
             board: board.clone(),
             released: AtomicBool::new(false),
             events: Mutex::default(),

@@ -150,10 +150,7 @@ pub async fn keep(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
 pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
     let row = sqlx::query!(
         r#"select wanted, state, progress, outcome, guess, created_at, from_file,
-                  case when state = 'queued' then
-                      (select count(*) from lab_runs earlier where earlier.state = 'queued'
-                          and (earlier.created_at, earlier.id) <= (run.created_at, run.id))
-                  end as position
+                  lab_queue_position(run) as position
              from lab_runs run where id = $1"#,
         id,
     )
@@ -176,10 +173,7 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
 pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<RunFrame>, Error> {
     let row = sqlx::query!(
         r#"select frame, state in ('done', 'failed') as "is_over!",
-                  case when state = 'queued' then
-                      (select count(*) from lab_runs earlier where earlier.state = 'queued'
-                          and (earlier.created_at, earlier.id) <= (run.created_at, run.id))
-                  end as position
+                  lab_queue_position(run) as position
              from lab_runs run where id = $1"#,
         id,
     )

@@ -149,7 +149,8 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
     let (mut shown, mut position) = (0, None);
     loop {
         let run = store::find(pool, id).await?.context("the run was deleted")?;
-        if let Some(place) = run.position.filter(|place| position != Some(*place)) {
+        let waits = |place: &i64| *place > 1 && position != Some(*place);
+        if let Some(place) = run.position.filter(waits) {
             position = Some(place);
             eprintln!("queued: number {place} in line");
         }

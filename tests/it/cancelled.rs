@@ -141,6 +141,7 @@ async fn caller_lost_at_any_probe_point_is_safe() {
                 record: true,
                 pause: Some(Pause { at: Some(point), length, until: options.deadline }),
                 request_id: options.request_id,
+                owner: None,
                 board: PauseBoard::default(),
                 released: false.into(),
                 events: Mutex::default(),

@@ -131,7 +131,7 @@ async fn large_upload_is_refused_early() {
     };
     let part = "--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n";
     let declared = async {
-        let request = head("Content-Length: 3000000") + part;
+        let request = head("Content-Length: 5000000") + part;
         read_to_end(&mut send_raw(&shop, 0, &request).await).await
     };
     let chunked = async {
@@ -139,8 +139,8 @@ async fn large_upload_is_refused_early() {
             "{}{:x}\r\n{part}\r\n{:x}\r\n{}\r\n",
             head("Transfer-Encoding: chunked"),
             part.len(),
-            3_000_000,
-            "x".repeat(3_000_000)
+            5_000_000,
+            "x".repeat(5_000_000)
         );
         read_to_end(&mut send_raw(&shop, 0, &request).await).await
     };

@@ -69,6 +69,7 @@ fn stands_at(point: Point) -> (Arc<RequestProbe>, Probe) {
         record: true,
         pause: Some(Pause { at: Some(point), length: Some(Duration::from_millis(500)), until }),
         request_id: uuid::Uuid::new_v4(),
+        owner: None,
         board: PauseBoard::default(),
         released: false.into(),
         events: Mutex::default(),

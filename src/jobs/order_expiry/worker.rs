@@ -322,6 +322,7 @@ impl ExpiryWorker {
             record: false,
             pause: Some(Pause { at: Some(at), length: None, until }),
             request_id,
+            owner: None,
             board: self.board.clone(),
             released: AtomicBool::new(false),
             events: Mutex::default(),

@@ -308,6 +308,7 @@ impl Games {
             record: true,
             pause: Some(Pause { at: None, length: None, until: deadline }),
             request_id,
+            owner: None,
             board: self.board.clone(),
             released: AtomicBool::new(false),
             events: Mutex::default(),
@@ -360,7 +361,7 @@ impl Games {
     }
 
     fn paused_at(&self, order: &GameOrder) -> Option<(Point, u64)> {
-        let paused = self.board.paused();
+        let paused = self.board.paused(None);
         let paused = paused.iter().find(|paused| paused.request_id == order.request_id)?;
         Some((paused.point, paused.since_us))
     }

@@ -71,29 +71,22 @@ impl Peer {
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
     }
 
-    /// Lists the requests that the replica has paused; `admin` is an admin's token.
-    pub async fn paused(&self, admin: &str) -> io::Result<Vec<PausedRequest>> {
-        let (_, body) = self.send("GET", "/api/lab/paused", admin, "", "").await?;
+    /// Lists the requests of the token's user that the replica has paused.
+    pub async fn paused(&self, token: &str) -> io::Result<Vec<PausedRequest>> {
+        let (_, body) = self.send("GET", "/api/lab/paused", token, "", "").await?;
         Ok(serde_json::from_slice(&body).unwrap_or_default())
     }
 
-    pub async fn resume(&self, admin: &str, id: Uuid) -> io::Result<()> {
-        self.send("POST", &format!("/api/lab/paused/{id}"), admin, "", "").await.map(drop)
+    pub async fn resume(&self, token: &str, id: Uuid) -> io::Result<()> {
+        self.send("POST", &format!("/api/lab/paused/{id}"), token, "", "").await.map(drop)
     }
-}
-
-/// Session tokens of the buyers, and of the admin who resumes paused orders.
-#[derive(Debug, Clone, Default)]
-pub struct BuyerTokens {
-    pub buyers: Vec<String>,
-    pub admin: String,
 }
 
 /// The sessions of one process.
 #[derive(Debug)]
 pub struct Buyers {
     pool: Pool,
-    tokens: Mutex<BuyerTokens>,
+    tokens: Mutex<Vec<String>>,
 }
 
 impl Buyers {
@@ -101,36 +94,31 @@ impl Buyers {
         Self { pool: pool.clone(), tokens: Mutex::default() }
     }
 
-    /// Returns the tokens of `count` buyers; begins the sessions that are missing.
-    pub async fn tokens(&self, count: usize) -> anyhow::Result<BuyerTokens> {
+    /// Returns the session tokens of `count` buyers; begins the sessions that are missing.
+    pub async fn tokens(&self, count: usize) -> anyhow::Result<Vec<String>> {
         let mut tokens = self.tokens.lock().await;
-        if tokens.buyers.len() < count {
+        if tokens.len() < count {
             // The password is random and discarded.
             let hash = passwords::hash(Uuid::new_v4().to_string()).await?;
-            let begin = async |name: String, admin| {
-                let first = begin_session(&self.pool, &name, &hash, admin).await;
+            let begin = async |name: String| {
+                let first = begin_session(&self.pool, &name, &hash, false).await;
                 // Another replica may have created the user at the same moment.
                 let session = match first {
-                    Err(_) => begin_session(&self.pool, &name, &hash, admin).await,
+                    Err(_) => begin_session(&self.pool, &name, &hash, false).await,
                     first => first,
                 };
                 session.map(|(_, token)| token).with_context(|| format!("a session of {name}"))
             };
-            if tokens.admin.is_empty() {
-                tokens.admin = begin(format!("{LAB_NAME_PREFIX}race-admin"), true).await?;
-            }
-            for number in tokens.buyers.len() + 1..=count {
-                let name = format!("{LAB_NAME_PREFIX}buyer-{number:03}");
-                let token = begin(name, false).await?;
-                tokens.buyers.push(token);
+            for number in tokens.len() + 1..=count {
+                let token = begin(format!("{LAB_NAME_PREFIX}buyer-{number:03}")).await?;
+                tokens.push(token);
             }
         }
-        let buyers = tokens.buyers.iter().take(count).cloned().collect();
-        Ok(BuyerTokens { buyers, admin: tokens.admin.clone() })
+        Ok(tokens.iter().take(count).cloned().collect())
     }
 
     /// Forgets all sessions, after one was found to have ended.
     pub async fn forget(&self) {
-        *self.tokens.lock().await = BuyerTokens::default();
+        self.tokens.lock().await.clear();
     }
 }

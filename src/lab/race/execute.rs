@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use uuid::Uuid;
 
-use super::buyers::{BuyerTokens, Peer};
+use super::buyers::Peer;
 use super::model::{NO_ANSWER, RaceEvent, RaceLane, RaceRequest, RaceResult, SOLD};
 use crate::lab::headers::{LabHeaders, PAUSE, WORK_MS};
 use crate::shop::model::Item;
@@ -24,6 +24,11 @@ use holdfast_lock::clock::monotonic_us;
 
 /// Upper bound of a race, from the first request to the last response.
 pub const RACE_TIMEOUT: Duration = Duration::from_secs(3);
+/// A race of 200 buyers occupies the cores; a queue of them must not stop the shop.
+pub(super) const MAX_RUNNING: usize = 2;
+pub(super) const MAX_QUEUED: usize = 64;
+/// Upper bound of a race with the creation of its item and buyers, and its audit.
+pub(super) const TOTAL_TIMEOUT: Duration = RACE_TIMEOUT.saturating_add(Duration::from_secs(4));
 /// Time for which an order stays paused if it is not resumed.
 const MAX_PAUSE_MS: u64 = 1_500;
 /// Time to wait for a read: of the first buyer, or of the second without protection.
@@ -46,6 +51,7 @@ const PRICE_CENTS: i64 = 9_900;
 struct RaceOrder {
     id: Uuid,
     peer: Peer,
+    token: String,
     sent_us: u64,
     response: JoinHandle<Option<(u16, Value, u64)>>,
 }
@@ -69,7 +75,7 @@ pub(super) async fn create_item(shop: &Shop, stock: i64) -> anyhow::Result<Sku> 
 pub(super) async fn execute(
     shop: &Shop,
     peers: &[Peer],
-    tokens: &BuyerTokens,
+    tokens: &[String],
     sku: &Sku,
     request: &RaceRequest,
 ) -> anyhow::Result<RaceResult> {
@@ -100,7 +106,7 @@ pub(super) async fn execute(
 
 struct RunningRace<'a> {
     peers: &'a [Peer],
-    tokens: &'a BuyerTokens,
+    tokens: &'a [String],
     sku: &'a Sku,
     request: &'a RaceRequest,
     deadline: Instant,
@@ -110,17 +116,17 @@ impl RunningRace<'_> {
     /// Sends the order of a buyer after `delay`.
     fn send(&self, buyer: usize, headers: LabHeaders, delay: Duration) -> Option<RaceOrder> {
         let peer = self.peers.get(buyer % self.peers.len().max(1))?.clone();
-        let token = self.tokens.buyers.get(buyer)?.clone();
+        let token = self.tokens.get(buyer)?.clone();
         let (id, sku, deadline) = (Uuid::now_v7(), self.sku.clone(), self.deadline);
-        let (to, sent) = (peer.clone(), Instant::now() + delay);
+        let (to, by, sent) = (peer.clone(), token.clone(), Instant::now() + delay);
         let sent_us = monotonic_us() + u64::try_from(delay.as_micros()).unwrap_or(0);
         let response = tokio::spawn(async move {
             sleep_until(sent).await;
-            let sent = timeout_at(deadline, to.order(&token, &sku, &headers, id)).await;
+            let sent = timeout_at(deadline, to.order(&by, &sku, &headers, id)).await;
             let (status, body) = sent.ok()?.ok()?;
             Some((status, body, monotonic_us()))
         });
-        Some(RaceOrder { id, peer, sent_us, response })
+        Some(RaceOrder { id, peer, token, sent_us, response })
     }
 
     /// Lets two buyers meet: each is paused behind its read.
@@ -138,7 +144,7 @@ impl RunningRace<'_> {
         let orders = vec![a, b];
         while Instant::now() < self.deadline && !orders.iter().all(|o| o.response.is_finished()) {
             for order in orders.iter().filter(|order| !order.response.is_finished()) {
-                let resume = order.peer.resume(&self.tokens.admin, order.id);
+                let resume = order.peer.resume(&order.token, order.id);
                 let _ = timeout_at(self.deadline.min(Instant::now() + READ_TIMEOUT), resume).await;
             }
             sleep(POLL_INTERVAL).await;
@@ -151,7 +157,7 @@ impl RunningRace<'_> {
     async fn wait_for_read(&self, order: &RaceOrder, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
         while Instant::now() < end && !order.response.is_finished() {
-            let paused = timeout_at(end, order.peer.paused(&self.tokens.admin)).await;
+            let paused = timeout_at(end, order.peer.paused(&order.token)).await;
             if let Ok(Ok(paused)) = paused
                 && paused.iter().any(|paused| paused.request_id == order.id)
             {

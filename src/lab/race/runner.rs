@@ -2,24 +2,19 @@
 //! arrival, and further ones are rejected. Each race runs to its end, also if its visitor leaves.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::buyers::{BuyerTokens, Buyers, Peer};
-use super::execute::{self, RACE_TIMEOUT};
+use super::buyers::{Buyers, Peer};
+use super::execute::{self, MAX_QUEUED, MAX_RUNNING, TOTAL_TIMEOUT};
 use super::model::{Race, RaceRequest, RaceResult, RaceState};
 use super::store::{self, MAX_KEPT_RACES};
-use crate::shop::{Error, Shop};
-
-/// A race of 200 buyers occupies the cores; a queue of them must not stop the shop.
-const MAX_RUNNING: usize = 2;
-const MAX_QUEUED: usize = 64;
-/// Upper bound of a race with the creation of its item and buyers, and its audit.
-const TOTAL_TIMEOUT: Duration = RACE_TIMEOUT.saturating_add(Duration::from_secs(4));
+use crate::shop::store::purge_lab_item;
+use crate::shop::{Error, Shop, Sku};
 
 /// Runs the races that one replica accepts. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -31,10 +26,11 @@ pub struct RaceRunner {
     buyers: Arc<Buyers>,
     running: Arc<Semaphore>,
     places: Arc<Semaphore>,
+    stop: CancellationToken,
 }
 
 impl RaceRunner {
-    pub fn new(shop: &Shop, replica: &str, hosts: Vec<String>) -> Self {
+    pub fn new(shop: &Shop, replica: &str, hosts: Vec<String>, stop: &CancellationToken) -> Self {
         Self {
             shop: shop.clone(),
             replica: replica.to_owned(),
@@ -42,16 +38,23 @@ impl RaceRunner {
             buyers: Arc::new(Buyers::new(&shop.pool)),
             running: Arc::new(Semaphore::new(MAX_RUNNING)),
             places: Arc::new(Semaphore::new(MAX_RUNNING + MAX_QUEUED)),
+            stop: stop.clone(),
         }
     }
 
     /// Returns the names of the servers that the two buyers order from.
     pub fn servers(&self) -> [String; 2] {
-        let host = |number: usize| self.hosts.get(number % self.hosts.len().max(1));
-        let port = |host: Option<&String>| {
-            host.and_then(|host| host.rsplit(':').next()).unwrap_or_default().to_owned()
+        let server = |number: usize| {
+            let host = self.hosts.get(number % self.hosts.len().max(1));
+            host.and_then(|host| host.rsplit_once(':')).unwrap_or_default()
         };
-        [port(host(0)), port(host(1))]
+        // Replicas on one machine differ by their port, others by their name.
+        let (first, second) = (server(0), server(1));
+        if first.0 == second.0 {
+            [first.1.to_owned(), second.1.to_owned()]
+        } else {
+            [first.0.to_owned(), second.0.to_owned()]
+        }
     }
 
     /// Runs a valid race and returns it with its result; queues it if too many are running.
@@ -89,8 +92,13 @@ impl RaceRunner {
             Some(permit) => Some(permit),
             None => turn.acquire_owned().await.ok(),
         };
-        let executed = timeout(TOTAL_TIMEOUT, self.execute(id, &request)).await;
-        let executed = executed.context("it took too long").and_then(|result| result);
+        let executed = match self.stop.is_cancelled() {
+            true => Err(anyhow!("the replica stops")),
+            false => timeout(TOTAL_TIMEOUT, self.execute(id, &request))
+                .await
+                .context("it took too long")
+                .and_then(|result| result),
+        };
         if let Err(error) = &executed {
             tracing::warn!(%id, error = format!("{error:#}"), "a race failed");
         }
@@ -108,27 +116,27 @@ impl RaceRunner {
             peers.push(Peer::resolve(host).await.with_context(|| format!("no address of {host}"))?);
         }
         ensure!(!peers.is_empty(), "no replica is configured");
-        let (result, is_signed_out) = self.attempt(id, &peers, request).await?;
-        if !is_signed_out {
+        let (result, sku) = self.attempt(id, &peers, request).await?;
+        if result.lanes.iter().all(|lane| lane.result != "unauthenticated") {
             return Ok(result);
         }
         // The start of `holdfast up` ends the sessions of the lab's users.
         self.buyers.forget().await;
+        purge_lab_item(&self.shop.pool, &sku).await?;
         Ok(self.attempt(id, &peers, request).await?.0)
     }
 
-    /// Races once; also returns whether the sessions of the buyers had ended.
+    /// Races once, for an item of its own.
     async fn attempt(
         &self,
         id: Uuid,
         peers: &[Peer],
         request: &RaceRequest,
-    ) -> anyhow::Result<(RaceResult, bool)> {
-        let tokens: BuyerTokens = self.buyers.tokens(usize::from(request.buyers)).await?;
+    ) -> anyhow::Result<(RaceResult, Sku)> {
+        let tokens = self.buyers.tokens(usize::from(request.buyers)).await?;
         let sku = execute::create_item(&self.shop, request.stock).await?;
         store::begin(&self.shop.pool, id, &sku).await?;
         let result = execute::execute(&self.shop, peers, &tokens, &sku, request).await?;
-        let is_signed_out = result.lanes.iter().any(|lane| lane.result == "unauthenticated");
-        Ok((result, is_signed_out))
+        Ok((result, sku))
     }
 }

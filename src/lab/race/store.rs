@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::execute::{MAX_QUEUED, MAX_RUNNING, TOTAL_TIMEOUT};
 use super::model::{Race, RaceRequest, RaceResult, RaceState};
 use crate::db::Pool;
 use crate::shop::store::purge_lab_item;
@@ -15,8 +16,9 @@ use crate::shop::{Error, Sku};
 pub const MAX_KEPT_RACES: i64 = 2_000;
 /// Races deleted per race.
 const PRUNED_PER_RACE: i64 = 2;
-/// Seconds after which a race without a result counts as failed. The longest queue takes less.
-const ABANDONED_AFTER_S: f64 = 180.0;
+/// Seconds after which a race without a result counts as failed: longer than a full queue takes.
+const ABANDONED_AFTER_S: f64 =
+    TOTAL_TIMEOUT.as_secs() as f64 * (MAX_QUEUED / MAX_RUNNING + 2) as f64;
 
 pub(super) async fn insert(
     pool: &Pool,
@@ -69,7 +71,8 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Race>, Error> {
                   created_at < now() - make_interval(secs => $2) as "is_old!",
                   case when state = 'queued' then (
                       select count(*) from races q
-                       where q.replica = r.replica and q.state = 'queued' and q.id <= r.id)
+                       where q.replica = r.replica and q.state = 'queued' and q.id <= r.id
+                         and q.created_at >= now() - make_interval(secs => $2))
                   end as position
              from races r where id = $1"#,
         id,
@@ -89,15 +92,19 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Race>, Error> {
     Ok(Some(Race { id, state, position, request: parse(row.request)?, result }))
 }
 
-/// Deletes the oldest races beyond `kept`, with their items.
+/// Deletes the oldest races beyond `kept`, with their items. Keeps a race whose item has an order
+/// that is not cancelled, and one that may still be running.
 pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
     let old = sqlx::query!(
-        "select id, sku from races
-          where state in ('done', 'failed') and id < (select id from races order by id desc
-                                                      offset $1 limit 1)
+        "select id, sku from races r
+          where (state in ('done', 'failed') or created_at < now() - make_interval(secs => $3))
+            and id < (select id from races order by id desc offset $1 limit 1)
+            and not exists (select from order_lines l join orders o on o.id = l.order_id
+                             where l.sku = r.sku and o.status <> 'cancelled')
           order by id limit $2",
         kept - 1,
         PRUNED_PER_RACE,
+        ABANDONED_AFTER_S,
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;

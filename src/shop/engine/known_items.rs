@@ -1,8 +1,8 @@
 //! Rejects orders of unknown items before any lock: a lock on a sku that anyone may invent would
 //! leave a fence in Redis for a day.
 //!
-//! Items that were found once are remembered for good, because the shop deletes none: the set is as
-//! large as the catalogue. One query finds the others for all waiting commands
+//! Items that were found once are remembered, up to [`MAX_KNOWN_ITEMS`]: only throw-away items of
+//! the lab are ever deleted. One query finds the others for all waiting commands
 //! ([`crate::coalesce`]). Tests: `tests/it/abuse.rs`.
 
 use std::collections::HashSet;
@@ -18,6 +18,9 @@ use crate::db::Pool;
 use crate::shop::Sku;
 use crate::shop::failure::{Error, Failure, Rejection};
 use crate::tasks::Tasks;
+
+/// Size at which the set is emptied; larger than a catalogue.
+const MAX_KNOWN_ITEMS: usize = 100_000;
 
 /// The items that are known to exist. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -36,9 +39,11 @@ impl KnownItems {
             async move {
                 let skus: HashSet<Sku> = requests.iter().flatten().cloned().collect();
                 let existing = read(&pool, skus.iter().map(Sku::to_string).collect()).await?;
-                found
-                    .write()
-                    .extend(skus.into_iter().filter(|sku| existing.contains(sku.as_str())));
+                let mut found = found.write();
+                if found.len() >= MAX_KNOWN_ITEMS {
+                    found.clear();
+                }
+                found.extend(skus.into_iter().filter(|sku| existing.contains(sku.as_str())));
                 Ok(vec![(); requests.len()])
             }
         };

@@ -10,6 +10,10 @@ use crate::shop::types::Sku;
 pub async fn purge_lab_item(pool: &Pool, sku: &Sku) -> Result<bool, Error> {
     let sku = sku.as_str();
     let mut tx = pool.begin().await?;
+    // An order locks the item's row, so none is committed between the check and the deletion.
+    sqlx::query!("select from items where sku = $1 for update", sku)
+        .fetch_optional(&mut *tx)
+        .await?;
     let is_in_use = sqlx::query_scalar!(
         r#"select exists (
                select from order_lines l join orders o on o.id = l.order_id
@@ -22,6 +26,7 @@ pub async fn purge_lab_item(pool: &Pool, sku: &Sku) -> Result<bool, Error> {
     .fetch_one(&mut *tx)
     .await?;
     if is_in_use {
+        tx.rollback().await?;
         return Ok(false);
     }
     // The id of a key record, as `idempotency::record_id` computes it.

@@ -22,7 +22,7 @@ use crate::shop::{Error, RequestOptions, Sku, Strategy, engine};
 use crate::web::middleware::{
     Json, KeyParameters, LabAdmin, LabOptions, LabParameters, SignedInUser, idempotency_key,
 };
-use crate::web::{HttpResult, Problem, State};
+use crate::web::{AppState, HttpResult, Problem, State};
 
 /// Default price of a throw-away item.
 const DEFAULT_PRICE_CENTS: i64 = 100;
@@ -85,20 +85,28 @@ pub async fn noop(
     command_response(checked, &options.probe)
 }
 
-/// Lists the requests paused at this replica (`Holdfast-Pause`) and their probe points (admin).
+/// Lists the requests paused at this replica (`Holdfast-Pause`) and their probe points: the user's
+/// own, or all for an admin.
 #[utoipa::path(get, path = "/api/lab/paused", tag = "lab",
     responses((status = 200, body = [PausedRequest]), (status = 403)))]
-pub async fn paused(state: State, _: LabAdmin) -> HttpResult {
-    json(state.board.paused())
+pub async fn paused(state: State, user: SignedInUser) -> HttpResult {
+    json(paused_of(&state, &user)?)
 }
 
-/// Resumes a paused request (admin).
+fn paused_of(state: &AppState, user: &SignedInUser) -> Result<Vec<PausedRequest>, Problem> {
+    state.require_lab()?;
+    let owner = (!user.caller.admin).then_some(user.caller.id.0);
+    Ok(state.board.paused(owner))
+}
+
+/// Resumes a paused request: one of the user's own, or any for an admin.
 #[utoipa::path(post, path = "/api/lab/paused/{id}", tag = "lab", responses((status = 204)))]
-pub async fn resume(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
-    match Uuid::parse_str(&id) {
-        Ok(request) if state.board.resume(request, None) => no_content(),
-        _ => Err(Problem::not_found(format!("no request {id} is paused here"))),
-    }
+pub async fn resume(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
+    let not_found = || Problem::not_found(format!("no request {id} is paused here"));
+    let id = Uuid::parse_str(&id).map_err(|_| not_found())?;
+    let paused = paused_of(&state, &user)?;
+    let paused = paused.iter().find(|paused| paused.request_id == id).ok_or_else(not_found)?;
+    if state.board.resume(id, Some(paused.since_us)) { no_content() } else { Err(not_found()) }
 }
 
 /// An instruction to a replica's order expiry worker: `rest_ms`, `pause`, or neither.

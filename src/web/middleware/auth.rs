@@ -56,6 +56,11 @@ impl Credential {
 #[derive(Debug, Clone)]
 pub struct SessionLookup(Result<Option<Arc<Caller>>, Error>);
 
+/// Returns the user that an earlier look-up of the request found.
+pub(super) fn known_caller(request: &HttpRequest) -> Option<Arc<Caller>> {
+    request.extensions().get::<SessionLookup>().and_then(|lookup| lookup.0.clone().ok().flatten())
+}
+
 /// Returns the user of the request's session, if any, and stores the result for later calls.
 pub async fn find_caller(request: &HttpRequest) -> Result<Option<Arc<Caller>>, Problem> {
     let known = request.extensions().get::<SessionLookup>().cloned();

@@ -4,15 +4,22 @@
 //! an admin, and with `--lab public` every signed-in user. A form without a session must come from
 //! a page of this site ([`csrf::check_public_form`]). Tests: `tests/pages/lab_access.rs`.
 
+use std::sync::LazyLock;
+
 use actix_web::HttpRequest;
-use actix_web::http::header::{FORWARDED, HeaderName};
+use actix_web::http::header::{FORWARDED, HOST, HeaderName};
 
 use super::auth::{ensure_admin, find_caller, unauthenticated};
 use super::csrf::check_public_form;
+use super::public_hosts::PublicHosts;
 use crate::shop::UserId;
 use crate::shop::sessions::Caller;
 use crate::web::{AppState, Problem, ProblemType, app_state};
 
+static LOOPBACK_HOSTS: LazyLock<PublicHosts> = LazyLock::new(|| {
+    let names = ["localhost", "*.localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
+    PublicHosts::parse(&names).unwrap_or_default()
+});
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// Whether a visitor may run lessons and loads.
@@ -75,11 +82,15 @@ pub async fn check_file_access(request: &HttpRequest) -> Result<(), Problem> {
     ensure_admin(signed_in.ok_or_else(|| unauthenticated(request))?).map(drop)
 }
 
-/// Returns whether the request comes from this machine, and through no proxy.
+/// Returns whether the request comes from this machine, through no proxy, and names this machine: a
+/// proxy that adds no header, or a page of another site (DNS rebinding), names another host.
 fn is_local(request: &HttpRequest) -> bool {
     let peer = request.peer_addr().is_some_and(|peer| peer.ip().to_canonical().is_loopback());
     let headers = request.headers();
-    peer && !headers.contains_key(FORWARDED_FOR) && !headers.contains_key(FORWARDED)
+    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
+    peer && host.is_some_and(|host| LOOPBACK_HOSTS.admits(host))
+        && !headers.contains_key(FORWARDED_FOR)
+        && !headers.contains_key(FORWARDED)
 }
 
 #[cfg(test)]
@@ -92,6 +103,7 @@ mod tests {
     fn proxied_request_is_not_local() {
         let request = |peer: &str, header: Option<(&'static str, &'static str)>| {
             let request = TestRequest::default().peer_addr(peer.parse().expect("an address"));
+            let request = request.insert_header(("host", "localhost:8080"));
             let request = header.into_iter().fold(request, TestRequest::insert_header);
             is_local(&request.to_http_request())
         };
@@ -100,5 +112,6 @@ mod tests {
         assert!(!request("192.0.2.1:5000", None));
         assert!(!request("127.0.0.1:5000", Some(("x-forwarded-for", "127.0.0.1"))));
         assert!(!request("127.0.0.1:5000", Some(("forwarded", "for=127.0.0.1"))));
+        assert!(!request("127.0.0.1:5000", Some(("host", "shop.example.org"))));
     }
 }

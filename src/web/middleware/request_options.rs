@@ -9,6 +9,7 @@ use actix_web::http::header::HeaderMap;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use uuid::Uuid;
 
+use super::auth::known_caller;
 use crate::lab::{InvalidLabHeader, LabHeaders};
 use crate::shop::{IdempotencyKey, RequestOptions};
 use crate::web::{Problem, ProblemType, app_state};
@@ -32,14 +33,14 @@ impl CommandRoute {
 #[derive(Debug, Clone, Copy)]
 pub struct EffectiveStrategy(pub &'static str);
 
-/// The options that the request's lab headers select. Like a body, an invalid header is reported
-/// when the handler calls [`LabOptions::read`].
+/// The options that the request's lab headers select. The headers are read, and an invalid one is
+/// reported, when the handler calls [`LabOptions::read`]: the user is known by then.
 #[derive(Debug)]
-pub struct LabOptions(Result<RequestOptions, Problem>);
+pub struct LabOptions(HttpRequest);
 
 impl LabOptions {
     pub fn read(self) -> Result<RequestOptions, Problem> {
-        self.0
+        lab_options(&self.0)
     }
 }
 
@@ -58,7 +59,7 @@ impl FromRequest for LabOptions {
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(Ok(LabOptions(lab_options(request))))
+        ready(Ok(LabOptions(request.clone())))
     }
 }
 
@@ -73,8 +74,9 @@ fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
         let detail = "Holdfast-* headers are the lab's, and the lab is off";
         return Err(Problem::new(ProblemType::Forbidden, detail));
     }
+    let owner = known_caller(request).map(|caller| caller.id);
     let options = lab_headers
-        .options(&state.shop, &state.replica, &state.board, id)
+        .options(&state.shop, &state.replica, &state.board, id, owner)
         .map_err(|InvalidLabHeader(header, why)| Problem::field(header, why))?;
     request.extensions_mut().insert(EffectiveStrategy(options.strategy.name));
     Ok(options)

@@ -6,6 +6,7 @@ use actix_web::web::{Form, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 use super::layout::Layout;
 use super::race_picture;
@@ -298,11 +299,19 @@ async fn entries(
     Ok((fork.unwrap_or(entries), is_fork))
 }
 
+/// Permits of the pictures that are drawn at a time: each takes a core and 3 MB.
+static DRAWINGS: Semaphore = Semaphore::const_new(2);
+
 /// The picture of a race for link previews.
 pub async fn image(state: State, id: Path<String>) -> HttpResult {
     let race = done(find_race(&state, &id).await?)?;
     // Drawing takes some milliseconds; a worker serves other requests too.
-    let png = actix_web::web::block(move || race_picture::png(&race)).await;
+    let permit = DRAWINGS.acquire().await.ok();
+    let draw = move || {
+        let _permit = permit;
+        race_picture::png(&race)
+    };
+    let png = actix_web::web::block(draw).await;
     let png = png.ok().flatten();
     let png = png.ok_or_else(|| Problem::not_found("the picture can't be drawn"))?;
     Ok(picture_response("image/png", png))

@@ -10,12 +10,12 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use sha2::{Digest as _, Sha256};
 
-use super::forks;
+use super::forks::{self, ArmForks, ForkView};
 use super::run_list;
 use super::scenes::{Scene, scenes};
 use super::views;
 use crate::lab::lessons::{self, Lesson};
-use crate::lab::run::{ArmResult, LabRun};
+use crate::lab::run::LabRun;
 use crate::web::Problem;
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
@@ -47,23 +47,6 @@ impl SavedRun {
 
     fn has_loss(&self) -> bool {
         self.run.outcome.arms.iter().any(|arm| !views::is_sound(arm))
-    }
-
-    /// Returns the figures of the arms: the name of each, and its values.
-    fn figures(&self) -> [(String, Vec<String>); 8] {
-        let row = |message: &str, value: fn(&ArmResult) -> String| {
-            (self.layout.text(message), self.run.outcome.arms.iter().map(value).collect())
-        };
-        [
-            row("saved-opening", |arm| views::amount(arm.stock_opening, arm.is_money())),
-            row("saved-sold", |arm| views::amount(arm.sold, arm.is_money())),
-            row("saved-left", |arm| views::amount(arm.stock, arm.is_money())),
-            row("saved-oversold", |arm| views::amount(arm.oversold, arm.is_money())),
-            row("saved-forks", |arm| format::format_count(arm.forks)),
-            row("saved-rate", |arm| format!("{:.1}", arm.orders_per_s)),
-            row("saved-p50", |arm| views::ms(arm.wait_p50_ms)),
-            row("saved-p99", |arm| views::ms(arm.wait_p99_ms)),
-        ]
     }
 
     fn policy(&self) -> String {
