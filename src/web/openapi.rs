@@ -42,7 +42,7 @@ use crate::lab::headers::{LAB_HEADERS, LabHeader};
         api::lab::create_item, api::lab::noop, api::lab::paused, api::lab::resume,
         api::lab::worker, api::lab::queues,
         api::lab_runs::list, api::lab_runs::create, api::lab_runs::read, api::lab_runs::follow,
-        api::race::create, api::race::read,
+        api::race::create, api::race::read, api::race::paused, api::race::resume,
         api::health::alive, api::health::ready, api::health::metrics,
     ),
     security(("session" = [])),

@@ -58,6 +58,8 @@ async fn openapi_describes_every_route() {
         "POST /api/lab/worker",
         "GET /api/lab/queues",
         "POST /api/race",
+        "POST /api/race/paused/{id}",
+        "GET /api/race/paused",
         "GET /api/race/{id}",
         "GET /healthz",
         "GET /readyz",

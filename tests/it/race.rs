@@ -3,11 +3,12 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{RequestBuilder, Response, StatusCode};
+use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::common::ports::free_ports;
 use crate::common::{Shop, body, problem, until};
+use crate::pause_points::with_pause;
 use holdfast::lab::race::store::prune;
 
 /// Two replicas that know each other, as those of `holdfast up` do.
@@ -248,9 +249,47 @@ async fn oldest_races_are_deleted_with_their_items() {
     prune(&pool, 1).await.unwrap();
     assert_eq!(shop.number(rows).await, before, "their orders are pending");
     sqlx::query("update orders set status = 'cancelled'").execute(&shop.pool).await.unwrap();
+    // The oldest two are in use for ever; they are kept, and do not keep the others.
+    for lock in ["none", "fenced"] {
+        run(&shop, lock, 2, 1).await;
+    }
+    let newer = "select count(*) from races
+                  where id > (select id from races order by id offset 1 limit 1)";
+    let older = "select sku from races order by id limit 2";
+    let in_use = format!(
+        "update orders set status = case when id in
+             (select order_id from order_lines where sku in ({older})) then status else 'cancelled' end"
+    );
+    sqlx::query(sqlx::AssertSqlSafe(in_use)).execute(&shop.pool).await.unwrap();
+    prune(&pool, 1).await.unwrap();
+    assert_eq!(shop.number(newer).await, 1);
+    sqlx::query("update orders set status = 'cancelled'").execute(&shop.pool).await.unwrap();
     prune(&pool, 1).await.unwrap();
     assert_eq!(shop.number("select count(*) from races").await, 1);
     assert_eq!(shop.number("select count(*) from items where kind = 'lab'").await, 1);
-    // A race, its item, its two orders, lines and keys, and three ledger entries.
-    assert_eq!(shop.number(rows).await, 1 + 1 + 2 + 2 + 2 + 3);
+    // A race, its item, its order, line and key, and two ledger entries.
+    assert_eq!(shop.number(rows).await, 1 + 1 + 1 + 1 + 1 + 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn user_resumes_only_own_paused_order() {
+    let shop = Shop::start(1).await;
+    let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
+    let admin = shop.sign_in("admin").await;
+    let (id, order) = with_pause(shop.order(&alice, 0, "deadbolt", 1), "read");
+    let placed = async { order.send().await.unwrap().status() };
+    let resumed = async {
+        shop.until_paused(&admin, 0, id, "read").await;
+        let resume = format!("/api/race/paused/{id}");
+        let mut seen = Vec::new();
+        for user in [&bob, &alice] {
+            let paused = shop.request(user, Method::GET, 0, "/api/race/paused").send().await;
+            let paused = body(paused.unwrap(), StatusCode::OK).await;
+            let status = shop.request(user, Method::POST, 0, &resume).send().await.unwrap();
+            seen.push((paused.as_array().unwrap().len(), status.status().as_u16()));
+        }
+        seen
+    };
+    let (status, seen) = futures_util::join!(placed, resumed);
+    assert_eq!((status.as_u16(), seen), (201, vec![(0, 404), (1, 204)]));
 }

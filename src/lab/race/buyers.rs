@@ -73,12 +73,12 @@ impl Peer {
 
     /// Lists the requests of the token's user that the replica has paused.
     pub async fn paused(&self, token: &str) -> io::Result<Vec<PausedRequest>> {
-        let (_, body) = self.send("GET", "/api/lab/paused", token, "", "").await?;
+        let (_, body) = self.send("GET", "/api/race/paused", token, "", "").await?;
         Ok(serde_json::from_slice(&body).unwrap_or_default())
     }
 
     pub async fn resume(&self, token: &str, id: Uuid) -> io::Result<()> {
-        self.send("POST", &format!("/api/lab/paused/{id}"), token, "", "").await.map(drop)
+        self.send("POST", &format!("/api/race/paused/{id}"), token, "", "").await.map(drop)
     }
 }
 

@@ -18,7 +18,7 @@ use crate::probe::{PausedRequest, Point};
 use crate::shop::command::set_limit::deserialize_limit;
 use crate::shop::model::{Item, Order};
 use crate::shop::store::items::{self, ItemKind};
-use crate::shop::{Error, RequestOptions, Sku, Strategy, engine};
+use crate::shop::{Error, RequestOptions, Sku, Strategy, UserId, engine};
 use crate::web::middleware::{
     Json, KeyParameters, LabAdmin, LabOptions, LabParameters, SignedInUser, idempotency_key,
 };
@@ -85,28 +85,30 @@ pub async fn noop(
     command_response(checked, &options.probe)
 }
 
-/// Lists the requests paused at this replica (`Holdfast-Pause`) and their probe points: the user's
-/// own, or all for an admin.
+/// Lists the requests paused at this replica (`Holdfast-Pause`) and their probe points (admin).
 #[utoipa::path(get, path = "/api/lab/paused", tag = "lab",
     responses((status = 200, body = [PausedRequest]), (status = 403)))]
-pub async fn paused(state: State, user: SignedInUser) -> HttpResult {
-    json(paused_of(&state, &user)?)
+pub async fn paused(state: State, _: LabAdmin) -> HttpResult {
+    json(state.board.paused(None))
 }
 
-fn paused_of(state: &AppState, user: &SignedInUser) -> Result<Vec<PausedRequest>, Problem> {
-    state.require_lab()?;
-    let owner = (!user.caller.admin).then_some(user.caller.id.0);
-    Ok(state.board.paused(owner))
-}
-
-/// Resumes a paused request: one of the user's own, or any for an admin.
+/// Resumes a paused request (admin).
 #[utoipa::path(post, path = "/api/lab/paused/{id}", tag = "lab", responses((status = 204)))]
-pub async fn resume(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
-    let not_found = || Problem::not_found(format!("no request {id} is paused here"));
-    let id = Uuid::parse_str(&id).map_err(|_| not_found())?;
-    let paused = paused_of(&state, &user)?;
-    let paused = paused.iter().find(|paused| paused.request_id == id).ok_or_else(not_found)?;
-    if state.board.resume(id, Some(paused.since_us)) { no_content() } else { Err(not_found()) }
+pub async fn resume(state: State, _: LabAdmin, id: Path<String>) -> HttpResult {
+    resume_of(&state, None, &id)
+}
+
+/// Resumes a paused request of `owner`, or of any user for `None`.
+pub(super) fn resume_of(state: &AppState, owner: Option<UserId>, id: &str) -> HttpResult {
+    let paused = state.board.paused(owner.map(|owner| owner.0));
+    let resumed = Uuid::parse_str(id).is_ok_and(|id| {
+        let request = paused.iter().find(|request| request.request_id == id);
+        request.is_some_and(|request| state.board.resume(id, Some(request.since_us)))
+    });
+    if resumed {
+        return no_content();
+    }
+    Err(Problem::not_found(format!("no request {id} is paused here")))
 }
 
 /// An instruction to a replica's order expiry worker: `rest_ms`, `pause`, or neither.

@@ -65,6 +65,8 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/lab/runs/{id}", "GET").route(get().to(lab_runs::read)))
         .service(resource("/api/lab/runs/{id}/events", "GET").route(get().to(lab_runs::follow)))
         .service(resource("/api/race", "POST").route(post().to(race::create)))
+        .service(resource("/api/race/paused", "GET").route(get().to(race::paused)))
+        .service(resource("/api/race/paused/{id}", "POST").route(post().to(race::resume)))
         .service(resource("/api/race/{id}", "GET").route(get().to(race::read)))
         .service(resource("/healthz", "GET").route(get().to(health::alive)))
         .service(resource("/readyz", "GET").route(get().to(health::ready)))

@@ -5,10 +5,12 @@ use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
 use uuid::Uuid;
 
+use super::lab;
 use super::responses::json;
 use crate::lab::race::model::{Race, RaceRequest, RaceState};
 use crate::lab::race::store;
-use crate::web::middleware::{Json, begin_command, csrf};
+use crate::probe::PausedRequest;
+use crate::web::middleware::{Json, SignedInUser, begin_command, csrf};
 use crate::web::{AppState, HttpResult, Problem, State};
 
 /// Runs a race: throw-away buyers order a throw-away item over HTTP, spread over the replicas.
@@ -30,6 +32,21 @@ pub async fn create(state: State, request: HttpRequest, race: Json<RaceRequest>)
     responses((status = 200, body = Race), (status = 403)))]
 pub async fn read(state: State, id: Path<String>) -> HttpResult {
     json(find_race(&state, &id).await?)
+}
+
+/// Lists the caller's own requests that are paused at this replica: a race resumes its buyers'.
+#[utoipa::path(get, path = "/api/race/paused", tag = "race",
+    responses((status = 200, body = [PausedRequest]), (status = 403)))]
+pub async fn paused(state: State, user: SignedInUser) -> HttpResult {
+    state.require_lab()?;
+    json(state.board.paused(Some(user.caller.id.0)))
+}
+
+/// Resumes a paused request of the caller.
+#[utoipa::path(post, path = "/api/race/paused/{id}", tag = "race", responses((status = 204)))]
+pub async fn resume(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
+    state.require_lab()?;
+    lab::resume_of(&state, Some(user.caller.id), &id)
 }
 
 /// Runs the race that `read` returns, if the lab is on, the request comes from this site, and its
