@@ -9,6 +9,7 @@ use askama::Template;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb};
 
+use super::respond::hash_source;
 use crate::lab::race::model::{Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use crate::messages::Language;
 
@@ -151,6 +152,11 @@ pub(super) fn inline(race: &Race, label: &str, language: Language, is_titled: bo
 pub(super) fn animated(race: &Race) -> String {
     let language = Language::English;
     picture(race, &verdict(race, language), language, Some(format!("{LIGHT}{DARK}")), true)
+}
+
+/// Returns the content security policy of the animated picture, which admits only its style.
+pub(super) fn animated_policy() -> String {
+    format!("default-src 'none'; style-src {}", hash_source(&format!("{LIGHT}{DARK}")))
 }
 
 /// Returns the picture as PNG; `None` if it cannot be drawn.
