@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use holdfast::lab::interleaving::{Game, GameRules, GameView, Games, Level};
 use holdfast::probe::{PauseBoard, Point};
 use holdfast::shop::Strategy;
@@ -177,6 +178,16 @@ async fn new_game_ends_the_previous_one() {
         play.view().await.positions.iter().all(|position| position.result.is_some())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_games_of_replicas_share_their_buyer() {
+    let shop = Shop::start(1).await;
+    let games = [(); 4].map(|()| Games::new(&shop.in_process("batched"), &PauseBoard::default()));
+    let rules = Level::Oversell.rules().unwrap();
+    let begun = join_all(games.iter().map(|games| games.begin(PLAYER, rules, None))).await;
+    assert!(begun.iter().all(Result::is_ok), "{begun:?}");
+    assert_eq!(shop.number("select count(*) from users where name = 'lab-scheduler'").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,7 +28,7 @@ use crate::shop::query::ledger;
 use crate::shop::store::items::{self, ItemKind};
 use crate::shop::users::{self, LAB_NAME_PREFIX};
 use crate::shop::{
-    Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine, passwords,
+    Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine,
 };
 
 pub use game::{Game, GameStep, GameView, OrderPosition, OrderResult};
@@ -154,18 +154,8 @@ impl Games {
     /// Returns the user for whom the orders of all games are placed.
     async fn buyer(&self) -> Result<UserId, Error> {
         let name = format!("{LAB_NAME_PREFIX}scheduler");
-        let mut tx = self.shop.pool.begin().await?;
-        let existing = sqlx::query!("select id, admin from users where name = $1", &name)
-            .fetch_optional(&mut *tx)
-            .await?;
-        if let Some(user) = existing {
-            tx.rollback().await?;
-            return Ok(UserId(user.id));
-        }
-        let hash = passwords::hash(Uuid::new_v4().to_string()).await?;
-        let inserted = users::insert(&mut tx, &name, &hash, false).await?;
-        tx.commit().await?;
-        inserted.ok_or_else(|| Error::Bug(format!("{name} was created at the same time")))
+        let user = users::find_or_create_lab_user(&self.shop.pool, &name, false).await?;
+        user.ok_or_else(|| Error::Bug(format!("{name} is an admin")))
     }
 
     /// Returns the game `id`, if it is in progress.

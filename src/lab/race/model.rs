@@ -7,7 +7,6 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::shop::Strategy;
-use crate::shop::strategy::Guarantee;
 
 pub const MAX_RACE_BUYERS: u16 = 200;
 const MAX_RACE_STOCK: i64 = 1_000;
@@ -53,10 +52,7 @@ impl RaceRequest {
 
     /// Returns whether the lock protects orders that different replicas execute.
     pub fn is_protected(&self) -> bool {
-        let strategy = Strategy::named(&self.lock);
-        strategy.is_some_and(|strategy| {
-            !matches!(strategy.guarantee, Guarantee::Never | Guarantee::OneReplica)
-        })
+        Strategy::named(&self.lock).is_some_and(|strategy| !strategy.is_broken())
     }
 }
 
