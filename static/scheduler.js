@@ -36,7 +36,7 @@ function showLevels() {
 // Replaces the game by a fresh copy, and keeps the focus.
 async function swap(response) {
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html").getElementById("game");
-  if (!response.ok || !fresh) throw new Error("this is no game");
+  if (!fresh) throw new Error("this is no game");
   const focused = document.activeElement?.id;
   const isNew = fresh.dataset.last !== game.dataset.last;
   game.replaceChildren(...fresh.childNodes);
@@ -44,7 +44,8 @@ async function swap(response) {
     if (name in fresh.dataset) game.dataset[name] = fresh.dataset[name];
     else delete game.dataset[name];
   }
-  history.replaceState(null, "", response.url);
+  // A refused step is answered with the page of the game, without a redirect.
+  if (response.ok) history.replaceState(null, "", response.url);
   const target = document.getElementById(focused);
   (target && !target.disabled ? target : game).focus({ preventScroll: true });
   if (isNew) document.getElementById("announce").textContent = `${fresh.dataset.last} ${game.querySelector("#goal-title").textContent}`;

@@ -22,6 +22,9 @@ scheduler-steps = { $steps ->
 }
 scheduler-reached = Goal reached in { $steps } steps
 scheduler-missed = All orders have ended. The goal was not reached: undo a step, or start again.
+scheduler-refused-over = All orders have ended, so there are no more steps. You can undo a step, or start again.
+scheduler-refused-steps = The game has 100 steps, the maximum. You can undo a step, or start again.
+scheduler-refused-undo = The undo failed, and this game is as before: the steps did not have the same effect again in time. Try it once more.
 scheduler-stars = { $stars } of 3 stars
 scheduler-books = stock at the start { $opening } · sold { $sold } · in stock { $stock }
 scheduler-oversold = { $units ->

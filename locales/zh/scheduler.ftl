@@ -21,6 +21,9 @@ scheduler-steps = { $steps ->
 }
 scheduler-reached = 用 { $steps } 步达成目标
 scheduler-missed = 所有订单都已结束，目标没有达成：撤销一步，或重新开始。
+scheduler-refused-over = 所有订单都已结束，不能再走步。可以撤销一步，或重新开始。
+scheduler-refused-steps = 本局已走 100 步，达到上限。可以撤销一步，或重新开始。
+scheduler-refused-undo = 撤销失败，本局保持不变：重放的步骤没有及时得到同样的结果。请再试一次。
 scheduler-stars = 3 颗星中的 { $stars } 颗
 scheduler-books = 初始库存 { $opening } · 已售 { $sold } · 现有库存 { $stock }
 scheduler-oversold = { $units } 件被卖了两次

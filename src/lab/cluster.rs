@@ -14,7 +14,7 @@ use crate::db::Pool;
 use crate::embedded::{ProcessControl, RunningUp};
 use crate::load;
 use crate::shop::users::{self, LAB_NAME_PREFIX};
-use crate::shop::{Sku, UserId, passwords, sessions};
+use crate::shop::{Sku, UserId, sessions};
 
 /// Upper bound for a killed replica, or Redis, to respond again: the supervisor's restart delay and
 /// the start of the process.
@@ -36,8 +36,6 @@ pub(super) struct ManagedCluster {
     /// Session tokens of the buyers, whose accounts are empty.
     pub(super) buyers: Vec<String>,
     pub(super) admin: String,
-    /// Hash of a random password that is discarded, for all users that the lab creates.
-    password_hash: String,
 }
 
 impl ManagedCluster {
@@ -49,7 +47,6 @@ impl ManagedCluster {
     ) -> anyhow::Result<Self> {
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
-        let password_hash = passwords::hash(Uuid::new_v4().to_string()).await?;
         let mut cluster = Self {
             replicas: replicas.context("a replica's address")?,
             processes,
@@ -57,7 +54,6 @@ impl ManagedCluster {
             redis_url: running.redis_url.clone(),
             buyers: Vec::new(),
             admin: String::new(),
-            password_hash,
         };
         // Sessions of an earlier process, whose tokens are lost.
         let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
@@ -78,7 +74,7 @@ impl ManagedCluster {
         name: &str,
         admin: bool,
     ) -> anyhow::Result<(UserId, String)> {
-        begin_session(&self.pool, name, &self.password_hash, admin).await
+        begin_session(&self.pool, name, admin).await
     }
 
     pub(super) async fn create_payer(&self) -> anyhow::Result<(UserId, String)> {
@@ -157,20 +153,14 @@ impl ManagedCluster {
 pub(super) async fn begin_session(
     pool: &Pool,
     name: &str,
-    password_hash: &str,
     admin: bool,
 ) -> anyhow::Result<(UserId, String)> {
-    let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
-    let find = sqlx::query!("select id, admin from users where name = $1", name);
-    let id = match find.fetch_optional(&mut *tx).await? {
-        Some(row) if row.admin == admin => UserId(row.id),
-        Some(_) => bail!("another user is called {name}; rename that user to open the lab"),
-        None => users::insert(&mut tx, name, password_hash, admin)
-            .await?
-            .context("another process created the users of the lab at the same time")?,
-    };
-    let session = sessions::begin(&mut tx, id).await?;
-    tx.commit().await?;
+    let id = users::find_or_create_lab_user(pool, name, admin).await?;
+    let id = id.with_context(|| {
+        format!("another user is called {name}; rename that user to open the lab")
+    })?;
+    let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
+    let session = sessions::begin(&mut connection, id).await?;
     Ok((id, session.token))
 }
 

@@ -75,10 +75,19 @@ pub async fn seed(pool: &Pool, contents: SeedContents) -> Result<bool, Error> {
 
 /// Returns the enabled demo users whose password is still their name.
 pub async fn find_demo_users(pool: &Pool) -> Result<Vec<String>, Error> {
-    let names = USERS.map(|(name, _)| name.to_owned());
+    named_like_password(pool, &USERS.map(|(name, _)| name.to_owned())).await
+}
+
+/// Returns whether an enabled user has the name `name`, and the name as password.
+pub async fn is_demo_user(pool: &Pool, name: &str) -> Result<bool, Error> {
+    Ok(!named_like_password(pool, &[name.to_owned()]).await?.is_empty())
+}
+
+/// Returns the enabled users among `names` whose password is their name.
+async fn named_like_password(pool: &Pool, names: &[String]) -> Result<Vec<String>, Error> {
     let users = sqlx::query!(
         "select name, password_hash from users where name = any($1) and disabled_at is null",
-        &names[..],
+        names,
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;

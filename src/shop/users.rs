@@ -6,6 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
+use tokio::sync::OnceCell;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -138,6 +139,28 @@ pub async fn insert(
     }
     sqlx::query!("insert into accounts (user_id) values ($1)", id).execute(tx).await?;
     Ok(Some(UserId(id)))
+}
+
+/// Returns the lab's user `name`, who has no known password; creates the user if there is none.
+/// `None` if a user of that name exists with a different `admin`.
+pub async fn find_or_create_lab_user(
+    pool: &Pool,
+    name: &str,
+    admin: bool,
+) -> Result<Option<UserId>, Error> {
+    /// Hash of a random password that is discarded.
+    static HASH: OnceCell<String> = OnceCell::const_new();
+    let hash = HASH.get_or_try_init(|| passwords::hash(Uuid::new_v4().to_string())).await?;
+    let mut tx = pool.begin().await?;
+    if let Some(id) = insert(&mut tx, name, hash, admin).await? {
+        tx.commit().await?;
+        return Ok(Some(id));
+    }
+    let user = sqlx::query!("select id, admin from users where name = $1", name)
+        .fetch_one(&mut *tx)
+        .await?;
+    tx.rollback().await?;
+    Ok((user.admin == admin).then_some(UserId(user.id)))
 }
 
 /// Begins a session; `None` if name or password is wrong or the user is disabled, without

@@ -1,8 +1,10 @@
 //! The visitor as the scheduler: interleavings that are possible without a lock, and not with one.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use holdfast::lab::interleaving::{Game, GameRules, GameView, Games, Level};
+use futures_util::future::join_all;
+use holdfast::lab::interleaving::{Game, GameError, GameRules, GameView, Games, Level, Refusal};
 use holdfast::probe::{PauseBoard, Point};
 use holdfast::shop::Strategy;
 
@@ -15,7 +17,7 @@ const PLAYER: &str = "192.0.2.1";
 struct Play {
     scheduler: Games,
     game: Arc<Game>,
-    _shop: Shop,
+    shop: Shop,
 }
 
 impl Play {
@@ -29,7 +31,7 @@ impl Play {
         let domain = shop.in_process("batched");
         let scheduler = Games::new(&domain, &PauseBoard::default());
         let game = scheduler.begin(PLAYER, rules, None).await.unwrap();
-        Self { scheduler, game, _shop: shop }
+        Self { scheduler, game, shop }
     }
 
     async fn view(&self) -> GameView {
@@ -156,6 +158,51 @@ async fn undo_replays_all_steps_but_last() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn game_stays_if_undo_fails() {
+    let play = Play::begin("owner", 2).await;
+    play.go("AABA").await;
+    let held =
+        async || play.view().await.positions.iter().map(|order| order.held).collect::<Vec<_>>();
+    let before = held().await;
+    // The new game cannot create its item.
+    let mut blocker = play.shop.pool.begin().await.unwrap();
+    sqlx::query("lock table items in share mode").execute(&mut *blocker).await.unwrap();
+    let begun = Instant::now();
+    let refused = play.scheduler.undo(&play.game).await.unwrap_err();
+    assert!(matches!(refused, GameError::Refused(Refusal::NotReplayed)), "{refused:?}");
+    assert!(begun.elapsed() < Duration::from_secs(7), "{:?}", begun.elapsed());
+    assert!(play.scheduler.game(play.game.id).is_some());
+    assert_eq!(held().await, before);
+    blocker.rollback().await.unwrap();
+    // It kept its place, and can still be undone.
+    let again = play.scheduler.undo(&play.game).await.unwrap();
+    assert_eq!(play.scheduler.view(&again).await.unwrap().steps.len(), 3);
+    let begin = async || play.scheduler.begin(PLAYER, play.game.rules, None).await;
+    assert!(begin().await.is_ok());
+    assert!(begin().await.is_err(), "the game that was undone has one of two places");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_of_a_game_are_bounded() {
+    let play = Play::begin("owner", 2).await;
+    play.go(&"X".repeat(100)).await;
+    let refused = play.scheduler.expire_lease(&play.game).await;
+    assert!(matches!(refused, Err(GameError::Refused(Refusal::TooManySteps))), "{refused:?}");
+    let refused = play.scheduler.step(&play.game, 'A', None).await;
+    assert!(matches!(refused, Err(GameError::Refused(Refusal::TooManySteps))), "{refused:?}");
+    assert_eq!(play.view().await.steps.len(), 100);
+    // Even the longest game can be undone in time.
+    let again = play.scheduler.undo(&play.game).await.unwrap();
+    assert_eq!(play.scheduler.view(&again).await.unwrap().steps.len(), 99);
+
+    let play = Play::begin("owner", 2).await;
+    let steps = play.to_the_end().await.steps.len();
+    let refused = play.scheduler.expire_lease(&play.game).await;
+    assert!(matches!(refused, Err(GameError::Refused(Refusal::Over))), "{refused:?}");
+    assert_eq!(play.view().await.steps.len(), steps);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn repeated_click_is_one_step() {
     let play = Play::begin("none", 2).await;
     let since = play.view().await.positions[0].since_us;
@@ -177,6 +224,16 @@ async fn new_game_ends_the_previous_one() {
         play.view().await.positions.iter().all(|position| position.result.is_some())
     })
     .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn first_games_of_replicas_share_their_buyer() {
+    let shop = Shop::start(1).await;
+    let games = [(); 4].map(|()| Games::new(&shop.in_process("batched"), &PauseBoard::default()));
+    let rules = Level::Oversell.rules().unwrap();
+    let begun = join_all(games.iter().map(|games| games.begin(PLAYER, rules, None))).await;
+    assert!(begun.iter().all(Result::is_ok), "{begun:?}");
+    assert_eq!(shop.number("select count(*) from users where name = 'lab-scheduler'").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -274,6 +274,35 @@ async fn missing_money_is_topped_up_once_and_pays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn stale_top_up_form_changes_no_balance() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    let order = alice.order(&token, &csrf).await.location;
+    let top_ups = "select count(*) from top_ups";
+    let before = shop.number(top_ups).await;
+    let form = |csrf: &str, cents: &str| {
+        format!("csrf={csrf}&key={}&missing_cents={cents}", uuid::Uuid::new_v4())
+    };
+    let bob = Visitor::signed_in(&shop, "bob").await;
+    let bobs_csrf = bob.get("/basket").await.csrf();
+    let foreign = bob.post(&format!("{order}/top-up"), &form(&bobs_csrf, "5")).await;
+    assert_eq!(foreign.status, 404, "{}", foreign.text);
+
+    let wrong = alice.post(&format!("{order}/top-up"), &form(&csrf, "-5")).await;
+    assert_eq!(wrong.status, 422, "{}", wrong.text);
+    assert!(wrong.text.contains("id=\"order-status\""), "it is the page of the order");
+
+    let page = alice.get(&order).await;
+    let pay = format!("csrf={csrf}&key={}", page.field("key"));
+    assert_eq!(alice.post(&format!("{order}/pay"), &pay).await.location, order);
+    let stale = alice.post(&format!("{order}/top-up"), &form(&csrf, "500")).await;
+    assert_eq!((stale.status.as_u16(), &stale.location), (303, &order), "{}", stale.text);
+    assert_eq!(shop.number(top_ups).await, before);
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn basket_count_follows_other_tab() {
     let shop = Shop::start(1).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;

@@ -125,7 +125,23 @@ async fn race_page_has_title_and_preview_image() {
     let picture = visitor.get(&format!("{}/picture.svg", race.location)).await;
     assert_eq!(picture.kind, "image/svg+xml");
     assert!(picture.text.contains("1 sold · 1 existed") && picture.text.contains("<animate "));
+    let forged = visitor.page_request(&race.location).header("X-Forwarded-Host", "evil.example");
+    let forged = Page::read(forged.send().await.unwrap()).await;
+    assert!(!forged.text.contains("evil.example"), "{}", forged.text);
     assert_eq!(visitor.get("/race/none").await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn policy_of_picture_admits_its_style() {
+    let shop = shop_with_peers().await;
+    let race = Visitor::new(&shop).post("/race", "on=on&lock=row-lock&buyers=2").await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    browser.go(&format!("{}/picture.svg", race.location)).await;
+    let family = "return getComputedStyle(document.documentElement).fontFamily";
+    let family = browser.driver.execute(family, vec![]).await.unwrap();
+    assert!(family.json().as_str().unwrap().contains("Inter"), "{}", family.json());
+    assert!(browser.console_errors().await.is_empty());
+    browser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

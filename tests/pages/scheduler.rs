@@ -63,6 +63,20 @@ async fn anybody_plays_without_javascript() {
     assert_eq!(visitor.get(&path).await.status, 404);
     let words = visitor.get(&undone.location).await.words();
     assert!(words.contains("7 steps taken"), "{words}");
+    // A refused step is explained on the page of the game.
+    let path = undone.location;
+    loop {
+        let page = visitor.get(&path).await;
+        let Some((form, _)) = page.text.split_once("id=\"step-") else { break };
+        let since = form.rsplit("name=\"since\" value=\"").next().unwrap();
+        let since = since.split('"').next().unwrap();
+        let who = &page.text[form.len() + "id=\"step-".len()..][..1];
+        visitor.post(&format!("{path}/steps"), &format!("who={who}&since={since}")).await;
+    }
+    let refused = visitor.post(&format!("{path}/steps"), "who=expire").await;
+    assert_eq!(refused.status, 409);
+    assert!(refused.words().contains("there are no more steps"), "{}", refused.words());
+    assert!(refused.text.contains("id=\"game\""));
     let foreign = visitor.form_request("/lab/scheduler", "level=fence");
     let foreign = foreign.header("Sec-Fetch-Site", "cross-site").send().await.unwrap();
     assert_eq!(foreign.status(), 403);
@@ -127,5 +141,19 @@ async fn levels_are_played_by_keyboard_on_one_page() {
     browser.until_text("[data-stars-of=fence] .stars", "★★★").await;
     browser.until_text("[data-stars-of=oversell] .stars", "☆☆☆").await;
     assert_eq!(browser.console_errors().await, Vec::<Value>::new());
+
+    browser.click("button[value=fence]").await;
+    browser.until_text("#goal-title", "Choose who goes first").await;
+    press("ab", 0).await;
+    let first = browser.until_path("/lab/scheduler/").await;
+    // The game of the undo cannot create its item.
+    let mut blocker = shop.pool.begin().await.unwrap();
+    sqlx::query("lock table items in share mode").execute(&mut *blocker).await.unwrap();
+    browser.find("#game").await.send_keys("u").await.unwrap();
+    browser.until_text("#game .notice", "The undo failed").await;
+    browser.until_text("#goal-title", "2 steps taken").await;
+    assert_eq!(browser.until_path("/lab/scheduler/").await, first);
+    blocker.rollback().await.unwrap();
+    press("a", 2).await;
     browser.close().await;
 }

@@ -8,7 +8,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::rules::GameRules;
+use super::rules::{GameRules, MAX_STEPS};
 use crate::probe::{Point, RequestProbe, TraceEvent};
 use crate::shop::audit::ItemAudit;
 use crate::shop::model::{LedgerEntry, Order};
@@ -30,7 +30,7 @@ pub struct Game {
     pub(super) reached_at: Mutex<Option<usize>>,
     /// Steps are taken one after the other.
     pub(super) turn: tokio::sync::Mutex<()>,
-    /// Passed on to the game that an undo begins in place of this one.
+    /// `None` until the game has a place. An undo passes it on to the game that replaces this one.
     pub(super) permit: Mutex<Option<OwnedSemaphorePermit>>,
 }
 
@@ -59,6 +59,34 @@ pub struct GameStep {
     pub result: Option<OrderResult>,
     /// The points at which all orders were paused after the step, for the replay of an undo.
     pub(super) all: Vec<Option<Point>>,
+}
+
+/// The reason for which an action was refused; the game is as before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Refusal {
+    /// All orders have ended.
+    Over,
+    TooManySteps,
+    /// The steps before the undone one did not have the same effects again in time.
+    NotReplayed,
+}
+
+#[derive(Debug)]
+pub enum GameError {
+    Refused(Refusal),
+    Failed(Failure),
+}
+
+impl From<Refusal> for GameError {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl<E: Into<Failure>> From<E> for GameError {
+    fn from(failure: E) -> Self {
+        Self::Failed(failure.into())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -115,6 +143,14 @@ impl Game {
         self.orders.iter().all(GameOrder::is_over)
     }
 
+    /// Refuses a step of a game that is over, or has [`MAX_STEPS`] steps.
+    pub(super) fn check_step(&self) -> Result<(), Refusal> {
+        if self.is_over() {
+            return Err(Refusal::Over);
+        }
+        if self.steps.lock().len() >= MAX_STEPS { Err(Refusal::TooManySteps) } else { Ok(()) }
+    }
+
     /// Lets its orders pause no more: they run to completion.
     pub(super) fn release(&self) {
         self.orders.iter().for_each(|order| order.probe.release());
@@ -122,6 +158,13 @@ impl Game {
 
     pub(super) fn idle(&self) -> Duration {
         self.last_used.lock().elapsed()
+    }
+}
+
+/// A game that is dropped before it has a place must not leave paused orders behind.
+impl Drop for Game {
+    fn drop(&mut self) {
+        self.release();
     }
 }
 

@@ -3,9 +3,10 @@
 //!
 //! The orders use the shop's own locks and transactions, with longer timeouts. They live in the
 //! process that started them, and end after [`GAME_DURATION`], which releases what they hold. A
-//! real request cannot be undone: [`Games::undo`] begins a new game and replays the steps before.
-//! Guarantees: at most [`MAX_GAMES`] games per replica and [`MAX_GAMES_PER_PLAYER`] per address; a
-//! game that is not used for [`IDLE_TIMEOUT`] ends when another one needs its place.
+//! real request cannot be undone: [`Games::undo`] replays the steps before in a new game, which
+//! takes the place of the old one once it is as far. Guarantees: at most [`MAX_GAMES`] games per
+//! replica, beside one replay, and [`MAX_GAMES_PER_PLAYER`] per address; a game that is not used
+//! for [`IDLE_TIMEOUT`] ends when another one needs its place.
 //! Tests: `tests/it/scheduler.rs`, `tests/pages/scheduler.rs`.
 
 mod game;
@@ -18,7 +19,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
@@ -28,10 +29,10 @@ use crate::shop::query::ledger;
 use crate::shop::store::items::{self, ItemKind};
 use crate::shop::users::{self, LAB_NAME_PREFIX};
 use crate::shop::{
-    Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine, passwords,
+    Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine,
 };
 
-pub use game::{Game, GameStep, GameView, OrderPosition, OrderResult};
+pub use game::{Game, GameError, GameStep, GameView, OrderPosition, OrderResult, Refusal};
 use game::{GameOrder, SharedOrderResult, order_result};
 pub use rules::{GAME_DURATION, GameRules, Level, PLAYABLE};
 
@@ -39,15 +40,15 @@ pub use rules::{GAME_DURATION, GameRules, Level, PLAYABLE};
 const STEP_TIMEOUT: Duration = Duration::from_millis(400);
 /// Time in which other orders react to a step, for example to a released lock.
 const REACTION_TIMEOUT: Duration = Duration::from_millis(120);
-/// Timeout of a replayed step, whose result is known.
-const REPLAY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of an undo, with all its steps; shorter than a request's.
+const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
 /// Upper bound of the games per replica. Each order of a game uses a connection, in addition to the
 /// replica's own.
 const MAX_GAMES: usize = 6;
 const MAX_GAMES_PER_PLAYER: usize = 2;
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
-const CONNECTIONS: u32 = 20;
+const CONNECTIONS: u32 = 23;
 const MAX_ENTRIES: i64 = 20;
 
 #[derive(Debug)]
@@ -56,6 +57,8 @@ pub struct Games {
     board: PauseBoard,
     games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
     permits: Arc<Semaphore>,
+    /// One undo at a time: its orders use connections beside those of the permitted games.
+    undo_turn: tokio::sync::Mutex<()>,
 }
 
 impl Games {
@@ -67,7 +70,13 @@ impl Games {
         let locks = shop.locks.with_max_hold(GAME_DURATION);
         shop.locks = locks.with_acquire_timeout(GAME_DURATION);
         let permits = Arc::new(Semaphore::new(MAX_GAMES));
-        Self { shop, board: board.clone(), games: Mutex::default(), permits }
+        Self {
+            shop,
+            board: board.clone(),
+            games: Mutex::default(),
+            permits,
+            undo_turn: tokio::sync::Mutex::default(),
+        }
     }
 
     /// Begins a game of `player`, an address, with its orders paused at their first point. Ends the
@@ -82,7 +91,11 @@ impl Games {
         previous: Option<Uuid>,
     ) -> Result<Arc<Game>, Failure> {
         let permit = self.permit(player, previous)?;
-        self.start(player, rules, permit).await
+        let game = self.start(player, rules).await?;
+        *game.permit.lock() = Some(permit);
+        self.games.lock().insert(game.id, Arc::clone(&game));
+        self.wait_until_all_settled(&game, STEP_TIMEOUT).await;
+        Ok(game)
     }
 
     /// Takes a place for a game, if necessary that of a game that was abandoned.
@@ -111,12 +124,8 @@ impl Games {
         })
     }
 
-    async fn start(
-        &self,
-        player: &str,
-        rules: GameRules,
-        permit: OwnedSemaphorePermit,
-    ) -> Result<Arc<Game>, Failure> {
+    /// Starts the orders of a game that has no place yet.
+    async fn start(&self, player: &str, rules: GameRules) -> Result<Arc<Game>, Failure> {
         let user = self.buyer().await?;
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
         let item = Item {
@@ -131,7 +140,7 @@ impl Games {
         items::create(&self.shop, item, ItemKind::Lab, Uuid::now_v7()).await?;
         let orders =
             ('A'..).take(rules.orders).map(|name| self.start_order(name, user, rules, &sku));
-        let game = Arc::new(Game {
+        Ok(Arc::new(Game {
             // Knowing the id is the permission to play, so it must not be guessable.
             id: Uuid::new_v4(),
             rules,
@@ -144,28 +153,15 @@ impl Games {
             steps: Mutex::default(),
             reached_at: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            permit: Mutex::new(Some(permit)),
-        });
-        self.games.lock().insert(game.id, Arc::clone(&game));
-        self.wait_until_all_settled(&game, STEP_TIMEOUT).await;
-        Ok(game)
+            permit: Mutex::default(),
+        }))
     }
 
     /// Returns the user for whom the orders of all games are placed.
     async fn buyer(&self) -> Result<UserId, Error> {
         let name = format!("{LAB_NAME_PREFIX}scheduler");
-        let mut tx = self.shop.pool.begin().await?;
-        let existing = sqlx::query!("select id, admin from users where name = $1", &name)
-            .fetch_optional(&mut *tx)
-            .await?;
-        if let Some(user) = existing {
-            tx.rollback().await?;
-            return Ok(UserId(user.id));
-        }
-        let hash = passwords::hash(Uuid::new_v4().to_string()).await?;
-        let inserted = users::insert(&mut tx, &name, &hash, false).await?;
-        tx.commit().await?;
-        inserted.ok_or_else(|| Error::Bug(format!("{name} was created at the same time")))
+        let user = users::find_or_create_lab_user(&self.shop.pool, &name, false).await?;
+        user.ok_or_else(|| Error::Bug(format!("{name} is an admin")))
     }
 
     /// Returns the game `id`, if it is in progress.
@@ -175,12 +171,21 @@ impl Games {
 
     /// Resumes an order until its next point. Returns `false` if it is not paused, or if `since_us`
     /// names an earlier pause: a second click is not a second step.
-    pub async fn step(&self, game: &Game, who: char, since_us: Option<u64>) -> Result<bool, Error> {
+    ///
+    /// # Errors
+    /// A [`Refusal`] if the game has the maximum of steps.
+    pub async fn step(
+        &self,
+        game: &Game,
+        who: char,
+        since_us: Option<u64>,
+    ) -> Result<bool, GameError> {
         let _turn = game.turn.lock().await;
         let Some(order) = game.orders.iter().find(|order| order.name == who) else {
             return Ok(false);
         };
         let Some((from, since)) = self.paused_at(order) else { return Ok(false) };
+        game.check_step()?;
         if !self.board.resume(order.request_id, Some(since_us.unwrap_or(since))) {
             return Ok(false);
         }
@@ -205,13 +210,17 @@ impl Games {
 
     /// Ends the lease of the item's lock now: Redis deletes its key, as it does when a lease
     /// expires.
-    pub async fn expire_lease(&self, game: &Game) -> Result<(), Error> {
+    ///
+    /// # Errors
+    /// A [`Refusal`] if the game is over, or has the maximum of steps.
+    pub async fn expire_lease(&self, game: &Game) -> Result<(), GameError> {
         let _turn = game.turn.lock().await;
+        game.check_step()?;
         self.delete_lock(game).await?;
         self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
         let step =
             GameStep { who: None, from: None, at: None, read: None, result: None, all: Vec::new() };
-        self.finish_step(game, step).await
+        Ok(self.finish_step(game, step).await?)
     }
 
     async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
@@ -238,48 +247,66 @@ impl Games {
         Ok(())
     }
 
-    /// Ends the game, and begins another one with the same steps but the last.
+    /// Begins another game, repeats all steps but the last, and puts it in the place of this one,
+    /// which ends.
     ///
     /// # Errors
-    /// Those of [`Games::begin`].
-    pub async fn undo(&self, game: &Game) -> Result<Arc<Game>, Failure> {
+    /// A [`Refusal`] if the steps do not have the same effects within [`UNDO_TIMEOUT`]. The game
+    /// goes on then, as after any other error.
+    pub async fn undo(&self, game: &Game) -> Result<Arc<Game>, GameError> {
         let _turn = game.turn.lock().await;
-        let permit = game.permit.lock().take();
-        self.end(|other| other.id == game.id);
-        let Some(permit) = permit else {
-            return Err(Rejection::NotFound("this step was undone already".to_owned()).into());
-        };
-        let again = self.start(&game.player, game.rules, permit).await?;
+        let ended = || Rejection::NotFound("this game has ended".to_owned());
+        self.game(game.id).ok_or_else(ended)?;
+        // Another game must not take its place meanwhile.
+        *game.last_used.lock() = Instant::now();
         let mut steps = game.steps.lock().clone();
         steps.pop();
+        // If it is not completed, dropping the new game releases its orders.
+        let replay = timeout(UNDO_TIMEOUT, self.replay_all(game, steps));
+        let again = replay.await.unwrap_or(Err(Refusal::NotReplayed.into()))?;
+        let mut games = self.games.lock();
+        games.remove(&game.id).ok_or_else(ended)?;
+        *again.permit.lock() = game.permit.lock().take();
+        games.insert(again.id, Arc::clone(&again));
+        game.release();
+        Ok(again)
+    }
+
+    /// Starts a game like `game`, and repeats `steps`.
+    async fn replay_all(&self, game: &Game, steps: Vec<GameStep>) -> Result<Arc<Game>, GameError> {
+        let _turn = self.undo_turn.lock().await;
+        let again = self.start(&game.player, game.rules).await?;
+        self.wait_until_all_settled(&again, STEP_TIMEOUT).await;
         for step in steps {
             self.replay(&again, step).await?;
         }
         Ok(again)
     }
 
-    async fn replay(&self, game: &Game, step: GameStep) -> Result<(), Error> {
+    /// Repeats a step. Waits for its effects without a timeout of its own.
+    async fn replay(&self, game: &Game, step: GameStep) -> Result<(), GameError> {
         match game.orders.iter().find(|order| Some(order.name) == step.who) {
             Some(order) => {
                 // It may have waited for the lock, and gets it now.
-                self.wait_until_settled(order, None, REPLAY_TIMEOUT).await;
-                let Some((_, since)) = self.paused_at(order) else {
-                    return Err(Error::Bug("a replayed order is not paused".to_owned()));
-                };
+                self.wait_until_settled(order, None, UNDO_TIMEOUT).await;
+                let (_, since) = self.paused_at(order).ok_or(Refusal::NotReplayed)?;
                 let _ = self.board.resume(order.request_id, Some(since));
                 // An order that waits does not settle: it gets as long as it needs to ask.
                 let waits = step.at.is_none() && step.result.is_none();
-                let timeout = if waits { REACTION_TIMEOUT } else { REPLAY_TIMEOUT };
+                let timeout = if waits { REACTION_TIMEOUT } else { UNDO_TIMEOUT };
                 self.wait_until_settled(order, Some(since), timeout).await;
             }
             None => self.delete_lock(game).await?,
         }
-        let end = Instant::now() + REPLAY_TIMEOUT;
-        let held = || self.positions(game).iter().map(|order| order.held).collect::<Vec<_>>();
-        while held() != step.all && Instant::now() < end {
+        // An order that waited for a lock may have it earlier than in the first game.
+        let as_before = || {
+            let positions = self.positions(game);
+            positions.iter().zip(&step.all).all(|(now, then)| then.is_none() || now.held == *then)
+        };
+        while !as_before() {
             sleep(POLL_INTERVAL).await;
         }
-        self.finish_step(game, step).await
+        Ok(self.finish_step(game, step).await?)
     }
 
     pub async fn view(&self, game: &Game) -> Result<GameView, Error> {

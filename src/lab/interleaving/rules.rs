@@ -12,6 +12,8 @@ use crate::shop::strategy::Isolation;
 
 /// Upper bound of a game's duration.
 pub const GAME_DURATION: Duration = Duration::from_mins(10);
+/// Upper bound of the steps of a game: an undo repeats them all.
+pub(super) const MAX_STEPS: usize = 100;
 /// The lease of a lock that is renewed: the renewal is how its holder learns of a loss.
 const RENEWED_LEASE: Duration = Duration::from_secs(4);
 

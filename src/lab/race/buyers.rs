@@ -18,7 +18,6 @@ use crate::lab::headers::LabHeaders;
 use crate::load;
 use crate::probe::PausedRequest;
 use crate::shop::Sku;
-use crate::shop::passwords;
 use crate::shop::users::LAB_NAME_PREFIX;
 
 /// A replica, as the configuration names it.
@@ -98,15 +97,8 @@ impl Buyers {
     pub async fn tokens(&self, count: usize) -> anyhow::Result<Vec<String>> {
         let mut tokens = self.tokens.lock().await;
         if tokens.len() < count {
-            // The password is random and discarded.
-            let hash = passwords::hash(Uuid::new_v4().to_string()).await?;
             let begin = async |name: String| {
-                let first = begin_session(&self.pool, &name, &hash, false).await;
-                // Another replica may have created the user at the same moment.
-                let session = match first {
-                    Err(_) => begin_session(&self.pool, &name, &hash, false).await,
-                    first => first,
-                };
+                let session = begin_session(&self.pool, &name, false).await;
                 session.map(|(_, token)| token).with_context(|| format!("a session of {name}"))
             };
             for number in tokens.len() + 1..=count {

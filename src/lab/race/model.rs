@@ -7,7 +7,6 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::shop::Strategy;
-use crate::shop::strategy::Guarantee;
 
 pub const MAX_RACE_BUYERS: u16 = 200;
 const MAX_RACE_STOCK: i64 = 1_000;
@@ -33,6 +32,7 @@ pub struct RaceRequest {
     pub stock: i64,
     /// Seed of the arrival times; a random one if absent.
     #[serde(default)]
+    #[schema(value_type = Option<i64>, minimum = 0, maximum = 4_294_967_295_i64)]
     pub seed: Option<u32>,
 }
 
@@ -53,10 +53,7 @@ impl RaceRequest {
 
     /// Returns whether the lock protects orders that different replicas execute.
     pub fn is_protected(&self) -> bool {
-        let strategy = Strategy::named(&self.lock);
-        strategy.is_some_and(|strategy| {
-            !matches!(strategy.guarantee, Guarantee::Never | Guarantee::OneReplica)
-        })
+        Strategy::named(&self.lock).is_some_and(|strategy| !strategy.is_broken())
     }
 }
 
@@ -84,9 +81,12 @@ pub struct Race {
     /// Position in the queue, from 1, while it is queued.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub position: Option<i64>,
-    /// The request.
-    #[serde(flatten)]
-    pub request: RaceRequest,
+    /// Strategy of its orders.
+    pub lock: String,
+    /// Number of its buyers.
+    pub buyers: u16,
+    /// Units that existed.
+    pub stock: i64,
     /// The result, once it is done.
     #[serde(flatten)]
     pub result: Option<RaceResult>,

@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::model::{Race, RaceRequest, RaceResult, RaceState};
+use super::model::{Race, RaceResult, RaceState};
 
 static OFF: LazyLock<Race> = LazyLock::new(|| read(include_str!("recorded/off.json")));
 static ON: LazyLock<Race> = LazyLock::new(|| read(include_str!("recorded/on.json")));
@@ -38,8 +38,7 @@ fn read(json: &str) -> Race {
         || (Uuid::nil(), String::new(), 0, 0, None),
         |race| (race.id, race.lock, race.buyers, race.stock, race.result),
     );
-    let request = RaceRequest { lock, buyers, stock, seed: None };
-    Race { id, state: RaceState::Done, position: None, request, result }
+    Race { id, state: RaceState::Done, position: None, lock, buyers, stock, result }
 }
 
 #[cfg(test)]

@@ -89,7 +89,8 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Race>, Error> {
         _ => RaceState::Failed,
     };
     let position = row.position.filter(|_| state == RaceState::Queued);
-    Ok(Some(Race { id, state, position, request: parse(row.request)?, result }))
+    let RaceRequest { lock, buyers, stock, .. } = parse(row.request)?;
+    Ok(Some(Race { id, state, position, lock, buyers, stock, result }))
 }
 
 /// Deletes the oldest races beyond `kept`, with their items. Keeps a race whose item has an order

@@ -92,7 +92,7 @@ pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Proble
 }
 
 /// Lists the runs, newest first. Needs no sign-in while the lab is on.
-#[utoipa::path(get, path = "/api/lab/runs", tag = "lab", params(ListParameters),
+#[utoipa::path(get, path = "/api/lab/runs", tag = "lab", security(()), params(ListParameters),
     responses((status = 200, body = Page<RunSummary>), (status = 403)))]
 pub async fn list(
     state: State,
@@ -107,7 +107,7 @@ pub async fn list(
 }
 
 /// Returns a run with its results. Needs no sign-in while the lab is on.
-#[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab",
+#[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(()),
     responses((status = 200, body = LabRun), (status = 403)))]
 pub async fn read(state: State, _: LabReader, id: Path<String>) -> HttpResult {
     json(find_run(&state, &id).await?)
@@ -122,7 +122,7 @@ pub async fn find_run(state: &AppState, id: &str) -> Result<LabRun, Problem> {
 /// Streams a run as server-sent events. Each `run` event has the whole run, at most ten per second;
 /// the first has the present state, the last is sent when the run is over. A replica serves at most
 /// 200 streams at once. Needs no sign-in while the lab is on.
-#[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab",
+#[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab", security(()),
     responses((status = 200, content_type = "text/event-stream"), (status = 403), (status = 503)))]
 pub async fn follow(state: State, _: LabReader, id: Path<String>) -> HttpResult {
     let permit = state.event_streams.clone().try_acquire_owned().map_err(|_| {

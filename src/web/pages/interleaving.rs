@@ -16,7 +16,8 @@ use super::code_pane::{CodeSegment, code_segments};
 use super::layout::Layout;
 use super::respond::html;
 use crate::lab::interleaving::{
-    Game, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, PLAYABLE,
+    Game, GameError, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, PLAYABLE,
+    Refusal,
 };
 use crate::messages::Language;
 use crate::probe::Point;
@@ -39,6 +40,8 @@ struct SchedulerStartPage {
 #[template(path = "scheduler.html")]
 struct SchedulerPage {
     layout: Layout,
+    /// The reason for which the last action was refused.
+    refusal: Option<String>,
     game: Arc<Game>,
     view: GameView,
 }
@@ -211,14 +214,32 @@ pub async fn show(
     _: LabReader,
     id: Path<String>,
 ) -> HttpResult {
-    let game = find_game(&state, &id)?;
+    page(&state, &request, find_game(&state, &id)?, None).await
+}
+
+async fn page(
+    state: &AppState,
+    request: &HttpRequest,
+    game: Arc<Game>,
+    refusal: Option<Refusal>,
+) -> HttpResult {
     let view = state.games.view(&game).await?;
-    let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &SchedulerPage { layout, game, view })
+    let layout = Layout::of(request).await?;
+    let status = if refusal.is_some() { StatusCode::CONFLICT } else { StatusCode::OK };
+    let refusal = refusal.map(|refusal| layout.text(refusal_message(refusal)));
+    html(status, &SchedulerPage { layout, refusal, game, view })
+}
+
+fn refusal_message(refusal: Refusal) -> &'static str {
+    match refusal {
+        Refusal::Over => "scheduler-refused-over",
+        Refusal::TooManySteps => "scheduler-refused-steps",
+        Refusal::NotReplayed => "scheduler-refused-undo",
+    }
 }
 
 /// Acts in a game: `who` is the letter of the order that takes a step, `expire` to end the lease in
-/// Redis, or `undo`.
+/// Redis, or `undo`. A refusal is shown above the game.
 pub async fn step(
     state: State,
     request: HttpRequest,
@@ -226,19 +247,24 @@ pub async fn step(
     form: Form<FormFields>,
 ) -> HttpResult {
     check_run_form(&request, form.csrf()).await?;
-    let mut game = find_game(&state, &id)?;
+    let game = find_game(&state, &id)?;
     let who = form.text("who");
     let mut letters = who.chars();
-    match (who, letters.next(), letters.next()) {
-        ("expire", ..) => state.games.expire_lease(&game).await?,
-        ("undo", ..) => game = state.games.undo(&game).await?,
+    let next = match (who, letters.next(), letters.next()) {
+        ("expire", ..) => state.games.expire_lease(&game).await.map(|()| game.id),
+        ("undo", ..) => state.games.undo(&game).await.map(|again| again.id),
         // An order that is no longer paused was stepped by another click: the page shows it.
         (_, Some(name), None) => {
-            let _ = state.games.step(&game, name, form.text("since").parse().ok()).await?;
+            let since = form.text("since").parse().ok();
+            state.games.step(&game, name, since).await.map(|_| game.id)
         }
         _ => return Err(Problem::field("who", "the letter of an order, expire or undo")),
+    };
+    match next {
+        Ok(id) => Ok(see_other(&format!("/lab/scheduler/{id}"))),
+        Err(GameError::Refused(refusal)) => page(&state, &request, game, Some(refusal)).await,
+        Err(GameError::Failed(failure)) => Err(failure.into()),
     }
-    Ok(see_other(&format!("/lab/scheduler/{}", game.id)))
 }
 
 fn find_game(state: &AppState, id: &str) -> Result<Arc<Game>, Problem> {

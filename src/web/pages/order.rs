@@ -17,8 +17,8 @@ use crate::messages::Language;
 use crate::shop::model::{Item, Order, OrderLine};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
-    Cents, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, Sku,
-    UserId, engine,
+    Cents, Error, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop,
+    Sku, UserId, engine,
 };
 use crate::web::middleware::{FormFields, SignedInUser, body, csrf};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
@@ -102,17 +102,33 @@ pub async fn pay(parts: OrderForm) -> HttpResult {
 }
 
 /// Tops up the account by the amount that the form states, then pays the order: each once per form.
+/// An order that can't be paid is rejected before the top-up.
 pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
-    let (state, request, options, _, form) = &parts;
-    let user = csrf::check_form(request, form.csrf()).await?.caller.id;
-    let (key, cents) = (form.key("key")?, form.required("missing_cents")?);
+    let (_, request, _, _, form) = &parts;
+    csrf::check_form(request, form.csrf()).await?;
+    let cents = form.required("missing_cents")?;
     let cents = cents.parse().map_err(|_| Problem::field("missing_cents", "it is no number"))?;
-    let top_up = async || engine::top_up(&state.shop, options, user, key.clone(), cents).await;
-    match execute_once(top_up).await {
-        Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {}
-        Err(failure) => return Err(failure.into()),
-    }
-    pay(parts).await
+    let top_up_and_pay = async |shop: &Shop,
+                                options: &RequestOptions,
+                                user: UserId,
+                                id: OrderId,
+                                key: IdempotencyKey| {
+        if is_payable(shop, user, id).await? {
+            match engine::top_up(shop, options, user, key.clone(), cents).await {
+                Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        engine::pay_order(shop, options, user, id, key).await
+    };
+    execute(parts, "paid", top_up_and_pay).await
+}
+
+/// Returns whether the order is the user's, pending and not expired.
+async fn is_payable(shop: &Shop, user: UserId, id: OrderId) -> Result<bool, Error> {
+    let Some(order) = orders::order(shop, user, id).await? else { return Ok(false) };
+    let left = orders::time_left(shop, &[id]).await?.remove(&id);
+    Ok(status(&order, left) == "pending")
 }
 
 /// Cancels the order, once per form: its units return to stock.

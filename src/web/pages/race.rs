@@ -1,9 +1,9 @@
 //! The first page while the lab is on: a race for the last unit; and the permanent page of a race.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CACHE_CONTROL, HeaderName};
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName};
 use actix_web::web::{Form, Path};
-use actix_web::{HttpRequest, HttpResponse};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use askama::Template;
 use serde_json::json;
 use tokio::sync::Semaphore;
@@ -114,12 +114,11 @@ struct RaceStage {
 
 impl RaceStage {
     fn new(state: &AppState, language: Language, race: Option<&Race>) -> Self {
-        let request = race.map(|race| &race.request);
         Self {
             language,
             phones: phones(state, language),
-            lock: request.map_or("none", |request| request.lock.as_str()).to_owned(),
-            buyers: request.map_or(2, |request| request.buyers),
+            lock: race.map_or("none", |race| race.lock.as_str()).to_owned(),
+            buyers: race.map_or(2, |race| race.buyers),
             texts: script_json(&race_texts::for_script(language)),
             race: race.map_or_else(String::new, |race| script_json(&json!(race))),
         }
@@ -244,8 +243,6 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
     };
     let title = race_picture::verdict(&race, language);
     let label = language.text_with("race-picture", &[("verdict", title.as_str().into())]);
-    let host = request.connection_info().host().to_owned();
-    let scheme = request.connection_info().scheme().to_owned();
     let page = RaceResultPage {
         stage: RaceStage::new(&state, language, Some(&race)),
         picture: race_picture::inline(&race, &label, language, false),
@@ -255,11 +252,18 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
         comparison,
         is_fork,
         ledger: result.ledger.clone(),
-        image: format!("{scheme}://{host}/race/{}/image.png", race.id),
+        image: own_address(&state, &request, &format!("/race/{}/image.png", race.id)),
         title,
         layout,
     };
     html(StatusCode::OK, &page)
+}
+
+/// Returns the absolute address of `path`, by the host that the request names and the shop admits.
+fn own_address(state: &AppState, request: &HttpRequest, path: &str) -> String {
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let scheme = if state.secure_cookies { "https" } else { "http" };
+    host.map_or_else(|| path.to_owned(), |host| format!("{scheme}://{host}{path}"))
 }
 
 /// The page of a race without a result, which reloads itself while the race waits or runs.
@@ -314,13 +318,15 @@ pub async fn image(state: State, id: Path<String>) -> HttpResult {
     let png = actix_web::web::block(draw).await;
     let png = png.ok().flatten();
     let png = png.ok_or_else(|| Problem::not_found("the picture can't be drawn"))?;
-    Ok(picture_response("image/png", png))
+    Ok(picture_response("image/png").body(png))
 }
 
 /// The animated picture of a race, for documents.
 pub async fn picture(state: State, id: Path<String>) -> HttpResult {
     let race = done(find_race(&state, &id).await?)?;
-    Ok(picture_response("image/svg+xml", race_picture::animated(&race).into_bytes()))
+    let mut response = picture_response("image/svg+xml");
+    response.insert_header((CONTENT_SECURITY_POLICY, race_picture::animated_policy()));
+    Ok(response.body(race_picture::animated(&race)))
 }
 
 fn done(race: Race) -> Result<Race, Problem> {
@@ -330,10 +336,10 @@ fn done(race: Race) -> Result<Race, Problem> {
     Err(Problem::not_found(format!("race {} has no result yet", race.id)))
 }
 
-fn picture_response(kind: &'static str, bytes: Vec<u8>) -> HttpResponse {
+fn picture_response(kind: &'static str) -> HttpResponseBuilder {
     let mut response = HttpResponse::Ok();
     response.content_type(kind).insert_header((CACHE_CONTROL, "public, max-age=86400"));
-    response.body(bytes)
+    response
 }
 
 /// Formats JSON that cannot end the script element that it is in.

@@ -9,6 +9,7 @@ use askama::Template;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb};
 
+use super::respond::hash_source;
 use crate::lab::race::model::{Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use crate::messages::Language;
 
@@ -153,6 +154,11 @@ pub(super) fn animated(race: &Race) -> String {
     picture(race, &verdict(race, language), language, Some(format!("{LIGHT}{DARK}")), true)
 }
 
+/// Returns the content security policy of the animated picture, which admits only its style.
+pub(super) fn animated_policy() -> String {
+    format!("default-src 'none'; style-src {}", hash_source(&format!("{LIGHT}{DARK}")))
+}
+
 /// Returns the picture as PNG; `None` if it cannot be drawn.
 pub(super) fn png(race: &Race) -> Option<Vec<u8>> {
     static FONTS: LazyLock<Arc<fontdb::Database>> = LazyLock::new(|| {
@@ -176,7 +182,7 @@ pub(super) fn png(race: &Race) -> Option<Vec<u8>> {
 /// Returns the figures of a race that is done: `2 sold · 1 existed`.
 pub(super) fn verdict(race: &Race, language: Language) -> String {
     let sold = race.result.as_ref().map_or(0, |result| result.sold);
-    let figures = [("sold", sold.into()), ("existed", race.request.stock.into())];
+    let figures = [("sold", sold.into()), ("existed", race.stock.into())];
     language.text_with("race-verdict", &figures)
 }
 
@@ -195,7 +201,7 @@ fn picture(
         result.lanes.iter().zip(LANES_Y).map(|(lane, y)| lane_picture(lane, y, &axis, language));
     let span_us = result.lanes.iter().flat_map(|lane| lane.events.last()).map(|event| event.t_us);
     let ms = span_us.max().unwrap_or(0).div_ceil(1_000);
-    let lock = race.request.lock.as_str();
+    let lock = race.lock.as_str();
     let picture = RacePicture {
         palette,
         label: label.to_owned(),

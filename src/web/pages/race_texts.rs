@@ -71,7 +71,7 @@ pub(super) fn explain(language: Language, race: &Race, result: &RaceResult) -> S
         language.text_with("race-no-answer", &[("count", count(NO_ANSWER).into())])
     } else if doubled > 0 && is_duel {
         let read = result.lanes.first().and_then(|lane| lane.value_at("read"));
-        let value = read.unwrap_or(race.request.stock);
+        let value = read.unwrap_or(race.stock);
         language.text_with("race-lost", &[("value", value.into()), ("after", (value - 1).into())])
     } else if doubled > 0 {
         language.text_with("race-crowd-lost", &[("doubled", doubled.into())])

@@ -1,9 +1,12 @@
-//! Renders pages as responses.
+//! Parts of responses: rendered pages, cookies, and sources of a content security policy.
 
 use actix_web::HttpResponse;
 use actix_web::cookie::Cookie;
 use actix_web::http::StatusCode;
 use askama::Template;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use sha2::{Digest as _, Sha256};
 
 use crate::web::{HttpResult, Problem, ProblemType};
 
@@ -13,6 +16,11 @@ pub(super) fn html(status: StatusCode, page: &impl Template) -> HttpResult {
         Problem::new(ProblemType::InternalError, "the page can't be drawn")
     })?;
     Ok(HttpResponse::build(status).content_type("text/html; charset=utf-8").body(text))
+}
+
+/// Returns the source with which a content security policy admits an inline style or script.
+pub(super) fn hash_source(text: &str) -> String {
+    format!("'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(text)))
 }
 
 pub(super) fn set_cookie(response: &mut HttpResponse, cookie: &Cookie<'_>) -> Result<(), Problem> {

@@ -6,9 +6,6 @@
 
 use actix_web::HttpRequest;
 use askama::Template;
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use sha2::{Digest as _, Sha256};
 
 use super::forks::{self, ArmForks, ForkView};
 use super::run_list;
@@ -19,6 +16,7 @@ use crate::lab::run::LabRun;
 use crate::web::Problem;
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
+use crate::web::pages::respond::hash_source;
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),
@@ -50,12 +48,8 @@ impl SavedRun {
     }
 
     fn policy(&self) -> String {
-        let hash = |text: &str| BASE64_STANDARD.encode(Sha256::digest(text));
-        format!(
-            "default-src 'none'; style-src 'sha256-{}'; script-src 'sha256-{}'",
-            hash(&self.style),
-            hash(SCRIPT)
-        )
+        let (style, script) = (hash_source(&self.style), hash_source(SCRIPT));
+        format!("default-src 'none'; style-src {style}; script-src {script}")
     }
 }
 
