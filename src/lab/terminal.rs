@@ -19,6 +19,8 @@ use crate::embedded::{TempShop, TempShopOptions, read_env};
 use crate::messages::Language;
 use crate::output::{self, ProgressLine};
 
+/// Time for which a run may be queued before its position is printed.
+const QUEUE_NOTICE_AFTER: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for another run to end, or for the lab of a new shop to open.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -146,11 +148,11 @@ async fn enqueue(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
 
 async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
     let mut line = ProgressLine::new(Duration::ZERO);
-    let (mut shown, mut position) = (0, None);
+    let (begin, mut shown, mut position) = (Instant::now(), 0, None);
     loop {
         let run = store::find(pool, id).await?.context("the run was deleted")?;
-        let waits = |place: &i64| *place > 1 && position != Some(*place);
-        if let Some(place) = run.position.filter(waits) {
+        let is_new = |place: &i64| begin.elapsed() > QUEUE_NOTICE_AFTER && position != Some(*place);
+        if let Some(place) = run.position.filter(is_new) {
             position = Some(place);
             eprintln!("queued: number {place} in line");
         }

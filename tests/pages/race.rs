@@ -160,6 +160,9 @@ async fn first_page_is_small_and_offers_demo_user() {
     }
     assert!(bytes < 100_000, "{bytes} bytes");
     assert!(page.text.contains("Continue as alice"), "{}", page.text);
+    let sign_in = visitor.get("/sign-in?next=/orders").await.text;
+    let demo_form = sign_in.split("demo-sign-in").nth(1).expect("the demo sign-in");
+    assert!(demo_form.contains("name=\"next\" value=\"/orders\""), "{demo_form}");
     let form = "user=alice&password=alice&next=/shop";
     assert_eq!(visitor.post("/sign-in", form).await.location, "/shop");
     assert!(!visitor.get("/").await.text.contains("Continue as alice"));

@@ -19,7 +19,7 @@ use crate::shop::audit::StockConservation;
 use crate::shop::sessions::Caller;
 use crate::shop::strategy::Strategy;
 use crate::web::middleware::find_caller;
-use crate::web::{HttpResult, Problem, app_state, log_limit};
+use crate::web::{AppState, HttpResult, Problem, app_state, log_limit};
 
 #[derive(Debug)]
 pub struct Layout {
@@ -69,6 +69,15 @@ impl Layout {
             basket_units: Basket::of(request).units(),
             path: request.path().to_owned(),
         })
+    }
+
+    /// Returns the name of a demo user whose password is known, for a visitor without a session.
+    pub async fn demo_user(&self, state: &AppState) -> Option<String> {
+        // If Postgres did not respond for the layout, it is not queried again.
+        match (&self.caller, &self.books) {
+            (None, Some(_)) => state.demo_user.name(&state.shop).await,
+            _ => None,
+        }
     }
 
     /// Returns a message in the language of the page.

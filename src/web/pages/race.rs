@@ -193,11 +193,7 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     };
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
-        // If Postgres did not respond, it is not queried again.
-        demo_user: match (&layout.caller, &layout.books) {
-            (None, Some(_)) => state.demo_user.name(&state.shop).await,
-            _ => None,
-        },
+        demo_user: layout.demo_user(&state).await,
         demo_next: "/shop",
         recorded: vec![
             picture(recorded::off(), "race-recorded-off"),

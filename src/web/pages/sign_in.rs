@@ -25,6 +25,7 @@ struct SignInPage {
     next: String,
     user: String,
     state: SignInState,
+    demo_user: Option<String>,
 }
 
 /// Why the sign-in page is shown.
@@ -71,7 +72,8 @@ pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult
         Some(_) => SignInState::SessionEnded,
         None => SignInState::Opened,
     };
-    html(StatusCode::OK, &SignInPage { layout, next, user, state })
+    let demo_user = layout.demo_user(app_state(&request)?).await;
+    html(StatusCode::OK, &SignInPage { layout, next, user, state, demo_user })
 }
 
 /// Returns where to go after signing in: `next` if it is on this site, otherwise the shop.
@@ -101,10 +103,9 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
         }
         None => {
             let (layout, next) = (Layout::of(&request).await?, next.to_owned());
-            html(
-                StatusCode::UNAUTHORIZED,
-                &SignInPage { layout, next, user, state: SignInState::Wrong },
-            )
+            let page =
+                SignInPage { layout, next, user, state: SignInState::Wrong, demo_user: None };
+            html(StatusCode::UNAUTHORIZED, &page)
         }
     }
 }
