@@ -38,3 +38,4 @@ pub mod redis_connection;
 pub mod telemetry;
 
 pub mod bench;
+pub mod judge;

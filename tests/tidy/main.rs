@@ -12,7 +12,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 26] = [
+const MAY_USE: [(&str, &[&str]); 27] = [
     ("backoff", &[]),
     ("tasks", &[]),
     ("coalesce", &["tasks"]),
@@ -62,6 +62,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
             "rate_limit",
             "jobs",
             "lab",
+            "judge",
         ],
     ),
     (
@@ -82,6 +83,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
         ],
     ),
     ("bench", &["output", "config", "load", "db", "shop", "jobs", "embedded"]),
+    ("judge", &["output", "config", "db", "embedded"]),
     ("lib", &[]),
     (
         "main",
@@ -93,6 +95,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
             "db",
             "embedded",
             "big_keys",
+            "judge",
             "lab",
             "redis_connection",
             "shop",
