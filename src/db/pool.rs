@@ -6,6 +6,7 @@
 //! connection that a firewall dropped without notice costs [`PING_TIMEOUT`] if it was idle for
 //! [`TRUSTED_IDLE_TIME`]. Tests: `tests/it/silence.rs`.
 
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +16,7 @@ use futures_util::future::BoxFuture;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, PgPool};
 use tokio::runtime::Handle;
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::Instrument as _;
 
 use super::connection::{Connection, Transaction};
@@ -117,9 +118,22 @@ impl Pool {
     }
 
     /// Waits until Postgres is silent: a call failed [`SILENCE`] or more after this one began, and
-    /// no call has received a response since it began. A statement in flight gets none either.
+    /// no call has received a response since it began. A statement in flight gets none either. If
+    /// nobody else calls by then, a ping of its own does.
     pub async fn silence(&self) {
-        self.state.failure_from(Instant::now() + SILENCE).await;
+        let silent_from = Instant::now() + SILENCE;
+        let ping = async {
+            sleep_until(silent_from).await;
+            // Its failure is recorded. A response says that the statement is slow.
+            while self.acquire().await.is_err() {
+                sleep(FAILURE_CACHE_TIME).await;
+            }
+            pending::<()>().await;
+        };
+        tokio::select! {
+            () = self.state.failure_from(silent_from) => {}
+            () = ping => {}
+        }
     }
 
     /// Executes the first statement on a connection, in a task on the pool's runtime.
