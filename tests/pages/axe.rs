@@ -21,6 +21,17 @@ const RUN: &str = "const [only, done] = arguments;
         found.violations.map((rule) => `${rule.id}: ${rule.nodes.map((n) => n.html).join(' | ')}`)
     ));";
 
+/// Opens the file of a judgement.
+const OPEN_JUDGEMENT: &str = concat!(
+    "const judgement = ",
+    include_str!("judgement.json"),
+    "; const transfer = new DataTransfer();
+     transfer.items.add(new File([JSON.stringify(judgement)], 'judgement.json'));
+     const form = document.querySelector('#open');
+     form.file.files = transfer.files;
+     form.requestSubmit()"
+);
+
 /// A state of a page.
 struct PageState {
     name: &'static str,
@@ -125,6 +136,13 @@ fn states(orders: &Orders) -> Vec<PageState> {
         state("problem", "", "/problems/sold-out"),
         state("not found", "", "/nothing-here"),
         state("api reference", "", "/api/docs"),
+        state("judged locks", "", "/lab/judged"),
+        state("judgement", "", "/lab/judged").after(OPEN_JUDGEMENT, ".saved-verdict.loss"),
+        state("judgement wrong", "", "/lab/judged").after(
+            "const form = document.querySelector('#open');
+             form.noValidate = true; form.requestSubmit()",
+            "#file-wrong",
+        ),
         state("basket of user", "alice", "/basket"),
         state("order pending", "alice", order(&orders.pending)),
         state("order unaffordable", "alice", order(&orders.unaffordable)),
