@@ -1,6 +1,6 @@
 # Judgements of locks: the page of one, the list, and the form that opens a file.
 judge-title = Judged locks
-judge-lead = Locks under one and the same work, and the same faults. The ledger says which of them kept two changes apart.
+judge-lead = Each lock does the same work under the same faults. The ledger shows which of them lost updates.
 judge-link = Real locks under these faults: see the judged locks
 judge-list-title = Verdict by fault
 judge-list-none = No judgement comes with this version. Judge a lock, and open its file here.
@@ -123,6 +123,7 @@ judge-swimlane = Swimlane: a lane per client, time from left to right
 judge-swimlane-scale = Short gaps are stretched, long gaps (//) are shortened.
 judge-swimlane-part = Events { $first } to { $last } of { $count } are drawn.
 judge-overlap = both between read and write
+judge-label-granted = lock, fence { $fence }
 judge-label-stale = write { $value }, lost update
 judge-label-refused = refused
 judge-label-lost = lock lost

@@ -1,6 +1,6 @@
 # 锁的评判：单次评判页、列表，以及打开文件的表单。
 judge-title = 锁的评判
-judge-lead = 各种锁承受同样的工作和同样的故障。账本会说明哪些锁把两次修改真正隔开了。
+judge-lead = 每个锁都在同样的故障下做同样的工作。账本会说明哪些锁丢失了更新。
 judge-link = 真实的锁在这些故障下表现如何：查看锁的评判
 judge-list-title = 各故障下的结论
 judge-list-none = 此版本没有附带评判。请先评判一个锁，再在这里打开文件。
@@ -104,6 +104,7 @@ judge-swimlane = 泳道图：每个客户端一条泳道，时间从左到右
 judge-swimlane-scale = 较短的间隔已拉长，较长的间隔（//）已缩短。
 judge-swimlane-part = 图中是 { $count } 个事件中的第 { $first } 到第 { $last } 个。
 judge-overlap = 两者都在读与写之间
+judge-label-granted = 加锁，token { $fence }
 judge-label-stale = 写 { $value }，丢失更新
 judge-label-refused = 被拒绝
 judge-label-lost = 锁已丢失

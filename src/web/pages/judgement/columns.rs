@@ -40,7 +40,8 @@ const COST: [Column<String>; 10] = [
 const LIVENESS: [Column<u64>; 2] =
     [("starved", |fault| fault.waiters_starved), ("leftover", |fault| fault.leftover_keys)];
 
-fn count(number: u64) -> String {
+/// Formats a number with commas between thousands.
+pub fn count(number: u64) -> String {
     format_count(i64::try_from(number).unwrap_or(i64::MAX))
 }
 

@@ -140,7 +140,8 @@ pub fn focus(events: &[Event], overlaps: &[(f64, f64)], stale: &BTreeSet<usize>)
     overlap.into_iter().chain(stale.first().copied()).min()
 }
 
-/// Returns the lanes of the drawn events, those first that took part in an overlap or a stale write.
+/// Returns the lanes of the drawn events; first those that took part in an overlap or lost an
+/// update.
 pub fn lanes(
     drawn: &[Event],
     overlaps: &[(f64, f64)],

@@ -58,7 +58,7 @@ const KINDS: [&str; 8] = [
 pub struct JudgementView {
     pub language: Language,
     pub adapter: Adapter,
-    ttl_ms: u64,
+    ttl: String,
     seed: u64,
     started_at: String,
     /// The time of the judgement for people; as it stands if it is not a time.
@@ -165,7 +165,7 @@ impl JudgementView {
         Self {
             language,
             adapter: judgement.adapter.clone(),
-            ttl_ms: judgement.ttl_ms,
+            ttl: columns::count(judgement.ttl_ms),
             seed: judgement.seed,
             started_at: judgement.started_at.clone(),
             time: format_time(&judgement.started_at),

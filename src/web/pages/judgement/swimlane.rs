@@ -25,7 +25,7 @@ const MIN_GAP: f64 = 18.0;
 const MAX_GAP: f64 = 120.0;
 const PIXELS_PER_MS: f64 = 12.0;
 /// Width of a character of a label of 14 px: a Latin one, and a Chinese one.
-const CHARACTER: f64 = 7.8;
+const CHARACTER: f64 = 8.4;
 const WIDE_CHARACTER: f64 = 14.5;
 const LABEL_PADDING: f64 = 12.0;
 /// Upper bound of the events that are drawn, and of those before the first one that matters.
@@ -126,9 +126,7 @@ fn label(event: &Event, is_loss: bool, language: Language) -> String {
     };
     match event.fence {
         Some(fence) if event.event == "granted" => {
-            let fence = fence.to_string();
-            let variables = [("text", text.trim().into()), ("fence", fence.into())];
-            language.text_with("swimlane-with-fence", &variables)
+            language.text_with("judge-label-granted", &[("fence", fence.to_string().into())])
         }
         _ => text.trim().to_owned(),
     }
@@ -275,8 +273,11 @@ impl TimeAxis {
         ticks
     }
 
+    /// Returns the width of all labels: of events, times, and the first overlap.
     fn width(&self, overlaps: &[Span], overlap_label: f64) -> i32 {
-        let last = overlaps.last().map_or(0.0, |span| f64::from(span.x) + overlap_label);
-        self.end.max(last).ceil() as i32
+        let overlap = overlaps.first().map_or(0.0, |span| f64::from(span.x) + overlap_label);
+        let time =
+            self.ticks().last().map_or(0.0, |tick| f64::from(tick.x) + label_width(&tick.text));
+        self.end.max(overlap).max(time).ceil() as i32
     }
 }

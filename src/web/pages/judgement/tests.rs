@@ -116,7 +116,8 @@ fn many_events(count: u32) -> Vec<Event> {
         worker: index / 5 % 2,
         client: index / 10 % 8,
         event: names[index as usize % names.len()].to_owned(),
-        value: Some(1_000_000 - i64::from(index / 5)),
+        // The write of a turn, its event 3, is one less than its read.
+        value: Some(1_000_000 - i64::from((index + 2) / 5)),
         fence: Some(i64::from(index)),
     };
     (0..count).map(event).collect()
