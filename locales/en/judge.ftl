@@ -1,7 +1,7 @@
 # Judgements of locks: the page of one, the list, and the form that opens a file.
 judge-title = Judged locks
 judge-lead = Each lock does the same work under the same faults. The ledger shows which of them lost updates.
-judge-link = Real locks under these faults: see the judged locks
+judge-link = Judged: real locks under these faults
 judge-list-title = Verdict by fault
 judge-list-none = No judgement comes with this version. Judge a lock, and open its file here.
 judge-column-lock = Lock

@@ -1,7 +1,7 @@
 # 锁的评判：单次评判页、列表，以及打开文件的表单。
 judge-title = 锁的评判
 judge-lead = 每个锁都在同样的故障下做同样的工作。账本会说明哪些锁丢失了更新。
-judge-link = 真实的锁在这些故障下表现如何：查看锁的评判
+judge-link = 锁的评判：真实的锁面对这些故障
 judge-list-title = 各故障下的结论
 judge-list-none = 此版本没有附带评判。请先评判一个锁，再在这里打开文件。
 judge-column-lock = 锁
