@@ -128,5 +128,5 @@ judge-label-stale = write { $value }, lost update
 judge-label-refused = refused
 judge-label-lost = lock lost
 judge-label-continued = continues
-judge-event-refused = writes { $value }, which is refused
+judge-event-refused = learns that its write was refused
 judge-event-lost = releases the lock, and learns that it was lost

@@ -109,5 +109,5 @@ judge-label-stale = 写 { $value }，丢失更新
 judge-label-refused = 被拒绝
 judge-label-lost = 锁已丢失
 judge-label-continued = 继续
-judge-event-refused = 写入 { $value }，被拒绝
+judge-event-refused = 得知写入被拒绝
 judge-event-lost = 释放锁，得知锁已丢失

@@ -127,9 +127,9 @@ async fn bad_file_is_refused_with_reason() {
     let page = Page::read(form).await;
     assert_eq!(page.status, 422);
     assert!(page.words().contains("The form can’t be read"), "{}", page.words());
-    let large = upload_to(PATH, &visitor, "", &vec![b' '; 3 * 1024 * 1024]).await;
+    let large = upload_to(PATH, &visitor, "", &vec![b' '; 5 * 1024 * 1024]).await;
     assert_eq!(large.status, 413);
-    assert!(large.words().contains("at most 2 MiB"), "{}", large.words());
+    assert!(large.words().contains("at most 4 MiB"), "{}", large.words());
 }
 
 /// The page needs neither a server nor scripts.

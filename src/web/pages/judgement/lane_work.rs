@@ -113,7 +113,7 @@ fn all_overlaps(events: &[Event], work: Vec<(LaneId, f64, f64)>) -> Vec<(f64, f6
 }
 
 /// Returns the indices of the writes that lost an update: since the writer's read, another client
-/// had written another value than the one that was read.
+/// had written another value than the one that was read. A write that was refused is none.
 pub fn stale_writes(events: &[Event]) -> BTreeSet<usize> {
     let mut read: BTreeMap<LaneId, (usize, Option<i64>)> = BTreeMap::new();
     let mut stale = BTreeSet::new();
@@ -122,16 +122,23 @@ pub fn stale_writes(events: &[Event]) -> BTreeSet<usize> {
         if event.event == "read" {
             read.insert(lane, (index, event.value));
         }
-        let Some((from, value)) = read.get(&lane).filter(|_| event.event == "write") else {
+        let Some((from, value)) = read.get(&lane).filter(|_| is_write(events, index)) else {
             continue;
         };
-        let between = events[*from..index].iter().rev();
-        let other = between.into_iter().find(|e| e.event == "write" && LaneId::of(e) != lane);
-        if other.is_some_and(|other| other.value != *value) {
+        let is_other = |other: &usize| LaneId::of(&events[*other]) != lane;
+        let other = (*from..index).rev().find(|other| is_other(other) && is_write(events, *other));
+        if other.is_some_and(|other| events[other].value != *value) {
             stale.insert(index);
         }
     }
     stale
+}
+
+/// Returns whether an event is a write that took effect: its client's next event is no refusal.
+fn is_write(events: &[Event], index: usize) -> bool {
+    let lane = LaneId::of(&events[index]);
+    let next = events[index + 1..].iter().find(|event| LaneId::of(event) == lane);
+    events[index].event == "write" && next.is_none_or(|next| next.event != "refused")
 }
 
 /// Returns the index of the first event of an overlap, or of a stale write.
@@ -187,6 +194,23 @@ mod tests {
         assert_eq!(focus(&events, &overlaps, &stale), Some(1));
         let lanes = lanes(&events, &overlaps, &events, &stale);
         assert_eq!(lanes.iter().map(ToString::to_string).collect::<String>(), "w0 c0w0 c1w0 c2");
+    }
+
+    #[test]
+    fn refused_write_loses_nothing() {
+        let events = [
+            event(1.0, 0, "read", Some(41)),
+            event(2.0, 1, "read", Some(41)),
+            event(3.0, 1, "write", Some(40)),
+            event(4.0, 0, "write", Some(40)),
+            event(4.1, 0, "refused", None),
+            event(5.0, 0, "read", Some(40)),
+            event(6.0, 2, "read", Some(40)),
+            event(7.0, 0, "write", Some(39)),
+            event(7.1, 0, "refused", None),
+            event(8.0, 2, "write", Some(39)),
+        ];
+        assert_eq!(stale_writes(&events), BTreeSet::new());
     }
 
     /// The response to a write may arrive after another client has read the new value.

@@ -25,7 +25,7 @@ use crate::web::pages::respond::html;
 use crate::web::{HttpResult, Problem, ProblemType, app_state};
 
 /// Upper bound of a file, in bytes.
-const MAX_FILE_BYTES: usize = 2 * 1024 * 1024;
+const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
 /// Time in which it must arrive.
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// Upper bounds of the lists in a judgement, by name.
@@ -120,7 +120,7 @@ pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
 }
 
 fn too_large() -> Problem {
-    let detail = "the file of a judgement has at most 2 MiB; choose one that `holdfast judge --json` \
+    let detail = "the file of a judgement has at most 4 MiB; choose one that `holdfast judge --json` \
                   has written";
     Problem::new(ProblemType::PayloadTooLarge, detail)
 }
