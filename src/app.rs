@@ -37,6 +37,7 @@ use crate::web::middleware::connections::ConnectionLimit;
 use crate::web::middleware::public_hosts::PublicHosts;
 use crate::web::middleware::rate_limits::{RateLimits, Rates};
 use crate::web::middleware::sessions::SessionCache;
+pub use crate::web::pages::judgement::saved_page as judgement_page;
 use crate::web::readiness::Readiness;
 use crate::web::{AppState, MAX_EVENT_STREAMS, server};
 

@@ -21,6 +21,17 @@ const RUN: &str = "const [only, done] = arguments;
         found.violations.map((rule) => `${rule.id}: ${rule.nodes.map((n) => n.html).join(' | ')}`)
     ));";
 
+/// Opens the file of a judgement.
+const OPEN_JUDGEMENT: &str = concat!(
+    "const judgement = ",
+    include_str!("judgement.json"),
+    "; const transfer = new DataTransfer();
+     transfer.items.add(new File([JSON.stringify(judgement)], 'judgement.json'));
+     const form = document.querySelector('#open');
+     form.file.files = transfer.files;
+     form.requestSubmit()"
+);
+
 /// A state of a page.
 struct PageState {
     name: &'static str,
@@ -88,7 +99,20 @@ async fn make_orders(shop: &Shop) -> Orders {
     orders
 }
 
-/// Every page in every state. Those of a visitor come first, then those of each user.
+/// The pages of judged locks, as a visitor sees them.
+fn judged_states() -> Vec<PageState> {
+    vec![
+        state("judged locks", "", "/lab/judged"),
+        state("judgement", "", "/lab/judged").after(OPEN_JUDGEMENT, ".saved-verdict.loss"),
+        state("judgement wrong", "", "/lab/judged").after(
+            "const form = document.querySelector('#open');
+             form.noValidate = true; form.requestSubmit()",
+            "#file-wrong",
+        ),
+    ]
+}
+
+/// Every other page in every state. Those of a visitor come first, then those of each user.
 fn states(orders: &Orders) -> Vec<PageState> {
     let order = |id: &str| format!("/orders/{id}");
     vec![
@@ -194,7 +218,7 @@ async fn no_page_violates_a_rule_of_axe() {
     let orders = make_orders(&shop).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     let (begun, mut user, mut found) = (Instant::now(), "", Vec::new());
-    for state in states(&orders) {
+    for state in judged_states().into_iter().chain(states(&orders)) {
         if state.user != user {
             user = state.user;
             browser.driver.delete_all_cookies().await.unwrap();

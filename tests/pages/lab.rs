@@ -86,6 +86,11 @@ pub async fn register_runner(shop: &Shop) {
 }
 
 pub async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
+    upload_to("/lab/files", visitor, csrf, file).await
+}
+
+/// Sends a form with a file.
+pub async fn upload_to(path: &str, visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
     let mut body = format!(
         "--{EDGE}\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\n{csrf}\r\n--{EDGE}\r\n\
          Content-Disposition: form-data; name=\"file\"; filename=\"run.json\"\r\n\
@@ -95,7 +100,7 @@ pub async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
     body.extend_from_slice(file);
     body.extend_from_slice(format!("\r\n--{EDGE}--\r\n").as_bytes());
     let kind = format!("multipart/form-data; boundary={EDGE}");
-    let form = visitor.form_request("/lab/files", "").header(CONTENT_TYPE, kind);
+    let form = visitor.form_request(path, "").header(CONTENT_TYPE, kind);
     // The form has one already; two would be invalid.
     let mut form = form.body(body).build().unwrap();
     let kind = form.headers().get_all(CONTENT_TYPE).iter().next_back().unwrap().clone();

@@ -11,6 +11,7 @@ mod content;
 mod customer_limit;
 mod duplicate_submits;
 mod jobs;
+mod judged;
 mod lab;
 mod lab_access;
 mod purchase;

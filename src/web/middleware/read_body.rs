@@ -34,7 +34,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(5);
 /// Additional time for a process that was paused: its timers expire before it reads what arrived.
 const PAUSE_GRACE: Duration = Duration::from_millis(100);
 /// Paths whose handlers read larger bodies themselves, once they know who sends them.
-const STREAMED_PATHS: [&str; 1] = ["/lab/files"];
+const STREAMED_PATHS: [&str; 2] = ["/lab/files", "/lab/judged"];
 
 /// Reads the body; a body that is too long or too slow is a problem.
 pub async fn read_body<B: MessageBody>(

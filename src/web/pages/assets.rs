@@ -41,6 +41,7 @@ static ASSETS: LazyLock<Vec<Asset>> = LazyLock::new(|| {
         asset!("holdfast.svg", "image/svg+xml"),
         asset!("inter-4.0-regular.woff2", FONT, "fonts/inter-4.0-regular.woff2"),
         asset!("inter-4.0-semibold.woff2", FONT, "fonts/inter-4.0-semibold.woff2"),
+        asset!("judged.css", CSS),
         asset!("lab.css", CSS),
         asset!("lab.js", JAVASCRIPT),
         asset!("present.css", CSS),

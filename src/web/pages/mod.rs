@@ -19,6 +19,7 @@ pub mod interleaving;
 pub mod item;
 pub mod item_ledger;
 pub mod jobs;
+pub mod judgement;
 pub mod lab;
 mod language;
 mod layout;

@@ -23,9 +23,27 @@ pub(super) fn hash_source(text: &str) -> String {
     format!("'sha256-{}'", BASE64_STANDARD.encode(Sha256::digest(text)))
 }
 
+/// Removes the `@font-face` rules, whose files a saved page does not have.
+pub(super) fn without_fonts(css: &str) -> String {
+    let mut parts = css.split("@font-face");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |kept, part| kept + part.split_once('}').map_or("", |(_, rest)| rest))
+}
+
 pub(super) fn set_cookie(response: &mut HttpResponse, cookie: &Cookie<'_>) -> Result<(), Problem> {
     response.add_cookie(cookie).map_err(|error| {
         tracing::error!(%error, "a cookie can't be set");
         Problem::new(ProblemType::InternalError, "a cookie can't be set")
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn font_rules_are_removed() {
+        let css = "a { b: c }\n@font-face { src: url(x.woff2) }\nd { e: f }";
+        assert_eq!(without_fonts(css), "a { b: c }\n\nd { e: f }");
+    }
 }

@@ -1,32 +1,26 @@
 //! A run as a file: saved as one HTML page, and opened again in this shop or in another one. A file
 //! is untrusted input: it is parsed as a run, checked against a run's limits, and shown as text.
 
-use actix_multipart::{Multipart, MultipartError};
-use actix_web::error::PayloadError;
 use actix_web::http::header::CONTENT_DISPOSITION;
-use actix_web::web::{Bytes, Path, Payload};
+use actix_web::web::{Path, Payload};
 use actix_web::{HttpRequest, HttpResponse};
-use futures_util::{Stream, StreamExt as _};
 use serde_json::Value;
 use time::OffsetDateTime;
 
 use super::index;
 use super::run_list::run_address;
 use super::saved_run::{self, embedded_json};
+use super::upload::{self, UploadError, UploadedForm};
 use crate::lab::run::LabRun;
 use crate::lab::store;
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::LabReader;
-use crate::web::middleware::body::MAX_BODY_BYTES;
 use crate::web::middleware::lab_access::{check_file_access, check_run_form};
-use crate::web::middleware::read_body::declared_length;
 use crate::web::pages::layout::Layout;
 use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
 
 /// Upper bound of a file, in bytes.
 pub const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
-/// Upper bound of the form with a file, in bytes.
-const MAX_FORM_BYTES: usize = MAX_FILE_BYTES + MAX_BODY_BYTES;
 /// Upper bounds of the lists in a run, by name.
 const MAX_LENGTHS: [(&str, usize); 10] = [
     ("arms", 24),
@@ -60,16 +54,12 @@ pub async fn save(
     Ok(response.body(page))
 }
 
-/// Opens a file: stores its run and redirects to it. A form that is too large is refused before its
-/// body is read, or where it exceeds [`MAX_FORM_BYTES`].
+/// Opens a file: stores its run and redirects to it.
 pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
     check_file_access(&request).await?;
-    if declared_length(request.headers()) > MAX_FORM_BYTES {
-        return Err(too_large());
-    }
-    let upload = match read(Multipart::new(request.headers(), bounded(body))).await {
-        Err(MultipartError::Payload(PayloadError::Overflow)) => return Err(too_large()),
-        upload => upload.map_err(|error| format!("The form can’t be read: {error}.")),
+    let upload = match upload::read(&request, body, MAX_FILE_BYTES).await {
+        Err(UploadError::TooLarge) => return Err(too_large()),
+        upload => upload.map_err(|error| error.to_string()),
     };
     let csrf = upload.as_ref().map_or("", |upload| &upload.csrf);
     check_run_form(&request, csrf).await?;
@@ -90,43 +80,6 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
 fn too_large() -> Problem {
     let detail = "the file of a run has at most 4 MiB; choose a file that was saved from its page";
     Problem::new(ProblemType::PayloadTooLarge, detail)
-}
-
-/// Ends a body with an error where it exceeds [`MAX_FORM_BYTES`].
-fn bounded(body: Payload) -> impl Stream<Item = Result<Bytes, PayloadError>> + 'static {
-    let mut left = MAX_FORM_BYTES;
-    body.map(move |chunk| {
-        let chunk = chunk?;
-        left = left.checked_sub(chunk.len()).ok_or(PayloadError::Overflow)?;
-        Ok(chunk)
-    })
-}
-
-#[derive(Default)]
-struct UploadedForm {
-    csrf: String,
-    file: Vec<u8>,
-}
-
-async fn read(mut form: Multipart) -> Result<UploadedForm, MultipartError> {
-    let mut upload = UploadedForm::default();
-    while let Some(field) = form.next().await {
-        let mut field = field?;
-        let name = field.name().unwrap_or_default().to_owned();
-        let mut bytes = Vec::new();
-        while let Some(chunk) = field.next().await {
-            bytes.extend_from_slice(&chunk?);
-            if bytes.len() > MAX_FILE_BYTES {
-                return Err(MultipartError::Payload(PayloadError::Overflow));
-            }
-        }
-        match name.as_str() {
-            "csrf" => upload.csrf = String::from_utf8_lossy(&bytes).into_owned(),
-            "file" => upload.file = bytes,
-            _ => {}
-        }
-    }
-    Ok(upload)
 }
 
 fn parse(upload: UploadedForm) -> Result<LabRun, String> {
@@ -153,25 +106,29 @@ fn invalid_run(run: &LabRun) -> Option<String> {
         return Some("created_at is no time at which a run could be asked for".to_owned());
     }
     match serde_json::to_value(run) {
-        Ok(value) => invalid_value("run", &value),
+        Ok(value) => invalid_value("run", &value, &MAX_LENGTHS),
         Err(error) => Some(error.to_string()),
     }
 }
 
-/// Returns the reason why a part of a run is invalid, if it is: a list or a text is too long, a
+/// Returns the reason why a part of a file is invalid, if it is: a list or a text is too long, a
 /// measurement is out of range, or a text has a zero byte, which Postgres cannot store in JSON.
-fn invalid_value(name: &str, value: &Value) -> Option<String> {
+pub(super) fn invalid_value(
+    name: &str,
+    value: &Value,
+    max_lengths: &[(&str, usize)],
+) -> Option<String> {
     match value {
         Value::Array(items) => {
-            let limit = MAX_LENGTHS.iter().find(|(list, _)| *list == name);
+            let limit = max_lengths.iter().find(|(list, _)| *list == name);
             if limit.is_some_and(|(_, limit)| items.len() > *limit) {
                 return Some(format!("it has too many {name}"));
             }
-            items.iter().find_map(|item| invalid_value(name, item))
+            items.iter().find_map(|item| invalid_value(name, item, max_lengths))
         }
-        Value::Object(fields) => fields
-            .iter()
-            .find_map(|(name, value)| invalid_text(name).or_else(|| invalid_value(name, value))),
+        Value::Object(fields) => fields.iter().find_map(|(name, value)| {
+            invalid_text(name).or_else(|| invalid_value(name, value, max_lengths))
+        }),
         Value::String(text) => invalid_text(text),
         Value::Number(number) if number.is_f64() => {
             let in_range = number.as_f64().is_some_and(|number| (0.0..=1e9).contains(&number));

@@ -43,6 +43,8 @@ struct ChapterView {
     title: String,
     lessons: Vec<LessonView>,
     done: usize,
+    /// True for the chapter that links to the judged locks.
+    has_judged: bool,
 }
 
 struct LessonView {
@@ -61,7 +63,8 @@ fn chapters(progress: &Progress, language: Language) -> Vec<ChapterView> {
         let lessons = LESSONS.iter().filter(|lesson| lesson.chapter == chapter);
         let lessons: Vec<LessonView> = lessons.map(view).collect();
         let done = lessons.iter().filter(|lesson| lesson.is_done).count();
-        ChapterView { title: chapter.title(language), lessons, done }
+        let has_judged = chapter == Chapter::Failures;
+        ChapterView { title: chapter.title(language), lessons, done, has_judged }
     };
     Chapter::ALL.into_iter().map(chapter).collect()
 }

@@ -5,6 +5,7 @@ pub mod file;
 mod forks;
 mod guesses;
 pub mod index;
+pub mod judged;
 pub mod lesson;
 mod presentation;
 mod progress;
@@ -14,6 +15,7 @@ mod run_list;
 mod saved_run;
 mod scenes;
 pub(super) mod steps;
+mod upload;
 mod verdict;
 mod views;
 
@@ -29,6 +31,12 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/lab", "GET").route(get().to(index::show)))
         .service(get_post("/lab/runs", back_to("/lab"), post().to(index::run_load)))
         .service(get_post("/lab/files", back_to("/lab"), post().to(file::open)))
+        .service(get_post("/lab/judged", get().to(judged::list), post().to(judged::open)))
+        .service(
+            resource("/lab/judged/{name}", "GET")
+                .wrap(Compress::default())
+                .route(get().to(judged::show)),
+        )
         .service(
             // Long, repetitive lists: compressed to a fifth of the bytes. No text that an attacker
             // chooses is on the page beside the CSRF token, so the size reveals nothing about it.

@@ -16,7 +16,7 @@ use crate::lab::run::LabRun;
 use crate::web::Problem;
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
-use crate::web::pages::respond::hash_source;
+use crate::web::pages::respond::{hash_source, without_fonts};
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),
@@ -70,13 +70,6 @@ pub fn render(request: &HttpRequest, run: LabRun) -> Result<String, Problem> {
     page.render().map_err(|error| failed(error.to_string()))
 }
 
-/// Removes the `@font-face` rules, whose files a saved page does not have.
-fn without_fonts(css: &str) -> String {
-    let mut parts = css.split("@font-face");
-    let first = parts.next().unwrap_or_default().to_owned();
-    parts.fold(first, |kept, part| kept + part.split_once('}').map_or("", |(_, rest)| rest))
-}
-
 /// Returns the run in a file: the JSON that is embedded in a saved page, or the whole file.
 pub fn embedded_json(file: &[u8]) -> &[u8] {
     let find = |bytes: &[u8], text: &str| {
@@ -90,12 +83,6 @@ pub fn embedded_json(file: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn font_rules_are_removed() {
-        let css = "a { b: c }\n@font-face { src: url(x.woff2) }\nd { e: f }";
-        assert_eq!(without_fonts(css), "a { b: c }\n\nd { e: f }");
-    }
 
     #[test]
     fn data_is_found_in_page() {

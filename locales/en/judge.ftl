@@ -1,0 +1,132 @@
+# Judgements of locks: the page of one, the list, and the form that opens a file.
+judge-title = Judged locks
+judge-lead = Each lock does the same work under the same faults. The ledger shows which of them lost updates.
+judge-link = Judged: real locks under these faults
+judge-list-title = Verdict by fault
+judge-list-none = No judgement comes with this version. Judge a lock, and open its file here.
+judge-column-lock = Lock
+judge-column-date = Judged on
+judge-cell-lost = { $lost ->
+    [one] lost update
+   *[other] lost updates
+}
+judge-cell-safe = no lost update
+judge-cell-not-run = did not run
+judge-list-key = ▲ 7: seven lost updates · ✓: no lost update · –: the fault did not run
+judge-own-title = Judge your own lock
+judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Then open FILE here. It is shown, and not stored.
+judge-file-label = File of a judgement
+judge-file-empty = Choose the file that `holdfast judge --json FILE` has written.
+judge-file-invalid = This is not the file of a judgement: { $why }.
+judge-file-time = “{ $time }” is not a time
+judge-opened = Opened from a file. It is not stored, and nothing was checked here.
+
+## One judgement
+judge-facts = lease { $ttl } ms · seed { $seed } · fencing tokens: { $fencing } · renews its lease: { $renews }
+judge-yes = yes
+judge-no = no
+judge-verdict-lost = { $lost ->
+    [one] 1 lost update
+   *[other] { $lost } lost updates
+} under { $under } of { $faults } faults
+judge-verdict-safe = No lost update under { $faults ->
+    [one] 1 fault
+   *[other] { $faults } faults
+}
+judge-verdict-nothing = Nothing was judged: no fault ran
+judge-fence-safe = If each write also demands the fence: no lost update under { $faults ->
+    [one] 1 fault
+   *[other] { $faults } faults
+}.
+judge-fence-lost = If each write also demands the fence: { $lost ->
+    [one] 1 lost update
+   *[other] { $lost } lost updates
+} under { $faults ->
+    [one] 1 fault
+   *[other] { $faults } faults
+}.
+judge-others = Also found: { $found }.
+judge-missing = { $faults ->
+    [one] 1 fault
+   *[other] { $faults } faults
+} did not run.
+judge-no-reason = no reason was given
+judge-safety-title = Safety
+judge-cost-title = Liveness and cost
+judge-result-lost = loses updates
+judge-result-safe = no loss
+judge-result-not-run = did not run
+judge-fenced = { $lost }, refused { $refused }
+judge-column-fault = Fault
+judge-column-result = Verdict
+judge-column-lost = lost updates
+judge-column-fenced = with the fence
+judge-column-overlaps = overlapping holders
+judge-column-release = released a lost lock
+judge-column-fence = fences not above the last
+judge-column-busy = busy without a holder
+judge-column-blocked = blocked, ms
+judge-column-starved = starved clients
+judge-column-leftover = keys left
+judge-column-held = held, % of time
+judge-column-p50 = wait p50, ms
+judge-column-p99 = wait p99, ms
+judge-column-ratio = p99 ÷ fair queue
+judge-column-jain = Jain’s index
+judge-column-acquired = grants
+judge-column-commands = Redis commands per grant
+judge-key-title = What faults and columns mean
+judge-about-lost = Units that the ledger sold and the stock does not show: a client wrote over a change that it had not read.
+judge-about-fenced = Lost updates if each write also demands the fencing token and the version that was read, and the number of writes refused by that.
+judge-about-overlaps = Pairs of clients that held one key at the same time.
+judge-about-release = Releases answered with ok, although another client held the lock by then.
+judge-about-fence = Grants whose fencing token was not above all earlier ones of the key.
+judge-about-busy = Answers busy or timeout while the backend was away and no client held the key. An error would be right.
+judge-about-blocked = Longest time in which no client was granted a free key.
+judge-about-starved = Clients that were never granted the lock.
+judge-about-leftover = Keys in Redis that are left two leases after the work.
+judge-about-held = Share of the time in which the key was held.
+judge-about-p50 = Half of the grants came sooner.
+judge-about-p99 = 99 of 100 grants came sooner.
+judge-about-ratio = The 99th percentile of the wait over the wait in a fair queue. 1 is fair.
+judge-about-jain = Evenness of the grants over the clients: 1 is even.
+judge-about-acquired = Locks granted.
+judge-about-commands = Commands in Redis per grant, without those of an idle server.
+
+## Faults
+judge-fault-none = No fault: only load.
+judge-fault-pause = The holder is stopped for 2.5 leases between read and write, then continued.
+judge-fault-long-work = The work takes longer than the lease.
+judge-fault-kill-holder = The holder’s process is killed between read and write.
+judge-fault-redis-flush = Redis loses all keys.
+judge-fault-redis-restart = Redis restarts empty.
+judge-fault-redis-failover = The primary is killed, and a replica that lags is promoted.
+judge-fault-redis-slow = Each message to and from Redis takes 200 ms.
+judge-fault-redis-away = Redis does not respond for 5 s.
+judge-fault-partition = One worker process is cut off from Redis.
+judge-fault-clock-jump = The clock of a worker process jumps by an hour.
+judge-fault-slow-commit = Commits in Postgres are slow.
+
+## Violations
+judge-violations-title = Violations
+judge-violations-lead = The first few of each kind, with the events around them. w0 c3 is client 3 of worker process 0.
+judge-violations-none = None was found.
+judge-kind-lost-update = Lost update
+judge-kind-overlap = Overlapping holders
+judge-kind-release-ok-when-lost = Released a lost lock
+judge-kind-fence-regression = Fence not above the last
+judge-kind-misreported-busy = Busy without a holder
+judge-kind-blocked = Blocked
+judge-kind-starved = Starved client
+judge-kind-leftover-key = Key left behind
+judge-swimlane = Swimlane: a lane per client, time from left to right
+judge-swimlane-scale = Short gaps are stretched, long gaps (//) are shortened.
+judge-swimlane-part = Events { $first } to { $last } of { $count } are drawn.
+judge-overlap = both between read and write
+judge-label-granted = lock, fence { $fence }
+judge-label-stale = write { $value }, lost update
+judge-label-refused = refused
+judge-label-lost = lock lost
+judge-label-continued = continues
+judge-event-refused = learns that its write was refused
+judge-event-lost = releases the lock, and learns that it was lost

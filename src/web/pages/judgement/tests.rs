@@ -1,0 +1,164 @@
+//! Tests of a rendered judgement.
+
+use super::*;
+
+const FIXTURE: &str = include_str!("../../../../tests/pages/judgement.json");
+
+fn judgement() -> Judgement {
+    serde_json::from_str(FIXTURE).unwrap()
+}
+
+fn render(judgement: &Judgement, language: Language) -> String {
+    saved_page_in(judgement, language).unwrap()
+}
+
+/// Returns the row of a fault in a table.
+fn row<'a>(page: &'a str, table: &str, fault: &str) -> &'a str {
+    let table = page.split(&format!("<h2 id=\"{table}\">")).nth(1).unwrap();
+    let table = table.split("</table>").next().unwrap();
+    let row = table.split("<tr>").find(|row| row.contains(&format!(">{fault}<"))).unwrap();
+    row.split("</tr>").next().unwrap()
+}
+
+#[test]
+fn every_fault_and_violation_is_shown() {
+    let judgement = judgement();
+    for language in Language::ALL {
+        let page = render(&judgement, language);
+        for fault in &judgement.faults {
+            let safety = row(&page, "safety-title", &fault.name);
+            let is_loss = fault.ran && fault.lost_updates > 0;
+            assert_eq!(safety.contains("class=\"off\""), is_loss, "{safety}");
+            let word = if is_loss { "judge-result-lost" } else { "judge-result-safe" };
+            assert_eq!(safety.contains(&language.text(word)), fault.ran, "{safety}");
+            if let Some(why) = &fault.why_not {
+                assert!(safety.contains(why), "{safety}");
+            }
+            for violation in &fault.violations {
+                assert!(page.contains(&violation.text), "{}", violation.text);
+                let name = language.text(&format!("judge-kind-{}", violation.kind));
+                assert!(page.contains(&name), "{name}");
+            }
+        }
+        let drawn = judgement.faults.iter().flat_map(|fault| &fault.violations);
+        let drawn = drawn.filter(|violation| !violation.events.is_empty()).count();
+        assert_eq!(page.matches("<svg").count(), drawn);
+    }
+}
+
+#[test]
+fn verdict_counts_losses_and_faults() {
+    let mut judgement = judgement();
+    let page = render(&judgement, Language::English);
+    for text in [
+        "7 lost updates under 3 of 10 faults",
+        "If each write also demands the fence: no lost update under 10 faults.",
+        "overlapping holders: 8",
+        "2 faults did not run.",
+        "fencing tokens: yes",
+        "2026-11-25 04:12:09 UTC",
+    ] {
+        assert!(page.contains(text), "{text}");
+    }
+    assert!(page.contains("class=\"saved-verdict loss\""));
+    let cost = row(&page, "cost-title", "redis-slow");
+    let cells = [">3,205<", ">7,411<", ">99<", ">31<", ">3.4<", ">0.98<", ">1.9<"];
+    assert!(cells.iter().all(|cell| cost.contains(cell)), "{cost}");
+
+    judgement.faults.retain(|fault| fault.violations.is_empty());
+    let page = render(&judgement, Language::English);
+    assert!(page.contains("No lost update under 5 faults"), "{page}");
+    assert!(page.contains("None was found.") && !page.contains("<svg"));
+    assert!(!page.contains("saved-verdict loss") && !page.contains("class=\"off\""));
+
+    judgement.faults.clear();
+    assert!(render(&judgement, Language::English).contains("Nothing was judged"));
+}
+
+#[test]
+fn loss_with_fence_is_red() {
+    let mut judgement = judgement();
+    judgement.faults[0].with_fence.as_mut().unwrap().lost_updates = 2;
+    let page = render(&judgement, Language::English);
+    assert!(page.contains("demands the fence: 2 lost updates under 10 faults."));
+    let none = row(&page, "safety-title", "none");
+    assert!(none.contains("off\">2, refused 0<"), "{none}");
+
+    judgement.adapter.fencing = false;
+    judgement.faults.iter_mut().for_each(|fault| fault.with_fence = None);
+    let page = render(&judgement, Language::English);
+    assert!(!page.contains("demands the fence") && !page.contains("fences not above the last<"));
+}
+
+#[test]
+fn texts_of_file_are_escaped() {
+    let mut judgement = judgement();
+    let attack = "</style><script>alert(1)</script>\"'";
+    judgement.adapter.name = attack.to_owned();
+    judgement.started_at = attack.to_owned();
+    for fault in &mut judgement.faults {
+        fault.name = attack.to_owned();
+        fault.why_not = fault.why_not.as_ref().map(|_| attack.to_owned());
+        for violation in &mut fault.violations {
+            (violation.kind, violation.text) = (attack.to_owned(), attack.to_owned());
+            violation.events.iter_mut().for_each(|event| event.event = attack.to_owned());
+        }
+    }
+    let page = render(&judgement, Language::English);
+    assert!(!page.contains("<script") && !page.contains("alert(1)</"), "{page}");
+    assert_eq!(page.matches("</style>").count(), 1);
+}
+
+fn many_events(count: u32) -> Vec<Event> {
+    let names = ["ask", "granted", "read", "write", "released"];
+    let event = |index: u32| Event {
+        t_ms: f64::from(index) * 1.5,
+        worker: index / 5 % 2,
+        client: index / 10 % 8,
+        event: names[index as usize % names.len()].to_owned(),
+        // The write of a turn, its event 3, is one less than its read.
+        value: Some(1_000_000 - i64::from((index + 2) / 5)),
+        fence: Some(i64::from(index)),
+    };
+    (0..count).map(event).collect()
+}
+
+/// Labels of a lane do not overlap, and a long list is cut around the loss.
+#[test]
+fn many_events_stay_readable() {
+    let mut events = many_events(200);
+    let (read, write) = (events[152].clone(), events[153].clone());
+    let late = |event: &Event, t_ms| Event { worker: 9, t_ms, ..event.clone() };
+    events.extend([late(&read, read.t_ms + 0.1), late(&write, write.t_ms + 0.1)]);
+    events.sort_by(|one, other| one.t_ms.total_cmp(&other.t_ms));
+    for language in Language::ALL {
+        let drawing = swimlane::draw(&events, false, language);
+        assert_eq!((drawing.first, drawing.last, drawing.count), (140, 202, 202));
+        let marks = || drawing.lanes.iter().flat_map(|lane| &lane.marks);
+        assert_eq!(marks().count(), 63);
+        assert_eq!(marks().filter(|mark| mark.is_loss).count(), 1);
+        assert!(drawing.lanes[0].name == "w0 c7" || drawing.lanes[0].name == "w9 c7");
+        assert_eq!(drawing.overlaps.len(), 1, "{:?}", drawing.overlaps);
+        for lane in &drawing.lanes {
+            for pair in lane.marks.windows(2) {
+                let wide = |c: char| if c.is_ascii() { 7 } else { 14 };
+                let end = pair[0].x + pair[0].label.chars().map(wide).sum::<i32>();
+                assert!(pair[1].x >= end, "{pair:?}");
+            }
+        }
+        assert!(marks().all(|mark| mark.x < drawing.width && mark.x > 0));
+        assert!(drawing.width < 8_000, "{}", drawing.width);
+    }
+}
+
+#[test]
+fn long_gaps_are_shortened_and_marked() {
+    let mut events = many_events(10);
+    events.iter_mut().skip(5).for_each(|event| event.t_ms += 60_000.0);
+    let drawing = swimlane::draw(&events, false, Language::English);
+    assert_eq!(drawing.breaks.len(), 1);
+    assert!(drawing.width < 1_600, "{}", drawing.width);
+    let texts: Vec<&str> = drawing.ticks.iter().map(|tick| tick.text.as_str()).collect();
+    assert!(texts.contains(&"0.0") && texts.contains(&"60007.5"), "{texts:?}");
+    assert_eq!(swimlane::draw(&[], false, Language::English).lanes.len(), 0);
+}

@@ -1,0 +1,260 @@
+//! Judged locks: the list of those that come with the program, a page for each, and a form that
+//! opens the file of another judgement, which is shown and not stored.
+//!
+//! A file is untrusted: it is bounded, checked and shown as text. Tests: `tests/pages/judged.rs`.
+
+use std::sync::LazyLock;
+use std::time::Duration;
+
+use actix_web::HttpRequest;
+use actix_web::http::StatusCode;
+use actix_web::web::{Path, Payload};
+use askama::Template;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::file::invalid_value;
+use super::upload::{self, UploadError, UploadedForm};
+use crate::judge::report::{FaultReport, Judgement};
+use crate::messages::Language;
+use crate::web::middleware::LabReader;
+use crate::web::middleware::csrf::check_public_form;
+use crate::web::pages::judgement::{self, JudgementView};
+use crate::web::pages::layout::Layout;
+use crate::web::pages::respond::html;
+use crate::web::{HttpResult, Problem, ProblemType, app_state};
+
+/// Upper bound of a file, in bytes.
+const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
+/// Time in which it must arrive.
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(20);
+/// Upper bounds of the lists in a judgement, by name.
+const MAX_LENGTHS: [(&str, usize); 3] = [("faults", 40), ("violations", 100), ("events", 1_000)];
+
+/// Compiles files of `docs/judged/` into the program.
+macro_rules! judged_files {
+    ($($name:literal),* $(,)?) => {
+        &[$(($name, include_str!(concat!("../../../../docs/judged/", $name, ".json")))),*]
+    };
+}
+
+/// The judgements that come with the program, by the name of their file. A test finds files that
+/// are not listed.
+const FILES: &[(&str, &str)] = judged_files![];
+
+static JUDGED: LazyLock<Vec<JudgedLock>> = LazyLock::new(|| {
+    let parse = |(name, json): &(&'static str, &str)| {
+        let judgement = serde_json::from_str(json).inspect_err(|error| {
+            tracing::error!(%error, name, "a judgement can't be read");
+        });
+        Some(JudgedLock { name, judgement: judgement.ok()? })
+    };
+    FILES.iter().filter_map(parse).collect()
+});
+
+#[derive(Debug)]
+struct JudgedLock {
+    name: &'static str,
+    judgement: Judgement,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "judged.html")]
+struct JudgedPage {
+    layout: Layout,
+    faults: Vec<String>,
+    locks: Vec<LockRow>,
+    wrong: Option<String>,
+}
+
+/// A row of the list.
+#[derive(Debug)]
+struct LockRow {
+    name: &'static str,
+    title: String,
+    date: String,
+    cells: Vec<LockCell>,
+}
+
+/// The verdict of a lock under one fault.
+#[derive(Debug)]
+struct LockCell {
+    /// `loss`, `safe` or `missing`.
+    kind: &'static str,
+    lost: u64,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "judgement.html")]
+struct JudgementPage {
+    layout: Layout,
+    view: JudgementView,
+    is_opened: bool,
+}
+
+pub async fn list(request: HttpRequest, _: LabReader) -> HttpResult {
+    list_page(&request, None).await
+}
+
+pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
+    let found = JUDGED.iter().find(|judged| judged.name == *name);
+    let unknown = || Problem::not_found(format!("there is no judgement {name}"));
+    judgement_page(&request, &found.ok_or_else(unknown)?.judgement, false).await
+}
+
+/// Shows the judgement in a file.
+pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
+    app_state(&request)?.require_lab()?;
+    let upload = upload::read(&request, body, MAX_FILE_BYTES);
+    let upload = match actix_web::rt::time::timeout(UPLOAD_TIMEOUT, upload).await {
+        Err(_) => return Err(too_slow()),
+        Ok(Err(UploadError::TooLarge)) => return Err(too_large()),
+        Ok(upload) => upload.map_err(|error| error.to_string()),
+    };
+    check_public_form(&request, upload.as_ref().map_or("", |upload| &upload.csrf)).await?;
+    let language = Layout::minimal(&request)?.language;
+    match upload.and_then(|upload| parse(&upload, language)) {
+        Ok(judgement) => judgement_page(&request, &judgement, true).await,
+        Err(why) => list_page(&request, Some(why)).await,
+    }
+}
+
+fn too_large() -> Problem {
+    let detail = "the file of a judgement has at most 4 MiB; choose one that `holdfast judge --json` \
+                  has written";
+    Problem::new(ProblemType::PayloadTooLarge, detail)
+}
+
+fn too_slow() -> Problem {
+    let detail = format!("the file did not arrive within {} s", UPLOAD_TIMEOUT.as_secs());
+    Problem::new(ProblemType::RequestTimeout, detail)
+}
+
+/// Parses a file; the error is the text beside the field.
+fn parse(upload: &UploadedForm, language: Language) -> Result<Judgement, String> {
+    if upload.file.is_empty() {
+        return Err(language.text("judge-file-empty"));
+    }
+    let invalid = |why: String| language.text_with("judge-file-invalid", &[("why", why.into())]);
+    let judgement: Judgement =
+        serde_json::from_slice(&upload.file).map_err(|error| invalid(error.to_string()))?;
+    match invalid_judgement(&judgement, language) {
+        None => Ok(judgement),
+        Some(why) => Err(invalid(why)),
+    }
+}
+
+/// Returns the reason why the judge cannot have written this judgement, if there is one.
+fn invalid_judgement(judgement: &Judgement, language: Language) -> Option<String> {
+    if OffsetDateTime::parse(&judgement.started_at, &Rfc3339).is_err() {
+        let time = judgement.started_at.chars().take(40).collect::<String>();
+        return Some(language.text_with("judge-file-time", &[("time", time.into())]));
+    }
+    match serde_json::to_value(judgement) {
+        Ok(value) => invalid_value("judgement", &value, &MAX_LENGTHS),
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+async fn judgement_page(
+    request: &HttpRequest,
+    judgement: &Judgement,
+    is_opened: bool,
+) -> HttpResult {
+    let layout = Layout::of(request).await?;
+    let view = JudgementView::new(judgement, layout.language);
+    html(StatusCode::OK, &JudgementPage { layout, view, is_opened })
+}
+
+/// Renders the list, with what is wrong with a file.
+async fn list_page(request: &HttpRequest, wrong: Option<String>) -> HttpResult {
+    let status = if wrong.is_none() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
+    let faults = fault_names(&JUDGED);
+    let locks = JUDGED.iter().map(|judged| LockRow::new(judged, &faults)).collect();
+    html(status, &JudgedPage { layout: Layout::of(request).await?, faults, locks, wrong })
+}
+
+/// Returns the names of all faults, in the order of their first occurrence.
+fn fault_names(judged: &[JudgedLock]) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for fault in judged.iter().flat_map(|judged| &judged.judgement.faults) {
+        if !names.contains(&fault.name) {
+            names.push(fault.name.clone());
+        }
+    }
+    names
+}
+
+impl LockRow {
+    fn new(judged: &JudgedLock, faults: &[String]) -> Self {
+        let judgement = &judged.judgement;
+        let report = |name: &String| judgement.faults.iter().find(|fault| fault.name == *name);
+        let date = judgement::format_time(&judgement.started_at);
+        Self {
+            name: judged.name,
+            title: judgement.adapter.name.clone(),
+            date: date.split(' ').next().unwrap_or_default().to_owned(),
+            cells: faults.iter().map(|name| LockCell::new(report(name))).collect(),
+        }
+    }
+}
+
+impl LockCell {
+    fn new(report: Option<&FaultReport>) -> Self {
+        match report.filter(|fault| fault.ran) {
+            None => Self { kind: "missing", lost: 0 },
+            Some(FaultReport { lost_updates: 0, .. }) => Self { kind: "safe", lost: 0 },
+            Some(fault) => Self { kind: "loss", lost: fault.lost_updates },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIXTURE: &str = include_str!("../../../../tests/pages/judgement.json");
+
+    fn judged(name: &'static str) -> JudgedLock {
+        JudgedLock { name, judgement: serde_json::from_str(FIXTURE).unwrap() }
+    }
+
+    #[test]
+    fn every_shipped_file_is_in_table() {
+        let folder = std::fs::read_dir("docs/judged").into_iter().flatten().flatten();
+        let names = folder.filter_map(|file| file.file_name().into_string().ok());
+        let mut names: Vec<String> =
+            names.filter_map(|name| Some(name.strip_suffix(".json")?.to_owned())).collect();
+        names.sort();
+        let table: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        assert_eq!(table, names, "list each file of docs/judged in FILES");
+        for judged in JUDGED.iter() {
+            let invalid = invalid_judgement(&judged.judgement, Language::English);
+            assert_eq!(invalid, None, "{}", judged.name);
+        }
+        assert_eq!(JUDGED.len(), FILES.len());
+    }
+
+    #[test]
+    fn list_has_verdict_of_each_fault() {
+        let mut other = judged("other");
+        other.judgement.faults.truncate(1);
+        other.judgement.faults[0].name = "later".to_owned();
+        let locks = [judged("first"), other];
+        let faults = fault_names(&locks);
+        assert_eq!(faults.len(), locks[0].judgement.faults.len() + 1);
+        let rows = locks.each_ref().map(|lock| LockRow::new(lock, &faults));
+        for (fault, cell) in locks[0].judgement.faults.iter().zip(&rows[0].cells) {
+            let expected = match (fault.ran, fault.lost_updates) {
+                (false, _) => "missing",
+                (_, 0) => "safe",
+                _ => "loss",
+            };
+            assert_eq!((cell.kind, cell.lost), (expected, fault.lost_updates), "{}", fault.name);
+        }
+        let kinds: Vec<&str> = rows[1].cells.iter().map(|cell| cell.kind).collect();
+        assert_eq!(kinds.last(), Some(&"safe"));
+        assert!(kinds[..kinds.len() - 1].iter().all(|kind| *kind == "missing"));
+        assert_eq!(rows[0].date, "2026-11-25");
+    }
+}

@@ -1,0 +1,185 @@
+//! Judged locks: the list, a judgement that a visitor opens, and one that is saved as a page.
+
+use holdfast::judge::report::Judgement;
+use serde_json::Value;
+use thirtyfour::prelude::*;
+
+use crate::browser::Browser;
+use crate::common::Shop;
+use crate::lab::upload_to;
+use crate::visitor::{Page, Visitor};
+
+const PATH: &str = "/lab/judged";
+const FIXTURE: &str = include_str!("judgement.json");
+
+fn judgement() -> Judgement {
+    serde_json::from_str(FIXTURE).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn visitors_read_judged_locks() {
+    let mut shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    let list = visitor.page_request(PATH).header("X-Forwarded-For", "192.0.2.1");
+    let list = Page::read(list.send().await.unwrap()).await;
+    assert_eq!(list.status, 200);
+    assert!(list.words().contains("holdfast judge --json FILE -- COMMAND"), "{}", list.words());
+    let mut names: Vec<String> = std::fs::read_dir("docs/judged")
+        .into_iter()
+        .flatten()
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .filter_map(|name| Some(name.strip_suffix(".json")?.to_owned()))
+        .collect();
+    names.sort();
+    let is_empty = list.words().contains("No judgement comes with this version.");
+    assert_eq!(is_empty, names.is_empty(), "{}", list.words());
+    for name in &names {
+        let path = format!("{PATH}/{name}");
+        assert!(list.text.contains(&format!("href=\"{path}\"")), "{path} is not on the list");
+        let page = visitor.get(&path).await;
+        assert!(page.status == 200 && page.text.contains("saved-verdict"), "{path}");
+    }
+    assert_eq!(visitor.get(&format!("{PATH}/none-such")).await.status, 404);
+
+    let link = format!("href=\"{PATH}\"");
+    for (path, is_linked) in [
+        ("/lab", true),
+        ("/lab/lessons/fence", true),
+        ("/lab/lessons/failover", true),
+        ("/lab/lessons/redlock", true),
+        ("/lab/lessons/lost-update", false),
+    ] {
+        let page = visitor.get(path).await;
+        assert_eq!(page.text.matches(&link).count(), usize::from(is_linked), "{path}");
+    }
+    let chapter = visitor.get("/lab").await.text;
+    let chapter = chapter.split("What still fails").nth(1).unwrap().split("</section>").next();
+    assert!(chapter.unwrap().contains(&link), "the link is in its chapter");
+
+    let chinese = visitor.page_request(PATH).header("Accept-Language", "zh");
+    let words = Page::read(chinese.send().await.unwrap()).await.words();
+    assert!(words.contains("锁的评判") && words.contains("适配器"), "{words}");
+
+    shop.add_replica(&[("HOLDFAST_LAB", "off")]);
+    let off = Visitor { base: shop.replicas[1].base_url.clone(), ..visitor };
+    for path in [PATH.to_owned(), format!("{PATH}/none-such")] {
+        assert_eq!(off.get(&path).await.status, 403, "{path}");
+    }
+    assert_eq!(upload_to(PATH, &off, "", FIXTURE.as_bytes()).await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn opened_judgement_is_shown_and_escaped() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    let page = upload_to(PATH, &visitor, "", FIXTURE.as_bytes()).await;
+    assert_eq!(page.status, 200, "{}", page.words());
+    assert!(page.words().contains("7 lost updates under 3 of 10 faults"), "{}", page.words());
+    for fault in judgement().faults {
+        assert!(page.words().contains(&fault.name), "{}", fault.name);
+        for violation in fault.violations {
+            assert!(page.words().contains(&violation.text), "{}", violation.text);
+        }
+    }
+    let mut attack = judgement();
+    attack.adapter.name = "<script>alert(1)</script>".to_owned();
+    attack.faults[1].violations[0].text = "<img src=x onerror=alert(1)>".to_owned();
+    let page = upload_to(PATH, &visitor, "", &serde_json::to_vec(&attack).unwrap()).await;
+    assert_eq!(page.status, 200, "{}", page.words());
+    assert!(!page.text.contains("<script>") && !page.text.contains("<img"), "{}", page.text);
+
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    assert_eq!(upload_to(PATH, &alice, "forged", FIXTURE.as_bytes()).await.status, 403);
+    let csrf = alice.get(PATH).await.csrf();
+    assert_eq!(upload_to(PATH, &alice, &csrf, FIXTURE.as_bytes()).await.status, 200);
+    let foreign = visitor.form_request(PATH, "").header("Sec-Fetch-Site", "cross-site");
+    assert_eq!(foreign.send().await.unwrap().status(), 403);
+    assert!(!visitor.get(PATH).await.text.contains("example-lock"), "nothing is stored");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_file_is_refused_with_reason() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    let changed = |change: fn(&mut Judgement)| {
+        let mut judgement = judgement();
+        change(&mut judgement);
+        serde_json::to_vec(&judgement).unwrap()
+    };
+    for (file, why) in [
+        (Vec::new(), "Choose the file that"),
+        (b"{\"adapter\": 1".to_vec(), "This is not the file of a judgement: invalid type"),
+        (b"{}".to_vec(), "missing field `adapter`"),
+        (b"\xff\xfe".to_vec(), "This is not the file of a judgement"),
+        (changed(|it| it.started_at = "yesterday".to_owned()), "“yesterday” is not a time"),
+        (changed(|it| it.faults = vec![it.faults[0].clone(); 41]), "it has too many faults"),
+        (changed(|it| it.adapter.name = "x".repeat(2_001)), "is too long"),
+        (changed(|it| it.faults[0].wait_p99_ms = 1e12), "wait_p99_ms is out of range"),
+    ] {
+        let page = upload_to(PATH, &visitor, "", &file).await;
+        assert_eq!(page.status, 422, "{why}: {}", page.words());
+        let error = page.text.split("id=\"file-wrong\"").nth(1).unwrap();
+        let error = Page { text: format!("<p {}", error.split("</p>").next().unwrap()), ..page };
+        let why = why.replace('`', "");
+        assert!(error.words().contains(&why), "{why}: {}", error.words());
+    }
+    let form = visitor.form_request(PATH, "file=%7B%7D").send().await.unwrap();
+    let page = Page::read(form).await;
+    assert_eq!(page.status, 422);
+    assert!(page.words().contains("The form can’t be read"), "{}", page.words());
+    let large = upload_to(PATH, &visitor, "", &vec![b' '; 5 * 1024 * 1024]).await;
+    assert_eq!(large.status, 413);
+    assert!(large.words().contains("at most 4 MiB"), "{}", large.words());
+}
+
+/// The page needs neither a server nor scripts.
+#[tokio::test(flavor = "multi_thread")]
+async fn saved_judgement_opens_from_disk() {
+    let judgement = judgement();
+    let page = holdfast::app::judgement_page(&judgement).unwrap();
+    for outside in ["http:", "https:", "url(", "<script", "src=", "<link"] {
+        let page = page.replace("http://www.w3.org/2000/svg", "");
+        assert!(!page.contains(outside), "the page refers to {outside}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("judgement.html");
+    std::fs::write(&path, &page).unwrap();
+
+    let browser = Browser::open("", false).await;
+    browser.driver.goto(format!("file://{}", path.display())).await.unwrap();
+    let title = browser.find("h1").await.text().await.unwrap();
+    assert_eq!(title, judgement.adapter.name);
+    let background = browser.find("body").await.css_value("font-size").await.unwrap();
+    assert_ne!(background, "", "the style applies");
+    let drawings = browser.driver.find_all(By::Css("svg")).await.unwrap();
+    let violations = judgement.faults.iter().flat_map(|fault| &fault.violations);
+    let with_events = violations.filter(|violation| !violation.events.is_empty()).count();
+    assert_eq!(drawings.len(), with_events);
+    let label = browser.find(".timeline .label.loss").await;
+    assert!(label.text().await.unwrap().contains("440"));
+    assert_eq!(label.css_value("font-size").await.unwrap(), "14px");
+    let red = browser.find(".saved-verdict").await.css_value("color").await.unwrap();
+    assert_eq!(
+        label.css_value("fill").await.unwrap(),
+        red.replace("rgba", "rgb").replace(", 1)", ")")
+    );
+
+    // By keyboard: a fault's violations from the table, the list of events, a wide drawing.
+    browser.find("table.judged a").await.send_keys(Key::Enter).await.unwrap();
+    let url = browser.driver.current_url().await.unwrap();
+    assert_eq!(url.fragment(), Some("fault-2"));
+    let summary = browser.find("details.steps summary").await;
+    summary.send_keys(Key::Enter).await.unwrap();
+    browser.until_text("details.steps[open] ol", "w0 c3 reads 441").await;
+    let screen =
+        serde_json::json!({ "width": 320, "height": 640, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    let width = browser.find("html").await.prop("scrollWidth").await.unwrap();
+    assert!(width.unwrap().parse::<u32>().unwrap() <= 320, "the page scrolls sideways");
+    let timeline = browser.find(".timeline").await;
+    timeline.send_keys(Key::Right).await.unwrap();
+    let scrolled = async || timeline.prop("scrollLeft").await.unwrap().unwrap() != "0";
+    crate::common::until("the arrow key scrolls the drawing", scrolled).await;
+    assert_eq!(browser.console_errors().await, Vec::<Value>::new());
+    browser.close().await;
+}
