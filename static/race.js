@@ -349,8 +349,10 @@ async function fetchRace(url, options) {
   return body;
 }
 
+// Scrolls to where the result will appear, below the stage: both fit on one screen.
 function play(race) {
-  stage.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
+  const behavior = calm.matches ? "auto" : "smooth";
+  verdict.parentElement.scrollIntoView({ block: "nearest", behavior });
   return race.lanes.length === 2 ? playDuel(race) : playCrowd(race);
 }
 
