@@ -19,5 +19,6 @@ mod rejections;
 mod saved_run;
 mod scheduler;
 mod security;
+mod stability;
 mod swimlane;
 mod visitor;
