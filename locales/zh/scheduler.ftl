@@ -34,7 +34,10 @@ scheduler-undo = 撤销
 scheduler-expire = 让租约到期
 scheduler-again = 重新开始
 scheduler-next-level = 下一关
-scheduler-keys = 按键：A、B、C 走一步，U 撤销，X 让租约到期，R 重新开始。真实订单无法撤销：撤销会开始新的一局，并重放之前的步骤。
+scheduler-keys = 按键：{ $orders ->
+    [2] A、B
+   *[other] A、B、C
+} 走一步，U 撤销，X 让租约到期，R 重新开始。真实订单无法撤销：撤销会开始新的一局，并重放之前的步骤。
 scheduler-left = 剩余 { $minutes } 分钟。
 scheduler-taken = 步骤
 scheduler-goal = 目标

@@ -105,6 +105,13 @@ async fn slider_lets_a_crowd_race() {
     browser.until_text("#race-caption", "red receipts").await;
     browser.until_text("#race-verdict", "sold · 100 existed").await;
     assert!(!browser.driver.find_all(By::Css("#race-crowd .doubled")).await.unwrap().is_empty());
+    let screen = json!({ "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    let size = "const root = document.documentElement;
+        const cells = [...document.querySelectorAll('#race-crowd i')].map((i) => i.offsetHeight);
+        return [root.scrollWidth <= 360, Math.max(...cells) - Math.min(...cells) <= 1]";
+    let size = browser.driver.execute(size, vec![]).await.unwrap();
+    assert_eq!(size.json(), &json!([true, true]), "the page fits, and the cells have one size");
     browser.close().await;
 }
 
