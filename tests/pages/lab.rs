@@ -251,7 +251,7 @@ async fn run_page_shows_verdict_and_evidence() {
 
 /// A run stores its sentences in English, and the messages that they were made of.
 #[tokio::test(flavor = "multi_thread")]
-async fn run_is_told_in_the_language_of_the_page() {
+async fn run_follows_language_of_the_page() {
     let mut run = oversold();
     let steps = [
         ("A resumes and writes 9. Sold: 2. Stock: 9.", "run-lost-update-step-3", "stock", "9"),
