@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::{Chapter, Lesson, LessonResult, Scenario};
 use crate::messages::message;
+use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "machine-gun",
@@ -70,11 +71,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     lab.say(message!("run-machine-gun-step-4", shots = SHOTS));
     let began = Instant::now();
-    let mut patient = 0;
-    for shot in 0..SHOTS {
-        let order = lab.order(message!("run-label-in-turn"), shot, sku, usual).send();
-        patient += usize::from(order.unrecorded_response().await?.is_success());
-    }
+    let patient = order_in_turn(lab, sku).await?;
     let a_second = patient as f64 / began.elapsed().as_secs_f64();
     lab.say(message!("run-machine-gun-step-5", a_second = format!("{:.0}", a_second)));
     let audit = lab.audit(sku).await?;
@@ -97,4 +94,14 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
             patient
         ),
     ))
+}
+
+/// Sends the orders one after the other; returns how many succeed.
+async fn order_in_turn(lab: &Scenario, sku: &Sku) -> anyhow::Result<usize> {
+    let mut placed = 0;
+    for shot in 0..SHOTS {
+        let order = lab.order(message!("run-label-in-turn"), shot, sku, STRATEGY).send();
+        placed += usize::from(order.unrecorded_response().await?.is_success());
+    }
+    Ok(placed)
 }
