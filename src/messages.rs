@@ -4,10 +4,13 @@
 //! unused and differing messages.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Display;
 
 pub use fluent_templates::fluent_bundle::FluentValue;
 use fluent_templates::{LanguageIdentifier, Loader as _, langid, static_loader};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 static ENGLISH: LanguageIdentifier = langid!("en");
 static CHINESE: LanguageIdentifier = langid!("zh");
@@ -86,6 +89,123 @@ impl Language {
     }
 }
 
+/// A message of the catalogue with its arguments, stored to be formatted in any language.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Message {
+    /// Name in the catalogue.
+    id: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(no_recursion)]
+    arguments: BTreeMap<String, Argument>,
+}
+
+/// An argument of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum Argument {
+    /// A number or a name, the same in every language.
+    Text(String),
+    Message(Message),
+    /// Parts of a list.
+    #[schema(no_recursion)]
+    List(Vec<Argument>),
+}
+
+impl Message {
+    pub fn new(id: &str) -> Self {
+        Self { id: id.to_owned(), arguments: BTreeMap::new() }
+    }
+
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<Argument>) -> Self {
+        self.arguments.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// Formats the message; `None` if the catalogue does not have it, or it needs other arguments.
+    pub fn format(&self, language: Language) -> Option<String> {
+        let arguments = self.arguments.iter().map(|(name, value)| {
+            Some((Cow::Owned(name.clone()), value.format_variable(language)?))
+        });
+        let arguments: HashMap<Cow<'static, str>, FluentValue<'_>> =
+            arguments.collect::<Option<_>>()?;
+        CATALOGUE.try_lookup_with_args(language.identifier(), &self.id, &arguments)
+    }
+
+    /// Returns the text in English; a message that is missing there is a bug and shows its id.
+    pub fn english(&self) -> String {
+        self.format(Language::English).unwrap_or_else(|| self.id.clone())
+    }
+}
+
+impl Argument {
+    /// Returns the text in English, as [`Message::english`].
+    pub fn english(&self) -> String {
+        match self {
+            Self::Message(message) => message.english(),
+            other => other.format(Language::English).unwrap_or_default(),
+        }
+    }
+
+    /// Returns the value as a variable. A whole number is passed as one, for the choice of plurals.
+    fn format_variable(&self, language: Language) -> Option<FluentValue<'static>> {
+        let number = match self {
+            Self::Text(text) => text.parse::<i64>().ok(),
+            _ => None,
+        };
+        number.map_or_else(|| self.format(language).map(FluentValue::from), |n| Some(n.into()))
+    }
+
+    /// Formats the value; the parts of a list are separated by a dot in every language.
+    pub fn format(&self, language: Language) -> Option<String> {
+        match self {
+            Self::Text(text) => Some(text.clone()),
+            Self::Message(message) => message.format(language),
+            Self::List(parts) => {
+                let parts: Option<Vec<String>> =
+                    parts.iter().map(|part| part.format(language)).collect();
+                parts.map(|parts| parts.join(" · "))
+            }
+        }
+    }
+}
+
+impl<T: Display> From<T> for Argument {
+    fn from(value: T) -> Self {
+        Self::Text(value.to_string())
+    }
+}
+
+impl From<Message> for Argument {
+    fn from(message: Message) -> Self {
+        Self::Message(message)
+    }
+}
+
+impl From<&Message> for Argument {
+    fn from(message: &Message) -> Self {
+        Self::Message(message.clone())
+    }
+}
+
+impl From<&Argument> for Argument {
+    fn from(argument: &Argument) -> Self {
+        argument.clone()
+    }
+}
+
+/// Makes a [`Message`]: `message!("run-failed", error = cause)`. A name without a value takes the
+/// variable of that name.
+macro_rules! message {
+    ($id:literal $(, $name:ident $(= $value:expr)?)* $(,)?) => {
+        $crate::messages::Message::new($id)
+            $(.with(stringify!($name), $crate::messages::message!(@value $name $(, $value)?)))*
+    };
+    (@value $name:ident) => { &$name };
+    (@value $name:ident, $value:expr) => { $value };
+}
+pub(crate) use message;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -97,6 +217,19 @@ mod tests {
         assert_eq!(Language::of_tag("fr"), None);
         assert_eq!(Language::of_locale("zh_CN.UTF-8"), Some(Language::Chinese));
         assert_eq!(Language::of_locale("C.UTF-8"), None);
+    }
+
+    #[test]
+    fn stored_messages_are_formatted_or_unknown() {
+        let sales = message!("run-sales", sold = 2, reduced = 1);
+        let verdict = message!("run-watchdog-verdict", sales);
+        let json = serde_json::to_string(&verdict).unwrap();
+        let read: Message = serde_json::from_str(&json).unwrap();
+        assert_eq!(read, verdict);
+        assert!(read.english().ends_with("2 sold, stock reduced by 1"), "{}", read.english());
+        let chinese = read.format(Language::Chinese).unwrap();
+        assert!(chinese.contains('2') && !chinese.contains("sold"), "{chinese}");
+        assert_eq!(Message::new("run-of-a-later-version").format(Language::Chinese), None);
     }
 
     #[test]

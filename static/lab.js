@@ -165,7 +165,7 @@ function follow() {
   }
 
   function connect() {
-    const events = new EventSource(`/api/lab/runs/${live.dataset.run}/events`);
+    const events = new EventSource(`/api/lab/runs/${live.dataset.run}/events?language=${live.dataset.language}`);
     events.addEventListener("run", (event) => {
       reconnectMs = MIN_RECONNECT_MS;
       connection.textContent = "";

@@ -335,6 +335,7 @@ function finish(race, scale) {
   byId("race-link").href = `/race/${race.id}`;
   byId("race-proof").classList.remove("pending");
   form.dataset.race = race.id;
+  showResult();
 }
 
 function fail(message) {
@@ -349,8 +350,13 @@ async function fetchRace(url, options) {
   return body;
 }
 
+// Scrolls to where the result will appear, below the stage: both fit on one screen.
+function showResult() {
+  verdict.parentElement.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
+}
+
 function play(race) {
-  stage.scrollIntoView({ block: "nearest", behavior: calm.matches ? "auto" : "smooth" });
+  showResult();
   return race.lanes.length === 2 ? playDuel(race) : playCrowd(race);
 }
 

@@ -5,6 +5,10 @@ admin-audit-unsound = Not sound: { $failed } of { $checks } checks do not hold.
 admin-audit-holds = holds
 admin-audit-broken = broken
 admin-audit-notes = Notes
+admin-audit-note-checked = checked as of { $at } UTC: { $items } items, { $orders } orders, { $entries } ledger entries
+admin-audit-note-apart = counted separately: { $items } lab items with { $forks } forks in their ledgers, { $accounts } lab accounts
+admin-audit-note-locks = Redis: { $held } locks held, { $forever } of them without an expiry
+admin-audit-note-without-redis = Redis did not respond and was left out
 admin-audit-hint = All checks read one repeatable-read snapshot, so they are exact for one moment, also under load. On the command line: `holdfast audit`
 admin-audit-running = The audit is running: { $done } of { $total } checks are done. Current check: `{ $check }`
 admin-audit-reload = This page reloads until the result is available.
@@ -118,3 +122,27 @@ admin-result-marks =
         [one] { $count } mark of the lab
        *[other] { $count } marks of the lab
     }
+
+## The checks of an audit: their rules
+audit-check-stock-drift = the stock of each item equals the sum of its ledger
+audit-check-stock-oversold = no item was sold beyond its stock
+audit-check-stock-chain = each entry begins with the value at which the previous entry ended
+audit-check-stock-forks = no two entries were computed from the same read
+audit-check-stock-opening = each ledger begins with one opening entry
+audit-check-running-sums = the running sums of each item equal the sums of its ledger and its orders
+audit-check-order-lines = each order line took its units once, and returned them once if its order was cancelled or refunded
+audit-check-lines-counted = each order line counts for its buyer while its order is pending or paid
+audit-check-customer-limits = no user bought more of an item than the limit at that time
+audit-check-stock-entries = each entry has its item, and if it names an order, the line of that order
+audit-check-order-references = each order has its user, and each line its order and its item
+audit-check-order-totals = the total of each order equals the sum of its lines
+audit-check-payments = each order has exactly the payment and the refund that its status requires
+audit-check-balance-entries = each entry is the payment or the refund of its order, or a top-up or welcome credit
+audit-check-counted-apart = only items and accounts of the lab are counted separately
+audit-check-balance-drift = the balance of each account equals the sum of its ledger
+audit-check-balance-chain = each entry begins with the value at which the previous entry ended
+audit-check-balance-forks = no two entries were computed from the same read
+audit-check-top-ups = each top-up has its entry, and each such entry its top-up
+audit-check-money-conserved = balances plus spending equal the money paid in
+audit-check-nothing-negative = no stock, balance, quantity or total is below zero
+audit-check-answers = each order has its key record, and each stored response its order

@@ -167,6 +167,10 @@ lab-unit-again = the same unit again
 lab-money-again = the same money again
 lab-scenes-title = All requests
 lab-scenes-lead = One row per request, time from left to right. Long gaps are shortened.
+lab-scene = { $requests } requests
+lab-scene-under = { $requests } requests under { $strategy }
+lab-request = request { $id }
+lab-fork-fence = fence { $fence }
 lab-steps-title = Steps
 lab-started = Started
 

@@ -38,7 +38,10 @@ scheduler-undo = Undo
 scheduler-expire = End the lease
 scheduler-again = Start again
 scheduler-next-level = Next level
-scheduler-keys = Keys: A, B and C take a step, U undoes one, X ends the lease, R starts again. A real order cannot be undone: undo starts a new game and repeats the steps before.
+scheduler-keys = Keys: { $orders ->
+    [2] A and B
+   *[other] A, B and C
+} take a step, U undoes one, X ends the lease, R starts again. A real order cannot be undone: undo starts a new game and repeats the steps before.
 scheduler-left = { $minutes ->
     [one] 1 minute left.
    *[other] { $minutes } minutes left.

@@ -5,6 +5,10 @@ admin-audit-unsound = 账目有误：{ $checks } 项检查中有 { $failed } 项
 admin-audit-holds = 通过
 admin-audit-broken = 未通过
 admin-audit-notes = 备注
+admin-audit-note-checked = 检查时间 { $at } UTC：{ $items } 件商品，{ $orders } 个订单，{ $entries } 条账本记录
+admin-audit-note-apart = 单独统计：实验室商品 { $items } 件，其账本中 { $forks } 处分叉；实验室账户 { $accounts } 个
+admin-audit-note-locks = Redis：持有 { $held } 把锁，其中 { $forever } 把没有过期时间
+admin-audit-note-without-redis = Redis 没有响应，未计入
 admin-audit-hint = 所有检查读取同一个 repeatable-read 快照，即使有负载，也对同一时刻准确。命令行：`holdfast audit`
 admin-audit-running = 正在审计：已完成 { $total } 项检查中的 { $done } 项。当前检查：`{ $check }`
 admin-audit-reload = 结果出来之前，本页会自动刷新。
@@ -110,3 +114,27 @@ admin-result-marks =
     { $number ->
        *[other] 实验室的 { $count } 个标记
     }
+
+## 审计的各项检查：规则
+audit-check-stock-drift = 每件商品的库存等于其账本之和
+audit-check-stock-oversold = 没有商品卖出超过其库存
+audit-check-stock-chain = 每条记录都从上一条记录结束时的值开始
+audit-check-stock-forks = 没有两条记录由同一次读取算出
+audit-check-stock-opening = 每个账本都以一条期初记录开始
+audit-check-running-sums = 每件商品的累计数等于其账本和订单之和
+audit-check-order-lines = 每个订单行只扣减一次库存；订单取消或退款时只归还一次
+audit-check-lines-counted = 订单待支付或已支付期间，每个订单行都计入其买家的购买数
+audit-check-customer-limits = 没有用户购买某件商品超过当时的限购数量
+audit-check-stock-entries = 每条记录都有对应的商品；若记有订单，则有该订单的对应行
+audit-check-order-references = 每个订单都有用户，每个订单行都有订单和商品
+audit-check-order-totals = 每个订单的总额等于其各行之和
+audit-check-payments = 每个订单恰好有其状态所要求的支付和退款
+audit-check-balance-entries = 每条记录都是某个订单的支付或退款，或者充值、新人赠款
+audit-check-counted-apart = 只有实验室的商品和账户单独统计
+audit-check-balance-drift = 每个账户的余额等于其账本之和
+audit-check-balance-chain = 每条记录都从上一条记录结束时的值开始
+audit-check-balance-forks = 没有两条记录由同一次读取算出
+audit-check-top-ups = 每笔充值都有记录，每条充值记录都有对应的充值
+audit-check-money-conserved = 余额加支出等于存入的金额
+audit-check-nothing-negative = 没有低于零的库存、余额、数量或总额
+audit-check-answers = 每个订单都有幂等键记录，每个已存储的响应都有对应的订单

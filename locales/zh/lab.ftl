@@ -155,6 +155,10 @@ lab-unit-again = 同一件商品又卖一次
 lab-money-again = 同一笔钱又花一次
 lab-scenes-title = 所有请求
 lab-scenes-lead = 每行一个请求，时间从左到右。较长的间隔已缩短。
+lab-scene = { $requests } 个请求
+lab-scene-under = { $strategy } 下的 { $requests } 个请求
+lab-request = 请求 { $id }
+lab-fork-fence = 栅栏令牌 { $fence }
 lab-steps-title = 步骤
 lab-started = 开始时间
 

@@ -4,8 +4,8 @@ scheduler-level-oversell-title = 一件商品卖两次
 scheduler-level-oversell-goal = 没有锁。让两个订单都卖出最后一件商品，需要 8 步。
 scheduler-level-useless-lock-title = 让锁失效
 scheduler-level-useless-lock-goal = 两个订单都使用带租约的 Redis 锁。用 11 步把这件商品卖两次。你可以随时让租约到期。
-scheduler-level-fence-title = 使用 fencing token
-scheduler-level-fence-goal = 现在每次写入都带 fencing token。让一个订单失去租约，看它迟到的写入被拒绝，需要 10 步。
+scheduler-level-fence-title = 使用栅栏令牌
+scheduler-level-fence-goal = 现在每次写入都带栅栏令牌。让一个订单失去租约，看它迟到的写入被拒绝，需要 10 步。
 scheduler-level-free-title = 自由模式
 scheduler-level-free-goal = 步骤顺序任选。你能卖出比库存更多的商品吗？
 scheduler-play = 开始
@@ -34,7 +34,10 @@ scheduler-undo = 撤销
 scheduler-expire = 让租约到期
 scheduler-again = 重新开始
 scheduler-next-level = 下一关
-scheduler-keys = 按键：A、B、C 走一步，U 撤销，X 让租约到期，R 重新开始。真实订单无法撤销：撤销会开始新的一局，并重放之前的步骤。
+scheduler-keys = 按键：{ $orders ->
+    [2] A、B
+   *[other] A、B、C
+} 走一步，U 撤销，X 让租约到期，R 重新开始。真实订单无法撤销：撤销会开始新的一局，并重放之前的步骤。
 scheduler-left = 剩余 { $minutes } 分钟。
 scheduler-taken = 步骤
 scheduler-goal = 目标
@@ -45,7 +48,7 @@ scheduler-step-result = { $order }：{ $did } → { $result }
 scheduler-step-expired = Redis 删除了锁：租约到期
 scheduler-step-waits = 等待
 scheduler-saw = 库存为 { $value }
-scheduler-fence = fencing token { $value }
+scheduler-fence =栅栏令牌{ $value }
 scheduler-next-lock = 获取锁
 scheduler-next-read = 读取库存
 scheduler-next-compute = 计算新库存

@@ -21,6 +21,7 @@ use super::payer::Payer;
 use super::run::{ArmResult, Journey, Lane, LatencyBucket, Sample};
 use super::scenario::Scenario;
 use crate::load::{self, LiveCounters, LoadClient, LoadPlan, LoadReport, Posts, RequestRecord};
+use crate::messages::message;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 /// Number of samples at which every second one is dropped and the interval doubles.
@@ -80,7 +81,7 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
         }
         None => {
             let (name, seconds) = (&spec.strategy, ARM_TIMEOUT.as_secs());
-            lab.say(format!("{name} was stopped: it had not finished after {seconds} s."));
+            lab.say(message!("run-load-step-1", name, seconds));
         }
     }
     Ok(arm)
@@ -94,8 +95,8 @@ async fn run_load(lab: &Scenario, spec: &ArmSpec, plan: LoadPlan) -> anyhow::Res
     let at = Duration::from_millis(fault.at_ms);
     tokio::select! {
         report = &mut load => {
-            let (name, kind) = (&spec.strategy, fault.kind.about());
-            lab.say(format!("{name} finished before the fault was due ({kind})."));
+            let (name, kind) = (&spec.strategy, fault.kind.message());
+            lab.say(message!("run-load-step-2", name, kind));
             report.context("the replicas")
         }
         () = tokio::time::sleep(at) => {
@@ -228,7 +229,7 @@ fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[Requ
         let replica = body.pointer("/trace/0/replica").and_then(Value::as_str).unwrap_or("?");
         lab.record_lane(Lane {
             request_id: request.key,
-            label: format!("order {}", earlier + at + 1),
+            label: lab.english(message!("run-label-order", number = earlier + at + 1)),
             replica: replica.to_owned(),
             arm: Some(number),
             sent_us: lab.since_start_us(request.invoked_us),

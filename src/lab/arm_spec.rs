@@ -3,6 +3,7 @@
 use super::headers::{LabHeaders, TTL_MS, WAIT, WORK_MS};
 use super::run::{Fault, Journey, RunRequest};
 use super::scenario::Scenario;
+use crate::messages::{Message, message};
 
 #[derive(Debug, Clone)]
 pub(super) struct ArmSpec {
@@ -28,29 +29,28 @@ impl ArmSpec {
 
     /// Returns why, by the numbers alone, no two orders can overlap between read and write; `None`
     /// if they can.
-    pub(super) fn no_overlap(&self) -> Option<String> {
-        let why = match self {
-            ArmSpec { stock: 0, .. } => "there are 0 units to sell",
+    pub(super) fn no_overlap(&self) -> Option<Message> {
+        match self {
+            ArmSpec { stock: 0, .. } => Some(message!("run-no-units")),
             // Before `buyers: 1`: there are never more buyers than orders.
-            ArmSpec { orders: 1, .. } => "there is 1 order, which overlaps with no other",
-            ArmSpec { buyers: 1, .. } => "there is 1 buyer, whose orders never overlap",
-            _ => return None,
-        };
-        Some(why.to_owned())
+            ArmSpec { orders: 1, .. } => Some(message!("run-one-order")),
+            ArmSpec { buyers: 1, .. } => Some(message!("run-one-buyer")),
+            _ => None,
+        }
     }
 
     /// Returns why the load cannot oversell; `None` if it can.
-    pub(super) fn no_shortage(&self) -> Option<String> {
+    pub(super) fn no_shortage(&self) -> Option<Message> {
         let (orders, stock) = (self.orders, self.stock);
-        let enough = || format!("there are {stock} units for {orders} orders, enough for all");
+        let enough = || message!("run-enough-units", stock, orders);
         self.no_overlap().or_else(|| (!self.is_short()).then(enough))
     }
 
     /// Returns why the load has no overlap or too little stock; `None` if it has overlap and enough
     /// stock.
-    pub(super) fn shortage(&self) -> Option<String> {
+    pub(super) fn shortage(&self) -> Option<Message> {
         let (orders, stock) = (self.orders, self.stock);
-        let short = || format!("there are only {stock} units for {orders} orders");
+        let short = || message!("run-few-units", stock, orders);
         self.no_overlap().or_else(|| self.is_short().then(short))
     }
 
@@ -128,7 +128,7 @@ mod tests {
             [(spec(0, 16, 400), "0 units"), (spec(5, 16, 1), "1 order"), (spec(5, 1, 9), "1 buyer")]
         {
             for why in [alone.no_overlap(), alone.no_shortage(), alone.shortage()] {
-                assert!(why.as_deref().is_some_and(|why| why.contains(word)), "{why:?}");
+                assert!(why.as_ref().is_some_and(|why| why.english().contains(word)), "{why:?}");
             }
         }
         assert_eq!(spec(5, 2, 2).no_overlap(), None);

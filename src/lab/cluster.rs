@@ -13,6 +13,7 @@ use super::run::MAX_BUYERS;
 use crate::db::Pool;
 use crate::embedded::{ProcessControl, RunningUp};
 use crate::load;
+use crate::messages::{Message, message};
 use crate::shop::users::{self, LAB_NAME_PREFIX};
 use crate::shop::{Sku, UserId, sessions};
 
@@ -122,7 +123,7 @@ impl ManagedCluster {
     ///
     /// # Errors
     /// If Redis, or a restarted replica, does not respond within [`RESTART_TIMEOUT`].
-    pub(super) async fn restore(&self) -> anyhow::Result<Vec<String>> {
+    pub(super) async fn restore(&self) -> anyhow::Result<Vec<Message>> {
         let ProcessControl { replicas, redis, nodes } = &self.processes;
         for process in replicas.iter().chain(nodes).chain([redis]) {
             process.resume().await;
@@ -136,8 +137,7 @@ impl ManagedCluster {
             }
             process.kill().await;
             let name = process.name();
-            restarted
-                .push(format!("{name} did not respond again, so it was killed and restarted."));
+            restarted.push(message!("run-restarted", name));
             if !responds(async || is_alive(*replica).await).await {
                 bail!("{name} does not respond, not even after a restart");
             }

@@ -52,14 +52,17 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> 
     let outcome = &run.outcome;
     let mut text = String::from("\n");
     if !outcome.arms.is_empty() {
-        text += &draw_arms(&outcome.arms);
+        text += &draw_arms(&outcome.arms, language);
         text.push('\n');
     }
     if !outcome.evidence.is_empty() {
-        let names = outcome.evidence.iter().map(|evidence| evidence.name.chars().count());
+        let name = |evidence: &Evidence| run.text(&evidence.name, language);
+        let names = outcome.evidence.iter().map(|evidence| name(evidence).chars().count());
         let width = names.max().unwrap_or(0);
-        for Evidence { name, value, ok } in &outcome.evidence {
-            let mark = if *ok { "" } else { "  (contradicts the claim)" };
+        for evidence in &outcome.evidence {
+            let (name, ok) = (name(evidence), evidence.ok);
+            let value = run.text(&evidence.value, language);
+            let mark = if ok { "" } else { "  (contradicts the claim)" };
             text += &format!("  {name:width$}  {value}{mark}\n");
         }
         text.push('\n');
@@ -75,7 +78,7 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> 
         Some(false) => "NOT SHOWN",
         None => "FAILED",
     };
-    text += &format!("{mark}: {}\n\n", wrapped(&outcome.verdict, WIDTH, 2));
+    text += &format!("{mark}: {}\n\n", wrapped(&run.text(&outcome.verdict, language), WIDTH, 2));
     for sentence in lesson.takeaways(language) {
         text += &format!("  - {}\n", wrapped(&sentence, WIDTH - 4, 4));
     }
@@ -85,8 +88,8 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> 
     text
 }
 
-fn draw_arms(arms: &[ArmResult]) -> String {
-    let width = arms.iter().map(|arm| arm.name().chars().count()).max().unwrap_or(0).max(8);
+fn draw_arms(arms: &[ArmResult], language: Language) -> String {
+    let width = arms.iter().map(|arm| arm.name(language).chars().count()).max().unwrap_or(0).max(8);
     let mut text = format!(
         "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9} {:>8} {:>8}\n",
         "", "opening", "sold", "left", "oversold", "undersold", "forks", "orders/s", "p50", "p99"
@@ -94,7 +97,7 @@ fn draw_arms(arms: &[ArmResult]) -> String {
     for arm in arms {
         text += &format!(
             "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9.0} {:>5.0} ms {:>5.0} ms  {}\n",
-            arm.name(),
+            arm.name(language),
             arm.stock_opening,
             arm.sold,
             arm.stock,

@@ -5,7 +5,7 @@ use futures_util::future::LocalBoxFuture;
 use super::arm_spec::DefaultLoad;
 use super::run::ArmResult;
 use super::scenario::Scenario;
-use crate::messages::Language;
+use crate::messages::{Language, Message, message};
 use crate::shop::audit::ItemAudit;
 
 /// Number of answers that each question offers.
@@ -87,26 +87,30 @@ impl Lesson {
 pub struct LessonResult {
     /// True if the claim was shown; `None` if the run had no claim.
     pub shown: Option<bool>,
-    pub verdict: String,
+    pub verdict: Message,
 }
 
 impl LessonResult {
-    pub fn new(shown: bool, verdict: impl Into<String>) -> Self {
-        Self { shown: Some(shown), verdict: verdict.into() }
+    pub fn new(shown: bool, verdict: Message) -> Self {
+        Self { shown: Some(shown), verdict }
     }
 
     /// Returns the result of a load that the visitor may have changed. `hindrance` is the reason
     /// why this load cannot show the claim.
-    pub fn of_load(hindrance: Option<String>, shown: bool, verdict: impl Into<String>) -> Self {
+    pub fn of_load(hindrance: Option<Message>, shown: bool, verdict: Message) -> Self {
         match hindrance {
-            Some(why) => Self::new(false, format!("not shown: {why}")),
+            Some(why) => Self::new(false, message!("run-not-shown", why)),
             None => Self::new(shown, verdict),
         }
     }
 }
 
-pub(super) fn sales(audit: &ItemAudit) -> String {
-    format!("{} sold, stock reduced by {}", audit.sold, audit.opening - audit.stock)
+pub(super) fn sales(audit: &ItemAudit) -> Message {
+    message!("run-sales", sold = audit.sold, reduced = audit.opening - audit.stock)
+}
+
+pub(super) fn yes_or_no(answer: bool) -> Message {
+    if answer { message!("run-yes") } else { message!("run-no") }
 }
 
 /// Lists the successful orders per second of each arm.
@@ -121,17 +125,20 @@ pub(super) async fn compare_replicas(
     lab: &Scenario,
     load: DefaultLoad,
     strategy: &str,
-) -> anyhow::Result<(Option<String>, bool, String)> {
-    lab.say("The same load twice: at one replica, then at all replicas.");
+) -> anyhow::Result<(Option<Message>, bool, Message)> {
+    lab.say(message!("run-replicas-step"));
     let mut specs = load.under(lab, &[strategy, strategy]);
     specs[0].replicas = 1;
     let arms = lab.run_arms(&specs).await?;
     let (one, all) = (&arms[0], &arms[1]);
     let shown = one.ok && one.oversold == 0 && !all.ok && all.forks > 0;
-    let [of_one, of_all] = [one, all]
-        .map(|arm| format!("{} sold of {}, {} forks", arm.sold, arm.stock_opening, arm.forks));
-    lab.evidence("one replica", &of_one, one.ok && one.oversold == 0);
-    lab.evidence("all replicas", &of_all, !all.ok && all.forks > 0);
-    let description = format!("one replica: {of_one} · {} replicas: {of_all}", specs[1].replicas);
+    let [of_one, of_all] = [one, all].map(|arm| {
+        let (sold, opening, forks) = (arm.sold, arm.stock_opening, arm.forks);
+        message!("run-replicas-sold", sold, opening, forks)
+    });
+    lab.evidence(message!("run-replicas-one"), of_one.clone(), one.ok && one.oversold == 0);
+    lab.evidence(message!("run-replicas-all"), of_all.clone(), !all.ok && all.forks > 0);
+    let description =
+        message!("run-replicas-verdict", one = of_one, all = of_all, replicas = specs[1].replicas);
     Ok((specs[1].no_overlap(), shown, description))
 }

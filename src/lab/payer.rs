@@ -5,6 +5,7 @@ use uuid::Uuid;
 
 use super::lesson_request::LessonRequest;
 use super::scenario::Scenario;
+use crate::messages::Argument;
 use crate::shop::{Sku, UserId};
 
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl Payer {
     pub fn pay<'a>(
         &'a self,
         lab: &'a Scenario,
-        label: &str,
+        label: impl Into<Argument>,
         replica: usize,
         order: Uuid,
         strategy: &str,

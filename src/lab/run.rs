@@ -3,9 +3,13 @@
 //! A run has one or more *arms*: the same load under one strategy after the other, each on its own
 //! throw-away item or account. A lesson is a run whose steps are defined in [`super::lessons`].
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
+
+use crate::messages::{Argument, Language, Message, message};
 
 /// Upper bound of concurrent buyers.
 pub const MAX_BUYERS: u32 = 64;
@@ -105,23 +109,24 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All kinds, each with its name in the API and a description for people.
-    pub const ALL: [(Self, &'static str, &'static str); 6] = [
-        (Self::PauseReplica, "pause-replica", "pause a replica, then resume it"),
-        (Self::KillReplica, "kill-replica", "kill a replica; it restarts"),
-        (Self::PauseRedis, "pause-redis", "pause Redis, then resume it"),
-        (Self::RestartRedis, "restart-redis", "kill Redis; it restarts"),
-        (Self::FlushRedis, "flush-redis", "delete all data in Redis"),
-        (Self::PauseNode, "pause-node", "pause a node of the quorum, then resume it"),
+    /// All kinds, each with its name in the API.
+    pub const ALL: [(Self, &'static str); 6] = [
+        (Self::PauseReplica, "pause-replica"),
+        (Self::KillReplica, "kill-replica"),
+        (Self::PauseRedis, "pause-redis"),
+        (Self::RestartRedis, "restart-redis"),
+        (Self::FlushRedis, "flush-redis"),
+        (Self::PauseNode, "pause-node"),
     ];
 
-    pub fn about(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, _, about)| about)
+    /// Describes the fault.
+    pub fn message(self) -> Message {
+        Message::new(&format!("lab-fault-{}", self.name()))
     }
 
     /// Returns its name in the API.
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, ..)| *kind == self).map_or("", |(_, name, _)| name)
+        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
     }
 }
 
@@ -142,6 +147,10 @@ impl LabRunState {
     }
 }
 
+/// The messages of a run's English sentences, by sentence: pages format them in other languages.
+/// The sentences of runs of earlier versions have none.
+pub type RunMessages = BTreeMap<String, Message>;
+
 /// Progress of a run, for display while it is executed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
@@ -149,6 +158,8 @@ pub struct RunProgress {
     /// Steps so far, as sentences.
     #[serde(rename = "said")]
     pub steps: Vec<String>,
+    /// Messages of the sentences, by sentence.
+    pub messages: RunMessages,
     pub arms: usize,
     /// Index of the current arm, from 0.
     pub arm: usize,
@@ -190,6 +201,8 @@ pub struct RunResult {
     /// Steps of the run, as sentences.
     #[serde(rename = "said")]
     pub steps: Vec<String>,
+    /// Messages of the sentences in steps, verdict, evidence and labels, by sentence.
+    pub messages: RunMessages,
     /// Traced requests, for the swimlanes.
     pub lanes: Vec<Lane>,
 }
@@ -242,7 +255,7 @@ pub struct ArmResult {
     pub ok: bool,
     /// Number of responses by status. The keys are strings, because serde cannot deserialize
     /// integer keys inside a flattened struct.
-    pub statuses: std::collections::BTreeMap<String, u64>,
+    pub statuses: BTreeMap<String, u64>,
     pub samples: Vec<Sample>,
     /// First forks, with the requests that caused them.
     pub forked: Vec<ForkedVersion>,
@@ -263,15 +276,19 @@ impl ArmResult {
 
     /// Returns a display name, which includes what arms of one strategy may differ in: the waiting
     /// mode and the number of replicas.
-    pub fn name(&self) -> String {
+    pub fn name(&self, language: Language) -> String {
+        self.label().format(language).unwrap_or_else(|| self.strategy.clone())
+    }
+
+    /// Returns [`Self::name`] as an argument of a message.
+    pub fn label(&self) -> Argument {
         let mut name = self.strategy.clone();
         if let Some(wait) = &self.wait {
             name += &format!(", {wait}");
         }
         match self.replicas {
-            Some(1) => name + ", 1 replica",
-            Some(replicas) => format!("{name}, {replicas} replicas"),
-            None => name,
+            Some(replicas) => message!("run-arm-replicas", name, replicas).into(),
+            None => name.into(),
         }
     }
 }
@@ -366,4 +383,24 @@ pub struct LabRun {
     /// Result; empty until the run is over.
     #[serde(flatten)]
     pub outcome: RunResult,
+}
+
+impl LabRun {
+    /// Replaces the steps so far by those in a language.
+    #[must_use]
+    pub fn with_steps_in(mut self, language: Language) -> Self {
+        let steps = self.progress.steps.iter().map(|step| self.text(step, language));
+        self.progress.steps = steps.collect();
+        self
+    }
+
+    /// Returns a sentence of the run in another language, or in English if its message is unknown.
+    pub fn text(&self, english: &str, language: Language) -> String {
+        let known = self.outcome.messages.get(english);
+        let message = known.or_else(|| self.progress.messages.get(english));
+        let text = message
+            .filter(|_| language != Language::English)
+            .and_then(|message| message.format(language));
+        text.unwrap_or_else(|| english.to_owned())
+    }
 }

@@ -16,6 +16,8 @@ use super::scenario::Scenario;
 use super::store;
 use crate::db::{self, Pool};
 use crate::embedded::{ProcessControl, RunningUp};
+use crate::messages::{Argument, Message, message};
+use crate::shop::Cents;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Idle polls between two checks for abandoned runs.
@@ -100,11 +102,14 @@ async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> 
         Ok(LessonResult { shown, verdict }) => {
             let supported = outcome.evidence.iter().all(|evidence| evidence.ok);
             outcome.claim_shown = shown.map(|shown| shown && supported);
-            outcome.verdict = verdict;
+            outcome.verdict = verdict.english();
+            outcome.messages.insert(outcome.verdict.clone(), verdict);
             LabRunState::Done
         }
         Err(error) => {
-            outcome.verdict = format!("the run failed: {error:#}");
+            let verdict = message!("run-failed", error = format!("{error:#}"));
+            outcome.verdict = verdict.english();
+            outcome.messages.insert(outcome.verdict.clone(), verdict);
             tracing::warn!(%id, verdict = outcome.verdict, "a run failed");
             LabRunState::Failed
         }
@@ -143,26 +148,24 @@ async fn execute(lab: &Scenario) -> anyhow::Result<LessonResult> {
     Ok(LessonResult { shown: None, verdict: verdict(&arms) })
 }
 
-fn verdict(arms: &[ArmResult]) -> String {
+fn verdict(arms: &[ArmResult]) -> Message {
     let lines = arms.iter().map(|arm| {
-        let name = arm.name();
-        match arm {
+        let forks = arm.forks;
+        let line = match arm {
             ArmResult { oversold: 1.., sku: None, .. } => {
-                let (units, cents) = (arm.oversold / 100, arm.oversold % 100);
-                format!("{name}: {units}.{cents:02} paid beyond the balance, {} forks", arm.forks)
+                let amount = Cents(arm.oversold);
+                message!("run-arm-overspent", name = arm.label(), amount, forks)
             }
             arm if arm.oversold > 0 => {
-                format!(
-                    "{name}: {} units sold that do not exist, {} forks",
-                    arm.oversold, arm.forks
-                )
+                message!("run-arm-oversold", name = arm.label(), units = arm.oversold, forks)
             }
             arm if arm.sold == 0 && arm.stock_opening > 0 => {
-                format!("{name}: nothing was sold")
+                message!("run-arm-nothing", name = arm.label())
             }
-            arm if !arm.ok => format!("{name}: the books do not balance, {} forks", arm.forks),
-            _ => format!("{name}: sound"),
-        }
+            arm if !arm.ok => message!("run-arm-unsound", name = arm.label(), forks),
+            _ => message!("run-arm-sound", name = arm.label()),
+        };
+        Argument::from(line)
     });
-    lines.collect::<Vec<_>>().join(" · ")
+    message!("run-arms", arms = Argument::List(lines.collect()))
 }

@@ -21,6 +21,7 @@ use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT};
 use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use crate::load;
+use crate::messages::Argument;
 use crate::probe::PausedRequest;
 use crate::shop::Sku;
 use crate::shop::audit::{self, ItemAudit};
@@ -55,6 +56,7 @@ impl Scenario {
         let progress = self.progress.into_inner();
         let mut outcome = self.outcome.into_inner();
         outcome.steps = progress.steps;
+        outcome.messages = progress.messages;
         (self.cluster, outcome)
     }
 
@@ -73,13 +75,24 @@ impl Scenario {
         Ok(self.cluster.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 
-    pub fn say(&self, step: impl Into<String>) {
-        self.progress.lock().steps.push(step.into());
+    /// Returns the text in English, and keeps its message for the pages.
+    pub(super) fn english(&self, text: impl Into<Argument>) -> String {
+        let text = text.into();
+        let english = text.english();
+        if let Argument::Message(message) = text {
+            self.progress.lock().messages.insert(english.clone(), message);
+        }
+        english
+    }
+
+    pub fn say(&self, step: impl Into<Argument>) {
+        let step = self.english(step);
+        self.progress.lock().steps.push(step);
     }
 
     /// Records a measurement; `ok` is false if it contradicts the claim.
-    pub fn evidence(&self, name: &str, value: impl std::fmt::Display, ok: bool) {
-        let evidence = Evidence { name: name.to_owned(), value: value.to_string(), ok };
+    pub fn evidence(&self, name: impl Into<Argument>, value: impl Into<Argument>, ok: bool) {
+        let evidence = Evidence { name: self.english(name), value: self.english(value), ok };
         self.outcome.lock().evidence.push(evidence);
     }
 

@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use super::run::{LabRun, LabRunState, RunProgress, RunRequest, RunResult};
 use crate::db::Pool;
+use crate::messages::{Language, Message};
 use crate::shop::{Error, UserId};
 
 pub const MAX_KEPT_RUNS: i64 = 200;
@@ -64,6 +65,9 @@ pub struct RunSummary {
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
     pub verdict: Option<String>,
+    /// Message of the verdict; the verdicts of earlier versions have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<Message>,
     pub claim_shown: Option<bool>,
 }
 
@@ -74,6 +78,12 @@ impl RunSummary {
 
     pub fn is_over(&self) -> bool {
         self.state.is_over()
+    }
+
+    /// Returns the verdict in a language, or in English if its message is unknown.
+    pub fn verdict_in(&self, language: Language) -> Option<String> {
+        let message = self.message.as_ref().and_then(|message| message.format(language));
+        message.or_else(|| self.verdict.clone())
     }
 }
 
@@ -214,6 +224,7 @@ pub async fn newest(
 ) -> Result<Vec<RunSummary>, Error> {
     let rows = sqlx::query!(
         r#"select id, wanted, state, created_at, outcome ->> 'verdict' as verdict,
+                  outcome -> 'messages' -> (outcome ->> 'verdict') as message,
                   (outcome ->> 'claim_shown')::boolean as claim_shown
              from lab_runs
             where $1::uuid is null
@@ -232,6 +243,7 @@ pub async fn newest(
                 request: read(row.wanted)?,
                 created_at: row.created_at,
                 verdict: row.verdict.filter(|verdict| !verdict.is_empty()),
+                message: row.message.map(read).transpose()?,
                 claim_shown: row.claim_shown,
             })
         })

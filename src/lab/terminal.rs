@@ -117,7 +117,7 @@ async fn show_run(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow:
     if !json {
         output::print(&drawing::draw_heading(lesson, language))?;
     }
-    let run = follow(pool, id, json).await?;
+    let run = follow(pool, id, json, language).await?;
     if json {
         output::print(&(serde_json::to_string_pretty(&run)? + "\n"))?;
     } else {
@@ -146,7 +146,7 @@ async fn enqueue(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
     }
 }
 
-async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
+async fn follow(pool: &Pool, id: Uuid, quiet: bool, language: Language) -> anyhow::Result<LabRun> {
     let mut line = ProgressLine::new(Duration::ZERO);
     let (begin, mut shown, mut position) = (Instant::now(), 0, None);
     loop {
@@ -162,7 +162,7 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool) -> anyhow::Result<LabRun> {
                 line.clear();
             }
             for (number, step) in steps.iter().enumerate().skip(shown) {
-                output::print(&(drawing::draw_step(number + 1, step) + "\n"))?;
+                output::print(&(drawing::draw_step(number + 1, &run.text(step, language)) + "\n"))?;
             }
             shown = shown.max(steps.len());
         }

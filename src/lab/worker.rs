@@ -11,6 +11,7 @@ use super::run::{Lane, LaneEvent};
 use super::scenario::Scenario;
 use crate::jobs::order_expiry::queue::DelayQueue;
 use crate::jobs::order_expiry::queue_of;
+use crate::messages::message;
 use crate::probe::PausedRequest;
 use crate::shop::Sku;
 
@@ -81,7 +82,7 @@ impl Scenario {
             fence: None,
         };
         let events = vec![at(paused.since_us, paused.point.name()), at(monotonic_us(), event)];
-        let label = "the worker".to_owned();
+        let label = self.english(message!("run-label-the-worker"));
         let lane = self.new_lane(replica, paused.request_id, label, paused.since_us);
         self.record_lane(Lane { events, ..lane });
     }

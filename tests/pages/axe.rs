@@ -11,6 +11,7 @@ use thirtyfour::prelude::*;
 use crate::browser::Browser;
 use crate::common::{Shop, User, body, until};
 use crate::lab::{ID, oversold, with_run};
+use crate::visitor::Visitor;
 
 const WIDTHS: [u32; 3] = [320, 768, 1920];
 
@@ -38,6 +39,8 @@ struct PageState {
     /// The name of the user, who has signed in; empty for a visitor.
     user: &'static str,
     path: String,
+    /// The language of the visitor.
+    language: &'static str,
     /// A script that leads from the loaded page to the state.
     script: &'static str,
     /// What exists when the state is reached.
@@ -45,12 +48,17 @@ struct PageState {
 }
 
 fn state(name: &'static str, user: &'static str, path: impl Into<String>) -> PageState {
-    PageState { name, user, path: path.into(), script: "", until: "main" }
+    PageState { name, user, path: path.into(), language: "en", script: "", until: "main" }
 }
 
 impl PageState {
     fn after(mut self, script: &'static str, until: &'static str) -> Self {
         (self.script, self.until) = (script, until);
+        self
+    }
+
+    fn chinese(mut self) -> Self {
+        self.language = "zh";
         self
     }
 }
@@ -112,7 +120,25 @@ fn judged_states() -> Vec<PageState> {
     ]
 }
 
-/// Every other page in every state. Those of a visitor come first, then those of each user.
+/// Pages of a visitor: those of a race, in Chinese, and for a projector.
+fn states_of_visitor(race: &str) -> Vec<PageState> {
+    let run = format!("/lab/runs/{ID}");
+    vec![
+        state("race page", "", race),
+        state("race in Chinese", "", "/").chinese(),
+        state("race page in Chinese", "", race).chinese(),
+        state("shop in Chinese", "", "/shop").chinese(),
+        state("lab in Chinese", "", "/lab").chinese(),
+        state("lesson in Chinese", "", "/lab/lessons/lost-update").chinese(),
+        state("run in Chinese", "", run.clone()).chinese(),
+        state("problem in Chinese", "", "/problems/sold-out").chinese(),
+        state("lab presented", "", "/lab?present"),
+        state("lesson presented", "", "/lab/lessons/lost-update?present"),
+        state("run presented", "", format!("{run}?present")),
+    ]
+}
+
+/// Every page in every state. Those of a visitor come first, then those of each user.
 fn states(orders: &Orders) -> Vec<PageState> {
     let order = |id: &str| format!("/orders/{id}");
     vec![
@@ -216,9 +242,12 @@ async fn no_page_violates_a_rule_of_axe() {
     let axe = axe();
     let shop = with_run(&oversold()).await;
     let orders = make_orders(&shop).await;
+    let race = Visitor::new(&shop).post("/race", "buyers=2").await.location;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     let (begun, mut user, mut found) = (Instant::now(), "", Vec::new());
-    for state in judged_states().into_iter().chain(states(&orders)) {
+    browser.devtools("Network.enable", json!({})).await;
+    let visitor = judged_states().into_iter().chain(states_of_visitor(&race));
+    for state in visitor.chain(states(&orders)) {
         if state.user != user {
             user = state.user;
             browser.driver.delete_all_cookies().await.unwrap();
@@ -226,7 +255,11 @@ async fn no_page_violates_a_rule_of_axe() {
             browser.sign_in(user).await;
             browser.until_path("/shop").await;
         }
+        let headers = json!({ "headers": { "Accept-Language": state.language } });
+        browser.devtools("Network.setExtraHTTPHeaders", headers).await;
         browser.go(&state.path).await;
+        let language = browser.driver.execute("return document.documentElement.lang", vec![]).await;
+        assert_eq!(language.unwrap().json(), state.language, "{}", state.name);
         if !state.script.is_empty() {
             browser.driver.execute(state.script, vec![]).await.unwrap();
         }
@@ -239,6 +272,14 @@ async fn no_page_violates_a_rule_of_axe() {
         browser.driver.execute(&*axe, vec![]).await.unwrap();
         found.extend(violations(&browser, state.name).await);
     }
+    let saved = Visitor::new(&shop).get(&format!("/lab/runs/{ID}/file")).await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.html");
+    std::fs::write(&file, saved.text).unwrap();
+    browser.driver.goto(format!("file://{}", file.display())).await.unwrap();
+    browser.find(".swimlane").await;
+    browser.driver.execute(&*axe, vec![]).await.unwrap();
+    found.extend(violations(&browser, "saved run").await);
     browser.close().await;
     assert!(found.is_empty(), "{} violations:\n{}", found.len(), found.join("\n"));
     println!("{:?}", begun.elapsed());

@@ -1,5 +1,7 @@
 //! The lab's pages: the map, a lesson, a run, errors beside fields.
 
+use std::collections::BTreeMap;
+
 use holdfast::lab::run::{LabRun, LabRunState, RunProgress};
 use holdfast::lab::store;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_TYPE};
@@ -250,6 +252,45 @@ async fn run_page_shows_verdict_and_evidence() {
     assert!(page.text.contains("class=\"off\">−1 → 56"), "an oversold unit is marked");
     let main = page.text.split("<main").nth(1).unwrap();
     assert!(!page.text.contains("http-equiv") && !main.contains('✓'));
+}
+
+/// A run stores its sentences in English, and the messages that they were made of.
+#[tokio::test(flavor = "multi_thread")]
+async fn run_follows_language_of_the_page() {
+    let mut run = oversold();
+    let steps = [
+        ("A resumes and writes 9. Sold: 2. Stock: 9.", "run-lost-update-step-3", "stock", "9"),
+        ("order 16", "run-label-order", "number", "16"),
+        ("of a later version", "run-of-a-later-version", "stock", "9"),
+    ];
+    let messages = steps.map(|(sentence, id, name, value)| {
+        (sentence, json!({ "id": id, "arguments": { name: value } }))
+    });
+    let messages: BTreeMap<&str, Value> = messages.into_iter().collect();
+    run.outcome.messages = serde_json::from_value(json!(messages)).unwrap();
+    run.outcome.steps = vec![steps[0].0.to_owned(), steps[2].0.to_owned()];
+    run.outcome.verdict = steps[0].0.to_owned();
+    run.outcome.lanes[0].label = "order 16".to_owned();
+    let shop = with_run(&run).await;
+    let visitor = Visitor::new(&shop);
+    let read = async |path: &str, language: &str| {
+        let request = visitor.page_request(path).header("Accept-Language", language);
+        Page::read(request.send().await.unwrap()).await.text
+    };
+    let path = format!("/lab/runs/{ID}");
+    for path in [path.clone(), format!("{path}/file"), "/lab".to_owned()] {
+        let chinese = read(&path, "zh-CN").await;
+        let (shown, _) = chinese.split_once("id=\"holdfast-run\"").unwrap_or((&chinese, ""));
+        let rest = chinese.split_once("</script>").map_or("", |(_, rest)| rest);
+        assert!(rest.contains("A 恢复，写入 9。售出：2。库存：9。"), "{path}: {rest}");
+        assert!(!shown.contains("A resumes") && !rest.contains("A resumes"), "{path}: {rest}");
+        assert!(path == "/lab" || rest.contains("订单 16"), "{path}: {rest}");
+        assert!(read(&path, "en").await.contains("A resumes and writes 9."), "{path}");
+    }
+    // A message that this version does not know is shown in English.
+    assert!(read(&path, "zh").await.contains("of a later version"));
+    let api = shop.read(&shop.sign_in("alice").await, &format!("/api/lab/runs/{ID}")).await;
+    assert_eq!(api["said"][0], steps[0].0, "the API is in English");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -20,5 +20,6 @@ mod rejections;
 mod saved_run;
 mod scheduler;
 mod security;
+mod stability;
 mod swimlane;
 mod visitor;

@@ -6,8 +6,8 @@ use serde_json::json;
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
-use crate::common::Shop;
 use crate::common::ports::free_ports;
+use crate::common::{Shop, until};
 use crate::visitor::{Page, Visitor};
 
 /// Two replicas that know each other.
@@ -62,6 +62,38 @@ async fn one_click_shows_oversell_within_ten_seconds() {
     shop.assert_sound().await;
 }
 
+/// Returns whether the whole element is on the screen.
+async fn is_visible(browser: &Browser, css: &str) -> bool {
+    let script = "const box = document.querySelector(arguments[0]).getBoundingClientRect();
+        return box.height > 0 && box.top >= 0 && box.bottom <= innerHeight";
+    browser.driver.execute(script, vec![json!(css)]).await.unwrap().json() == &json!(true)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn result_is_on_screen_without_scrolling() {
+    let shop = shop_with_peers().await;
+    let browser = Browser::open(&shop.replicas[0].base_url, true).await;
+    for (width, height, motion) in
+        [(1280, 720, ""), (360, 740, ""), (360, 740, "reduce"), (768, 1024, "")]
+    {
+        let motion = json!([{ "name": "prefers-reduced-motion", "value": motion }]);
+        browser.devtools("Emulation.setEmulatedMedia", json!({ "features": motion })).await;
+        let screen =
+            json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
+        browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+        browser.go("/").await;
+        browser.click("#race-go").await;
+        browser.until_text("#race-verdict", "2 sold · 1 existed").await;
+        until(&format!("the result is on the screen of {width} × {height}"), async || {
+            is_visible(&browser, "#race-verdict").await
+                && is_visible(&browser, "#race-caption").await
+                && is_visible(&browser, "#race-phone-b").await
+        })
+        .await;
+    }
+    browser.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn slider_lets_a_crowd_race() {
     let shop = shop_with_peers().await;
@@ -73,6 +105,13 @@ async fn slider_lets_a_crowd_race() {
     browser.until_text("#race-caption", "red receipts").await;
     browser.until_text("#race-verdict", "sold · 100 existed").await;
     assert!(!browser.driver.find_all(By::Css("#race-crowd .doubled")).await.unwrap().is_empty());
+    let screen = json!({ "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    let size = "const root = document.documentElement;
+        const cells = [...document.querySelectorAll('#race-crowd i')].map((i) => i.offsetHeight);
+        return [root.scrollWidth <= 360, Math.max(...cells) - Math.min(...cells) <= 1]";
+    let size = browser.driver.execute(size, vec![]).await.unwrap();
+    assert_eq!(size.json(), &json!([true, true]), "the page fits, and the cells have one size");
     browser.close().await;
 }
 

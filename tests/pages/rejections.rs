@@ -222,7 +222,8 @@ async fn bar_shows_strategy_and_failing_audit() {
     assert!(words.contains("✗ The books are off by 6 units"), "{words}");
     assert!(sound.get("/items/deadbolt/ledger").await.words().contains("The books do not balance"));
     let audit = sound.get("/audit").await.words();
-    assert!(audit.contains("broken stock-drift deadbolt: on the shelf 43"), "{audit}");
+    let rule = "broken stock-drift the stock of each item equals the sum of its ledger";
+    assert!(audit.contains(&format!("{rule} deadbolt: on the shelf 43")), "{audit}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

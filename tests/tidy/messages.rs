@@ -105,10 +105,26 @@ fn every_message_is_used() {
 #[test]
 fn every_used_message_exists() {
     let english = catalogue("en");
-    let call = Regex::new(r#"(?s)\btext(?:_with)?\(\s*"([a-z0-9-]+)""#).unwrap();
+    let call = Regex::new(r#"(?s)(?:\btext(?:_with)?|\bmessage!)\(\s*"([a-z0-9-]+)""#).unwrap();
     let program = program();
     let missing = call.captures_iter(&program).map(|found| found[1].to_owned());
     // `form.text("next")` reads a field of a form, whose names have no hyphen.
     let missing = missing.filter(|id| id.contains('-') && !english.contains_key(id));
     assert_eq!(missing.collect::<BTreeSet<_>>(), BTreeSet::new());
+}
+
+/// Pages show the rules of the audit in every language: the catalogue has those of `checks.sql`.
+#[test]
+fn catalogue_has_every_audit_rule() {
+    let checks = fs::read_to_string("src/shop/audit/checks.sql").unwrap();
+    let english = fs::read_to_string("locales/en/admin.ftl").unwrap();
+    let rules: Vec<(&str, &str)> = checks
+        .lines()
+        .filter_map(|line| line.strip_prefix("-- check ")?.split_once(": "))
+        .collect();
+    assert!(rules.len() > 20, "{rules:?}");
+    for (name, rule) in rules {
+        let message = format!("audit-check-{name} = {rule}");
+        assert!(english.lines().any(|line| line == message), "{message}");
+    }
 }

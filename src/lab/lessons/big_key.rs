@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 use super::{Chapter, Lesson, LessonResult, Scenario, wait_until};
 use crate::big_keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::embedded::TempRedis;
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "big-key",
@@ -78,40 +79,43 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let idle = Prober::start(&spare.url).await?;
     sleep(Duration::from_millis(200)).await;
     let idle = longest(&idle.stop().await?);
-    lab.say(format!(
-        "A separate Redis with a hash of {fields},000 fields; a client reads another key."
-    ));
+    lab.say(message!("run-big-key-step-1", fields));
     let del = measure(&spare, &mut redis, DEL, None).await?;
-    lab.say(format!("DEL: the client waited {}.", ms(del.stall)));
+    lab.say(message!("run-big-key-step-2", stall = ms(del.stall)));
     let batches = best_of_rounds(&spare, &mut redis, BATCHES, &del).await?;
-    let words = format!("Batches of {MAX_BATCH_SIZE} fields: the client waited at most");
-    lab.say(format!("{words} {}; all batches took {}.", ms(batches.stall), ms(batches.took)));
+    lab.say(message!(
+        "run-big-key-step-3",
+        size = MAX_BATCH_SIZE,
+        stall = ms(batches.stall),
+        took = ms(batches.took)
+    ));
     let unlink = best_of_rounds(&spare, &mut redis, UNLINK, &del).await?;
-    lab.say(format!("UNLINK: the client waited at most {}.", ms(unlink.stall)));
+    lab.say(message!("run-big-key-step-4", stall = ms(unlink.stall)));
 
     let each = del.command.as_secs_f64() / FIELDS as f64;
     let noticed = batches.stall.max(unlink.stall);
     let command = batches.command.max(unlink.command);
     let ratio = del.stall.as_secs_f64() / noticed.as_secs_f64().max(1e-6);
     let is_slowest = del.command.as_secs_f64() > MIN_RATIO * command.as_secs_f64();
-    lab.evidence("longest wait of a client while idle", ms(idle), idle < del.stall);
-    lab.evidence("DEL, time per field", format!("{:.2} µs", each * 1e6), is_slowest);
-    lab.evidence("DEL of a million fields, about", format!("{:.0} ms", each * 1e9), is_slowest);
+    lab.evidence(message!("run-big-key-fact-1"), ms(idle), idle < del.stall);
+    lab.evidence(message!("run-big-key-fact-2"), format!("{:.2} µs", each * 1e6), is_slowest);
+    lab.evidence(message!("run-big-key-fact-3"), format!("{:.0} ms", each * 1e9), is_slowest);
     for (method, cost) in [("DEL", del), ("batches", batches), ("UNLINK", unlink)] {
         let took = format!("{:.2} ms", cost.command.as_secs_f64() * 1e3);
-        lab.evidence(&format!("{method}: mean time of a command in Redis"), took, is_slowest);
+        lab.evidence(message!("run-big-key-fact-4", method), took, is_slowest);
     }
     // Includes delays by other work of the machine, so nothing is claimed of it.
-    lab.evidence("batches: longest single wait", ms(batches.longest), true);
+    lab.evidence(message!("run-big-key-fact-5"), ms(batches.longest), true);
     Ok(LessonResult::new(
         ratio > MIN_RATIO && is_slowest,
-        format!(
-            "{fields},000 fields, longest wait of a client: DEL {} · batches of {MAX_BATCH_SIZE} {} · UNLINK \
-             {}; DEL of a million would take about {:.0} ms",
-            ms(del.stall),
-            ms(batches.stall),
-            ms(unlink.stall),
-            each * 1e9,
+        message!(
+            "run-big-key-verdict",
+            fields,
+            del = ms(del.stall),
+            size = MAX_BATCH_SIZE,
+            batches = ms(batches.stall),
+            unlink = ms(unlink.stall),
+            million = format!("{:.0}", each * 1e9)
         ),
     ))
 }

@@ -2,6 +2,7 @@
 //! until its lease has expired and B has the lock.
 
 use super::{Chapter, Lesson, LessonResult, Scenario, sales};
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "check-then-delete",
@@ -17,32 +18,34 @@ const LEASE_MS: u64 = 1_500;
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A sells one unit (10 → 9), checks the owner, sees its own id and is paused.");
+    lab.say(message!("run-check-then-delete-step-1"));
     let a = lab.order("A", 0, &sku, "check-then-del").lease_ms(LEASE_MS).pause_at("delete").await?;
     lab.wait_until_free(&sku).await?;
-    lab.say("Its lease expires.");
+    lab.say(message!("run-check-then-delete-step-2"));
     let b = lab.order("B", 1, &sku, "check-then-del").pause_at("read").await?;
     let of_b = lab.holder(&sku).await?;
-    lab.say("B acquires the lock and reads 9.");
+    lab.say(message!("run-check-then-delete-step-3"));
     let a = lab.finish(a).await?.require_placed()?;
     let robbed = of_b.is_some() && lab.holder(&sku).await?.is_none();
-    lab.say("A deletes the key, which is B's.");
+    lab.say(message!("run-check-then-delete-step-4"));
     let c = lab.order("C", 0, &sku, "check-then-del").placed().await?;
     let b = lab.finish(b).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
-    lab.say(format!(
-        "C acquires the free lock and also reads 9. Sold: 3. Stock reduced by {left}."
-    ));
+    lab.say(message!("run-check-then-delete-step-5", left));
     let forked = a == 10 && (b, c) == (9, 9) && audit.forks.len() == 1 && audit.sold == 3;
-    lab.evidence("B's lock after A's DEL", if robbed { "deleted" } else { "still held" }, robbed);
-    lab.evidence("values read by A, B and C", format!("{a}, {b}, {c}"), forked && left == 2);
+    lab.evidence(
+        message!("run-check-then-delete-fact-1"),
+        if robbed { message!("run-lock-deleted") } else { message!("run-lock-held") },
+        robbed,
+    );
+    lab.evidence(
+        message!("run-check-then-delete-fact-2"),
+        format!("{a}, {b}, {c}"),
+        forked && left == 2,
+    );
     Ok(LessonResult::new(
         robbed && forked && left == 2,
-        format!(
-            "A checked first and still deleted B's lock: {}, {} fork in the ledger",
-            sales(&audit),
-            audit.forks.len()
-        ),
+        message!("run-check-then-delete-verdict", sales = sales(&audit), forks = audit.forks.len()),
     ))
 }

@@ -5,6 +5,7 @@ use super::{
     ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario, throughputs, wait_until,
 };
 use crate::db::Pool;
+use crate::messages::message;
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -31,21 +32,20 @@ const LOAD: DefaultLoad =
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let past = same_statement(lab).await?;
     let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
-    lab.say("The same load under each of the five strategies.");
+    lab.say(message!("run-database-step-1"));
     let specs = LOAD.under(lab, &strategies);
     let arms = lab.run_arms(&specs).await?;
     let sound = arms.iter().all(ArmResult::is_sound);
-    lab.evidence("stock read by the statement that locks (actual: 9)", past.0, past.0 == 10);
-    lab.evidence("stock read by a later statement (actual: 8)", past.1, past.1 == 8);
+    lab.evidence(message!("run-database-fact-1"), past.0, past.0 == 10);
+    lab.evidence(message!("run-database-fact-2"), past.1, past.1 == 8);
     Ok(LessonResult::of_load(
         specs[0].no_overlap(),
         sound && past == (10, 8),
-        format!(
-            "0 forks under all five; orders per second: {} · lock and read in one statement: {} \
-             (actual: 9); in two statements: {} (actual: 8)",
-            throughputs(&arms),
-            past.0,
-            past.1
+        message!(
+            "run-database-verdict",
+            throughputs = throughputs(&arms),
+            one_statement = past.0,
+            two_statements = past.1
         ),
     ))
 }
@@ -55,20 +55,20 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// Returns both values.
 async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
     let sku = lab.item(10).await?;
-    lab.say("A sells one of 10 units under the advisory lock and is paused before its commit.");
+    lab.say(message!("run-database-step-2"));
     let first = lab.order("A", 0, &sku, "advisory").pause_at("commit").await?;
     let one_statement = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku.clone(), false));
     wait_until_lock_waited(lab).await?;
-    lab.say("Another session locks and reads in one statement, and waits for A. A commits.");
+    lab.say(message!("run-database-step-3"));
     lab.finish(first).await?.require_placed()?;
     let one_statement = one_statement.await??;
-    lab.say(format!("It returns {one_statement}: the snapshot from the start of the statement."));
+    lab.say(message!("run-database-step-4", one_statement));
     let second = lab.order("B", 0, &sku, "advisory").pause_at("commit").await?;
     let two_statements = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku, true));
     wait_until_lock_waited(lab).await?;
     lab.finish(second).await?.require_placed()?;
     let two_statements = two_statements.await??;
-    lab.say(format!("The same in two statements, while B sells one of 9 units: {two_statements}."));
+    lab.say(message!("run-database-step-5", two_statements));
     Ok((one_statement, two_statements))
 }
 

@@ -2,6 +2,7 @@
 //! between the `SETNX` and the `EXPIRE` of a lock.
 
 use super::{Chapter, Lesson, LessonResult, Scenario};
+use crate::messages::{Message, message};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "dead-holder",
@@ -14,19 +15,18 @@ pub(super) const LESSON: Lesson = Lesson {
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
-    let plain = kill_holder_at(lab, "setnx", "held", "while it holds the lock").await?;
+    let plain = kill_holder_at(lab, "setnx", "held", message!("run-dead-holder-holding")).await?;
     lab.restore().await?;
-    let between = kill_holder_at(lab, "setnx-expire", "expire", "between SETNX and EXPIRE").await?;
-    let words = |locked: bool| if locked { "locked forever (TTL -1)" } else { "free" };
-    lab.evidence("killed while it holds the lock", words(plain), plain);
-    lab.evidence("killed between SETNX and EXPIRE", words(between), between);
+    let between =
+        kill_holder_at(lab, "setnx-expire", "expire", message!("run-dead-holder-between")).await?;
+    let words = |locked: bool| {
+        if locked { message!("run-locked-forever") } else { message!("run-lock-free") }
+    };
+    lab.evidence(message!("run-dead-holder-fact-1"), words(plain), plain);
+    lab.evidence(message!("run-dead-holder-fact-2"), words(between), between);
     Ok(LessonResult::new(
         plain && between,
-        format!(
-            "killed with SETNX: {} · killed between SETNX and EXPIRE: {}",
-            words(plain),
-            words(between)
-        ),
+        message!("run-dead-holder-verdict", plain = words(plain), between = words(between)),
     ))
 }
 
@@ -36,18 +36,22 @@ async fn kill_holder_at(
     lab: &Scenario,
     strategy: &'static str,
     at: &'static str,
-    when: &str,
+    when: Message,
 ) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    lab.say(format!("A, under {strategy}, is killed {when}."));
-    let first = lab.order(&format!("A, {strategy}"), 0, &sku, strategy).pause_at(at).await?;
+    lab.say(message!("run-dead-holder-step-1", strategy, when));
+    let first = lab.order(format!("A, {strategy}"), 0, &sku, strategy).pause_at(at).await?;
     lab.kill_replica(first).await?;
     let forever = lab.is_locked_forever(&sku).await?;
     let second = lab.order("B", 1, &sku, strategy).trying().response().await?;
     let rejection = second.rejection();
-    lab.say(format!("Its lock remains, without an expiry. B is rejected: {rejection}."));
+    lab.say(message!("run-dead-holder-step-2", rejection));
     let deleted = lab.delete_lock(&sku).await?;
-    let third = lab.order("B, after manual DEL", 1, &sku, strategy).trying().response().await?;
-    lab.say("The key is deleted by hand, and B acquires the lock.");
+    let third = lab
+        .order(message!("run-label-b-after-manual-del"), 1, &sku, strategy)
+        .trying()
+        .response()
+        .await?;
+    lab.say(message!("run-dead-holder-step-3"));
     Ok(forever && rejection == "lock-busy" && deleted && third.stock_before() == Some(10))
 }

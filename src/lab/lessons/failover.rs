@@ -13,6 +13,7 @@ use super::{
     poll, wait_until,
 };
 use crate::embedded::TempRedis;
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "failover",
@@ -29,7 +30,7 @@ const LEASE: Duration = Duration::from_secs(30);
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
-    lab.say("The lesson starts its own Redis primary with one replica.");
+    lab.say(message!("run-failover-step-1"));
     let (mut primary, replica) = start_pair().await?;
     let mut primary_there = connect(&primary.url).await?;
     let mut replica_there = connect(&replica.url).await?;
@@ -39,29 +40,28 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let copied = try_lock(&before, &key).await?.context("the lock is busy")?;
     let copies = wait_until_copied(&mut primary_there).await?;
     let has_it = is_locked(&mut replica_there).await?;
-    lab.say(format!("A acquires the lock. WAIT returns {copies}: the replica has it."));
+    lab.say(message!("run-failover-step-2", copies));
     copied.release().await;
     // The release is replicated too before the link breaks.
     wait_until_copied(&mut primary_there).await?;
 
-    lab.say("The replication link breaks. A acquires the lock again.");
+    lab.say(message!("run-failover-step-3"));
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut replica_there).await?;
     let by_a = try_lock(&before, &key).await?.context("the lock is busy")?;
     let uncopied = copies_of_all(&mut primary_there).await?;
     let lacks_it = !is_locked(&mut replica_there).await?;
     primary.kill().await?;
-    lab.say("The primary is killed, and the replica is promoted. B asks it for the lock.");
+    lab.say(message!("run-failover-step-4"));
     let by_b = try_lock(&after, &key).await?.context("B does not get the lock")?;
-    lab.say("B acquires the lock. A still holds it too, for another 30 s.");
+    lab.say(message!("run-failover-step-5"));
     // No release: the primary that granted the lock is dead.
     by_a.leave_to_expire();
     by_b.release().await;
-    let counted = format!("{copies}; {uncopied} after the link broke");
-    lab.evidence("replicas counted by WAIT", counted, copies == 1 && uncopied == 0);
+    let counted = message!("run-failover-counted", copies, uncopied);
+    lab.evidence(message!("run-failover-fact-1"), counted, copies == 1 && uncopied == 0);
     Ok(LessonResult::new(
         copies == 1 && has_it && lacks_it && uncopied == 0,
-        "replicated: the replica had the lock · not replicated: it granted A's lock to B: 2 \
-         holders at once",
+        message!("run-failover-verdict"),
     ))
 }
 

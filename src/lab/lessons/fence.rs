@@ -6,6 +6,7 @@ use anyhow::Context as _;
 use sqlx::PgConnection;
 
 use super::{Chapter, Lesson, LessonResult, Scenario};
+use crate::messages::{Argument, message};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -23,38 +24,34 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let flushed = flushed_redis(lab).await?;
     let ((sold, left), (sold_with_version, left_with_version)) = overlapping_writes(lab).await?;
     let (lost, lost_with_version) = (sold - left, sold_with_version - left_with_version);
-    lab.evidence("sales lost with the fence check alone", lost, lost == 1);
-    lab.evidence(
-        "sales lost with the version check too",
-        lost_with_version,
-        lost_with_version == 0,
-    );
+    lab.evidence(message!("run-fence-fact-1"), lost, lost == 1);
+    lab.evidence(message!("run-fence-fact-2"), lost_with_version, lost_with_version == 0);
     Ok(LessonResult::new(
         paused && flushed && lost == 1 && lost_with_version == 0,
-        format!(
-            "the late write was rejected, also after a flush of Redis: 0 forks · with the fence \
-             check alone: {sold} sold, stock reduced by {left}"
-        ),
+        message!("run-fence-verdict", sold, left),
     ))
 }
 
 /// A is stopped after its read, B sells a unit, A resumes. Returns whether A's write was rejected.
 async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    lab.say("A holds the lock for 300 ms and has read 10; then its process is paused (SIGSTOP).");
-    let mut first =
-        lab.order("A, paused", 0, &sku, "fenced").lease_ms(300).pause_at("read").await?;
+    lab.say(message!("run-fence-step-1"));
+    let mut first = lab
+        .order(message!("run-label-a-paused"), 0, &sku, "fenced")
+        .lease_ms(300)
+        .pause_at("read")
+        .await?;
     lab.pause_replica(&mut first).await;
     lab.wait_until_free(&sku).await?;
     let second = lab.order("B", 1, &sku, "fenced").placed().await?;
-    lab.say("B acquired the lock after A, with a higher fence, and has sold one unit.");
+    lab.say(message!("run-fence-step-2"));
     lab.resume_replica(&mut first).await;
     let first = lab.finish(first).await?;
     let audit = lab.audit(&sku).await?;
     let rejected = first.problem() == Some("lock-lost");
     let what = first.rejection();
-    lab.say(format!("A resumes and writes: {what}. Nothing was stored."));
-    lab.evidence("response to the late write", what, rejected);
+    lab.say(message!("run-fence-step-3", what));
+    lab.evidence(message!("run-fence-fact-3"), what, rejected);
     let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
     Ok(rejected && second == 10 && sound)
 }
@@ -64,34 +61,34 @@ async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
 async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
     for number in 1..=3 {
-        let label = format!("before, {number}");
-        lab.order(&label, number, &sku, "fenced").placed().await?;
+        let label = message!("run-label-before", number);
+        lab.order(label, number, &sku, "fenced").placed().await?;
     }
     let before = stored_fence(lab, &sku).await?;
-    lab.say(format!("The row stores fence {before}. A acquires the lock and reads 7."));
-    let first = lab.order("A, before the flush", 0, &sku, "fenced").pause_at("read").await?;
+    lab.say(message!("run-fence-step-4", before));
+    let first = lab
+        .order(message!("run-label-a-before-the-flush"), 0, &sku, "fenced")
+        .pause_at("read")
+        .await?;
     let of_a = lab.holder(&sku).await?.as_deref().and_then(parse_fence);
     let of_a = of_a.context("A's lock has no fence")?;
     redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
-    lab.say("FLUSHALL: Redis loses the lock and its counter.");
-    let second = lab.order("B, after the flush", 1, &sku, "fenced").placed().await?;
+    lab.say(message!("run-fence-step-5"));
+    let second =
+        lab.order(message!("run-label-b-after-the-flush"), 1, &sku, "fenced").placed().await?;
     let number = stored_fence(lab, &sku).await?;
-    lab.say(format!(
-        "B got fence 1, too small for the row, then {number}, and sold one of {second}."
-    ));
+    lab.say(message!("run-fence-step-6", number, second));
     let first = lab.resume_until_done(first).await?;
     let audit = lab.audit(&sku).await?;
     let sold = 4 + i64::from(first.is_success());
     let result = match first.stock_before() {
-        Some(stock) => format!("it read {stock} and wrote {}", stock - 1),
-        None => first.problem().unwrap_or("no response").to_owned(),
+        Some(stock) => message!("run-fence-wrote", stock, written = stock - 1).into(),
+        None => Argument::from(first.rejection()),
     };
-    lab.say(format!(
-        "A's fence {of_a} is high enough, but the version check rejects its write; {result}."
-    ));
-    lab.evidence("A's fence", of_a, of_a >= number);
+    lab.say(message!("run-fence-step-7", of_a, result));
+    lab.evidence(message!("run-fence-fact-4"), of_a, of_a >= number);
     let numbers = format!("{before}, {number}");
-    lab.evidence("fence in the row before and after the flush", numbers, number > before);
+    lab.evidence(message!("run-fence-fact-5"), numbers, number > before);
     let grew = before > 1 && number > before && of_a >= number && second == 7;
     let once = first.stock_before().is_none_or(|stock| stock == 6);
     let sound = audit.ok && audit.forks.is_empty();
@@ -112,7 +109,7 @@ async fn stored_fence(lab: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
 /// of the fence alone, and of the version too. Returns, of each, how many units were sold and how
 /// many left the shelf.
 async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64, i64))> {
-    lab.say("Last, in SQL, with fences 1 and 2: read 1, read 2, write 1, write 2.");
+    lab.say(message!("run-fence-step-8"));
     let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
     let by_fence = "update shelf set stock = 9, fence = $1, version = version + 1
                      where fence <= $1 and $2 > 0";
@@ -122,7 +119,7 @@ async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64,
     let by_version = write_twice(&mut tx, by_version).await?;
     tx.rollback().await?;
     let (sold, left) = by_fence;
-    lab.say(format!("Fence check alone: {sold} writes succeed, stock {} of 10.", 10 - left));
+    lab.say(message!("run-fence-step-9", sold, left = 10 - left));
     Ok((by_fence, by_version))
 }
 

@@ -1,6 +1,7 @@
 //! Lesson `hot-item`: the same load for one item under five strategies, one after the other.
 
 use super::{ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario, throughputs};
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "hot-item",
@@ -18,17 +19,21 @@ const LOAD: DefaultLoad =
 const MIN_RATIO: f64 = 3.0;
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    lab.say("The same orders for one item, under five strategies one after the other.");
+    lab.say(message!("run-hot-item-step-1"));
     let specs = LOAD.under(lab, &["owner", "fenced", "row-lock", "atomic", "batched"]);
     let arms = lab.run_arms(&specs).await?;
     let (owner, batched) = (&arms[0], &arms[4]);
     let ratio = batched.orders_per_s / owner.orders_per_s.max(0.1);
     let sound = arms.iter().all(ArmResult::is_sound);
-    let times = format!("{ratio:.1} times");
-    lab.evidence("orders per second, batched compared with owner", times, ratio >= MIN_RATIO);
+    let times = message!("run-hot-item-times", ratio = format!("{ratio:.1}"));
+    lab.evidence(message!("run-hot-item-fact-1"), times, ratio >= MIN_RATIO);
     Ok(LessonResult::of_load(
         specs[0].no_overlap(),
         sound && ratio >= MIN_RATIO,
-        format!("orders per second: {} · batched is {ratio:.1} times owner", throughputs(&arms)),
+        message!(
+            "run-hot-item-verdict",
+            throughputs = throughputs(&arms),
+            ratio = format!("{:.1}", ratio)
+        ),
     ))
 }

@@ -9,6 +9,8 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::{Chapter, Lesson, LessonResult, Scenario};
+use crate::messages::message;
+use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "machine-gun",
@@ -27,17 +29,28 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(1_000).await?;
     let others = &lab.cluster.buyers[1..=OTHERS];
     let key = Uuid::now_v7();
-    lab.say("A client's order holds the lock on its key, and is paused before any other lock.");
-    let first = lab.order("the first", 0, &sku, STRATEGY).with_key(key).pause_at("wait").await?;
+    lab.say(message!("run-machine-gun-step-1"));
+    let first = lab
+        .order(message!("run-label-the-first"), 0, &sku, STRATEGY)
+        .with_key(key)
+        .pause_at("wait")
+        .await?;
 
-    lab.say(format!("The same request {SHOTS} times at once, while {OTHERS} other clients order."));
+    lab.say(message!("run-machine-gun-step-2", shots = SHOTS, others = OTHERS));
     let (sku, usual) = (&sku, STRATEGY);
     let began = Instant::now();
     let shots = (0..SHOTS).map(|shot| {
-        lab.order("duplicate", shot, sku, usual).with_key(key).send().unrecorded_response()
+        lab.order(message!("run-label-duplicate"), shot, sku, usual)
+            .with_key(key)
+            .send()
+            .unrecorded_response()
     });
     let buying = others.iter().enumerate().map(|(at, other)| async move {
-        let response = lab.order("another client", at, sku, usual).by(other).response().await?;
+        let response = lab
+            .order(message!("run-label-another-client"), at, sku, usual)
+            .by(other)
+            .response()
+            .await?;
         anyhow::Ok((response.is_success(), began.elapsed()))
     });
     let (shots, buying) = tokio::join!(join_all(shots), join_all(buying));
@@ -53,21 +66,17 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         slowest = slowest.max(after);
     }
     let ms = took.as_millis();
-    lab.say(format!("{turned_away} were rejected within {ms} ms: the same request is running."));
+    lab.say(message!("run-machine-gun-step-3", turned_away, ms));
     let first = lab.finish(first).await?;
 
-    lab.say(format!("Now one after the other: {SHOTS} orders, each with a new key."));
+    lab.say(message!("run-machine-gun-step-4", shots = SHOTS));
     let began = Instant::now();
-    let mut patient = 0;
-    for shot in 0..SHOTS {
-        let order = lab.order("in turn", shot, sku, usual).send();
-        patient += usize::from(order.unrecorded_response().await?.is_success());
-    }
+    let patient = order_in_turn(lab, sku).await?;
     let a_second = patient as f64 / began.elapsed().as_secs_f64();
-    lab.say(format!("All of them succeed, {a_second:.0} per second."));
+    lab.say(message!("run-machine-gun-step-5", a_second = format!("{:.0}", a_second)));
     let audit = lab.audit(sku).await?;
     let slowest = format!("{} ms", slowest.as_millis());
-    lab.evidence("slowest order of another client", &slowest, served == OTHERS);
+    lab.evidence(message!("run-machine-gun-fact-1"), &slowest, served == OTHERS);
     let sold = i64::try_from(1 + OTHERS + SHOTS)?;
     Ok(LessonResult::new(
         turned_away == SHOTS
@@ -75,9 +84,24 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
             && first.is_success()
             && patient == SHOTS
             && audit.sold == sold,
-        format!(
-            "at once: {turned_away} of {SHOTS} rejected, {served} of {OTHERS} other orders placed \
-             within {slowest} · one after the other: {patient} of {SHOTS} placed"
+        message!(
+            "run-machine-gun-verdict",
+            turned_away,
+            shots = SHOTS,
+            served,
+            others = OTHERS,
+            slowest,
+            patient
         ),
     ))
+}
+
+/// Sends the orders one after the other; returns how many succeed.
+async fn order_in_turn(lab: &Scenario, sku: &Sku) -> anyhow::Result<usize> {
+    let mut placed = 0;
+    for shot in 0..SHOTS {
+        let order = lab.order(message!("run-label-in-turn"), shot, sku, STRATEGY).send();
+        placed += usize::from(order.unrecorded_response().await?.is_success());
+    }
+    Ok(placed)
 }

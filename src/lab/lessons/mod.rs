@@ -35,7 +35,7 @@ pub use super::lesson::{Chapter, GUESSES, Lesson};
 // What the lessons are made of.
 pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
 pub(super) use super::headers::{OFFER, PAYMENT_WINDOW_MS, PLACES, PRIORITY};
-pub(super) use super::lesson::{LessonResult, compare_replicas, sales, throughputs};
+pub(super) use super::lesson::{LessonResult, compare_replicas, sales, throughputs, yes_or_no};
 pub(super) use super::lesson_request::{LessonRequest, order_of};
 pub(super) use super::payer::Payer;
 pub(super) use super::poll::{poll, wait_until};

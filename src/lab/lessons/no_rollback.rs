@@ -5,6 +5,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value, cmd};
 
 use super::{Chapter, Lesson, LessonResult, Scenario};
+use crate::messages::{Argument, Message, message};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "no-rollback",
@@ -21,47 +22,47 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let (stock, sold) = (stock.as_str(), sold.as_str());
     let mut connection = DedicatedConnection { redis, stock, sold };
 
-    lab.say("MULTI · SET stock 9 · LPUSH stock x · SET sold 1 · EXEC");
+    lab.say(message!("run-no-rollback-step-1"));
     let (set, push) = (["SET", stock, "9"], ["LPUSH", stock, "x"]);
     let commands: [&[&str]; 5] = [&["MULTI"], &set, &push, &["SET", sold, "1"], &["EXEC"]];
     let (exec_error, half) = connection.run(&commands).await?;
-    lab.say(format!("EXEC reports an error for LPUSH. Redis has {}.", describe(&half)));
+    lab.say(message!("run-no-rollback-step-2", half = describe(&half)));
 
-    lab.say("MULTI · SET stock 9 · SET stock (no value) · EXEC");
+    lab.say(message!("run-no-rollback-step-3"));
     let commands: [&[&str]; 4] = [&["MULTI"], &set, &["SET", stock], &["EXEC"]];
     let (aborted, none) = connection.run(&commands).await?;
-    lab.say(format!("The command cannot be queued, and EXEC runs nothing: {}.", describe(&none)));
+    lab.say(message!("run-no-rollback-step-4", none = describe(&none)));
 
-    lab.say("SET stock 9 · MULTI · SET stock 8 · DISCARD");
+    lab.say(message!("run-no-rollback-step-5"));
     let commands: [&[&str]; 4] = [&set, &["MULTI"], &["SET", stock, "8"], &["DISCARD"]];
     let (_, kept) = connection.run(&commands).await?;
-    lab.say(format!(
-        "DISCARD drops the queue; the change before MULTI stays: {}.",
-        describe(&kept)
-    ));
+    lab.say(message!("run-no-rollback-step-6", kept = describe(&kept)));
     cmd("DEL").arg(stock).arg(sold).exec_async(&mut connection.redis).await?;
 
     let half_done = half == (Some(9), Some(1)) && exec_error.contains("wrong kind");
     let is_abort = aborted.contains("EXECABORT") || aborted.contains("discarded");
     let nothing_done = none == (Some(10), None) && is_abort;
-    lab.evidence("EXEC after a command of the wrong type", &exec_error, half_done);
-    lab.evidence("EXEC after a command that could not be queued", &aborted, nothing_done);
+    lab.evidence(message!("run-no-rollback-fact-1"), &exec_error, half_done);
+    lab.evidence(message!("run-no-rollback-fact-2"), &aborted, nothing_done);
     Ok(LessonResult::new(
         half_done && nothing_done && kept == (Some(9), None),
-        format!(
-            "after an error in EXEC: {} · after one in the queue: {} · after DISCARD: {}",
-            describe(&half),
-            describe(&none),
-            describe(&kept)
+        message!(
+            "run-no-rollback-verdict",
+            half = describe(&half),
+            none = describe(&none),
+            kept = describe(&kept)
         ),
     ))
 }
 
 type StockAndSold = (Option<i64>, Option<i64>);
 
-fn describe((stock, sold): &StockAndSold) -> String {
-    let number = |value: &Option<i64>| value.map_or("(none)".to_owned(), |v| v.to_string());
-    format!("stock {}, sold {}", number(stock), number(sold))
+fn describe((stock, sold): &StockAndSold) -> Message {
+    let number = |value: &Option<i64>| match value {
+        Some(value) => Argument::from(value),
+        None => message!("run-no-value").into(),
+    };
+    message!("run-stock-and-sold", stock = number(stock), sold = number(sold))
 }
 
 /// A connection with no other user: `MULTI` is a state of the connection.

@@ -2,6 +2,7 @@
 //! Then the same load runs on one replica and on all of them.
 
 use super::{Chapter, DefaultLoad, Lesson, LessonResult, Scenario, compare_replicas, sales};
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "one-replica",
@@ -18,19 +19,27 @@ const LOAD: DefaultLoad =
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let sku = lab.item(10).await?;
-    lab.say("A, at the first replica, holds the mutex, has read 10 and is paused.");
+    lab.say(message!("run-one-replica-step-1"));
     let first = lab.order("A", 0, &sku, "local").pause_at("read").await?;
-    let beside = lab.order("B, same replica", 0, &sku, "local").trying().response().await?;
+    let beside = lab
+        .order(message!("run-label-b-same-replica"), 0, &sku, "local")
+        .trying()
+        .response()
+        .await?;
     let kept_out = beside.problem() == Some("lock-busy");
-    lab.say("B asks the same replica: rejected, because the mutex is held.");
-    let elsewhere = lab.order("C, other replica", 1, &sku, "local").trying().placed().await?;
-    lab.say("C asks the other replica, whose own mutex is free. C reads 10 and writes 9.");
+    lab.say(message!("run-one-replica-step-2"));
+    let elsewhere = lab
+        .order(message!("run-label-c-other-replica"), 1, &sku, "local")
+        .trying()
+        .placed()
+        .await?;
+    lab.say(message!("run-one-replica-step-3"));
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("A resumes and also writes 9. Sold: 2. Stock: {}.", audit.stock));
+    lab.say(message!("run-one-replica-step-4", stock = audit.stock));
 
     let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;
-    lab.evidence("two orders at two replicas", sales(&audit), pair);
+    lab.evidence(message!("run-one-replica-fact-1"), sales(&audit), pair);
     let (hindrance, shown, description) = compare_replicas(lab, LOAD, "local").await?;
     Ok(LessonResult::of_load(hindrance, pair && shown, description))
 }

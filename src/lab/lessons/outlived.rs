@@ -1,7 +1,8 @@
 //! Lesson `outlived`: A reads, and its lease expires before its write; the lesson waits until Redis
 //! no longer has the lock. B acquires it, and both are holders until both have written.
 
-use super::{Chapter, Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales, yes_or_no};
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "outlived",
@@ -14,29 +15,24 @@ pub(super) const LESSON: Lesson = Lesson {
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
-    lab.say("A acquires the lock for 300 ms, reads 10, and is paused.");
+    lab.say(message!("run-outlived-step-1"));
     let first = lab.order("A", 0, &sku, "owner").lease_ms(300).pause_at("read").await?;
     lab.wait_until_free(&sku).await?;
-    lab.say("A's lease has expired: the key is gone from Redis. A does not know.");
+    lab.say(message!("run-outlived-step-2"));
     let second = lab.order("B", 1, &sku, "owner").pause_at("read").await?;
     let held_by_b = lab.holder(&sku).await?;
-    lab.say("B acquires the lock and also reads 10: two holders.");
+    lab.say(message!("run-outlived-step-3"));
     let first = lab.finish(first).await?.require_placed()?;
     let after_a = lab.holder(&sku).await?;
     let left_alone = held_by_b.is_some() && held_by_b == after_a;
-    lab.say("A writes 9 and releases: the comparison fails, so B's lock stays.");
+    lab.say(message!("run-outlived-step-4"));
     let second = lab.finish(second).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("B also writes 9. Sold: {}. Stock: {}.", audit.sold, audit.stock));
-    let survived = if left_alone { "yes" } else { "no" };
-    lab.evidence("B's lock survived A's release", survived, left_alone);
+    lab.say(message!("run-outlived-step-5", sold = audit.sold, stock = audit.stock));
+    lab.evidence(message!("run-outlived-fact-1"), yes_or_no(left_alone), left_alone);
     let forked = audit.forks.len() == 1 && audit.sold == 2 && audit.stock == 9;
     Ok(LessonResult::new(
         left_alone && (first, second) == (10, 10) && forked,
-        format!(
-            "B's lock stayed, but both read 10: {}, {} fork in the ledger",
-            sales(&audit),
-            audit.forks.len(),
-        ),
+        message!("run-outlived-verdict", sales = sales(&audit), forks = audit.forks.len()),
     ))
 }

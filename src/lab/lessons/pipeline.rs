@@ -7,6 +7,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
 use super::{Chapter, Lesson, LessonResult, Scenario};
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "pipeline",
@@ -27,7 +28,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let key = lab.unique_key("pipeline");
     let (mut singly, mut at_once) = (Vec::new(), Vec::new());
     for round in 1..=ROUNDS {
-        lab.say(format!("Round {round}: {COMMANDS} commands, one by one, then in one pipeline."));
+        lab.say(message!("run-pipeline-step-1", round, commands = COMMANDS));
         singly.push(one_by_one(&mut redis, &key).await?);
         at_once.push(in_one_go(&mut redis, &key).await?);
     }
@@ -37,27 +38,28 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let ratio = singly.as_secs_f64() / at_once.as_secs_f64().max(1e-6);
     let faster = ratio > MIN_RATIO;
     lab.evidence(
-        "one round trip per command",
+        message!("run-pipeline-fact-1"),
         format!("{:.1} ms", singly.as_secs_f64() * 1e3),
         faster,
     );
     lab.evidence(
-        "one round trip for all",
+        message!("run-pipeline-fact-2"),
         format!("{:.1} ms", at_once.as_secs_f64() * 1e3),
         faster,
     );
     lab.evidence(
-        "time per command, one by one",
+        message!("run-pipeline-fact-3"),
         format!("{} µs", singly.as_micros() / 1_000),
         faster,
     );
     Ok(LessonResult::new(
         faster && there == COMMANDS,
-        format!(
-            "{COMMANDS} commands: {:.0} ms in {COMMANDS} round trips, {:.1} ms in one: {ratio:.0} \
-             times faster",
-            singly.as_secs_f64() * 1e3,
-            at_once.as_secs_f64() * 1e3
+        message!(
+            "run-pipeline-verdict",
+            commands = COMMANDS,
+            singly = format!("{:.0}", singly.as_secs_f64() * 1e3),
+            at_once = format!("{:.1}", at_once.as_secs_f64() * 1e3),
+            ratio = format!("{:.0}", ratio)
         ),
     ))
 }

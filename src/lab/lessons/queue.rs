@@ -12,6 +12,7 @@ use super::{
     Chapter, DefaultLoad, InFlightRequest, Lesson, LessonRequest, LessonResult, OFFER, PLACES,
     PRIORITY, Scenario, compare_replicas, wait_until,
 };
+use crate::messages::{Message, message};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -39,32 +40,37 @@ const LEASE_MS: u64 = 300;
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let (four_ways, summary) = full_queue(lab).await?;
-    lab.say(
-        "One unit is left, A is buying it, and three buyers wait; then a restock of three arrives.",
-    );
+    lab.say(message!("run-queue-step-1"));
     let in_order = rejected_behind_restock(lab, true).await?;
-    lab.say(format!(
-        "The restock waits its turn: {in_order} of {QUEUED_BUYERS} buyers are rejected."
-    ));
+    lab.say(message!("run-queue-step-2", in_order, queued_buyers = QUEUED_BUYERS));
     let first = rejected_behind_restock(lab, false).await?;
-    lab.say(format!("The restock has priority: {first} of {QUEUED_BUYERS} buyers are rejected."));
+    lab.say(message!("run-queue-step-3", first, queued_buyers = QUEUED_BUYERS));
     let (unanswered, rendezvous_rejected, kept) = kill_replica_with_queue(lab).await?;
     lab.restore().await?;
 
     let (hindrance, loads_as_claimed, loads) = compare_replicas(lab, LOAD, "queue").await?;
     let lines = in_order == QUEUED_BUYERS && first == 0;
-    let refused = format!("{in_order} in turn, {first} with priority");
-    lab.evidence("buyers rejected while a restock waits", refused, lines);
-    lab.evidence("queued when the replica was killed, no response", unanswered, unanswered == 2);
+    let refused = message!("run-queue-refused", in_order, first);
+    lab.evidence(message!("run-queue-fact-1"), refused, lines);
+    lab.evidence(message!("run-queue-fact-2"), unanswered, unanswered == 2);
+    let rendezvous = if rendezvous_rejected {
+        message!("run-queue-refused-at-once")
+    } else {
+        message!("run-queue-lost")
+    };
     let killed = unanswered == 2 && rendezvous_rejected && kept;
     Ok(LessonResult::of_load(
         hindrance,
         four_ways && lines && killed && loads_as_claimed,
-        format!(
-            "{summary} · restock in turn: {in_order} of {QUEUED_BUYERS} buyers rejected, with \
-             priority: {first} · killed: {unanswered} queued orders without a response, a \
-             rendezvous {} · {loads}",
-            if rendezvous_rejected { "was refused at once" } else { "was lost" },
+        message!(
+            "run-queue-verdict",
+            summary,
+            in_order,
+            queued_buyers = QUEUED_BUYERS,
+            first,
+            unanswered,
+            rendezvous,
+            loads
         ),
     ))
 }
@@ -77,44 +83,46 @@ async fn build_queue(
     places: u16,
     behind: &[&str],
 ) -> anyhow::Result<(InFlightRequest, Vec<InFlightRequest>)> {
-    let order = |label| lab.order(label, 0, sku, "queue").with(PLACES, places);
-    let served = order("A, executed").pause_at("read").await?;
+    let order = |label: Message| lab.order(label, 0, sku, "queue").with(PLACES, places);
+    let served = order(message!("run-label-a-executed")).pause_at("read").await?;
     let mut line = Vec::new();
     for label in behind {
-        line.push(order(label).send());
+        line.push(order(message!("run-label-queued", name = label)).send());
         lab.wait_until_queued(&served, sku, (line.len(), 0)).await?;
     }
     Ok((served, line))
 }
 
 /// Returns whether each of the four ways ended as claimed, and a description.
-async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, String)> {
+async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, Message)> {
     let sku = lab.item(10).await?;
-    lab.say(format!(
-        "A queue with {CAPACITY} places: A is being executed and is paused, B and C wait."
-    ));
-    let (served, line) = build_queue(lab, &sku, CAPACITY, &["B, queued", "C, queued"]).await?;
+    lab.say(message!("run-queue-step-4", capacity = CAPACITY));
+    let (served, line) = build_queue(lab, &sku, CAPACITY, &["B", "C"]).await?;
 
-    let offer_as = |label, offer| lab.order(label, 0, &sku, "queue").with(OFFER, offer);
-    let (add, add_ms) = timed(offer_as("D, add", "add")).await?;
-    let (offer, offer_ms) = timed(offer_as("E, offer", "offer")).await?;
-    let (offer_for, offer_for_ms) = timed(offer_as("F, offer for", "offer-for:250")).await?;
-    let put = offer_as("G, put", "put").send();
+    let offer_as = |label: Message, offer| lab.order(label, 0, &sku, "queue").with(OFFER, offer);
+    let (add, add_ms) = timed(offer_as(message!("run-label-d-add"), "add")).await?;
+    let (offer, offer_ms) = timed(offer_as(message!("run-label-e-offer"), "offer")).await?;
+    let (offer_for, offer_for_ms) =
+        timed(offer_as(message!("run-label-f-offer-for"), "offer-for:250")).await?;
+    let put = offer_as(message!("run-label-g-put"), "put").send();
     lab.wait_until_queued(&served, &sku, (line.len(), 1)).await?;
-    let summary = format!(
-        "full queue: add {add} ({add_ms} ms), offer {offer} ({offer_ms} ms), offer for \
-         {OFFER_WAIT_MS} ms {offer_for} ({offer_for_ms} ms), put waits"
+    let summary = message!(
+        "run-queue-full",
+        add,
+        add_ms,
+        offer,
+        offer_ms,
+        wait_ms = OFFER_WAIT_MS,
+        offer_for,
+        offer_for_ms
     );
-    lab.say(format!(
-        "The queue is full. D add: error {add}. E offer: refused, {offer}. F offer for \
-         {OFFER_WAIT_MS} ms: {offer_for}. G put: waits for a place."
-    ));
+    lab.say(message!("run-queue-step-5", add, offer, offer_wait_ms = OFFER_WAIT_MS, offer_for));
 
     let mut all_served = lab.finish(served).await?.is_success();
     for waits in line.into_iter().chain([put]) {
         all_served &= lab.response(waits).await?.is_success();
     }
-    lab.say("A resumes. B, C and G are executed one after the other.");
+    lab.say(message!("run-queue-step-6"));
     let audit = lab.audit(&sku).await?;
     let as_claimed = all_served
         && [add, offer, offer_for] == ["overloaded", "lock-busy", "lock-timeout"]
@@ -134,11 +142,11 @@ async fn timed(order: LessonRequest<'_>) -> anyhow::Result<(String, u64)> {
 /// priority. Returns how many of the buyers are rejected as sold out.
 async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Result<usize> {
     let sku = lab.item(1).await?;
-    let labels = ["B, queued", "C, queued", "D, queued"];
+    let labels = ["B", "C", "D"];
     let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &labels).await?;
     let restock_body = format!("{{\"delta\":{QUEUED_BUYERS},\"reason\":\"restock\"}}");
     let path = format!("/api/items/{sku}/stock");
-    let restock = lab.post("restock", 0, &path, &restock_body, "queue");
+    let restock = lab.post(message!("run-label-restock"), 0, &path, &restock_body, "queue");
     let restock = if in_turn { restock.with(PRIORITY, "normal") } else { restock };
     let restock = restock.by(&lab.cluster.admin).send();
     lab.wait_until_queued(&served, &sku, (line.len() + 1, 0)).await?;
@@ -157,26 +165,25 @@ async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Resul
 /// lease was renewed until the kill and the unpaid order stayed queued for the same time.
 async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool, bool)> {
     let (leased, sku) = (lab.item(10).await?, lab.item(10).await?);
-    let unpaid = lab.order("unpaid", 0, &leased, "queue").response().await?;
+    let unpaid = lab.order(message!("run-label-unpaid"), 0, &leased, "queue").response().await?;
     let id = unpaid.order().context("the order has no id")?;
     let due_at = "select expires_at from orders where id = $1";
     let due: OffsetDateTime = lab.select(due_at, id).await?;
     let queue = &lab.unpaid_queue()?;
     wait_until("the order is in the delay queue", async || Ok(queue.contains(id).await?)).await?;
-    let renewed = lab.order("L, under a lease", 0, &leased, "watchdog").lease_ms(LEASE_MS);
+    let renewed =
+        lab.order(message!("run-label-l-under-a-lease"), 0, &leased, "watchdog").lease_ms(LEASE_MS);
     let renewed = renewed.pause_at("read").await?;
     let holder = lab.holder(&leased).await?;
     // Two leases: without renewal, the lock would have expired.
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
     let was_renewed = holder.is_some() && lab.holder(&leased).await? == holder;
-    lab.say(format!(
-        "A replica holds in memory a timer that renews a lease of {LEASE_MS} ms, and a queue \
-             in which B and C wait behind A."
-    ));
-    let labels = ["B, queued", "C, queued"];
+    lab.say(message!("run-queue-step-7", lease_ms = LEASE_MS));
+    let labels = ["B", "C"];
     let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &labels).await?;
-    let busy = lab.order("D, rendezvous", 0, &sku, "queue").trying().response().await?;
-    lab.say("D requests a rendezvous: the consumer takes it now, or it fails. It is busy.");
+    let busy =
+        lab.order(message!("run-label-d-rendezvous"), 0, &sku, "queue").trying().response().await?;
+    lab.say(message!("run-queue-step-8"));
 
     lab.kill_replica(served).await?;
     let mut unanswered = 0;
@@ -184,16 +191,16 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
         unanswered += usize::from(lab.response(waits).await?.status.is_none());
     }
     lab.response(renewed).await?;
-    let elsewhere = lab.order("D, other replica", 1, &sku, "queue").trying().response().await?;
+    let elsewhere = lab
+        .order(message!("run-label-d-other-replica"), 1, &sku, "queue")
+        .trying()
+        .response()
+        .await?;
     lab.wait_until_free(&leased).await?;
     let due_later: OffsetDateTime = lab.select(due_at, id).await?;
     let order_kept = queue.contains(id).await? && due_later == due;
     let audit = lab.audit(&sku).await?;
-    lab.say(
-        "The replica is killed. B and C get no response. D was refused before, and is executed \
-             by the other replica. The renewal timer is lost, so the lease expires. The unpaid \
-             order is still in the delay queue in Redis, and its due time in Postgres.",
-    );
+    lab.say(message!("run-queue-step-9"));
     let rendezvous_rejected =
         busy.problem() == Some("lock-busy") && elsewhere.is_success() && audit.sold == 1;
     Ok((unanswered, rendezvous_rejected, was_renewed && order_kept))

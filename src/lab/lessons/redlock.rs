@@ -17,6 +17,7 @@ use super::{
     wait_until,
 };
 use crate::embedded::TempRedis;
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "redlock",
@@ -31,7 +32,7 @@ const NODES: usize = 5;
 const SHORT_LEASE: Duration = Duration::from_secs(1);
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    lab.say("The lesson starts five independent Redis nodes.");
+    lab.say(message!("run-redlock-step-1"));
     let mut nodes = Vec::new();
     for _ in 0..NODES {
         nodes.push(TempRedis::start().await?);
@@ -47,23 +48,17 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     }
     let with_three = acquire(&locks, LockKind::Quorum, Wait::Retry, &key, None).await?;
     with_three.context("two of five are missing, and the lock is busy")?.release().await;
-    lab.say("Two of the five nodes are killed: three agree, and the lock is granted.");
+    lab.say(message!("run-redlock-step-2"));
 
     nodes[2].kill().await?;
     let with_two = acquire(&locks, LockKind::Quorum, Wait::Try, &key, None).await;
     let refused = with_two.err().map(|error| error.to_string());
-    lab.say(
-        "A third node is killed: without a majority, the request fails with an error, not as busy.",
-    );
+    lab.say(message!("run-redlock-step-3"));
     let why = refused.as_deref().unwrap_or("none");
-    lab.evidence("error with three nodes down", why, refused.is_some());
+    lab.evidence(message!("run-redlock-fact-1"), why, refused.is_some());
     Ok(LessonResult::new(
         refused.is_some() && paused,
-        format!(
-            "2 of {NODES} nodes down: granted · 3 down: refused · holder paused for one lease: {} \
-             holders, and no fence to tell them apart",
-            if paused { 2 } else { 1 },
-        ),
+        message!("run-redlock-verdict", nodes = NODES, holders = if paused { 2 } else { 1 }),
     ))
 }
 
@@ -101,16 +96,16 @@ async fn paused_holder(
         })
     });
     is_taken.await.context("A did not get the lock")?;
-    lab.say("A acquires the lock for 1 s, and its process is paused.");
+    lab.say(message!("run-redlock-step-4"));
     wait_until_expired(urls).await?;
     let second = acquire(locks, LockKind::Quorum, Wait::Retry, key, None).await?;
     let second = second.context("B does not get the lock")?;
-    lab.say("The lease has expired on all nodes. B acquires it on all five. A resumes and works.");
+    lab.say(message!("run-redlock-step-5"));
     let _ = go_on.send(());
     let still_held = woken.await.context("A did not resume")?;
     second.release().await;
     holder.join().map_err(|_| anyhow!("A's thread broke"))??;
-    lab.say("A learns that the lock was lost only when it releases.");
+    lab.say(message!("run-redlock-step-6"));
     Ok(!still_held)
 }
 

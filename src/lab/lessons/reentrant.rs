@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
 use super::{Chapter, Lesson, LessonResult, Scenario, acquire, lock_client};
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "reentrant",
@@ -22,7 +23,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let prefix = lab.unique_key("reentrant:");
     let locks = lock_client(&lab.cluster.redis_url, &prefix, "lesson")?;
     let key = LockKey::new("{sku:tea}")?;
-    lab.say("A caller holds the plain lock and requests it again.");
+    lab.say(message!("run-reentrant-step-1"));
     let held = acquire(&locks, LockKind::Owner, Wait::Try, &key, None).await?;
     let held = held.context("the lock is busy")?;
     let began = Instant::now();
@@ -30,11 +31,11 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let waited = began.elapsed().as_millis();
     let holder = locks.holder(&key).await?.process.unwrap_or_default();
     let itself = again.is_none() && holder == "lesson";
-    lab.say(format!("It timed out after {waited} ms; the holder was {holder}: itself."));
-    lab.evidence("time it waited for itself", format!("{waited} ms"), itself);
+    lab.say(message!("run-reentrant-step-2", waited, holder));
+    lab.evidence(message!("run-reentrant-fact-1"), format!("{waited} ms"), itself);
     held.release().await;
 
-    lab.say("The same with the guard passed down: no request to Redis.");
+    lab.say(message!("run-reentrant-step-3"));
     let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?;
     let held = held.context("the lock is busy")?;
     let inner = |guard: &Guard| guard.key() == &key;
@@ -43,7 +44,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let mut redis = lab.redis().await?;
     let counted = CountingLock { key: lab.unique_key("counted") };
-    lab.say("Now a lock that counts the acquisitions of its owner.");
+    lab.say(message!("run-reentrant-step-4"));
     let twice = counted.lock(&mut redis, "request 1").await? == 1
         && counted.lock(&mut redis, "request 1").await? == 2;
     let other = counted.lock(&mut redis, "request 2").await? == 0;
@@ -56,14 +57,11 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let first = shared.lock(&mut redis, "replica 8080").await?;
     let second = shared.lock(&mut redis, "replica 8080").await?;
     let both_in = (first, second) == (1, 2);
-    lab.say("With the name of the process as owner, two requests of the process enter at once.");
-    lab.evidence("requests inside at once under one name", second, both_in);
+    lab.say(message!("run-reentrant-step-5"));
+    lab.evidence(message!("run-reentrant-fact-2"), second, both_in);
     Ok(LessonResult::new(
         itself && handed_down && counts && both_in,
-        format!(
-            "plain lock: waited {waited} ms for itself · counting lock: acquired twice, free after \
-             two releases · one process name: {second} requests inside at once"
-        ),
+        message!("run-reentrant-verdict", waited, second),
     ))
 }
 

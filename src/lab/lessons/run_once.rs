@@ -11,6 +11,7 @@ use super::{Chapter, Lesson, LessonRequest, LessonResult, Scenario, poll, wait_u
 use crate::jobs::history::{self, JobRun};
 use crate::jobs::lab_tick;
 use crate::jobs::store::{self, RunState};
+use crate::messages::{Argument, Message, message};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "run-once",
@@ -27,28 +28,25 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let without = without_lock(lab).await?;
     let released = with_lock(lab).await?;
     let (once, result) = with_row(lab).await?;
-    let before = kill_at(lab, "held", "before the work").await?;
-    let after = kill_at(lab, "write", "after the work, before it is recorded").await?;
-    lab.evidence("executions without a lock", without, without == 2);
-    lab.evidence("executions with a lock that was released", released, released == 2);
-    lab.evidence("executions with a unique row", once, once == 1);
-    lab.evidence("response to the late tick", &result, result == "already");
+    let before = kill_at(lab, "held", message!("run-run-once-before")).await?;
+    let after = kill_at(lab, "write", message!("run-run-once-after")).await?;
+    lab.evidence(message!("run-run-once-fact-1"), without, without == 2);
+    lab.evidence(message!("run-run-once-fact-2"), released, released == 2);
+    lab.evidence(message!("run-run-once-fact-3"), once, once == 1);
+    lab.evidence(message!("run-run-once-fact-4"), &result, result == "already");
     let counts = (without, released, once, before, after) == (2, 2, 1, 1, 1);
     Ok(LessonResult::new(
         counts && result == "already",
-        format!(
-            "executions without a lock: {without} · with a released lock: {released} · with a \
-             unique row: {once} · holder killed before the work: {before}, after it: {after}"
-        ),
+        message!("run-run-once-verdict", without, released, once, before, after),
     ))
 }
 
 /// Both replicas receive the tick, and nothing coordinates them.
 async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    lab.say("The job is due on both replicas, and nothing isolates them.");
-    let first = tick(lab, "A's tick, no lock", 0, due_at, "nothing")?.send();
-    let second = tick(lab, "B's tick, no lock", 1, due_at, "nothing")?.send();
+    lab.say(message!("run-run-once-step-1"));
+    let first = tick(lab, message!("run-label-a-tick-no-lock"), 0, due_at, "nothing")?.send();
+    let second = tick(lab, message!("run-label-b-tick-no-lock"), 1, due_at, "nothing")?.send();
     for ticked in [first, second] {
         let ticked = lab.response(ticked).await?;
         if ticked.status != Some(200) {
@@ -62,30 +60,33 @@ async fn without_lock(lab: &Scenario) -> anyhow::Result<usize> {
 /// B's clock is late: its tick arrives after A has released the lock.
 async fn with_lock(lab: &Scenario) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    lab.say("Now with a lock. A works; B's tick finds the lock held.");
-    let first = tick(lab, "A's tick, a lock", 0, due_at, "lock")?.pause_at("write").await?;
-    let early = tick(lab, "B's tick, at once", 1, due_at, "lock")?.response().await?;
+    lab.say(message!("run-run-once-step-2"));
+    let first = tick(lab, message!("run-label-a-tick-a-lock"), 0, due_at, "lock")?
+        .pause_at("write")
+        .await?;
+    let early =
+        tick(lab, message!("run-label-b-tick-at-once"), 1, due_at, "lock")?.response().await?;
     if run_result(&early.body) != "busy" {
         bail!("the lock was not held: {}", early.body);
     }
     lab.finish(first).await?;
-    lab.say("A finishes and releases the lock. B's clock is a second late.");
-    tick(lab, "B's tick, a second late", 1, due_at, "lock")?.response().await?;
+    lab.say(message!("run-run-once-step-3"));
+    tick(lab, message!("run-label-b-tick-a-second-late"), 1, due_at, "lock")?.response().await?;
     count_marks(lab, due_at).await
 }
 
 /// The same with a row that remains after the release.
 async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
     let due_at = current_tick();
-    lab.say("Now the lock and a unique row of job and time. A works.");
-    let first = tick(lab, "A's tick, lock and row", 0, due_at, "lock-and-row")?;
+    lab.say(message!("run-run-once-step-4"));
+    let first = tick(lab, message!("run-label-a-tick-lock-and-row"), 0, due_at, "lock-and-row")?;
     let first = first.pause_at("held").await?;
-    tick(lab, "B's tick, at once", 1, due_at, "lock-and-row")?.response().await?;
+    tick(lab, message!("run-label-b-tick-at-once"), 1, due_at, "lock-and-row")?.response().await?;
     lab.finish(first).await?;
-    let late = tick(lab, "B's tick, a second late", 1, due_at, "lock-and-row")?;
+    let late = tick(lab, message!("run-label-b-tick-a-second-late"), 1, due_at, "lock-and-row")?;
     let late = late.response().await?;
     let result = run_result(&late.body).to_owned();
-    lab.say(format!("B's late tick finds the lock free, but the row exists: {result}."));
+    lab.say(message!("run-run-once-step-5", result));
     Ok((count_marks(lab, due_at).await?, result))
 }
 
@@ -94,17 +95,21 @@ async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
 ///
 /// # Errors
 /// If no replica takes over with attempt 2 and a higher fence.
-async fn kill_at(lab: &Scenario, at: &'static str, when: &str) -> anyhow::Result<usize> {
+async fn kill_at(lab: &Scenario, at: &'static str, when: Message) -> anyhow::Result<usize> {
     let due_at = current_tick();
-    lab.say(format!("A's replica starts the run and is killed {when}."));
-    let first = tick(lab, "A, killed", 0, due_at, "lock-and-row")?.pause_at(at).await?;
+    lab.say(message!("run-run-once-step-6", when));
+    let first =
+        tick(lab, message!("run-label-a-killed"), 0, due_at, "lock-and-row")?.pause_at(at).await?;
     let begun = history::find(&lab.cluster.pool, lab_tick::NAME, due_at).await?;
     let begun = begun.context("a run that was begun has a row")?;
     lab.kill_replica(first).await?;
     let done = wait_until_taken_over(lab, due_at).await?;
-    lab.say(format!(
-        "Its lease expires. Replica {} acquires the lock with fence {} (A had {}): attempt {}.",
-        done.replica, done.fence, begun.fence, done.attempt
+    lab.say(message!(
+        "run-run-once-step-7",
+        replica = &done.replica,
+        fence = done.fence,
+        fence_before = begun.fence,
+        attempt = done.attempt
     ));
     if done.attempt != 2 || done.fence <= begun.fence {
         bail!("no second attempt with a higher fence: {done:?}");
@@ -143,13 +148,13 @@ async fn wait_until_no_open_run(lab: &Scenario) -> anyhow::Result<()> {
 async fn count_marks(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<usize> {
     let marks = lab_tick::marks(&lab.cluster.pool, due_at).await?;
     let by: Vec<&str> = marks.iter().map(|mark| mark.replica.as_str()).collect();
-    lab.say(format!("Executions of this tick: {}, by {}.", marks.len(), by.join(" and ")));
+    lab.say(message!("run-run-once-step-8", marks = marks.len(), replicas = by.join(", ")));
     Ok(marks.len())
 }
 
 fn tick<'a>(
     lab: &'a Scenario,
-    label: &str,
+    label: impl Into<Argument>,
     replica: usize,
     due_at: OffsetDateTime,
     once: &str,

@@ -8,6 +8,7 @@ use sqlx::PgConnection;
 use tokio::time::Instant;
 
 use super::{Chapter, Lesson, LessonResult, Scenario, acquire, lock_client, order_of};
+use crate::messages::{Argument, message};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -30,15 +31,18 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let expected = 2 * PAIRS;
     let sold = i64::try_from(expected)?;
     let sound = first.ok && second.ok && (first.sold, second.sold) == (sold, sold);
-    let waited = waited_ms.map_or("no".to_owned(), |ms| format!("{ms} ms"));
-    lab.evidence("both waited in Redis for", waited, waited_ms.is_some());
-    lab.evidence("transactions aborted by Postgres", format!("{ended} of 2"), ended == 1);
+    let waited =
+        waited_ms.map_or(message!("run-no").into(), |ms| Argument::from(format!("{ms} ms")));
+    lab.evidence(message!("run-two-items-fact-1"), waited, waited_ms.is_some());
+    lab.evidence(message!("run-two-items-fact-2"), message!("run-two-items-of", ended), ended == 1);
     Ok(LessonResult::new(
         waited_ms.is_some() && ended == 1 && placed == expected && sound,
-        format!(
-            "Redis: both timed out after {} ms · Postgres: {ended} of 2 aborted · sorted: {placed} \
-             of {expected} orders placed",
-            waited_ms.unwrap_or_default()
+        message!(
+            "run-two-items-verdict",
+            waited_ms = waited_ms.unwrap_or_default(),
+            ended,
+            placed,
+            expected
         ),
     ))
 }
@@ -52,7 +56,7 @@ async fn in_redis(lab: &Scenario) -> anyhow::Result<Option<u128>> {
     let a_has = acquire(&a, LockKind::Owner, Wait::Try, &tea, None).await?;
     let b_has = acquire(&b, LockKind::Owner, Wait::Try, &coffee, None).await?;
     let (a_has, b_has) = a_has.zip(b_has).context("a lock is busy")?;
-    lab.say("In Redis: A holds tea, B holds coffee; now each requests the other's lock.");
+    lab.say(message!("run-two-items-step-1"));
     let began = Instant::now();
     let (a_wants, b_wants) = tokio::join!(
         acquire(&a, LockKind::Owner, Wait::Retry, &coffee, None),
@@ -60,7 +64,7 @@ async fn in_redis(lab: &Scenario) -> anyhow::Result<Option<u128>> {
     );
     let waited = began.elapsed().as_millis();
     let both = a_wants?.is_none() && b_wants?.is_none();
-    lab.say(format!("Redis does not detect the deadlock: both time out after {waited} ms."));
+    lab.say(message!("run-two-items-step-2", waited));
     a_has.release().await;
     b_has.release().await;
     Ok(both.then_some(waited))
@@ -73,7 +77,7 @@ async fn in_postgres(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<u
     let mut b = pool.begin().await.map_err(|(_, error)| error)?;
     lock_row(&mut a, one).await?;
     lock_row(&mut b, other).await?;
-    lab.say("In Postgres: the same with two rows.");
+    lab.say(message!("run-two-items-step-3"));
     let (a_wants, b_wants) = tokio::join!(lock_row(&mut a, other), lock_row(&mut b, one));
     let is_deadlock = |outcome: &Result<(), sqlx::Error>| {
         let error = outcome.as_ref().err().and_then(sqlx::Error::as_database_error);
@@ -81,7 +85,7 @@ async fn in_postgres(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<u
     };
     let ended = usize::from(is_deadlock(&a_wants)) + usize::from(is_deadlock(&b_wants));
     let went_on = usize::from(a_wants.is_ok()) + usize::from(b_wants.is_ok());
-    lab.say(format!("Postgres detects the deadlock: {ended} aborted, {went_on} continued."));
+    lab.say(message!("run-two-items-step-4", ended, went_on));
     drop(a.rollback().await);
     drop(b.rollback().await);
     anyhow::ensure!(ended + went_on == 2, "neither a deadlock nor a success");
@@ -95,17 +99,19 @@ async fn lock_row(tx: &mut PgConnection, sku: &Sku) -> Result<(), sqlx::Error> {
 
 /// Returns how many orders were placed; they list the two items in opposite orders.
 async fn through_the_shop(lab: &Scenario, one: &Sku, other: &Sku) -> anyhow::Result<usize> {
-    lab.say("In the shop: concurrent orders list both items in opposite order.");
+    lab.say(message!("run-two-items-step-5"));
     let (there, back) = (order_of(&[(one, 1), (other, 1)]), order_of(&[(other, 1), (one, 1)]));
     let mut placed = 0;
     for strategy in ["row-lock", "fenced"] {
         // The first order is paused with both items locked; the others wait for it.
         let label = format!("{strategy}, A");
-        let first = lab.post(&label, 0, "/api/orders", &there, strategy).pause_at("read").await?;
-        let second = lab.post(&format!("{strategy}, B"), 1, "/api/orders", &back, strategy).send();
+        let first = lab.post(label, 0, "/api/orders", &there, strategy).pause_at("read").await?;
+        let second = lab.post(format!("{strategy}, B"), 1, "/api/orders", &back, strategy).send();
         let rest = (2..PAIRS).map(|at| {
             let body = if at % 2 == 0 { &there } else { &back };
-            lab.post("one of many", at, "/api/orders", body, strategy).send().unrecorded_response()
+            lab.post(message!("run-label-one-of-many"), at, "/api/orders", body, strategy)
+                .send()
+                .unrecorded_response()
         });
         let rest = join_all(rest.collect::<Vec<_>>());
         let (first, second, rest) = tokio::join!(lab.finish(first), lab.response(second), rest);

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::{
     Chapter, LabResponse, Lesson, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, wait_until,
 };
+use crate::messages::{Argument, Message, message};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -34,32 +35,32 @@ const MONEY: i64 = 1_000;
 
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
-    let when = "before the commit that returns the unit";
-    let before = kill_worker_at(lab, "unpaid, 1", "commit", when).await?;
-    let when = "after that commit, before it updates the queue";
-    let after = kill_worker_at(lab, "unpaid, 2", "committed", when).await?;
+    let when = message!("run-unpaid-before");
+    let before = kill_worker_at(lab, message!("run-label-unpaid-1"), "commit", when).await?;
+    let when = message!("run-unpaid-after");
+    let after = kill_worker_at(lab, message!("run-label-unpaid-2"), "committed", when).await?;
     let payer = Payer::create(lab, MONEY).await?;
     let paid = payment_first(lab, &payer).await?;
     let late = expiry_first(lab, &payer).await?;
-    lab.evidence("unit returned, worker killed before its commit", times(before), before == 1);
-    lab.evidence("unit returned, worker killed after its commit", times(after), after == 1);
+    lab.evidence(message!("run-unpaid-fact-1"), times(before), before == 1);
+    lab.evidence(message!("run-unpaid-fact-2"), times(after), after == 1);
     Ok(LessonResult::new(
         before == 1 && after == 1 && paid && late,
-        format!(
-            "worker killed before its commit: returned {} · after it: returned {} · payment first: \
-             {} · expiry first: {}",
-            times(before),
-            times(after),
-            if paid { "paid, nothing returned" } else { "WRONG" },
-            if late { "payment rejected, unit returned" } else { "WRONG" },
+        message!(
+            "run-unpaid-verdict",
+            before = times(before),
+            after = times(after),
+            payment = if paid { message!("run-unpaid-paid") } else { message!("run-unpaid-wrong") },
+            expiry =
+                if late { message!("run-unpaid-rejected") } else { message!("run-unpaid-wrong") }
         ),
     ))
 }
 
-fn times(number: i64) -> String {
+fn times(number: i64) -> Message {
     match number {
-        1 => "once".to_owned(),
-        number => format!("{number} times"),
+        1 => message!("run-once"),
+        number => message!("run-times", number),
     }
 }
 
@@ -67,9 +68,9 @@ fn times(number: i64) -> String {
 /// -1 if the ledger is inconsistent afterwards.
 async fn kill_worker_at(
     lab: &Scenario,
-    label: &str,
+    label: impl Into<Argument>,
     point: &str,
-    when: &str,
+    when: Message,
 ) -> anyhow::Result<i64> {
     let sku = lab.item(10).await?;
     lab.idle_worker(1, Duration::from_secs(20)).await?;
@@ -78,7 +79,7 @@ async fn kill_worker_at(
     let order = order(lab, buyer, label, &sku, SHORT_PERIOD_MS).await?;
     let worker = lab.wait_until_worker_paused(0, point).await?;
     lab.kill_worker(worker, &sku).await;
-    lab.say(format!("The order is not paid. A's worker claims it, and is killed {when}."));
+    lab.say(message!("run-unpaid-step-1", when));
     lab.idle_worker(1, Duration::ZERO).await?;
     let queue = lab.unpaid_queue()?;
     wait_until("the order has expired", async || {
@@ -87,7 +88,7 @@ async fn kill_worker_at(
     .await?;
     let back = times_returned(lab, order).await?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("The queue delivers it to another worker. Stock: {} of 10.", audit.stock));
+    lab.say(message!("run-unpaid-step-2", stock = audit.stock));
     let sound = audit.ok && audit.stock == 10 && audit.sold == 0;
     lab.restore().await?;
     Ok(if sound { back } else { -1 })
@@ -97,22 +98,24 @@ async fn kill_worker_at(
 /// and no unit is returned.
 async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    let order = order(lab, &payer.token, "paid in time", &sku, LONG_PERIOD_MS).await?;
-    let pay = payer.pay(lab, "the payment", 1, order, ROW_LOCK).pause_at("commit").await?;
-    lab.say("A payment is about to commit when the order's payment window ends.");
+    let order =
+        order(lab, &payer.token, message!("run-label-paid-in-time"), &sku, LONG_PERIOD_MS).await?;
+    let pay = payer
+        .pay(lab, message!("run-label-the-payment"), 1, order, ROW_LOCK)
+        .pause_at("commit")
+        .await?;
+    lab.say(message!("run-unpaid-step-3"));
     let is_due = "select expires_at < now() from orders where id = $1";
     wait_until("the payment window has ended", async || lab.select(is_due, order).await).await?;
     // This order is due after the first: once it is cancelled, a worker has passed the first.
     let buyer = &lab.cluster.buyers[0];
-    let after = self::order(lab, buyer, "another order", &sku, 1).await?;
+    let after = self::order(lab, buyer, message!("run-label-another-order"), &sku, 1).await?;
     wait_until("a worker has passed", async || Ok(status(lab, after).await? == "cancelled"))
         .await?;
     let paid = lab.finish(pay).await?;
     let status = status(lab, order).await?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!(
-        "The worker skips the locked order. The payment commits: the order is {status}."
-    ));
+    lab.say(message!("run-unpaid-step-4", status));
     let money = balance(&paid) == Some(MONEY - PRICE);
     let back = times_returned(lab, order).await?;
     Ok(money && status == "paid" && back == 0 && audit.ok && audit.stock == 9)
@@ -125,14 +128,16 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     for replica in [0, 1] {
         lab.pause_worker(replica, "commit", ROW_LOCK).await?;
     }
-    let order = order(lab, &payer.token, "paid too late", &sku, SHORT_PERIOD_MS).await?;
+    let order =
+        order(lab, &payer.token, message!("run-label-paid-too-late"), &sku, SHORT_PERIOD_MS)
+            .await?;
     let worker = tokio::select! {
         worker = lab.wait_until_worker_paused(0, "commit") => worker?,
         worker = lab.wait_until_worker_paused(1, "commit") => worker?,
     };
-    let pay = payer.pay(lab, "the payment", 1, order, ROW_LOCK).send();
+    let pay = payer.pay(lab, message!("run-label-the-payment"), 1, order, ROW_LOCK).send();
     wait_until("the payment waits", async || payment_waits(lab).await).await?;
-    lab.say("The worker is about to commit, and a payment waits for the row of the order.");
+    lab.say(message!("run-unpaid-step-5"));
     lab.resume_worker(worker, &sku).await?;
     for replica in [0, 1] {
         lab.idle_worker(replica, Duration::ZERO).await?;
@@ -140,8 +145,8 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let rejected = lab.response(pay).await?;
     let audit = lab.audit(&sku).await?;
     let why = rejected.rejection();
-    lab.say(format!("The order expires, and the payment is rejected: {why}."));
-    lab.evidence("response to the late payment", why, why == "order-expired");
+    lab.say(message!("run-unpaid-step-6", why));
+    lab.evidence(message!("run-unpaid-fact-3"), why, why == "order-expired");
     let balance = "select balance_cents from accounts where user_id = $1";
     let kept: i64 = lab.select(balance, payer.id.0).await?;
     let back = times_returned(lab, order).await?;
@@ -153,7 +158,7 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
 async fn order(
     lab: &Scenario,
     token: &str,
-    label: &str,
+    label: impl Into<Argument>,
     sku: &Sku,
     period_ms: u64,
 ) -> anyhow::Result<Uuid> {

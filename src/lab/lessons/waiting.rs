@@ -2,6 +2,7 @@
 //! queue for a handoff.
 
 use super::{ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario};
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "waiting",
@@ -20,7 +21,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
         spec.wait = Some(wait.to_owned());
     }
-    lab.say("The same orders in three waiting modes: try, retry, and queue with handoff.");
+    lab.say(message!("run-waiting-step-1"));
     let arms = lab.run_arms(&specs).await?;
     let (tried, again, line) = (&arms[0], &arms[1], &arms[2]);
     let turned_away = tried.statuses.get("423").copied().unwrap_or(0);
@@ -31,21 +32,22 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         && tried.sold + i64::try_from(turned_away)? == orders
         && line.sold == orders
         && shorter;
-    lab.evidence("orders rejected by try", turned_away, turned_away > 0);
-    let spreads = format!("{:.1} and {:.1}", spread(again), spread(line));
-    lab.evidence("p99 / p50 with retry and in the queue", spreads, shorter);
+    lab.evidence(message!("run-waiting-fact-1"), turned_away, turned_away > 0);
+    let spreads = format!("{:.1}; {:.1}", spread(again), spread(line));
+    lab.evidence(message!("run-waiting-fact-2"), spreads, shorter);
     Ok(LessonResult::of_load(
         specs[0].shortage(),
         shown,
-        format!(
-            "try: {turned_away} of {orders} rejected · retry: p50 {:.0} ms, p99 {:.0} ms, ratio \
-             {:.1} · queue: p50 {:.0} ms, p99 {:.0} ms, ratio {:.1}",
-            again.wait_p50_ms,
-            again.wait_p99_ms,
-            spread(again),
-            line.wait_p50_ms,
-            line.wait_p99_ms,
-            spread(line),
+        message!(
+            "run-waiting-verdict",
+            turned_away,
+            orders,
+            retry_p50 = format!("{:.0}", again.wait_p50_ms),
+            retry_p99 = format!("{:.0}", again.wait_p99_ms),
+            retry_ratio = format!("{:.1}", spread(again)),
+            queue_p50 = format!("{:.0}", line.wait_p50_ms),
+            queue_p99 = format!("{:.0}", line.wait_p99_ms),
+            queue_ratio = format!("{:.1}", spread(line))
         ),
     ))
 }

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Chapter, Lesson, LessonResult, Scenario, sales};
+use super::{Chapter, Lesson, LessonResult, Scenario, sales, yes_or_no};
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "watchdog",
@@ -23,40 +24,41 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let alone = long_work(lab).await?;
     let sku = lab.item(10).await?;
-    lab.say("Now a lease of 300 ms. A has read 10; then its process is paused (SIGSTOP).");
+    lab.say(message!("run-watchdog-step-1"));
     let mut first = lab.order("A", 0, &sku, "watchdog").lease_ms(SHORT_MS).pause_at("read").await?;
     lab.pause_replica(&mut first).await;
     lab.wait_until_free(&sku).await?;
-    lab.say("Without renewals the lock expires. B acquires it, reads 10, writes 9.");
+    lab.say(message!("run-watchdog-step-2"));
     let second = lab.order("B", 1, &sku, "watchdog").placed().await?;
     lab.resume_replica(&mut first).await;
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
-    lab.say(format!("A resumes and writes 9. Sold: 2. Stock: {}.", audit.stock));
+    lab.say(message!("run-watchdog-step-3", stock = audit.stock));
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
-    lab.evidence("lock kept for two leases by renewal", if alone { "yes" } else { "no" }, alone);
-    lab.evidence("process paused for one lease", sales(&audit), forked);
-    Ok(LessonResult::new(
-        alone && forked,
-        format!(
-            "work of two leases kept the lock; process paused for one lease: {}",
-            sales(&audit)
-        ),
-    ))
+    lab.evidence(message!("run-watchdog-fact-1"), yes_or_no(alone), alone);
+    lab.evidence(message!("run-watchdog-fact-2"), sales(&audit), forked);
+    Ok(LessonResult::new(alone && forked, message!("run-watchdog-verdict", sales = sales(&audit))))
 }
 
 /// Executes an order that takes two leases. Returns whether it kept the lock and succeeded, and
 /// another order was rejected as busy.
 async fn long_work(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    lab.say(format!("A acquires the lock for {LEASE_MS} ms and works twice as long."));
-    let first =
-        lab.order("A, long work", 0, &sku, "watchdog").lease_ms(LEASE_MS).pause_at("read").await?;
+    lab.say(message!("run-watchdog-step-4", lease_ms = LEASE_MS));
+    let first = lab
+        .order(message!("run-label-a-long-work"), 0, &sku, "watchdog")
+        .lease_ms(LEASE_MS)
+        .pause_at("read")
+        .await?;
     let at_first = lab.holder(&sku).await?;
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
-    let other = lab.order("B, meanwhile", 1, &sku, "watchdog").trying().response().await?;
+    let other = lab
+        .order(message!("run-label-b-meanwhile"), 1, &sku, "watchdog")
+        .trying()
+        .response()
+        .await?;
     let still = lab.holder(&sku).await?;
-    lab.say("Two leases later A still holds the lock, and B is rejected.");
+    lab.say(message!("run-watchdog-step-5"));
     let first = lab.finish(first).await?;
     let same = at_first.is_some() && at_first == still;
     Ok(same && other.problem() == Some("lock-busy") && first.is_success())

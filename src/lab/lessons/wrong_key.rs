@@ -4,6 +4,7 @@
 use anyhow::Context as _;
 
 use super::{Chapter, DefaultLoad, Journey, LabResponse, Lesson, LessonResult, Payer, Scenario};
+use crate::messages::message;
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "wrong-key",
@@ -22,16 +23,24 @@ const MONEY: i64 = 1_000;
 async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let payer = Payer::create(lab, MONEY).await?;
     let orders = payer.orders(lab, &lab.item(10).await?, 2).await?;
-    lab.say("A holds the lock on its order, has read a balance of 10.00 and is paused.");
-    let a = payer.pay(lab, "A pays", 0, orders[0], "wrong-key").pause_at("read").await?;
-    let b =
-        balance(&payer.pay(lab, "B pays", 1, orders[1], "wrong-key").trying().response().await?)?;
-    lab.say("B acquires the lock on its own order at once, also reads 10.00, and writes 9.00.");
+    lab.say(message!("run-wrong-key-step-1"));
+    let a = payer
+        .pay(lab, message!("run-label-a-pays"), 0, orders[0], "wrong-key")
+        .pause_at("read")
+        .await?;
+    let b = balance(
+        &payer
+            .pay(lab, message!("run-label-b-pays"), 1, orders[1], "wrong-key")
+            .trying()
+            .response()
+            .await?,
+    )?;
+    lab.say(message!("run-wrong-key-step-2"));
     let a = balance(&lab.finish(a).await?)?;
-    lab.say("A writes 9.00. Two orders of 1.00 are paid, but only 1.00 was taken.");
+    lab.say(message!("run-wrong-key-step-3"));
     let pair = a == (MONEY, MONEY - PRICE) && b == (MONEY, MONEY - PRICE);
 
-    lab.say("Now under load: one account pays many orders, under each of the two locks.");
+    lab.say(message!("run-wrong-key-step-4"));
     let mut specs = LOAD.under(lab, &["wrong-key", "owner"]);
     for spec in &mut specs {
         spec.journey = Journey::Pay;
@@ -39,19 +48,19 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let arms = lab.run_arms(&specs).await?;
     let (wrong, right) = (&arms[0], &arms[1]);
     let forked = wrong.forks > 0 && !wrong.ok;
-    lab.evidence("cents taken for two orders of 1.00", MONEY - a.1, pair);
-    lab.evidence("forks under a lock on the order", wrong.forks, forked);
-    lab.evidence("forks under a lock on the account", right.forks, right.is_sound());
+    lab.evidence(message!("run-wrong-key-fact-1"), MONEY - a.1, pair);
+    lab.evidence(message!("run-wrong-key-fact-2"), wrong.forks, forked);
+    lab.evidence(message!("run-wrong-key-fact-3"), right.forks, right.is_sound());
     Ok(LessonResult::of_load(
         specs[0].no_overlap(),
         pair && forked && right.is_sound(),
-        format!(
-            "2 orders of {PRICE} cents paid, {} cents taken · load under wrong-key: {} forks, {} \
-             cents never taken · load under a lock on the account: {} forks",
-            MONEY - a.1,
-            wrong.forks,
-            wrong.drift,
-            right.forks
+        message!(
+            "run-wrong-key-verdict",
+            price = PRICE,
+            taken = MONEY - a.1,
+            forks = wrong.forks,
+            drift = wrong.drift,
+            forks_2 = right.forks
         ),
     ))
 }

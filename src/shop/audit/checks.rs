@@ -8,6 +8,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use utoipa::ToSchema;
 
 use super::super::Error;
+use super::note::AuditNote;
 
 /// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -106,7 +107,7 @@ fn detail(rule: &str, violations: Vec<(String, i64)>) -> String {
     if more == 0 { listed } else { format!("{listed}; and {more} more") }
 }
 
-pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<String>, Error> {
+pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<AuditNote>, Error> {
     let shop = sqlx::query!(
         r#"select (select count(*) from items where kind = 'shop') as "items!",
                   (select count(*) from orders) as "orders!",
@@ -125,15 +126,10 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<String>, Error> {
     )
     .fetch_one(tx)
     .await?;
+    let (items, orders, entries) = (shop.items, shop.orders, shop.entries);
     Ok(vec![
-        format!(
-            "checked as of {} UTC: {} items, {} orders, {} ledger entries",
-            shop.at, shop.items, shop.orders, shop.entries
-        ),
-        format!(
-            "counted separately: {} lab items with {} forks in their ledgers, {} lab accounts",
-            lab.items, lab.forks, lab.accounts
-        ),
+        AuditNote::Checked { at: shop.at, items, orders, entries },
+        AuditNote::CountedApart { items: lab.items, forks: lab.forks, accounts: lab.accounts },
     ])
 }
 

@@ -11,6 +11,7 @@
 pub mod checks;
 pub mod conservation;
 pub mod item;
+pub mod note;
 pub mod reports;
 
 use std::time::Duration;
@@ -25,6 +26,7 @@ use crate::locks::ShopLocks;
 pub use checks::{AuditCheck, AuditProgress};
 pub use conservation::StockConservation;
 pub use item::{ItemAudit, ItemSummary, LedgerFork, forks_near, summary};
+pub use note::AuditNote;
 pub use reports::{AuditStatus, Reports};
 
 /// Timeout of one statement of an audit, for long ledgers.
@@ -42,6 +44,10 @@ pub struct AuditReport {
     pub checks: Vec<AuditCheck>,
     /// Notes that do not affect `ok`: lab items, Redis.
     pub notes: Vec<String>,
+    /// The notes as values.
+    #[serde(skip)]
+    #[schema(ignore)]
+    pub noted: Vec<AuditNote>,
 }
 
 /// Executes all checks; calls `report` before each.
@@ -54,18 +60,19 @@ pub async fn check_all(
     locks: Option<&ShopLocks>,
     report: impl FnMut(AuditProgress),
 ) -> Result<AuditReport, Error> {
-    let (checks, mut notes) = within(AUDIT_TIMEOUT, check_in_snapshot(pool, report)).await?;
+    let (checks, mut noted) = within(AUDIT_TIMEOUT, check_in_snapshot(pool, report)).await?;
     if let Some(locks) = locks {
-        notes.push(redis_note(locks).await);
+        noted.push(redis_note(locks).await);
     }
-    Ok(AuditReport { ok: checks.iter().all(|check| check.ok), checks, notes })
+    let notes = noted.iter().map(AuditNote::to_string).collect();
+    Ok(AuditReport { ok: checks.iter().all(|check| check.ok), checks, notes, noted })
 }
 
 /// Returns the results and the notes.
 async fn check_in_snapshot(
     pool: &Pool,
     report: impl FnMut(AuditProgress),
-) -> Result<(Vec<AuditCheck>, Vec<String>), Error> {
+) -> Result<(Vec<AuditCheck>, Vec<AuditNote>), Error> {
     let mut tx = begin_snapshot(pool, STATEMENT_TIMEOUT).await?;
     // Each check reads whole tables. Before they are analyzed for the first time, Postgres believes
     // that they are empty, and joins 10,000 orders by nested loops for half a minute.
@@ -111,12 +118,12 @@ async fn begin_snapshot(pool: &Pool, statement_timeout: Duration) -> Result<Tran
 }
 
 /// Returns a note on Redis, which never fails the audit: it stores nothing that matters.
-async fn redis_note(locks: &ShopLocks) -> String {
+async fn redis_note(locks: &ShopLocks) -> AuditNote {
     match locks.held_locks().await {
         Ok(held) => {
             let forever = held.iter().filter(|lock| lock.remaining_ms.is_none()).count();
-            format!("Redis: {} locks held, {forever} of them without an expiry", held.len())
+            AuditNote::Locks { held: held.len(), forever }
         }
-        Err(error) => format!("Redis was left out: {error}"),
+        Err(error) => AuditNote::WithoutRedis(error.to_string()),
     }
 }

@@ -5,10 +5,10 @@ use std::time::Duration;
 use actix_web::web::{Bytes, Path};
 use actix_web::{HttpRequest, HttpResponse};
 use futures_util::stream;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 use super::lists::{Page, page};
@@ -17,6 +17,7 @@ use crate::lab::run::{LabRun, RunRequest};
 use crate::lab::store::{
     self, EnqueueResult, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunFrame, RunSummary,
 };
+use crate::messages::Language;
 use crate::web::middleware::{
     Json, LabAdmin, LabReader, ListParameters, ListQuery, Query, begin_command,
 };
@@ -119,18 +120,33 @@ pub async fn find_run(state: &AppState, id: &str) -> Result<LabRun, Problem> {
     store::find(&state.shop.pool, parsed).await?.ok_or_else(not_found)
 }
 
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub struct StreamParameters {
+    /// Language of the steps so far, `en` (the default) or `zh`.
+    language: Option<String>,
+}
+
 /// Streams a run as server-sent events. Each `run` event has the whole run, at most ten per second;
 /// the first has the present state, the last is sent when the run is over. A replica serves at most
 /// 200 streams at once. Needs no sign-in while the lab is on.
 #[utoipa::path(get, path = "/api/lab/runs/{id}/events", tag = "lab", security(()),
+    params(StreamParameters),
     responses((status = 200, content_type = "text/event-stream"), (status = 403), (status = 503)))]
-pub async fn follow(state: State, _: LabReader, id: Path<String>) -> HttpResult {
+pub async fn follow(
+    state: State,
+    _: LabReader,
+    id: Path<String>,
+    query: Query<StreamParameters>,
+) -> HttpResult {
+    let language = query.read()?.language.as_deref().and_then(Language::of_tag);
     let permit = state.event_streams.clone().try_acquire_owned().map_err(|_| {
         let detail = format!("this replica serves {MAX_EVENT_STREAMS} event streams already");
         Problem::new(ProblemType::Overloaded, detail)
     })?;
     let run = find_run(&state, &id).await?;
-    let first = RunStream { state, id: run.id, last: None, _permit: permit };
+    let language = language.unwrap_or_default();
+    let first = RunStream { state, id: run.id, language, last: None, _permit: permit };
     let frames = stream::unfold(first, |stream_state| stream_state.next());
     Ok(HttpResponse::Ok()
         .content_type("text/event-stream")
@@ -142,6 +158,7 @@ pub async fn follow(state: State, _: LabReader, id: Path<String>) -> HttpResult 
 struct RunStream {
     state: State,
     id: Uuid,
+    language: Language,
     /// The last one that was sent.
     last: Option<RunFrame>,
     _permit: OwnedSemaphorePermit,
@@ -170,6 +187,7 @@ impl RunStream {
             match store::frame(pool, self.id).await {
                 Ok(Some(frame)) if self.last != Some(frame) || frame.is_over => {
                     let run = store::find(pool, self.id).await.ok().flatten();
+                    let run = run.map(|run| run.with_steps_in(self.language));
                     let json = run.as_ref().and_then(|run| serde_json::to_string(run).ok());
                     let (Some(run), Some(json)) = (run, json) else {
                         sleep(FRAME_INTERVAL).await;

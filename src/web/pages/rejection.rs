@@ -48,8 +48,15 @@ impl RejectionNotice {
         }
     }
 
-    /// Returns the details of this occurrence, as a sentence.
-    pub fn detail(&self, language: Language) -> String {
+    /// Returns the details of this occurrence, as a sentence. In another language than English,
+    /// those that exist in English only are left out, as the meaning says it, except for an invalid
+    /// request, where they name the field.
+    pub fn detail(&self, language: Language) -> Option<String> {
+        let is_needed = language == Language::English || self.name() == Some("invalid-request");
+        (is_needed || self.is_detail_translated()).then(|| self.format_detail(language))
+    }
+
+    fn format_detail(&self, language: Language) -> String {
         let Self::Problem(problem) = self else { return language.text("problem-basket-detail") };
         let variable = |name: &'static str| {
             let value = problem.member(name)?;

@@ -5,6 +5,7 @@ use super::steps::{StepTrack, TracedRequest, track};
 use crate::lab::drawing::ms;
 use crate::lab::fork_pair::ForkPair;
 use crate::lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
+use crate::messages::Language;
 use crate::shop::Strategy;
 use crate::web::pages::format::short_id;
 
@@ -27,7 +28,7 @@ pub struct ForkView<'a> {
     pub track: Option<StepTrack>,
 }
 
-pub fn forks_by_arm(run: &LabRun) -> Vec<ArmForks<'_>> {
+pub fn forks_by_arm(run: &LabRun, language: Language) -> Vec<ArmForks<'_>> {
     let lanes = run.lanes();
     let mut left = MAX_DETAILED_FORKS;
     let arms = run.outcome.arms.iter().filter(|arm| !arm.forked.is_empty());
@@ -38,7 +39,7 @@ pub fn forks_by_arm(run: &LabRun) -> Vec<ArmForks<'_>> {
             let (apart, track) = match fork.lanes(&lanes)[..] {
                 [one, other, ..] => {
                     let requests = traced(arm, fork, [one, other]);
-                    (apart(one, other), is_detailed.then(|| track(&requests)))
+                    (apart(one, other), is_detailed.then(|| track(run, &requests, language)))
                 }
                 _ => (None, None),
             };
@@ -67,10 +68,13 @@ fn apart(one: &Lane, other: &Lane) -> Option<String> {
 }
 
 /// Returns the request that wrote an entry: its name if it was traced, otherwise the end of its id.
-pub fn request_name(run: &LabRun, entry: &ForkedEntry) -> String {
+pub fn request_name(run: &LabRun, entry: &ForkedEntry, language: Language) -> String {
     match run.outcome.lanes.iter().find(|lane| lane.request_id == entry.request_id) {
-        Some(lane) => format!("{} · {}", lane.replica, lane.label),
-        None => format!("request {}", short_id(&entry.request_id)),
+        Some(lane) => format!("{} · {}", lane.replica, run.text(&lane.label, language)),
+        None => {
+            let id = short_id(&entry.request_id).to_string();
+            language.text_with("lab-request", &[("id", id.into())])
+        }
     }
 }
 
@@ -87,7 +91,7 @@ impl ForkPair<'_> {
         entry.map_or(self.fork.before, |entry| entry.after)
     }
 
-    pub fn track(&self) -> StepTrack {
-        track(&traced(self.arm, self.fork, self.lanes))
+    pub fn track(&self, run: &LabRun, language: Language) -> StepTrack {
+        track(run, &traced(self.arm, self.fork, self.lanes), language)
     }
 }

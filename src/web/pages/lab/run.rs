@@ -180,7 +180,7 @@ pub async fn show(
         bars,
         verdict: verdict::of_run(&run, language),
         arms: verdict::of_arms(&run, language),
-        scenes: scenes(&run),
+        scenes: scenes(&run, language),
         layout,
         run,
     };

@@ -146,7 +146,7 @@ pub fn load(input: &FormFields, language: Language) -> (RunRequest, Vec<FieldErr
     run.replicas = number(input, "replicas", &mut wrong, language);
     run.seed = number(input, "seed", &mut wrong, language);
     let kind = input.trimmed("fault");
-    match FaultKind::ALL.into_iter().find(|(_, name, _)| *name == kind) {
+    match FaultKind::ALL.into_iter().find(|(_, name)| *name == kind) {
         Some((kind, ..)) => {
             run.fault = Some(Fault {
                 kind,

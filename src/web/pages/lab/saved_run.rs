@@ -64,7 +64,7 @@ pub fn render(request: &HttpRequest, run: LabRun) -> Result<String, Problem> {
     // In JSON, `<` occurs only inside texts, where the escape means the same.
     let json = serde_json::to_string(&run).map_err(|error| failed(error.to_string()))?;
     let json = json.replace('<', "\\u003c");
-    let scenes = scenes(&run);
+    let scenes = scenes(&run, layout.language);
     let style = without_fonts(&STYLES.concat());
     let page = SavedRun { layout, run, lesson, scenes, style, json };
     page.render().map_err(|error| failed(error.to_string()))

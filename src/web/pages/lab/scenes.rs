@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::steps::{StepTrack, TracedRequest, track};
 use crate::lab::run::{LabRun, Lane};
+use crate::messages::Language;
 use crate::shop::Strategy;
 
 /// A scene with more requests is titled by their number.
@@ -17,7 +18,7 @@ pub struct Scene {
     pub track: StepTrack,
 }
 
-pub fn scenes(run: &LabRun) -> Vec<Scene> {
+pub fn scenes(run: &LabRun, language: Language) -> Vec<Scene> {
     let mut lanes: Vec<&Lane> = run.outcome.lanes.iter().collect();
     lanes.sort_by_key(|lane| (lane.arm, lane.sent_us));
     let mut scenes: Vec<Vec<&Lane>> = Vec::new();
@@ -28,7 +29,7 @@ pub fn scenes(run: &LabRun) -> Vec<Scene> {
         }
     }
     scenes.sort_by_key(|scene| scene[0].sent_us);
-    scenes.into_iter().map(|mut scene| build_scene(run, &mut scene)).collect()
+    scenes.into_iter().map(|mut scene| build_scene(run, &mut scene, language)).collect()
 }
 
 fn belongs(lane: &Lane, scene: &[&Lane]) -> bool {
@@ -47,12 +48,13 @@ fn keys(lane: &Lane) -> impl Iterator<Item = &str> {
     lane.events.iter().map(|event| event.key.as_str()).filter(|key| !key.is_empty())
 }
 
-fn build_scene(run: &LabRun, scene: &mut [&Lane]) -> Scene {
+fn build_scene(run: &LabRun, scene: &mut [&Lane], language: Language) -> Scene {
     scene.sort_by(|one, other| (&one.replica, one.sent_us).cmp(&(&other.replica, other.sent_us)));
     let entries = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
     let duplicates: BTreeSet<_> =
         entries.flat_map(|fork| fork.entries.iter().skip(1)).map(|e| e.request_id).collect();
-    let mut names: Vec<&str> = scene.iter().map(|lane| lane.label.as_str()).collect();
+    let labels = scene.iter().map(|lane| run.text(&lane.label, language));
+    let mut names: Vec<String> = labels.collect();
     names.sort_unstable();
     let strategy =
         scene[0].arm.and_then(|arm| run.outcome.arms.get(arm)).map(|arm| arm.strategy.as_str());
@@ -66,8 +68,15 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane]) -> Scene {
         .collect();
     let title = match (names.len(), strategy) {
         (..=MAX_NAMED_REQUESTS, _) => names.join(", "),
-        (many, Some(strategy)) => format!("{many} requests under {strategy}"),
-        (many, None) => format!("{many} requests"),
+        (many, Some(strategy)) => {
+            let variables = [("requests", many.into()), ("strategy", strategy.into())];
+            language.text_with("lab-scene-under", &variables)
+        }
+        (many, None) => language.text_with("lab-scene", &[("requests", many.into())]),
     };
-    Scene { title, is_large: names.len() > MAX_NAMED_REQUESTS, track: track(&requests) }
+    Scene {
+        title,
+        is_large: names.len() > MAX_NAMED_REQUESTS,
+        track: track(run, &requests, language),
+    }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::lab::drawing::ms;
-use crate::lab::run::{Lane, LaneEvent};
+use crate::lab::run::{LabRun, Lane, LaneEvent};
 use crate::messages::Language;
 use crate::shop::strategy::{Isolation, ReadMethod, WriteGuard};
 use crate::shop::{Cents, Strategy};
@@ -84,7 +84,7 @@ pub struct TracedRequest<'a> {
 }
 
 /// Returns the steps of these requests, from sending a request to its response.
-pub fn track(requests: &[TracedRequest<'_>]) -> StepTrack {
+pub fn track(run: &LabRun, requests: &[TracedRequest<'_>], language: Language) -> StepTrack {
     let events = || requests.iter().flat_map(|request| request.lane.events.iter());
     let keys: BTreeSet<&str> = events().map(|event| event.key.as_str()).collect();
     let has_many_keys = keys.len() > 1;
@@ -96,7 +96,7 @@ pub fn track(requests: &[TracedRequest<'_>]) -> StepTrack {
             t_us,
             event: event.to_owned(),
             value: String::new(),
-            request: format!("{} · {}", lane.replica, lane.label),
+            request: format!("{} · {}", lane.replica, run.text(&lane.label, language)),
             key: String::new(),
             fence: None,
             message,
@@ -132,7 +132,9 @@ pub fn track(requests: &[TracedRequest<'_>]) -> StepTrack {
     }
     let heads: Vec<_> = requests
         .iter()
-        .map(|request| (&request.lane.replica, &request.lane.label, request.is_duplicate))
+        .map(|TracedRequest { lane, is_duplicate, .. }| {
+            (&lane.replica, run.text(&lane.label, language), is_duplicate)
+        })
         .collect();
     let heads = serde_json::to_string(&heads).unwrap_or_default();
     StepTrack { heads, steps }

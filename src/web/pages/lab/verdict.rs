@@ -44,7 +44,9 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
     };
     match evidence.clone().find(|evidence| is_number(&evidence.value)) {
         Some(evidence) => {
-            Verdict { number: evidence.value.clone(), label: evidence.name.clone(), is_sound: None }
+            let [number, label] = [&evidence.value, &evidence.name];
+            let [number, label] = [number, label].map(|text| run.text(text, language));
+            Verdict { number, label, is_sound: None }
         }
         None => Verdict {
             number: String::new(),
@@ -60,7 +62,8 @@ pub fn of_arms(run: &LabRun, language: Language) -> Vec<ArmVerdict> {
     if arms.len() < 2 {
         return Vec::new();
     }
-    let verdict = |arm: &ArmResult| ArmVerdict { name: arm.name(), verdict: of_arm(arm, language) };
+    let verdict =
+        |arm: &ArmResult| ArmVerdict { name: arm.name(language), verdict: of_arm(arm, language) };
     arms.iter().map(verdict).collect()
 }
 

@@ -56,13 +56,13 @@ pub struct RateBar {
 }
 
 /// Returns the throughput of several arms; empty if there is nothing to compare.
-pub fn rates(arms: &[ArmResult]) -> Vec<RateBar> {
+pub fn rates(arms: &[ArmResult], language: Language) -> Vec<RateBar> {
     let most = arms.iter().map(|arm| arm.orders_per_s).fold(0.0, f64::max);
     if arms.len() < 2 || most <= 0.0 {
         return Vec::new();
     }
     let bar = |arm: &ArmResult| RateBar {
-        name: arm.name(),
+        name: arm.name(language),
         rate: format_count(arm.orders_per_s.round() as i64),
         length: (arm.orders_per_s / most * 200.0).ceil() as u64,
         is_sound: is_sound(arm),
@@ -118,13 +118,13 @@ const MIN_CURVE_MS: u64 = 200;
 
 /// Returns the curves of the arms as JSON, for the script: for each its name, whether its books are
 /// broken, the times in seconds, and what was sold by then. `None` if no load took long enough.
-pub fn curves(arms: &[ArmResult]) -> Option<String> {
+pub fn curves(arms: &[ArmResult], language: Language) -> Option<String> {
     let curve = |arm: &ArmResult| {
         let unit = if arm.is_money() { 100.0 } else { 1.0 };
         let samples: Vec<&Sample> = sample_evenly(&arm.samples, MAX_CURVE_POINTS).collect();
         let times: Vec<f64> = samples.iter().map(|sample| sample.t_ms as f64 / 1_000.0).collect();
         let sold: Vec<f64> = samples.iter().map(|sample| sample.sold as f64 / unit).collect();
-        serde_json::json!({ "name": arm.name(), "broken": !is_sound(arm), "t": times, "sold": sold })
+        serde_json::json!({ "name": arm.name(language), "broken": !is_sound(arm), "t": times, "sold": sold })
     };
     let is_long = |arm: &&ArmResult| {
         arm.samples.len() > 2 && arm.samples.last().is_some_and(|last| last.t_ms >= MIN_CURVE_MS)
