@@ -54,6 +54,7 @@ class Locks:
     def close(self):
         for child in self.children:
             child.kill()
+            child.wait()
 
 
 serve(Locks)
