@@ -31,7 +31,9 @@ impl judge_adapter::Locks for Distkit {
         };
         match result {
             Ok(guard) => Ok(Some(guard)),
-            Err(DistkitError::LockError(LockError::AcquireFail | LockError::Timeout { .. })) => Ok(None),
+            Err(DistkitError::LockError(LockError::AcquireFail | LockError::Timeout { .. })) => {
+                Ok(None)
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -54,9 +54,12 @@ impl Lock {
             Some("acquire") => self.acquire(key, wait).await,
             _ => self.release(key, lease).await,
         };
-        send(&request, answer.unwrap_or_else(|error| {
-            json!({"ok": false, "reason": "error", "detail": error.to_string()})
-        }));
+        send(
+            &request,
+            answer.unwrap_or_else(
+                |error| json!({"ok": false, "reason": "error", "detail": error.to_string()}),
+            ),
+        );
     }
 }
 

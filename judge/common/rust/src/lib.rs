@@ -102,7 +102,9 @@ struct Server<L: Locks> {
 ///
 /// # Errors
 /// If a request is not of the protocol, or `open` fails.
-pub async fn serve<L: Locks>(open: impl AsyncFnOnce(Init) -> anyhow::Result<L>) -> anyhow::Result<()> {
+pub async fn serve<L: Locks>(
+    open: impl AsyncFnOnce(Init) -> anyhow::Result<L>,
+) -> anyhow::Result<()> {
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let first = lines.next_line().await?.context("the input is empty")?;
     let Request { id, op: Op::Init(init) } = serde_json::from_str(&first)? else {
@@ -117,9 +119,9 @@ pub async fn serve<L: Locks>(open: impl AsyncFnOnce(Init) -> anyhow::Result<L>) 
         let Request { id, op } = serde_json::from_str(&line).context(line)?;
         let server = Arc::clone(&server);
         tokio::spawn(async move {
-            let answer = server.answer(op).await.unwrap_or_else(|error| {
-                json!({"ok": false, "reason": "error", "detail": format!("{error:#}")})
-            });
+            let answer = server.answer(op).await.unwrap_or_else(
+                |error| json!({"ok": false, "reason": "error", "detail": format!("{error:#}")}),
+            );
             if write(id, answer).is_err() {
                 std::process::exit(1);
             }
