@@ -24,7 +24,7 @@ impl judge_adapter::Locks for Rslock {
             // Tries three times, with pauses of up to 0.2 s.
             match self.manager.lock(key, self.ttl).await {
                 Ok(lock) => return Ok(Some(lock)),
-                // Also the result of a Redis that is away: the error does not tell.
+                // Also the result of a Redis that is away: the error is the same.
                 Err(LockError::Unavailable) if Instant::now() >= until => return Ok(None),
                 Err(LockError::Unavailable) => {}
                 Err(error) => return Err(error.into()),
