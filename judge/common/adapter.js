@@ -1,0 +1,55 @@
+// The protocol of `holdfast judge` (docs/JUDGE.md) for locks in JavaScript.
+//
+// An adapter passes `serve` a function of the request `init` that returns (or resolves to):
+//   name, fencing, renews
+//   acquire(key, waitMs)   resolves to a lease, or to null after waitMs
+//   release(lease)         resolves to false if the lock was lost
+//   held(lease)            optional
+// An exception is reported as "error": a backend that is away is not a lock that is busy.
+'use strict';
+
+const readline = require('node:readline');
+
+const answer = (request, fields) =>
+  process.stdout.write(JSON.stringify({ id: request.id, ...fields }) + '\n');
+
+exports.serve = (open) => {
+  const leases = new Map();
+  let locks;
+  let next = 1;
+
+  const handle = {
+    async init(request) {
+      locks = await open(request);
+      const { name, fencing, renews } = locks;
+      return { ok: true, name, fencing, renews };
+    },
+    async acquire({ key, wait_ms }) {
+      const held = await locks.acquire(key, wait_ms);
+      if (!held) return { ok: false, reason: wait_ms ? 'timeout' : 'busy' };
+      const lease = `${process.pid}-${next++}`;
+      leases.set(lease, held);
+      return { ok: true, lease };
+    },
+    async release({ lease }) {
+      const held = leases.get(lease);
+      leases.delete(lease);
+      return (await locks.release(held)) ? { ok: true } : { ok: false, reason: 'lost' };
+    },
+    async held({ lease }) {
+      return { ok: true, held: await locks.held(leases.get(lease)) };
+    },
+  };
+
+  const input = readline.createInterface({ input: process.stdin });
+  input.on('line', async (line) => {
+    const request = JSON.parse(line);
+    try {
+      answer(request, await handle[request.op](request));
+    } catch (error) {
+      if (request.op === 'init') throw error;
+      answer(request, { ok: false, reason: 'error', detail: String(error).slice(0, 300) });
+    }
+  });
+  input.on('close', () => process.exit(0));
+};

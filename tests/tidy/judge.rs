@@ -1,0 +1,56 @@
+//! The adapters in `judge/`: their READMEs, the guide that shows two of them, and the page of the
+//! judgements.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const MAX_README_LINES: usize = 5;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The folders of `judge/` with a program to run.
+fn adapters() -> Vec<PathBuf> {
+    let folders = fs::read_dir(root().join("judge")).unwrap().map(|entry| entry.unwrap().path());
+    let adapters: Vec<PathBuf> = folders.filter(|path| path.join("run").is_file()).collect();
+    assert!(adapters.len() > 10, "the adapters were not found");
+    adapters
+}
+
+#[test]
+fn guide_shows_the_example_adapters() {
+    let guide = read("docs/JUDGE.md");
+    for (language, file) in
+        [("python", "judge/example-python/lock.py"), ("rust", "judge/example-rust/src/main.rs")]
+    {
+        let code = format!("```{language}\n{}```\n", read(file));
+        assert!(guide.contains(&code), "docs/JUDGE.md shows another text than {file}");
+    }
+}
+
+#[test]
+fn adapters_say_what_they_judge() {
+    for adapter in adapters() {
+        let readme = read(adapter.join("README.md"));
+        let lines = readme.lines().count();
+        assert!(lines <= MAX_README_LINES, "{}: {lines} lines", adapter.display());
+        assert!(readme.contains("\nDocumentation"), "{}: no documentation", adapter.display());
+        let mode = fs::metadata(adapter.join("run")).unwrap().permissions().mode();
+        assert!(mode & 0o111 != 0, "{}/run is not executable", adapter.display());
+    }
+}
+
+#[test]
+fn judged_page_is_made_from_the_judgements() {
+    let checked = Command::new("python3").arg(root().join("judge/render")).arg("--check").output();
+    let Ok(checked) = checked else { return eprintln!("skipped: python3 is missing") };
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
