@@ -17,6 +17,7 @@ use holdfast::config::{
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
+use holdfast::judge;
 use holdfast::lab;
 use holdfast::output::{self, ProgressLine};
 use holdfast::redis_connection;
@@ -32,9 +33,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Exit code 1 of `audit` and `lesson` is their result: the books are not sound, the claim was
-    // not shown. Errors are 2.
-    let answers = matches!(cli.command, CliCommand::Audit(_) | CliCommand::Lesson(_));
+    // Exit code 1 of these is their result: the books are not sound, the claim was not shown, the
+    // lock is not safe. Errors are 2.
+    let answers =
+        matches!(cli.command, CliCommand::Audit(_) | CliCommand::Lesson(_) | CliCommand::Judge(_));
     let failure = if answers { 2 } else { 1 };
     let exporter = match start_telemetry(&cli.command) {
         Ok(exporter) => exporter,
@@ -101,6 +103,11 @@ async fn run(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Audit(options) => return audit(options).await,
         CliCommand::Lesson(options) => return lesson(options).await,
         CliCommand::Bench(options) => bench::bench(&options).await?,
+        CliCommand::Judge(options) => {
+            let safe = Box::pin(judge::judge(&options)).await?;
+            return Ok(if safe { ExitCode::SUCCESS } else { ExitCode::FAILURE });
+        }
+        CliCommand::JudgeWorker => Box::pin(judge::run_worker()).await?,
         CliCommand::Keys(options) => return manage_keys(options).await,
     }
     Ok(ExitCode::SUCCESS)
