@@ -47,7 +47,8 @@ impl TempPostgres {
     async fn start_in(services_dir: &ServicesDir) -> anyhow::Result<Self> {
         let folder = services_dir.path.clone();
         let programs = Programs::find(&folder.join("postgres"))?;
-        let cluster = postgres::create_cluster(&programs.initdb, services_dir).await?;
+        let options = ["--no-sync"];
+        let cluster = postgres::create_cluster(&programs.initdb, services_dir, &options).await?;
         let mut spec = postgres::spec(&programs.postgres, &cluster, services_dir, &folder);
         for setting in ["fsync=off", "shared_buffers=64MB", "max_wal_size=128MB"] {
             spec.command.args(["-c", setting]);

@@ -74,9 +74,12 @@ impl AdapterProcess {
             answer_timeout: Duration::from_millis(setup.answer_timeout_ms),
         };
         tokio::spawn(async move {
+            let mut reading = Box::pin(read_answers(BufReader::new(stdout), &pending));
             let why = tokio::select! {
-                why = read_answers(BufReader::new(stdout), &pending) => why,
+                why = &mut reading => why,
                 why = timed_out.recv() => why,
+                // A child of the adapter may keep its stdout open.
+                _ = child.wait() => timeout(EXIT_TIMEOUT / 10, reading).await.unwrap_or(None),
             };
             let why = match why {
                 Some(why) => why,

@@ -54,7 +54,8 @@ const LOST: &str = "
             where l.pass = r.pass and l.key = r.key and l.fenced = r.fenced) - ($4 - r.stock)
     from judge_row r where pass = $1 and key = $2 and fenced = $3";
 
-/// Writes that took the stock back up, each with the first earlier write from the same value.
+/// Writes that took the stock back up, each with the first earlier write from the same value; those
+/// of two clients first.
 const BREAKS: &str = "
     with chain as (
         select *, lag(after) over (order by version) as stock_before
@@ -67,7 +68,8 @@ const BREAKS: &str = "
         select * from chain
         where before = late.before and version < late.version order by version limit 1) early
     where late.before > late.stock_before
-    order by late.before - late.stock_before desc, late.version
+    order by (late.worker, late.client) = (early.worker, early.client),
+             late.before - late.stock_before desc, late.version
     limit $4";
 
 /// A write that overwrote changes, as evidence of lost updates.

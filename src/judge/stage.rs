@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::plan::JudgePlan;
-use super::protocol::{ClientId, TurnOutcome, WorkerOrder, WorkerReport, WorkerSetup};
+use super::protocol::{ClientId, WorkerOrder, WorkerReport, WorkerSetup};
 use super::proxy::Proxy;
 use super::recording::{Mark, RecordedTurn, Recording};
 use super::report::Adapter;
@@ -222,11 +222,10 @@ impl<'a> Stage<'a> {
     pub(super) async fn kill(&mut self, holder: &Holder) -> anyhow::Result<()> {
         let worker = holder.id.worker;
         self.mark(holder, "killed");
-        self.workers[worker as usize].kill().await;
         let mut turn = holder.turn;
-        // Until here it held the lock.
-        turn.outcome = TurnOutcome::Granted;
+        // At least until here it held the lock.
         turn.release_us = monotonic_us();
+        self.workers[worker as usize].kill().await;
         self.recording.turns.push(RecordedTurn { id: holder.id, turn });
         self.workers[worker as usize] = self.start_worker(worker).await?;
         self.wait_ready(self.processes).await?;

@@ -47,7 +47,8 @@ pub fn format_judgement(judgement: &Judgement) -> String {
 
 fn line(fault: &FaultReport) -> String {
     if let Some(why_not) = fault.why_not.as_ref().filter(|_| !fault.ran) {
-        return format!("  did not run: {why_not}");
+        let first = why_not.lines().next().unwrap_or_default();
+        return format!("  did not run: {first}");
     }
     let count = |number: u64| thousands(number.cast_signed());
     let milliseconds = |ms: f64| format!("{} ms", thousands(ms.round() as i64));

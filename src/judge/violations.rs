@@ -43,11 +43,6 @@ impl Evidence<'_> {
             let ((early, early_turn), (late, late_turn)) = (found.early(), found.late());
             let (early_us, late_us) = found.sent_us();
             let read = thousands(found.before);
-            let gone = found.before - found.stock_before;
-            let gone = match gone {
-                1 => "1 change is gone".to_owned(),
-                _ => format!("{} changes are gone", thousands(gone)),
-            };
             let who = if early == late {
                 format!("{early} read {read} twice")
             } else {
@@ -55,7 +50,7 @@ impl Evidence<'_> {
             };
             let text = format!(
                 "{who}: {early} wrote {after} at {}, and {late} wrote {after} over {} at {}, so \
-                 {gone}",
+                 both took a unit, and the stock shows one",
                 self.at(early_us),
                 thousands(found.stock_before),
                 self.at(late_us),

@@ -73,7 +73,7 @@ def poll(request, attempt):
             return granted
         if time.monotonic() >= until:
             return {"ok": False, "reason": "timeout"}
-        time.sleep(random.uniform(0.001, 0.005))
+        time.sleep(random.uniform(0.005, 0.015))
 
 
 class NoLock:
@@ -92,7 +92,6 @@ class Setnx:
     def __init__(self, wrong):
         self.wrong = wrong
         self.fencing = wrong == "fences"
-        self.turn = threading.Lock()
 
     def acquire(self, request):
         if self.wrong == "starving" and setup["worker"] == 1:
@@ -133,6 +132,40 @@ class Setnx:
         except OSError as error:
             return {"ok": False, "reason": "error", "detail": str(error)}
         return {"ok": True} if deleted else {"ok": False, "reason": "lost"}
+
+
+class WallClock:
+    """A key with the time of its expiry by the clients' clocks, and no expiry in Redis."""
+
+    fencing = False
+
+    def acquire(self, request):
+        key = request["key"]
+
+        def attempt():
+            now = time.time()
+            expiry = repr(now + setup["ttl_ms"] / 1000)
+            with Redis() as redis:
+                if redis.command("SET", key, expiry, "NX"):
+                    return {"ok": True, "lease": expiry}
+                found = redis.command("GET", key)
+                if found is None or float(found) > now:
+                    return None
+                # Expired: the first one to replace it has the lock.
+                replaced = redis.command("GETSET", key, expiry)
+                return {"ok": True, "lease": expiry} if replaced == found else None
+
+        try:
+            return poll(request, attempt)
+        except OSError as error:
+            return {"ok": False, "reason": "error", "detail": str(error)}
+
+    def release(self, request):
+        with Redis() as redis:
+            if redis.command("GET", request["key"]) != request["lease"]:
+                return {"ok": False, "reason": "lost"}
+            redis.command("DEL", request["key"])
+            return {"ok": True}
 
 
 class Flock:
@@ -204,6 +237,7 @@ LOCKS = {
     "fences-repeat": lambda: Setnx("fences"),
     "never-freed": lambda: Setnx("expiry"),
     "starving": lambda: Setnx("starving"),
+    "wall-clock": WallClock,
     "flock": Flock,
 }
 
