@@ -58,7 +58,7 @@ fn missing_lock_is_found_without_a_fault() {
 }
 
 #[test]
-fn lease_without_owner_loses_updates_when_work_is_long() {
+fn ownerless_lease_fails_under_long_work() {
     let options = ["--faults", "long-work", "--seconds", "1"];
     let run = JudgeRun::start("no-owner", &options).finish();
     assert_eq!(run.code, Some(1), "{}", run.stderr);
@@ -70,7 +70,7 @@ fn lease_without_owner_loses_updates_when_work_is_long() {
 }
 
 #[test]
-fn lease_is_lost_under_each_fault_that_ends_it() {
+fn plain_lease_loses_updates_under_faults() {
     let faults = [
         "pause",
         "long-work",
@@ -156,7 +156,7 @@ fn starved_worker_is_counted() {
 }
 
 #[test]
-fn expiry_by_wall_clock_is_lost_when_the_clock_jumps() {
+fn wall_clock_expiry_fails_when_clock_jumps() {
     let options = ["--faults", "clock-jump", "--seconds", "1"];
     let run = JudgeRun::start("wall-clock", &options).finish();
     let judgement = run.judgement();

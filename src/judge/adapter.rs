@@ -1,8 +1,9 @@
 //! The adapter of a worker: a child process that speaks lines of JSON.
 //!
-//! Guarantees: each request gets the answer with its id, in any order. An adapter that exits, prints
-//! anything else, answers an id twice or never asked, or leaves a request without an answer for too
-//! long is reported once, with the end of its stderr; calls then never return.
+//! Guarantees: each request gets the answer with its id, in any order. An adapter that exits,
+//! prints anything else, answers an id twice or one that it was not sent, or leaves a request
+//! without an answer for too long is reported once, with the end of its stderr; calls then never
+//! return.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;

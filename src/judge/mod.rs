@@ -12,6 +12,7 @@
 
 mod adapter;
 mod events;
+mod fault_table;
 mod faults;
 mod holds;
 mod ledger;
@@ -42,7 +43,7 @@ use self::report::Judgement;
 use crate::config::JudgeArgs;
 use crate::output::{self, ProgressLine};
 
-pub use self::faults::FAULTS;
+pub use self::fault_table::FAULTS;
 pub use self::worker::run_worker;
 
 /// Judges a lock, and prints the judgement as asked for. Returns whether the lock is safe. Must be

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-use super::faults::{self, Fault};
+use super::fault_table::{self, Fault};
 use crate::config::JudgeArgs;
 
 /// The lock that all clients contend for.
@@ -43,7 +43,7 @@ impl JudgePlan {
             bail!("--html is not supported yet: use --json FILE");
         }
         Ok(Self {
-            faults: faults::select(&args.faults)?,
+            faults: fault_table::select(&args.faults)?,
             command: args.command.clone(),
             env,
             key: KEY.to_owned(),

@@ -11,12 +11,14 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use tokio::time::{Instant, sleep};
 
-use super::faults::{self, AWAY, Fault, FaultKind};
+use super::fault_table::{Fault, FaultKind};
+use super::faults::{self, AWAY};
 use super::holds;
 use super::ledger::Ledger;
 use super::measures;
 use super::plan::JudgePlan;
 use super::processes::{adopt_orphans, end_orphans};
+use super::recording::Recording;
 use super::report::{Adapter, FaultReport, Judgement, WithFence};
 use super::stage::{Stage, StageOptions};
 use super::violations::{Evidence, blocked_ms};
@@ -168,7 +170,7 @@ impl Judge<'_> {
     async fn report(
         &mut self,
         fault: &Fault,
-        recording: super::recording::Recording,
+        recording: Recording,
         commands: u64,
         (leftover_keys, names): (u64, BTreeSet<String>),
         has_fences: bool,
