@@ -12,8 +12,8 @@ use holdfast::bench;
 use holdfast::big_keys;
 use holdfast::config::{
     self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, HealthcheckArgs,
-    KeysArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, RedisTlsArgs, ServeArgs,
-    UpArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs,
+    JudgeArgs, KeysArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, RedisTlsArgs,
+    ServeArgs, UpArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
@@ -103,10 +103,7 @@ async fn run(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Audit(options) => return audit(options).await,
         CliCommand::Lesson(options) => return lesson(options).await,
         CliCommand::Bench(options) => bench::bench(&options).await?,
-        CliCommand::Judge(options) => {
-            let safe = Box::pin(judge::judge(&options)).await?;
-            return Ok(if safe { ExitCode::SUCCESS } else { ExitCode::FAILURE });
-        }
+        CliCommand::Judge(options) => return judge_lock(&options).await,
         CliCommand::JudgeWorker => Box::pin(judge::run_worker()).await?,
         CliCommand::Keys(options) => return manage_keys(options).await,
     }
@@ -276,6 +273,15 @@ async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
     };
     let shown = lab::terminal::run(&name, &options.data, options.json).await?;
     Ok(if shown { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<ExitCode> {
+    if options.html.is_some() {
+        bail!("--html is not built in yet: use --json FILE");
+    }
+    let judgement = Box::pin(judge::judge(options)).await?;
+    judge::print(&judgement, options.json.as_deref())?;
+    Ok(if judgement.safe { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn manage_keys(options: KeysArgs) -> anyhow::Result<ExitCode> {

@@ -8,6 +8,7 @@
 #[path = "judge/command.rs"]
 mod command;
 
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -94,6 +95,22 @@ fn plain_lease_loses_updates_under_faults() {
     let none = fault(&judgement, "none");
     assert_eq!((&none["lost_updates"], &none["overlaps"]), (&0.into(), &0.into()), "{none:#}");
     assert!(number(none, "redis_commands") >= 2.0, "{none:#}");
+}
+
+#[test]
+fn renewed_lease_outlasts_long_work_only() {
+    let faults = "pause,long-work,redis-slow,partition,slow-commit";
+    let run = JudgeRun::start("watchdog", &["--faults", faults, "--seconds", "1.5"]).finish();
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let judgement = run.judgement();
+    for name in ["none", "long-work", "slow-commit"] {
+        assert_eq!(fault(&judgement, name)["lost_updates"], 0, "{judgement:#}");
+    }
+    // It can't be renewed while it is stopped or cut off.
+    for name in ["pause", "partition"] {
+        assert!(number(fault(&judgement, name), "lost_updates") > 0.0, "{judgement:#}");
+    }
+    assert!(number(fault(&judgement, "redis-slow"), "wait_p99_ms") > 800.0, "{judgement:#}");
 }
 
 #[test]
@@ -241,12 +258,19 @@ fn adapter_that_does_not_start_is_named() {
 #[test]
 fn detached_child_of_the_adapter_ends() {
     let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("leaked");
-    let leak_file = format!("LEAK_FILE={}", file.display());
-    let options = [&SHORT[..], &["--env", &leak_file]].concat();
-    let run = JudgeRun::start("leaks", &options).finish();
-    assert_eq!(run.code, Some(2), "{}", run.stderr);
-    let leaked = std::fs::read_to_string(&file).unwrap();
+    for (mode, code) in [("leaks", 2), ("flock", 0)] {
+        let file = folder.path().join(mode);
+        let leak_file = format!("LEAK_FILE={}", file.display());
+        let options = [&SHORT[..], &["--seconds", "0.5", "--env", &leak_file]].concat();
+        let run = JudgeRun::start(mode, &options).finish();
+        assert_eq!(run.code, Some(code), "{}", run.stderr);
+        assert_leaks_ended(&file);
+    }
+}
+
+/// Checks that processes were leaked, and that none of them runs.
+fn assert_leaks_ended(file: &Path) {
+    let leaked = std::fs::read_to_string(file).unwrap();
     assert!(!leaked.is_empty(), "it leaked nothing");
     for pid in leaked.lines() {
         assert!(!is_alive(pid.parse().unwrap()), "{pid} runs");
@@ -262,13 +286,19 @@ fn unknown_fault_lists_the_faults() {
 
 #[test]
 fn interrupted_judge_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
     for signal in [Signal::INT, Signal::TERM] {
-        let run = JudgeRun::start("flock", &["--faults", "none", "--seconds", "60"]);
+        let file = folder.path().join(format!("{signal:?}"));
+        let leak_file = format!("LEAK_FILE={}", file.display());
+        let options = ["--faults", "none", "--seconds", "60", "--env", &leak_file];
+        let run = JudgeRun::start("flock", &options);
         run.wait_for_adapters();
+        run.wait_for(|| file.exists());
         run.send(signal);
         let run = run.finish();
         assert_eq!(run.code, Some(2), "{}", run.stderr);
         assert_eq!(run.stdout, "");
+        assert_leaks_ended(&file);
     }
 }
 

@@ -46,9 +46,8 @@ use crate::output::{self, ProgressLine};
 pub use self::fault_table::FAULTS;
 pub use self::worker::run_worker;
 
-/// Judges a lock, and prints the judgement as asked for. Returns whether the lock is safe. Must be
-/// called from the main thread, with which its processes end.
-pub async fn judge(args: &JudgeArgs) -> anyhow::Result<bool> {
+/// Judges a lock. Must be called from the main thread, with which its processes end.
+pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
     let plan = JudgePlan::new(args)?;
     let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
         .into_iter()
@@ -70,13 +69,13 @@ pub async fn judge(args: &JudgeArgs) -> anyhow::Result<bool> {
         _ = hang_up.recv() => Err(anyhow::anyhow!("hung up")),
     };
     line.borrow_mut().clear();
-    let judgement = judgement?;
-    print(&judgement, args.json.as_deref())?;
-    Ok(judgement.safe)
+    // After an interruption there are more than those that `run` ends.
+    processes::end_orphans(&[]).await;
+    judgement
 }
 
 /// Writes JSON if asked for; prints the table unless the JSON is on stdout.
-fn print(judgement: &Judgement, json: Option<&Path>) -> anyhow::Result<()> {
+pub fn print(judgement: &Judgement, json: Option<&Path>) -> anyhow::Result<()> {
     let text = serde_json::to_string_pretty(judgement)? + "\n";
     match json {
         Some(path) if path == Path::new("-") => return Ok(output::print(&text)?),

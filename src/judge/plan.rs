@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 
 use super::fault_table::{self, Fault};
 use crate::config::JudgeArgs;
@@ -38,9 +38,6 @@ impl JudgePlan {
                 .filter(|(name, _)| !name.is_empty())
                 .with_context(|| format!("--env {setting}: it must be NAME=VALUE"))?;
             env.insert(name.to_owned(), value.to_owned());
-        }
-        if args.html.is_some() {
-            bail!("--html is not supported yet: use --json FILE");
         }
         Ok(Self {
             faults: fault_table::select(&args.faults)?,

@@ -21,14 +21,14 @@ use super::processes::{adopt_orphans, end_orphans};
 use super::recording::Recording;
 use super::report::{Adapter, FaultReport, Judgement, WithFence};
 use super::stage::{Stage, StageOptions};
-use super::violations::{Evidence, blocked_ms};
+use super::violations::{Evidence, MAX_BLOCKED_TTLS, blocked_ms};
 use crate::embedded::TempPostgres;
 
 /// Time over which the commands of idle adapters are counted.
 const IDLE_PERIOD: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Work after a fault, in TTLs: a lease of before it has expired by then.
-const RECOVERY_TTLS: f64 = 2.0;
+/// Work after a fault, in TTLs: long enough to see that a lock is blocked.
+const RECOVERY_TTLS: f64 = MAX_BLOCKED_TTLS as f64 + 0.5;
 
 /// Runs all faults, and returns the judgement. `progress` is called with the number of the fault
 /// among all, its name, and the share of the judgement that is done.

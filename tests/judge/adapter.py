@@ -134,6 +134,38 @@ class Setnx:
         return {"ok": True} if deleted else {"ok": False, "reason": "lost"}
 
 
+class Watchdog(Setnx):
+    """A lease that is renewed until its release."""
+
+    def __init__(self):
+        super().__init__(None)
+        self.released = {}
+
+    def acquire(self, request):
+        granted = super().acquire(request)
+        if granted["ok"]:
+            released = self.released[granted["lease"]] = threading.Event()
+            arguments = (request["key"], granted["lease"], released)
+            threading.Thread(target=self.renew, args=arguments, daemon=True).start()
+        return granted
+
+    def renew(self, key, lease, released):
+        script = (
+            "if redis.call('get', KEYS[1]) == ARGV[1] then"
+            " return redis.call('pexpire', KEYS[1], ARGV[2]) else return 0 end"
+        )
+        while not released.wait(setup["ttl_ms"] / 4000):
+            try:
+                with Redis() as redis:
+                    redis.command("EVAL", script, 1, key, lease, setup["ttl_ms"])
+            except OSError:
+                pass
+
+    def release(self, request):
+        self.released.pop(request["lease"]).set()
+        return super().release(request)
+
+
 class WallClock:
     """A key with the time of its expiry by the clients' clocks, and no expiry in Redis."""
 
@@ -217,16 +249,19 @@ def misbehave(request):
     elif MODE == "no-fence":
         answer(request, ok=True, lease="a")
     elif MODE == "leaks":
-        # A process of its own session, which does not end with the adapter's group.
-        child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
-        with open(os.environ["LEAK_FILE"], "a") as file:
-            file.write(f"{child.pid}\n")
         os._exit(1)
     elif MODE == "hangs":
         time.sleep(3600)
     else:
         return False
     return True
+
+
+def leak():
+    """Starts a process of its own session, which does not end with the adapter's group."""
+    child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
+    with open(os.environ["LEAK_FILE"], "a") as file:
+        file.write(f"{child.pid}\n")
 
 
 LOCKS = {
@@ -237,6 +272,7 @@ LOCKS = {
     "fences-repeat": lambda: Setnx("fences"),
     "never-freed": lambda: Setnx("expiry"),
     "starving": lambda: Setnx("starving"),
+    "watchdog": Watchdog,
     "wall-clock": WallClock,
     "flock": Flock,
 }
@@ -256,6 +292,8 @@ def main():
         request = json.loads(line)
         if request["op"] == "init":
             setup.update(request)
+            if "LEAK_FILE" in os.environ:
+                leak()
             answer(request, ok=True, name=f"test {MODE}", fencing=fencing, renews=False)
         else:
             threading.Thread(target=serve, args=(request,), daemon=True).start()

@@ -84,6 +84,10 @@ impl JudgeRun {
         kill_process(pid, signal).unwrap();
     }
 
+    pub fn wait_for(&self, condition: impl FnMut() -> bool) {
+        wait_until(TIMEOUT, condition);
+    }
+
     /// Waits until both workers' adapters run.
     pub fn wait_for_adapters(&self) {
         self.wait_for_adapters_that(2, |_| true);
