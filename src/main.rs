@@ -12,11 +12,12 @@ use holdfast::bench;
 use holdfast::big_keys;
 use holdfast::config::{
     self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, HealthcheckArgs,
-    KeysArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, RedisTlsArgs, ServeArgs,
-    UpArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs,
+    JudgeArgs, KeysArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, RedisTlsArgs,
+    ServeArgs, UpArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
+use holdfast::judge;
 use holdfast::lab;
 use holdfast::output::{self, ProgressLine};
 use holdfast::redis_connection;
@@ -32,9 +33,10 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    // Exit code 1 of `audit` and `lesson` is their result: the books are not sound, the claim was
-    // not shown. Errors are 2.
-    let answers = matches!(cli.command, CliCommand::Audit(_) | CliCommand::Lesson(_));
+    // Exit code 1 of these is their result: the books are not sound, the claim was not shown, the
+    // lock is not safe. Errors are 2.
+    let answers =
+        matches!(cli.command, CliCommand::Audit(_) | CliCommand::Lesson(_) | CliCommand::Judge(_));
     let failure = if answers { 2 } else { 1 };
     let exporter = match start_telemetry(&cli.command) {
         Ok(exporter) => exporter,
@@ -101,6 +103,8 @@ async fn run(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Audit(options) => return audit(options).await,
         CliCommand::Lesson(options) => return lesson(options).await,
         CliCommand::Bench(options) => bench::bench(&options).await?,
+        CliCommand::Judge(options) => return judge_lock(&options).await,
+        CliCommand::JudgeWorker => Box::pin(judge::run_worker()).await?,
         CliCommand::Keys(options) => return manage_keys(options).await,
     }
     Ok(ExitCode::SUCCESS)
@@ -269,6 +273,15 @@ async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
     };
     let shown = lab::terminal::run(&name, &options.data, options.json).await?;
     Ok(if shown { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<ExitCode> {
+    if options.html.is_some() {
+        bail!("--html is not built in yet: use --json FILE");
+    }
+    let judgement = Box::pin(judge::judge(options)).await?;
+    judge::print(&judgement, options.json.as_deref())?;
+    Ok(if judgement.safe { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 async fn manage_keys(options: KeysArgs) -> anyhow::Result<ExitCode> {

@@ -5,6 +5,7 @@
 #[cfg(test)]
 mod documentation;
 mod environment;
+mod judge;
 mod users;
 mod values;
 
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub use environment::variable;
+pub use judge::JudgeArgs;
 pub use users::{PasswordArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs};
 use values::{address, quorum_nodes, seconds, whole_number};
 
@@ -51,6 +53,12 @@ pub enum CliCommand {
     Lesson(LessonArgs),
     /// Measure the cost of each strategy on this machine, in a minute or two
     Bench(BenchArgs),
+    /// Judge any lock behind an adapter, under load and faults; exit code 0 if no update was lost,
+    /// 1 if one was, 2 if it could not be judged
+    Judge(JudgeArgs),
+    /// A worker of `holdfast judge`
+    #[command(hide = true)]
+    JudgeWorker,
     /// Find the largest keys in Redis without stalling it; remove keys by name
     Keys(KeysArgs),
 }

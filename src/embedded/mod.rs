@@ -20,14 +20,17 @@ mod redis;
 mod replicas;
 mod sockets;
 mod supervisor;
+mod temp_postgres;
 mod temp_redis;
 mod temp_shop;
 mod up;
 
 pub use data_dir::{RunningUp, read_env};
 pub use error::Error;
+pub use process::tied_command;
 pub use replicas::{check_ready, reachable};
 pub use supervisor::ProcessHandle;
+pub use temp_postgres::TempPostgres;
 pub use temp_redis::TempRedis;
 pub use temp_shop::{TempShop, TempShopOptions};
 pub use up::{ProcessControl, up};

@@ -37,24 +37,33 @@ pub(super) fn url(sockets: &Path, database: &str) -> String {
     )
 }
 
-/// Creates the cluster unless it exists; returns its folder.
-pub(super) async fn create_cluster(initdb: &Path, services_dir: &ServicesDir) -> Result<PathBuf> {
+/// Creates the cluster unless it exists, with these options of `initdb`; returns its folder.
+pub(super) async fn create_cluster(
+    initdb: &Path,
+    services_dir: &ServicesDir,
+    options: &[&str],
+) -> Result<PathBuf> {
     let cluster = services_dir.path.join("postgres");
     if cluster.join("PG_VERSION").exists() {
         return Ok(cluster);
     }
     print_progress("creating a Postgres cluster …");
     let [locale, alternative] = LOCALES;
-    let mut created = run_initdb(initdb, locale, services_dir).await;
+    let mut created = run_initdb(initdb, locale, services_dir, options).await;
     if created.is_err() {
-        created = run_initdb(initdb, alternative, services_dir).await;
+        created = run_initdb(initdb, alternative, services_dir, options).await;
     }
     fs::rename(created?, &cluster).map_err(file("cannot rename into place", &cluster))?;
     Ok(cluster)
 }
 
 /// Creates a cluster under another name; returns its folder.
-async fn run_initdb(initdb: &Path, locale: &str, services_dir: &ServicesDir) -> Result<PathBuf> {
+async fn run_initdb(
+    initdb: &Path,
+    locale: &str,
+    services_dir: &ServicesDir,
+    options: &[&str],
+) -> Result<PathBuf> {
     let new = services_dir.path.join("postgres.new");
     if new.exists() {
         fs::remove_dir_all(&new).map_err(file("cannot remove the half-made cluster", &new))?;
@@ -67,7 +76,8 @@ async fn run_initdb(initdb: &Path, locale: &str, services_dir: &ServicesDir) -> 
         .args(["--username=holdfast", "--encoding=UTF8", "--data-checksums"])
         // Access is restricted by the mode of the sockets' folder; there is no other way in.
         .args(["--auth-local=trust", "--auth-host=reject"])
-        .arg(format!("--locale={locale}"));
+        .arg(format!("--locale={locale}"))
+        .args(options);
     let output = command.output().await.map_err(system("cannot run initdb"))?;
     if output.status.success() {
         return Ok(new);

@@ -56,7 +56,7 @@ impl ShutdownPolicy {
 
 /// Returns a command whose process gets a process group of its own and, on Linux, `death_signal`
 /// (e.g. `TERM`) when the thread that started it ends. Must be started from the main thread.
-pub(super) fn tied_command(program: &Path, death_signal: &str) -> Command {
+pub fn tied_command(program: &Path, death_signal: &str) -> Command {
     let mut command = Command::new(if *HAS_SETPRIV { Path::new("setpriv") } else { program });
     if *HAS_SETPRIV {
         command.args(["--pdeathsig", death_signal, "--"]).arg(program);

@@ -33,15 +33,24 @@ impl TempRedis {
     /// Starts an empty Redis and waits until it answers. Must be called from the main thread, with
     /// which it ends.
     pub async fn start() -> anyhow::Result<Self> {
+        Self::start_with(&format!("{:032x}", rand::random::<u128>()), None).await
+    }
+
+    /// Starts an empty Redis with this password; with `primary_port`, as a replica of the Redis on
+    /// that port of 127.0.0.1, which must have the same password. Otherwise as [`Self::start`].
+    pub async fn start_with(password: &str, primary_port: Option<u16>) -> anyhow::Result<Self> {
         let program = programs::redis()?;
         let folder = sockets::create(None)?;
         let socket = sockets::redis(&folder, redis::MAIN);
-        let password = format!("{:032x}", rand::random::<u128>());
         // Another process may take the port; then Redis fails to start.
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port();
-        let child = tied_command(&program, "TERM")
+        let mut command = tied_command(&program, "TERM");
+        if let Some(port) = primary_port {
+            command.args(["--replicaof", "127.0.0.1", &port.to_string(), "--masterauth", password]);
+        }
+        let child = command
             .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
-            .args(["--requirepass", &password])
+            .args(["--requirepass", password])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
             .args(["--repl-diskless-sync-delay", "0", "--unixsocketperm", "700"])
             .arg("--unixsocket")
@@ -53,13 +62,18 @@ impl TempRedis {
             .spawn()
             .with_context(|| format!("can't start {}", program.display()))?;
         let url = format!("redis+unix://{}?pass={password}", socket.display());
-        let mut temp_redis = Self { url, port, password, child, folder };
+        let mut temp_redis = Self { url, port, password: password.to_owned(), child, folder };
         let probe = || redis::check_ready(&temp_redis.url);
         match wait_ready(START_TIMEOUT, probe, temp_redis.child.wait()).await {
             Ok(()) => Ok(temp_redis),
             Err(NotReady::Exited(status)) => bail!("a temporary Redis ended at once ({})", status?),
             Err(NotReady::TimedOut(last)) => bail!("a temporary Redis does not respond: {last}"),
         }
+    }
+
+    /// Returns its socket.
+    pub fn socket(&self) -> PathBuf {
+        sockets::redis(&self.folder, redis::MAIN)
     }
 
     pub async fn kill(&mut self) -> anyhow::Result<()> {

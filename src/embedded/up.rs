@@ -126,7 +126,7 @@ impl ChildStack {
         services_dir: &ServicesDir,
         sockets: &Path,
     ) -> Result<()> {
-        let cluster = postgres::create_cluster(&programs.initdb, services_dir).await?;
+        let cluster = postgres::create_cluster(&programs.initdb, services_dir, &[]).await?;
         let spec = postgres::spec(&programs.postgres, &cluster, services_dir, sockets);
         let child = self.start(spec)?;
         let ready = || postgres::check_ready(sockets);

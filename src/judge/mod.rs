@@ -1,3 +1,89 @@
 //! Judges any lock behind an adapter: does it keep two changes apart under load and faults?
+//!
+//! The judge gives the lock the work of this shop, a read and a write computed from it, disturbs
+//! it, and decides from a ledger in Postgres. Servers and workers are its own and temporary.
+//!
+//! Guarantees: a lost update that it reports is in the ledger, and two holders that it reports
+//! overlapped. It does not prove a lock right: it shows that a fault did no harm this time. It
+//! leaves no process running, however it ends (on Linux, also after a SIGKILL).
+//!
+//! Reading order: `run`, `faults`, `stage`, `worker`, `ledger`, `holds`, `violations`. Tests:
+//! `tests/judge.rs`.
 
+mod adapter;
+mod events;
+mod fault_table;
+mod faults;
+mod holds;
+mod ledger;
+mod measures;
+mod plan;
+mod processes;
+mod protocol;
+mod proxy;
+mod recording;
 pub mod report;
+mod run;
+mod servers;
+mod stage;
+mod table;
+mod violations;
+mod worker;
+mod worker_process;
+
+use std::cell::RefCell;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use tokio::signal::unix::{SignalKind, signal};
+
+use self::plan::JudgePlan;
+use self::report::Judgement;
+use crate::config::JudgeArgs;
+use crate::output::{self, ProgressLine};
+
+pub use self::fault_table::FAULTS;
+pub use self::worker::run_worker;
+
+/// Judges a lock. Must be called from the main thread, with which its processes end.
+pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
+    let plan = JudgePlan::new(args)?;
+    let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
+        .into_iter()
+        .map(signal)
+        .collect::<Result<Vec<_>, _>>()?;
+    let line = RefCell::new(ProgressLine::new(Duration::ZERO));
+    let faults = plan.faults.len();
+    let progress = |number: usize, fault: &'static str| {
+        line.borrow_mut().draw(|| {
+            let done = "█".repeat(number) + &"░".repeat(faults - number);
+            format!("{done} fault {} of {faults}: {fault}", number + 1)
+        });
+    };
+    let [interrupt, terminate, hang_up] = &mut signals[..] else { bail!("three signals") };
+    let judgement = tokio::select! {
+        judgement = Box::pin(run::run(&plan, progress)) => judgement,
+        _ = interrupt.recv() => Err(anyhow::anyhow!("interrupted")),
+        _ = terminate.recv() => Err(anyhow::anyhow!("terminated")),
+        _ = hang_up.recv() => Err(anyhow::anyhow!("hung up")),
+    };
+    line.borrow_mut().clear();
+    // After an interruption there are more than those that `run` ends.
+    processes::end_orphans(&[]).await;
+    judgement
+}
+
+/// Writes JSON if asked for; prints the table unless the JSON is on stdout.
+pub fn print(judgement: &Judgement, json: Option<&Path>) -> anyhow::Result<()> {
+    let text = serde_json::to_string_pretty(judgement)? + "\n";
+    match json {
+        Some(path) if path == Path::new("-") => return Ok(output::print(&text)?),
+        Some(path) => {
+            std::fs::write(path, text)
+                .with_context(|| format!("can't write {}", path.display()))?;
+        }
+        None => {}
+    }
+    Ok(output::print(&table::format_judgement(judgement))?)
+}

@@ -135,8 +135,11 @@ const WRITES_ELSEWHERE: [(&str, &str, &str); 5] = [
 const KEPT_TO: [(&str, &[&str]); 4] = [
     ("actix_web::", &["web", "app"]),
     ("askama", &["web", "app"]),
-    ("sqlx::query", &["shop", "jobs", "lab", "db", "embedded", "bench"]),
-    ("redis::", &["locks", "rate_limit", "big_keys", "jobs", "lab", "embedded", "app", "bench"]),
+    ("sqlx::query", &["shop", "jobs", "lab", "db", "embedded", "bench", "judge"]),
+    (
+        "redis::",
+        &["locks", "rate_limit", "big_keys", "jobs", "lab", "embedded", "app", "bench", "judge"],
+    ),
 ];
 
 const LONGEST_LINE: usize = 100;

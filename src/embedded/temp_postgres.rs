@@ -1,0 +1,108 @@
+//! A temporary Postgres, for work that must not touch the shop's.
+//!
+//! Guarantees that it has no network, that it asks every client for a password, so that a proxy may
+//! make its socket reachable, and that its folder goes with it. It does not sync: it survives no
+//! power cut. If this process is killed, it ends too (on Linux); its folder remains.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use rustix::process::Signal;
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use tokio::process::Child;
+use tokio::time::timeout;
+
+use super::account::Account;
+use super::data_dir::ServicesDir;
+use super::process::{self, NotReady, send, tail, wait_ready};
+use super::programs::Programs;
+use super::{postgres, sockets};
+
+/// Rules for all connections once the password is set.
+const ACCESS: &str = "local all all scram-sha-256\n";
+const STOP_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct TempPostgres {
+    pub password: String,
+    child: Child,
+    folder: PathBuf,
+}
+
+impl TempPostgres {
+    /// Creates an empty cluster with a database `holdfast`, and waits until it answers. Must be
+    /// called from the main thread, with which it ends.
+    pub async fn start() -> anyhow::Result<Self> {
+        let account = Account::for_services(&PathBuf::from("/nonexistent"))?;
+        let folder = sockets::create(account.as_ref())?;
+        let services_dir = ServicesDir { path: folder.clone(), account };
+        let started = Self::start_in(&services_dir).await;
+        if started.is_err() {
+            sockets::remove(&folder);
+        }
+        started
+    }
+
+    async fn start_in(services_dir: &ServicesDir) -> anyhow::Result<Self> {
+        let folder = services_dir.path.clone();
+        let programs = Programs::find(&folder.join("postgres"))?;
+        let options = ["--no-sync"];
+        let cluster = postgres::create_cluster(&programs.initdb, services_dir, &options).await?;
+        let mut spec = postgres::spec(&programs.postgres, &cluster, services_dir, &folder);
+        for setting in ["fsync=off", "shared_buffers=64MB", "max_wal_size=128MB"] {
+            spec.command.args(["-c", setting]);
+        }
+        let log = folder.join("postgres.log");
+        let (mut child, _) = process::start(&mut spec.command, &log)?;
+        let probe = || postgres::check_ready(&folder);
+        match wait_ready(postgres::START_TIMEOUT, probe, child.wait()).await {
+            Ok(()) => {}
+            Err(NotReady::Exited(status)) => {
+                bail!("a temporary Postgres ended at once ({}):\n{}", status?, tail(&log, 0))
+            }
+            Err(NotReady::TimedOut(last)) => bail!("a temporary Postgres does not respond: {last}"),
+        }
+        postgres::create_database(&folder).await?;
+        let password = format!("{:032x}", rand::random::<u128>());
+        let mut connection = PgConnection::connect(&postgres::url(&folder, "postgres")).await?;
+        let set = format!("alter role holdfast password '{password}'");
+        sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut connection).await?;
+        let access = cluster.join("pg_hba.conf");
+        std::fs::write(&access, ACCESS).context("can't write pg_hba.conf")?;
+        sqlx::query("select pg_reload_conf()").execute(&mut connection).await?;
+        connection.close().await?;
+        Ok(Self { password, child, folder })
+    }
+
+    /// Returns its socket, to which a proxy can forward.
+    pub fn socket(&self) -> PathBuf {
+        sockets::postgres(&self.folder)
+    }
+
+    /// Returns the URL of its database over the socket.
+    pub fn url(&self) -> String {
+        format!("{}&password={}", postgres::url(&self.folder, "holdfast"), self.password)
+    }
+
+    /// Returns its process id while it runs.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    /// Ends it without a checkpoint: nothing of it is kept.
+    pub async fn stop(mut self) {
+        send(&self.child, Signal::QUIT);
+        if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
+            let _ = self.child.kill().await;
+        }
+    }
+}
+
+impl Drop for TempPostgres {
+    fn drop(&mut self) {
+        // Its processes end as soon as they notice that their parent has.
+        let _ = self.child.start_kill();
+        sockets::remove(&self.folder);
+    }
+}

@@ -1,0 +1,193 @@
+//! The adapter of a worker: a child process that speaks lines of JSON.
+//!
+//! Guarantees: each request gets the answer with its id, in any order. An adapter that exits,
+//! prints anything else, answers an id twice or one that it was not sent, or leaves a request
+//! without an answer for too long is reported once, with the end of its stderr; calls then never
+//! return.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::pending;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::{
+    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{sleep, timeout};
+
+use super::protocol::{AdapterAnswer, AdapterOp, AdapterRequest, WorkerSetup};
+
+/// Maximum length of a line.
+const MAX_LINE_BYTES: u64 = 64 << 10;
+/// The quoted part of a line that is not an answer.
+const QUOTED_CHARS: usize = 200;
+const STDERR_LINES: usize = 12;
+/// Time for an adapter that closed its stdout to exit, and for its stderr to arrive.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+type PendingAnswers = Arc<Mutex<HashMap<u64, oneshot::Sender<AdapterAnswer>>>>;
+
+#[derive(Debug)]
+pub(super) struct AdapterProcess {
+    next_id: AtomicU64,
+    pending: PendingAnswers,
+    lines: mpsc::UnboundedSender<String>,
+    timeouts: mpsc::UnboundedSender<String>,
+    answer_timeout: Duration,
+}
+
+impl AdapterProcess {
+    /// Starts the adapter in this process' group. The first message on `failures` says why the
+    /// judgement can't go on.
+    pub(super) fn start(
+        setup: &WorkerSetup,
+        failures: mpsc::UnboundedSender<String>,
+    ) -> Result<Self, String> {
+        let (program, arguments) = setup.command.split_first().ok_or("no command was given")?;
+        let mut child = Command::new(program)
+            .args(arguments)
+            .envs(&setup.env)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .map_err(|error| format!("can't start the adapter `{program}`: {error}"))?;
+        let stdin = child.stdin.take().ok_or("the adapter has no stdin")?;
+        let stdout = child.stdout.take().ok_or("the adapter has no stdout")?;
+        let stderr = child.stderr.take().ok_or("the adapter has no stderr")?;
+        let (lines, queued) = mpsc::unbounded_channel();
+        let pending = PendingAnswers::default();
+        let last_words = Arc::new(Mutex::new(VecDeque::new()));
+        tokio::spawn(write_lines(stdin, queued));
+        tokio::spawn(keep_last_lines(stderr, Arc::clone(&last_words)));
+        let (timeouts, mut timed_out) = mpsc::unbounded_channel();
+        let process = Self {
+            next_id: AtomicU64::new(1),
+            pending: Arc::clone(&pending),
+            lines,
+            timeouts,
+            answer_timeout: Duration::from_millis(setup.answer_timeout_ms),
+        };
+        tokio::spawn(async move {
+            let mut reading = Box::pin(read_answers(BufReader::new(stdout), &pending));
+            let why = tokio::select! {
+                why = &mut reading => why,
+                why = timed_out.recv() => why,
+                // A child of the adapter may keep its stdout open.
+                _ = child.wait() => timeout(EXIT_TIMEOUT / 10, reading).await.unwrap_or(None),
+            };
+            let why = match why {
+                Some(why) => why,
+                None => describe_exit(&mut child).await,
+            };
+            let _ = child.start_kill();
+            sleep(EXIT_TIMEOUT / 10).await;
+            let last_words = last_words.lock().iter().cloned().collect::<Vec<_>>();
+            let _ = failures.send(match last_words.as_slice() {
+                [] => format!("{why}. Its stderr is empty"),
+                lines => format!("{why}. The end of its stderr:\n  {}", lines.join("\n  ")),
+            });
+        });
+        Ok(process)
+    }
+
+    /// Sends a request and returns its answer, which may take `wait` longer than others.
+    pub(super) async fn call(&self, op: AdapterOp<'_>, wait: Duration) -> AdapterAnswer {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (sender, answer) = oneshot::channel();
+        self.pending.lock().insert(id, sender);
+        let request = AdapterRequest { id, op };
+        // A value without maps of odd keys always serializes; a closed pipe is reported elsewhere.
+        let _ = self.lines.send(serde_json::to_string(&request).unwrap_or_default() + "\n");
+        let limit = self.answer_timeout + wait;
+        match timeout(limit, answer).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_)) => pending().await,
+            Err(_) => {
+                let _ = self.timeouts.send(format!(
+                    "the adapter has not answered request {id} within {} s",
+                    limit.as_secs_f64()
+                ));
+                pending().await
+            }
+        }
+    }
+}
+
+async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::UnboundedReceiver<String>) {
+    while let Some(line) = lines.recv().await {
+        if stdin.write_all(line.as_bytes()).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Passes on the answers. Returns why that ended; `None` at the end of stdout.
+async fn read_answers(
+    mut stdout: BufReader<impl AsyncRead + Unpin>,
+    pending: &PendingAnswers,
+) -> Option<String> {
+    let mut last_id = 0;
+    loop {
+        let mut line = Vec::new();
+        match (&mut stdout).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
+            Ok(1..) => {}
+            _ => return None,
+        }
+        let text = String::from_utf8_lossy(&line);
+        let text = text.trim_end();
+        if !line.ends_with(b"\n") && line.len() as u64 == MAX_LINE_BYTES {
+            return Some(format!("the adapter printed a line of more than {MAX_LINE_BYTES} bytes"));
+        }
+        let answer: AdapterAnswer = match serde_json::from_str(text) {
+            Ok(answer) => answer,
+            Err(error) => {
+                let quoted: String = text.chars().take(QUOTED_CHARS).collect();
+                return Some(format!(
+                    "the adapter printed something that is not an answer ({error}): {quoted}"
+                ));
+            }
+        };
+        let id = answer.id;
+        let Some(caller) = pending.lock().remove(&id) else {
+            let known = id >= 1 && id <= last_id;
+            return Some(match known {
+                true => format!("the adapter answered request {id} twice"),
+                false => format!("the adapter answered request {id}, which it was not sent"),
+            });
+        };
+        last_id = last_id.max(id);
+        let _ = caller.send(answer);
+    }
+}
+
+async fn describe_exit(child: &mut Child) -> String {
+    match timeout(EXIT_TIMEOUT, child.wait()).await {
+        Ok(Ok(status)) => format!("the adapter exited ({status})"),
+        Ok(Err(error)) => format!("the adapter exited ({error})"),
+        Err(_) => "the adapter closed its stdout".to_owned(),
+    }
+}
+
+async fn keep_last_lines(stderr: impl AsyncRead + Unpin, last: Arc<Mutex<VecDeque<String>>>) {
+    let mut stderr = BufReader::new(stderr);
+    loop {
+        let mut line = Vec::new();
+        match (&mut stderr).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
+            Ok(1..) => {}
+            _ => return,
+        }
+        let text = String::from_utf8_lossy(&line);
+        let mut last = last.lock();
+        last.push_back(text.trim_end().chars().take(QUOTED_CHARS).collect());
+        if last.len() > STDERR_LINES {
+            last.pop_front();
+        }
+    }
+}

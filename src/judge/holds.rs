@@ -1,0 +1,139 @@
+//! Holds of the lock, as the clients saw them: from the answer *granted* to the request to release.
+//!
+//! Both are within the time in which the lock was held, so two holds that overlap are certain.
+
+use super::protocol::{ClientId, ReleaseAnswer, TurnOutcome};
+use super::recording::{RecordedTurn, Recording};
+
+/// Time by which the answers of two grants can be late in relation to each other.
+const REORDERING_US: u64 = 50_000;
+
+#[derive(Debug, Clone, Copy)]
+pub(super) struct LockHold {
+    pub(super) id: ClientId,
+    pub(super) granted_us: u64,
+    pub(super) release_us: u64,
+    pub(super) fence: Option<i64>,
+    pub(super) turn: RecordedTurn,
+}
+
+/// Two holds, the earlier grant first.
+pub(super) type HoldPair = (LockHold, LockHold);
+
+/// Returns all holds by the time of their grant.
+pub(super) fn holds(recording: &Recording) -> Vec<LockHold> {
+    let granted = recording.turns.iter().filter(|turn| turn.turn.outcome == TurnOutcome::Granted);
+    let mut holds: Vec<LockHold> = granted
+        .map(|recorded| LockHold {
+            id: recorded.id,
+            granted_us: recorded.turn.answered_us,
+            release_us: recorded.turn.release_us,
+            fence: recorded.turn.fence,
+            turn: *recorded,
+        })
+        .collect();
+    holds.sort_by_key(|hold| hold.granted_us);
+    holds
+}
+
+/// Returns the pairs of holds that overlap.
+pub(super) fn overlaps(holds: &[LockHold]) -> Vec<HoldPair> {
+    let mut pairs = Vec::new();
+    for (at, hold) in holds.iter().enumerate() {
+        let later = holds[at + 1..].iter().take_while(|later| later.granted_us < hold.release_us);
+        pairs.extend(later.map(|later| (*hold, *later)));
+    }
+    pairs
+}
+
+/// Returns the holds whose release was answered `ok` after another client had been granted the
+/// lock, each with that first later hold.
+pub(super) fn wrong_releases(holds: &[LockHold]) -> Vec<HoldPair> {
+    let pairs = holds.iter().zip(holds.iter().skip(1));
+    let wrong = pairs.filter(|(hold, later)| {
+        hold.turn.turn.release == ReleaseAnswer::Ok && later.granted_us < hold.release_us
+    });
+    wrong.map(|(hold, later)| (*hold, *later)).collect()
+}
+
+/// Returns the grants whose fence was not above that of an earlier one, each with the earlier one
+/// of the highest fence. Grants whose answers were delayed by a fault are left out: their order is
+/// not known.
+pub(super) fn fence_regressions(holds: &[LockHold], recording: &Recording) -> Vec<HoldPair> {
+    let is_delayed = |hold: &LockHold| {
+        recording.stalls.iter().any(|stall| {
+            stall.worker == hold.id.worker
+                && hold.turn.turn.asked_us < stall.until_us
+                && hold.granted_us > stall.from_us
+        })
+    };
+    let mut regressions = Vec::new();
+    let mut highest: Option<LockHold> = None;
+    for hold in holds {
+        let Some(fence) = hold.fence else { continue };
+        let Some(before) = highest else {
+            highest = Some(*hold);
+            continue;
+        };
+        let is_later = before.release_us <= hold.granted_us
+            || before.granted_us + REORDERING_US <= hold.granted_us;
+        if before.fence >= Some(fence) && is_later && !is_delayed(hold) {
+            regressions.push((before, *hold));
+        }
+        if before.fence < Some(fence) {
+            highest = Some(*hold);
+        }
+    }
+    regressions
+}
+
+/// Returns the refusals *busy* and *timeout* from times in which Redis was away and no client held
+/// the lock.
+pub(super) fn misreported(holds: &[LockHold], recording: &Recording) -> Vec<RecordedTurn> {
+    let Some((from_us, until_us)) = recording.outage else { return Vec::new() };
+    let refused = recording.turns.iter().filter(|recorded| {
+        let turn = &recorded.turn;
+        let is_refused = matches!(turn.outcome, TurnOutcome::Busy | TurnOutcome::Timeout);
+        let within = turn.asked_us > from_us && turn.answered_us < until_us;
+        let held = |hold: &LockHold| {
+            let end_us = hold.release_us.max(hold.turn.turn.released_us);
+            hold.granted_us < turn.answered_us && end_us > turn.asked_us
+        };
+        is_refused && within && !holds.iter().any(held)
+    });
+    refused.copied().collect()
+}
+
+/// Returns the union of the holds within the work, as disjoint times.
+pub(super) fn held_times(holds: &[LockHold], recording: &Recording) -> Vec<(u64, u64)> {
+    let mut times: Vec<(u64, u64)> = Vec::new();
+    for hold in holds {
+        let (from, until) = (hold.granted_us, hold.release_us.min(recording.ended_us));
+        match times.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(until),
+            _ if from < until => times.push((from, until)),
+            _ => {}
+        }
+    }
+    times
+}
+
+/// Returns the longest time in which clients waited for a key that none held, and Redis was not
+/// away: its start and its length in microseconds.
+pub(super) fn longest_block(
+    held_times: &[(u64, u64)],
+    recording: &Recording,
+) -> Option<(u64, u64)> {
+    let first_ask = recording.turns.iter().map(|turn| turn.turn.asked_us).min();
+    let first_ask = first_ask.unwrap_or(recording.began_us);
+    let ends = std::iter::once(first_ask).chain(held_times.iter().map(|time| time.1));
+    let starts = held_times.iter().map(|time| time.0).chain(std::iter::once(recording.ended_us));
+    let gaps = ends.zip(starts).flat_map(|(from, until)| match recording.outage {
+        Some((away, back)) if away < until && back > from => {
+            [(from, away.max(from)), (back.min(until), until)]
+        }
+        _ => [(from, until), (until, until)],
+    });
+    let lengths = gaps.map(|(from, until)| (from, until.saturating_sub(from)));
+    lengths.max_by_key(|(_, length)| *length)
+}

@@ -1,0 +1,238 @@
+//! The judge's tables: a row that the clients change, and a ledger of their changes.
+//!
+//! Each write sets the stock to a number that was computed from an earlier read, and records it in
+//! the same statement. An entry's `version` is that of the row after the write, so entries are in
+//! the order of the writes. The verdict is computed from these tables alone.
+
+use anyhow::Context as _;
+use sqlx::{Connection as _, FromRow, PgConnection};
+
+use super::protocol::{ClientId, Turn};
+
+/// Stock at the start of a pass.
+const INITIAL_STOCK: i64 = 1_000_000;
+/// Breaks of the chain that are read as evidence.
+const MAX_BREAKS: i64 = 3;
+
+const SCHEMA: &str = "
+    create table judge_row (
+        pass bigint not null, key text not null, fenced boolean not null,
+        stock bigint not null, version bigint not null, fence bigint not null,
+        primary key (pass, key, fenced));
+    create table judge_ledger (
+        pass bigint not null, key text not null, fenced boolean not null, version bigint not null,
+        worker int not null, client int not null, turn int not null,
+        before bigint not null, after bigint not null, fence bigint,
+        sent_us bigint not null,
+        primary key (pass, key, fenced, version))";
+
+const READ: &str = "
+    select stock, version from judge_row where pass = $1 and key = $2 order by fenced";
+
+/// The write without the fence: unconditional.
+const WRITE: &str = "
+    with written as (
+        update judge_row set stock = $7 - 1, version = version + 1
+        where pass = $1 and key = $2 and not fenced
+        returning version)
+    insert into judge_ledger
+        (pass, key, fenced, version, worker, client, turn, before, after, fence, sent_us)
+    select $1, $2, false, version, $3, $4, $5, $7, $7 - 1, $6, $8 from written";
+
+/// The same with the conditions of a fence.
+const FENCED_WRITE: &str = "
+    with written as (
+        update judge_row set stock = $7 - 1, version = version + 1, fence = $6
+        where pass = $1 and key = $2 and fenced and fence <= $6 and version = $9
+        returning version)
+    insert into judge_ledger
+        (pass, key, fenced, version, worker, client, turn, before, after, fence, sent_us)
+    select $1, $2, true, version, $3, $4, $5, $7, $7 - 1, $6, $8 from written";
+
+const LOST: &str = "
+    select (select count(*) from judge_ledger l
+            where l.pass = r.pass and l.key = r.key and l.fenced = r.fenced) - ($4 - r.stock)
+    from judge_row r where pass = $1 and key = $2 and fenced = $3";
+
+/// Writes that took the stock back up, each with the first earlier write from the same value; those
+/// of two clients first.
+const BREAKS: &str = "
+    with chain as (
+        select *, lag(after) over (order by version) as stock_before
+        from judge_ledger where pass = $1 and key = $2 and fenced = $3)
+    select late.worker, late.client, late.turn, late.before, late.sent_us, late.stock_before,
+           early.worker as early_worker, early.client as early_client, early.turn as early_turn,
+           early.sent_us as early_sent_us
+    from chain late
+    cross join lateral (
+        select * from chain
+        where before = late.before and version < late.version order by version limit 1) early
+    where late.before > late.stock_before
+    order by (late.worker, late.client) = (early.worker, early.client),
+             late.before - late.stock_before desc, late.version
+    limit $4";
+
+/// A write that overwrote changes, as evidence of lost updates.
+#[derive(Debug, Clone, FromRow)]
+pub(super) struct ChainBreak {
+    worker: i32,
+    client: i32,
+    turn: i32,
+    /// The value that both writes were computed from.
+    pub(super) before: i64,
+    sent_us: i64,
+    /// The stock that it overwrote.
+    pub(super) stock_before: i64,
+    early_worker: i32,
+    early_client: i32,
+    early_turn: i32,
+    early_sent_us: i64,
+}
+
+impl ChainBreak {
+    /// Returns the client that wrote first, and the number of its turn.
+    pub(super) fn early(&self) -> (ClientId, u32) {
+        identify(self.early_worker, self.early_client, self.early_turn)
+    }
+
+    /// Returns the times of both writes.
+    pub(super) fn sent_us(&self) -> (u64, u64) {
+        (self.early_sent_us.unsigned_abs(), self.sent_us.unsigned_abs())
+    }
+
+    /// Returns the client that overwrote, and the number of its turn.
+    pub(super) fn late(&self) -> (ClientId, u32) {
+        identify(self.worker, self.client, self.turn)
+    }
+}
+
+fn identify(worker: i32, client: i32, turn: i32) -> (ClientId, u32) {
+    let id = ClientId { worker: worker.unsigned_abs(), client: client.unsigned_abs() };
+    (id, turn.unsigned_abs())
+}
+
+/// A connection to the judge's tables.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    connection: PgConnection,
+    pass: i64,
+    key: String,
+}
+
+/// The row as a client read it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ReadRow {
+    pub(super) stock: i64,
+    /// Stock and version of the row whose writes demand the fence.
+    fenced: (i64, i64),
+}
+
+impl Ledger {
+    pub(super) async fn connect(url: &str, pass: i64, key: &str) -> anyhow::Result<Self> {
+        let connection = PgConnection::connect(url).await;
+        let connection = connection.context("can't connect to the judge's Postgres")?;
+        Ok(Self { connection, pass, key: key.to_owned() })
+    }
+
+    /// Creates the tables.
+    pub(super) async fn create(&mut self) -> anyhow::Result<()> {
+        sqlx::raw_sql(SCHEMA).execute(&mut self.connection).await?;
+        Ok(())
+    }
+
+    /// Creates the rows of the next pass; returns its number.
+    pub(super) async fn begin_pass(&mut self) -> anyhow::Result<i64> {
+        self.pass += 1;
+        for fenced in [false, true] {
+            sqlx::query("insert into judge_row values ($1, $2, $3, $4, 0, 0)")
+                .bind(self.pass)
+                .bind(&self.key)
+                .bind(fenced)
+                .bind(INITIAL_STOCK)
+                .execute(&mut self.connection)
+                .await?;
+        }
+        Ok(self.pass)
+    }
+
+    pub(super) async fn read(&mut self) -> anyhow::Result<ReadRow> {
+        let rows: Vec<(i64, i64)> = sqlx::query_as(READ)
+            .bind(self.pass)
+            .bind(&self.key)
+            .fetch_all(&mut self.connection)
+            .await?;
+        let [(stock, _), fenced] = rows[..] else { anyhow::bail!("the judge's row is missing") };
+        Ok(ReadRow { stock, fenced })
+    }
+
+    /// Writes what was computed from `row`, and with a fence the second row, too. The commit takes
+    /// `commit_ms` longer than usual. Returns whether the write with the fence was refused.
+    pub(super) async fn write(
+        &mut self,
+        worker: u32,
+        turn: &Turn,
+        row: ReadRow,
+        commit_ms: u64,
+    ) -> anyhow::Result<bool> {
+        if commit_ms == 0 {
+            return self.execute(worker, turn, row).await;
+        }
+        sqlx::raw_sql("begin").execute(&mut self.connection).await?;
+        let refused = self.execute(worker, turn, row).await?;
+        sqlx::query("select pg_sleep($1)")
+            .bind(commit_ms as f64 / 1_000.0)
+            .execute(&mut self.connection)
+            .await?;
+        sqlx::raw_sql("commit").execute(&mut self.connection).await?;
+        Ok(refused)
+    }
+
+    async fn execute(&mut self, worker: u32, turn: &Turn, row: ReadRow) -> anyhow::Result<bool> {
+        let (fenced_stock, fenced_version) = row.fenced;
+        for (statement, stock) in [(WRITE, row.stock), (FENCED_WRITE, fenced_stock)] {
+            let is_fenced = statement == FENCED_WRITE;
+            if is_fenced && turn.fence.is_none() {
+                continue;
+            }
+            let query = sqlx::query(statement)
+                .bind(self.pass)
+                .bind(&self.key)
+                .bind(i32::try_from(worker)?)
+                .bind(i32::try_from(turn.client)?)
+                .bind(i32::try_from(turn.number)?)
+                .bind(turn.fence)
+                .bind(stock)
+                .bind(i64::try_from(turn.wrote_us)?);
+            let query = if is_fenced { query.bind(fenced_version) } else { query };
+            let written = query.execute(&mut self.connection).await?.rows_affected();
+            if is_fenced {
+                return Ok(written == 0);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Returns the units that entries took and the stock does not show.
+    pub(super) async fn lost_updates(&mut self, fenced: bool) -> anyhow::Result<u64> {
+        let lost: i64 = sqlx::query_scalar(LOST)
+            .bind(self.pass)
+            .bind(&self.key)
+            .bind(fenced)
+            .bind(INITIAL_STOCK)
+            .fetch_one(&mut self.connection)
+            .await?;
+        u64::try_from(lost).context("the ledger has fewer entries than the stock shows")
+    }
+
+    /// Returns the largest breaks of the chain of writes without the fence.
+    pub(super) async fn breaks(&mut self) -> anyhow::Result<Vec<ChainBreak>> {
+        let breaks = sqlx::query_as(BREAKS)
+            .bind(self.pass)
+            .bind(&self.key)
+            .bind(false)
+            .bind(MAX_BREAKS)
+            .fetch_all(&mut self.connection)
+            .await?;
+        Ok(breaks)
+    }
+}

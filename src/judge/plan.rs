@@ -1,0 +1,68 @@
+//! The settings of a judgement.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::Context as _;
+
+use super::fault_table::{self, Fault};
+use crate::config::JudgeArgs;
+
+/// The lock that all clients contend for.
+const KEY: &str = "item:0";
+
+#[derive(Debug, Clone)]
+pub(super) struct JudgePlan {
+    pub(super) faults: Vec<&'static Fault>,
+    pub(super) command: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) key: String,
+    pub(super) workers: u32,
+    pub(super) clients: u32,
+    pub(super) ttl_ms: u64,
+    pub(super) wait_ms: u64,
+    pub(super) work_ms: u64,
+    pub(super) think_ms: u64,
+    pub(super) answer_timeout_ms: u64,
+    pub(super) work: Duration,
+    pub(super) seed: u64,
+}
+
+impl JudgePlan {
+    /// Checks the arguments. Fails if a fault has another name.
+    pub(super) fn new(args: &JudgeArgs) -> anyhow::Result<Self> {
+        let mut env = BTreeMap::new();
+        for setting in &args.env {
+            let (name, value) = setting
+                .split_once('=')
+                .filter(|(name, _)| !name.is_empty())
+                .with_context(|| format!("--env {setting}: it must be NAME=VALUE"))?;
+            env.insert(name.to_owned(), value.to_owned());
+        }
+        Ok(Self {
+            faults: fault_table::select(&args.faults)?,
+            command: args.command.clone(),
+            env,
+            key: KEY.to_owned(),
+            workers: args.workers,
+            clients: args.clients,
+            ttl_ms: args.ttl_ms,
+            wait_ms: args.wait_ms,
+            work_ms: args.work_ms,
+            think_ms: args.think_ms,
+            answer_timeout_ms: args.answer_timeout_s * 1_000,
+            work: Duration::from_secs_f64(args.seconds),
+            seed: args.seed.unwrap_or_else(|| rand::random_range(0..1_000_000)),
+        })
+    }
+
+    /// Returns the TTL times `factor`.
+    pub(super) fn ttl(&self, factor: f64) -> Duration {
+        Duration::from_millis(self.ttl_ms).mul_f64(factor)
+    }
+
+    /// Returns the clients of all workers.
+    pub(super) fn all_clients(&self) -> u32 {
+        self.workers * self.clients
+    }
+}

@@ -1,0 +1,155 @@
+//! Messages between judge, worker and adapter: lines of JSON.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::report::Adapter;
+
+/// A request to the adapter.
+#[derive(Debug, Serialize)]
+pub(super) struct AdapterRequest<'a> {
+    pub(super) id: u64,
+    #[serde(flatten)]
+    pub(super) op: AdapterOp<'a>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+pub(super) enum AdapterOp<'a> {
+    Init { worker: u32, redis_url: &'a str, database_url: &'a str, ttl_ms: u64 },
+    Acquire { key: &'a str, wait_ms: u64 },
+    Release { key: &'a str, lease: &'a str },
+}
+
+/// The adapter's answer to any request.
+#[derive(Debug, Deserialize)]
+pub(super) struct AdapterAnswer {
+    pub(super) id: u64,
+    pub(super) ok: bool,
+    #[serde(default)]
+    pub(super) reason: Option<String>,
+    #[serde(default)]
+    pub(super) detail: Option<String>,
+    #[serde(default)]
+    pub(super) lease: Option<String>,
+    #[serde(default)]
+    pub(super) fence: Option<i64>,
+    #[serde(default)]
+    pub(super) name: Option<String>,
+    #[serde(default)]
+    pub(super) fencing: Option<bool>,
+    #[serde(default)]
+    pub(super) renews: Option<bool>,
+}
+
+/// The first line to a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct WorkerSetup {
+    pub(super) worker: u32,
+    pub(super) clients: u32,
+    /// Program and arguments of the adapter.
+    pub(super) command: Vec<String>,
+    /// Environment variables of the adapter.
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) redis_url: String,
+    pub(super) database_url: String,
+    pub(super) key: String,
+    pub(super) ttl_ms: u64,
+    pub(super) wait_ms: u64,
+    pub(super) work_ms: u64,
+    pub(super) think_ms: u64,
+    /// The adapter must answer a request within this time, on top of the wait.
+    pub(super) answer_timeout_ms: u64,
+    pub(super) seed: u64,
+    /// Rows of the ledger that belong to this pass.
+    pub(super) pass: i64,
+    /// The number before that of the first turn of each client.
+    pub(super) first_turn: u32,
+}
+
+/// A later line to a worker.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub(super) enum WorkerOrder {
+    /// Start the clients.
+    Begin,
+    /// Hold the next client that acquires the lock, between its read and its write.
+    Hold,
+    /// Let the held client write; its commit takes this time.
+    Go { commit_ms: u64 },
+    /// Finish what was begun, and report the end.
+    End,
+}
+
+/// A line from a worker.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "is", rename_all = "snake_case")]
+pub(super) enum WorkerReport {
+    /// The adapter has answered `init`.
+    Ready(Adapter),
+    /// A client is held, as ordered.
+    Holding(Turn),
+    /// A client has finished a turn.
+    Turn(Turn),
+    /// All clients have ended.
+    Ended,
+    /// The judgement can't go on.
+    Failed { why: String },
+}
+
+/// One turn of a client: from its request for the lock to the release. Times are microseconds of
+/// the machine's monotonic clock; 0 means that it did not come to this.
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub(super) struct Turn {
+    pub(super) client: u32,
+    /// Number of the turn, unique among those of its client.
+    pub(super) number: u32,
+    pub(super) asked_us: u64,
+    /// Answer to the request for the lock.
+    pub(super) answered_us: u64,
+    pub(super) outcome: TurnOutcome,
+    pub(super) fence: Option<i64>,
+    pub(super) read_us: u64,
+    pub(super) value: i64,
+    pub(super) wrote_us: u64,
+    /// The write that demands the fence was refused.
+    pub(super) refused: bool,
+    pub(super) release_us: u64,
+    pub(super) released_us: u64,
+    pub(super) release: ReleaseAnswer,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum TurnOutcome {
+    Granted,
+    #[default]
+    Busy,
+    Timeout,
+    Error,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum ReleaseAnswer {
+    #[default]
+    None,
+    Ok,
+    Lost,
+    Error,
+}
+
+/// A client of a worker: `w0 c3`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct ClientId {
+    pub(super) worker: u32,
+    pub(super) client: u32,
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "w{} c{}", self.worker, self.client)
+    }
+}

@@ -1,0 +1,314 @@
+//! `holdfast judge` finds each lock that is wrong, clears the one that is right, and ends in a
+//! clear way, with nothing left running, whatever its adapter does.
+//!
+//! Needs Postgres, Redis and Python 3 installed (script/test installs them).
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
+
+#[path = "judge/command.rs"]
+mod command;
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use command::{JudgeRun, is_alive};
+
+/// The report of one fault.
+fn fault<'a>(judgement: &'a Value, name: &str) -> &'a Value {
+    let faults = judgement["faults"].as_array().unwrap();
+    let fault = faults.iter().find(|fault| fault["name"] == name);
+    fault.unwrap_or_else(|| panic!("no report of {name}: {judgement:#}"))
+}
+
+/// The sentences of one kind of violation.
+fn sentences(fault: &Value, kind: &str) -> Vec<String> {
+    let violations = fault["violations"].as_array().unwrap().iter();
+    let of_kind = violations.filter(|violation| violation["kind"] == kind);
+    of_kind.map(|violation| violation["text"].as_str().unwrap().to_owned()).collect()
+}
+
+fn number(fault: &Value, figure: &str) -> f64 {
+    let value = fault[figure].as_f64();
+    value.unwrap_or_else(|| panic!("{figure} is no number: {fault:#}"))
+}
+
+#[test]
+fn missing_lock_is_found_without_a_fault() {
+    let run = JudgeRun::start("no-lock", &["--faults", "none", "--seconds", "1"]).finish();
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let judgement = run.judgement();
+    assert_eq!(judgement["safe"], false);
+    assert_eq!(judgement["adapter"]["name"], "test no-lock");
+    let none = fault(&judgement, "none");
+    assert!(number(none, "lost_updates") > 0.0 && number(none, "overlaps") > 0.0, "{none:#}");
+    assert!(number(none, "release_ok_when_lost") > 0.0, "{none:#}");
+    let sentence = &sentences(none, "lost-update")[0];
+    assert!(
+        sentence.contains("both read") && sentence.contains("the stock shows one"),
+        "{sentence}"
+    );
+    // Its events show both reads of the value and both writes.
+    let violations = none["violations"].as_array().unwrap();
+    let lost = violations.iter().find(|violation| violation["kind"] == "lost-update").unwrap();
+    let writes =
+        lost["events"].as_array().unwrap().iter().filter(|event| event["event"] == "write");
+    assert!(writes.count() >= 2, "{lost:#}");
+}
+
+#[test]
+fn ownerless_lease_fails_under_long_work() {
+    let options = ["--faults", "long-work", "--seconds", "1"];
+    let run = JudgeRun::start("no-owner", &options).finish();
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let judgement = run.judgement();
+    let long_work = fault(&judgement, "long-work");
+    assert!(number(long_work, "lost_updates") > 0.0, "{long_work:#}");
+    assert!(number(long_work, "release_ok_when_lost") > 0.0, "{long_work:#}");
+    assert_eq!(fault(&judgement, "none")["lost_updates"], 0, "{judgement:#}");
+}
+
+#[test]
+fn plain_lease_loses_updates_under_faults() {
+    let faults = [
+        "pause",
+        "long-work",
+        "redis-flush",
+        "redis-restart",
+        "redis-failover",
+        "partition",
+        "slow-commit",
+    ];
+    let options = ["--faults", &faults.join(","), "--seconds", "1"];
+    let run = JudgeRun::start("owner", &options).finish();
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let judgement = run.judgement();
+    for name in faults {
+        let fault = fault(&judgement, name);
+        assert!(number(fault, "lost_updates") > 0.0, "{name}: {fault:#}");
+        assert!(!sentences(fault, "lost-update").is_empty(), "{name}: {fault:#}");
+        // It compares the owner when it releases.
+        assert_eq!(fault["release_ok_when_lost"], 0, "{name}: {fault:#}");
+    }
+    let none = fault(&judgement, "none");
+    assert_eq!((&none["lost_updates"], &none["overlaps"]), (&0.into(), &0.into()), "{none:#}");
+    assert!(number(none, "redis_commands") >= 2.0, "{none:#}");
+}
+
+#[test]
+fn renewed_lease_outlasts_long_work_only() {
+    let faults = "pause,long-work,redis-slow,partition,slow-commit";
+    let run = JudgeRun::start("watchdog", &["--faults", faults, "--seconds", "1.5"]).finish();
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let judgement = run.judgement();
+    for name in ["none", "long-work", "slow-commit"] {
+        assert_eq!(fault(&judgement, name)["lost_updates"], 0, "{judgement:#}");
+    }
+    // It can't be renewed while it is stopped or cut off.
+    for name in ["pause", "partition"] {
+        assert!(number(fault(&judgement, name), "lost_updates") > 0.0, "{judgement:#}");
+    }
+    assert!(number(fault(&judgement, "redis-slow"), "wait_p99_ms") > 800.0, "{judgement:#}");
+}
+
+#[test]
+fn busy_while_redis_is_away_is_misreported() {
+    let options = ["--faults", "redis-away", "--seconds", "1"];
+    let run = JudgeRun::start("busy-when-away", &options).finish();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let judgement = run.judgement();
+    assert!(number(fault(&judgement, "redis-away"), "misreported_busy") > 0.0, "{judgement:#}");
+    let run = JudgeRun::start("owner", &options).finish();
+    let judgement = run.judgement();
+    assert_eq!(fault(&judgement, "redis-away")["misreported_busy"], 0, "{judgement:#}");
+    // Redis' own absence is not held against the lock.
+    assert!(number(fault(&judgement, "redis-away"), "blocked_ms_max") < 2_000.0, "{judgement:#}");
+}
+
+#[test]
+fn fences_refuse_a_paused_holder_and_must_grow() {
+    let options = ["--faults", "pause,redis-flush", "--seconds", "1"];
+    let run = JudgeRun::start("fences-repeat", &options).finish();
+    assert_eq!(run.code, Some(1), "{}", run.stderr);
+    let judgement = run.judgement();
+    let pause = fault(&judgement, "pause");
+    assert!(number(pause, "lost_updates") > 0.0, "{pause:#}");
+    assert_eq!(pause["with_fence"]["lost_updates"], 0, "{pause:#}");
+    assert!(number(&pause["with_fence"], "refused") > 0.0, "{pause:#}");
+    assert_eq!(pause["fence_regressions"], 0, "{pause:#}");
+    let flush = fault(&judgement, "redis-flush");
+    assert!(number(flush, "fence_regressions") > 0.0, "{flush:#}");
+    assert!(sentences(flush, "fence-regression")[0].contains("with fence"), "{flush:#}");
+    let none = fault(&judgement, "none");
+    assert_eq!(none["with_fence"]["refused"], 0, "{none:#}");
+}
+
+#[test]
+fn lock_without_expiry_blocks_after_a_kill() {
+    let options = ["--faults", "kill-holder", "--seconds", "3", "--ttl-ms", "300"];
+    let run =
+        JudgeRun::start("never-freed", &[&options[..], &["--wait-ms", "1000"]].concat()).finish();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let judgement = run.judgement();
+    let kill = fault(&judgement, "kill-holder");
+    assert!(number(kill, "blocked_ms_max") > 900.0, "{kill:#}");
+    assert_eq!(kill["leftover_keys"], 1, "{kill:#}");
+    assert!(sentences(kill, "blocked")[0].contains("until the work ended"), "{kill:#}");
+    assert!(sentences(kill, "leftover-key")[0].contains("item:0"), "{kill:#}");
+    assert_eq!(fault(&judgement, "none")["leftover_keys"], 0, "{judgement:#}");
+}
+
+#[test]
+fn starved_worker_is_counted() {
+    let options = ["--faults", "none", "--seconds", "2", "--wait-ms", "500"];
+    let run = JudgeRun::start("starving", &options).finish();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let judgement = run.judgement();
+    let none = fault(&judgement, "none");
+    assert_eq!(none["waiters_starved"], 3, "{none:#}");
+    assert!(number(none, "jain") <= 0.5, "{none:#}");
+    assert!(sentences(none, "starved")[0].contains("w1 c0"), "{none:#}");
+}
+
+#[test]
+fn wall_clock_expiry_fails_when_clock_jumps() {
+    let options = ["--faults", "clock-jump", "--seconds", "1"];
+    let run = JudgeRun::start("wall-clock", &options).finish();
+    let judgement = run.judgement();
+    let jump = fault(&judgement, "clock-jump");
+    if jump["ran"] == false {
+        assert!(jump["why_not"].as_str().unwrap().contains("libfaketime"), "{jump:#}");
+        assert_eq!(run.code, Some(0), "{judgement:#}");
+        return;
+    }
+    assert_eq!(run.code, Some(1), "{judgement:#}");
+    assert!(number(jump, "lost_updates") > 0.0, "{jump:#}");
+    assert_eq!(fault(&judgement, "none")["lost_updates"], 0, "{judgement:#}");
+}
+
+#[test]
+fn kernel_lock_is_safe_under_every_fault() {
+    let options = ["--faults", "all", "--seconds", "1", "--ttl-ms", "400"];
+    let run = JudgeRun::start("flock", &options).finish();
+    assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
+    let judgement = run.judgement();
+    assert_eq!(judgement["safe"], true);
+    let faults = judgement["faults"].as_array().unwrap();
+    assert_eq!(faults.len(), 12);
+    for fault in faults {
+        if fault["ran"] == false {
+            assert_eq!(fault["name"], "clock-jump", "{fault:#}");
+            continue;
+        }
+        for figure in ["lost_updates", "overlaps", "release_ok_when_lost", "misreported_busy"] {
+            assert_eq!(fault[figure], 0, "{fault:#}");
+        }
+        assert!(number(fault, "acquired") > 10.0, "{fault:#}");
+        assert_eq!(fault["with_fence"], Value::Null, "{fault:#}");
+    }
+}
+
+#[test]
+fn table_names_faults_and_verdict() {
+    let run =
+        JudgeRun::start_with("flock", &["--faults", "none", "--seconds", "0.3"], &[]).finish();
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    assert!(run.stdout.contains("test flock (no fences"), "{}", run.stdout);
+    assert!(run.stdout.contains("\nSafe: no lost update"), "{}", run.stdout);
+}
+
+/// Options of a short judgement with an adapter that misbehaves.
+const SHORT: [&str; 8] =
+    ["--faults", "none", "--ttl-ms", "300", "--wait-ms", "500", "--answer-timeout-s", "1"];
+
+#[test]
+fn adapter_that_misbehaves_ends_the_judgement() {
+    let modes = [
+        ("exits", "the adapter exited (exit status: 3)", "out of paper"),
+        ("garbage", "something that is not an answer", "ready to serve!"),
+        ("twice", "twice", "the adapter answered request"),
+        ("floods", "a line of more than 65536 bytes", ""),
+        ("odd-reason", "`busy`, `timeout` or `error`", "maybe"),
+        ("no-fence", "granted a lock without a `fence`", ""),
+        ("hangs", "has not answered request", " s."),
+    ];
+    for (mode, expected, also) in modes {
+        let run = JudgeRun::start(mode, &SHORT).finish();
+        assert_eq!(run.code, Some(2), "{mode}: {}", run.stderr);
+        assert_eq!(run.stdout, "", "{mode}");
+        assert!(run.stderr.contains(expected), "{mode}: {}", run.stderr);
+        assert!(run.stderr.contains(also), "{mode}: {}", run.stderr);
+    }
+}
+
+#[test]
+fn adapter_that_does_not_start_is_named() {
+    let command = ["/nonexistent/adapter".to_owned()];
+    let run = JudgeRun::start_command(&SHORT, &command).finish();
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(
+        run.stderr.contains("can't start the adapter `/nonexistent/adapter`"),
+        "{}",
+        run.stderr
+    );
+}
+
+#[test]
+fn detached_child_of_the_adapter_ends() {
+    let folder = tempfile::tempdir().unwrap();
+    for (mode, code) in [("leaks", 2), ("flock", 0)] {
+        let file = folder.path().join(mode);
+        let leak_file = format!("LEAK_FILE={}", file.display());
+        let options = [&SHORT[..], &["--seconds", "0.5", "--env", &leak_file]].concat();
+        let run = JudgeRun::start(mode, &options).finish();
+        assert_eq!(run.code, Some(code), "{}", run.stderr);
+        assert_leaks_ended(&file);
+    }
+}
+
+/// Checks that processes were leaked, and that none of them runs.
+fn assert_leaks_ended(file: &Path) {
+    let leaked = std::fs::read_to_string(file).unwrap();
+    assert!(!leaked.is_empty(), "it leaked nothing");
+    for pid in leaked.lines() {
+        assert!(!is_alive(pid.parse().unwrap()), "{pid} runs");
+    }
+}
+
+#[test]
+fn unknown_fault_lists_the_faults() {
+    let run = JudgeRun::start("flock", &["--faults", "paws"]).finish();
+    assert_eq!(run.code, Some(2));
+    assert!(run.stderr.contains("redis-failover"), "{}", run.stderr);
+}
+
+#[test]
+fn interrupted_judge_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    for signal in [Signal::INT, Signal::TERM] {
+        let file = folder.path().join(format!("{signal:?}"));
+        let leak_file = format!("LEAK_FILE={}", file.display());
+        let options = ["--faults", "none", "--seconds", "60", "--env", &leak_file];
+        let run = JudgeRun::start("flock", &options);
+        run.wait_for_adapters();
+        run.wait_for(|| file.exists());
+        run.send(signal);
+        let run = run.finish();
+        assert_eq!(run.code, Some(2), "{}", run.stderr);
+        assert_eq!(run.stdout, "");
+        assert_leaks_ended(&file);
+    }
+}
+
+/// The worker is stopped when the judge dies.
+#[test]
+fn killed_judge_leaves_nothing_behind() {
+    let options = ["--faults", "pause", "--seconds", "0.3", "--ttl-ms", "30000"];
+    let run = JudgeRun::start("flock", &options);
+    run.wait_for_stopped_adapter();
+    run.send(Signal::KILL);
+    let run = run.finish_within(Duration::from_secs(20));
+    assert_eq!(run.code, None);
+}

@@ -1,0 +1,205 @@
+//! Runs `holdfast judge` with an adapter of `tests/judge/adapter.py`, and watches its processes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const ADAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/judge/adapter.py");
+/// Clients of each of the two workers: few, as the tests run side by side.
+const CLIENTS: &str = "3";
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
+const TIMEOUT: Duration = Duration::from_secs(300);
+
+/// A process, which its start time identifies even if its id is used again.
+type Identity = (i32, u64);
+
+/// A running judge. Its end is checked: no process that it started runs afterwards.
+pub struct JudgeRun {
+    child: Child,
+    seen: Arc<Mutex<BTreeSet<Identity>>>,
+    watched: Arc<AtomicBool>,
+    watcher: JoinHandle<()>,
+    outputs: [JoinHandle<String>; 2],
+    _folder: TempDir,
+}
+
+pub struct JudgeEnd {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl JudgeEnd {
+    pub fn judgement(&self) -> Value {
+        let parsed = serde_json::from_str(&self.stdout);
+        parsed.unwrap_or_else(|error| panic!("{error}: {}\n{}", self.stdout, self.stderr))
+    }
+}
+
+impl JudgeRun {
+    /// Starts the judge with an adapter of this mode; its JSON is printed.
+    pub fn start(mode: &str, options: &[&str]) -> Self {
+        Self::start_with(mode, options, &["--json", "-"])
+    }
+
+    pub fn start_with(mode: &str, options: &[&str], more: &[&str]) -> Self {
+        let command = ["python3", ADAPTER, mode].map(str::to_owned);
+        Self::start_command(&[options, more].concat(), &command)
+    }
+
+    pub fn start_command(options: &[&str], command: &[String]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .args(["judge", "--seed", "7", "--clients", CLIENTS, "--env"])
+            .arg(format!("LOCK_FOLDER={}", folder.path().display()))
+            .args(options)
+            .arg("--")
+            .args(command)
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let judge = i32::try_from(child.id()).unwrap();
+        let (seen, watched) = (Arc::default(), Arc::new(AtomicBool::new(true)));
+        let watcher = thread::spawn({
+            let (seen, watched) = (Arc::clone(&seen), Arc::clone(&watched));
+            move || watch(judge, &seen, &watched)
+        });
+        let stdout = read(child.stdout.take().unwrap());
+        let stderr = read(child.stderr.take().unwrap());
+        Self { child, seen, watched, watcher, outputs: [stdout, stderr], _folder: folder }
+    }
+
+    pub fn send(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    pub fn wait_for(&self, condition: impl FnMut() -> bool) {
+        wait_until(TIMEOUT, condition);
+    }
+
+    /// Waits until both workers' adapters run.
+    pub fn wait_for_adapters(&self) {
+        self.wait_for_adapters_that(2, |_| true);
+    }
+
+    /// Waits until a fault has stopped an adapter.
+    pub fn wait_for_stopped_adapter(&self) {
+        self.wait_for_adapters_that(1, |state| state == 'T');
+    }
+
+    fn wait_for_adapters_that(&self, count: usize, are: impl Fn(char) -> bool) {
+        wait_until(TIMEOUT, || {
+            let seen = self.seen.lock().unwrap().clone();
+            let adapters = seen.iter().filter(|(pid, _)| {
+                let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                let is_adapter = String::from_utf8_lossy(&command).contains("adapter.py");
+                // Not the worker, which is started with the same words on its stdin only.
+                is_adapter && state_of(*pid).is_some_and(|state| are(state.0))
+            });
+            adapters.count() >= count
+        });
+    }
+
+    /// Waits for the end, and checks that nothing is left.
+    pub fn finish(self) -> JudgeEnd {
+        self.finish_within(Duration::ZERO)
+    }
+
+    /// The same; processes may take a while to end after the judge.
+    pub fn finish_within(mut self, limit: Duration) -> JudgeEnd {
+        let mut status = None;
+        wait_until(TIMEOUT, || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        self.watched.store(false, Ordering::SeqCst);
+        self.watcher.join().unwrap();
+        let seen = self.seen.lock().unwrap().clone();
+        assert!(status.unwrap().code() != Some(0) || seen.len() > 4, "{seen:?}");
+        let left = || {
+            let alive = |(pid, start): &&Identity| {
+                state_of(*pid).is_some_and(|(state, _, at)| state != 'Z' && at == *start)
+            };
+            seen.iter().filter(alive).map(|(pid, _)| *pid).collect::<Vec<_>>()
+        };
+        if !limit.is_zero() {
+            wait_until(limit, || left().is_empty());
+        }
+        let names = left().into_iter().map(|pid| {
+            let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            format!("{pid} {}", String::from_utf8_lossy(&command).replace('\0', " "))
+        });
+        let names: Vec<String> = names.collect();
+        assert!(names.is_empty(), "these processes run: {names:#?}");
+        let [stdout, stderr] = self.outputs.map(|output| output.join().unwrap());
+        JudgeEnd { code: status.unwrap().code(), stdout, stderr }
+    }
+}
+
+pub fn is_alive(pid: i32) -> bool {
+    state_of(pid).is_some_and(|(state, ..)| state != 'Z')
+}
+
+fn read(mut pipe: impl std::io::Read + Send + 'static) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = String::new();
+        pipe.read_to_string(&mut text).unwrap();
+        text
+    })
+}
+
+/// Notes all descendants of the judge.
+#[expect(clippy::disallowed_methods, reason = "a thread of its own")]
+fn watch(judge: i32, seen: &Mutex<BTreeSet<Identity>>, watched: &AtomicBool) {
+    while watched.load(Ordering::SeqCst) {
+        let processes: Vec<(i32, i32, u64)> = fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .filter_map(|entry| {
+                let pid = entry.file_name().to_str()?.parse().ok()?;
+                let (_, parent, start) = state_of(pid)?;
+                Some((pid, parent, start))
+            })
+            .collect();
+        let mut family = BTreeSet::from([judge]);
+        loop {
+            let size = family.len();
+            let children = processes.iter().filter(|(_, parent, _)| family.contains(parent));
+            let children: Vec<i32> = children.map(|(pid, ..)| *pid).collect();
+            family.extend(children);
+            if family.len() == size {
+                break;
+            }
+        }
+        let of_family = processes.iter().filter(|(pid, ..)| *pid != judge && family.contains(pid));
+        seen.lock().unwrap().extend(of_family.map(|(pid, _, start)| (*pid, *start)));
+        thread::sleep(POLL_INTERVAL);
+    }
+}
+
+/// State, parent and start time of a process.
+fn state_of(pid: i32) -> Option<(char, i32, u64)> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    Some((fields[0].chars().next()?, fields[1].parse().ok()?, fields[19].parse().ok()?))
+}
+
+#[expect(clippy::disallowed_methods, reason = "a test without a runtime")]
+fn wait_until(limit: Duration, mut condition: impl FnMut() -> bool) {
+    let until = Instant::now() + limit;
+    while !condition() {
+        assert!(Instant::now() < until, "not within {limit:?}");
+        thread::sleep(POLL_INTERVAL);
+    }
+}
