@@ -276,11 +276,12 @@ async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<ExitCode> {
-    if options.html.is_some() {
-        bail!("--html is not built in yet: use --json FILE");
-    }
     let judgement = Box::pin(judge::judge(options)).await?;
     judge::print(&judgement, options.json.as_deref())?;
+    if let Some(file) = &options.html {
+        std::fs::write(file, app::judgement_page(&judgement)?)
+            .with_context(|| format!("can't write {}", file.display()))?;
+    }
     Ok(if judgement.safe { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
