@@ -352,7 +352,7 @@ fn every_file_has_header_and_bounded_length() {
 }
 
 /// Folders that are not compiled into the shop.
-const NOT_COMPILED: [&str; 6] = ["deploy", "docs", "load", "script", "target", "tests"];
+const NOT_COMPILED: [&str; 7] = ["deploy", "docs", "judge", "load", "script", "target", "tests"];
 
 #[test]
 fn image_is_built_from_every_source_folder() {
