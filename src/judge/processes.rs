@@ -47,15 +47,19 @@ pub(super) async fn wait_stopped(leader: i32) {
 pub(super) async fn end_orphans(known: &[u32]) {
     let me = getpid().as_raw_nonzero().get();
     let is_known = |pid: i32| known.contains(&pid.unsigned_abs());
-    loop {
+    // The table is read entry by entry: a child may have become an orphan behind the reader.
+    let mut empty_tables = 0;
+    while empty_tables < 2 {
         let orphans: Vec<i32> = process_table()
             .iter()
             .filter(|entry| entry.parent == me && !is_known(entry.pid))
             .map(|entry| entry.pid)
             .collect();
         if orphans.is_empty() {
-            return;
+            empty_tables += 1;
+            continue;
         }
+        empty_tables = 0;
         for pid in orphans.into_iter().filter_map(Pid::from_raw) {
             let _ = kill_process(pid, Signal::KILL);
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
