@@ -81,14 +81,6 @@ impl judge_adapter::Locks for HoldfastLock {
     fn held(&self, (key, guards): &Self::Lease) -> Option<bool> {
         Some(guards.get(key)?.as_fenced()?.is_held())
     }
-
-    async fn raise_fence(
-        &self,
-        (key, guards): &mut Self::Lease,
-        floor: i64,
-    ) -> anyhow::Result<Option<i64>> {
-        Ok(guards.raise_fence(key, floor).await?)
-    }
 }
 
 #[tokio::main]

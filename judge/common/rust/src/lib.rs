@@ -64,15 +64,6 @@ pub trait Locks: Send + Sync + 'static {
     fn held(&self, _lease: &Self::Lease) -> Option<bool> {
         None
     }
-
-    /// Replaces the fence by one above `floor`, if the lock can. `None`: the lock was lost.
-    fn raise_fence(
-        &self,
-        _lease: &mut Self::Lease,
-        _floor: i64,
-    ) -> impl Future<Output = anyhow::Result<Option<i64>>> + Send {
-        async { anyhow::bail!("this lock cannot raise a fence") }
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,7 +73,6 @@ enum Op {
     Acquire { key: String, wait_ms: u64 },
     Release { lease: String },
     Held { lease: String },
-    RaiseFence { lease: String, floor: i64 },
 }
 
 #[derive(Debug, Deserialize)]
@@ -157,15 +147,6 @@ impl<L: Locks> Server<L> {
                 let held = self.locks.held(&lease);
                 self.keep(Some(name), lease);
                 json!({"ok": true, "held": held.context("this lock does not know")?})
-            }
-            Op::RaiseFence { lease: name, floor } => {
-                let mut lease = self.take(&name)?;
-                let fence = self.locks.raise_fence(&mut lease, floor).await;
-                self.keep(Some(name), lease);
-                match fence? {
-                    Some(fence) => json!({"ok": true, "fence": fence}),
-                    None => json!({"ok": false, "reason": "lost"}),
-                }
             }
         })
     }
