@@ -12,7 +12,9 @@ judge-cell-lost = { $lost ->
 }
 judge-cell-safe = no lost update
 judge-cell-not-run = did not run
-judge-list-key = ▲ 7: seven lost updates · ✓: no lost update · –: the fault did not run
+judge-cell-elsewhere = does not touch this lock
+judge-list-fenced = … with its fence
+judge-list-key = ▲ 7: seven lost updates · ✓: no lost update · –: the fault did not run · “·”: the fault does not touch the servers that this lock uses
 judge-own-title = Judge your own lock
 judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Then open FILE here. It is shown, and not stored.
 judge-file-label = File of a judgement

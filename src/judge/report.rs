@@ -19,6 +19,17 @@ pub struct Judgement {
     pub started_at: String,
 }
 
+impl Judgement {
+    /// Returns whether the fault strikes servers that the lock does not use: one of Redis, while
+    /// the lock sent no command there.
+    pub fn is_elsewhere(&self, fault: &FaultReport) -> bool {
+        let strikes_redis = fault.name.starts_with("redis-") || fault.name == "partition";
+        // A client library may ping.
+        let is_unused = |undisturbed: &FaultReport| undisturbed.redis_commands < 0.05;
+        strikes_redis && self.faults.first().is_some_and(is_unused)
+    }
+}
+
 /// An adapter's answer to `init`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Adapter {

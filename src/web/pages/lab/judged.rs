@@ -92,12 +92,14 @@ struct LockRow {
     title: String,
     date: String,
     cells: Vec<LockCell>,
+    /// The verdicts on writes that demand the fence, of a lock that has one.
+    fenced: Option<Vec<LockCell>>,
 }
 
 /// The verdict of a lock under one fault.
 #[derive(Debug)]
 struct LockCell {
-    /// `loss`, `safe` or `missing`.
+    /// `loss`, `safe`, `missing`, or `elsewhere`: not at the servers of the lock.
     kind: &'static str,
     lost: u64,
 }
@@ -206,23 +208,37 @@ fn fault_names(judged: &[JudgedLock]) -> Vec<String> {
 impl LockRow {
     fn new(judged: &JudgedLock, faults: &[String]) -> Self {
         let judgement = &judged.judgement;
-        let report = |name: &String| judgement.faults.iter().find(|fault| fault.name == *name);
+        let cells = |lost: fn(&FaultReport) -> u64| {
+            let report = |name: &String| judgement.faults.iter().find(|fault| fault.name == *name);
+            faults.iter().map(|name| LockCell::new(judgement, report(name), lost)).collect()
+        };
+        let lost_with_fence =
+            |fault: &FaultReport| fault.with_fence.as_ref().map_or(0, |fenced| fenced.lost_updates);
         let date = judgement::format_time(&judgement.started_at);
         Self {
             name: judged.name,
             title: judgement.adapter.name.clone(),
             date: date.split(' ').next().unwrap_or_default().to_owned(),
-            cells: faults.iter().map(|name| LockCell::new(report(name))).collect(),
+            cells: cells(|fault| fault.lost_updates),
+            fenced: judgement.adapter.fencing.then(|| cells(lost_with_fence)),
         }
     }
 }
 
 impl LockCell {
-    fn new(report: Option<&FaultReport>) -> Self {
+    fn new(
+        judgement: &Judgement,
+        report: Option<&FaultReport>,
+        lost: fn(&FaultReport) -> u64,
+    ) -> Self {
+        let cell = |kind, lost| Self { kind, lost };
         match report.filter(|fault| fault.ran) {
-            None => Self { kind: "missing", lost: 0 },
-            Some(FaultReport { lost_updates: 0, .. }) => Self { kind: "safe", lost: 0 },
-            Some(fault) => Self { kind: "loss", lost: fault.lost_updates },
+            None => cell("missing", 0),
+            Some(fault) => match lost(fault) {
+                0 if judgement.is_elsewhere(fault) => cell("elsewhere", 0),
+                0 => cell("safe", 0),
+                lost => cell("loss", lost),
+            },
         }
     }
 }
@@ -262,6 +278,8 @@ mod tests {
         let faults = fault_names(&locks);
         assert_eq!(faults.len(), locks[0].judgement.faults.len() + 1);
         let rows = locks.each_ref().map(|lock| LockRow::new(lock, &faults));
+        let fencing = locks[0].judgement.adapter.fencing;
+        assert_eq!(rows[0].fenced.as_ref().map(Vec::len), fencing.then_some(faults.len()));
         for (fault, cell) in locks[0].judgement.faults.iter().zip(&rows[0].cells) {
             let expected = match (fault.ran, fault.lost_updates) {
                 (false, _) => "missing",
