@@ -1,7 +1,7 @@
 //! `holdfast judge` finds each lock that is wrong, clears the one that is right, and ends in a
 //! clear way, with nothing left running, whatever its adapter does.
 //!
-//! Needs Postgres, Redis and Python 3 installed (script/test installs them).
+//! Needs Postgres, Redis, Python 3 and, on Linux, libfaketime installed (script/test installs them).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -178,7 +178,7 @@ fn wall_clock_expiry_fails_when_clock_jumps() {
     let run = JudgeRun::start("wall-clock", &options).finish();
     let judgement = run.judgement();
     let jump = fault(&judgement, "clock-jump");
-    if jump["ran"] == false {
+    if !cfg!(target_os = "linux") {
         assert!(jump["why_not"].as_str().unwrap().contains("libfaketime"), "{jump:#}");
         assert_eq!(run.code, Some(0), "{judgement:#}");
         return;
@@ -198,10 +198,10 @@ fn kernel_lock_is_safe_under_every_fault() {
     let faults = judgement["faults"].as_array().unwrap();
     assert_eq!(faults.len(), 12);
     for fault in faults {
-        if fault["ran"] == false {
-            assert_eq!(fault["name"], "clock-jump", "{fault:#}");
+        if fault["name"] == "clock-jump" && !cfg!(target_os = "linux") {
             continue;
         }
+        assert_eq!(fault["ran"], true, "{fault:#}");
         for figure in ["lost_updates", "overlaps", "release_ok_when_lost", "misreported_busy"] {
             assert_eq!(fault[figure], 0, "{fault:#}");
         }
