@@ -109,9 +109,12 @@ async fn slider_lets_a_crowd_race() {
     browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
     let size = "const root = document.documentElement;
         const cells = [...document.querySelectorAll('#race-crowd i')].map((i) => i.offsetHeight);
-        return [innerWidth, root.scrollWidth, Math.max(...cells) - Math.min(...cells) <= 1]";
+        // As large as where its animation begins.
+        const verdict = document.querySelector('#race-verdict');
+        verdict.style.cssText = 'animation: none; transform: scale(2.2)';
+        return [root.scrollWidth <= innerWidth, Math.max(...cells) - Math.min(...cells) <= 1]";
     let size = browser.driver.execute(size, vec![]).await.unwrap();
-    assert_eq!(size.json(), &json!([360, 360, true]), "the page fits, and the cells have one size");
+    assert_eq!(size.json(), &json!([true, true]), "the page fits, and the cells have one size");
     browser.close().await;
 }
 
