@@ -122,6 +122,10 @@ impl Message {
         self
     }
 
+    pub fn id(&self) -> &str {
+        &self.id
+    }
+
     /// Formats the message; `None` if the catalogue does not have it, or it needs other arguments.
     pub fn format(&self, language: Language) -> Option<String> {
         let arguments = self.arguments.iter().map(|(name, value)| {
@@ -150,7 +154,9 @@ impl Argument {
     /// Returns the value as a variable. A whole number is passed as one, for the choice of plurals.
     fn format_variable(&self, language: Language) -> Option<FluentValue<'static>> {
         let number = match self {
-            Self::Text(text) => text.parse::<i64>().ok(),
+            Self::Text(text) => {
+                text.parse::<i64>().ok().filter(|number| number.to_string() == *text)
+            }
             _ => None,
         };
         number.map_or_else(|| self.format(language).map(FluentValue::from), |n| Some(n.into()))

@@ -327,7 +327,7 @@ function finish(race, scale) {
   verdict.classList.toggle("loss", isLost);
   verdict.classList.add("slam");
   caption.textContent = explain(race);
-  live.textContent = `${verdict.textContent}. ${caption.textContent}`;
+  live.textContent = text("announced", { verdict: verdict.textContent, caption: caption.textContent });
   const servers = new Set(race.lanes.map((lane) => lane.replica)).size;
   const proof = { 1: "proof-one", 2: "proof-two" }[servers] ?? "proof-many";
   byId("race-proof-text").textContent = `${text(proof, { servers })} ${scale}`.trim();

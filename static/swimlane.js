@@ -7,6 +7,8 @@ const PLAY_MS = 6500;
 const SPEEDS = [0.25, 0.5, 1, 2, 4];
 // Upper bound of the lanes that are drawn with labels.
 const MAX_LABELLED_LANES = 4;
+// Upper bound of the steps whose heights are measured: the longest ones.
+const MAX_MEASURED = 12;
 const LABELLED = { lane: 84, name: 18, bar: 40, label: 68, thickness: 14, margin: 10 };
 const COMPACT = { lane: 24, name: 17, bar: 12, label: 0, thickness: 10, margin: 10 };
 // The time before two requests overlap matters little, so it is drawn this much shorter.
@@ -231,18 +233,34 @@ function drawSwimlane(track, autoplay) {
   let current = steps.length;
   let frame = 0;
 
+  const commandOf = (item) => item.querySelector("code")?.textContent ?? "";
+  const textOf = (item) => `${item.querySelector("b").textContent} · ${item.querySelector("span").textContent}`;
+
+  // Makes the box as high as its highest step, so that nothing below it moves with the steps.
+  function reserveHeight() {
+    const size = (item) => textOf(item).length + 2 * commandOf(item).length;
+    const longest = [...items].sort((one, other) => size(other) - size(one)).slice(0, MAX_MEASURED);
+    beside.style.minHeight = "";
+    count.textContent = texts.count.replace("#", steps.length);
+    const heights = longest.map((item) => {
+      sentence.textContent = textOf(item);
+      command.textContent = commandOf(item);
+      return beside.offsetHeight;
+    });
+    beside.style.minHeight = `${Math.max(0, ...heights)}px`;
+  }
+
   function showStep(number) {
     current = Math.min(Math.max(number, 1), steps.length);
     const index = current - 1;
     const { lane, event } = steps[index];
-    const item = items[index];
     const isLoss = event === "write" && heads[lane][2];
-    const text = `${item.querySelector("b").textContent} · ${item.querySelector("span").textContent}`;
+    const text = textOf(items[index]);
     slider.value = current;
     count.textContent = texts.count.replace("#", current);
     slider.setAttribute("aria-valuetext", `${count.textContent}: ${text}`);
     sentence.textContent = text;
-    command.textContent = item.querySelector("code")?.textContent ?? "";
+    command.textContent = commandOf(items[index]);
     beside.dataset.kind = isLoss ? "loss" : event === "held" || event === "release" ? "lock" : busy[index];
     drawing.groups.forEach((group, at) => {
       group.classList.toggle("later", at > index);
@@ -260,6 +278,7 @@ function drawSwimlane(track, autoplay) {
   function draw() {
     drawing = drawLanes(model, Math.max(timeline.clientWidth, 240));
     timeline.replaceChildren(drawing.svg);
+    reserveHeight();
     showStep(current);
   }
 

@@ -36,6 +36,19 @@ problem-forbidden-advice = Sign in with an account that is allowed to do this, o
 problem-forbidden-page-advice = Go back, reload the page and try again, or sign in with an account that is allowed to do this.
 problem-forbidden-link = Sign in
 
+problem-missing-page = there is nothing at { $path }
+problem-missing-item = there is no item { $sku }
+problem-missing-account = you have no account
+problem-missing-order = you have no order { $order }
+problem-missing-session = you have no session { $id }
+problem-missing-user = there is no user { $name }
+problem-missing-race = there is no race { $id }
+problem-missing-run = there is no run { $id }
+problem-missing-lesson = there is no lesson { $name }
+problem-missing-problem = there is no problem { $name }
+problem-missing-game = this game has ended
+problem-missing-game-page = this game has ended: another one took its place, or ten minutes have passed. Begin again at /lab/scheduler
+problem-not-found-public = There is no such page.
 problem-not-found-title = Not found
 problem-not-found-meaning = It does not exist, or it belongs to another user. The shop does not say which.
 problem-not-found-advice = Check the name or the id.
@@ -62,6 +75,7 @@ problem-insufficient-funds-advice = Top up the account, then pay again. You may 
 problem-insufficient-funds-page-advice = Top up your account, then pay again.
 problem-insufficient-funds-link = Top up
 
+problem-order-state-detail = can't { $action } an order that is { $status }
 problem-order-state-title = Not possible in the order's state
 problem-order-state-meaning = An order can be paid or cancelled once, and refunded once after it was paid.
 problem-order-state-advice = Read the order to see its state.

@@ -38,6 +38,7 @@ race-status-no-answer = No answer
 race-status-refused = Refused
 race-receipt = Receipt
 race-verdict = { $sold } sold · { $existed } existed
+race-announced = { $verdict }. { $caption }
 race-lost = Both servers read { $value } before either wrote { $after }. The second write overwrote the first: a lost update.
 race-held = The lock made { $loser } wait until { $winner } had written. { $loser } read 0: sold out.
 race-crowd-lost = { $doubled } red receipts promise a unit that another receipt promises too: lost updates.

@@ -84,7 +84,7 @@ shop-time-left = { $minutes } min { $seconds } s
 shop-pay = Pay { $total }
 shop-top-up-and-pay = Top up { $missing } and pay
 shop-other-amount = Top up another amount
-shop-pay-short = Your balance is { $balance }: { $missing } are missing.
+shop-pay-short = Your balance is { $balance }: { $missing } is missing.
 shop-pay-after = Your balance is { $balance }. After paying: { $after }.
 shop-cancel = Cancel the order
 shop-thanks = Thank you. Your balance is { $balance }.
@@ -146,6 +146,9 @@ shop-new-here = New here?
 shop-have-account = You have an account?
 shop-welcome = New accounts start with { $credit } to spend in this demo shop.
 shop-name-rule = 1 to 64 of a–z, 0–9, dot, dash and underscore; names that begin with “lab-” are reserved
+shop-name-capitals = Capital letters are not allowed. Use a–z.
+shop-name-character = The character “{ $character }” is not allowed. Use a–z, 0–9, dot, dash and underscore.
+shop-name-reserved = Names that begin with “lab-” are reserved. Choose another one.
 shop-name-taken = This name is taken. Choose another one.
 
 # Ledgers.

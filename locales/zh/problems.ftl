@@ -36,6 +36,19 @@ problem-forbidden-advice = 请用有权限的账户登录，或者在启动商�
 problem-forbidden-page-advice = 请返回，刷新页面后重试，或者用有权限的账户登录。
 problem-forbidden-link = 登录
 
+problem-missing-page = { $path } 处没有内容
+problem-missing-item = 没有商品 { $sku }
+problem-missing-account = 您没有账户
+problem-missing-order = 您没有订单 { $order }
+problem-missing-session = 您没有会话 { $id }
+problem-missing-user = 没有用户 { $name }
+problem-missing-race = 没有抢购 { $id }
+problem-missing-run = 没有运行 { $id }
+problem-missing-lesson = 没有课程 { $name }
+problem-missing-problem = 没有问题类型 { $name }
+problem-missing-game = 这一局已经结束
+problem-missing-game-page = 这一局已经结束：它已被另一局取代，或者已过十分钟。请在 /lab/scheduler 重新开始
+problem-not-found-public = 没有这个页面。
 problem-not-found-title = 未找到
 problem-not-found-meaning = 它不存在，或者属于其他用户。商店不会说明是哪一种。
 problem-not-found-advice = 请检查名称或编号。
@@ -62,6 +75,16 @@ problem-insufficient-funds-advice = 请先充值，再支付。可以用同一�
 problem-insufficient-funds-page-advice = 请先充值，再支付。
 problem-insufficient-funds-link = 充值
 
+problem-order-state-detail = 不能{ $action ->
+    [pay] 支付
+    [cancel] 取消
+   *[refund] 退款
+}：该订单{ $status ->
+    [pending] 尚未支付
+    [paid] 已支付
+    [refunded] 已退款
+   *[cancelled] 已取消
+}
 problem-order-state-title = 订单状态不允许此操作
 problem-order-state-meaning = 一个订单只能支付或取消一次，支付后只能退款一次。
 problem-order-state-advice = 请查询订单的当前状态。

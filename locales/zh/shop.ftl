@@ -132,7 +132,10 @@ shop-session-ended = 会话已结束，请重新登录后继续。
 shop-new-here = 还没有账户？
 shop-have-account = 已有账户？
 shop-welcome = 新账户在此演示商店中有 { $credit } 可用。
-shop-name-rule = 1 到 64 个字符：a–z、0–9、点、短横线、下划线；以 “lab-” 开头的名字为保留名
+shop-name-rule = 1 到 64 个字符：a–z、0–9、点、短横线、下划线；以“lab-”开头的名字为保留名
+shop-name-capitals = 不能使用大写字母，请使用 a–z。
+shop-name-character = 不能使用字符“{ $character }”。请使用 a–z、0–9、点、短横线和下划线。
+shop-name-reserved = 以“lab-”开头的名字为保留名，请换一个。
 shop-name-taken = 此用户名已被占用，请换一个。
 
 # 流水。

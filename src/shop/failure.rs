@@ -16,6 +16,7 @@ use super::{OrderId, Sku};
 use crate::coalesce::{CoalesceError, MAX_WAITING};
 use crate::db::{self, ErrorClass};
 use crate::locks::LockError;
+use crate::messages::{Message, message};
 
 /// An HTTP status and body, sent, stored and replayed byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +88,7 @@ pub enum Rejection {
     Invalid(FieldName, String),
     Forbidden(String),
     /// The object does not exist, or belongs to another user.
-    NotFound(String),
+    NotFound(Message),
     /// The name is taken.
     Exists(String),
     SoldOut {
@@ -145,16 +146,16 @@ pub enum Rejection {
 
 impl Rejection {
     pub(super) fn no_item(sku: &Sku) -> Self {
-        Rejection::NotFound(format!("there is no item {sku}"))
+        Rejection::NotFound(message!("problem-missing-item", sku))
     }
 
     pub(super) fn no_account() -> Self {
-        Rejection::NotFound("you have no account".to_owned())
+        Rejection::NotFound(message!("problem-missing-account"))
     }
 
     /// An order that does not exist and one of another user look alike.
     pub(super) fn no_order(order: OrderId) -> Self {
-        Rejection::NotFound(format!("you have no order {order}"))
+        Rejection::NotFound(message!("problem-missing-order", order))
     }
 }
 

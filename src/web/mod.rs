@@ -23,6 +23,7 @@ pub mod server;
 use actix_web::HttpRequest;
 use actix_web::web::{self, ServiceConfig};
 
+use crate::messages::message;
 use middleware::body;
 pub use problems::{HttpResult, Problem, ProblemType};
 pub(crate) use routes::see_other;
@@ -39,5 +40,11 @@ pub fn configure(config: &mut ServiceConfig) {
 }
 
 async fn not_found(request: HttpRequest) -> HttpResult {
-    Err(Problem::not_found(format!("there is nothing at {}", request.path())))
+    Err(missing_page(&request))
+}
+
+/// Returns the problem of an address that no page has.
+fn missing_page(request: &HttpRequest) -> Problem {
+    let path = request.path();
+    Problem::missing(message!("problem-missing-page", path))
 }

@@ -247,8 +247,8 @@ async fn run_page_shows_verdict_and_evidence() {
         assert!(words.contains(shown), "{shown}\n{words}");
     }
     let at = |text: &str| page.text.find(text).unwrap_or_else(|| panic!("{text}"));
-    let order = ["class=\"player\"", "id=\"verdict\"", "id=\"claim-title\"", "class=\"tabs\""];
-    assert!(order.is_sorted_by_key(|text| at(text)), "watched, then judged, then explained");
+    let order = ["id=\"verdict\"", "class=\"player\"", "id=\"claim-title\"", "class=\"tabs\""];
+    assert!(order.is_sorted_by_key(|text| at(text)), "judged, then watched, then explained");
     assert!(page.text.contains("class=\"off\">−1 → 56"), "an oversold unit is marked");
     let main = page.text.split("<main").nth(1).unwrap();
     assert!(!page.text.contains("http-equiv") && !main.contains('✓'));

@@ -62,6 +62,14 @@ async fn one_click_shows_oversell_within_ten_seconds() {
     shop.assert_sound().await;
 }
 
+/// Returns where an element ends, in pixels from the top of the page.
+pub async fn bottom_of(browser: &Browser, css: &str) -> f64 {
+    let script = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom
+        + scrollY";
+    let bottom = browser.driver.execute(script, vec![json!(css)]).await.unwrap();
+    bottom.json().as_f64().unwrap()
+}
+
 /// Returns whether the whole element is on the screen.
 async fn is_visible(browser: &Browser, css: &str) -> bool {
     let script = "const box = document.querySelector(arguments[0]).getBoundingClientRect();
@@ -82,6 +90,8 @@ async fn result_is_on_screen_without_scrolling() {
             json!({ "width": width, "height": height, "deviceScaleFactor": 1, "mobile": false });
         browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
         browser.go("/").await;
+        let bottom = bottom_of(&browser, "#race-go").await;
+        assert!(bottom < 560.0, "the button ends at {bottom} of {width} × {height}");
         browser.click("#race-go").await;
         browser.until_text("#race-verdict", "2 sold · 1 existed").await;
         until(&format!("the result is on the screen of {width} × {height}"), async || {

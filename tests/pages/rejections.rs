@@ -97,6 +97,17 @@ async fn browsers_get_pages_and_programs_get_problems() {
             assert_eq!(plain.kind, "application/problem+json", "{path}");
         }
     }
+    // What is public belongs to nobody; a page says what is missing, in its language.
+    for (path, english, chinese) in [
+        ("/nothing-here", "There is nothing at /nothing-here.", "/nothing-here 处没有内容。"),
+        ("/items/007", "There is no item 007.", "没有商品 007。"),
+        ("/language/xx", "There is nothing at /language/xx.", "/language/xx 处没有内容。"),
+    ] {
+        let words = visitor.get(path).await.words();
+        assert!(words.contains(&format!("{english} There is no such page.")), "{words}");
+        let words = visitor.get_in("zh", path).await.words();
+        assert!(words.contains(chinese) && !words.contains("There is no"), "{words}");
+    }
     let put = visitor.http.put(format!("{}/basket", visitor.base)).header("Accept", "text/html");
     let put = Page::read(put.send().await.unwrap()).await;
     assert_eq!((put.status.as_u16(), put.kind.as_str()), (405, "text/html; charset=utf-8"));
@@ -168,9 +179,20 @@ async fn form_errors_are_shown_beside_field() {
         assert_eq!(page.status, 422, "{path} {form}");
         assert!(page.text.contains(&format!("id=\"{field}\"")), "{path} {form}: {}", page.text);
     }
+    for (name, why) in [
+        ("No", "Capital letters are not allowed."),
+        ("no%20body", "The character “ ” is not allowed."),
+        ("lab-1", "Names that begin with “lab-” are reserved."),
+    ] {
+        let page = admin.post("/sign-up", &format!("user={name}&password=12345678")).await;
+        assert!(page.words().contains(why), "{name}: {}", page.words());
+    }
     let taken = admin.post("/sign-up", "user=alice&password=12345678").await;
     assert_eq!(taken.status, 409);
     assert!(taken.text.contains("user-wrong"));
+    let chinese = admin.form_request("/sign-up", "user=alice&password=12345678");
+    let chinese = Page::read(chinese.header("Accept-Language", "zh").send().await.unwrap()).await;
+    assert!(chinese.words().contains("请换一个。") && !chinese.words().contains("。."));
     let created = admin.post("/sign-up", "user=dora&password=12345678&next=/account").await;
     assert_eq!((created.status.as_u16(), created.location.as_str()), (303, "/account"));
     shop.assert_sound().await;
@@ -183,7 +205,9 @@ async fn foreign_orders_are_not_shown() {
         (Visitor::signed_in(&shop, "alice").await, Visitor::signed_in(&shop, "bob").await);
     let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
     let order = alice.order(&token, &csrf).await.location;
-    assert_eq!(bob.get(&order).await.status, 404);
+    let foreign = bob.get(&order).await;
+    assert_eq!(foreign.status, 404);
+    assert!(foreign.words().contains("or it belongs to another user"), "{}", foreign.words());
     let csrf = bob.get("/shop").await.csrf();
     let key = bob.get("/account").await.field("key");
     let cancel = format!("csrf={csrf}&key={key}");
@@ -331,9 +355,12 @@ async fn overdue_order_can_only_be_cancelled() {
         let cancelled = alice.post(&format!("{order}/cancel"), &cancel).await;
         assert_eq!((cancelled.status.as_u16(), &cancelled.location), (303, &order));
     }
-    assert!(
-        alice.get(&order).await.words().contains("Deadbolt, single cylinder cancelled 39 +1 → 40")
-    );
+    let page = alice.get(&order).await;
+    assert!(page.words().contains("Deadbolt, single cylinder cancelled 39 +1 → 40"));
+    assert!(!page.text.contains("next-step"), "an empty box: {}", page.text);
+    let pay = alice.form_request(&format!("{order}/pay"), &pay).header("Accept-Language", "zh");
+    let words = Page::read(pay.send().await.unwrap()).await.words();
+    assert!(words.contains("不能支付：该订单已取消。"), "{words}");
     shop.assert_sound().await;
 }
 

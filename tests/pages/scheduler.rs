@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::common::Shop;
+use crate::race::bottom_of;
 use crate::visitor::{Page, Visitor};
 
 /// Returns the ids that occur more than once.
@@ -107,6 +108,12 @@ async fn levels_are_played_by_keyboard_on_one_page() {
     browser.go("/lab/scheduler").await;
     browser.click("button[value=fence]").await;
     browser.until_text("h1", "Use the fence").await;
+    let screen = json!({ "width": 1280, "height": 720, "deviceScaleFactor": 1, "mobile": false });
+    browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;
+    for button in ["#step-A", "#step-B"] {
+        let bottom = bottom_of(&browser, button).await;
+        assert!(bottom < 600.0, "{button} ends at {bottom}");
+    }
     // A page load would lose it.
     browser.driver.execute("window.mark = 'kept'", vec![]).await.unwrap();
     let press = async |keys: &str, taken: usize| {

@@ -8,6 +8,7 @@ use crate::browser::Browser;
 use crate::common::ports::free_ports;
 use crate::common::{Shop, until};
 use crate::lab::{ID, oversold, with_run};
+use crate::race::bottom_of;
 
 /// Returns the sum of all layout shifts of the page so far.
 const SHIFTS: &str = "const done = arguments[0];
@@ -41,6 +42,10 @@ async fn pages_do_not_shift_while_loading() {
         resize(&browser, screen).await;
         for path in ["/", "/shop", "/lab/lessons/lost-update", &format!("/lab/runs/{ID}")] {
             browser.go(path).await;
+            if path.contains("/runs/") {
+                let bottom = bottom_of(&browser, "#verdict").await;
+                assert!(bottom < f64::from(screen.1), "the verdict ends at {bottom}");
+            }
             measured.push((screen.0, path.to_owned(), shifts(&browser).await));
         }
     }

@@ -52,6 +52,11 @@ impl Visitor {
         Page::read(self.page_request(path).send().await.unwrap()).await
     }
 
+    pub async fn get_in(&self, language: &str, path: &str) -> Page {
+        let request = self.page_request(path).header("Accept-Language", language);
+        Page::read(request.send().await.unwrap()).await
+    }
+
     pub async fn post(&self, path: &str, form: &str) -> Page {
         Page::read(self.form_request(path, form).send().await.unwrap()).await
     }

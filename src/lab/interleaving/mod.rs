@@ -22,6 +22,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
+use crate::messages::message;
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::audit;
 use crate::shop::model::{Item, RequestedLine};
@@ -255,7 +256,7 @@ impl Games {
     /// goes on then, as after any other error.
     pub async fn undo(&self, game: &Game) -> Result<Arc<Game>, GameError> {
         let _turn = game.turn.lock().await;
-        let ended = || Rejection::NotFound("this game has ended".to_owned());
+        let ended = || Rejection::NotFound(message!("problem-missing-game"));
         self.game(game.id).ok_or_else(ended)?;
         // Another game must not take its place meanwhile.
         *game.last_used.lock() = Instant::now();

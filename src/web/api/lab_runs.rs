@@ -17,7 +17,7 @@ use crate::lab::run::{LabRun, RunRequest};
 use crate::lab::store::{
     self, EnqueueResult, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunFrame, RunSummary,
 };
-use crate::messages::Language;
+use crate::messages::{Language, message};
 use crate::web::middleware::{
     Json, LabAdmin, LabReader, ListParameters, ListQuery, Query, begin_command,
 };
@@ -115,7 +115,7 @@ pub async fn read(state: State, _: LabReader, id: Path<String>) -> HttpResult {
 }
 
 pub async fn find_run(state: &AppState, id: &str) -> Result<LabRun, Problem> {
-    let not_found = || Problem::not_found(format!("there is no run {id}"));
+    let not_found = || Problem::missing(message!("problem-missing-run", id));
     let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;
     store::find(&state.shop.pool, parsed).await?.ok_or_else(not_found)
 }

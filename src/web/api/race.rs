@@ -9,6 +9,7 @@ use super::lab;
 use super::responses::json;
 use crate::lab::race::model::{Race, RaceRequest, RaceState};
 use crate::lab::race::store;
+use crate::messages::message;
 use crate::probe::PausedRequest;
 use crate::web::middleware::{Json, SignedInUser, begin_command, csrf};
 use crate::web::{AppState, HttpResult, Problem, State};
@@ -69,7 +70,7 @@ pub async fn run_race(
 
 pub async fn find_race(state: &AppState, id: &str) -> Result<Race, Problem> {
     state.require_lab()?;
-    let not_found = || Problem::not_found(format!("there is no race {id}"));
+    let not_found = || Problem::missing(message!("problem-missing-race", id));
     let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;
     store::find(&state.shop.pool, parsed).await?.ok_or_else(not_found)
 }

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::lists::{Page, page};
 use super::responses::{no_content, stored_response, with_location};
+use crate::messages::message;
 use crate::shop::sessions::{self, Session, SessionId, SessionToken};
 use crate::shop::users::{self, CreatedUser, Credentials};
 use crate::web::middleware::{Json, ListParameters, ListQuery, Query, SignedInUser, begin_command};
@@ -68,7 +69,7 @@ pub async fn list_sessions(
 #[utoipa::path(delete, path = "/api/sessions/{id}", tag = "people",
     responses((status = 204), (status = 404)))]
 pub async fn end_session(state: State, user: SignedInUser, id: Path<String>) -> HttpResult {
-    let unknown = || Problem::not_found(format!("you have no session {id}"));
+    let unknown = || Problem::missing(message!("problem-missing-session", id = id.as_str()));
     let session = Uuid::parse_str(&id).map(SessionId).map_err(|_| unknown())?;
     if !sessions::end(&state.shop, user.caller.id, session).await? {
         return Err(unknown());

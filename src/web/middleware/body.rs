@@ -10,6 +10,7 @@ use uuid::Uuid;
 
 use super::json_objects::StrictValue;
 use super::parser_errors::explain;
+use crate::messages::message;
 use crate::shop::{OrderId, Sku};
 use crate::web::{Problem, ProblemType};
 
@@ -131,7 +132,7 @@ pub fn parse_sku(text: &str) -> Result<Sku, Problem> {
 
 /// Returns the problem of a sku that no item has.
 pub fn unknown_item(sku: &impl Display) -> Problem {
-    Problem::not_found(format!("there is no item {sku}"))
+    Problem::missing(message!("problem-missing-item", sku))
 }
 
 /// Parses an order id in a path; `not-found` if it is not a UUID.
@@ -141,7 +142,7 @@ pub fn parse_order_id(text: &str) -> Result<OrderId, Problem> {
 
 /// Returns the problem of an order that does not exist, or is another user's.
 pub fn unknown_order(id: &impl Display) -> Problem {
-    Problem::not_found(format!("you have no order {id}"))
+    Problem::missing(message!("problem-missing-order", order = id))
 }
 
 #[cfg(test)]

@@ -132,9 +132,14 @@ pub fn format_count(number: i64) -> String {
     money.strip_suffix(".00").unwrap_or(&money).to_owned()
 }
 
-/// Formats an error of a field as a sentence.
+/// Formats an error of a field as a sentence, with the full stop of its script.
 pub fn sentence(text: &str) -> String {
-    let end = if text.ends_with('.') { "" } else { "." };
+    let is_chinese = |c: char| matches!(c, '\u{3000}'..='\u{9fff}' | '\u{ff00}'..='\u{ffef}');
+    let end = match text.chars().next_back() {
+        Some('.' | '!' | '?' | '…' | '。' | '！' | '？') => "",
+        _ if text.contains(is_chinese) => "。",
+        _ => ".",
+    };
     format!("{}{end}", capitalize(text))
 }
 
@@ -183,6 +188,19 @@ mod tests {
             (format_count(1_000), format_count(12), format_count(0)),
             ("1,000".into(), "12".into(), "0".into())
         );
+    }
+
+    #[test]
+    fn sentence_ends_with_stop_of_its_script() {
+        for (text, expected) in [
+            ("this name is taken", "This name is taken."),
+            ("Choose another one.", "Choose another one."),
+            ("此用户名已被占用，请换一个。", "此用户名已被占用，请换一个。"),
+            ("1 到 64 个字符：a–z、0–9", "1 到 64 个字符：a–z、0–9。"),
+            ("真的吗？", "真的吗？"),
+        ] {
+            assert_eq!(sentence(text), expected);
+        }
     }
 
     #[test]

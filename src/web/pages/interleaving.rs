@@ -19,7 +19,7 @@ use crate::lab::interleaving::{
     Game, GameError, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, PLAYABLE,
     Refusal,
 };
-use crate::messages::Language;
+use crate::messages::{Language, message};
 use crate::probe::Point;
 use crate::shop::Strategy;
 use crate::shop::model::LedgerEntry;
@@ -269,9 +269,5 @@ pub async fn step(
 
 fn find_game(state: &AppState, id: &str) -> Result<Arc<Game>, Problem> {
     let game = Uuid::parse_str(id).ok().and_then(|id| state.games.game(id));
-    game.ok_or_else(|| {
-        let detail = "this game has ended: another one took its place, or ten minutes have passed. \
-                      Begin again at /lab/scheduler";
-        Problem::not_found(detail)
-    })
+    game.ok_or_else(|| Problem::missing(message!("problem-missing-game-page")))
 }

@@ -68,6 +68,11 @@ impl OrderPage {
         (self.after_paying.0 < 0).then(|| self.after_paying.minus())
     }
 
+    /// Returns whether there is anything to do: not for a cancelled or refunded order.
+    fn has_next_step(&self) -> bool {
+        self.status == "expired" || self.time_left().is_some() || self.is_paid()
+    }
+
     fn is_paid(&self) -> bool {
         self.order.status == "paid"
     }
@@ -156,7 +161,7 @@ async fn execute<K: From<IdempotencyKey>>(
         Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == target_status => {
         }
         Err(Failure::Rejected(Rejection::NotFound(what))) => {
-            return Err(Problem::not_found(what));
+            return Err(Problem::missing(what));
         }
         Err(Failure::Rejected(rejection)) => {
             return page(&request, user, id, Some(rejection)).await;

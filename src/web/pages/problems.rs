@@ -7,6 +7,7 @@ use askama::Template;
 
 use super::layout::Layout;
 use super::respond::html;
+use crate::messages::message;
 use crate::web::problems::ProblemDefinition;
 use crate::web::{HttpResult, Problem, ProblemType};
 
@@ -31,7 +32,7 @@ pub async fn list(request: HttpRequest) -> HttpResult {
 }
 
 pub async fn show(request: HttpRequest, name: Path<String>) -> HttpResult {
-    let unknown = || Problem::not_found(format!("there is no problem {name}"));
+    let unknown = || Problem::missing(message!("problem-missing-problem", name = name.as_str()));
     let problem_type = ProblemType::named(&name).ok_or_else(unknown)?;
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &ProblemPage { layout, definition: problem_type.definition() })

@@ -33,6 +33,7 @@ const TEXTS: &[(&str, &[&str])] = &[
     ("race-status-no-answer", &[]),
     ("race-status-refused", &[]),
     ("race-verdict", &["sold", "existed"]),
+    ("race-announced", &["verdict", "caption"]),
     ("race-server", &["name"]),
     ("race-lost", &["value", "after"]),
     ("race-held", &["loser", "winner"]),

@@ -40,8 +40,18 @@ impl RejectionNotice {
         self.definition().map_or_else(basket, |definition| definition.title(language))
     }
 
+    /// Returns whether the object may exist, as another user's.
+    fn is_private(&self) -> bool {
+        let Self::Problem(problem) = self else { return false };
+        let private = ["problem-missing-order", "problem-missing-session"];
+        problem.message().is_some_and(|message| private.contains(&message.id()))
+    }
+
     pub fn meaning(&self, language: Language) -> String {
         match self {
+            Self::Problem(_) if self.name() == Some("not-found") && !self.is_private() => {
+                language.text("problem-not-found-public")
+            }
             Self::Problem(problem) => problem.problem_type().definition().meaning(language),
             Self::BasketChanged { is_empty: true } => language.text("problem-basket-empty"),
             Self::BasketChanged { is_empty: false } => language.text("problem-basket-other"),
@@ -78,7 +88,9 @@ impl RejectionNotice {
         ];
         let variables: Vec<_> = variables.into_iter().flatten().collect();
         let name = problem.problem_type().definition().name;
-        if self.is_detail_translated() {
+        if let Some(message) = problem.message() {
+            sentence(&message.format(language).unwrap_or_else(|| message.english()))
+        } else if self.is_detail_translated() {
             language.text_with(&format!("problem-{name}-detail"), &variables)
         } else {
             sentence(problem.detail())
@@ -88,7 +100,12 @@ impl RejectionNotice {
     /// Returns whether the details are in the language of the page; otherwise they are those of
     /// the API, in English.
     pub fn is_detail_translated(&self) -> bool {
-        matches!(self.name(), None | Some("sold-out" | "limit-reached" | "insufficient-funds"))
+        let has_message = matches!(self, Self::Problem(problem) if problem.message().is_some());
+        has_message
+            || matches!(
+                self.name(),
+                None | Some("sold-out" | "limit-reached" | "insufficient-funds")
+            )
     }
 
     /// Returns what a person does next.

@@ -122,7 +122,7 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
     let (status, errors) = match created {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
             let errors = FormErrors::field(field, &why)
-                .explain("user", &language.text("shop-name-rule"))
+                .explain("user", &name_error(language, &user))
                 .explain("password", &password_rule(language, min_length));
             (StatusCode::UNPROCESSABLE_ENTITY, errors)
         }
@@ -161,6 +161,21 @@ pub(super) fn sign_in_url(next: &str, has_ended: bool) -> String {
 pub(super) fn password_rule(language: Language, min_length: u16) -> String {
     let variables = [("min", min_length.into()), ("max", users::MAX_PASSWORD_LENGTH.into())];
     language.text_with("shop-password-rule", &variables)
+}
+
+/// Returns the first reason why a name is not allowed.
+fn name_error(language: Language, name: &str) -> String {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    if let Some(character) = name.chars().find(|c| !is_allowed(*c)) {
+        let character = character.to_string().into();
+        return language.text_with("shop-name-character", &[("character", character)]);
+    }
+    let id = match name {
+        _ if name.contains(|c: char| c.is_ascii_uppercase()) => "shop-name-capitals",
+        _ if name.starts_with(users::LAB_NAME_PREFIX) => "shop-name-reserved",
+        _ => "shop-name-rule",
+    };
+    language.text(id)
 }
 
 /// Reads name and password from the sign-in or the sign-up form.

@@ -14,7 +14,7 @@ use actix_web::{HttpResponse, ResponseError};
 use holdfast_lock::Holder;
 use serde_json::{Map, Value, json};
 
-use crate::messages::Language;
+use crate::messages::{Language, Message, message};
 use crate::shop::{Error, Failure, Rejection};
 use crate::web::log_limit;
 pub use problem_type::{ProblemDefinition, ProblemType};
@@ -33,6 +33,8 @@ struct ProblemFields {
     problem_type: ProblemType,
     status: StatusCode,
     detail: String,
+    /// The detail in every language, if it has a message.
+    message: Option<Message>,
     members: Map<String, Value>,
     retry_after_s: Option<u64>,
     headers: Vec<(HeaderName, HeaderValue)>,
@@ -45,6 +47,7 @@ impl Problem {
             problem_type,
             status: problem_type.status(),
             detail: detail.into(),
+            message: None,
             members: Map::new(),
             retry_after_s: problem_type.definition().retry_after_s,
             headers: Vec::new(),
@@ -53,6 +56,18 @@ impl Problem {
 
     pub fn not_found(detail: impl Into<String>) -> Self {
         Self::new(ProblemType::NotFound, detail)
+    }
+
+    /// Creates a problem whose detail exists in every language; the API has it in English.
+    pub fn with_message(problem_type: ProblemType, message: Message) -> Self {
+        let mut problem = Self::new(problem_type, message.english());
+        problem.0.message = Some(message);
+        problem
+    }
+
+    /// Creates the problem `not-found` with a detail in every language.
+    pub fn missing(message: Message) -> Self {
+        Self::with_message(ProblemType::NotFound, message)
     }
 
     pub fn field(field: &str, detail: impl Into<String>) -> Self {
@@ -85,6 +100,10 @@ impl Problem {
 
     pub fn detail(&self) -> &str {
         &self.0.detail
+    }
+
+    pub fn message(&self) -> Option<&Message> {
+        self.0.message.as_ref()
     }
 
     pub fn member(&self, name: &str) -> Option<&Value> {
@@ -154,7 +173,7 @@ impl From<Rejection> for Problem {
         match rejection {
             Rejection::Invalid(field, why) => Problem::field(&field, why),
             Rejection::Forbidden(why) => Problem::new(ProblemType::Forbidden, why),
-            Rejection::NotFound(what) => Problem::not_found(what),
+            Rejection::NotFound(what) => Problem::missing(what),
             Rejection::Exists(what) => Problem::new(ProblemType::Exists, what),
             Rejection::SoldOut { sku, requested, available } => {
                 let detail = format!("{requested} of {sku} requested, {available} left");
@@ -183,8 +202,8 @@ impl From<Rejection> for Problem {
                     .with("balance_cents", balance_cents)
             }
             Rejection::OrderState { status, action } => {
-                let detail = format!("can't {action} an order that is {status}");
-                Problem::new(ProblemType::OrderState, detail).with("order_status", status)
+                let detail = message!("problem-order-state-detail", action, status);
+                Problem::with_message(ProblemType::OrderState, detail).with("order_status", status)
             }
             Rejection::OrderExpired => {
                 let detail = "it can no longer be paid; nothing was paid";

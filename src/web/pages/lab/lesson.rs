@@ -13,6 +13,7 @@ use super::run_list::{self, start_run, stored_runs};
 use crate::lab::lessons::{self, GUESSES, Lesson};
 use crate::lab::source::{self, Source};
 use crate::lab::store::{NewRun, RunSummary};
+use crate::messages::message;
 use crate::web::middleware::lab_access::{RunAccess, check_run_form, run_access};
 use crate::web::middleware::{FormFields, LabReader};
 use crate::web::pages::format::FormatTime as _;
@@ -75,7 +76,7 @@ pub async fn run(
 }
 
 fn named(name: &str) -> Result<&'static Lesson, Problem> {
-    lessons::named(name).ok_or_else(|| Problem::not_found(format!("there is no lesson {name}")))
+    lessons::named(name).ok_or_else(|| Problem::missing(message!("problem-missing-lesson", name)))
 }
 
 fn selected_guess(input: &FormFields) -> Option<usize> {
