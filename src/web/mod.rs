@@ -23,7 +23,6 @@ pub mod server;
 use actix_web::HttpRequest;
 use actix_web::web::{self, ServiceConfig};
 
-use crate::messages::message;
 use middleware::body;
 pub use problems::{HttpResult, Problem, ProblemType};
 pub(crate) use routes::see_other;
@@ -40,11 +39,5 @@ pub fn configure(config: &mut ServiceConfig) {
 }
 
 async fn not_found(request: HttpRequest) -> HttpResult {
-    Err(missing_page(&request))
-}
-
-/// Returns the problem of an address that no page has.
-fn missing_page(request: &HttpRequest) -> Problem {
-    let path = request.path();
-    Problem::missing(message!("problem-missing-page", path))
+    Err(Problem::no_page(request.path()))
 }

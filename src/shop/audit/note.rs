@@ -28,7 +28,11 @@ impl fmt::Display for AuditNote {
                  {accounts} lab accounts"
             ),
             Self::Locks { held, forever } => {
-                write!(f, "Redis: {held} locks held, {forever} of them without an expiry")
+                write!(
+                    f,
+                    "Redis: {held} locks held, {forever} of them without an expiry (the lock on \
+                     an idempotency key stays for some seconds after its request)"
+                )
             }
             Self::WithoutRedis(error) => write!(f, "Redis was left out: {error}"),
         }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::respond::set_cookie;
 use crate::messages::Language;
 use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf};
-use crate::web::{HttpResult, missing_page, see_other};
+use crate::web::{HttpResult, Problem, see_other};
 
 #[derive(Debug, Deserialize)]
 pub struct ReturnQuery {
@@ -34,7 +34,7 @@ pub async fn choose(
     query: Query<ReturnQuery>,
 ) -> HttpResult {
     let language = Language::of_tag(&tag);
-    let language = language.ok_or_else(|| missing_page(&request))?;
+    let language = language.ok_or_else(|| Problem::no_page(request.path()))?;
     let mut response = see_other(csrf::local_path(&query.read()?.next));
     let cookie = LANGUAGE_COOKIE.build(&request, language.tag().to_owned());
     set_cookie(&mut response, &cookie)?;

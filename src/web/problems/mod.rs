@@ -15,7 +15,7 @@ use holdfast_lock::Holder;
 use serde_json::{Map, Value, json};
 
 use crate::messages::{Language, Message, message};
-use crate::shop::{Error, Failure, Rejection};
+use crate::shop::{Error, Failure, MissingObject, Rejection};
 use crate::web::log_limit;
 pub use problem_type::{ProblemDefinition, ProblemType};
 
@@ -68,6 +68,11 @@ impl Problem {
     /// Creates the problem `not-found` with a detail in every language.
     pub fn missing(message: Message) -> Self {
         Self::with_message(ProblemType::NotFound, message)
+    }
+
+    /// Creates the problem `not-found` of an address that no page has.
+    pub fn no_page(path: &str) -> Self {
+        Self::missing(message!("problem-missing-page", path))
     }
 
     pub fn field(field: &str, detail: impl Into<String>) -> Self {
@@ -168,12 +173,24 @@ impl ResponseError for Problem {
     }
 }
 
+impl From<MissingObject> for Problem {
+    fn from(object: MissingObject) -> Self {
+        Self::missing(match object {
+            MissingObject::Item(sku) => message!("problem-missing-item", sku),
+            MissingObject::Account => message!("problem-missing-account"),
+            MissingObject::Order(order) => message!("problem-missing-order", order),
+            MissingObject::User(name) => message!("problem-missing-user", name),
+            MissingObject::Game => message!("problem-missing-game"),
+        })
+    }
+}
+
 impl From<Rejection> for Problem {
     fn from(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Invalid(field, why) => Problem::field(&field, why),
             Rejection::Forbidden(why) => Problem::new(ProblemType::Forbidden, why),
-            Rejection::NotFound(what) => Problem::missing(what),
+            Rejection::NotFound(object) => object.into(),
             Rejection::Exists(what) => Problem::new(ProblemType::Exists, what),
             Rejection::SoldOut { sku, requested, available } => {
                 let detail = format!("{requested} of {sku} requested, {available} left");
