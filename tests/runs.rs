@@ -401,6 +401,17 @@ async fn lesson_command_prints_its_verdict() {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }
     assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+
+    let output =
+        lesson("lost-update", &lab.up).env("LC_ALL", "zh_CN.UTF-8").output().await.unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    for part in ["已证实：", "账目不平", "全部细节：http", "读到 10", "r 读取", "下一课：holdfast"]
+    {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    for part in ["SHOWN", "SOUND", "oversold", "reads", "requests the lock", "Next:"] {
+        assert!(!text.contains(part), "{part} is English:\n{text}");
+    }
 }
 
 #[tokio::test]

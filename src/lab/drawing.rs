@@ -15,20 +15,20 @@ const MAX_LANES: usize = 8;
 /// Upper bound of the events that are listed.
 const MAX_EVENTS: usize = 60;
 
-/// Events with their sign in a lane and their description.
-const EVENTS: [(&str, char, &str); 12] = [
-    ("wait", 'w', "requests the lock"),
-    ("held", 'h', "acquires the lock{fence}"),
-    ("read", 'r', "reads{value}{fence}"),
-    ("write", 'W', "writes{value}{fence}"),
-    ("commit", 'c', "before the commit"),
-    ("committed", 'C', "committed"),
-    ("release", 'R', "releases the lock"),
-    ("expire", 'e', "created the key, before EXPIRE"),
-    ("delete", 'd', "checked the owner, before DEL"),
-    ("paused", 'P', "process paused"),
-    ("resumed", '>', "process resumed"),
-    ("killed", 'X', "process killed"),
+/// The signs of events in a lane; `swimlane-event-NAME` describes them.
+const SIGNS: [(&str, char); 12] = [
+    ("wait", 'w'),
+    ("held", 'h'),
+    ("read", 'r'),
+    ("write", 'W'),
+    ("commit", 'c'),
+    ("committed", 'C'),
+    ("release", 'R'),
+    ("expire", 'e'),
+    ("delete", 'd'),
+    ("paused", 'P'),
+    ("resumed", '>'),
+    ("killed", 'X'),
 ];
 
 pub(super) fn draw_heading(lesson: &Lesson, language: Language) -> String {
@@ -41,11 +41,15 @@ pub(super) fn draw_step(number: usize, step: &str) -> String {
     format!("{number:>3}. {}", wrapped(step, WIDTH - 5, 5))
 }
 
-pub(super) fn draw_sample(strategy: &str, sample: &Sample) -> String {
-    format!(
-        "     {strategy}: sold {}, stock {}, oversold {}, waiting {}",
-        sample.sold, sample.stock, sample.oversold, sample.waiting
-    )
+pub(super) fn draw_sample(strategy: &str, sample: &Sample, language: Language) -> String {
+    let variables = [
+        ("strategy", strategy.into()),
+        ("sold", sample.sold.into()),
+        ("stock", sample.stock.into()),
+        ("oversold", sample.oversold.into()),
+        ("waiting", sample.waiting.into()),
+    ];
+    format!("     {}", language.text_with("terminal-sample", &variables))
 }
 
 pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> String {
@@ -57,58 +61,72 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> 
     }
     if !outcome.evidence.is_empty() {
         let name = |evidence: &Evidence| run.text(&evidence.name, language);
-        let names = outcome.evidence.iter().map(|evidence| name(evidence).chars().count());
-        let width = names.max().unwrap_or(0);
+        let width = outcome.evidence.iter().map(|evidence| width_of(&name(evidence))).max();
         for evidence in &outcome.evidence {
-            let (name, ok) = (name(evidence), evidence.ok);
+            let name = pad(&name(evidence), width.unwrap_or(0));
             let value = run.text(&evidence.value, language);
-            let mark = if ok { "" } else { "  (contradicts the claim)" };
-            text += &format!("  {name:width$}  {value}{mark}\n");
+            let mark = match evidence.ok {
+                true => String::new(),
+                false => format!("  ({})", language.text("terminal-contradicts")),
+            };
+            text += &format!("  {name}  {value}{mark}\n");
         }
         text.push('\n');
     }
     let mut lanes = selected_lanes(run);
     lanes.sort_by_key(|lane| lane.sent_us);
     if !lanes.is_empty() {
-        text += &draw_swimlane(&lanes);
+        text += &draw_swimlane(&lanes, language);
         text.push('\n');
     }
-    let mark = match outcome.claim_shown {
-        Some(true) => "SHOWN",
-        Some(false) => "NOT SHOWN",
-        None => "FAILED",
+    let id = match outcome.claim_shown {
+        Some(true) => "terminal-shown",
+        Some(false) => "terminal-not-shown",
+        None => "terminal-failed",
     };
-    text += &format!("{mark}: {}\n\n", wrapped(&run.text(&outcome.verdict, language), WIDTH, 2));
+    let verdict = [("verdict", run.text(&outcome.verdict, language).into())];
+    text += &format!("{}\n\n", wrapped(&language.text_with(id, &verdict), WIDTH, 2));
     for sentence in lesson.takeaways(language) {
         text += &format!("  - {}\n", wrapped(&sentence, WIDTH - 4, 4));
     }
     if let Some(next) = lesson.next() {
-        text += &format!("\nNext: holdfast lesson {}\n", next.name);
+        let next = language.text_with("terminal-next", &[("name", next.name.into())]);
+        text += &format!("\n{next}\n");
     }
     text
 }
 
+/// Draws the figures of the strategies as a table.
 fn draw_arms(arms: &[ArmResult], language: Language) -> String {
-    let width = arms.iter().map(|arm| arm.name(language).chars().count()).max().unwrap_or(0).max(8);
-    let mut text = format!(
-        "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9} {:>8} {:>8}\n",
-        "", "opening", "sold", "left", "oversold", "undersold", "forks", "orders/s", "p50", "p99"
-    );
+    const FIGURES: [&str; 8] =
+        ["sold", "left", "oversold", "undersold", "forks", "rate", "p50", "p99"];
+    let heads = FIGURES.map(|name| language.text(&format!("lab-figure-{name}")));
+    let heads = [String::new(), language.text("terminal-opening")].into_iter().chain(heads);
+    let mut rows = vec![heads.collect::<Vec<String>>()];
     for arm in arms {
-        text += &format!(
-            "  {:width$} {:>7} {:>6} {:>6} {:>9} {:>10} {:>6} {:>9.0} {:>5.0} ms {:>5.0} ms  {}\n",
-            arm.name(language),
-            arm.stock_opening,
-            arm.sold,
-            arm.stock,
-            arm.oversold,
-            arm.undersold,
-            arm.forks,
-            arm.orders_per_s,
-            arm.wait_p50_ms,
-            arm.wait_p99_ms,
-            if arm.ok { "sound" } else { "NOT SOUND" }
-        );
+        let counts =
+            [arm.stock_opening, arm.sold, arm.stock, arm.oversold, arm.undersold, arm.forks];
+        let mut row = vec![arm.name(language)];
+        row.extend(counts.map(|count| count.to_string()));
+        row.push(format!("{:.0}", arm.orders_per_s));
+        row.extend([arm.wait_p50_ms, arm.wait_p99_ms].map(|wait| format!("{wait:.0} ms")));
+        let id = if arm.ok { "terminal-sound" } else { "terminal-not-sound" };
+        row.push(language.text(id));
+        rows.push(row);
+    }
+    let width =
+        |place: usize| rows.iter().filter_map(move |row| row.get(place)).map(|cell| width_of(cell));
+    let widths: Vec<usize> = (0..11).map(|place| width(place).max().unwrap_or(0)).collect();
+    let mut text = String::new();
+    for row in &rows {
+        let mut line = String::new();
+        for (place, (cell, width)) in row.iter().zip(&widths).enumerate() {
+            let space = " ".repeat(width - width_of(cell));
+            // The name and the last column are words.
+            let cell = if place % 10 == 0 { format!("{cell}{space}") } else { space + cell };
+            line += &format!("  {cell}");
+        }
+        text += &format!("{}\n", line.trim_end());
     }
     text
 }
@@ -124,7 +142,7 @@ fn selected_lanes(run: &LabRun) -> Vec<&Lane> {
 }
 
 /// Draws a row per request and its events in columns, in order of time; gaps are shortened.
-fn draw_swimlane(lanes: &[&Lane]) -> String {
+fn draw_swimlane(lanes: &[&Lane], language: Language) -> String {
     let begin = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
     let mut event_times: Vec<u64> = lanes.iter().flat_map(|lane| event_times(lane)).collect();
     event_times.sort_unstable();
@@ -133,25 +151,28 @@ fn draw_swimlane(lanes: &[&Lane]) -> String {
     let step = (AXIS / columns).clamp(1, MAX_STEP);
     let column = |t_us: u64| event_times.partition_point(|time| *time < t_us) * step;
     let axis = (event_times.len().saturating_sub(1)) * step + 1;
-    let width = lanes.iter().map(|lane| lane.label.chars().count()).max().unwrap_or(0);
+    let width = lanes.iter().map(|lane| width_of(&lane.label)).max().unwrap_or(0);
     let mut text = String::new();
     for lane in lanes {
         let line: String = draw_lane(lane, axis, column).into_iter().collect();
-        text += &format!("  {:>5} {:width$} {}\n", lane.replica, lane.label, line.trim_end());
+        let label = pad(&lane.label, width);
+        text += &format!("  {:>5} {label} {}\n", lane.replica, line.trim_end());
     }
-    text += "  in order of time, gaps shortened:  · in flight  = holds the lock  - between read and write\n  \
-             w requests the lock, h acquires it, r reads, W writes, c before the commit, C committed,\n  \
-             R releases the lock, e before EXPIRE, d before DEL, P paused, > resumed, X killed\n\n";
+    let legend = language.text("terminal-legend");
+    text += &legend.lines().map(|line| format!("  {line}\n")).collect::<String>();
+    text.push('\n');
     let mut events: Vec<(&Lane, &LaneEvent)> =
         lanes.iter().flat_map(|lane| shown_events(lane).map(move |event| (*lane, event))).collect();
     events.sort_by_key(|(_, event)| event.t_us);
     let more = events.len().saturating_sub(MAX_EVENTS);
     for (lane, event) in events.into_iter().take(MAX_EVENTS) {
         let at = ms(event.t_us.saturating_sub(begin));
-        text += &format!("  {at:>10}  {:width$}  {}\n", lane.label, describe(event));
+        let label = pad(&lane.label, width);
+        text += &format!("  {at:>10}  {label}  {}\n", describe(event, language));
     }
     if more > 0 {
-        text += &format!("  … and {more} more events, on the page of the run\n");
+        let count = [("count", more.to_string().into())];
+        text += &format!("  {}\n", language.text_with("terminal-more-events", &count));
     }
     text
 }
@@ -188,26 +209,30 @@ fn draw_lane(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<cha
         fill(read, at("write").unwrap_or(last), '-');
     }
     for event in shown_events(lane) {
-        line[column(event.t_us)] = find_event(&event.event).map_or('*', |(_, sign, _)| *sign);
+        line[column(event.t_us)] = find_sign(&event.event).unwrap_or('*');
     }
     line
 }
 
-fn describe(event: &LaneEvent) -> String {
-    let value = event.value.map(|value| format!(" {value}")).unwrap_or_default();
-    let fence = event.fence.map(|fence| format!(" (fence {fence})")).unwrap_or_default();
-    describe_event(&event.event, &value, &fence)
+/// Describes an event in words; one without a message by its name.
+fn describe(event: &LaneEvent, language: Language) -> String {
+    if find_sign(&event.event).is_none() {
+        return event.event.clone();
+    }
+    let value = event.value.map(|value| value.to_string()).unwrap_or_default();
+    let id = format!("swimlane-event-{}", event.event);
+    let text = language.text_with(&id, &[("value", value.into())]);
+    match event.fence {
+        Some(fence) => {
+            let fence = [("text", text.into()), ("fence", fence.to_string().into())];
+            language.text_with("swimlane-with-fence", &fence)
+        }
+        None => text,
+    }
 }
 
-/// Describes an event. `value` and `fence` are formatted; only acquiring the lock (the fence),
-/// reading and writing mention them.
-fn describe_event(event: &str, value: &str, fence: &str) -> String {
-    let text = find_event(event).map_or("{event}{value}{fence}", |(.., text)| *text);
-    text.replace("{event}", event).replace("{value}", value).replace("{fence}", fence)
-}
-
-fn find_event(event: &str) -> Option<&'static (&'static str, char, &'static str)> {
-    EVENTS.iter().find(|(name, ..)| *name == event)
+fn find_sign(event: &str) -> Option<char> {
+    SIGNS.iter().find(|(name, _)| *name == event).map(|(_, sign)| *sign)
 }
 
 /// Formats microseconds as milliseconds.
@@ -215,17 +240,40 @@ pub(crate) fn ms(us: u64) -> String {
     format!("{:.1} ms", us as f64 / 1_000.0)
 }
 
+/// Returns whether a character is Chinese: it takes two columns, and a line may end behind it.
+fn is_wide(c: char) -> bool {
+    matches!(c, '\u{3000}'..='\u{9fff}' | '\u{ff00}'..='\u{ff60}')
+}
+
+/// Returns the columns of a terminal that a text takes.
+fn width_of(text: &str) -> usize {
+    text.chars().map(|c| if is_wide(c) { 2 } else { 1 }).sum()
+}
+
+/// Fills a text up with spaces to `width` columns.
+fn pad(text: &str, width: usize) -> String {
+    format!("{text}{}", " ".repeat(width.saturating_sub(width_of(text))))
+}
+
+/// Punctuation that does not begin a line.
+const STOPS: [char; 7] = ['，', '。', '：', '；', '、', '？', '）'];
+
 /// Breaks text into lines of `width`, all but the first indented.
 pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split_whitespace() {
-        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
-            lines.push(std::mem::take(&mut line));
+        let space = if line.is_empty() { 0 } else { 1 };
+        let pieces: Vec<&str> = word.split_inclusive(is_wide).collect();
+        for (place, piece) in pieces.into_iter().enumerate() {
+            let space = if place == 0 { space } else { 0 };
+            let is_full = width_of(&line) + space + width_of(piece) > width;
+            if !line.is_empty() && is_full && !piece.starts_with(STOPS) {
+                lines.push(std::mem::take(&mut line));
+            } else {
+                line += &" ".repeat(space);
+            }
+            line += piece;
         }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line += word;
     }
     lines.push(line);
     lines.join(&format!("\n{:indent$}", ""))
@@ -257,7 +305,7 @@ mod tests {
         let a = vec![event(10, "read", Some(57)), event(50_000, "write", Some(56))];
         let b = vec![event(30, "read", Some(57)), event(31, "write", Some(56))];
         let (a, b) = (lane("A", 0, 59_000, a), lane("B", 20, 40, b));
-        let text = draw_swimlane(&[&a, &b]);
+        let text = draw_swimlane(&[&a, &b], Language::English);
         let lines: Vec<&str> = text.lines().collect();
         // Nine times, four columns each: sent, r, (B:) sent, r, W, answered, (A:) W, answered.
         assert_eq!(lines[0], "   8080 A ····r-------------------W····");
@@ -268,5 +316,7 @@ mod tests {
     #[test]
     fn text_wraps_between_words() {
         assert_eq!(wrapped("one two three", 7, 2), "one two\n  three");
+        assert_eq!(wrapped("读到 10，写入", 9, 2), "读到 10，\n  写入");
+        assert_eq!(wrapped("读到，写入", 4, 2), "读到，\n  写入");
     }
 }

@@ -39,7 +39,7 @@ pub fn list() -> String {
         }
         text.push('\n');
     }
-    text + "Run one with: holdfast lesson NAME\n"
+    text + &language.text("terminal-run-one") + "\n"
 }
 
 /// Runs a lesson on the `holdfast up` of the folder `data`, if that runs with its lab on,
@@ -76,7 +76,9 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
         }
         let run = show_run(&pool, id, lesson, json).await?;
         if let (false, Some(page)) = (json, page.get()) {
-            output::print(&format!("\nThe run with all details: {page}\n"))?;
+            let page = [("page", page.as_str().into())];
+            let page = Language::of_environment().text_with("terminal-page", &page);
+            output::print(&format!("\n{page}\n"))?;
         }
         ensure!(run.state == LabRunState::Done, "{}", run.outcome.verdict);
         Ok(run.outcome.claim_shown == Some(true))
@@ -154,7 +156,7 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool, language: Language) -> anyho
         let is_new = |place: &i64| begin.elapsed() > QUEUE_NOTICE_AFTER && position != Some(*place);
         if let Some(place) = run.position.filter(is_new) {
             position = Some(place);
-            eprintln!("queued: number {place} in line");
+            eprintln!("{}", language.text_with("terminal-queued", &[("place", place.into())]));
         }
         if !quiet {
             let steps = if run.state.is_over() { &run.outcome.steps } else { &run.progress.steps };
@@ -171,7 +173,7 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool, language: Language) -> anyho
             return Ok(run);
         }
         if !quiet && let Some(sample) = run.progress.samples.last() {
-            line.draw(|| drawing::draw_sample(&run.progress.strategy, sample));
+            line.draw(|| drawing::draw_sample(&run.progress.strategy, sample, language));
         }
         sleep(POLL_INTERVAL).await;
     }
