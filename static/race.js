@@ -7,8 +7,6 @@ const POLL_MS = 500;
 const MIN_GAP = 0.055;
 // A wait shorter than this part of the race is not shown.
 const MIN_WAIT = 0.2;
-const LAST_UNIT = 1;
-const CROWD_STOCK = 100;
 const LETTERS = ["a", "b"];
 
 const byId = (id) => document.getElementById(id);
@@ -44,7 +42,7 @@ function element(className, content = "") {
 
 const buyers = () => Number(form.elements.buyers.value);
 const isCrowd = () => buyers() > 2;
-const stock = () => (isCrowd() ? CROWD_STOCK : LAST_UNIT);
+const stock = () => Math.max(1, Math.floor(buyers() / 2));
 const chosenLock = () => (form.elements.on.checked ? form.elements.lock.value : "none");
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
@@ -72,6 +70,11 @@ function reset() {
   caption.textContent = text(on ? "intro-on" : "intro-off");
   stepButton.hidden = true;
   byId("race-crowd-size").textContent = isCrowd() ? text("crowd", { buyers: buyers(), stock: stock() }) : text("crowd-two");
+  const question = byId("race-question");
+  if (question) {
+    question.textContent = isCrowd() ? text("question-crowd", { buyers: buyers(), stock: stock() }) : text("question");
+    document.title = `${question.textContent} · Holdfast`;
+  }
   byId("race-go").textContent = isCrowd() ? text("buy-all", { buyers: buyers() }) : text("buy-both");
 }
 
@@ -274,6 +277,7 @@ function offerSteps(race, steps) {
 
 async function playCrowd(race) {
   reset();
+  setLeft(race.stock);
   const run = current;
   const doubled = doubledLanes(race);
   const time = (lane) => (eventOf(lane, "write") ?? lane.events.at(-1)).t_us;
@@ -308,7 +312,7 @@ function explain(race) {
     const value = eventOf(race.lanes[0], "read")?.value ?? race.stock;
     return text("lost", { value, after: value - 1 });
   }
-  if (doubled) return text("crowd-lost", { doubled });
+  if (doubled) return doubled === 1 ? text("crowd-lost-one") : text("crowd-lost", { doubled });
   if (other) return text("other", { result: other.result });
   const [winner, loser] = ["sold", "sold-out"].map((name) => race.lanes.find((lane) => lane.result === name));
   if (isDuel && winner && loser) return text("held", { winner: winner.buyer, loser: loser.buyer });
@@ -331,6 +335,8 @@ function finish(race, scale) {
   const servers = new Set(race.lanes.map((lane) => lane.replica)).size;
   const proof = { 1: "proof-one", 2: "proof-two" }[servers] ?? "proof-many";
   byId("race-proof-text").textContent = `${text(proof, { servers })} ${scale}`.trim();
+  const entries = race.lanes.length > 2 ? "entries-crowd" : race.sold === 1 ? "entries-one" : "entries";
+  byId("race-entries").textContent = text(entries);
   byId("race-entries").href = `/race/${race.id}#ledger`;
   byId("race-link").href = `/race/${race.id}`;
   byId("race-proof").classList.remove("pending");

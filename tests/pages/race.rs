@@ -109,11 +109,16 @@ async fn slider_lets_a_crowd_race() {
     let shop = shop_with_peers().await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/").await;
-    browser.find("#race-buyers").await.send_keys(Key::End + "").await.unwrap();
+    let slider = browser.find("#race-buyers").await;
+    slider.send_keys(Key::Right + "").await.unwrap();
+    browser.until_text("#race-question", "4 people buy 2 units. Who gets one?").await;
+    browser.until_text("#race-crowd-size", "4 buyers, 2 units").await;
+    slider.send_keys(Key::End + "").await.unwrap();
     browser.until_text("#race-go", "Buy all 200").await;
     browser.click("#race-go").await;
     browser.until_text("#race-caption", "red receipts").await;
     browser.until_text("#race-verdict", "sold · 100 existed").await;
+    browser.until_text("#race-entries", "See two of the ledger entries").await;
     assert!(!browser.driver.find_all(By::Css("#race-crowd .doubled")).await.unwrap().is_empty());
     let screen = json!({ "width": 360, "height": 740, "deviceScaleFactor": 1, "mobile": false });
     browser.devtools("Emulation.setDeviceMetricsOverride", screen).await;

@@ -25,9 +25,6 @@ use crate::web::{AppState, HttpResult, Problem, State, see_other};
 
 /// The lock that *on* means, unless another one is chosen.
 const DEFAULT_LOCK: &str = "fenced";
-/// Units of a race of two buyers, and of a crowd.
-const LAST_UNIT: i64 = 1;
-const CROWD_STOCK: i64 = 100;
 /// Entries of a ledger that a race's page reads.
 const MAX_ENTRIES: i64 = 500;
 const REFRESH: HeaderName = HeaderName::from_static("refresh");
@@ -118,7 +115,8 @@ impl RaceStage {
             language,
             phones: phones(state, language),
             lock: race.map_or("none", |race| race.lock.as_str()).to_owned(),
-            buyers: race.map_or(2, |race| race.buyers),
+            // The slider has even numbers only.
+            buyers: race.map_or(2, |race| race.buyers.next_multiple_of(2)),
             texts: script_json(&race_texts::for_script(language)),
             race: race.map_or_else(String::new, |race| script_json(&json!(race))),
         }
@@ -176,8 +174,9 @@ fn phones(state: &AppState, language: Language) -> Vec<BuyerPhone> {
     ["A", "B"].into_iter().zip(state.races.servers()).map(phone).collect()
 }
 
+/// Returns the units of a race: half as many as its buyers, so that it is sold out.
 fn stock_for(buyers: u16) -> i64 {
-    if buyers == 2 { LAST_UNIT } else { CROWD_STOCK }
+    i64::from(buyers / 2).max(1)
 }
 
 /// Shows the race; the shop while the lab is off.

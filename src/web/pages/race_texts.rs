@@ -11,6 +11,11 @@ const TEXTS: &[(&str, &[&str])] = &[
     ("race-buy-all", &["buyers"]),
     ("race-crowd-two", &[]),
     ("race-crowd", &["buyers", "stock"]),
+    ("race-question", &[]),
+    ("race-question-crowd", &["buyers", "stock"]),
+    ("race-entries", &[]),
+    ("race-entries-one", &[]),
+    ("race-entries-crowd", &[]),
     ("race-entry-read", &[]),
     ("race-entry-wrote", &[]),
     ("race-intro-off", &[]),
@@ -37,6 +42,7 @@ const TEXTS: &[(&str, &[&str])] = &[
     ("race-server", &["name"]),
     ("race-lost", &["value", "after"]),
     ("race-held", &["loser", "winner"]),
+    ("race-crowd-lost-one", &[]),
     ("race-crowd-lost", &["doubled"]),
     ("race-crowd-held", &[]),
     ("race-no-answer", &["count"]),
@@ -74,6 +80,8 @@ pub(super) fn explain(language: Language, race: &Race, result: &RaceResult) -> S
         let read = result.lanes.first().and_then(|lane| lane.value_at("read"));
         let value = read.unwrap_or(race.stock);
         language.text_with("race-lost", &[("value", value.into()), ("after", (value - 1).into())])
+    } else if doubled == 1 {
+        language.text("race-crowd-lost-one")
     } else if doubled > 0 {
         language.text_with("race-crowd-lost", &[("doubled", doubled.into())])
     } else if let Some(other) = other {
