@@ -2,6 +2,7 @@
 // Every page works without this script.
 
 const REFRESH_INTERVAL_MS = 3000;
+let refreshedAt = new Date();
 
 // Replaces the content of each [data-swap] element with that of a fresh copy of the page, if it has
 // changed, so that a screen reader announces only changes.
@@ -9,7 +10,8 @@ async function refresh() {
   const url = document.body.dataset.live;
   if (document.hidden || !url) return;
   const response = await fetch(url + location.search, { headers: { Accept: "text/html" } });
-  if (!response.ok) return;
+  if (!response.ok) throw new Error(response.statusText);
+  refreshedAt = new Date();
   const fresh = new DOMParser().parseFromString(await response.text(), "text/html");
   // The URL may change with the state of the page: a settled order has only its bar to refresh.
   if (fresh.body.dataset.live) document.body.dataset.live = fresh.body.dataset.live;
@@ -29,12 +31,20 @@ function replaceContent(element, replacement) {
   element.replaceChildren(...replacement.childNodes);
 }
 
-async function refreshForever() {
+// Refreshes the page. If the replica does not respond, the bar says when it last did, in place of a
+// state of the books that may be old; the next refresh tries again.
+async function tryRefresh() {
   try {
     await refresh();
   } catch {
-    // The replica does not respond; the next refresh tries again.
+    const books = document.getElementById("books");
+    const stale = books?.dataset.stale.replace("{time}", refreshedAt.toLocaleTimeString(document.documentElement.lang));
+    if (books && books.textContent !== stale) books.textContent = stale;
   }
+}
+
+async function refreshForever() {
+  await tryRefresh();
   setTimeout(refreshForever, REFRESH_INTERVAL_MS);
 }
 
@@ -70,8 +80,7 @@ function showExpired(orderUrl) {
 setTimeout(refreshForever, REFRESH_INTERVAL_MS);
 // A page that is shown again may be old: its basket changed in another tab, or it comes from the
 // browser's cache.
-const refreshNow = () => refresh().catch(() => {});
-document.addEventListener("visibilitychange", refreshNow);
-window.addEventListener("focus", refreshNow);
-window.addEventListener("pageshow", (event) => event.persisted && refreshNow());
+document.addEventListener("visibilitychange", tryRefresh);
+window.addEventListener("focus", tryRefresh);
+window.addEventListener("pageshow", (event) => event.persisted && tryRefresh());
 document.querySelectorAll("[data-left-ms]").forEach(countDown);

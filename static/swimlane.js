@@ -111,8 +111,14 @@ function placeLabels(own, xs, width) {
     const length = textWidth(step.label, true);
     const x = xs[step.index];
     const clashes = (from) => placed.some((other) => from < other.from + other.length + 8 && other.from < from + length + 8);
-    // Below the mark, else to the left or to the right of that.
-    const places = [x - length / 2, x - length + 8, x - 8].map((from) => Math.min(Math.max(from, 0), width - length));
+    // Below the mark, else to the left or to the right of that. A value that is read or written is
+    // never left out: it moves beside the nearest label.
+    const places = [x - length / 2, x - length + 8, x - 8];
+    if (["read", "write"].includes(step.event)) {
+      const beside = placed.flatMap((other) => [other.from - 9 - length, other.from + other.length + 9]);
+      places.push(...beside.sort((one, other) => Math.abs(one - x) - Math.abs(other - x)));
+    }
+    places.forEach((from, at) => (places[at] = Math.min(Math.max(from, 0), width - length)));
     const from = places.find((from) => !clashes(from));
     if (from !== undefined) placed.push({ step, from, length });
   }

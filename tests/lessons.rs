@@ -131,9 +131,9 @@ fn lesson_definitions_are_valid() {
     assert_eq!(messages, texts + Chapter::ALL.len());
 }
 
-/// The answers of a document: each a number, a sentence, a link to a lesson and a message id.
+/// The answers of a document: each a number, a sentence, a link to a lesson and a message id in a comment.
 fn answers(document: &str) -> Vec<(String, String, String)> {
-    let answer = Regex::new(r"(?m)^\d+\. (.+)\n   \[.+\]\((.+)\), `(.+)`$").unwrap();
+    let answer = Regex::new(r"(?m)^\d+\. (.+)\n   \[.+\]\((.+)\) <!-- (.+) -->$").unwrap();
     let found = answer.captures_iter(document);
     found.map(|found| (found[1].into(), found[2].into(), found[3].into())).collect()
 }

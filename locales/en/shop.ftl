@@ -8,6 +8,7 @@ shop-bar-off = { $units ->
     [one] The books are off by 1 unit
    *[other] The books are off by { $units } units
 }
+shop-bar-stale = No answer from the shop · books last checked at { $time }
 shop-bar-unknown = The books cannot be read now
 shop-bar-broken = This shop will oversell: lock { $strategy }
 shop-bar-figures = { $opening } at the start + { $restocked } restocked { $sign } { $sold } sold or reserved + { $stock } left

@@ -2,6 +2,7 @@
 shop-bar = 商店状态
 shop-bar-sound = { $items } 种商品 · 账目平衡
 shop-bar-off = 账目相差 { $units } 件
+shop-bar-stale = 商店没有响应 · 账目上次检查于 { $time }
 shop-bar-unknown = 暂时无法读取账目
 shop-bar-broken = 此商店会超卖：锁策略 { $strategy }
 shop-bar-figures = 期初 { $opening } + 补货 { $restocked } { $sign } 已售或预留 { $sold } + 剩余 { $stock }

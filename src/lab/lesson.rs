@@ -77,6 +77,11 @@ impl Lesson {
         (1..=GUESSES).map(guess).collect()
     }
 
+    /// Returns the right answer.
+    pub fn answer(&self, language: Language) -> String {
+        self.guesses(language).swap_remove(self.right)
+    }
+
     pub fn takeaways(&self, language: Language) -> Vec<String> {
         let takeaway = |number| language.text(&format!("lesson-{}-takeaway-{number}", self.name));
         (1..=TAKEAWAYS).map(takeaway).collect()

@@ -87,7 +87,7 @@ async fn basket_warns_about_customer_limit() {
     let words = rejected.words();
     for text in [
         "Limit per customer reached",
-        "At most 2 of deadbolt per customer: you have 2, and requested 1.",
+        "At most 2 of Deadbolt, single cylinder per customer: you have 2, and requested 1.",
         "Lower the quantity or remove the item from the basket, or cancel an order that contains it.",
         "Your orders",
     ] {

@@ -125,6 +125,13 @@ async fn lesson_asks_before_it_explains() {
     for early in ["both read 10", "is two steps", "answers so far"] {
         assert!(!screen.contains(early), "{early} is shown too early");
     }
+    // A guess is the point; a presenter may run without one.
+    assert_eq!(screen.matches("name=\"guess\" required").count(), 4, "the form asks for a guess");
+    assert!(screen.contains("formnovalidate>Run without a guess</button>"), "{screen}");
+    let handout = lesson.text.split("class=\"handout\"").nth(1).unwrap();
+    let (question, answers) = handout.split_once("class=\"answers\"").unwrap();
+    let answer = "a check for negative stock finds nothing";
+    assert!(!question.contains(answer) && answers.contains(answer), "{handout}");
     let above_fold = screen.split("<form").nth(1).unwrap().split("</button>").next().unwrap();
     let above_fold = Page { text: format!("<form{above_fold}"), ..lesson };
     assert!(above_fold.words().split(' ').count() <= 80, "{}", above_fold.words());
@@ -169,6 +176,9 @@ async fn presentation_keeps_its_address() {
         let page = visitor.get(&format!("{path}?present")).await;
         assert!(page.text.contains("/static/present.css"), "{path}");
         assert!(page.text.contains("/lab/lessons/one-replica?present"), "{path}");
+        let link = format!("href=\"{path}?present\">Present</a>");
+        assert!(visitor.get(path).await.text.contains(&link), "{path} has no link");
+        assert!(page.text.contains(&format!("href=\"{path}\">End the presentation</a>")), "{path}");
     }
     let started = visitor.post("/lab/lessons/fence/runs?present", "guess=0").await;
     assert!(started.location.ends_with("?present"), "{}", started.location);

@@ -46,19 +46,24 @@ async fn exported_run_opens_in_another_shop() {
     let mut zero = run.clone();
     zero.outcome.verdict = "a\0b".to_owned();
     let text = |run: &LabRun| serde_json::to_vec(run).unwrap();
-    for (file, why) in [
-        (b"".to_vec(), "Choose a file"),
-        (b"{\"id\": 1".to_vec(), "This is not the file of a run"),
-        (b"{}".to_vec(), "missing field"),
-        (text(&running), "it is not over"),
-        (text(&long), "it has too many lanes"),
-        (text(&zero), "has a zero byte"),
-        (b"<script type=\"application/json\" id=\"holdfast-run\">{}</script>".to_vec(), "missing"),
+    for (kind, file) in [
+        ("empty", b"".to_vec()),
+        ("no JSON", b"{\"id\": 1".to_vec()),
+        ("missing fields", b"{}".to_vec()),
+        ("not over", text(&running)),
+        ("too many lanes", text(&long)),
+        ("a zero byte", text(&zero)),
+        ("a page", b"<script type=\"application/json\" id=\"holdfast-run\">{}</script>".to_vec()),
     ] {
         let rejected = upload(&importer, &csrf, &file).await;
-        assert_eq!(rejected.status, 422, "{why}: {}", rejected.words());
+        assert_eq!(rejected.status, 422, "{kind}: {}", rejected.words());
         let error = rejected.text.split("id=\"file-wrong\"").nth(1).unwrap();
-        assert!(error.split("</p>").next().unwrap().contains(why), "{error}");
+        let error = error.split("</p>").next().unwrap();
+        let why = match kind {
+            "empty" => "Choose a file that was saved from the page of a run.",
+            _ => "This is not a file that a run was saved to.",
+        };
+        assert!(error.contains(why) && !error.contains("line 1"), "{kind}: {error}");
     }
     let large = upload(&importer, &csrf, &vec![b' '; 5 * 1024 * 1024]).await;
     assert_eq!(large.status, 413);

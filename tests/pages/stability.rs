@@ -132,6 +132,7 @@ async fn lost_event_stream_is_reported_and_recovered() {
 
     shop.replicas[0].kill();
     browser.until_text("#connection", "Connection lost. Reconnecting").await;
+    browser.until_text("#books", "books last checked at").await;
     shop.add_replica(&[("HOLDFAST_LISTEN", &address)]);
     until("the connection is there again", async || {
         browser.find("#connection").await.text().await.is_ok_and(|text| text.is_empty())

@@ -160,7 +160,7 @@ pub(super) async fn page(
     let lines: Vec<BasketLine> = basket.lines().iter().map(line).collect();
     let total_cents = lines.iter().map(|line| line.sum().0).sum();
     let page = BasketPage {
-        notice,
+        notice: notice.map(|notice| notice.with_item_name(&items)),
         token: basket.token(),
         total: Cents(total_cents),
         is_orderable: !lines.iter().any(|it| it.is_unavailable() || it.beyond_limit().is_some()),

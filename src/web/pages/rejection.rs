@@ -1,7 +1,10 @@
 //! A problem as a page shows it: what happened, the details, and what to do next.
 
+use serde_json::Value;
+
 use crate::messages::{FluentValue, Language};
 use crate::shop::Cents;
+use crate::shop::model::Item;
 use crate::web::Problem;
 use crate::web::pages::format::{FormatMoney as _, sentence};
 use crate::web::problems::ProblemDefinition;
@@ -23,6 +26,18 @@ impl From<&Problem> for RejectionNotice {
 }
 
 impl RejectionNotice {
+    /// Names the item of the problem as a person knows it, in place of its sku.
+    #[must_use]
+    pub fn with_item_name(self, items: &[Item]) -> Self {
+        let Self::Problem(problem) = &self else { return self };
+        let sku = problem.member("sku").and_then(Value::as_str);
+        let item = items.iter().find(|item| Some(item.sku.as_str()) == sku);
+        item.map_or_else(
+            || self.clone(),
+            |item| Self::from(&problem.as_ref().clone().with("sku", item.name.as_str())),
+        )
+    }
+
     fn definition(&self) -> Option<ProblemDefinition> {
         match self {
             Self::Problem(problem) => Some(problem.problem_type().definition()),

@@ -59,7 +59,7 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
     check_file_access(&request).await?;
     let upload = match upload::read(&request, body, MAX_FILE_BYTES).await {
         Err(UploadError::TooLarge) => return Err(too_large()),
-        upload => upload.map_err(|error| error.to_string()),
+        upload => upload.map_err(|_| "lab-file-unreadable"),
     };
     let csrf = upload.as_ref().map_or("", |upload| &upload.csrf);
     check_run_form(&request, csrf).await?;
@@ -72,7 +72,7 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
         Err(why) => {
             let language = Layout::minimal(&request)?.language;
             let form = index::LoadForm::default_of(&state, language);
-            index::page(&request, form, Some(why)).await
+            index::page(&request, form, Some(language.text(why))).await
         }
     }
 }
@@ -82,16 +82,19 @@ fn too_large() -> Problem {
     Problem::new(ProblemType::PayloadTooLarge, detail)
 }
 
-fn parse(upload: UploadedForm) -> Result<LabRun, String> {
+/// Parses the run of a file; the error is the message that explains it to a person.
+fn parse(upload: UploadedForm) -> Result<LabRun, &'static str> {
     if upload.file.is_empty() {
-        return Err("Choose a file that was saved from the page of a run.".to_owned());
+        return Err("lab-file-none");
     }
-    let invalid = |why: String| format!("This is not the file of a run: {why}.");
-    let run: LabRun = serde_json::from_slice(embedded_json(&upload.file))
-        .map_err(|error| invalid(error.to_string()))?;
+    let run = serde_json::from_slice(embedded_json(&upload.file));
+    let run: LabRun = run.map_err(|_| "lab-file-invalid")?;
     match invalid_run(&run) {
         None => Ok(run),
-        Some(why) => Err(invalid(why)),
+        Some(why) => {
+            tracing::debug!(why, "the file of a run is invalid");
+            Err("lab-file-invalid")
+        }
     }
 }
 

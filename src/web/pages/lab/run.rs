@@ -126,8 +126,8 @@ impl RunPage {
             ("sold", label("sold"), amount(sample.sold)),
             ("stock", label("left"), amount(sample.stock)),
             ("oversold", label("oversold"), amount(sample.oversold)),
-            ("answered", label("answered"), sample.answered.to_string()),
-            ("waiting", label("waiting"), sample.waiting.to_string()),
+            ("answered", label("answered"), views::count(sample.answered)),
+            ("waiting", label("waiting"), views::count(sample.waiting)),
             ("p50_ms", label("p50"), views::ms(sample.p50_ms)),
             ("p99_ms", label("p99"), views::ms(sample.p99_ms)),
         ]

@@ -83,6 +83,10 @@ pub fn amount(number: i64, money: bool) -> String {
     if money { Cents(number).to_string() } else { format_count(number) }
 }
 
+pub fn count(number: u64) -> String {
+    format_count(i64::try_from(number).unwrap_or(i64::MAX))
+}
+
 pub fn ms(ms: f64) -> String {
     if ms >= 100.0 { format!("{ms:.0} ms") } else { format!("{ms:.1} ms") }
 }
@@ -136,7 +140,6 @@ pub fn curves(arms: &[ArmResult], language: Language) -> Option<String> {
 /// Returns the curve of an arm as a table: the time since the first order, then stock, sold,
 /// oversold, answered, waiting, p50 and p99.
 pub fn samples(arm: &ArmResult) -> Vec<(String, [String; 7])> {
-    let count = |number: u64| format_count(i64::try_from(number).unwrap_or(i64::MAX));
     let row = |sample: &Sample| {
         let figures = [
             counted(arm, sample.stock),
