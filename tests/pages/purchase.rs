@@ -251,7 +251,7 @@ async fn missing_money_is_topped_up_once_and_pays() {
     let order = alice.order(&token, &csrf).await.location;
     let page = alice.get(&order).await;
     assert!(page.words().contains("Top up $134.00 and pay"), "{}", page.words());
-    assert!(page.words().contains("Your balance is $1,000.00: $134.00 are missing."));
+    assert!(page.words().contains("Your balance is $1,000.00: $134.00 is missing."));
     assert!(!page.text.contains(&format!("action=\"{order}/pay\"")), "only one way to pay");
     // The way to another amount leads back to the order.
     let account = alice.get(&format!("/account?next={order}")).await;
