@@ -18,8 +18,6 @@ pub mod locks;
 pub mod db;
 pub mod shop;
 
-pub mod checker;
-
 pub mod rate_limit;
 
 pub mod big_keys;

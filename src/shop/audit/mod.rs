@@ -1,9 +1,9 @@
 //! Audit: compares ledgers, orders and accounts with each other, and reports on Redis.
 //!
 //! Reads everything in one repeatable-read snapshot, so the audit of a shop under load is exact for
-//! one moment. [`item`] (stock) and [`checks`] (all) define the figures. The `checker`
-//! compares the ledgers with the responses of clients and their times. [`reports`] bounds what the
-//! audits of a replica cost.
+//! one moment. [`item`] (stock) and [`checks`] (all) define the figures. [`reports`] bounds the
+//! cost of a replica's audits. The history checker (`tests/common/checker`) compares the ledgers
+//! with the responses of clients and their times.
 //!
 //! Guarantees nothing about lab items and lab accounts: these are counted apart. Tests:
 //! `tests/it/audit.rs`, `tests/it/reports.rs`.

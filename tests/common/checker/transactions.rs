@@ -9,7 +9,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::RecordedEntry;
 use super::chain::{CheckedLedger, TimeBounds};
 use super::report::{Findings, Invariant};
-use crate::shop::OrderId;
+use holdfast::shop::OrderId;
 
 /// Graph of the transactions of all chains: an order's entries of one reason, or a single entry.
 #[derive(Default)]

@@ -11,8 +11,8 @@ use super::{
     ObservedChange, ObservedOperation, ObservedOutcome, ObservedRequest, RecordedEntry,
     RecordedLedger, RecordedOrder,
 };
-use crate::shop::OrderId;
-use crate::shop::failure::Rejection;
+use holdfast::shop::OrderId;
+use holdfast::shop::failure::Rejection;
 
 /// Checks the operations of one kind in one ledger.
 pub(super) struct RequestChecks<'a> {

@@ -13,7 +13,7 @@ use super::spec::OrderOperation;
 use super::{
     ObservedOperation, ObservedOutcome, RecordedLedger, RecordedOrder, RecordedState, RecordedValue,
 };
-use crate::shop::{OrderId, UserId};
+use holdfast::shop::{OrderId, UserId};
 
 /// Indices of observations, by what they belong to.
 type IndicesBy<K> = HashMap<K, Vec<usize>>;

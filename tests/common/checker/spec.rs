@@ -7,14 +7,14 @@ use time::OffsetDateTime;
 use uuid::Uuid;
 
 use super::{ObservedChange, ObservedOperation, RecordedOrder};
-use crate::shop::command::pay_order::PayOrder;
-use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY, PlaceOrder};
-use crate::shop::command::return_order::{ReturnKind, ReturnOrder};
-use crate::shop::command::state::{BalanceSnapshot, OrderSnapshot, ShopState, StockSnapshot};
-use crate::shop::command::{Command, MAX_BALANCE};
-use crate::shop::failure::Rejection;
-use crate::shop::model::{Order, OrderStatus, RequestedLine};
-use crate::shop::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, Sku, UserId};
+use holdfast::shop::command::pay_order::PayOrder;
+use holdfast::shop::command::place_order::{MAX_LINES, MAX_QUANTITY, PlaceOrder};
+use holdfast::shop::command::return_order::{ReturnKind, ReturnOrder};
+use holdfast::shop::command::state::{BalanceSnapshot, OrderSnapshot, ShopState, StockSnapshot};
+use holdfast::shop::command::{Command, MAX_BALANCE};
+use holdfast::shop::failure::Rejection;
+use holdfast::shop::model::{Order, OrderStatus, RequestedLine};
+use holdfast::shop::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, Sku, UserId};
 
 /// An operation on an order that is executed at most once.
 #[derive(Debug, Clone, Copy)]

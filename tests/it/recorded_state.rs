@@ -2,9 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdfast::checker::{
-    RecordedEntry, RecordedLedger, RecordedOrder, RecordedState, RecordedValue,
-};
+use crate::checker::{RecordedEntry, RecordedLedger, RecordedOrder, RecordedState, RecordedValue};
 use holdfast::shop::{OrderId, UserId};
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;

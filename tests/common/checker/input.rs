@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use uuid::Uuid;
 
-use crate::shop::{OrderId, UserId};
+use holdfast::shop::{OrderId, UserId};
 
 /// One request as its client saw it. Two requests with one key are two observations. All attempts
 /// with a key (or to pay one order) are observed, or none: otherwise an order that an unobserved

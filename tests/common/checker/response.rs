@@ -3,8 +3,8 @@
 use serde::Deserialize;
 
 use super::{ObservedChange, ObservedOperation, ObservedOutcome};
-use crate::shop::model::{Order, PaidOrder, ValueChange};
-use crate::shop::{OrderId, UserId};
+use holdfast::shop::model::{Order, PaidOrder, ValueChange};
+use holdfast::shop::{OrderId, UserId};
 
 /// The fields of a problem that the outcome depends on.
 #[derive(Deserialize)]
@@ -87,41 +87,5 @@ impl ProblemFields {
             "unavailable" if self.outcome.is_some() => ObservedOutcome::Unknown,
             _ => ObservedOutcome::Rejected,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use uuid::Uuid;
-
-    use super::*;
-
-    fn parse(status: u16, body: &str) -> ObservedOutcome {
-        let user = UserId(Uuid::nil());
-        ObservedOutcome::parse(
-            user,
-            &ObservedOperation::Place(vec![]),
-            status,
-            false,
-            body.as_bytes(),
-        )
-    }
-
-    #[test]
-    fn response_is_parsed_for_what_it_promises() {
-        let sold_out =
-            r#"{"type":"/problems/sold-out","sku":"padlock","requested":2,"available":1}"#;
-        let insufficient =
-            ObservedOutcome::Insufficient { key: "padlock".to_owned(), requested: 2, available: 1 };
-        assert_eq!(parse(409, sold_out), insufficient);
-        for name in ["lock-busy", "lock-timeout", "lock-lost", "overloaded", "unavailable"] {
-            let body = format!(r#"{{"type":"/problems/{name}"}}"#);
-            assert_eq!(parse(503, &body), ObservedOutcome::Rejected, "{name}");
-        }
-        let unknown = r#"{"type":"/problems/unavailable","outcome":"unknown"}"#;
-        assert_eq!(parse(503, unknown), ObservedOutcome::Unknown);
-        assert_eq!(parse(500, r#"{"type":"/problems/internal-error"}"#), ObservedOutcome::Unknown);
-        assert_eq!(parse(502, "<html>"), ObservedOutcome::Unknown);
-        assert_eq!(parse(201, "cut o"), ObservedOutcome::Unknown);
     }
 }
