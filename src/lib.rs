@@ -10,6 +10,7 @@ pub mod messages;
 pub mod metrics;
 pub mod output;
 pub mod probe;
+pub mod signals;
 pub mod tasks;
 pub mod tls;
 

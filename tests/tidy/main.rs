@@ -13,11 +13,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 26] = [
+const MAY_USE: [(&str, &[&str]); 27] = [
     ("backoff", &[]),
     ("tasks", &[]),
     ("coalesce", &["tasks"]),
     ("output", &[]),
+    ("signals", &[]),
     ("messages", &[]),
     ("probe", &[]),
     ("locks", &["probe"]),
@@ -28,8 +29,8 @@ const MAY_USE: [(&str, &[&str]); 26] = [
     ("db", &["tls"]),
     ("redis_connection", &["config", "tls"]),
     ("telemetry", &[]),
-    ("embedded", &["backoff", "output", "config", "load"]),
-    ("shop", &["coalesce", "tasks", "probe", "locks", "db", "metrics"]),
+    ("embedded", &["backoff", "output", "signals", "config", "load"]),
+    ("shop", &["coalesce", "tasks", "messages", "probe", "locks", "db", "metrics"]),
     ("rate_limit", &["coalesce", "tasks", "metrics"]),
     ("big_keys", &["backoff", "output", "config", "shop"]),
     ("jobs", &["backoff", "probe", "locks", "db", "metrics", "shop"]),
@@ -37,6 +38,7 @@ const MAY_USE: [(&str, &[&str]); 26] = [
         "lab",
         &[
             "output",
+            "signals",
             "messages",
             "probe",
             "load",
@@ -82,13 +84,14 @@ const MAY_USE: [(&str, &[&str]); 26] = [
             "redis_connection",
         ],
     ),
-    ("bench", &["output", "config", "load", "db", "shop", "jobs", "embedded"]),
-    ("judge", &["output", "config", "db", "embedded"]),
+    ("bench", &["output", "signals", "config", "load", "db", "shop", "jobs", "embedded"]),
+    ("judge", &["output", "signals", "config", "db", "embedded"]),
     ("lib", &[]),
     (
         "main",
         &[
             "output",
+            "signals",
             "app",
             "bench",
             "config",
