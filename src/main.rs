@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser as _;
-use holdfast::app::{self, Replica, StopSignals};
+use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::big_keys;
 use holdfast::config::{
@@ -25,6 +25,7 @@ use holdfast::shop::audit::{self, AuditProgress};
 use holdfast::shop::seed::SeedContents;
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Failure, Rejection, seed, users};
+use holdfast::signals;
 use holdfast::telemetry::{self, TraceExporter};
 
 /// With glibc's allocator, a quarter of a replica's time under load is allocation.
@@ -135,10 +136,11 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
-    let mut signals = StopSignals::listen()?;
+    // First: process 1 of a container ignores signals until it listens.
+    let mut signals = signals::listen(&signals::STOP).context("signals can't be listened to")?;
     let replica = tokio::select! {
         built = Replica::build(options) => built?,
-        () = signals.next() => return Ok(()),
+        Some(_) = signals.recv() => return Ok(()),
     };
     output::print(&format!(
         "Holdfast replica on http://{}:{} (lock: {})\n",

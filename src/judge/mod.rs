@@ -35,13 +35,14 @@ use std::cell::RefCell;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use tokio::signal::unix::{SignalKind, signal};
+use anyhow::{Context as _, anyhow};
+use tokio::signal::unix::SignalKind;
 
 use self::plan::JudgePlan;
 use self::report::Judgement;
 use crate::config::JudgeArgs;
 use crate::output::{self, ProgressLine};
+use crate::signals;
 
 pub use self::fault_table::FAULTS;
 pub use self::worker::run_worker;
@@ -49,10 +50,8 @@ pub use self::worker::run_worker;
 /// Judges a lock. Must be called from the main thread, with which its processes end.
 pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
     let plan = JudgePlan::new(args)?;
-    let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
-        .into_iter()
-        .map(signal)
-        .collect::<Result<Vec<_>, _>>()?;
+    let [interrupt, terminate] = signals::STOP;
+    let mut signals = signals::listen(&[interrupt, terminate, SignalKind::hangup()])?;
     let line = RefCell::new(ProgressLine::new(Duration::ZERO));
     let faults = plan.faults.len();
     let progress = |number: usize, fault: &'static str| {
@@ -61,12 +60,9 @@ pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
             format!("{done} fault {} of {faults}: {fault}", number + 1)
         });
     };
-    let [interrupt, terminate, hang_up] = &mut signals[..] else { bail!("three signals") };
     let judgement = tokio::select! {
         judgement = Box::pin(run::run(&plan, progress)) => judgement,
-        _ = interrupt.recv() => Err(anyhow::anyhow!("interrupted")),
-        _ = terminate.recv() => Err(anyhow::anyhow!("terminated")),
-        _ = hang_up.recv() => Err(anyhow::anyhow!("hung up")),
+        Some(name) = signals.recv() => Err(anyhow!(name)),
     };
     line.borrow_mut().clear();
     // After an interruption there are more than those that `run` ends.
