@@ -210,3 +210,25 @@ async fn silent_record_is_written_again() {
     assert!(matches!(outcome, Ok(Some(RunOutcome::Done(_)))), "{outcome:?}");
     assert_eq!(shop.number("select count(*) from job_runs where state = 'done'").await, 1);
 }
+
+/// A connection that falls silent between two statements: each read is its own test, so that none
+/// waits for the end of the request's time.
+#[tokio::test(flavor = "multi_thread")]
+async fn read_does_not_wait_for_a_silent_connection() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let order = shop.place_order(&alice, "deadbolt", 1).await;
+    let address = format!("/api/orders/{}", order["id"].as_str().unwrap());
+    let read = async |path: &str| {
+        shop.request(&alice, reqwest::Method::GET, 0, path).send().await.unwrap()
+    };
+    for path in [address.as_str(), "/api/items/deadbolt"] {
+        until("it responds", async || read(path).await.status() == 200).await;
+        postgres.delay_next_statement();
+        let began = Instant::now();
+        assert_eq!(problem(read(path).await, 503).await, "unavailable", "{path}");
+        assert!(began.elapsed() < Duration::from_millis(2_500), "{path}: {:?}", began.elapsed());
+        postgres.deliver().await;
+    }
+}

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use futures_util::FutureExt as _;
+
 use crate::shop::failure::Error;
 use crate::shop::model::Item;
 use crate::shop::store::read::count_purchases;
@@ -26,13 +28,21 @@ pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
 
 /// Returns the items among `skus` that exist, of the shop or of the lab, by sku.
 pub async fn items_by_sku(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
-    let items = sqlx::query_as!(
-        Item,
-        r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user from items
-            where sku = any($1) order by sku"#,
-        skus as &[Sku],
-    );
-    Ok(items.fetch_all(&mut *shop.connection().await?).await?)
+    let skus = skus.to_vec();
+    let read = shop.pool.read(move |db| {
+        let skus = skus.clone();
+        async move {
+            let items = sqlx::query_as!(
+                Item,
+                r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user from items
+                    where sku = any($1) order by sku"#,
+                &skus as &[Sku],
+            );
+            items.fetch_all(db).await
+        }
+        .boxed()
+    });
+    Ok(read.await?.0)
 }
 
 /// Returns the first of `skus`, by sku, that is an item of the shop and not of the lab.

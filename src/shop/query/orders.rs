@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use sqlx::PgConnection;
 
 use crate::shop::failure::Error;
@@ -11,9 +12,7 @@ use crate::shop::model::{Order, OrderLine, ValueChange};
 use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
-    Ok(select_orders(&mut *shop.connection().await?, user, Some(id), None, LabOrders::With, 1)
-        .await?
-        .pop())
+    Ok(select_orders(shop, user, Some(id), None, LabOrders::With, 1).await?.pop())
 }
 
 /// Returns the time left to pay each order, by Postgres's clock, which decides about payments.
@@ -48,7 +47,7 @@ pub async fn orders(
     lab: LabOrders,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
-    select_orders(&mut *shop.connection().await?, user, None, after, lab, limit).await
+    select_orders(shop, user, None, after, lab, limit).await
 }
 
 /// Counts the user's orders that contain only lab items.
@@ -109,13 +108,32 @@ pub async fn owned_among(
 }
 
 async fn select_orders(
-    db: &mut PgConnection,
+    shop: &Shop,
     user: UserId,
     only: Option<OrderId>,
     after: Option<OrderId>,
     lab: LabOrders,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
+    let read = shop.pool.read(move |db| {
+        async move {
+            let mut orders = select_without_lines(db, user, only, after, lab, limit).await?;
+            fill_lines(db, &mut orders).await?;
+            Ok(orders)
+        }
+        .boxed()
+    });
+    Ok(read.await?.0)
+}
+
+async fn select_without_lines(
+    db: &mut PgConnection,
+    user: UserId,
+    only: Option<OrderId>,
+    after: Option<OrderId>,
+    lab: LabOrders,
+    limit: i64,
+) -> sqlx::Result<Vec<Order>> {
     let rows = sqlx::query!(
         r#"select id as "id: OrderId", status, total_cents, expires_at, created_at, paid_at,
                   status = 'cancelled' and exists (
@@ -133,9 +151,9 @@ async fn select_orders(
         limit,
         lab == LabOrders::With,
     )
-    .fetch_all(&mut *db)
+    .fetch_all(db)
     .await?;
-    let mut orders: Vec<Order> = rows
+    Ok(rows
         .into_iter()
         .map(|row| Order {
             id: row.id,
@@ -147,12 +165,10 @@ async fn select_orders(
             paid_at: row.paid_at,
             expired: row.expired,
         })
-        .collect();
-    fill_lines(db, &mut orders).await?;
-    Ok(orders)
+        .collect())
 }
 
-async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> Result<(), Error> {
+async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result<()> {
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let lines = sqlx::query!(
         r#"select l.order_id as "order_id: OrderId", l.sku as "sku: Sku", l.quantity,
