@@ -13,10 +13,10 @@ use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::problem_of;
+use crate::common::requests::{problem_of, response_of};
 use crate::common::{Shop, body, problem, services, until};
 use crate::jobs::{DUE, job, offer_when_free, replica, replica_over};
-use crate::outages::{send_in_time, shop_behind};
+use crate::outages::{PausedOrder, send_in_time, shop_behind};
 
 fn url_behind(proxy: &Proxy, shop: &Shop) -> String {
     format!("postgres://holdfast@127.0.0.1:{}/{}", proxy.port, shop.database)
@@ -63,16 +63,10 @@ async fn silent_postgres_is_unavailable_in_time() {
 /// wait for the timeout of the write (3.3 s) and then for a connection (1.5 s).
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_write_is_given_up_early() {
-    let postgres = Proxy::to_postgres().await;
-    let shop = shop_behind(Some(&postgres), None).await;
-    let alice = shop.sign_in("alice").await;
-    let admin = shop.sign_in("admin").await;
-    let order = shop.order(&alice, 0, "deadbolt", 1).header("Holdfast-Pause", "commit:300");
-    let order = tokio::spawn(order.send());
-    shop.until_one_is_paused(&admin, "commit").await;
+    let PausedOrder { postgres, shop, sent, .. } = PausedOrder::behind_postgres(300).await;
     postgres.freeze();
     let began = Instant::now();
-    let response = order.await.unwrap().unwrap();
+    let response = response_of(sent).await;
     let elapsed = began.elapsed();
     let (status, kind, rejected) = problem_of(response).await;
     assert_eq!((status, kind.as_str()), (503, "unavailable"));
