@@ -29,10 +29,10 @@ const MAY_USE: [(&str, &[&str]); 27] = [
     ("redis_connection", &["config", "tls"]),
     ("telemetry", &[]),
     ("embedded", &["backoff", "output", "config", "load"]),
-    ("shop", &["coalesce", "tasks", "probe", "locks", "db", "metrics"]),
+    ("shop", &["output", "coalesce", "tasks", "probe", "locks", "db", "metrics"]),
     ("checker", &["shop"]),
     ("rate_limit", &["coalesce", "tasks", "metrics"]),
-    ("big_keys", &["backoff", "output", "config", "shop"]),
+    ("big_keys", &["backoff", "output", "config"]),
     ("jobs", &["backoff", "probe", "locks", "db", "metrics", "shop"]),
     (
         "lab",
@@ -53,6 +53,7 @@ const MAY_USE: [(&str, &[&str]); 27] = [
     (
         "web",
         &[
+            "output",
             "messages",
             "probe",
             "locks",
