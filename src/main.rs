@@ -19,7 +19,7 @@ use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
 use holdfast::judge;
 use holdfast::lab;
-use holdfast::output::{self, ProgressLine};
+use holdfast::output::{self, ProgressLine, ResultFile};
 use holdfast::redis_connection;
 use holdfast::shop::audit::{self, AuditProgress};
 use holdfast::shop::seed::SeedContents;
@@ -278,11 +278,12 @@ async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<ExitCode> {
+    let json = options.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
+    let html = options.html.as_deref().map(ResultFile::open).transpose()?;
     let judgement = Box::pin(judge::judge(options)).await?;
-    judge::print(&judgement, options.json.as_deref())?;
-    if let Some(file) = &options.html {
-        std::fs::write(file, app::judgement_page(&judgement)?)
-            .with_context(|| format!("can't write {}", file.display()))?;
+    judge::print(&judgement, json)?;
+    if let Some(html) = html {
+        html.write(&app::judgement_page(&judgement)?)?;
     }
     Ok(if judgement.safe { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

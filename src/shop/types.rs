@@ -8,6 +8,8 @@ use uuid::Uuid;
 
 use holdfast_lock::LockKey;
 
+use crate::output::grouped;
+
 /// Identifier of an item in orders and locks: 1 to 64 characters of `a-z0-9-`.
 #[derive(
     Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema, sqlx::Type,
@@ -128,19 +130,6 @@ impl fmt::Display for Cents {
         let sign = if self.0 < 0 { "−" } else { "" };
         write!(f, "{sign}{}.{:02}", grouped(cents / 100), cents % 100)
     }
-}
-
-/// Formats a number with commas between thousands: `1,234,567`.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// An idempotency key: 16 to 255 visible ASCII characters, without quotes and backslashes.

@@ -30,9 +30,9 @@ const MAY_USE: [(&str, &[&str]); 27] = [
     ("redis_connection", &["config", "tls"]),
     ("telemetry", &[]),
     ("embedded", &["backoff", "output", "signals", "config", "load"]),
-    ("shop", &["coalesce", "tasks", "messages", "probe", "locks", "db", "metrics"]),
+    ("shop", &["output", "coalesce", "tasks", "messages", "probe", "locks", "db", "metrics"]),
     ("rate_limit", &["coalesce", "tasks", "metrics"]),
-    ("big_keys", &["backoff", "output", "config", "shop"]),
+    ("big_keys", &["backoff", "output", "config"]),
     ("jobs", &["backoff", "probe", "locks", "db", "metrics", "shop"]),
     (
         "lab",
@@ -54,6 +54,7 @@ const MAY_USE: [(&str, &[&str]); 27] = [
     (
         "web",
         &[
+            "output",
             "messages",
             "probe",
             "locks",

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, PgConnection};
 use utoipa::ToSchema;
 
-use super::super::{Error, types::grouped};
+use super::super::Error;
 use crate::messages::{Message, message};
+use crate::output::grouped;
 
 /// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
