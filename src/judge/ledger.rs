@@ -4,11 +4,11 @@
 //! the same statement. An entry's `version` is that of the row after the write, so entries are in
 //! the order of the writes. The verdict is computed from these tables alone.
 //!
-//! A second row is for writes that demand the fence. Its read registers the fence unless the row has
-//! a higher one, and its write demands that none was registered since: the storage learns of a new
-//! holder before that one reads. A check at the write alone would let the old holder write between
-//! the read and the write of the new one. Nothing but the fence protects this row, so a lock whose
-//! fences repeat loses updates here, too.
+//! A second row is for writes that demand the fence. Its read registers the fence unless the row
+//! has a higher one, and its write demands that none was registered since: the storage learns of
+//! a new holder before that one reads. A check at the write alone would let the old holder write
+//! between the read and the write of the new one. Nothing but the fence protects this row, so a
+//! lock whose fences repeat loses updates here, too.
 
 use anyhow::Context as _;
 use sqlx::{Connection as _, FromRow, PgConnection};

@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn only_costly_failures_of_a_silent_server_are_remembered() {
+    fn only_costly_failures_are_remembered() {
         let outage = Outage::default();
         let sent = Instant::now().checked_sub(RESPONSE_TIMEOUT).expect("the clock runs");
         outage.record(Instant::now(), &silent());
