@@ -14,8 +14,8 @@ use metrics::{Key, Level, Metadata};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{LabMode, RateLimitArgs, RedisTlsArgs, ServeArgs, Switch};
@@ -76,9 +76,8 @@ impl Replica {
         let port = listener.local_addr()?.port();
         let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
         let (expiry, placed) = ExpiryNotifier::new();
-        let WebSettings { rates, proxies, max_connections, public_hosts } =
+        let WebSettings { rates, proxies, max_connections, public_hosts, max_unpaid_orders } =
             parse_settings(options)?;
-        let max_unpaid_orders = parse_unpaid_limit(options)?;
         let shop = Shop { max_unpaid_orders, ..shop(options, &replica, expiry)? };
         db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
@@ -137,7 +136,10 @@ impl Replica {
     ///
     /// # Errors
     /// Fails at once on a second signal, which cuts the requests in flight.
-    pub async fn run_until_stopped(self, mut signals: StopSignals) -> anyhow::Result<()> {
+    pub async fn run_until_stopped(
+        self,
+        mut signals: UnboundedReceiver<&'static str>,
+    ) -> anyhow::Result<()> {
         let Self { listener, connections, state, drain } = self;
         state.shop.tasks.running.spawn(state.jobs.clone().run());
         let metrics = state.metrics.clone();
@@ -151,11 +153,11 @@ impl Replica {
         let mut server = server::start(listener, connections, state.clone(), FINISH_TIMEOUT)?;
         tokio::select! {
             ended = &mut server => return ended.context("the server ended"),
-            () = signals.next() => {}
+            Some(_) = signals.recv() => {}
         }
         tokio::select! {
             ended = shut_down(server, &state, drain) => ended,
-            () = signals.next() => bail!("second signal: requests in flight were aborted"),
+            Some(_) = signals.recv() => bail!("second signal: requests in flight were aborted"),
         }
     }
 }
@@ -246,7 +248,7 @@ const DEFAULT_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"
 
 /// Default limit of a user's unpaid orders while the lab is off: more than a person places within
 /// the payment window.
-const DEFAULT_UNPAID_LIMIT: u32 = 200;
+const DEFAULT_UNPAID_LIMIT: &str = "200";
 /// Highest limit of unpaid orders; a shop that needs more turns it off.
 const MAX_UNPAID_LIMIT: u32 = 1_000_000;
 /// Default limit of the connections of one address while the lab is off: far more than the browsers
@@ -261,20 +263,20 @@ pub struct InvalidSetting {
     pub why: String,
 }
 
-/// The settings of [`crate::web`], with their defaults applied.
+/// The settings of requests, with their defaults applied.
 struct WebSettings {
     rates: Rates,
     proxies: TrustedProxies,
     max_connections: Option<usize>,
     public_hosts: PublicHosts,
+    max_unpaid_orders: Option<u32>,
 }
 
 /// Validates the limits, the proxies, the hosts and the prefix; fails with the first invalid
 /// option.
 pub fn validate(options: &ServeArgs) -> Result<(), InvalidSetting> {
     parse_settings(options)?;
-    race_hosts(options, options.listen)?;
-    parse_unpaid_limit(options).map(|_| ())
+    race_hosts(options, options.listen).map(|_| ())
 }
 
 /// Parses what [`validate`] checks, and applies the defaults. No other code does.
@@ -289,7 +291,7 @@ fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting> {
         limit_sign_in,
         limit_sign_in_name,
         limit_race,
-        limit_unpaid: _,
+        limit_unpaid,
         trusted_proxies,
         limit_connections,
     } = &options.limits;
@@ -317,11 +319,17 @@ fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting> {
         number.ok_or_else(|| InvalidSetting { flag: "--limit-connections", why: why() })
     });
     let max_connections = max_connections.transpose()?;
+    let max_unpaid_orders = limit(limit_unpaid, DEFAULT_UNPAID_LIMIT).map(|text| {
+        let orders = text.parse().ok().filter(|max| (1..=MAX_UNPAID_LIMIT).contains(max));
+        let why = || format!("“{text}” is not a number of orders, 1 to 1,000,000; or off");
+        orders.ok_or_else(|| InvalidSetting { flag: "--limit-unpaid", why: why() })
+    });
+    let max_unpaid_orders = max_unpaid_orders.transpose()?;
     let invalid = |flag| move |why| InvalidSetting { flag, why };
     let proxies = TrustedProxies::parse(trusted_proxies).map_err(invalid("--trusted-proxies"))?;
     let public_hosts =
         PublicHosts::parse(&options.public_hosts).map_err(invalid("--public-hosts"))?;
-    Ok(WebSettings { rates, proxies, max_connections, public_hosts })
+    Ok(WebSettings { rates, proxies, max_connections, public_hosts, max_unpaid_orders })
 }
 
 /// Returns host and port of each replica for races; `own` without others.
@@ -337,20 +345,6 @@ fn race_hosts(options: &ServeArgs, own: SocketAddr) -> Result<Vec<String>, Inval
     };
     let hosts: Vec<String> = urls.map(host).collect::<Result<_, _>>()?;
     Ok(if hosts.is_empty() { vec![reachable(own).to_string()] } else { hosts })
-}
-
-/// Parses the limit of unpaid orders, and applies the default.
-fn parse_unpaid_limit(options: &ServeArgs) -> Result<Option<u32>, InvalidSetting> {
-    match options.limits.limit_unpaid.as_deref().unwrap_or_default() {
-        "" => Ok((!options.lab.is_on()).then_some(DEFAULT_UNPAID_LIMIT)),
-        "off" => Ok(None),
-        text => {
-            let orders = text.parse().ok().filter(|max| (1..=MAX_UNPAID_LIMIT).contains(max));
-            let why = || format!("“{text}” is not a number of orders, 1 to 1,000,000; or off");
-            let flag = "--limit-unpaid";
-            orders.map(Some).ok_or_else(|| InvalidSetting { flag, why: why() })
-        }
-    }
 }
 
 /// Returns the number of threads of a replica's main runtime, beside one HTTP worker per core: half
@@ -421,30 +415,6 @@ fn describe_metrics() {
             MetricType::Counter => metrics::describe_counter!(*name, *help),
             MetricType::Gauge => metrics::describe_gauge!(*name, *help),
             MetricType::Histogram => metrics::describe_histogram!(*name, *help),
-        }
-    }
-}
-
-/// The signals that stop a replica. Process 1 of a container ignores them until it listens.
-#[derive(Debug)]
-pub struct StopSignals {
-    terminate: Signal,
-    interrupt: Signal,
-}
-
-impl StopSignals {
-    pub fn listen() -> anyhow::Result<Self> {
-        let listen = |kind| signal(kind).context("signals can't be listened to");
-        Ok(Self {
-            terminate: listen(SignalKind::terminate())?,
-            interrupt: listen(SignalKind::interrupt())?,
-        })
-    }
-
-    pub async fn next(&mut self) {
-        tokio::select! {
-            _ = self.terminate.recv() => {}
-            _ = self.interrupt.recv() => {}
         }
     }
 }

@@ -10,6 +10,7 @@ pub mod messages;
 pub mod metrics;
 pub mod output;
 pub mod probe;
+pub mod signals;
 pub mod tasks;
 pub mod tls;
 
@@ -17,8 +18,6 @@ pub mod locks;
 
 pub mod db;
 pub mod shop;
-
-pub mod checker;
 
 pub mod rate_limit;
 

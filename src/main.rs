@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Parser as _;
-use holdfast::app::{self, Replica, StopSignals};
+use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::big_keys;
 use holdfast::config::{
@@ -19,12 +19,13 @@ use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
 use holdfast::judge;
 use holdfast::lab;
-use holdfast::output::{self, ProgressLine};
+use holdfast::output::{self, ProgressLine, ResultFile};
 use holdfast::redis_connection;
 use holdfast::shop::audit::{self, AuditProgress};
 use holdfast::shop::seed::SeedContents;
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Failure, Rejection, seed, users};
+use holdfast::signals;
 use holdfast::telemetry::{self, TraceExporter};
 
 /// With glibc's allocator, a quarter of a replica's time under load is allocation.
@@ -135,10 +136,11 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
 }
 
 async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
-    let mut signals = StopSignals::listen()?;
+    // First: process 1 of a container ignores signals until it listens.
+    let mut signals = signals::listen(&signals::STOP).context("signals can't be listened to")?;
     let replica = tokio::select! {
         built = Replica::build(options) => built?,
-        () = signals.next() => return Ok(()),
+        Some(_) = signals.recv() => return Ok(()),
     };
     output::print(&format!(
         "Holdfast replica on http://{}:{} (lock: {})\n",
@@ -275,11 +277,12 @@ async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<ExitCode> {
+    let json = options.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
+    let html = options.html.as_deref().map(ResultFile::open).transpose()?;
     let judgement = Box::pin(judge::judge(options)).await?;
-    judge::print(&judgement, options.json.as_deref())?;
-    if let Some(file) = &options.html {
-        std::fs::write(file, app::judgement_page(&judgement)?)
-            .with_context(|| format!("can't write {}", file.display()))?;
+    judge::print(&judgement, json)?;
+    if let Some(html) = html {
+        html.write(&app::judgement_page(&judgement)?)?;
     }
     Ok(if judgement.safe { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -1,6 +1,8 @@
-//! Output of the commands: results on stdout, a progress line on stderr.
+//! Output of the commands: results on stdout or in files, a progress line on stderr.
 
+use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Prints and flushes. A closed pipe (`| head`) is no error: the command continues to its end, with
@@ -12,6 +14,57 @@ pub fn print(text: &str) -> io::Result<()> {
         Err(error) => Err(io::Error::new(error.kind(), format!("can't write to stdout: {error}"))),
         Ok(()) => Ok(()),
     }
+}
+
+/// Formats a number with commas between thousands: `1,234,567`.
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// A file for a result that takes minutes: it is opened before, so that a wrong path fails at once.
+#[derive(Debug)]
+pub struct ResultFile {
+    /// `None` for stdout.
+    file: Option<(PathBuf, File)>,
+}
+
+impl ResultFile {
+    /// Opens or creates the file. An earlier result stays until [`Self::write`].
+    pub fn open(path: &Path) -> io::Result<Self> {
+        let opened = File::options().write(true).create(true).truncate(false).open(path);
+        let file = opened.map_err(|error| unwritable(path, &error))?;
+        Ok(Self { file: Some((path.to_owned(), file)) })
+    }
+
+    /// The same, with stdout for `-`.
+    pub fn open_or_stdout(path: &Path) -> io::Result<Self> {
+        if path == Path::new("-") { Ok(Self { file: None }) } else { Self::open(path) }
+    }
+
+    pub fn is_stdout(&self) -> bool {
+        self.file.is_none()
+    }
+
+    pub fn write(self, text: &str) -> io::Result<()> {
+        let Some((path, mut file)) = self.file else { return print(text) };
+        // A pipe has no length.
+        let is_file = file.metadata().is_ok_and(|metadata| metadata.is_file());
+        let emptied = if is_file { file.set_len(0) } else { Ok(()) };
+        let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
+        written.map_err(|error| unwritable(&path, &error))
+    }
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("can't write {}: {error}", path.display()))
 }
 
 /// A progress line on stderr, if stderr is a terminal.
@@ -42,5 +95,16 @@ impl ProgressLine {
         if self.drawn_at.take().is_some() {
             eprint!("\r\x1b[K");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thousands_are_separated() {
+        let texts = [7, 100_000, 1_234_567].map(grouped);
+        assert_eq!(texts, ["7", "100,000", "1,234,567"]);
     }
 }

@@ -268,6 +268,21 @@ impl Drop for BoardRemoval<'_> {
 }
 
 impl RequestProbe {
+    /// Creates a probe without work, trace and pause, for a request of the replica itself.
+    pub fn new(replica: impl Into<String>, request_id: Uuid, board: &PauseBoard) -> Self {
+        Self {
+            replica: replica.into(),
+            work: Duration::ZERO,
+            record: false,
+            pause: None,
+            request_id,
+            owner: None,
+            board: board.clone(),
+            released: AtomicBool::new(false),
+            events: Mutex::default(),
+        }
+    }
+
     /// Resumes the request, and prevents further pauses.
     pub fn release(&self) {
         self.released.store(true, Ordering::Release);

@@ -1,7 +1,7 @@
 //! `holdfast judge` finds each lock that is wrong, clears the one that is right, and ends in a
 //! clear way, with nothing left running, whatever its adapter does.
 //!
-//! Needs Postgres, Redis, Python 3 and, on Linux, libfaketime installed (script/test installs them).
+//! Needs Postgres, Redis, Python 3 and, on Linux, libfaketime (script/test installs them).
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
@@ -37,11 +37,14 @@ fn number(fault: &Value, figure: &str) -> f64 {
 
 #[test]
 fn missing_lock_is_found_without_a_fault() {
-    let run = JudgeRun::start("no-lock", &["--faults", "none", "--seconds", "1"]).finish();
+    // With pauses, so that the turns of a slow Redis are more than one of a hundred.
+    let options = ["--faults", "redis-slow", "--seconds", "1", "--ttl-ms", "300"];
+    let load = ["--work-ms", "10", "--think-ms", "50"];
+    let run = JudgeRun::start("constant-fence", &[&options[..], &load].concat()).finish();
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let judgement = run.judgement();
     assert_eq!(judgement["safe"], false);
-    assert_eq!(judgement["adapter"]["name"], "test no-lock");
+    assert_eq!(judgement["adapter"]["name"], "test constant-fence");
     let none = fault(&judgement, "none");
     assert!(number(none, "lost_updates") > 0.0 && number(none, "overlaps") > 0.0, "{none:#}");
     assert!(number(none, "release_ok_when_lost") > 0.0, "{none:#}");
@@ -50,6 +53,14 @@ fn missing_lock_is_found_without_a_fault() {
         sentence.contains("both read") && sentence.contains("the stock shows one"),
         "{sentence}"
     );
+    // A fence that does not grow protects nothing.
+    let fenced = &none["with_fence"];
+    assert!(number(fenced, "lost_updates") > 0.0 && fenced["refused"] == 0, "{none:#}");
+    assert!(number(none, "fence_regressions") > 0.0, "{none:#}");
+    assert!(sentences(none, "lost-with-fence")[0].contains("with fence 1, "), "{none:#}");
+    // Clients do not wait for each other, only for Redis: twice there and back.
+    assert!(number(none, "wait_p50_ms") < 400.0, "{none:#}");
+    assert!(number(fault(&judgement, "redis-slow"), "wait_p99_ms") >= 800.0, "{judgement:#}");
     // Its events show both reads of the value and both writes.
     let violations = none["violations"].as_array().unwrap();
     let lost = violations.iter().find(|violation| violation["kind"] == "lost-update").unwrap();
@@ -97,10 +108,14 @@ fn plain_lease_loses_updates_under_faults() {
     assert!(number(none, "redis_commands") >= 2.0, "{none:#}");
 }
 
+/// Its adapter is in a session of its own, and below another process group: faults must reach it.
 #[test]
 fn renewed_lease_outlasts_long_work_only() {
-    let faults = "pause,long-work,redis-slow,partition,slow-commit";
-    let run = JudgeRun::start("watchdog", &["--faults", faults, "--seconds", "1.5"]).finish();
+    let faults = "pause,long-work,kill-holder,partition,slow-commit";
+    let options = ["--faults", faults, "--seconds", "1.5", "--env", "STAYS=1", "--json", "-"];
+    let program: &[&str] =
+        if cfg!(target_os = "linux") { &["timeout", "10m", "setsid"] } else { &[] };
+    let run = JudgeRun::start_behind(program, "watchdog", &options).finish();
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let judgement = run.judgement();
     for name in ["none", "long-work", "slow-commit"] {
@@ -110,7 +125,9 @@ fn renewed_lease_outlasts_long_work_only() {
     for name in ["pause", "partition"] {
         assert!(number(fault(&judgement, name), "lost_updates") > 0.0, "{judgement:#}");
     }
-    assert!(number(fault(&judgement, "redis-slow"), "wait_p99_ms") > 800.0, "{judgement:#}");
+    // Nor by a dead process.
+    let kill = fault(&judgement, "kill-holder");
+    assert!(number(kill, "blocked_ms_max") < 2_500.0, "{kill:#}");
 }
 
 #[test]
@@ -141,6 +158,9 @@ fn fences_refuse_a_paused_holder_and_must_grow() {
     let flush = fault(&judgement, "redis-flush");
     assert!(number(flush, "fence_regressions") > 0.0, "{flush:#}");
     assert!(sentences(flush, "fence-regression")[0].contains("with fence"), "{flush:#}");
+    // A lower fence is refused at the read already, also when no other client holds the lock.
+    let refused = number(&flush["with_fence"], "refused");
+    assert!(refused >= number(flush, "fence_regressions") / 2.0, "{flush:#}");
     let none = fault(&judgement, "none");
     assert_eq!(none["with_fence"]["refused"], 0, "{none:#}");
 }
@@ -156,7 +176,8 @@ fn lock_without_expiry_blocks_after_a_kill() {
     assert!(number(kill, "blocked_ms_max") > 900.0, "{kill:#}");
     assert_eq!(kill["leftover_keys"], 1, "{kill:#}");
     assert!(sentences(kill, "blocked")[0].contains("until the work ended"), "{kill:#}");
-    assert!(sentences(kill, "leftover-key")[0].contains("item:0"), "{kill:#}");
+    assert!(sentences(kill, "leftover-key")[0].contains("item:"), "{kill:#}");
+    // Its other key has expired.
     assert_eq!(fault(&judgement, "none")["leftover_keys"], 0, "{judgement:#}");
 }
 
@@ -168,7 +189,7 @@ fn starved_worker_is_counted() {
     let judgement = run.judgement();
     let none = fault(&judgement, "none");
     assert_eq!(none["waiters_starved"], 3, "{none:#}");
-    assert!(number(none, "jain") <= 0.5, "{none:#}");
+    assert!((0.35..=0.5).contains(&number(none, "jain")), "{none:#}");
     assert!(sentences(none, "starved")[0].contains("w1 c0"), "{none:#}");
 }
 
@@ -212,9 +233,14 @@ fn kernel_lock_is_safe_under_every_fault() {
 
 #[test]
 fn table_names_faults_and_verdict() {
-    let run =
-        JudgeRun::start_with("flock", &["--faults", "none", "--seconds", "0.3"], &[]).finish();
+    let options = ["--faults", "clock-jump", "--seconds", "0.3"];
+    let clean = ["env", "-u", "LD_PRELOAD"];
+    let run = JudgeRun::start_behind(&clean, "flock", &options).finish();
     assert_eq!(run.code, Some(0), "{}", run.stderr);
+    if cfg!(target_os = "linux") {
+        let why_not = "\nclock-jump  did not run: python3 does not load libfaketime\n";
+        assert!(run.stdout.contains(why_not), "{}", run.stdout);
+    }
     assert!(run.stdout.contains("test flock (no fences"), "{}", run.stdout);
     assert!(run.stdout.contains("\nSafe: no lost update"), "{}", run.stdout);
 }
@@ -248,8 +274,7 @@ fn adapter_that_misbehaves_ends_the_judgement() {
 
 #[test]
 fn adapter_that_does_not_start_is_named() {
-    let command = ["/nonexistent/adapter".to_owned()];
-    let run = JudgeRun::start_command(&SHORT, &command).finish();
+    let run = JudgeRun::start_command(&SHORT, &["/nonexistent/adapter"]).finish();
     assert_eq!(run.code, Some(2), "{}", run.stderr);
     assert!(
         run.stderr.contains("can't start the adapter `/nonexistent/adapter`"),
@@ -288,6 +313,21 @@ fn unknown_fault_lists_the_faults() {
 }
 
 #[test]
+fn what_cannot_work_is_said_before_the_work() {
+    let cases: [(&[&str], &str); 4] = [
+        (&["--json", "/nonexistent/judgement.json"], "can't write /nonexistent/judgement.json"),
+        (&["--html", "/nonexistent/judgement.html"], "can't write /nonexistent/judgement.html"),
+        (&["--workers", "16", "--clients", "64"], "1024 clients: at most 200"),
+        (&["--workers", "1"], "2 to 16"),
+    ];
+    for (options, expected) in cases {
+        let run = JudgeRun::start_with("flock", &["--seconds", "600"], options).finish();
+        assert_eq!(run.code, Some(2), "{}", run.stderr);
+        assert!(run.stderr.contains(expected), "{}", run.stderr);
+    }
+}
+
+#[test]
 fn interrupted_judge_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();
     for signal in [Signal::INT, Signal::TERM] {
@@ -305,13 +345,27 @@ fn interrupted_judge_leaves_nothing_behind() {
     }
 }
 
+#[test]
+fn judge_interrupted_at_its_start_leaves_no_folder() {
+    let run = JudgeRun::start("flock", &["--faults", "none"]);
+    let folder = run.wait_for_cluster();
+    run.send(Signal::INT);
+    let run = run.finish();
+    assert_eq!(run.code, Some(2), "{}", run.stderr);
+    assert!(!folder.exists(), "{}", folder.display());
+}
+
 /// The worker is stopped when the judge dies.
 #[test]
 fn killed_judge_leaves_nothing_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("leaked");
+    let leak_file = format!("LEAK_FILE={}", file.display());
     let options = ["--faults", "pause", "--seconds", "0.3", "--ttl-ms", "30000"];
-    let run = JudgeRun::start("flock", &options);
+    let run = JudgeRun::start("flock", &[&options[..], &["--env", &leak_file]].concat());
     run.wait_for_stopped_adapter();
     run.send(Signal::KILL);
     let run = run.finish_within(Duration::from_secs(20));
     assert_eq!(run.code, None);
+    assert_leaks_ended(&file);
 }

@@ -9,11 +9,16 @@
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "it/barrier.rs"]
 mod barrier;
+#[expect(dead_code, unused_imports, reason = "other tests use the rest")]
+#[path = "common/checker/mod.rs"]
+mod checker;
 #[path = "common/mod.rs"]
 mod common;
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "it/observer.rs"]
 mod observer;
+#[path = "it/recorded_state.rs"]
+mod recorded_state;
 #[path = "../crates/holdfast-lock/tests/topology/mod.rs"]
 mod topology;
 
@@ -21,13 +26,12 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use holdfast::checker::ObservedOutcome;
 use holdfast::jobs::order_expiry::OrderExpiry;
-
 use holdfast::load::{self, LoadClient, LoadPlan, Posts};
 use sqlx::{Connection as _, PgConnection};
 use tokio::sync::Mutex;
 
+use crate::checker::ObservedOutcome;
 use crate::common::requests::fresh_key;
 use crate::common::{Shop, options, until};
 use crate::observer::Observer;

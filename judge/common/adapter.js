@@ -4,7 +4,6 @@
 //   name, fencing, renews
 //   acquire(key, waitMs)   resolves to a lease, or to null after waitMs
 //   release(lease)         resolves to false if the lock was lost
-//   held(lease)            optional
 // An exception is reported as "error": a backend that is away is not a lock that is busy.
 'use strict';
 
@@ -35,9 +34,6 @@ exports.serve = (open) => {
       const held = leases.get(lease);
       leases.delete(lease);
       return (await locks.release(held)) ? { ok: true } : { ok: false, reason: 'lost' };
-    },
-    async held({ lease }) {
-      return { ok: true, held: await locks.held(leases.get(lease)) };
     },
   };
 

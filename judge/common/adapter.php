@@ -5,7 +5,6 @@
 // returns an object with:
 //   acquire(string $key, int $waitMs)   a lease, or null after $waitMs
 //   release($lease)                     false if the lock was lost
-//   held($lease)
 // PHP runs one thing at a time, so each lease has a process of its own, as behind a web server. Its
 // object is opened again after an exception, which is reported as "error": a backend that is away
 // is not a lock that is busy.
@@ -36,9 +35,6 @@ function serveLeases($stream, callable $open, array $init): void
                     $answer += $locks->release($lease)
                         ? ['ok' => true]
                         : ['ok' => false, 'reason' => 'lost'];
-                    break;
-                case 'held':
-                    $answer += ['ok' => true, 'held' => $locks->held($lease)];
             }
         } catch (Throwable $error) {
             while ($error->getPrevious() !== null) {
@@ -100,9 +96,7 @@ function serve(array $about, callable $open): void
                 send($processes[$number], $message);
             } else {
                 $number = $holding[$message['lease']];
-                if ($message['op'] === 'release') {
-                    unset($holding[$message['lease']]);
-                }
+                unset($holding[$message['lease']]);
                 send($processes[$number], $message);
             }
         }

@@ -7,12 +7,11 @@ An adapter passes `serve` a class:
         def __init__(self, init): ...           # the request `init`: redis_url, ttl_ms, ...
         def acquire(self, key, wait): ...       # a lease, or None after `wait` seconds
         def release(self, key, lease): ...      # False if the lock was lost
-        def held(self, key, lease): ...         # optional
         def fence(self, lease): ...             # with `fencing`
-        def close(self): ...                    # optional: end child processes
 
 Each acquisition has a thread of its own, which also releases: libraries bind locks to threads. An
-exception is reported as "error": a backend that is away is not a lock that is busy.
+exception is reported as "error": a backend that is away is not a lock that is busy. The judge ends
+an adapter by SIGKILL, and with it all of its child processes.
 """
 
 import itertools
@@ -24,7 +23,7 @@ import threading
 import traceback
 
 _output = threading.Lock()
-_leases = {}  # by the lease's name: the requests of its thread
+_leases = {}  # by the lease's name: the queue of its thread, for the request to release it
 _names = itertools.count(1)
 
 
@@ -40,7 +39,7 @@ def _error(request, error):
 
 
 def _serve_lease(locks, request):
-    """Acquires, answers, and serves the requests for this lease until its release."""
+    """Acquires, answers, and serves the request to release this lease."""
     key = request["key"]
     try:
         lease = locks.acquire(key, request["wait_ms"] / 1000)
@@ -48,23 +47,16 @@ def _serve_lease(locks, request):
         return _error(request, error)
     if lease is None:
         return _answer(request, ok=False, reason="timeout" if request["wait_ms"] else "busy")
-    name, requests = f"{os.getpid()}-{next(_names)}", queue.SimpleQueue()
-    _leases[name] = requests
+    name, releases = f"{os.getpid()}-{next(_names)}", queue.SimpleQueue()
+    _leases[name] = releases
     fence = {"fence": locks.fence(lease)} if locks.fencing else {}
     _answer(request, ok=True, lease=name, **fence)
-    while True:
-        request = requests.get()
-        release = request["op"] == "release"
-        try:
-            if release:
-                released = locks.release(key, lease)
-                _answer(request, **({"ok": True} if released else {"ok": False, "reason": "lost"}))
-            else:
-                _answer(request, ok=True, held=locks.held(key, lease))
-        except Exception as error:
-            _error(request, error)
-        if release:
-            return
+    request = releases.get()
+    try:
+        released = locks.release(key, lease)
+        _answer(request, **({"ok": True} if released else {"ok": False, "reason": "lost"}))
+    except Exception as error:
+        _error(request, error)
 
 
 def serve(kind):
@@ -82,12 +74,9 @@ def serve(kind):
         elif request["op"] == "acquire":
             threading.Thread(target=_serve_lease, args=(locks, request), daemon=True).start()
         else:
-            last = request["op"] == "release"
-            requests = (_leases.pop if last else _leases.get)(request["lease"], None)
-            if requests is None:
+            releases = _leases.pop(request["lease"], None)
+            if releases is None:
                 _answer(request, ok=False, reason="error", detail="unknown lease")
             else:
-                requests.put(request)
-    if hasattr(locks, "close"):
-        locks.close()
+                releases.put(request)
     os._exit(0)  # also threads that wait for a lock

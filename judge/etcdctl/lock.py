@@ -18,13 +18,11 @@ class Locks:
         endpoints = os.environ["ETCD_ENDPOINTS"]
         ttl = math.ceil(init["ttl_ms"] / 1000)  # in whole seconds; etcd grants no less than 2
         self.command = ["etcdctl", "--endpoints", endpoints, "lock", f"--ttl={ttl}"]
-        self.children = set()
 
     def acquire(self, key, wait):
         child = subprocess.Popen(
             [*self.command, key], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
-        self.children.add(child)
         # The command has no timeout of its own.
         timed_out = threading.Event()
         timer = threading.Timer(wait, lambda: (timed_out.set(), child.send_signal(signal.SIGINT)))
@@ -34,27 +32,17 @@ class Locks:
         if granted and not timed_out.is_set():
             return child
         _, errors = child.communicate()
-        self.children.discard(child)
         if timed_out.is_set():
             return None
         raise OSError(errors.strip() or f"etcdctl ended with {child.returncode}")
 
     def release(self, _key, child):
-        held = self.held(_key, child)
+        held = child.poll() is None
         child.send_signal(signal.SIGINT)
         _, errors = child.communicate()
-        self.children.discard(child)
         if held and child.returncode != 0:
             raise OSError(errors.strip())
         return held
-
-    def held(self, _key, child):
-        return child.poll() is None
-
-    def close(self):
-        for child in self.children:
-            child.kill()
-            child.wait()
 
 
 serve(Locks)

@@ -33,12 +33,9 @@ class Locks:
         raise OSError(f"flock ended with {child.returncode}")
 
     def release(self, _key, child):
-        held = self.held(_key, child)
+        held = child.poll() is None
         child.communicate()
         return held
-
-    def held(self, _key, child):
-        return child.poll() is None
 
 
 serve(Locks)

@@ -30,8 +30,5 @@ class Locks:
         except redis_lock.NotAcquired:
             return False
 
-    def held(self, _key, lock):
-        return lock.get_owner_id() == lock.id
-
 
 serve(Locks)

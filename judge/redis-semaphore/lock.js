@@ -27,6 +27,5 @@ serve(({ redis_url, ttl_ms }) => {
       await mutex.release(); // does not return whether it was held
       return held;
     },
-    held: (mutex) => mutex.isAcquired,
   };
 });

@@ -44,11 +44,6 @@ final class Locks
         $lock->release();
         return true;
     }
-
-    public function held(LockInterface $lock): bool
-    {
-        return $lock->isAcquired();
-    }
 }
 
 $version = trim(shell_exec("dpkg-query -W -f '\${Version}' php-symfony-lock 2>/dev/null") ?? '');

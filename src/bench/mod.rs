@@ -23,14 +23,14 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use tokio::signal::unix::{SignalKind, signal};
+use anyhow::{Context as _, anyhow, bail};
 
 use crate::config::BenchArgs;
 use crate::embedded::{TempShop, TempShopOptions};
 use crate::output;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
+use crate::signals;
 use harness::Harness;
 use measurements::{LockBench, Measurements};
 use results::{Method, Results};
@@ -48,7 +48,7 @@ const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
     let lock = options.lock_json.as_deref().map(LockBench::read).transpose()?;
-    let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut signals = signals::listen(&signals::STOP)?;
     let pool_sizes =
         options.pool_sizes.iter().flat_map(|size| [*size; harness::REPLICAS]).collect();
     let plan = TempShopOptions { name: "bench", pool_sizes, nodes: REDLOCK_NODES, jobs: false };
@@ -56,8 +56,7 @@ pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     // From here on, every path stops the shop.
     let measured = tokio::select! {
         measured = measure(options, &arms, lock, &mut shop) => measured,
-        _ = stop.0.recv() => Err(anyhow::anyhow!("interrupted; nothing was written")),
-        _ = stop.1.recv() => Err(anyhow::anyhow!("terminated; nothing was written")),
+        Some(name) = signals.recv() => Err(anyhow!("{name}; nothing was written")),
     };
     // Stopping has its own time limits; a second ^C does not shorten them.
     shop.stop().await;

@@ -6,8 +6,8 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::load::{LoadReport, jain};
+use crate::output::grouped;
 use crate::shop::audit::ItemAudit;
-use crate::shop::types::grouped;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct BenchRun {

@@ -6,7 +6,7 @@ use super::goals::{Goal, GoalStatus};
 use super::machine::Machine;
 use super::measurements::Spread;
 use super::results::{Method, Results, StrategyResult};
-use crate::shop::types::grouped;
+use crate::output::grouped;
 
 /// Returns the table of the strategies; with `goals`, also every figure beside its goals.
 pub(super) fn table(results: &Results, goals: bool) -> String {

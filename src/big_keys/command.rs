@@ -19,8 +19,7 @@ use super::{
     SearchResult, find, inspect, key_name, remove,
 };
 use crate::config::KeysArgs;
-use crate::output::{self, ProgressLine};
-use crate::shop::types::grouped;
+use crate::output::{self, ProgressLine, grouped};
 
 const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 /// Word that confirms a removal.

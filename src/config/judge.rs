@@ -28,10 +28,10 @@ pub struct JudgeArgs {
     /// Seed of the random choices [default: a random one]
     #[arg(long)]
     pub seed: Option<u64>,
-    /// Number of worker processes
-    #[arg(long, default_value_t = 2, value_parser = whole_number::<u32>(1..=16))]
+    /// Number of worker processes; the faults strike one of them
+    #[arg(long, default_value_t = 2, value_parser = whole_number::<u32>(2..=16))]
     pub workers: u32,
-    /// Number of clients of each worker
+    /// Number of clients of each worker; at most 200 of all workers
     #[arg(long, default_value_t = 8, value_parser = whole_number::<u32>(1..=64))]
     pub clients: u32,
     /// Work of a client between its read and its write, in milliseconds

@@ -30,7 +30,7 @@ pub use error::Error;
 pub use process::tied_command;
 pub use replicas::{check_ready, reachable};
 pub use supervisor::ProcessHandle;
-pub use temp_postgres::TempPostgres;
+pub use temp_postgres::{TempFolder, TempPostgres};
 pub use temp_redis::TempRedis;
 pub use temp_shop::{TempShop, TempShopOptions};
 pub use up::{ProcessControl, up};

@@ -1,8 +1,9 @@
 //! A temporary Postgres, for work that must not touch the shop's.
 //!
 //! Guarantees that it has no network, that it asks every client for a password, so that a proxy may
-//! make its socket reachable, and that its folder goes with it. It does not sync: it survives no
-//! power cut. If this process is killed, it ends too (on Linux); its folder remains.
+//! make its socket reachable, and that its folder goes with the caller's [`TempFolder`]. It does
+//! not sync: it survives no power cut. If this process is killed, it ends, too (on Linux); its
+//! folder remains.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,21 +31,28 @@ pub struct TempPostgres {
     folder: PathBuf,
 }
 
+/// The folder of a temporary Postgres, removed with this value. Drop it when no process of Postgres
+/// runs any more: a start that was given up leaves some.
+#[derive(Debug)]
+pub struct TempFolder(ServicesDir);
+
+impl TempFolder {
+    pub fn create() -> anyhow::Result<Self> {
+        let account = Account::for_services(&PathBuf::from("/nonexistent"))?;
+        Ok(Self(ServicesDir { path: sockets::create(account.as_ref())?, account }))
+    }
+}
+
+impl Drop for TempFolder {
+    fn drop(&mut self) {
+        sockets::remove(&self.0.path);
+    }
+}
+
 impl TempPostgres {
     /// Creates an empty cluster with a database `holdfast`, and waits until it answers. Must be
     /// called from the main thread, with which it ends.
-    pub async fn start() -> anyhow::Result<Self> {
-        let account = Account::for_services(&PathBuf::from("/nonexistent"))?;
-        let folder = sockets::create(account.as_ref())?;
-        let services_dir = ServicesDir { path: folder.clone(), account };
-        let started = Self::start_in(&services_dir).await;
-        if started.is_err() {
-            sockets::remove(&folder);
-        }
-        started
-    }
-
-    async fn start_in(services_dir: &ServicesDir) -> anyhow::Result<Self> {
+    pub async fn start(TempFolder(services_dir): &TempFolder) -> anyhow::Result<Self> {
         let folder = services_dir.path.clone();
         let programs = Programs::find(&folder.join("postgres"))?;
         let options = ["--no-sync"];
@@ -96,13 +104,5 @@ impl TempPostgres {
         if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
             let _ = self.child.kill().await;
         }
-    }
-}
-
-impl Drop for TempPostgres {
-    fn drop(&mut self) {
-        // Its processes end as soon as they notice that their parent has.
-        let _ = self.child.start_kill();
-        sockets::remove(&self.folder);
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use futures_util::future::{join_all, select_all};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -22,7 +22,7 @@ use super::programs::Programs;
 use super::supervisor::{ProcessHandle, SupervisedChild};
 use super::{postgres, print_progress, redis, replicas, sockets};
 use crate::config::UpArgs;
-use crate::output;
+use crate::{output, signals};
 
 /// Control of the children that lessons pause and kill.
 #[derive(Debug, Clone)]
@@ -224,23 +224,14 @@ fn push(children: &mut Vec<SupervisedChild>, child: SupervisedChild) -> &Supervi
     &children[children.len() - 1]
 }
 
-/// Returns the stop signals, by name, as they arrive.
+/// Listens to the signals that stop the shop.
 fn stop_signals() -> Result<mpsc::UnboundedReceiver<&'static str>> {
-    let (sender, signals) = mpsc::unbounded_channel();
-    let mut kinds =
-        vec![(SignalKind::interrupt(), "interrupted"), (SignalKind::terminate(), "terminated")];
+    let mut kinds = signals::STOP.to_vec();
     // Under `nohup` a handler would override it.
     if !ignores_hang_up() {
-        kinds.push((SignalKind::hangup(), "hung up"));
+        kinds.push(SignalKind::hangup());
     }
-    for (kind, name) in kinds {
-        let mut arrivals = signal(kind).map_err(system("cannot listen to signals"))?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while arrivals.recv().await.is_some() && sender.send(name).is_ok() {}
-        });
-    }
-    Ok(signals)
+    signals::listen(&kinds).map_err(system("cannot listen to signals"))
 }
 
 /// Returns whether HUP is ignored, which is known on Linux only.

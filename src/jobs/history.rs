@@ -74,19 +74,23 @@ impl JobRun {
     }
 }
 
+/// Selects runs.
+macro_rules! job_runs {
+    ($rows:literal, $($argument:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            JobRun,
+            r#"select id, job, due_at, state as "state: RunState", attempt, attempts_allowed,
+                      replica, fence, started_at, ended_at, next_at, result, trouble,
+                      earlier as "earlier: Json<Vec<EarlierAttempt>>" from job_runs "# + $rows,
+            $($argument),+
+        )
+    };
+}
+
 /// Returns the newest runs, newest first.
 pub async fn latest(pool: &Pool, max: i64) -> Result<Vec<JobRun>, Error> {
-    let runs = sqlx::query_as!(
-        JobRun,
-        r#"select id, job, due_at, state as "state: RunState", attempt, attempts_allowed, replica,
-                  fence, started_at, ended_at, next_at, result, trouble,
-                  earlier as "earlier: Json<Vec<EarlierAttempt>>"
-             from job_runs order by id desc limit $1"#,
-        max,
-    )
-    .fetch_all(&mut *pool.acquire().await?)
-    .await?;
-    Ok(runs)
+    let runs = job_runs!("order by id desc limit $1", max);
+    Ok(runs.fetch_all(&mut *pool.acquire().await?).await?)
 }
 
 /// Returns the time, and runs, newest first: the newest and the newest completed run of each of
@@ -98,21 +102,16 @@ pub async fn newest_and_open(
     let mut connection = pool.acquire().await?;
     let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#);
     let now = now.fetch_one(&mut *connection).await?;
-    let runs = sqlx::query_as!(
-        JobRun,
-        r#"select id, job, due_at, state as "state: RunState", attempt, attempts_allowed, replica,
-                  fence, started_at, ended_at, next_at, result, trouble,
-                  earlier as "earlier: Json<Vec<EarlierAttempt>>"
-             from job_runs
-            where id in (select id from job_runs where state <> 'done'
-                         union
-                         select (select max(id) from job_runs where job = names.job)
-                           from unnest($1::text[]) as names (job)
-                         union
-                         select (select max(id) from job_runs
-                                  where job = names.job and state = 'done')
-                           from unnest($1::text[]) as names (job))
-            order by id desc"#,
+    let runs = job_runs!(
+        "where id in (select id from job_runs where state <> 'done'
+                      union
+                      select (select max(id) from job_runs where job = names.job)
+                        from unnest($1::text[]) as names (job)
+                      union
+                      select (select max(id) from job_runs
+                               where job = names.job and state = 'done')
+                        from unnest($1::text[]) as names (job))
+         order by id desc",
         jobs,
     )
     .fetch_all(&mut *connection)
@@ -121,16 +120,6 @@ pub async fn newest_and_open(
 }
 
 pub async fn find(pool: &Pool, job: &str, due_at: OffsetDateTime) -> Result<Option<JobRun>, Error> {
-    let run = sqlx::query_as!(
-        JobRun,
-        r#"select id, job, due_at, state as "state: RunState", attempt, attempts_allowed, replica,
-                  fence, started_at, ended_at, next_at, result, trouble,
-                  earlier as "earlier: Json<Vec<EarlierAttempt>>"
-             from job_runs where job = $1 and due_at = $2"#,
-        job,
-        due_at,
-    )
-    .fetch_optional(&mut *pool.acquire().await?)
-    .await?;
-    Ok(run)
+    let run = job_runs!("where job = $1 and due_at = $2", job, due_at);
+    Ok(run.fetch_optional(&mut *pool.acquire().await?).await?)
 }

@@ -1,15 +1,16 @@
 //! The events around a violation, for a drawing with a lane per client.
 
 use super::measures::ms;
-use super::protocol::{ClientId, ReleaseAnswer, TurnOutcome};
+use super::protocol::{ReleaseAnswer, TurnOutcome};
 use super::recording::{RecordedTurn, Recording};
-use super::report::Event;
+use super::report::{ClientId, Event};
 
-/// Events of a violation. Those of the clients in question are kept; of the others, those near its
-/// start and its end.
+/// Events of a violation: those near its start and its end, of the clients in question first.
 const MAX_EVENTS: usize = 80;
+/// Events of the clients in question; a page shows a thousand.
+const MAX_NEEDED: usize = 200;
 
-/// Returns the events between two times by time, those of `clients` in any case.
+/// Returns the events between two times by time, for `clients` also the others of these turns.
 pub(super) fn events_between(
     recording: &Recording,
     from_us: u64,
@@ -37,19 +38,22 @@ pub(super) fn events_between(
         events.push((mark.at_us, mark.id, event(mark.id, mark.event, mark.at_us, began_us)));
     }
     events.sort_by_key(|(at_us, ..)| *at_us);
-    let mut room = MAX_EVENTS;
-    let needed = events.iter().filter(|(_, id, _)| clients.contains(id)).count();
-    room = room.saturating_sub(needed);
-    let others = events.len() - needed;
-    let mut number = 0;
-    events.retain(|(_, id, _)| {
-        if clients.contains(id) {
-            return true;
-        }
-        number += 1;
-        number <= room / 2 || number > others - room / 2
-    });
+    let is_needed = |id: &ClientId| clients.contains(id);
+    let needed = events.iter().filter(|(_, id, _)| is_needed(id)).count();
+    let room = MAX_EVENTS.saturating_sub(needed);
+    keep_ends(&mut events, |(_, id, _)| is_needed(id), MAX_NEEDED / 2);
+    keep_ends(&mut events, |(_, id, _)| !is_needed(id), room / 2);
     events.into_iter().map(|(_, _, event)| event).collect()
+}
+
+/// Keeps of the selected events the first and the last `count`.
+fn keep_ends<T>(events: &mut Vec<T>, is_selected: impl Fn(&T) -> bool, count: usize) {
+    let total = events.iter().filter(|event| is_selected(event)).count();
+    let mut number = 0;
+    events.retain(|event| {
+        number += usize::from(is_selected(event));
+        !is_selected(event) || number <= count || number + count > total
+    });
 }
 
 fn last_us(recorded: &RecordedTurn) -> u64 {
@@ -93,5 +97,29 @@ fn event(id: ClientId, name: &str, at_us: u64, began_us: u64) -> Event {
         event: name.to_owned(),
         value: None,
         fence: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::protocol::Turn;
+
+    #[test]
+    fn page_can_show_all_events() {
+        let turn = |number: u32| {
+            let id = ClientId { worker: 0, client: number % 4 };
+            let asked_us = u64::from(number) + 1;
+            let times = Turn { asked_us, answered_us: asked_us, ..Turn::default() };
+            RecordedTurn { id, turn: Turn { number, client: id.client, ..times } }
+        };
+        let recording = Recording { turns: (0..4_000).map(turn).collect(), ..Recording::default() };
+        let clients = [0, 1].map(|client| ClientId { worker: 0, client });
+        let events = events_between(&recording, 1, 4_000, &clients);
+        assert_eq!(events.len(), MAX_NEEDED);
+        let times = |range: std::ops::Range<usize>| events[range].iter().map(|event| event.t_ms);
+        assert!(times(0..100).all(|t_ms| t_ms < 0.3) && times(100..200).all(|t_ms| t_ms > 3.7));
+        // Of others, as many as there is room for.
+        assert_eq!(events_between(&recording, 1, 100, &clients).len(), MAX_EVENTS);
     }
 }

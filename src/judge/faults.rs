@@ -21,15 +21,19 @@ const SLOWNESS: Duration = Duration::from_millis(200);
 /// The jump of `clock-jump`, as libfaketime reads it.
 const CLOCK_JUMP: &str = "+3600s";
 
-/// Returns the library that moves the clock of an adapter, if it is installed.
+/// Returns the library that moves the clock of an adapter, if it is installed: that of this
+/// machine's architecture before others.
 pub(super) fn find_faketime() -> Option<PathBuf> {
     let below = |parent: &str| {
         let folders = std::fs::read_dir(parent).into_iter().flatten().flatten();
         folders.map(|folder| folder.path().join("faketime")).collect::<Vec<_>>()
     };
-    let folders = ["/usr/lib", "/usr/local/lib"].into_iter().flat_map(below);
+    let mut folders: Vec<PathBuf> =
+        ["/usr/lib", "/usr/local/lib"].into_iter().flat_map(below).collect();
+    let architecture = format!("/{}-", std::env::consts::ARCH);
+    folders.sort_by_key(|folder| !folder.to_string_lossy().contains(&architecture));
     let others = ["/usr/lib/faketime", "/usr/lib64/faketime", "/usr/local/lib/faketime"];
-    let libraries = folders.chain(others.map(PathBuf::from));
+    let libraries = folders.into_iter().chain(others.map(PathBuf::from));
     libraries.map(|folder| folder.join("libfaketimeMT.so.1")).find(|library| library.is_file())
 }
 
@@ -47,6 +51,11 @@ pub(super) async fn place(
         FaultKind::RedisSlow => be_slow(stage).await?,
         FaultKind::RedisAway => be_away(stage).await?,
         _ => {
+            if kind == FaultKind::ClockJump
+                && let Some(why_not) = stage.find_fixed_clock().await
+            {
+                return Ok(Err(why_not));
+            }
             if kind == FaultKind::RedisFailover {
                 stage.redis.let_replica_lag();
                 // The locks that the replica has expire, so that it is behind by every later grant.
@@ -78,7 +87,7 @@ async fn strike(
     match kind {
         FaultKind::Pause => {
             let from_us = monotonic_us();
-            stage.pause(holder).await;
+            stage.pause(holder).await?;
             stage.work_for(plan.ttl(2.5)).await?;
             // Read as soon as the worker runs again.
             stage.go(worker, Duration::ZERO).await?;

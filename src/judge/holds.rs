@@ -2,8 +2,11 @@
 //!
 //! Both are within the time in which the lock was held, so two holds that overlap are certain.
 
-use super::protocol::{ClientId, ReleaseAnswer, TurnOutcome};
+use std::cmp::Reverse;
+
+use super::protocol::{ReleaseAnswer, TurnOutcome};
 use super::recording::{RecordedTurn, Recording};
+use super::report::ClientId;
 
 /// Time by which the answers of two grants can be late in relation to each other.
 const REORDERING_US: u64 = 50_000;
@@ -118,15 +121,13 @@ pub(super) fn held_times(holds: &[LockHold], recording: &Recording) -> Vec<(u64,
     times
 }
 
-/// Returns the longest time in which clients waited for a key that none held, and Redis was not
+/// Returns the longest time in which a client waited for a key that none held, and Redis was not
 /// away: its start and its length in microseconds.
 pub(super) fn longest_block(
     held_times: &[(u64, u64)],
     recording: &Recording,
 ) -> Option<(u64, u64)> {
-    let first_ask = recording.turns.iter().map(|turn| turn.turn.asked_us).min();
-    let first_ask = first_ask.unwrap_or(recording.began_us);
-    let ends = std::iter::once(first_ask).chain(held_times.iter().map(|time| time.1));
+    let ends = std::iter::once(recording.began_us).chain(held_times.iter().map(|time| time.1));
     let starts = held_times.iter().map(|time| time.0).chain(std::iter::once(recording.ended_us));
     let gaps = ends.zip(starts).flat_map(|(from, until)| match recording.outage {
         Some((away, back)) if away < until && back > from => {
@@ -134,6 +135,47 @@ pub(super) fn longest_block(
         }
         _ => [(from, until), (until, until)],
     });
-    let lengths = gaps.map(|(from, until)| (from, until.saturating_sub(from)));
-    lengths.max_by_key(|(_, length)| *length)
+    let mut gaps: Vec<(u64, u64)> = gaps.filter(|(from, until)| from < until).collect();
+    gaps.sort_by_key(|(from, until)| Reverse(until - from));
+    let mut longest: Option<(u64, u64)> = None;
+    for (from, until) in gaps {
+        // The others are shorter, also before they are clipped.
+        if longest.is_some_and(|(_, length)| length >= until - from) {
+            break;
+        }
+        let waiters = recording.turns.iter().map(|turn| &turn.turn);
+        let waiters = waiters.filter(|turn| turn.asked_us < until && turn.answered_us > from);
+        let Some(asked_us) = waiters.map(|turn| turn.asked_us).min() else { continue };
+        let from = asked_us.max(from);
+        if longest.is_none_or(|(_, length)| length < until - from) {
+            longest = Some((from, until - from));
+        }
+    }
+    longest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::judge::protocol::Turn;
+
+    fn recording(turns: &[(u64, u64)]) -> Recording {
+        let id = ClientId { worker: 0, client: 0 };
+        let turn = |(asked_us, answered_us)| Turn { asked_us, answered_us, ..Turn::default() };
+        let turns = turns.iter().map(|times| RecordedTurn { id, turn: turn(*times) }).collect();
+        Recording { began_us: 100, ended_us: 1_000, turns, ..Recording::default() }
+    }
+
+    #[test]
+    fn block_begins_with_first_waiter() {
+        // Held until 300. Asked for at 700, while nobody had waited since 300.
+        let mut waited = recording(&[(100, 110), (700, 950)]);
+        assert_eq!(longest_block(&[(110, 300), (950, 990)], &waited), Some((700, 250)));
+        // The last waiter gave up before the gap.
+        assert_eq!(longest_block(&[(110, 300)], &recording(&[(100, 110), (150, 290)])), {
+            Some((100, 10))
+        });
+        waited.outage = Some((600, 900));
+        assert_eq!(longest_block(&[(110, 300), (950, 990)], &waited), Some((900, 50)));
+    }
 }

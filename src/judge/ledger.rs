@@ -3,11 +3,18 @@
 //! Each write sets the stock to a number that was computed from an earlier read, and records it in
 //! the same statement. An entry's `version` is that of the row after the write, so entries are in
 //! the order of the writes. The verdict is computed from these tables alone.
+//!
+//! A second row is for writes that demand the fence. Its read registers the fence unless the row
+//! has a higher one, and its write demands that none was registered since: the storage learns of
+//! a new holder before that one reads. A check at the write alone would let the old holder write
+//! between the read and the write of the new one. Nothing but the fence protects this row, so a
+//! lock whose fences repeat loses updates here, too.
 
 use anyhow::Context as _;
 use sqlx::{Connection as _, FromRow, PgConnection};
 
-use super::protocol::{ClientId, Turn};
+use super::protocol::Turn;
+use super::report::ClientId;
 
 /// Stock at the start of a pass.
 const INITIAL_STOCK: i64 = 1_000_000;
@@ -16,51 +23,45 @@ const MAX_BREAKS: i64 = 3;
 
 const SCHEMA: &str = "
     create table judge_row (
-        pass bigint not null, key text not null, fenced boolean not null,
+        pass bigint not null, fenced boolean not null,
         stock bigint not null, version bigint not null, fence bigint not null,
-        primary key (pass, key, fenced));
+        primary key (pass, fenced));
     create table judge_ledger (
-        pass bigint not null, key text not null, fenced boolean not null, version bigint not null,
+        pass bigint not null, fenced boolean not null, version bigint not null,
         worker int not null, client int not null, turn int not null,
         before bigint not null, after bigint not null, fence bigint,
         sent_us bigint not null,
-        primary key (pass, key, fenced, version))";
+        primary key (pass, fenced, version))";
 
-const READ: &str = "
-    select stock, version from judge_row where pass = $1 and key = $2 order by fenced";
+const READ: &str = "select stock from judge_row where pass = $1 and not fenced";
 
-/// The write without the fence: unconditional.
+/// Registers the fence; no row if the row has a higher one.
+const FENCED_READ: &str = "
+    update judge_row set fence = $2 where pass = $1 and fenced and fence <= $2 returning stock";
+
+/// The write; that of the row without a fence is unconditional.
 const WRITE: &str = "
     with written as (
         update judge_row set stock = $7 - 1, version = version + 1
-        where pass = $1 and key = $2 and not fenced
+        where pass = $1 and fenced = $2 and (not fenced or fence = $6)
         returning version)
     insert into judge_ledger
-        (pass, key, fenced, version, worker, client, turn, before, after, fence, sent_us)
-    select $1, $2, false, version, $3, $4, $5, $7, $7 - 1, $6, $8 from written";
-
-/// The same with the conditions of a fence.
-const FENCED_WRITE: &str = "
-    with written as (
-        update judge_row set stock = $7 - 1, version = version + 1, fence = $6
-        where pass = $1 and key = $2 and fenced and fence <= $6 and version = $9
-        returning version)
-    insert into judge_ledger
-        (pass, key, fenced, version, worker, client, turn, before, after, fence, sent_us)
-    select $1, $2, true, version, $3, $4, $5, $7, $7 - 1, $6, $8 from written";
+        (pass, fenced, version, worker, client, turn, before, after, fence, sent_us)
+    select $1, $2, version, $3, $4, $5, $7, $7 - 1, $6, $8 from written";
 
 const LOST: &str = "
     select (select count(*) from judge_ledger l
-            where l.pass = r.pass and l.key = r.key and l.fenced = r.fenced) - ($4 - r.stock)
-    from judge_row r where pass = $1 and key = $2 and fenced = $3";
+            where l.pass = r.pass and l.fenced = r.fenced) - ($3 - r.stock)
+    from judge_row r where pass = $1 and fenced = $2";
 
 /// Writes that took the stock back up, each with the first earlier write from the same value; those
 /// of two clients first.
 const BREAKS: &str = "
     with chain as (
         select *, lag(after) over (order by version) as stock_before
-        from judge_ledger where pass = $1 and key = $2 and fenced = $3)
+        from judge_ledger where pass = $1 and fenced = $2)
     select late.worker, late.client, late.turn, late.before, late.sent_us, late.stock_before,
+           late.fence,
            early.worker as early_worker, early.client as early_client, early.turn as early_turn,
            early.sent_us as early_sent_us
     from chain late
@@ -70,7 +71,7 @@ const BREAKS: &str = "
     where late.before > late.stock_before
     order by (late.worker, late.client) = (early.worker, early.client),
              late.before - late.stock_before desc, late.version
-    limit $4";
+    limit $3";
 
 /// A write that overwrote changes, as evidence of lost updates.
 #[derive(Debug, Clone, FromRow)]
@@ -83,6 +84,8 @@ pub(super) struct ChainBreak {
     sent_us: i64,
     /// The stock that it overwrote.
     pub(super) stock_before: i64,
+    /// The fence of the write, if the lock has fences.
+    pub(super) fence: Option<i64>,
     early_worker: i32,
     early_client: i32,
     early_turn: i32,
@@ -116,22 +119,22 @@ fn identify(worker: i32, client: i32, turn: i32) -> (ClientId, u32) {
 pub(super) struct Ledger {
     connection: PgConnection,
     pass: i64,
-    key: String,
 }
 
 /// The row as a client read it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadRow {
     pub(super) stock: i64,
-    /// Stock and version of the row whose writes demand the fence.
-    fenced: (i64, i64),
+    /// Stock of the row whose writes demand the fence; `None` without a fence, or with one below
+    /// another that was registered.
+    fenced_stock: Option<i64>,
 }
 
 impl Ledger {
-    pub(super) async fn connect(url: &str, pass: i64, key: &str) -> anyhow::Result<Self> {
+    pub(super) async fn connect(url: &str, pass: i64) -> anyhow::Result<Self> {
         let connection = PgConnection::connect(url).await;
         let connection = connection.context("can't connect to the judge's Postgres")?;
-        Ok(Self { connection, pass, key: key.to_owned() })
+        Ok(Self { connection, pass })
     }
 
     /// Creates the tables.
@@ -144,9 +147,8 @@ impl Ledger {
     pub(super) async fn begin_pass(&mut self) -> anyhow::Result<i64> {
         self.pass += 1;
         for fenced in [false, true] {
-            sqlx::query("insert into judge_row values ($1, $2, $3, $4, 0, 0)")
+            sqlx::query("insert into judge_row values ($1, $2, $3, 0, 0)")
                 .bind(self.pass)
-                .bind(&self.key)
                 .bind(fenced)
                 .bind(INITIAL_STOCK)
                 .execute(&mut self.connection)
@@ -155,18 +157,25 @@ impl Ledger {
         Ok(self.pass)
     }
 
-    pub(super) async fn read(&mut self) -> anyhow::Result<ReadRow> {
-        let rows: Vec<(i64, i64)> = sqlx::query_as(READ)
-            .bind(self.pass)
-            .bind(&self.key)
-            .fetch_all(&mut self.connection)
-            .await?;
-        let [(stock, _), fenced] = rows[..] else { anyhow::bail!("the judge's row is missing") };
-        Ok(ReadRow { stock, fenced })
+    /// Reads both rows; the second one registers the fence.
+    pub(super) async fn read(&mut self, fence: Option<i64>) -> anyhow::Result<ReadRow> {
+        // Before the second one, which waits for a commit under way: an application without fences
+        // would not, and reads the value from before it.
+        let stock =
+            sqlx::query_scalar(READ).bind(self.pass).fetch_one(&mut self.connection).await?;
+        let fenced_stock = match fence {
+            Some(fence) => {
+                let registering = sqlx::query_scalar(FENCED_READ).bind(self.pass).bind(fence);
+                registering.fetch_optional(&mut self.connection).await?
+            }
+            None => None,
+        };
+        Ok(ReadRow { stock, fenced_stock })
     }
 
     /// Writes what was computed from `row`, and with a fence the second row, too. The commit takes
-    /// `commit_ms` longer than usual. Returns whether the write with the fence was refused.
+    /// `commit_ms` longer than usual. Returns whether the second row refused the fence at the read
+    /// or now.
     pub(super) async fn write(
         &mut self,
         worker: u32,
@@ -188,35 +197,30 @@ impl Ledger {
     }
 
     async fn execute(&mut self, worker: u32, turn: &Turn, row: ReadRow) -> anyhow::Result<bool> {
-        let (fenced_stock, fenced_version) = row.fenced;
-        for (statement, stock) in [(WRITE, row.stock), (FENCED_WRITE, fenced_stock)] {
-            let is_fenced = statement == FENCED_WRITE;
-            if is_fenced && turn.fence.is_none() {
-                continue;
-            }
-            let query = sqlx::query(statement)
+        let mut refused = turn.fence.is_some();
+        for (fenced, stock) in [(false, Some(row.stock)), (true, row.fenced_stock)] {
+            let Some(stock) = stock else { continue };
+            let written = sqlx::query(WRITE)
                 .bind(self.pass)
-                .bind(&self.key)
+                .bind(fenced)
                 .bind(i32::try_from(worker)?)
                 .bind(i32::try_from(turn.client)?)
                 .bind(i32::try_from(turn.number)?)
                 .bind(turn.fence)
                 .bind(stock)
-                .bind(i64::try_from(turn.wrote_us)?);
-            let query = if is_fenced { query.bind(fenced_version) } else { query };
-            let written = query.execute(&mut self.connection).await?.rows_affected();
-            if is_fenced {
-                return Ok(written == 0);
-            }
+                .bind(i64::try_from(turn.wrote_us)?)
+                .execute(&mut self.connection)
+                .await?
+                .rows_affected();
+            refused &= !fenced || written == 0;
         }
-        Ok(false)
+        Ok(refused)
     }
 
     /// Returns the units that entries took and the stock does not show.
     pub(super) async fn lost_updates(&mut self, fenced: bool) -> anyhow::Result<u64> {
         let lost: i64 = sqlx::query_scalar(LOST)
             .bind(self.pass)
-            .bind(&self.key)
             .bind(fenced)
             .bind(INITIAL_STOCK)
             .fetch_one(&mut self.connection)
@@ -224,12 +228,11 @@ impl Ledger {
         u64::try_from(lost).context("the ledger has fewer entries than the stock shows")
     }
 
-    /// Returns the largest breaks of the chain of writes without the fence.
-    pub(super) async fn breaks(&mut self) -> anyhow::Result<Vec<ChainBreak>> {
+    /// Returns the largest breaks of the chain of writes.
+    pub(super) async fn breaks(&mut self, fenced: bool) -> anyhow::Result<Vec<ChainBreak>> {
         let breaks = sqlx::query_as(BREAKS)
             .bind(self.pass)
-            .bind(&self.key)
-            .bind(false)
+            .bind(fenced)
             .bind(MAX_BREAKS)
             .fetch_all(&mut self.connection)
             .await?;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::holds::LockHold;
 use super::plan::JudgePlan;
-use super::protocol::ClientId;
 use super::recording::Recording;
+use super::report::ClientId;
 
 /// Grants per client; every client is there.
 pub(super) fn grants(plan: &JudgePlan, holds: &[LockHold]) -> BTreeMap<ClientId, u64> {

@@ -5,7 +5,8 @@
 //!
 //! Guarantees: a lost update that it reports is in the ledger, and two holders that it reports
 //! overlapped. It does not prove a lock right: it shows that a fault did no harm this time. It
-//! leaves no process running, however it ends (on Linux, also after a SIGKILL).
+//! leaves no process running, however it ends (on Linux, also after a SIGKILL, and also processes
+//! that an adapter detached), and no folder but after a SIGKILL.
 //!
 //! Reading order: `run`, `faults`, `stage`, `worker`, `ledger`, `holds`, `violations`. Tests:
 //! `tests/judge.rs`.
@@ -32,16 +33,17 @@ mod worker;
 mod worker_process;
 
 use std::cell::RefCell;
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use tokio::signal::unix::{SignalKind, signal};
+use anyhow::anyhow;
+use tokio::signal::unix::SignalKind;
 
 use self::plan::JudgePlan;
 use self::report::Judgement;
 use crate::config::JudgeArgs;
-use crate::output::{self, ProgressLine};
+use crate::embedded::TempFolder;
+use crate::output::{self, ProgressLine, ResultFile};
+use crate::signals;
 
 pub use self::fault_table::FAULTS;
 pub use self::worker::run_worker;
@@ -49,10 +51,9 @@ pub use self::worker::run_worker;
 /// Judges a lock. Must be called from the main thread, with which its processes end.
 pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
     let plan = JudgePlan::new(args)?;
-    let mut signals = [SignalKind::interrupt(), SignalKind::terminate(), SignalKind::hangup()]
-        .into_iter()
-        .map(signal)
-        .collect::<Result<Vec<_>, _>>()?;
+    let [interrupt, terminate] = signals::STOP;
+    let mut signals = signals::listen(&[interrupt, terminate, SignalKind::hangup()])?;
+    let folder = TempFolder::create()?;
     let line = RefCell::new(ProgressLine::new(Duration::ZERO));
     let faults = plan.faults.len();
     let progress = |number: usize, fault: &'static str| {
@@ -61,29 +62,25 @@ pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
             format!("{done} fault {} of {faults}: {fault}", number + 1)
         });
     };
-    let [interrupt, terminate, hang_up] = &mut signals[..] else { bail!("three signals") };
     let judgement = tokio::select! {
-        judgement = Box::pin(run::run(&plan, progress)) => judgement,
-        _ = interrupt.recv() => Err(anyhow::anyhow!("interrupted")),
-        _ = terminate.recv() => Err(anyhow::anyhow!("terminated")),
-        _ = hang_up.recv() => Err(anyhow::anyhow!("hung up")),
+        judgement = Box::pin(run::run(&plan, &folder, progress)) => judgement,
+        Some(name) = signals.recv() => Err(anyhow!(name)),
     };
     line.borrow_mut().clear();
     // After an interruption there are more than those that `run` ends.
     processes::end_orphans(&[]).await;
+    drop(folder);
     judgement
 }
 
 /// Writes JSON if asked for; prints the table unless the JSON is on stdout.
-pub fn print(judgement: &Judgement, json: Option<&Path>) -> anyhow::Result<()> {
-    let text = serde_json::to_string_pretty(judgement)? + "\n";
-    match json {
-        Some(path) if path == Path::new("-") => return Ok(output::print(&text)?),
-        Some(path) => {
-            std::fs::write(path, text)
-                .with_context(|| format!("can't write {}", path.display()))?;
-        }
-        None => {}
+pub fn print(judgement: &Judgement, json: Option<ResultFile>) -> anyhow::Result<()> {
+    let is_printed = json.as_ref().is_some_and(ResultFile::is_stdout);
+    if let Some(json) = json {
+        json.write(&(serde_json::to_string_pretty(judgement)? + "\n"))?;
     }
-    Ok(output::print(&table::format_judgement(judgement))?)
+    if !is_printed {
+        output::print(&table::format_judgement(judgement))?;
+    }
+    Ok(())
 }

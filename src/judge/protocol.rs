@@ -1,7 +1,6 @@
 //! Messages between judge, worker and adapter: lines of JSON.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -139,17 +138,4 @@ pub(super) enum ReleaseAnswer {
     Ok,
     Lost,
     Error,
-}
-
-/// A client of a worker: `w0 c3`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct ClientId {
-    pub(super) worker: u32,
-    pub(super) client: u32,
-}
-
-impl fmt::Display for ClientId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "w{} c{}", self.worker, self.client)
-    }
 }

@@ -8,9 +8,11 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
 const CHUNK_BYTES: usize = 16 << 10;
+/// Pause after a connection that could not be accepted.
+const RETRY_DELAY: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Proxy {
@@ -47,7 +49,12 @@ impl Proxy {
         let link = Link { target, delay: Duration::ZERO, traffic: Traffic::Forwarded, epoch: 0 };
         let (link, links) = watch::channel(link);
         let accepting = tokio::spawn(async move {
-            while let Ok((client, _)) = listener.accept().await {
+            loop {
+                let Ok((client, _)) = listener.accept().await else {
+                    // No file descriptor is free: connections that end free some.
+                    sleep(RETRY_DELAY).await;
+                    continue;
+                };
                 if links.borrow().traffic != Traffic::Refused {
                     let _ = client.set_nodelay(true);
                     tokio::spawn(carry(client, links.clone()));

@@ -1,6 +1,7 @@
 //! Record of a pass: the turns of all clients, and what the judge did to them.
 
-use super::protocol::{ClientId, Turn};
+use super::protocol::Turn;
+use super::report::ClientId;
 
 /// Times are microseconds of the machine's monotonic clock.
 #[derive(Debug, Default)]

@@ -1,5 +1,7 @@
 //! A judgement: what `holdfast judge --json` prints, and what its pages draw.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// What a judgement found about one adapter.
@@ -43,7 +45,7 @@ pub struct Adapter {
 }
 
 /// What one fault did to the work.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct FaultReport {
     /// Name of the fault: `none`, `pause`, …
     pub name: String,
@@ -62,7 +64,8 @@ pub struct FaultReport {
     pub fence_regressions: u64,
     /// Answers *busy* or *timeout* while the backend was away and nobody held the key.
     pub misreported_busy: u64,
-    /// The same work with writes that demand the fence; absent without fences.
+    /// The same work with reads that register the fence and writes that demand it; absent without
+    /// fences.
     pub with_fence: Option<WithFence>,
     /// Longest time in which no client got a key that nobody worked on, in milliseconds.
     pub blocked_ms_max: u64,
@@ -95,9 +98,10 @@ pub struct FaultReport {
 /// The second verdict of a lock with fences.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WithFence {
-    /// As [`FaultReport::lost_updates`].
+    /// As [`FaultReport::lost_updates`]. Nothing but the fence protects these writes: two holders
+    /// with one fence lose updates.
     pub lost_updates: u64,
-    /// Writes that the fence or the version refused.
+    /// Turns whose read or write was refused, as a higher fence was registered.
     #[serde(default)]
     pub refused: u64,
 }
@@ -105,8 +109,8 @@ pub struct WithFence {
 /// One violation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Violation {
-    /// `lost-update`, `overlap`, `release-ok-when-lost`, `fence-regression`, `misreported-busy`,
-    /// `blocked`, `starved` or `leftover-key`.
+    /// `lost-update`, `lost-with-fence`, `overlap`, `release-ok-when-lost`, `fence-regression`,
+    /// `misreported-busy`, `blocked`, `starved` or `leftover-key`.
     pub kind: String,
     /// What happened, with the clients and values: "w0 c3 and w1 c5 both read 41; …".
     pub text: String,
@@ -133,4 +137,23 @@ pub struct Event {
     /// The fence of the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<i64>,
+}
+
+/// A client of a worker: `w0 c3`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ClientId {
+    pub worker: u32,
+    pub client: u32,
+}
+
+impl ClientId {
+    pub fn of(event: &Event) -> Self {
+        Self { worker: event.worker, client: event.client }
+    }
+}
+
+impl fmt::Display for ClientId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "w{} c{}", self.worker, self.client)
+    }
 }

@@ -111,7 +111,6 @@ impl RedisServers {
     /// Returns the names of the keys, of very many only some, and their number.
     pub(super) async fn keys(&self) -> anyhow::Result<(u64, BTreeSet<String>)> {
         let mut connection = self.connect().await?;
-        let count = cmd("DBSIZE").query_async(&mut connection).await?;
         let mut names = BTreeSet::new();
         let mut cursor = 0_u64;
         loop {
@@ -120,9 +119,12 @@ impl RedisServers {
             names.extend(found.iter().map(|name| String::from_utf8_lossy(name).into_owned()));
             cursor = next;
             if cursor == 0 || names.len() >= MAX_NAMED_KEYS {
-                return Ok((count, names));
+                break;
             }
         }
+        // Afterwards, as it also counts expired keys, which the scan deletes.
+        let count = cmd("DBSIZE").query_async(&mut connection).await?;
+        Ok((count, names))
     }
 
     async fn connect(&self) -> anyhow::Result<MultiplexedConnection> {

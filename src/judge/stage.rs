@@ -10,10 +10,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::plan::JudgePlan;
-use super::protocol::{ClientId, WorkerOrder, WorkerReport, WorkerSetup};
+use super::protocol::{WorkerOrder, WorkerReport, WorkerSetup};
 use super::proxy::Proxy;
 use super::recording::{Mark, RecordedTurn, Recording};
-use super::report::Adapter;
+use super::report::{Adapter, ClientId};
 use super::servers::RedisServers;
 use super::worker_process::{WorkerMessage, WorkerProcess};
 
@@ -113,7 +113,7 @@ impl<'a> Stage<'a> {
                 "postgres://holdfast:{}@127.0.0.1:{postgres}/holdfast?sslmode=disable",
                 self.postgres_password
             ),
-            key: plan.key.clone(),
+            key: plan.key(self.options.pass),
             ttl_ms: plan.ttl_ms,
             wait_ms: self.options.wait_ms,
             work_ms: plan.work_ms,
@@ -204,9 +204,10 @@ impl<'a> Stage<'a> {
         self.workers[worker as usize].order(WorkerOrder::Go { commit_ms }).await
     }
 
-    pub(super) async fn pause(&mut self, holder: &Holder) {
-        self.workers[holder.id.worker as usize].pause().await;
+    pub(super) async fn pause(&mut self, holder: &Holder) -> anyhow::Result<()> {
+        self.workers[holder.id.worker as usize].pause().await?;
         self.mark(holder, "paused");
+        Ok(())
     }
 
     pub(super) fn resume(&mut self, holder: &Holder) {
@@ -230,6 +231,16 @@ impl<'a> Stage<'a> {
         self.workers[worker as usize] = self.start_worker(worker).await?;
         self.wait_ready(self.processes).await?;
         self.workers[worker as usize].order(WorkerOrder::Begin).await
+    }
+
+    /// Returns why the clock of an adapter can't jump, if there is one.
+    pub(super) async fn find_fixed_clock(&self) -> Option<String> {
+        for worker in &self.workers {
+            if let Some(why) = worker.find_fixed_clock().await {
+                return Some(why);
+            }
+        }
+        None
     }
 
     /// Returns the link of a worker to Redis.

@@ -1,7 +1,7 @@
 //! The judgement as text for a terminal.
 
 use super::report::{FaultReport, Judgement};
-use super::violations::thousands;
+use crate::output::grouped;
 
 /// Columns after the fault's name: heading and width.
 const COLUMNS: [(&str, usize); 12] = [
@@ -27,7 +27,7 @@ pub fn format_judgement(judgement: &Judgement) -> String {
         adapter.name,
         if adapter.fencing { "with fences" } else { "no fences" },
         if adapter.renews { "renews its lease" } else { "does not renew its lease" },
-        thousands(judgement.ttl_ms.cast_signed()),
+        grouped(judgement.ttl_ms),
         judgement.seed,
     );
     let width = judgement.faults.iter().map(|fault| fault.name.len()).max().unwrap_or(0);
@@ -50,18 +50,17 @@ fn line(fault: &FaultReport) -> String {
         let first = why_not.lines().next().unwrap_or_default();
         return format!("  did not run: {first}");
     }
-    let count = |number: u64| thousands(number.cast_signed());
-    let milliseconds = |ms: f64| format!("{} ms", thousands(ms.round() as i64));
+    let milliseconds = |ms: f64| format!("{} ms", grouped(ms.round() as u64));
     let fenced = fault.with_fence.as_ref();
     let cells = [
-        count(fault.lost_updates),
-        fenced.map_or_else(|| "–".to_owned(), |fenced| count(fenced.lost_updates)),
-        count(fault.overlaps),
-        count(fault.release_ok_when_lost),
-        fenced.map_or_else(|| "–".to_owned(), |_| count(fault.fence_regressions)),
-        count(fault.misreported_busy),
+        grouped(fault.lost_updates),
+        fenced.map_or_else(|| "–".to_owned(), |fenced| grouped(fenced.lost_updates)),
+        grouped(fault.overlaps),
+        grouped(fault.release_ok_when_lost),
+        fenced.map_or_else(|| "–".to_owned(), |_| grouped(fault.fence_regressions)),
+        grouped(fault.misreported_busy),
         milliseconds(fault.blocked_ms_max as f64),
-        count(fault.waiters_starved),
+        grouped(fault.waiters_starved),
         milliseconds(fault.wait_p50_ms),
         milliseconds(fault.wait_p99_ms),
         format!("{:.0} %", 100.0 * fault.held_share),

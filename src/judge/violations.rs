@@ -7,9 +7,10 @@ use super::holds::{HoldPair, LockHold};
 use super::ledger::ChainBreak;
 use super::measures::ms;
 use super::plan::JudgePlan;
-use super::protocol::{ClientId, TurnOutcome};
+use super::protocol::TurnOutcome;
 use super::recording::{RecordedTurn, Recording};
-use super::report::Violation;
+use super::report::{ClientId, Violation};
+use crate::output::grouped;
 
 /// Sentences of each kind.
 const MAX_OF_KIND: usize = 3;
@@ -37,27 +38,13 @@ impl Evidence<'_> {
     /// Formats a time as milliseconds since the start of the work.
     fn at(&self, us: u64) -> String {
         let since = us.saturating_sub(self.recording.began_us) / 1_000;
-        format!("{} ms", thousands(since.cast_signed()))
+        format!("{} ms", grouped(since))
     }
 
     pub(super) fn lost_updates(&mut self, lost: u64, breaks: &[ChainBreak]) {
         for found in breaks.iter().take(MAX_OF_KIND) {
             let ((early, early_turn), (late, late_turn)) = (found.early(), found.late());
             let (early_us, late_us) = found.sent_us();
-            let read = thousands(found.before);
-            let who = if early == late {
-                format!("{early} read {read} twice")
-            } else {
-                format!("{early} and {late} both read {read}")
-            };
-            let text = format!(
-                "{who}: {early} wrote {after} at {}, and {late} wrote {after} over {} at {}, so \
-                 both took a unit, and the stock shows one",
-                self.at(early_us),
-                thousands(found.stock_before),
-                self.at(late_us),
-                after = thousands(found.before - 1),
-            );
             let granted = |id, number| {
                 let mut turns = self.recording.turns.iter();
                 turns.find(|turn| turn.id == id && turn.turn.number == number)
@@ -65,15 +52,41 @@ impl Evidence<'_> {
             let turns = [granted(early, early_turn), granted(late, late_turn)];
             let asked = turns.iter().flatten().map(|turn| turn.turn.answered_us).min();
             let from = asked.unwrap_or(early_us).min(early_us);
-            self.add("lost-update", text, from, late_us, &[early, late]);
+            self.add("lost-update", self.describe(found), from, late_us, &[early, late]);
         }
         if lost > 0 && breaks.is_empty() {
-            let text = format!(
-                "the ledger has {} units more than the stock lost",
-                thousands(lost.cast_signed(),)
-            );
+            let text = format!("the ledger has {} units more than the stock lost", grouped(lost));
             self.add("lost-update", text, 0, 0, &[]);
         }
+    }
+
+    /// The values in a drawing would be those of the row without the fence, so it has none.
+    pub(super) fn lost_with_fence(&mut self, breaks: &[ChainBreak]) {
+        for found in breaks.iter().take(MAX_OF_KIND) {
+            let fence = found.fence.unwrap_or_default();
+            let text = format!("with fence {fence}, {}", self.describe(found));
+            self.add("lost-with-fence", text, 0, 0, &[]);
+        }
+    }
+
+    fn describe(&self, found: &ChainBreak) -> String {
+        let ((early, _), (late, _)) = (found.early(), found.late());
+        let (early_us, late_us) = found.sent_us();
+        let number = |stock: i64| grouped(stock.unsigned_abs());
+        let read = number(found.before);
+        let who = if early == late {
+            format!("{early} read {read} twice")
+        } else {
+            format!("{early} and {late} both read {read}")
+        };
+        format!(
+            "{who}: {early} wrote {after} at {}, and {late} wrote {after} over {} at {}, so both \
+             took a unit, and the stock shows one",
+            self.at(early_us),
+            number(found.stock_before),
+            self.at(late_us),
+            after = number(found.before - 1),
+        )
     }
 
     pub(super) fn overlaps(&mut self, pairs: &[HoldPair]) {
@@ -87,7 +100,7 @@ impl Evidence<'_> {
                 self.at(first.release_us),
                 second.id,
                 self.at(second.granted_us),
-                thousands((until.saturating_sub(second.granted_us) / 1_000).cast_signed()),
+                grouped(until.saturating_sub(second.granted_us) / 1_000),
             );
             self.add_pair("overlap", text, &first, &second);
         }
@@ -108,7 +121,7 @@ impl Evidence<'_> {
     }
 
     pub(super) fn fence_regressions(&mut self, pairs: &[HoldPair]) {
-        let number = |hold: &LockHold| hold.fence.map_or_else(String::new, thousands);
+        let number = |hold: &LockHold| hold.fence.unwrap_or_default();
         for (before, hold) in spread(pairs) {
             let text = format!(
                 "{} was granted the lock with fence {} at {}, after {} had it with fence {} at {}",
@@ -153,8 +166,8 @@ impl Evidence<'_> {
             "from {} on, no client got the lock for {} ms{until}, although none held it; the TTL \
              is {} ms",
             self.at(from),
-            thousands((length / 1_000).cast_signed()),
-            thousands(self.plan.ttl_ms.cast_signed()),
+            grouped(length / 1_000),
+            grouped(self.plan.ttl_ms),
         );
         self.add("blocked", text, from.saturating_sub(10_000), from + length, &[]);
     }
@@ -170,7 +183,7 @@ impl Evidence<'_> {
             "{} of {} clients never got the lock, which was granted {} times: {}",
             starved.len(),
             grants.len(),
-            thousands(total.cast_signed()),
+            grouped(total),
             list(starved.iter()),
         );
         self.add("starved", text, 0, 0, &[]);
@@ -188,7 +201,7 @@ impl Evidence<'_> {
             } else {
                 format!("{} keys are left", names.len())
             },
-            thousands((2 * self.plan.ttl_ms).cast_signed()),
+            grouped(2 * self.plan.ttl_ms),
             list(names.iter()),
         );
         self.add("leftover-key", text, 0, 0, &[]);
@@ -208,32 +221,7 @@ fn list<'a>(names: impl ExactSizeIterator<Item = &'a String>) -> String {
     if more == 0 { named } else { format!("{named} and {more} more") }
 }
 
-/// Formats a number with commas between thousands.
-pub(super) fn thousands(number: i64) -> String {
-    let digits = number.unsigned_abs().to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if number < 0 { format!("-{text}") } else { text }
-}
-
 /// Returns the length of a blocked time in whole milliseconds.
 pub(super) fn blocked_ms(block: Option<(u64, u64)>) -> u64 {
     block.map_or(0, |(_, length)| ms(length) as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn thousands_are_separated() {
-        assert_eq!(thousands(7), "7");
-        assert_eq!(thousands(-1_234_567), "-1,234,567");
-        assert_eq!(thousands(100_000), "100,000");
-    }
 }

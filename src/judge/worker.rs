@@ -1,8 +1,8 @@
 //! A worker: a process with clients and an adapter, which a fault stops and kills as a whole.
 //!
-//! It leads its process group, of which the adapter is part. It speaks with the judge by lines of
-//! JSON on stdin and stdout. At the end of stdin it kills its group: without the judge, nothing of
-//! it remains.
+//! It leads its process group, and the adapter is below it. It speaks with the judge by lines of
+//! JSON on stdin and stdout. At the end of stdin it kills its descendants and its group: without
+//! the judge, nothing of it remains (on Linux, also not what the adapter has detached).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,12 +13,14 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use rustix::process::{Signal, getpgrp, getpid, kill_process_group};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::adapter::AdapterProcess;
 use super::ledger::Ledger;
+use super::processes::{adopt_orphans, end_orphans};
 use super::protocol::{
     AdapterAnswer, AdapterOp, ReleaseAnswer, Turn, TurnOutcome, WorkerOrder, WorkerReport,
     WorkerSetup,
@@ -52,6 +54,10 @@ enum HoldState {
 
 /// Runs the worker until the end of stdin. Fails only if it was not started by a judge.
 pub async fn run_worker() -> anyhow::Result<()> {
+    adopt_orphans();
+    // The kernel sends it to a stopped group whose parent has died; by default it would end the
+    // worker before its descendants.
+    let _hang_up = signal(SignalKind::hangup())?;
     let (sender, mut lines) = mpsc::unbounded_channel();
     std::thread::spawn(move || {
         let mut lines = std::io::stdin().lines();
@@ -66,6 +72,8 @@ pub async fn run_worker() -> anyhow::Result<()> {
         report(&WorkerReport::Failed { why: format!("{why:#}") });
         while lines.recv().await.is_some() {}
     }
+    // Among them the adapter, which may be stopped, and in another group.
+    end_orphans(&[]).await;
     if getpgrp() == getpid() {
         let _ = kill_process_group(getpgrp(), Signal::KILL);
     }
@@ -95,7 +103,7 @@ async fn serve(
     let mut ledgers = Vec::new();
     for _ in 0..state.setup.clients {
         let setup = &state.setup;
-        ledgers.push(Ledger::connect(&setup.database_url, setup.pass, &setup.key).await?);
+        ledgers.push(Ledger::connect(&setup.database_url, setup.pass).await?);
     }
     report(&WorkerReport::Ready(introduced));
     let mut clients = JoinSet::new();
@@ -223,7 +231,7 @@ async fn take_turn(
     };
     let lease = answer.lease.unwrap_or_default();
     turn.read_us = monotonic_us();
-    let row = ledger.read().await?;
+    let row = ledger.read(turn.fence).await?;
     turn.value = row.stock;
     let commit_ms = match held(state, &turn) {
         Some(go) => go.await.unwrap_or_default(),

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
-use super::processes::{signal_group, wait_stopped};
+use super::processes::{find_fixed_clock, signal_group, signal_process, signal_tree, stop_tree};
 use super::protocol::{WorkerOrder, WorkerReport, WorkerSetup};
 use crate::embedded::tied_command;
 
@@ -33,7 +33,7 @@ pub(super) struct WorkerProcess {
 
 impl WorkerProcess {
     /// Starts a worker in a group of its own. Must be called from the main thread: when that ends,
-    /// the worker is continued if it is stopped, finds its stdin closed, and ends its group.
+    /// the worker is continued if it is stopped, finds its stdin closed, and ends its tree.
     pub(super) async fn start(
         setup: &WorkerSetup,
         process: u32,
@@ -66,19 +66,29 @@ impl WorkerProcess {
     }
 
     /// Stops worker and adapter; returns when none of their processes runs.
-    pub(super) async fn pause(&self) {
-        signal_group(self.leader, Signal::STOP);
-        wait_stopped(self.leader).await;
+    pub(super) async fn pause(&self) -> anyhow::Result<()> {
+        stop_tree(self.leader).await?;
+        Ok(())
     }
 
     pub(super) fn resume(&self) {
-        signal_group(self.leader, Signal::CONT);
+        signal_tree(self.leader, Signal::CONT);
     }
 
-    /// Kills worker and adapter.
+    /// Kills worker and adapter. They are stopped before, as a dead process has no descendants.
     pub(super) async fn kill(&mut self) {
+        if self.child.id().is_none() {
+            return;
+        }
+        let stopped = stop_tree(self.leader).await.unwrap_or_default();
         signal_group(self.leader, Signal::KILL);
+        stopped.into_iter().for_each(|pid| signal_process(pid, Signal::KILL));
         let _ = self.child.wait().await;
+    }
+
+    /// Returns why the adapter's clock can't jump, if it can't.
+    pub(super) async fn find_fixed_clock(&self) -> Option<String> {
+        find_fixed_clock(self.leader).await
     }
 }
 

@@ -114,32 +114,28 @@ async fn audit_account(lab: &Scenario, user: UserId, arm: &mut ArmResult) -> any
     Ok(())
 }
 
+/// Reads the forks of one key of a ledger.
+macro_rules! forks {
+    ($lab:expr, $ledger:literal, $key:expr) => {{
+        let rows = sqlx::query!(
+            r#"select version, min(before) as "before!",
+                      jsonb_agg(to_jsonb(l) order by seq) as "entries!" from "#
+                + $ledger
+                + " = $1 group by version having count(*) > 1 order by version limit $2",
+            $key,
+            MAX_FORKS,
+        );
+        let rows = rows.fetch_all(&mut *$lab.connection().await?).await?;
+        rows.into_iter().map(|row| fork(row.version, row.before, row.entries)).collect()
+    }};
+}
+
 async fn stock_forks(lab: &Scenario, sku: &Sku) -> anyhow::Result<Vec<ForkedVersion>> {
-    let rows = sqlx::query!(
-        r#"select version, min(before) as "before!",
-                  jsonb_agg(to_jsonb(l) order by seq) as "entries!"
-             from stock_ledger l where sku = $1
-            group by version having count(*) > 1 order by version limit $2"#,
-        sku.as_str(),
-        MAX_FORKS,
-    )
-    .fetch_all(&mut *lab.connection().await?)
-    .await?;
-    rows.into_iter().map(|row| fork(row.version, row.before, row.entries)).collect()
+    forks!(lab, "stock_ledger l where sku", sku.as_str())
 }
 
 async fn balance_forks(lab: &Scenario, user: UserId) -> anyhow::Result<Vec<ForkedVersion>> {
-    let rows = sqlx::query!(
-        r#"select version, min(before) as "before!",
-                  jsonb_agg(to_jsonb(l) order by seq) as "entries!"
-             from balance_ledger l where user_id = $1
-            group by version having count(*) > 1 order by version limit $2"#,
-        user.0,
-        MAX_FORKS,
-    )
-    .fetch_all(&mut *lab.connection().await?)
-    .await?;
-    rows.into_iter().map(|row| fork(row.version, row.before, row.entries)).collect()
+    forks!(lab, "balance_ledger l where user_id", user.0)
 }
 
 fn fork(version: i64, before: i64, entries: Value) -> anyhow::Result<ForkedVersion> {

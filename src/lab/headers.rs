@@ -3,11 +3,9 @@
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use holdfast_lock::Wait;
-use parking_lot::Mutex;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -201,15 +199,11 @@ impl LabHeaders {
             return Ok(Probe::Off);
         }
         Ok(Probe::Lab(Arc::new(RequestProbe {
-            replica: replica.to_owned(),
             work: Duration::from_millis(work.unwrap_or(0)),
             record,
             pause,
-            request_id: options.request_id,
             owner: owner.map(|owner| owner.0),
-            board: board.clone(),
-            released: AtomicBool::new(false),
-            events: Mutex::default(),
+            ..RequestProbe::new(replica, options.request_id, board)
         })))
     }
 }

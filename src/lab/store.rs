@@ -333,10 +333,12 @@ async fn runner_is_alive(connection: &mut PgConnection) -> Result<bool, Error> {
     .await?)
 }
 
-fn json<T: Serialize>(value: &T) -> Result<serde_json::Value, Error> {
-    serde_json::to_value(value).map_err(|error| Error::Bug(error.to_string()))
+/// Converts a value that is stored.
+pub(super) fn json(value: &impl Serialize) -> Result<serde_json::Value, Error> {
+    serde_json::to_value(value).map_err(|error| Error::Bug(format!("a run as JSON: {error}")))
 }
 
-fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Error> {
-    serde_json::from_value(value).map_err(|error| Error::Bug(format!("a run: {error}")))
+/// Converts a value that was stored.
+pub(super) fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Error> {
+    serde_json::from_value(value).map_err(|error| Error::Bug(format!("a stored run: {error}")))
 }

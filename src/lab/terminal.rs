@@ -6,7 +6,6 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -18,6 +17,7 @@ use crate::db::{self, Pool};
 use crate::embedded::{TempShop, TempShopOptions, read_env};
 use crate::messages::Language;
 use crate::output::{self, ProgressLine};
+use crate::signals;
 
 /// Time for which a run may be queued before its position is printed.
 const QUEUE_NOTICE_AFTER: Duration = Duration::from_millis(500);
@@ -49,7 +49,7 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let Some(lesson) = lessons::named(name) else {
         bail!("there is no lesson “{name}”; the lessons are {}", lessons::names());
     };
-    let mut stop = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    let mut signals = signals::listen(&signals::STOP)?;
     let mut own = None;
     // Page of the run, set if it is executed by a shop that outlives this command.
     let page = OnceLock::new();
@@ -85,8 +85,7 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     };
     let result = tokio::select! {
         result = running_lesson => result,
-        _ = stop.0.recv() => Err(interrupted("interrupted", page.get())),
-        _ = stop.1.recv() => Err(interrupted("terminated", page.get())),
+        Some(name) = signals.recv() => Err(interrupted(name, page.get())),
     };
     match own {
         Some(own) => {

@@ -123,7 +123,7 @@ impl Drop for TeachingLease {
             return;
         }
         let (redis, key, owner) = (
-            self.lock.redis.clone(),
+            self.lock.redis.for_release(),
             std::mem::take(&mut self.lock.key),
             std::mem::take(&mut self.lock.owner),
         );

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::Instant;
-use uuid::Uuid;
 
 use super::failure::Error;
 use super::{OrderId, Sku};
@@ -71,10 +70,9 @@ pub async fn read_states(
     pool: &Pool,
     orders: &[OrderId],
 ) -> Result<BTreeMap<OrderId, ExpiryState>, Error> {
-    let ids: Vec<Uuid> = orders.iter().map(|order| order.0).collect();
     let db = &mut *pool.acquire().await?;
     let rows = sqlx::query!(
-        r#"select o.id, l.sku, l.quantity,
+        r#"select o.id as "id: OrderId", l.sku as "sku: Sku", l.quantity,
                   f.order_id is not null and f.next_at is null as "parked!",
                   extract(epoch from now() - o.expires_at)::float8 as "late_s!",
                   extract(epoch from greatest(o.expires_at, f.next_at) - now())::float8 as "left_s!"
@@ -83,13 +81,13 @@ pub async fn read_states(
              left join unpaid_failures f on f.order_id = o.id
             where o.id = any($1) and o.status = 'pending'
             order by o.id, l.sku"#,
-        &ids,
+        orders as &[OrderId],
     )
     .fetch_all(db)
     .await?;
     let mut found = BTreeMap::new();
     for row in rows {
-        let entry = found.entry(OrderId(row.id)).or_insert_with(|| {
+        let entry = found.entry(row.id).or_insert_with(|| {
             if row.left_s > 0.0 {
                 ExpiryState::NotYet(Duration::from_secs_f64(row.left_s))
             } else if row.parked {
@@ -100,7 +98,7 @@ pub async fn read_states(
             }
         });
         if let ExpiryState::Due { units, .. } = entry {
-            units.push((Sku::stored(row.sku)?, row.quantity));
+            units.push((row.sku, row.quantity));
         }
     }
     Ok(found)

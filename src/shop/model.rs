@@ -26,6 +26,14 @@ pub struct Item {
     pub limit_per_user: Option<i64>,
 }
 
+impl Item {
+    /// Creates a throw-away item of the lab, without a limit.
+    pub fn throw_away(name: &str, price_cents: i64, stock: i64) -> Self {
+        let (sku, name) = (Sku::throw_away(), name.to_owned());
+        Self { sku, name, price_cents, stock, limit_per_user: None }
+    }
+}
+
 /// A line of an order request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -62,8 +70,9 @@ pub struct OrderLine {
 }
 
 /// The status of an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "lowercase")]
+#[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum OrderStatus {
     /// Placed, not paid; its units are taken from stock.
     Pending,
@@ -84,12 +93,6 @@ impl OrderStatus {
             OrderStatus::Cancelled => "cancelled",
             OrderStatus::Refunded => "refunded",
         }
-    }
-
-    pub fn named(name: &str) -> Option<Self> {
-        [Self::Pending, Self::Paid, Self::Cancelled, Self::Refunded]
-            .into_iter()
-            .find(|status| status.name() == name)
     }
 }
 

@@ -7,6 +7,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::FutureExt as _;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 use sqlx::PgConnection;
@@ -112,21 +113,23 @@ pub(super) async fn insert(
 
 /// Returns the user of a session; `None` if it is unknown or has expired, or its user is disabled.
 pub async fn find(shop: &Shop, token: &str) -> Result<Option<Caller>, Error> {
-    let row = sqlx::query!(
-        "select u.id, u.name, u.admin, s.csrf, s.expires_at
-           from sessions s join users u on u.id = s.user_id
-          where s.token_hash = $1 and s.expires_at > clock_timestamp() and u.disabled_at is null",
-        &hash(token),
-    )
-    .fetch_optional(&mut *shop.connection().await?)
-    .await?;
-    Ok(row.map(|row| Caller {
-        id: UserId(row.id),
-        name: row.name,
-        admin: row.admin,
-        csrf: row.csrf,
-        expires_at: row.expires_at,
-    }))
+    let hash = hash(token);
+    let read = shop.pool.read(move |db| {
+        let hash = hash.clone();
+        async move {
+            let caller = sqlx::query_as!(
+                Caller,
+                r#"select u.id as "id: UserId", u.name, u.admin, s.csrf, s.expires_at
+                     from sessions s join users u on u.id = s.user_id
+                    where s.token_hash = $1 and s.expires_at > clock_timestamp()
+                      and u.disabled_at is null"#,
+                &hash,
+            );
+            caller.fetch_optional(db).await
+        }
+        .boxed()
+    });
+    Ok(read.await?.0)
 }
 
 /// Lists a user's sessions, the latest first, from behind `after`; from the start if that session

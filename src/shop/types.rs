@@ -8,15 +8,25 @@ use uuid::Uuid;
 
 use holdfast_lock::LockKey;
 
+use crate::output::grouped;
+
 /// Identifier of an item in orders and locks: 1 to 64 characters of `a-z0-9-`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema, sqlx::Type,
+)]
 #[serde(try_from = "String")]
+#[sqlx(transparent)]
 #[schema(value_type = String, pattern = "^[a-z0-9-]{1,64}$", example = "tea-sencha")]
 pub struct Sku(String);
 
 impl Sku {
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// Creates the sku of a throw-away item.
+    pub fn throw_away() -> Self {
+        Self(format!("lab-{}", Uuid::now_v7().simple()))
     }
 
     pub fn lock_key(&self) -> LockKey {
@@ -42,8 +52,20 @@ impl fmt::Display for Sku {
 
 /// Id of a user and of the user's account.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    sqlx::Type,
 )]
+#[sqlx(transparent)]
 pub struct UserId(pub Uuid);
 
 impl UserId {
@@ -60,8 +82,20 @@ impl UserId {
 
 /// Id of an order.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    sqlx::Type,
 )]
+#[sqlx(transparent)]
 pub struct OrderId(pub Uuid);
 
 impl OrderId {
@@ -96,19 +130,6 @@ impl fmt::Display for Cents {
         let sign = if self.0 < 0 { "−" } else { "" };
         write!(f, "{sign}{}.{:02}", grouped(cents / 100), cents % 100)
     }
-}
-
-/// Formats a number with commas between thousands: `1,234,567`.
-pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 /// An idempotency key: 16 to 255 visible ASCII characters, without quotes and backslashes.

@@ -4,12 +4,15 @@
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod agreement;
+#[path = "../common/checker/mod.rs"]
+mod checker;
 mod growth;
 mod mutations;
+mod response;
 
 use std::collections::BTreeMap;
 
-use holdfast::checker::*;
+use checker::*;
 use holdfast::shop::{OrderId, UserId};
 use uuid::Uuid;
 

@@ -14,7 +14,6 @@ mod certificates;
 pub mod cut;
 pub mod ports;
 pub mod proxy;
-pub mod recorded_state;
 pub mod replica;
 pub mod requests;
 pub mod tls;

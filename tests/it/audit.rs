@@ -9,7 +9,8 @@ use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::common::{Shop, body, problem, recorded_state};
+use crate::common::{Shop, body, problem};
+use crate::{checker, recorded_state};
 
 /// Books with something of everything in them: orders pending, paid, cancelled and refunded.
 pub async fn busy_books() -> Shop {
@@ -344,7 +345,7 @@ async fn sequence_numbers_out_of_order_are_sound() {
         sqlx::query_scalar("select user_id from accounts").fetch_all(&shop.pool).await.unwrap();
     let users: Vec<UserId> = users.into_iter().map(UserId).collect();
     let recorded = recorded_state::read(&shop.pool, &skus, &users).await;
-    assert_eq!(holdfast::checker::check(&recorded, &[]), []);
+    assert_eq!(checker::check(&recorded, &[]), []);
 }
 
 #[tokio::test]

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::checker::ObservedOutcome;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::checker::ObservedOutcome;
 use reqwest::StatusCode;
 
 use crate::barrier::{Barrier, InFlightRequests};

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use std::future::{Future, ready};
 use std::time::Duration;
 
+use crate::checker::ObservedOutcome;
 use futures_util::{StreamExt as _, stream};
-use holdfast::checker::ObservedOutcome;
 use reqwest::StatusCode;
 use serde_json::Value;
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::checker::{self, ObservedOutcome};
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::checker::{self, ObservedOutcome};
 use holdfast::shop::{OrderId, UserId};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};

@@ -96,6 +96,17 @@ impl QueueTest {
         assert!(self.shop.resume_request(&self.admin, 0, &running.id.to_string()).await);
         response_of(running.sent).await
     }
+
+    /// Finishes the running order, then those in line. All succeed, and are all that was sold.
+    async fn finish_line(&self, running: RunningOrder, line: Vec<Sent>) {
+        let sold = 1 + line.len();
+        body(self.finish(running).await, StatusCode::CREATED).await;
+        for waits in line {
+            created(waits).await;
+        }
+        let audit = self.shop.item_audit_at(0, &self.sku).await;
+        assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(sold)), "{audit:#}");
+    }
 }
 
 async fn created(sent: Sent) -> Value {
@@ -107,7 +118,7 @@ async fn full_queue_follows_the_offer_mode() {
     let test = QueueTest::with(10, &[("HOLDFAST_LOCK_TIMEOUT_MS", "700")]).await;
     let running = test.start(test.bounded_order()).await;
     // Longer than the lock timeout: `put` ignores it.
-    let line = test.enqueue(2, || test.offer("put")).await;
+    let mut line = test.enqueue(2, || test.offer("put")).await;
 
     for fails in [test.bounded_order(), test.offer("add")] {
         assert_eq!(problem(fails.send().await.unwrap(), 503).await, "overloaded");
@@ -125,15 +136,10 @@ async fn full_queue_follows_the_offer_mode() {
         );
         assert!(began.elapsed() >= least, "{offer}: {:?}", began.elapsed());
     }
-    let put = send(test.offer("put"));
+    line.push(send(test.offer("put")));
     test.until_lengths(2, 1).await;
 
-    body(test.finish(running).await, StatusCode::CREATED).await;
-    for waits in line.into_iter().chain([put]) {
-        created(waits).await;
-    }
-    let audit = test.shop.item_audit_at(0, &test.sku).await;
-    assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(4)), "{audit:#}");
+    test.finish_line(running, line).await;
     until("the queue is gone", async || test.get("/api/lab/queues").await == json!([])).await;
 }
 
@@ -202,12 +208,7 @@ async fn timed_out_waiter_frees_its_place() {
     assert_eq!(test.lengths().await, (1, 0));
     line.push(send(test.offer("put")));
     test.until_lengths(2, 0).await;
-    body(test.finish(running).await, StatusCode::CREATED).await;
-    for waits in line {
-        created(waits).await;
-    }
-    let audit = test.shop.item_audit_at(0, &test.sku).await;
-    assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(3)), "{audit:#}");
+    test.finish_line(running, line).await;
 }
 
 #[tokio::test]
@@ -224,12 +225,7 @@ async fn disconnected_client_frees_its_place() {
     test.until_lengths(1, 0).await;
     line.push(send(test.offer("put")));
     test.until_lengths(2, 0).await;
-    body(test.finish(running).await, StatusCode::CREATED).await;
-    for waits in line {
-        created(waits).await;
-    }
-    let audit = test.shop.item_audit_at(0, &test.sku).await;
-    assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(3)), "{audit:#}");
+    test.finish_line(running, line).await;
 }
 
 #[tokio::test]
@@ -242,10 +238,7 @@ async fn try_never_joins_the_queue() {
     assert_eq!(problem(trying().send().await.unwrap(), 423).await, "lock-busy");
     let both = trying().header("Holdfast-Offer", "put");
     assert_eq!(problem(both.send().await.unwrap(), 422).await, "invalid-request");
-    body(test.finish(running).await, StatusCode::CREATED).await;
-    for waits in line {
-        created(waits).await;
-    }
+    test.finish_line(running, line).await;
     body(trying().send().await.unwrap(), StatusCode::CREATED).await;
 }
 

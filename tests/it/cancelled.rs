@@ -12,7 +12,6 @@ use holdfast::shop::{
     Execution, Failure, IdempotencyKey, Rejection, RequestOptions, Shop as Domain, UserId,
 };
 use holdfast_lock::inspect::HeldLock;
-use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::common::cut::Cut;
@@ -136,15 +135,9 @@ async fn caller_lost_at_any_probe_point_is_safe() {
             let mut options = world.options();
             let length = Some(Duration::from_millis(100));
             let watch = Arc::new(RequestProbe {
-                replica: "here".to_owned(),
-                work: Duration::ZERO,
                 record: true,
                 pause: Some(Pause { at: Some(point), length, until: options.deadline }),
-                request_id: options.request_id,
-                owner: None,
-                board: PauseBoard::default(),
-                released: false.into(),
-                events: Mutex::default(),
+                ..RequestProbe::new("here", options.request_id, &PauseBoard::default())
             });
             options.probe = Probe::Lab(watch.clone());
             let is_there =

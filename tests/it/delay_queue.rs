@@ -13,9 +13,9 @@ use crate::common::{services, until};
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_are_claimed_once_and_redelivered() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
+    let mut queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()));
     // Long enough for eight workers to take a thousand on a busy machine, and to wait for.
-    let queue = DelayQueue::new(redis, format!("test-{}:", Uuid::new_v4().simple()))
-        .with_visibility_timeout(Duration::from_secs(5));
+    queue.visibility_timeout = Duration::from_secs(5);
     let ids: Vec<Uuid> = (0..1_000).map(|_| Uuid::now_v7()).collect();
     let due: Vec<_> = ids.iter().map(|id| (*id, Duration::ZERO)).collect();
     for some in due.chunks(300) {
@@ -57,8 +57,9 @@ async fn renewed_claims_hold_and_removed_stay_removed() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
     let name = format!("test-{}:", Uuid::new_v4().simple());
     let [queue, patient] = [100, 60_000].map(|ms| {
-        let queue = DelayQueue::new(redis.clone(), name.clone());
-        queue.with_visibility_timeout(Duration::from_millis(ms))
+        let mut queue = DelayQueue::new(redis.clone(), name.clone());
+        queue.visibility_timeout = Duration::from_millis(ms);
+        queue
     });
     let ids: Vec<Uuid> = (0..90).map(|_| Uuid::now_v7()).collect();
     let (renewed, rest) = ids.split_at(30);
@@ -86,7 +87,8 @@ async fn renewed_claims_hold_and_removed_stay_removed() {
 async fn full_shard_reports_entries_without_room() {
     let redis = Redis::open(&services().running.redis_url).unwrap();
     let name = format!("test-{}:", Uuid::new_v4().simple());
-    let queue = DelayQueue::new(redis, name).with_max_per_shard(3);
+    let mut queue = DelayQueue::new(redis, name);
+    queue.max_per_shard = 3;
     // So many that random ids fill every shard.
     let later: Vec<_> = (0..1_600).map(|_| (Uuid::now_v7(), Duration::from_secs(3_600))).collect();
     let no_room = queue.add(&later).await.unwrap();

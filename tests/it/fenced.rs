@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::StatusCode;
+use reqwest::{Response, StatusCode};
 use serde_json::json;
 
 use crate::common::{Shop, body, problem, services, until};
@@ -93,6 +93,33 @@ async fn fences_are_raised_after_redis_flush() {
     shop.assert_sound().await;
 }
 
+/// Counts the accepted orders; all others must be sold out, or rejected by the lock.
+async fn accepted(answers: Vec<reqwest::Result<Response>>) -> usize {
+    let mut accepted = 0;
+    for answer in answers {
+        let answer = answer.unwrap();
+        match answer.status().as_u16() {
+            201 => accepted += 1,
+            409 => assert_eq!(problem(answer, 409).await, "sold-out"),
+            _ => assert!(
+                ["lock-lost", "overloaded", "lock-timeout"]
+                    .contains(&problem(answer, 503).await.as_str())
+            ),
+        }
+    }
+    accepted
+}
+
+/// Fails unless the item's books are sound and show this number of sales.
+async fn assert_exact(shop: &Shop, sku: &str, sold: usize) {
+    let audit = shop.item_audit(sku).await;
+    assert_eq!(audit["sold"], sold);
+    assert_eq!(
+        (&audit["ok"], &audit["forks"], &audit["oversold"]),
+        (&json!(true), &json!([]), &json!(0))
+    );
+}
+
 #[tokio::test]
 async fn version_guard_survives_redis_flushes() {
     let shop = fenced(2).await;
@@ -111,24 +138,8 @@ async fn version_guard_survives_redis_flushes() {
         }
     };
     let (answers, ()) = futures_util::join!(orders, flushes);
-    let mut accepted = 0;
-    for answer in answers {
-        let answer = answer.unwrap();
-        match answer.status().as_u16() {
-            201 => accepted += 1,
-            409 => assert_eq!(problem(answer, 409).await, "sold-out"),
-            _ => assert!(
-                ["lock-lost", "overloaded", "lock-timeout"]
-                    .contains(&problem(answer, 503).await.as_str())
-            ),
-        }
-    }
-    let audit = shop.item_audit(&sku).await;
-    assert_eq!(audit["sold"], accepted);
-    assert_eq!(
-        (&audit["ok"], &audit["forks"], &audit["oversold"]),
-        (&json!(true), &json!([]), &json!(0))
-    );
+    let accepted = accepted(answers).await;
+    assert_exact(&shop, &sku, accepted).await;
 }
 
 #[tokio::test]
@@ -140,25 +151,9 @@ async fn version_guard_survives_two_separate_redis() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(15).await;
     let orders = (0..40).map(|n| shop.order(&alice, n % 2, &sku, 1).send());
-    let mut accepted = 0;
-    for answer in futures_util::future::join_all(orders).await {
-        let answer = answer.unwrap();
-        match answer.status().as_u16() {
-            201 => accepted += 1,
-            409 => assert_eq!(problem(answer, 409).await, "sold-out"),
-            _ => assert!(
-                ["lock-lost", "overloaded", "lock-timeout"]
-                    .contains(&problem(answer, 503).await.as_str())
-            ),
-        }
-    }
-    let audit = shop.item_audit(&sku).await;
-    assert_eq!(audit["sold"], accepted);
+    let accepted = accepted(futures_util::future::join_all(orders).await).await;
     assert!(accepted > 0);
-    assert_eq!(
-        (&audit["ok"], &audit["forks"], &audit["oversold"]),
-        (&json!(true), &json!([]), &json!(0))
-    );
+    assert_exact(&shop, &sku, accepted).await;
 }
 
 #[tokio::test]

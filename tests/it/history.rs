@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::checker::{self, Invariant, ObservedOutcome, ObservedRequest};
 use futures_util::{StreamExt as _, stream};
-use holdfast::checker::{self, Invariant, ObservedOutcome, ObservedRequest};
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+#[path = "../common/checker/mod.rs"]
+mod checker;
 #[path = "../common/mod.rs"]
 mod common;
 #[path = "../../crates/holdfast-lock/tests/topology/mod.rs"]
@@ -58,6 +60,7 @@ mod race;
 mod rate_limits;
 mod read_only;
 mod readiness;
+mod recorded_state;
 mod redis_topologies;
 mod rejections;
 mod reports;

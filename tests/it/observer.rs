@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use holdfast::checker::{self, ObservedOperation, ObservedOutcome, ObservedRequest};
+use crate::checker::{self, ObservedOperation, ObservedOutcome, ObservedRequest};
 use holdfast::shop::{OrderId, UserId};
 use holdfast_lock::clock;
 use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::json;
 use uuid::Uuid;
 
-use crate::common::{CONDITION_TIMEOUT, Shop, User, body, recorded_state, until};
+use crate::common::{CONDITION_TIMEOUT, Shop, User, body, until};
+use crate::recorded_state;
 
 /// Three clients, and the record of their requests.
 pub struct Observer<'a> {

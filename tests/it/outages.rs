@@ -9,7 +9,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::common::proxy::Proxy;
-use crate::common::{Shop, body, problem, until};
+use crate::common::requests::{Sent, fresh_key, keyed, response_of, send};
+use crate::common::{Shop, User, body, problem, until};
 
 /// "Within two seconds", with a margin for a busy machine.
 const MAX_RESPONSE_TIME: Duration = Duration::from_millis(2_500);
@@ -27,6 +28,29 @@ pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Sho
     let env: Vec<(&str, &str)> = env.iter().map(|(name, value)| (*name, value.as_str())).collect();
     shop.add_replica(&env);
     shop
+}
+
+/// An order that is paused before its commit, in a shop behind a proxy to Postgres.
+pub struct PausedOrder {
+    pub postgres: Proxy,
+    pub shop: Shop,
+    pub alice: User,
+    pub key: String,
+    pub sent: Sent,
+}
+
+impl PausedOrder {
+    pub async fn behind_postgres(pause_ms: u32) -> Self {
+        let postgres = Proxy::to_postgres().await;
+        let shop = shop_behind(Some(&postgres), None).await;
+        let alice = shop.sign_in("alice").await;
+        let admin = shop.sign_in("admin").await;
+        let key = fresh_key();
+        let order = keyed(&shop, &alice, 0, &key, "deadbolt", 1);
+        let sent = send(order.header("Holdfast-Pause", format!("commit:{pause_ms}")));
+        shop.until_one_is_paused(&admin, "commit").await;
+        Self { postgres, shop, alice, key, sent }
+    }
 }
 
 pub async fn send_in_time(request: reqwest::RequestBuilder) -> Response {
@@ -99,20 +123,11 @@ async fn postgres_outage_rejects_all_requests() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn unknown_outcome_is_resolved() {
-    let postgres = Proxy::to_postgres().await;
-    let shop = shop_behind(Some(&postgres), None).await;
-    let alice = shop.sign_in("alice").await;
-    let admin = shop.sign_in("admin").await;
-    let key = Uuid::new_v4().to_string();
-    let order = || {
-        shop.request(&alice, Method::POST, 0, "/api/orders")
-            .header("Idempotency-Key", &key)
-            .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
-    };
-    let sent = tokio::spawn(order().header("Holdfast-Pause", "commit:1500").send());
-    shop.until_one_is_paused(&admin, "commit").await;
+    let PausedOrder { postgres, shop, alice, key, sent } =
+        PausedOrder::behind_postgres(1_500).await;
+    let order = || keyed(&shop, &alice, 0, &key, "deadbolt", 1);
     postgres.drop_next_response();
-    let answered = body(sent.await.unwrap().unwrap(), StatusCode::CREATED).await;
+    let answered = body(response_of(sent).await, StatusCode::CREATED).await;
     let again = order().send().await.unwrap();
     assert_eq!(again.headers()["idempotent-replayed"], "true");
     assert_eq!(body(again, StatusCode::CREATED).await, answered);
@@ -122,21 +137,12 @@ async fn unknown_outcome_is_resolved() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn connection_lost_before_commit_writes_nothing() {
-    let postgres = Proxy::to_postgres().await;
-    let shop = shop_behind(Some(&postgres), None).await;
-    let alice = shop.sign_in("alice").await;
-    let admin = shop.sign_in("admin").await;
-    let key = Uuid::new_v4().to_string();
-    let order = || {
-        shop.request(&alice, Method::POST, 0, "/api/orders")
-            .header("Idempotency-Key", &key)
-            .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
-    };
-    let sent = tokio::spawn(order().header("Holdfast-Pause", "commit:1500").send());
-    shop.until_one_is_paused(&admin, "commit").await;
+    let PausedOrder { postgres, shop, alice, key, sent } =
+        PausedOrder::behind_postgres(1_500).await;
+    let order = || keyed(&shop, &alice, 0, &key, "deadbolt", 1);
     postgres.cut();
     postgres.restore();
-    assert_eq!(problem(sent.await.unwrap().unwrap(), 503).await, "unavailable");
+    assert_eq!(problem(response_of(sent).await, 503).await, "unavailable");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
     until("the same key succeeds", async || order().send().await.unwrap().status() == 201).await;
     assert_eq!(shop.number("select count(*) from orders").await, 1);

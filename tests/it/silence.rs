@@ -13,10 +13,10 @@ use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::problem_of;
+use crate::common::requests::{problem_of, response_of};
 use crate::common::{Shop, body, problem, services, until};
 use crate::jobs::{DUE, job, offer_when_free, replica, replica_over};
-use crate::outages::{send_in_time, shop_behind};
+use crate::outages::{PausedOrder, send_in_time, shop_behind};
 
 fn url_behind(proxy: &Proxy, shop: &Shop) -> String {
     format!("postgres://holdfast@127.0.0.1:{}/{}", proxy.port, shop.database)
@@ -63,16 +63,10 @@ async fn silent_postgres_is_unavailable_in_time() {
 /// wait for the timeout of the write (3.3 s) and then for a connection (1.5 s).
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_write_is_given_up_early() {
-    let postgres = Proxy::to_postgres().await;
-    let shop = shop_behind(Some(&postgres), None).await;
-    let alice = shop.sign_in("alice").await;
-    let admin = shop.sign_in("admin").await;
-    let order = shop.order(&alice, 0, "deadbolt", 1).header("Holdfast-Pause", "commit:300");
-    let order = tokio::spawn(order.send());
-    shop.until_one_is_paused(&admin, "commit").await;
+    let PausedOrder { postgres, shop, sent, .. } = PausedOrder::behind_postgres(300).await;
     postgres.freeze();
     let began = Instant::now();
-    let response = order.await.unwrap().unwrap();
+    let response = response_of(sent).await;
     let elapsed = began.elapsed();
     let (status, kind, rejected) = problem_of(response).await;
     assert_eq!((status, kind.as_str()), (503, "unavailable"));
@@ -209,4 +203,26 @@ async fn silent_record_is_written_again() {
     let outcome = offer_in_time(&a, &RECORDED).await;
     assert!(matches!(outcome, Ok(Some(RunOutcome::Done(_)))), "{outcome:?}");
     assert_eq!(shop.number("select count(*) from job_runs where state = 'done'").await, 1);
+}
+
+/// A connection that falls silent between two statements: each read is its own test, so that none
+/// waits for the end of the request's time.
+#[tokio::test(flavor = "multi_thread")]
+async fn read_does_not_wait_for_a_silent_connection() {
+    let postgres = Proxy::to_postgres().await;
+    let shop = shop_behind(Some(&postgres), None).await;
+    let alice = shop.sign_in("alice").await;
+    let order = shop.place_order(&alice, "deadbolt", 1).await;
+    let address = format!("/api/orders/{}", order["id"].as_str().unwrap());
+    let read = async |path: &str| {
+        shop.request(&alice, reqwest::Method::GET, 0, path).send().await.unwrap()
+    };
+    for path in [address.as_str(), "/api/items/deadbolt"] {
+        until("it responds", async || read(path).await.status() == 200).await;
+        postgres.delay_next_statement();
+        let began = Instant::now();
+        assert_eq!(problem(read(path).await, 503).await, "unavailable", "{path}");
+        assert!(began.elapsed() < Duration::from_millis(2_500), "{path}: {:?}", began.elapsed());
+        postgres.deliver().await;
+    }
 }

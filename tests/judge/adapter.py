@@ -77,10 +77,15 @@ def poll(request, attempt):
 
 
 class NoLock:
-    fencing = False
+    """Grants after a request to Redis; as `constant-fence` with the same fence each time."""
+
+    fencing = MODE == "constant-fence"
 
     def acquire(self, request):
-        return {"ok": True, "lease": "none"}
+        if self.fencing:
+            with Redis() as redis:
+                redis.command("GET", request["key"])
+        return {"ok": True, "lease": "none", "fence": 1}
 
     def release(self, request):
         return {"ok": True}
@@ -123,6 +128,10 @@ class Setnx:
                 if self.wrong == "owner":
                     redis.command("DEL", request["key"])
                     return {"ok": True}
+                if self.wrong == "expiry":
+                    # Another key, which expires by itself.
+                    words = ("PX", setup["ttl_ms"])
+                    redis.command("SET", request["key"] + ":last", "x", *words)
                 script = (
                     "if redis.call('get', KEYS[1]) == ARGV[1] then"
                     " return redis.call('del', KEYS[1]) else return 0 end"
@@ -265,7 +274,7 @@ def leak():
 
 
 LOCKS = {
-    "no-lock": NoLock,
+    "constant-fence": NoLock,
     "owner": lambda: Setnx(None),
     "no-owner": lambda: Setnx("owner"),
     "busy-when-away": lambda: Setnx("busy"),
@@ -297,6 +306,9 @@ def main():
             answer(request, ok=True, name=f"test {MODE}", fencing=fencing, renews=False)
         else:
             threading.Thread(target=serve, args=(request,), daemon=True).start()
+    if "STAYS" in os.environ:
+        # What its threads do for the lock goes on without the judge.
+        threading.Event().wait()
 
 
 main()

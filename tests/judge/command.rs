@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -51,14 +52,22 @@ impl JudgeRun {
     }
 
     pub fn start_with(mode: &str, options: &[&str], more: &[&str]) -> Self {
-        let command = ["python3", ADAPTER, mode].map(str::to_owned);
-        Self::start_command(&[options, more].concat(), &command)
+        Self::start_behind(&[], mode, &[options, more].concat())
     }
 
-    pub fn start_command(options: &[&str], command: &[String]) -> Self {
+    /// Starts the judge with an adapter that another program starts.
+    pub fn start_behind(program: &[&str], mode: &str, options: &[&str]) -> Self {
+        Self::start_command(options, &[program, &["python3", ADAPTER, mode]].concat())
+    }
+
+    pub fn start_command(options: &[&str], command: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
+        let clients: &[&str] =
+            if options.contains(&"--clients") { &[] } else { &["--clients", CLIENTS] };
         let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
-            .args(["judge", "--seed", "7", "--clients", CLIENTS, "--env"])
+            .args(["judge", "--seed", "7"])
+            .args(clients)
+            .arg("--env")
             .arg(format!("LOCK_FOLDER={}", folder.path().display()))
             .args(options)
             .arg("--")
@@ -91,6 +100,21 @@ impl JudgeRun {
     /// Waits until both workers' adapters run.
     pub fn wait_for_adapters(&self) {
         self.wait_for_adapters_that(2, |_| true);
+    }
+
+    /// Waits until the cluster of a temporary Postgres is created; returns its parent folder.
+    pub fn wait_for_cluster(&self) -> PathBuf {
+        let mut folder = None;
+        wait_until(TIMEOUT, || {
+            let seen = self.seen.lock().unwrap().clone();
+            folder = seen.iter().find_map(|(pid, _)| {
+                let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
+                let mut words = command.split('\0').skip_while(|word| *word != "--pgdata");
+                Some(Path::new(words.nth(1)?).parent()?.to_owned())
+            });
+            folder.as_ref().is_some_and(|folder| fs::read_dir(folder).unwrap().next().is_some())
+        });
+        folder.unwrap()
     }
 
     /// Waits until a fault has stopped an adapter.
@@ -133,9 +157,8 @@ impl JudgeRun {
             };
             seen.iter().filter(alive).map(|(pid, _)| *pid).collect::<Vec<_>>()
         };
-        if !limit.is_zero() {
-            wait_until(limit, || left().is_empty());
-        }
+        let until = Instant::now() + limit;
+        wait_until(TIMEOUT, || left().is_empty() || Instant::now() >= until);
         let names = left().into_iter().map(|pid| {
             let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
             format!("{pid} {}", String::from_utf8_lossy(&command).replace('\0', " "))

@@ -55,6 +55,18 @@ impl World {
         guards.release().await;
     }
 
+    /// Releases what a run took, if it completed, and waits until the lock is free. Returns whether
+    /// it completed.
+    async fn release_taken(&mut self, taken: Option<Guards>, kind: Mechanism, cut: Cut) -> bool {
+        let complete = taken.is_some();
+        if let Some(guards) = taken {
+            self.grows(&guards, cut);
+            guards.release().await;
+        }
+        self.is_free_soon(kind, cut).await;
+        complete
+    }
+
     fn grows(&mut self, guards: &Guards, cut: Cut) {
         if let Some(fence) = guards.fence(&key()) {
             assert!(fence > self.last_fence, "{cut:?}: {fence} after {}", self.last_fence);
@@ -96,6 +108,16 @@ async fn take(locks: &ShopLocks, kind: Mechanism) -> Guards {
     }
 }
 
+/// Repeats `run` with a later cut each time, until it returns that it completed.
+async fn for_each_cut(mut run: impl AsyncFnMut(Cut) -> bool) {
+    for cut in Cut::all() {
+        if run(cut).await {
+            return;
+        }
+    }
+    panic!("no run completes");
+}
+
 const KINDS: [Mechanism; 9] = [
     Mechanism::Lock(LockKind::Local),
     Mechanism::Queue,
@@ -112,19 +134,12 @@ const KINDS: [Mechanism; 9] = [
 async fn cancelled_acquire_of_free_lock_leaves_none() {
     let mut world = World::new();
     for kind in KINDS {
-        for cut in Cut::all() {
+        for_each_cut(async |cut| {
             let locks = world.here.clone();
             let taken = cut.run(&AtomicUsize::new(0), take(&locks, kind)).await;
-            let complete = taken.is_some();
-            if let Some(guards) = taken {
-                world.grows(&guards, cut);
-                guards.release().await;
-            }
-            world.is_free_soon(kind, cut).await;
-            if complete {
-                break;
-            }
-        }
+            world.release_taken(taken, kind, cut).await
+        })
+        .await;
         world.is_empty_soon().await;
     }
 }
@@ -133,7 +148,7 @@ async fn cancelled_acquire_of_free_lock_leaves_none() {
 async fn cancelled_wait_leaves_no_lock() {
     let mut world = World::new();
     for kind in KINDS {
-        for cut in Cut::all() {
+        for_each_cut(async |cut| {
             let held = take(world.beside(kind), kind).await;
             world.grows(&held, cut);
             let (polls, over, locks) =
@@ -149,16 +164,9 @@ async fn cancelled_wait_leaves_no_lock() {
             };
             let (taken, released) = futures_util::join!(waits, gives_back);
             assert_eq!(released, Released::Held, "{kind:?} {cut:?}");
-            let complete = taken.is_some();
-            if let Some(guards) = taken {
-                world.grows(&guards, cut);
-                guards.release().await;
-            }
-            world.is_free_soon(kind, cut).await;
-            if complete {
-                break;
-            }
-        }
+            world.release_taken(taken, kind, cut).await
+        })
+        .await;
         world.is_empty_soon().await;
     }
 }
@@ -167,16 +175,15 @@ async fn cancelled_wait_leaves_no_lock() {
 async fn cancelled_release_is_completed() {
     let mut world = World::new();
     for kind in KINDS {
-        for cut in Cut::all() {
+        for_each_cut(async |cut| {
             let held = take(&world.here, kind).await;
             world.grows(&held, cut);
             let released = cut.run(&AtomicUsize::new(0), held.release()).await;
             world.is_free_soon(kind, cut).await;
-            if let Some(released) = released {
-                assert_eq!(released, Released::Held);
-                break;
-            }
-        }
+            assert!(released.is_none_or(|released| released == Released::Held), "{kind:?} {cut:?}");
+            released.is_some()
+        })
+        .await;
         world.is_empty_soon().await;
     }
 }
@@ -184,7 +191,7 @@ async fn cancelled_release_is_completed() {
 #[tokio::test]
 async fn cancelled_refence_keeps_the_lock() {
     let mut world = World::new();
-    for cut in Cut::all() {
+    for_each_cut(async |cut| {
         let mut held = take(&world.here, Mechanism::Lock(LockKind::Fenced)).await;
         world.grows(&held, cut);
         let floor = world.last_fence + 1_000;
@@ -195,11 +202,12 @@ async fn cancelled_refence_keeps_the_lock() {
         world.last_fence = next;
         assert_eq!(held.release().await, Released::Held, "{cut:?}");
         world.is_free_soon(Mechanism::Lock(LockKind::Fenced), cut).await;
-        if let Some(refenced) = refenced {
+        refenced.is_some_and(|refenced| {
             assert!(refenced.unwrap().unwrap() > floor);
-            break;
-        }
-    }
+            true
+        })
+    })
+    .await;
     world.is_empty_soon().await;
 }
 
@@ -212,27 +220,26 @@ async fn dropped_key_lock_calls_leave_no_lock() {
         assert_eq!(locks.acquire(&wanted).await.unwrap(), [IdempotencyLockResult::Acquired]);
         locks
     };
-    for cut in Cut::all() {
+    for_each_cut(async |cut| {
         let acquired = cut.run(&AtomicUsize::new(0), acquire()).await;
         let complete = acquired.is_some();
         drop(acquired);
         world.is_empty_soon().await;
-        if complete {
-            break;
-        }
-    }
-    for cut in Cut::all() {
+        complete
+    })
+    .await;
+    for_each_cut(async |cut| {
         let mut held = acquire().await;
         let names = ["{alice:1}".to_owned()];
         let released = cut.run(&AtomicUsize::new(0), held.release(&names)).await;
+        let complete = released.is_some();
         drop(held);
         world.is_empty_soon().await;
-        if released.is_some() {
-            break;
-        }
-    }
+        complete
+    })
+    .await;
     // What a dropped call may have set is released by the next one.
-    for cut in Cut::all() {
+    for_each_cut(async |cut| {
         let mut locks = IdempotencyLocks::new(world.here.leases());
         let acquired = cut.run(&AtomicUsize::new(0), locks.acquire(&wanted)).await;
         let complete = acquired.is_some();
@@ -246,8 +253,7 @@ async fn dropped_key_lock_calls_leave_no_lock() {
         );
         drop(locks);
         world.is_empty_soon().await;
-        if complete {
-            break;
-        }
-    }
+        complete
+    })
+    .await;
 }

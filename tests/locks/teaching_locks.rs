@@ -11,7 +11,6 @@ use holdfast::locks::TeachingLock::{CheckThenDel, ExpireOnly, Setnx, SetnxExpire
 use holdfast::locks::{LockError, LockRequest, Mechanism, QueueOptions, ShopLocks};
 use holdfast::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use holdfast_lock::{AcquireOutcome, Guards, LockKey, LockKind, Redis, Released, Settings, Wait};
-use parking_lot::Mutex;
 
 use crate::server::{Server, until};
 
@@ -64,15 +63,9 @@ async fn until_the_lease_has_ended(server: &Server) {
 fn stands_at(point: Point) -> (Arc<RequestProbe>, Probe) {
     let until = tokio::time::Instant::now() + LONG;
     let watch = Arc::new(RequestProbe {
-        replica: "here".to_owned(),
-        work: Duration::ZERO,
         record: true,
         pause: Some(Pause { at: Some(point), length: Some(Duration::from_millis(500)), until }),
-        request_id: uuid::Uuid::new_v4(),
-        owner: None,
-        board: PauseBoard::default(),
-        released: false.into(),
-        events: Mutex::default(),
+        ..RequestProbe::new("here", uuid::Uuid::new_v4(), &PauseBoard::default())
     });
     (watch.clone(), Probe::Lab(watch))
 }

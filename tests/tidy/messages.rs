@@ -128,3 +128,23 @@ fn catalogue_has_every_audit_rule() {
         assert!(english.lines().any(|line| line == message), "{message}");
     }
 }
+
+/// A page shows a fault or a violation without a text by its name alone.
+#[test]
+fn catalogue_has_every_fault_and_violation() {
+    let judge = |file: &str| fs::read_to_string(format!("src/judge/{file}.rs")).unwrap();
+    let (faults, violations) = (judge("fault_table"), judge("violations"));
+    let quoted = |text: &str| text.split('"').nth(1).map(str::to_owned);
+    let faults: Vec<_> = faults.lines().filter(|line| line.starts_with("    fault(")).collect();
+    let faults = faults.iter().filter_map(|line| Some(format!("judge-fault-{}", quoted(line)?)));
+    let kinds = violations.split("self.add").skip(1).filter_map(|call| {
+        let kind = call.trim_start_matches("_pair").strip_prefix("(\"")?.split('"').next()?;
+        Some(format!("judge-kind-{kind}"))
+    });
+    let names: BTreeSet<String> = faults.chain(kinds).collect();
+    assert_eq!(names.len(), 12 + 9, "{names:#?}");
+    let english = fs::read_to_string("locales/en/judge.ftl").unwrap();
+    for name in names {
+        assert!(english.lines().any(|line| line.starts_with(&format!("{name} = "))), "{name}");
+    }
+}

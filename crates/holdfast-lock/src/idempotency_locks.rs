@@ -180,7 +180,7 @@ impl Drop for IdempotencyLocks {
         let mut rest = std::mem::take(&mut self.to_delete);
         rest.extend(self.held.lock().drain().map(|(key, (value, _))| (key, value)));
         if !rest.is_empty() {
-            let redis = self.redis.clone();
+            let redis = self.redis.for_release();
             self.redis.runtime().spawn(async move { delete(&redis, &rest).await });
         }
     }

@@ -101,8 +101,11 @@ impl Drop for OwnerLease {
         if !self.release_on_drop {
             return;
         }
-        let (redis, key, owner) =
-            (self.redis.clone(), std::mem::take(&mut self.key), std::mem::take(&mut self.owner));
+        let (redis, key, owner) = (
+            self.redis.for_release(),
+            std::mem::take(&mut self.key),
+            std::mem::take(&mut self.owner),
+        );
         self.redis.runtime().spawn(async move { redis.delete_if(&key, &owner).await });
     }
 }

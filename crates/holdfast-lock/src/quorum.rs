@@ -217,7 +217,7 @@ impl QuorumOwner {
         let command = set_if_absent(&self.key, &self.owner, ttl);
         let created = node.query::<Option<String>>(command).await?.is_some();
         if created && self.released.load(Ordering::SeqCst) {
-            node.delete_if(&self.key, &self.owner).await?;
+            node.for_release().delete_if(&self.key, &self.owner).await?;
         }
         Ok(created)
     }
@@ -228,7 +228,7 @@ impl QuorumOwner {
         self.released.store(true, Ordering::SeqCst);
         let majority = self.quorum.majority();
         let delete_on = |node: &Redis| {
-            let (owner, node) = (self.clone(), node.clone());
+            let (owner, node) = (self.clone(), node.for_release());
             let runtime = node.runtime().clone();
             runtime.spawn(async move { node.delete_if(&owner.key, &owner.owner).await })
         };

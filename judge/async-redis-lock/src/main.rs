@@ -34,10 +34,6 @@ impl judge_adapter::Locks for AsyncRedisLock {
             Err(error) => Err(error.into()),
         }
     }
-
-    fn held(&self, lock: &Lock) -> Option<bool> {
-        Some(!lock.is_lost())
-    }
 }
 
 #[tokio::main]

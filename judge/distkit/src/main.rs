@@ -45,10 +45,6 @@ impl judge_adapter::Locks for Distkit {
             Err(error) => Err(error.into()),
         }
     }
-
-    fn held(&self, guard: &MutexGuard) -> Option<bool> {
-        Some(guard.get_state() == LockGuardState::Acquired)
-    }
 }
 
 #[tokio::main]

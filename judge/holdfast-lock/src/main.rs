@@ -77,10 +77,6 @@ impl judge_adapter::Locks for HoldfastLock {
     fn fence(&self, (key, guards): &Self::Lease) -> Option<i64> {
         guards.fence(key)
     }
-
-    fn held(&self, (key, guards): &Self::Lease) -> Option<bool> {
-        Some(guards.get(key)?.as_fenced()?.is_held())
-    }
 }
 
 #[tokio::main]

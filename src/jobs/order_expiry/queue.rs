@@ -41,8 +41,8 @@ pub struct DelayQueue {
     redis: Redis,
     /// Prefix of its keys.
     name: String,
-    max_per_shard: usize,
-    visibility_timeout: Duration,
+    pub max_per_shard: usize,
+    pub visibility_timeout: Duration,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -73,18 +73,6 @@ impl DelayQueue {
     /// Returns the queue of the unpaid orders of a shop.
     pub fn of_shop(shop: &Shop) -> Self {
         queue_of(shop.locks.redis().clone(), &shop.locks.leases().settings().key_prefix)
-    }
-
-    /// Returns the queue with another bound, for tests.
-    #[must_use]
-    pub fn with_max_per_shard(self, max_per_shard: usize) -> Self {
-        Self { max_per_shard, ..self }
-    }
-
-    /// Returns the queue with another visibility timeout, for tests.
-    #[must_use]
-    pub fn with_visibility_timeout(self, visibility_timeout: Duration) -> Self {
-        Self { visibility_timeout, ..self }
     }
 
     /// Adds entries that are not in the queue yet, each due after its duration. Returns the entries

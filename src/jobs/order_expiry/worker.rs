@@ -17,12 +17,10 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use holdfast_lock::clock::jittered;
-use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -317,15 +315,8 @@ impl ExpiryWorker {
         }
         options.ttl = ttl.or(options.ttl);
         options.probe = Probe::Lab(Arc::new(RequestProbe {
-            replica: self.replica.clone(),
-            work: Duration::ZERO,
-            record: false,
             pause: Some(Pause { at: Some(at), length: None, until }),
-            request_id,
-            owner: None,
-            board: self.board.clone(),
-            released: AtomicBool::new(false),
-            events: Mutex::default(),
+            ..RequestProbe::new(self.replica.as_str(), request_id, &self.board)
         }));
         options
     }

@@ -14,7 +14,6 @@ mod rules;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -129,14 +128,7 @@ impl Games {
     async fn start(&self, player: &str, rules: GameRules) -> Result<Arc<Game>, Failure> {
         let user = self.buyer().await?;
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
-        let item = Item {
-            sku: Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()))
-                .map_err(|error| Error::Bug(error.to_owned()))?,
-            name: "The last units".to_owned(),
-            price_cents: 100,
-            stock,
-            limit_per_user: None,
-        };
+        let item = Item::throw_away("The last units", 100, stock);
         let sku = item.sku.clone();
         items::create(&self.shop, item, ItemKind::Lab, Uuid::now_v7()).await?;
         let orders =
@@ -331,15 +323,9 @@ impl Games {
         let request_id = Uuid::now_v7();
         let deadline = Instant::now() + GAME_DURATION;
         let probe = Arc::new(RequestProbe {
-            replica: name.to_string(),
-            work: Duration::ZERO,
             record: true,
             pause: Some(Pause { at: None, length: None, until: deadline }),
-            request_id,
-            owner: None,
-            board: self.board.clone(),
-            released: AtomicBool::new(false),
-            events: Mutex::default(),
+            ..RequestProbe::new(name, request_id, &self.board)
         });
         let options = RequestOptions {
             strategy: rules.strategy,

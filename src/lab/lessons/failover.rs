@@ -68,12 +68,8 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// Starts a primary and a replica, and waits until the replica has caught up.
 async fn start_pair() -> anyhow::Result<(TempRedis, TempRedis)> {
     let primary = TempRedis::start().await?;
-    let replica = TempRedis::start().await?;
+    let replica = TempRedis::start_with(&primary.password, Some(primary.port)).await?;
     let mut there = connect(&replica.url).await?;
-    let mut password = redis::cmd("CONFIG");
-    password.arg("SET").arg("masterauth").arg(&primary.password).exec_async(&mut there).await?;
-    let mut follow = redis::cmd("REPLICAOF");
-    follow.arg("127.0.0.1").arg(primary.port).exec_async(&mut there).await?;
     wait_until("the replica has caught up", async || {
         let info: String = redis::cmd("INFO").arg("replication").query_async(&mut there).await?;
         Ok(info.contains("master_link_status:up"))

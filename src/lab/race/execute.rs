@@ -58,15 +58,8 @@ struct RaceOrder {
 
 /// Creates the throw-away item of a race.
 pub(super) async fn create_item(shop: &Shop, stock: i64) -> anyhow::Result<Sku> {
-    let sku = Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()));
-    let sku = sku.map_err(anyhow::Error::msg)?;
-    let item = Item {
-        sku: sku.clone(),
-        name: "The last lantern, in a race".to_owned(),
-        price_cents: PRICE_CENTS,
-        stock,
-        limit_per_user: None,
-    };
+    let item = Item::throw_away("The last lantern, in a race", PRICE_CENTS, stock);
+    let sku = item.sku.clone();
     items::create(shop, item, ItemKind::Lab, Uuid::now_v7()).await?;
     Ok(sku)
 }

@@ -58,8 +58,9 @@ impl RaceRequest {
 }
 
 /// The state of a race.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum RaceState {
     /// It waits for other races of its replica.
     Queued,

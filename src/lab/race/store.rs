@@ -3,13 +3,12 @@
 //! The newest [`MAX_KEPT_RACES`] races are kept. Each race deletes the two oldest ones beyond that,
 //! with their items and orders, as soon as these orders have expired.
 
-use serde::de::DeserializeOwned;
-use serde_json::Value;
 use uuid::Uuid;
 
 use super::execute::{MAX_QUEUED, MAX_RUNNING, TOTAL_TIMEOUT};
 use super::model::{Race, RaceRequest, RaceResult, RaceState};
 use crate::db::Pool;
+use crate::lab::store::{json, read};
 use crate::shop::store::purge_lab_item;
 use crate::shop::{Error, Sku};
 
@@ -32,7 +31,7 @@ pub(super) async fn insert(
         id,
         replica,
         json(request)?,
-        name(state),
+        state as RaceState,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;
@@ -57,7 +56,7 @@ pub(super) async fn finish(
     sqlx::query!(
         "update races set state = $2, result = $3 where id = $1",
         id,
-        name(state),
+        state as RaceState,
         result.map(json).transpose()?,
     )
     .execute(&mut *pool.acquire().await?)
@@ -67,7 +66,7 @@ pub(super) async fn finish(
 
 pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Race>, Error> {
     let row = sqlx::query!(
-        r#"select request, result, state,
+        r#"select request, result, state as "state: RaceState",
                   created_at < now() - make_interval(secs => $2) as "is_old!",
                   case when state = 'queued' then (
                       select count(*) from races q
@@ -81,15 +80,13 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Race>, Error> {
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
     let Some(row) = row else { return Ok(None) };
-    let result: Option<RaceResult> = row.result.map(parse).transpose()?;
-    let state = match row.state.as_str() {
-        "done" => RaceState::Done,
-        "queued" if !row.is_old => RaceState::Queued,
-        "running" if !row.is_old => RaceState::Running,
-        _ => RaceState::Failed,
+    let result: Option<RaceResult> = row.result.map(read).transpose()?;
+    let state = match row.state {
+        RaceState::Queued | RaceState::Running if row.is_old => RaceState::Failed,
+        state => state,
     };
     let position = row.position.filter(|_| state == RaceState::Queued);
-    let RaceRequest { lock, buyers, stock, .. } = parse(row.request)?;
+    let RaceRequest { lock, buyers, stock, .. } = read(row.request)?;
     Ok(Some(Race { id, state, position, lock, buyers, stock, result }))
 }
 
@@ -97,12 +94,12 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<Race>, Error> {
 /// that is not cancelled, and one that may still be running.
 pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
     let old = sqlx::query!(
-        "select id, sku from races r
+        r#"select id, sku as "sku: Sku" from races r
           where (state in ('done', 'failed') or created_at < now() - make_interval(secs => $3))
             and id < (select id from races order by id desc offset $1 limit 1)
             and not exists (select from order_lines l join orders o on o.id = l.order_id
                              where l.sku = r.sku and o.status <> 'cancelled')
-          order by id limit $2",
+          order by id limit $2"#,
         kept - 1,
         PRUNED_PER_RACE,
         ABANDONED_AFTER_S,
@@ -110,8 +107,7 @@ pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
     for race in old {
-        let sku = race.sku.map(Sku::stored).transpose()?;
-        let is_free = match sku {
+        let is_free = match race.sku {
             Some(sku) => purge_lab_item(pool, &sku).await?,
             None => true,
         };
@@ -122,21 +118,4 @@ pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
         }
     }
     Ok(())
-}
-
-fn name(state: RaceState) -> &'static str {
-    match state {
-        RaceState::Queued => "queued",
-        RaceState::Running => "running",
-        RaceState::Done => "done",
-        RaceState::Failed => "failed",
-    }
-}
-
-fn json(value: &impl serde::Serialize) -> Result<Value, Error> {
-    serde_json::to_value(value).map_err(|error| Error::Bug(format!("a race as JSON: {error}")))
-}
-
-fn parse<T: DeserializeOwned>(value: Value) -> Result<T, Error> {
-    serde_json::from_value(value).map_err(|error| Error::Bug(format!("a stored race: {error}")))
 }

@@ -8,7 +8,8 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use utoipa::ToSchema;
 
 use super::super::Error;
-use super::note::AuditNote;
+use crate::messages::{Message, message};
+use crate::output::grouped;
 
 /// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -107,7 +108,7 @@ fn detail(rule: &str, violations: Vec<(String, i64)>) -> String {
     if more == 0 { listed } else { format!("{listed}; and {more} more") }
 }
 
-pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<AuditNote>, Error> {
+pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<Message>, Error> {
     let shop = sqlx::query!(
         r#"select (select count(*) from items where kind = 'shop') as "items!",
                   (select count(*) from orders) as "orders!",
@@ -126,10 +127,21 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<AuditNote>, Error
     )
     .fetch_one(tx)
     .await?;
-    let (items, orders, entries) = (shop.items, shop.orders, shop.entries);
+    let count = |number: i64| grouped(number.unsigned_abs());
     Ok(vec![
-        AuditNote::Checked { at: shop.at, items, orders, entries },
-        AuditNote::CountedApart { items: lab.items, forks: lab.forks, accounts: lab.accounts },
+        message!(
+            "admin-audit-note-checked",
+            at = shop.at,
+            items = count(shop.items),
+            orders = count(shop.orders),
+            entries = count(shop.entries)
+        ),
+        message!(
+            "admin-audit-note-apart",
+            items = count(lab.items),
+            forks = count(lab.forks),
+            accounts = count(lab.accounts)
+        ),
     ])
 }
 

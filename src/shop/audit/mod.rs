@@ -1,9 +1,9 @@
 //! Audit: compares ledgers, orders and accounts with each other, and reports on Redis.
 //!
 //! Reads everything in one repeatable-read snapshot, so the audit of a shop under load is exact for
-//! one moment. [`item`] (stock) and [`checks`] (all) define the figures. The `checker`
-//! compares the ledgers with the responses of clients and their times. [`reports`] bounds what the
-//! audits of a replica cost.
+//! one moment. [`item`] (stock) and [`checks`] (all) define the figures. [`reports`] bounds the
+//! cost of a replica's audits. The history checker (`tests/common/checker`) compares the ledgers
+//! with the responses of clients and their times.
 //!
 //! Guarantees nothing about lab items and lab accounts: these are counted apart. Tests:
 //! `tests/it/audit.rs`, `tests/it/reports.rs`.
@@ -11,7 +11,6 @@
 pub mod checks;
 pub mod conservation;
 pub mod item;
-pub mod note;
 pub mod reports;
 
 use std::time::Duration;
@@ -22,11 +21,11 @@ use utoipa::ToSchema;
 use super::{Error, Sku, within};
 use crate::db::{Pool, Transaction};
 use crate::locks::ShopLocks;
+use crate::messages::{Message, message};
 
 pub use checks::{AuditCheck, AuditProgress};
 pub use conservation::StockConservation;
 pub use item::{ItemAudit, ItemSummary, LedgerFork, forks_near, summary};
-pub use note::AuditNote;
 pub use reports::{AuditStatus, Reports};
 
 /// Timeout of one statement of an audit, for long ledgers.
@@ -44,10 +43,10 @@ pub struct AuditReport {
     pub checks: Vec<AuditCheck>,
     /// Notes that do not affect `ok`: lab items, Redis.
     pub notes: Vec<String>,
-    /// The notes as values.
+    /// The notes as messages, for pages in other languages.
     #[serde(skip)]
     #[schema(ignore)]
-    pub noted: Vec<AuditNote>,
+    pub noted: Vec<Message>,
 }
 
 /// Executes all checks; calls `report` before each.
@@ -64,7 +63,7 @@ pub async fn check_all(
     if let Some(locks) = locks {
         noted.push(redis_note(locks).await);
     }
-    let notes = noted.iter().map(AuditNote::to_string).collect();
+    let notes = noted.iter().map(Message::english).collect();
     Ok(AuditReport { ok: checks.iter().all(|check| check.ok), checks, notes, noted })
 }
 
@@ -72,7 +71,7 @@ pub async fn check_all(
 async fn check_in_snapshot(
     pool: &Pool,
     report: impl FnMut(AuditProgress),
-) -> Result<(Vec<AuditCheck>, Vec<AuditNote>), Error> {
+) -> Result<(Vec<AuditCheck>, Vec<Message>), Error> {
     let mut tx = begin_snapshot(pool, STATEMENT_TIMEOUT).await?;
     // Each check reads whole tables. Before they are analyzed for the first time, Postgres believes
     // that they are empty, and joins 10,000 orders by nested loops for half a minute.
@@ -118,12 +117,12 @@ async fn begin_snapshot(pool: &Pool, statement_timeout: Duration) -> Result<Tran
 }
 
 /// Returns a note on Redis, which never fails the audit: it stores nothing that matters.
-async fn redis_note(locks: &ShopLocks) -> AuditNote {
+async fn redis_note(locks: &ShopLocks) -> Message {
     match locks.held_locks().await {
         Ok(held) => {
             let forever = held.iter().filter(|lock| lock.remaining_ms.is_none()).count();
-            AuditNote::Locks { held: held.len(), forever }
+            message!("admin-audit-note-locks", held = held.len(), forever)
         }
-        Err(error) => AuditNote::WithoutRedis(error.to_string()),
+        Err(error) => message!("admin-audit-note-without-redis", error),
     }
 }

@@ -2,41 +2,23 @@
 
 use std::collections::HashMap;
 
+use futures_util::FutureExt as _;
+
 use crate::shop::failure::Error;
 use crate::shop::model::Item;
 use crate::shop::store::read::count_purchases;
 use crate::shop::{Shop, Sku, UserId};
 
-/// A row of `items`.
-struct CatalogRow {
-    sku: String,
-    name: String,
-    price_cents: i64,
-    stock: i64,
-    limit_per_user: Option<i64>,
-}
-
-impl TryFrom<CatalogRow> for Item {
-    type Error = Error;
-
-    fn try_from(row: CatalogRow) -> Result<Self, Error> {
-        let CatalogRow { sku, name, price_cents, stock, limit_per_user } = row;
-        Ok(Self { sku: Sku::stored(sku)?, name, price_cents, stock, limit_per_user })
-    }
-}
-
 /// Returns the shop's items by sku, after `after`, without lab items.
 pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
-    let rows = sqlx::query_as!(
-        CatalogRow,
-        "select sku, name, price_cents, stock, limit_per_user from items
-          where kind = 'shop' and sku > $1 order by sku limit $2",
+    let items = sqlx::query_as!(
+        Item,
+        r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user from items
+            where kind = 'shop' and sku > $1 order by sku limit $2"#,
         after.map_or("", Sku::as_str),
         limit,
-    )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    rows.into_iter().map(Item::try_from).collect()
+    );
+    Ok(items.fetch_all(&mut *shop.connection().await?).await?)
 }
 
 /// Returns one item, of the shop or of the lab.
@@ -46,28 +28,31 @@ pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
 
 /// Returns the items among `skus` that exist, of the shop or of the lab, by sku.
 pub async fn items_by_sku(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
-    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
-    let rows = sqlx::query_as!(
-        CatalogRow,
-        "select sku, name, price_cents, stock, limit_per_user from items
-          where sku = any($1) order by sku",
-        &names,
-    )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    rows.into_iter().map(Item::try_from).collect()
+    let skus = skus.to_vec();
+    let read = shop.pool.read(move |db| {
+        let skus = skus.clone();
+        async move {
+            let items = sqlx::query_as!(
+                Item,
+                r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user from items
+                    where sku = any($1) order by sku"#,
+                &skus as &[Sku],
+            );
+            items.fetch_all(db).await
+        }
+        .boxed()
+    });
+    Ok(read.await?.0)
 }
 
 /// Returns the first of `skus`, by sku, that is an item of the shop and not of the lab.
 pub async fn first_shop_item(shop: &Shop, skus: &[Sku]) -> Result<Option<Sku>, Error> {
-    let names: Vec<String> = skus.iter().map(Sku::to_string).collect();
     let sku = sqlx::query_scalar!(
-        "select sku from items where sku = any($1) and kind = 'shop' order by sku limit 1",
-        &names,
-    )
-    .fetch_optional(&mut *shop.connection().await?)
-    .await?;
-    sku.map(Sku::stored).transpose()
+        r#"select sku as "sku: Sku" from items
+            where sku = any($1) and kind = 'shop' order by sku limit 1"#,
+        skus as &[Sku],
+    );
+    Ok(sku.fetch_optional(&mut *shop.connection().await?).await?)
 }
 
 /// Counts the units of each limited item among `items` that a customer has now.

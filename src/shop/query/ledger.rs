@@ -5,31 +5,16 @@ use crate::shop::failure::Error;
 use crate::shop::model::LedgerEntry;
 use crate::shop::{OrderId, Shop, Sku, UserId};
 
-/// Converts a row of either ledger to a [`LedgerEntry`].
-macro_rules! entry {
-    ($row:expr) => {{
-        let row = $row;
-        LedgerEntry {
-            seq: row.seq,
-            before: row.before,
-            delta: row.delta,
-            after: row.after,
-            version: row.version,
-            reason: row.reason,
-            order_id: row.order_id.map(OrderId),
-            fence: row.fence,
-            request_id: row.request_id,
-            at: row.at,
-        }
-    }};
-}
-
 /// Executes a query of either ledger.
 macro_rules! entries {
-    ($shop:expr, $sql:literal, $($argument:expr),+ $(,)?) => {{
-        let rows = sqlx::query!($sql, $($argument),+);
-        let rows = rows.fetch_all(&mut *$shop.connection().await?).await?;
-        Ok(rows.into_iter().map(|row| entry!(row)).collect())
+    ($shop:expr, $rows:literal, $($argument:expr),+ $(,)?) => {{
+        let entries = sqlx::query_as!(
+            LedgerEntry,
+            r#"select seq, before, delta, after, version, reason, order_id as "order_id: OrderId",
+                      fence, request_id, at from "# + $rows,
+            $($argument),+
+        );
+        Ok(entries.fetch_all(&mut *$shop.connection().await?).await?)
     }};
 }
 
@@ -42,8 +27,7 @@ pub async fn stock_entries(
 ) -> Result<Vec<LedgerEntry>, Error> {
     entries!(
         shop,
-        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
-           from stock_ledger where sku = $1 and seq > $2 order by seq limit $3",
+        "stock_ledger where sku = $1 and seq > $2 order by seq limit $3",
         sku.as_str(),
         after,
         limit,
@@ -59,8 +43,7 @@ pub async fn balance_entries(
 ) -> Result<Vec<LedgerEntry>, Error> {
     entries!(
         shop,
-        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
-           from balance_ledger where user_id = $1 and seq > $2 order by seq limit $3",
+        "balance_ledger where user_id = $1 and seq > $2 order by seq limit $3",
         user.0,
         after,
         limit,
@@ -76,8 +59,7 @@ pub async fn latest_stock_entries(
 ) -> Result<Vec<LedgerEntry>, Error> {
     entries!(
         shop,
-        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
-           from stock_ledger where sku = $1 and seq < $2 order by seq desc limit $3",
+        "stock_ledger where sku = $1 and seq < $2 order by seq desc limit $3",
         sku.as_str(),
         before.unwrap_or(i64::MAX),
         limit,
@@ -93,8 +75,7 @@ pub async fn latest_balance_entries(
 ) -> Result<Vec<LedgerEntry>, Error> {
     entries!(
         shop,
-        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
-           from balance_ledger where user_id = $1 and seq < $2 order by seq desc limit $3",
+        "balance_ledger where user_id = $1 and seq < $2 order by seq desc limit $3",
         user.0,
         before.unwrap_or(i64::MAX),
         limit,
@@ -107,9 +88,9 @@ pub async fn stock_entries_of_order(
     order: OrderId,
 ) -> Result<Vec<(Sku, LedgerEntry)>, Error> {
     let rows = sqlx::query!(
-        r#"select e.sku as "sku!", seq as "seq!", before as "before!", delta as "delta!",
-                  after as "after!", version as "version!", reason as "reason!", e.order_id, fence,
-                  request_id as "request_id!", at as "at!"
+        r#"select e.sku as "sku!: Sku", seq as "seq!", before as "before!", delta as "delta!",
+                  after as "after!", version as "version!", reason as "reason!",
+                  e.order_id as "order_id: OrderId", fence, request_id as "request_id!", at as "at!"
              from (select e.* from order_lines l
                      join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
                     where l.order_id = $1
@@ -120,12 +101,22 @@ pub async fn stock_entries_of_order(
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
-    rows.into_iter()
-        .map(|mut row| {
-            let sku = Sku::stored(std::mem::take(&mut row.sku))?;
-            Ok((sku, entry!(row)))
-        })
-        .collect()
+    let entries = rows.into_iter().map(|row| {
+        let entry = LedgerEntry {
+            seq: row.seq,
+            before: row.before,
+            delta: row.delta,
+            after: row.after,
+            version: row.version,
+            reason: row.reason,
+            order_id: row.order_id,
+            fence: row.fence,
+            request_id: row.request_id,
+            at: row.at,
+        };
+        (row.sku, entry)
+    });
+    Ok(entries.collect())
 }
 
 /// Returns an order's entries in the balance ledger, oldest first.
@@ -133,12 +124,7 @@ pub async fn balance_entries_of_order(
     shop: &Shop,
     order: OrderId,
 ) -> Result<Vec<LedgerEntry>, Error> {
-    entries!(
-        shop,
-        "select seq, before, delta, after, version, reason, order_id, fence, request_id, at
-           from balance_ledger where order_id = $1 order by seq",
-        order.0,
-    )
+    entries!(shop, "balance_ledger where order_id = $1 order by seq", order.0)
 }
 
 /// Returns a user's balance; `None` if there is no account.

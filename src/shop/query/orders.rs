@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use sqlx::PgConnection;
-use uuid::Uuid;
 
 use crate::shop::failure::Error;
 use crate::shop::idempotency::{ORDERS_PATH, record_id};
@@ -12,24 +12,22 @@ use crate::shop::model::{Order, OrderLine, ValueChange};
 use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
-    Ok(select_orders(&mut *shop.connection().await?, user, Some(id), None, LabOrders::With, 1)
-        .await?
-        .pop())
+    Ok(select_orders(shop, user, Some(id), None, LabOrders::With, 1).await?.pop())
 }
 
 /// Returns the time left to pay each order, by Postgres's clock, which decides about payments.
 /// Orders whose time is over are absent.
 pub async fn time_left(shop: &Shop, ids: &[OrderId]) -> Result<HashMap<OrderId, Duration>, Error> {
-    let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
     let rows = sqlx::query!(
-        r#"select id, extract(epoch from expires_at - clock_timestamp())::float8 as "left_s!"
+        r#"select id as "id: OrderId",
+                  extract(epoch from expires_at - clock_timestamp())::float8 as "left_s!"
              from orders where id = any($1)"#,
-        &ids,
+        ids as &[OrderId],
     )
     .fetch_all(&mut *shop.connection().await?)
     .await?;
     let left = rows.into_iter().filter(|row| row.left_s > 0.0);
-    Ok(left.map(|row| (OrderId(row.id), Duration::from_secs_f64(row.left_s))).collect())
+    Ok(left.map(|row| (row.id, Duration::from_secs_f64(row.left_s))).collect())
 }
 
 /// Filter for orders that contain only lab items.
@@ -49,7 +47,7 @@ pub async fn orders(
     lab: LabOrders,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
-    select_orders(&mut *shop.connection().await?, user, None, after, lab, limit).await
+    select_orders(shop, user, None, after, lab, limit).await
 }
 
 /// Counts the user's orders that contain only lab items.
@@ -69,18 +67,15 @@ pub async fn count_lab_orders(shop: &Shop, user: UserId) -> Result<i64, Error> {
 
 /// Returns the orders among `ids` that contain only lab items.
 pub async fn lab_orders_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
-    let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
     let lab = sqlx::query_scalar!(
-        "select id from orders o
-          where id = any($1)
-            and not exists (select from order_lines l
-                              join items i on i.sku = l.sku and i.kind = 'shop'
-                             where l.order_id = o.id)",
-        &ids,
-    )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(lab.into_iter().map(OrderId).collect())
+        r#"select id as "id: OrderId" from orders o
+            where id = any($1)
+              and not exists (select from order_lines l
+                                join items i on i.sku = l.sku and i.kind = 'shop'
+                               where l.order_id = o.id)"#,
+        ids as &[OrderId],
+    );
+    Ok(lab.fetch_all(&mut *shop.connection().await?).await?)
 }
 
 /// Returns the order that the user placed with a key, however long ago.
@@ -90,12 +85,12 @@ pub async fn order_placed_with(
     key: &IdempotencyKey,
 ) -> Result<Option<OrderId>, Error> {
     let id = sqlx::query_scalar!(
-        "select order_id from idempotency where id = $1",
+        r#"select order_id as "order_id: OrderId" from idempotency where id = $1"#,
         record_id(user, "POST", ORDERS_PATH, key),
     )
     .fetch_optional(&mut *shop.connection().await?)
     .await?;
-    Ok(id.flatten().map(OrderId))
+    Ok(id.flatten())
 }
 
 /// Returns the orders among `ids` that belong to the user.
@@ -104,27 +99,43 @@ pub async fn owned_among(
     user: UserId,
     ids: &[OrderId],
 ) -> Result<Vec<OrderId>, Error> {
-    let ids: Vec<Uuid> = ids.iter().map(|order| order.0).collect();
     let owned = sqlx::query_scalar!(
-        "select id from orders where user_id = $1 and id = any($2)",
+        r#"select id as "id: OrderId" from orders where user_id = $1 and id = any($2)"#,
         user.0,
-        &ids,
-    )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(owned.into_iter().map(OrderId).collect())
+        ids as &[OrderId],
+    );
+    Ok(owned.fetch_all(&mut *shop.connection().await?).await?)
 }
 
 async fn select_orders(
-    db: &mut PgConnection,
+    shop: &Shop,
     user: UserId,
     only: Option<OrderId>,
     after: Option<OrderId>,
     lab: LabOrders,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
+    let read = shop.pool.read(move |db| {
+        async move {
+            let mut orders = select_without_lines(db, user, only, after, lab, limit).await?;
+            fill_lines(db, &mut orders).await?;
+            Ok(orders)
+        }
+        .boxed()
+    });
+    Ok(read.await?.0)
+}
+
+async fn select_without_lines(
+    db: &mut PgConnection,
+    user: UserId,
+    only: Option<OrderId>,
+    after: Option<OrderId>,
+    lab: LabOrders,
+    limit: i64,
+) -> sqlx::Result<Vec<Order>> {
     let rows = sqlx::query!(
-        r#"select id, status, total_cents, expires_at, created_at, paid_at,
+        r#"select id as "id: OrderId", status, total_cents, expires_at, created_at, paid_at,
                   status = 'cancelled' and exists (
                       select from stock_ledger e
                        where e.order_id = o.id and e.reason = 'expiry') as "expired!"
@@ -140,12 +151,12 @@ async fn select_orders(
         limit,
         lab == LabOrders::With,
     )
-    .fetch_all(&mut *db)
+    .fetch_all(db)
     .await?;
-    let mut orders: Vec<Order> = rows
+    Ok(rows
         .into_iter()
         .map(|row| Order {
-            id: OrderId(row.id),
+            id: row.id,
             status: row.status,
             total_cents: row.total_cents,
             lines: Vec::new(),
@@ -154,29 +165,28 @@ async fn select_orders(
             paid_at: row.paid_at,
             expired: row.expired,
         })
-        .collect();
-    fill_lines(db, &mut orders).await?;
-    Ok(orders)
+        .collect())
 }
 
-async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> Result<(), Error> {
-    let ids: Vec<Uuid> = orders.iter().map(|order| order.id.0).collect();
+async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result<()> {
+    let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let lines = sqlx::query!(
-        "select l.order_id, l.sku, l.quantity, l.unit_price_cents, e.before, e.delta, e.after
-           from order_lines l
-           join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
-          where l.order_id = any($1)
-          order by l.order_id, l.sku",
-        &ids,
+        r#"select l.order_id as "order_id: OrderId", l.sku as "sku: Sku", l.quantity,
+                  l.unit_price_cents, e.before, e.delta, e.after
+             from order_lines l
+             join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
+            where l.order_id = any($1)
+            order by l.order_id, l.sku"#,
+        &ids as &[OrderId],
     )
     .fetch_all(db)
     .await?;
     for row in lines {
-        let Some(order) = orders.iter_mut().find(|order| order.id.0 == row.order_id) else {
+        let Some(order) = orders.iter_mut().find(|order| order.id == row.order_id) else {
             continue;
         };
         order.lines.push(OrderLine {
-            sku: Sku::stored(row.sku)?,
+            sku: row.sku,
             quantity: row.quantity,
             unit_price_cents: row.unit_price_cents,
             stock: ValueChange { before: row.before, delta: row.delta, after: row.after },

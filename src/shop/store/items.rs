@@ -12,21 +12,13 @@ use crate::shop::failure::{Error, Failure, Rejection, StoredResponse};
 use crate::shop::model::Item;
 
 /// The purpose of an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
+#[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum ItemKind {
     /// Sale to customers.
     Shop,
     /// Experiments of the lab.
     Lab,
-}
-
-impl ItemKind {
-    fn name(self) -> &'static str {
-        match self {
-            ItemKind::Shop => "shop",
-            ItemKind::Lab => "lab",
-        }
-    }
 }
 
 /// Creates an item.
@@ -60,7 +52,7 @@ pub async fn insert(
         item.name,
         item.price_cents,
         item.stock,
-        kind.name(),
+        kind as ItemKind,
         item.limit_per_user,
     )
     .execute(&mut *tx)

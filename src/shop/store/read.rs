@@ -93,35 +93,35 @@ async fn orders(
     db: &mut PgConnection,
     request: &ReadRequest,
 ) -> sqlx::Result<HashMap<OrderId, OrderSnapshot>> {
-    let mut ids: Vec<Uuid> = request.reads.orders.iter().map(|order| order.0).collect();
+    let mut ids: Vec<OrderId> = request.reads.orders.clone();
     if request.reads.skip_locked_orders {
         let free = sqlx::query_scalar!(
-            "select id from orders where id = any($1) order by id for no key update skip locked",
-            &ids,
+            r#"select id as "id: OrderId" from orders where id = any($1)
+                order by id for no key update skip locked"#,
+            &ids as &[OrderId],
         );
         ids = free.fetch_all(&mut *db).await?;
     } else if request.lock_orders {
         let lock = sqlx::query!(
             "select from orders where id = any($1) order by id for no key update",
-            &ids,
+            &ids as &[OrderId],
         );
         lock.execute(&mut *db).await?;
     }
     // A statement of its own: its snapshot is from after the wait for locks.
     let rows = sqlx::query!(
-        r#"select id, status, expires_at, paid_at,
+        r#"select id as "id: OrderId", status as "status: OrderStatus", expires_at, paid_at,
                   status = 'cancelled' and exists (
                       select from stock_ledger e
                        where e.order_id = o.id and e.reason = 'expiry') as "expired!"
              from orders o where id = any($1)"#,
-        &ids,
+        &ids as &[OrderId],
     )
     .fetch_all(db)
     .await?;
-    let found = rows.into_iter().filter_map(|row| {
-        let status = OrderStatus::named(&row.status)?;
-        let (expires_at, paid_at, expired) = (row.expires_at, row.paid_at, row.expired);
-        Some((OrderId(row.id), OrderSnapshot { status, expires_at, paid_at, expired }))
+    let found = rows.into_iter().map(|row| {
+        let (status, expires_at, paid_at) = (row.status, row.expires_at, row.paid_at);
+        (row.id, OrderSnapshot { status, expires_at, paid_at, expired: row.expired })
     });
     Ok(found.collect())
 }
@@ -131,19 +131,17 @@ async fn items(
     request: &ReadRequest,
     state: &mut ShopState,
 ) -> sqlx::Result<ReadHeader> {
-    let skus: Vec<&str> = request.reads.items.iter().map(Sku::as_str).collect();
     if request.lock_values {
         let lock = sqlx::query!(
             "select from items where sku = any($1) order by sku for no key update",
-            &skus as &[&str],
+            &request.reads.items as &[Sku],
         );
         lock.execute(&mut *db).await?;
     }
-    let buyers: Vec<Uuid> = request.buyers.iter().map(|user| user.0).collect();
     let rows = sqlx::query!(
         r#"select clock_timestamp() as "now!", m.known as "known!",
                   case when $4 then nextval('stock_ledger_seq_seq') end as seq,
-                  i.sku as "sku?", i.price_cents as "price_cents?", i.stock as "stock?",
+                  i.sku as "sku?: Sku", i.price_cents as "price_cents?", i.stock as "stock?",
                   i.limit_per_user as "limit_per_user?", i.version as "version?",
                   i.fence as "fence?",
                   case when i.limit_per_user is not null then array(
@@ -157,9 +155,9 @@ async fn items(
                               lateral (select from idempotency where id = k.id limit 1) as r
                    ) as known) as m
              left join lateral (select * from items where sku = any($1) order by sku) as i on true"#,
-        &skus as &[&str],
+        &request.reads.items as &[Sku],
         &request.keys,
-        &buyers,
+        &request.buyers as &[UserId],
         request.reads.entry_in == Some(LedgerKind::Stock),
     )
     .fetch_all(db)
@@ -171,10 +169,7 @@ async fn items(
         else {
             continue;
         };
-        let (Some(version), Some(fence), Ok(sku)) = (row.version, row.fence, Sku::try_from(sku))
-        else {
-            continue;
-        };
+        let (Some(version), Some(fence)) = (row.version, row.fence) else { continue };
         for (user, purchased) in request.buyers.iter().zip(row.purchased.unwrap_or_default()) {
             state.purchased.insert((sku.clone(), *user), purchased);
         }
@@ -229,15 +224,15 @@ pub async fn count_purchases(
     db: &mut PgConnection,
     limited: &[(Sku, UserId)],
 ) -> sqlx::Result<HashMap<(Sku, UserId), i64>> {
-    let (skus, users): (Vec<&str>, Vec<Uuid>) =
-        limited.iter().map(|(sku, user)| (sku.as_str(), user.0)).unzip();
+    let (skus, users): (Vec<&str>, Vec<UserId>) =
+        limited.iter().map(|(sku, user)| (sku.as_str(), *user)).unzip();
     let counts = sqlx::query_scalar!(
         r#"select (select coalesce(sum(quantity), 0)::bigint from order_lines
                     where sku = asked.sku and counts_for = asked.user_id) as "purchased!"
              from unnest($1::text[], $2::uuid[]) with ordinality as asked (sku, user_id, place)
             order by place"#,
         &skus as &[&str],
-        &users,
+        &users as &[UserId],
     )
     .fetch_all(db)
     .await?;

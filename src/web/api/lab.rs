@@ -18,10 +18,11 @@ use crate::probe::{PausedRequest, Point};
 use crate::shop::command::set_limit::deserialize_limit;
 use crate::shop::model::{Item, Order};
 use crate::shop::store::items::{self, ItemKind};
-use crate::shop::{Error, RequestOptions, Sku, Strategy, UserId, engine};
+use crate::shop::{RequestOptions, Strategy, UserId, engine};
 use crate::web::middleware::{
     Json, KeyParameters, LabAdmin, LabOptions, LabParameters, SignedInUser, idempotency_key,
 };
+use crate::web::problems::time_of_unix_ms;
 use crate::web::{AppState, HttpResult, Problem, State};
 
 /// Default price of a throw-away item.
@@ -54,14 +55,10 @@ pub async fn create_item(
     new: Json<NewLabItem>,
 ) -> HttpResult {
     let new = new.read()?;
-    let sku = Sku::try_from(format!("lab-{}", Uuid::now_v7().simple()))
-        .map_err(|error| Error::Bug(error.to_owned()))?;
+    let price_cents = new.price_cents.unwrap_or(DEFAULT_PRICE_CENTS);
     let item = Item {
-        name: "A throw-away item of the lab".to_owned(),
-        price_cents: new.price_cents.unwrap_or(DEFAULT_PRICE_CENTS),
-        stock: new.stock,
         limit_per_user: new.limit_per_user,
-        sku,
+        ..Item::throw_away("A throw-away item of the lab", price_cents, new.stock)
     };
     let (id, address) = (options.request_id, format!("/api/items/{}", item.sku));
     let created = items::create(&state.shop, item, ItemKind::Lab, id).await?;
@@ -196,10 +193,9 @@ pub struct QueueInfo {
 #[utoipa::path(get, path = "/api/lab/queues", tag = "lab",
     responses((status = 200, body = [QueueInfo]), (status = 403)))]
 pub async fn queues(state: State, _: LabAdmin) -> HttpResult {
-    let at = |ms: i64| OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok();
     let queues = state.shop.locks.queues().into_iter().map(|queue| QueueInfo {
         key: queue.key.to_string(),
-        served_since: queue.served_since_ms.and_then(at),
+        served_since: queue.served_since_ms.and_then(time_of_unix_ms),
         inside: queue.waiting,
         outside: queue.waiting_for_place,
     });

@@ -2,7 +2,7 @@
 //!
 //! The id is the replica's own, because ledgers name it; the client's `X-Request-Id` is logged
 //! beside it and returned in `X-Client-Request-Id`. Only while the lab is on, a client's UUID is
-//! the id: the lab and its checker compare requests with ledgers.
+//! the id: the lab and the tests compare requests with ledgers.
 //! Responses carry the id, the replica, the strategy and security headers. A request that takes
 //! longer than [`REQUEST_TIMEOUT`] is answered with 503: the outcome of a command is unknown, since
 //! a transaction that has begun runs to its end; other requests are `overloaded`.

@@ -8,11 +8,10 @@ use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue};
 use askama::Template;
 
-use super::format::format_count;
 use super::layout::Layout;
 use super::respond::html;
-use crate::messages::{Language, Message};
-use crate::shop::audit::{AuditCheck, AuditNote, AuditProgress, AuditReport, AuditStatus};
+use crate::messages::Message;
+use crate::shop::audit::{AuditCheck, AuditProgress, AuditReport, AuditStatus};
 use crate::web::middleware::AdminUser;
 use crate::web::{HttpResult, State};
 
@@ -33,33 +32,8 @@ impl AuditPage {
 
     fn notes(&self) -> Vec<String> {
         let language = self.layout.language;
-        let note = |note: &AuditNote| format_note(note, language);
+        let note = |note: &Message| note.format(language).unwrap_or_else(|| note.english());
         self.audit.noted.iter().map(note).collect()
-    }
-}
-
-fn format_note(note: &AuditNote, language: Language) -> String {
-    let count = |number: i64| format_count(number).into();
-    match note {
-        AuditNote::Checked { at, items, orders, entries } => {
-            let variables = [
-                ("at", at.as_str().into()),
-                ("items", count(*items)),
-                ("orders", count(*orders)),
-                ("entries", count(*entries)),
-            ];
-            language.text_with("admin-audit-note-checked", &variables)
-        }
-        AuditNote::CountedApart { items, forks, accounts } => {
-            let [items, forks, accounts] = [items, forks, accounts].map(|number| count(*number));
-            let variables = [("items", items), ("forks", forks), ("accounts", accounts)];
-            language.text_with("admin-audit-note-apart", &variables)
-        }
-        AuditNote::Locks { held, forever } => {
-            let variables = [("held", (*held).into()), ("forever", (*forever).into())];
-            language.text_with("admin-audit-note-locks", &variables)
-        }
-        AuditNote::WithoutRedis(_) => language.text("admin-audit-note-without-redis"),
     }
 }
 

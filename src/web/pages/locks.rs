@@ -12,6 +12,7 @@ use super::layout::Layout;
 use super::respond::html;
 use crate::shop::Error;
 use crate::web::middleware::AdminUser;
+use crate::web::problems::time_of_unix_ms;
 use crate::web::{HttpResult, State};
 
 #[derive(Debug, Template)]
@@ -37,8 +38,7 @@ impl LocksPage {
     }
 
     fn since(&self, lock: &HeldLock) -> Option<OffsetDateTime> {
-        let nanos = i128::from(lock.since_ms?) * 1_000_000;
-        OffsetDateTime::from_unix_timestamp_nanos(nanos).ok()
+        lock.since_ms.and_then(time_of_unix_ms)
     }
 
     /// Returns the rest of the lease; `None` if the lock never expires.

@@ -13,6 +13,7 @@ use actix_web::http::header::{HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTI
 use actix_web::{HttpResponse, ResponseError};
 use holdfast_lock::Holder;
 use serde_json::{Map, Value, json};
+use time::OffsetDateTime;
 
 use crate::messages::{Language, Message, message};
 use crate::shop::{Error, Failure, MissingObject, Rejection};
@@ -326,10 +327,12 @@ impl From<Error> for Problem {
 
 fn since(unix_ms: Option<i64>) -> Value {
     unix_ms
-        .and_then(|ms| {
-            let nanos = i128::from(ms) * 1_000_000;
-            time::OffsetDateTime::from_unix_timestamp_nanos(nanos).ok()
-        })
+        .and_then(time_of_unix_ms)
         .and_then(|at| at.format(&time::format_description::well_known::Rfc3339).ok())
         .map_or(Value::Null, Value::String)
+}
+
+/// Converts milliseconds since the Unix epoch; `None` if they are out of range.
+pub(super) fn time_of_unix_ms(ms: i64) -> Option<OffsetDateTime> {
+    OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok()
 }

@@ -143,7 +143,7 @@ impl Protocol {
         let mut command = redis::cmd("EVAL");
         command.arg(LEAVE).arg(keys.len()).arg(&keys).arg(id);
         command.arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
-        let () = self.redis.query(command).await?;
+        let () = self.redis.for_release().query(command).await?;
         Ok(())
     }
 

@@ -10,10 +10,12 @@ use redis::{
     ServerErrorKind,
 };
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::address::RedisAddress;
 use super::connection::RedisConnection;
 use super::error::Error;
+use super::outage::Outage;
 use super::request::manager;
 use super::search::first_ok;
 #[cfg(feature = "tls")]
@@ -36,6 +38,9 @@ pub struct Redis {
     pub(super) address: Arc<Option<ConnectionInfo>>,
     plain_text_on_network: bool,
     runtime: Handle,
+    outage: Outage,
+    /// False for commands that must be sent even if a response is unlikely.
+    fails_fast: bool,
 }
 
 impl std::fmt::Debug for Redis {
@@ -99,7 +104,15 @@ impl Redis {
             }
         };
         let address = Arc::new(address);
-        Ok(Self { connection, address, plain_text_on_network, runtime: Handle::current() })
+        let (runtime, outage) = (Handle::current(), Outage::default());
+        Ok(Self { connection, address, plain_text_on_network, runtime, outage, fails_fast: true })
+    }
+
+    /// Returns this connection for releases in the background: their commands are sent even if a
+    /// response is unlikely, because a server that stalled executes them later.
+    #[must_use]
+    pub fn for_release(&self) -> Self {
+        Self { fails_fast: false, ..self.clone() }
     }
 
     /// Returns whether commands leave this machine without TLS, according to the address.
@@ -186,9 +199,28 @@ impl Redis {
         }
     }
 
+    /// Runs `work`, unless a response is unlikely, and records whether the server responds.
+    async fn on_own_runtime<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, RedisError>> + Send + 'static,
+    ) -> Result<T, Error> {
+        if self.fails_fast
+            && let Some(failure) = self.outage.recent_failure()
+        {
+            return Err(failure);
+        }
+        let sent = Instant::now();
+        let result = self.spawn_on_own_runtime(work).await;
+        // In a Cluster, other nodes than the silent one respond.
+        if !self.is_cluster() {
+            self.outage.record(sent, &result);
+        }
+        result
+    }
+
     /// Runs `work` on the runtime of [`Redis::open`]: redis-rs re-establishes a broken connection
     /// on the runtime of the caller that noticed it, which may end earlier.
-    async fn on_own_runtime<T: Send + 'static>(
+    async fn spawn_on_own_runtime<T: Send + 'static>(
         &self,
         work: impl Future<Output = Result<T, RedisError>> + Send + 'static,
     ) -> Result<T, Error> {
@@ -210,7 +242,11 @@ impl Redis {
         if let RedisConnection::Cluster(cluster) = self.connection.clone() {
             let primaries = async move { cluster.each_primary().await };
             let primaries = self.on_own_runtime(primaries).await?;
-            let only = |primary| Self { connection: RedisConnection::One(primary), ..self.clone() };
+            let only = |primary| Self {
+                connection: RedisConnection::One(primary),
+                outage: Outage::default(),
+                ..self.clone()
+            };
             return Ok(primaries.into_iter().map(only).collect());
         }
         Ok(vec![self.clone()])

@@ -1,10 +1,11 @@
 //! The connection to Redis that all locks of a process share: to one server, a Cluster, or the
 //! current primary behind sentinels.
 //!
-//! Guarantees: a command succeeds or fails within 0.8 s; a broken connection is re-established in
-//! the background. A command is sent once, unless the server responded that it did not execute it.
-//! A command that timed out *may have been executed*: a caller that acquires something must be
-//! prepared to release it.
+//! Guarantees: a command succeeds or fails within 0.8 s. After one without a response, further ones
+//! fail at once for 0.25 s, unless the server responds to another meanwhile (not in a Cluster). A
+//! broken connection is re-established in the background. A command is sent once, unless the server
+//! responded that it did not execute it. A command that timed out *may have been executed*: a
+//! caller that acquires something must be prepared to release it.
 
 mod address;
 mod client;
@@ -12,6 +13,7 @@ mod client;
 mod cluster;
 mod connection;
 mod error;
+mod outage;
 mod request;
 mod search;
 #[cfg(feature = "sentinel")]

@@ -15,6 +15,7 @@ everywhere!(
     service_resumes_after_restart_without_data,
     redis_pause_beyond_lease_loses_only_lock,
     stalled_redis_leaves_no_orphaned_lock,
+    outage_costs_one_timeout,
 );
 
 async fn flushed_scripts_are_reloaded(server: &Server) {
@@ -131,7 +132,9 @@ async fn redis_pause_beyond_lease_loses_only_lock(server: &Server) {
     // that is busy delays both.
     let lost = tokio::time::timeout_at((paused + TTL).into(), guard.wait_until_lost()).await;
     assert!(lost.is_ok(), "it is held for longer than its lease");
-    until("Redis speaks again", async || paused.elapsed() > pause).await;
+    for process in [&here, &there] {
+        until("Redis speaks again", async || process.0.redis().ping().await.is_ok()).await;
+    }
     let theirs = there.take("{a}").await;
     assert_ne!(held.release().await, Released::Held);
     assert!(!here.finds_it_free("{a}").await, "a late release leaves the next lock alone");
@@ -144,12 +147,40 @@ async fn stalled_redis_leaves_no_orphaned_lock(server: &Server) {
     let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
     here.take("{a}").await.release().await;
     server.signal(Signal::STOP);
-    // The first caller's release is sent when it gives up. When the third one gives up, that
-    // release has had no response for as long as it is waited for.
-    for _ in 0..3 {
+    // The first caller's release is sent when it gives up. When the last one gives up, that release
+    // has had no response for as long as it is waited for.
+    let stopped = Instant::now();
+    until("Redis is silent for longer than three timeouts", async || {
         let asked = here.try_ask(&["{a}"], Wait::Notify, Duration::from_secs(5)).await;
         assert!(matches!(asked, Err(Error::Unavailable(_))), "{asked:?}");
+        stopped.elapsed() > Duration::from_millis(2_400)
+    })
+    .await;
+    server.signal(Signal::CONT);
+    // Less than a lease of 30 s.
+    until("the lock is free", async || {
+        let asked = there.try_ask(&["{a}"], Wait::Notify, Duration::from_secs(9)).await;
+        matches!(asked, Ok(AcquireOutcome::Acquired(_)))
+    })
+    .await;
+}
+
+/// One caller waits for the timeout, and those behind it do not. Their releases are sent all the
+/// same. (In a Cluster each node is waited for.)
+async fn outage_costs_one_timeout(server: &Server) {
+    if server.primaries() > 1 {
+        return;
     }
+    let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
+    let held = here.take("{a}").await;
+    server.signal(Signal::STOP);
+    let asked = here.try_ask(&["{b}"], Wait::Notify, Duration::from_secs(5)).await;
+    assert!(matches!(asked, Err(Error::Unavailable(_))), "{asked:?}");
+    let began = Instant::now();
+    let asked = here.try_ask(&["{c}"], Wait::Notify, Duration::from_secs(5)).await;
+    assert!(matches!(asked, Err(Error::Unavailable(_))), "{asked:?}");
+    assert_eq!(held.release().await, Released::Unknown);
+    assert!(began.elapsed() < Duration::from_millis(400), "{:?}", began.elapsed());
     server.signal(Signal::CONT);
     // Less than a lease of 30 s.
     until("the lock is free", async || {

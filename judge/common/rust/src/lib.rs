@@ -59,11 +59,6 @@ pub trait Locks: Send + Sync + 'static {
     fn fence(&self, _lease: &Self::Lease) -> Option<i64> {
         None
     }
-
-    /// Returns whether the lock is still held, if the lock knows.
-    fn held(&self, _lease: &Self::Lease) -> Option<bool> {
-        None
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -72,7 +67,6 @@ enum Op {
     Init(Init),
     Acquire { key: String, wait_ms: u64 },
     Release { lease: String },
-    Held { lease: String },
 }
 
 #[derive(Debug, Deserialize)]
@@ -128,7 +122,7 @@ impl<L: Locks> Server<L> {
                 match self.locks.acquire(&key, Duration::from_millis(wait_ms)).await? {
                     Some(lease) => {
                         let fence = self.locks.fence(&lease);
-                        let name = self.keep(None, lease);
+                        let name = self.keep(lease);
                         match fence {
                             Some(fence) => json!({"ok": true, "lease": name, "fence": fence}),
                             None => json!({"ok": true, "lease": name}),
@@ -142,19 +136,12 @@ impl<L: Locks> Server<L> {
                 true => json!({"ok": true}),
                 false => json!({"ok": false, "reason": "lost"}),
             },
-            Op::Held { lease: name } => {
-                let lease = self.take(&name)?;
-                let held = self.locks.held(&lease);
-                self.keep(Some(name), lease);
-                json!({"ok": true, "held": held.context("this lock does not know")?})
-            }
         })
     }
 
-    fn keep(&self, name: Option<String>, lease: L::Lease) -> String {
-        let name = name.unwrap_or_else(|| {
-            format!("{}-{}", std::process::id(), self.next_lease.fetch_add(1, Ordering::Relaxed))
-        });
+    fn keep(&self, lease: L::Lease) -> String {
+        let number = self.next_lease.fetch_add(1, Ordering::Relaxed);
+        let name = format!("{}-{number}", std::process::id());
         let mut leases = self.leases.lock().unwrap_or_else(PoisonError::into_inner);
         leases.insert(name.clone(), lease);
         name

@@ -36,8 +36,11 @@ const COST: [Column<String>; 10] = [
     ("acquired", |fault| count(fault.acquired)),
     ("commands", |fault| format!("{:.1}", fault.redis_commands)),
 ];
-/// The columns whose figures are violations unless they are zero.
-const LIVENESS: [Column<u64>; 2] =
+/// The columns whose figures are violations only if the judge says so, and the violations' kinds.
+const LIVENESS: [(&str, &str); 3] =
+    [("blocked", "blocked"), ("starved", "starved"), ("leftover", "leftover-key")];
+/// Those of them that can be added up.
+const LIVENESS_SUMS: [Column<u64>; 2] =
     [("starved", |fault| fault.waiters_starved), ("leftover", |fault| fault.leftover_keys)];
 
 /// Formats a number with commas between thousands.
@@ -88,21 +91,29 @@ pub fn safety(fault: &FaultReport, has_fence: bool, language: Language) -> Vec<F
 
 /// Returns the figures of [`cost_names`].
 pub fn cost(fault: &FaultReport) -> Vec<FigureCell> {
-    let is_found =
-        |name: &str| LIVENESS.iter().any(|(it, figure)| *it == name && figure(fault) > 0);
     let figure = |(name, figure): &Column<String>| FigureCell {
         text: figure(fault),
-        kind: if is_found(name) { "found" } else { "" },
+        kind: if is_violation(fault, name) { "found" } else { "" },
     };
     COST.iter().map(figure).collect()
+}
+
+/// Returns whether the figure of a column of liveness is a violation: some keys remain without a
+/// fault, too.
+fn is_violation(fault: &FaultReport, column: &str) -> bool {
+    let kind = LIVENESS.iter().find(|(name, _)| *name == column).map(|(_, kind)| *kind);
+    fault.violations.iter().any(|violation| Some(&*violation.kind) == kind)
 }
 
 /// Returns the sums of violations that are not lost updates, without zeros.
 pub fn sums_of_others(faults: &[&FaultReport], language: Language) -> Vec<String> {
     let sum = |(name, figure): &Column<u64>| {
-        let sum = faults.iter().fold(0_u64, |sum, fault| sum.saturating_add(figure(fault)));
+        let is_liveness = LIVENESS.iter().any(|(column, _)| column == name);
+        let counts = |fault: &&&FaultReport| !is_liveness || is_violation(fault, name);
+        let sum = faults.iter().filter(counts).map(|fault| figure(fault));
+        let sum = sum.fold(0_u64, u64::saturating_add);
         let name = language.text(&format!("judge-column-{name}"));
         (sum > 0).then(|| format!("{name}: {}", count(sum)))
     };
-    OTHERS.iter().chain(&LIVENESS).filter_map(sum).collect()
+    OTHERS.iter().chain(&LIVENESS_SUMS).filter_map(sum).collect()
 }

@@ -2,33 +2,13 @@
 //! which writes lost an update.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 
-use crate::judge::report::Event;
-
-/// A client of a worker. Its order is that of the lanes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LaneId {
-    worker: u32,
-    client: u32,
-}
-
-impl LaneId {
-    pub fn of(event: &Event) -> Self {
-        Self { worker: event.worker, client: event.client }
-    }
-}
-
-impl fmt::Display for LaneId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "w{} c{}", self.worker, self.client)
-    }
-}
+use crate::judge::report::{ClientId, Event};
 
 /// Something that lasts: waiting, holding the lock, being paused.
 #[derive(Debug)]
 pub struct Activity {
-    pub lane: LaneId,
+    pub lane: ClientId,
     pub kind: &'static str,
     /// Begin and end, in milliseconds; the end is infinite if no event ends it.
     pub from: f64,
@@ -55,11 +35,11 @@ pub fn activities(events: &[Event]) -> Vec<Activity> {
     found
 }
 
-fn intervals(events: &[Event], begins: &[&str], ends: &[&str]) -> Vec<(LaneId, f64, f64)> {
-    let mut open: BTreeMap<LaneId, f64> = BTreeMap::new();
+fn intervals(events: &[Event], begins: &[&str], ends: &[&str]) -> Vec<(ClientId, f64, f64)> {
+    let mut open: BTreeMap<ClientId, f64> = BTreeMap::new();
     let mut found = Vec::new();
     for event in events {
-        let lane = LaneId::of(event);
+        let lane = ClientId::of(event);
         if ends.contains(&event.event.as_str()) {
             if let Some(from) = open.remove(&lane) {
                 found.push((lane, from, event.t_ms));
@@ -78,8 +58,10 @@ fn intervals(events: &[Event], begins: &[&str], ends: &[&str]) -> Vec<(LaneId, f
 pub fn overlaps(events: &[Event], stale: &BTreeSet<usize>, is_overlap: bool) -> Vec<(f64, f64)> {
     let (begins, ends) = WORK;
     let work = intervals(events, begins, ends);
-    let is_stale = |(lane, _, to): &(LaneId, f64, f64)| {
-        stale.iter().any(|index| LaneId::of(&events[*index]) == *lane && events[*index].t_ms == *to)
+    let is_stale = |(lane, _, to): &(ClientId, f64, f64)| {
+        stale
+            .iter()
+            .any(|index| ClientId::of(&events[*index]) == *lane && events[*index].t_ms == *to)
     };
     let stale_work: Vec<_> = work.iter().copied().filter(is_stale).collect();
     let counts = |(begin, end): &(f64, f64)| {
@@ -88,7 +70,7 @@ pub fn overlaps(events: &[Event], stale: &BTreeSet<usize>, is_overlap: bool) -> 
     all_overlaps(events, work).into_iter().filter(counts).collect()
 }
 
-fn all_overlaps(events: &[Event], work: Vec<(LaneId, f64, f64)>) -> Vec<(f64, f64)> {
+fn all_overlaps(events: &[Event], work: Vec<(ClientId, f64, f64)>) -> Vec<(f64, f64)> {
     // A client whose write is not among the events counts until the last of them.
     let last = events.last().map_or(0.0, |event| event.t_ms);
     let mut changes: Vec<(f64, i32)> = Vec::new();
@@ -115,17 +97,17 @@ fn all_overlaps(events: &[Event], work: Vec<(LaneId, f64, f64)>) -> Vec<(f64, f6
 /// Returns the indices of the writes that lost an update: since the writer's read, another client
 /// had written another value than the one that was read. A write that was refused is none.
 pub fn stale_writes(events: &[Event]) -> BTreeSet<usize> {
-    let mut read: BTreeMap<LaneId, (usize, Option<i64>)> = BTreeMap::new();
+    let mut read: BTreeMap<ClientId, (usize, Option<i64>)> = BTreeMap::new();
     let mut stale = BTreeSet::new();
     for (index, event) in events.iter().enumerate() {
-        let lane = LaneId::of(event);
+        let lane = ClientId::of(event);
         if event.event == "read" {
             read.insert(lane, (index, event.value));
         }
         let Some((from, value)) = read.get(&lane).filter(|_| is_write(events, index)) else {
             continue;
         };
-        let is_other = |other: &usize| LaneId::of(&events[*other]) != lane;
+        let is_other = |other: &usize| ClientId::of(&events[*other]) != lane;
         let other = (*from..index).rev().find(|other| is_other(other) && is_write(events, *other));
         if other.is_some_and(|other| events[other].value != *value) {
             stale.insert(index);
@@ -136,8 +118,8 @@ pub fn stale_writes(events: &[Event]) -> BTreeSet<usize> {
 
 /// Returns whether an event is a write that took effect: its client's next event is no refusal.
 fn is_write(events: &[Event], index: usize) -> bool {
-    let lane = LaneId::of(&events[index]);
-    let next = events[index + 1..].iter().find(|event| LaneId::of(event) == lane);
+    let lane = ClientId::of(&events[index]);
+    let next = events[index + 1..].iter().find(|event| ClientId::of(event) == lane);
     events[index].event == "write" && next.is_none_or(|next| next.event != "refused")
 }
 
@@ -154,17 +136,17 @@ pub fn lanes(
     overlaps: &[(f64, f64)],
     events: &[Event],
     stale: &BTreeSet<usize>,
-) -> Vec<LaneId> {
+) -> Vec<ClientId> {
     let (begins, ends) = WORK;
-    let mut involved: BTreeSet<LaneId> =
-        stale.iter().map(|index| LaneId::of(&events[*index])).collect();
+    let mut involved: BTreeSet<ClientId> =
+        stale.iter().map(|index| ClientId::of(&events[*index])).collect();
     for (lane, from, to) in intervals(events, begins, ends) {
         if overlaps.iter().any(|(begin, end)| from < *end && to > *begin) {
             involved.insert(lane);
         }
     }
-    let lanes: BTreeSet<LaneId> = drawn.iter().map(LaneId::of).collect();
-    let mut lanes: Vec<LaneId> = lanes.into_iter().collect();
+    let lanes: BTreeSet<ClientId> = drawn.iter().map(ClientId::of).collect();
+    let mut lanes: Vec<ClientId> = lanes.into_iter().collect();
     lanes.sort_by_key(|lane| (!involved.contains(lane), *lane));
     lanes
 }

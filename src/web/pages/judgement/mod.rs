@@ -17,39 +17,13 @@ use self::columns::FigureCell;
 use self::swimlane::Swimlane;
 use super::format::FormatTime as _;
 use super::respond::{hash_source, without_fonts};
-use crate::judge::report::{Adapter, Event, FaultReport, Judgement, Violation};
-use crate::messages::{FluentValue, Language};
+use crate::judge::report::{Adapter, ClientId, Event, FaultReport, Judgement, Violation};
+use crate::messages::{FluentValue, Language, Message};
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),
     include_str!("../../../../static/swimlane.css"),
     include_str!("../../../../static/judged.css"),
-];
-/// The faults that the catalogue describes.
-const FAULTS: [&str; 12] = [
-    "none",
-    "pause",
-    "long-work",
-    "kill-holder",
-    "redis-flush",
-    "redis-restart",
-    "redis-failover",
-    "redis-slow",
-    "redis-away",
-    "partition",
-    "clock-jump",
-    "slow-commit",
-];
-/// The kinds of violations that the catalogue names.
-const KINDS: [&str; 8] = [
-    "lost-update",
-    "overlap",
-    "release-ok-when-lost",
-    "fence-regression",
-    "misreported-busy",
-    "blocked",
-    "starved",
-    "leftover-key",
 ];
 
 /// A judgement in one language: the content of a page below its title.
@@ -154,8 +128,7 @@ pub fn format_time(started_at: &str) -> String {
 
 /// Returns the description of a fault; empty for an unknown one.
 pub fn about_fault(name: &str, language: Language) -> String {
-    let is_known = FAULTS.contains(&name);
-    if is_known { language.text(&format!("judge-fault-{name}")) } else { String::new() }
+    Message::new(&format!("judge-fault-{name}")).format(language).unwrap_or_default()
 }
 
 impl JudgementView {
@@ -271,15 +244,11 @@ impl ViolationView {
         let mut events = violation.events.clone();
         events.sort_by(|one, other| one.t_ms.total_cmp(&other.t_ms));
         let kind = violation.kind.as_str();
-        let name = if KINDS.contains(&kind) {
-            language.text(&format!("judge-kind-{kind}"))
-        } else {
-            kind.to_owned()
-        };
+        let name = Message::new(&format!("judge-kind-{kind}")).format(language);
         Self {
             id,
-            kind: name,
-            is_loss: kind == "lost-update",
+            kind: name.unwrap_or_else(|| kind.to_owned()),
+            is_loss: kind == "lost-update" || kind == "lost-with-fence",
             text: violation.text.clone(),
             swimlane: swimlane::draw(&events, kind == "overlap", language),
             steps: events.iter().map(|event| EventLine::new(event, language)).collect(),
@@ -311,7 +280,7 @@ impl EventLine {
             let variables = [("text", text.into()), ("fence", fence.to_string().into())];
             text = language.text_with("swimlane-with-fence", &variables);
         }
-        Self { at: swimlane::format_ms(event.t_ms), client: swimlane::client_name(event), text }
+        Self { at: swimlane::format_ms(event.t_ms), client: ClientId::of(event).to_string(), text }
     }
 }
 

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use super::lane_work::{self, Activity, LaneId};
-use crate::judge::report::Event;
+use super::lane_work::{self, Activity};
+use crate::judge::report::{ClientId, Event};
 use crate::messages::Language;
 
 /// Height of a lane and of the axis above the lanes, in pixels; `judged.css` has the same.
@@ -109,11 +109,6 @@ pub fn format_ms(t_ms: f64) -> String {
     format!("{t_ms:.1}")
 }
 
-/// Returns the name of a client, as the sentences of a judgement have it: `w0 c3`.
-pub fn client_name(event: &Event) -> String {
-    format!("w{} c{}", event.worker, event.client)
-}
-
 /// Returns the label of an event; an unknown event has its own name.
 fn label(event: &Event, is_loss: bool, language: Language) -> String {
     let value = event.value.map(|value| value.to_string()).unwrap_or_default();
@@ -152,9 +147,9 @@ pub fn draw(events: &[Event], is_overlap: bool, language: Language) -> Swimlane 
     let activities = lane_work::activities(events);
     let lanes = lane_work::lanes(drawn, &overlaps, events, &stale);
     let bottom = AXIS_HEIGHT + LANE_HEIGHT * i32::try_from(lanes.len()).unwrap_or(i32::MAX / 64);
-    let lane_drawing = |(row, lane): (i32, &LaneId)| {
+    let lane_drawing = |(row, lane): (i32, &ClientId)| {
         let top = AXIS_HEIGHT + LANE_HEIGHT * row;
-        let marks = drawn.iter().enumerate().filter(|(_, event)| LaneId::of(event) == *lane);
+        let marks = drawn.iter().enumerate().filter(|(_, event)| ClientId::of(event) == *lane);
         let marks = marks.map(|(index, event)| EventMark {
             kind: MARKS
                 .iter()
@@ -216,10 +211,10 @@ struct TimeAxis {
 impl TimeAxis {
     fn of(drawn: &[Event], labels: &[String]) -> Self {
         // Where the last label of each lane ends.
-        let mut ends: BTreeMap<LaneId, f64> = BTreeMap::new();
+        let mut ends: BTreeMap<ClientId, f64> = BTreeMap::new();
         let mut axis = Self { times: Vec::new(), places: Vec::new(), breaks: Vec::new(), end: 0.0 };
         for (event, label) in drawn.iter().zip(labels) {
-            let lane = LaneId::of(event);
+            let lane = ClientId::of(event);
             let place = match (axis.times.last(), axis.places.last()) {
                 (Some(time), Some(place)) => {
                     let gap = (event.t_ms - time) * PIXELS_PER_MS;

@@ -65,9 +65,21 @@ fn verdict_counts_losses_and_faults() {
     let cells = [">3,205<", ">7,411<", ">99<", ">31<", ">3.4<", ">0.98<", ">1.9<"];
     assert!(cells.iter().all(|cell| cost.contains(cell)), "{cost}");
 
+    // A key that also remains without a fault is none that was left behind.
+    let slow_commit = judgement.faults.iter_mut().find(|fault| fault.leftover_keys == 1).unwrap();
+    assert!(!row(&page, "cost-title", &slow_commit.name).contains("found"));
+    assert!(!page.contains("keys left: 1"));
+    let events = Vec::new();
+    let kind = "leftover-key".to_owned();
+    slow_commit.violations.push(Violation { kind, text: "1 key is left".to_owned(), events });
+    let name = slow_commit.name.clone();
+    let page = render(&judgement, Language::English);
+    assert!(row(&page, "cost-title", &name).contains("found"));
+    assert!(page.contains("keys left: 1"));
+
     judgement.faults.retain(|fault| fault.violations.is_empty());
     let page = render(&judgement, Language::English);
-    assert!(page.contains("No lost update under 5 faults"), "{page}");
+    assert!(page.contains("No lost update under 4 faults"), "{page}");
     assert!(page.contains("None was found.") && !page.contains("<svg"));
     assert!(!page.contains("saved-verdict loss") && !page.contains("class=\"off\""));
 

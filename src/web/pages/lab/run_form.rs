@@ -6,7 +6,7 @@ use crate::lab::headers::TTL_RANGE_MS;
 use crate::lab::lessons::{DefaultLoad, Lesson};
 use crate::lab::run::{Fault, FaultKind, Journey, RunRequest};
 use crate::messages::Language;
-use crate::shop::types::grouped;
+use crate::output::grouped;
 use crate::web::middleware::FormFields;
 use crate::web::pages::format::sentence;
 
