@@ -7,8 +7,6 @@ const PLAY_MS = 6500;
 const SPEEDS = [0.25, 0.5, 1, 2, 4];
 // Upper bound of the lanes that are drawn with labels.
 const MAX_LABELLED_LANES = 4;
-// Upper bound of the steps whose heights are measured: the longest ones.
-const MAX_MEASURED = 12;
 const LABELLED = { lane: 84, name: 18, bar: 40, label: 68, thickness: 14, margin: 10 };
 const COMPACT = { lane: 24, name: 17, bar: 12, label: 0, thickness: 10, margin: 10 };
 // The time before two requests overlap matters little, so it is drawn this much shorter.
@@ -244,11 +242,9 @@ function drawSwimlane(track, autoplay) {
 
   // Makes the box as high as its highest step, so that nothing below it moves with the steps.
   function reserveHeight() {
-    const size = (item) => textOf(item).length + 2 * commandOf(item).length;
-    const longest = [...items].sort((one, other) => size(other) - size(one)).slice(0, MAX_MEASURED);
     beside.style.minHeight = "";
     count.textContent = texts.count.replace("#", steps.length);
-    const heights = longest.map((item) => {
+    const heights = [...items].map((item) => {
       sentence.textContent = textOf(item);
       command.textContent = commandOf(item);
       return beside.offsetHeight;

@@ -131,7 +131,8 @@ fn lesson_definitions_are_valid() {
     assert_eq!(messages, texts + Chapter::ALL.len());
 }
 
-/// The answers of a document: each a number, a sentence, a link to a lesson and a message id in a comment.
+/// The answers of a document: each a number, a sentence, a link to a lesson and a message id in a
+/// comment.
 fn answers(document: &str) -> Vec<(String, String, String)> {
     let answer = Regex::new(r"(?m)^\d+\. (.+)\n   \[.+\]\((.+)\) <!-- (.+) -->$").unwrap();
     let found = answer.captures_iter(document);

@@ -156,7 +156,8 @@ async fn saved_judgement_opens_from_disk() {
     let with_events = violations.filter(|violation| !violation.events.is_empty()).count();
     assert_eq!(drawings.len(), with_events);
     let label = browser.find(".timeline .label.loss").await;
-    assert!(label.text().await.unwrap().contains("440"));
+    let text = label.text().await.unwrap();
+    assert!(text.contains("440"), "{text}");
     assert_eq!(label.css_value("font-size").await.unwrap(), "14px");
     let red = browser.find(".saved-verdict").await.css_value("color").await.unwrap();
     assert_eq!(
