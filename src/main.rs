@@ -239,7 +239,7 @@ fn min_password_length(password: &PasswordArgs, database: &DatabaseArgs) -> u16 
 fn user_error(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Rejected(Rejection::Exists(what)) => anyhow::Error::msg(what),
-        Failure::Rejected(Rejection::NotFound(what)) => what.into(),
+        Failure::Rejected(Rejection::NotFound(what)) => anyhow::Error::msg(what.english()),
         Failure::Rejected(Rejection::Invalid(field, why)) => anyhow::anyhow!("{field}: {why}"),
         other => other.into(),
     }

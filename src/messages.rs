@@ -89,6 +89,11 @@ impl Language {
     }
 }
 
+/// Returns whether a character is Chinese, or punctuation of Chinese texts.
+pub fn is_chinese(c: char) -> bool {
+    matches!(c, '\u{3000}'..='\u{9fff}' | '\u{ff00}'..='\u{ff60}')
+}
+
 /// A message of the catalogue with its arguments, stored to be formatted in any language.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Message {
@@ -136,9 +141,15 @@ impl Message {
         CATALOGUE.try_lookup_with_args(language.identifier(), &self.id, &arguments)
     }
 
-    /// Returns the text in English; a message that is missing there is a bug and shows its id.
+    /// Returns the text, in English where it is missing; one that is missing there, too, is a bug
+    /// and shows its id.
+    pub fn text(&self, language: Language) -> String {
+        let text = self.format(language).or_else(|| self.format(Language::English));
+        text.unwrap_or_else(|| self.id.clone())
+    }
+
     pub fn english(&self) -> String {
-        self.format(Language::English).unwrap_or_else(|| self.id.clone())
+        self.text(Language::English)
     }
 }
 

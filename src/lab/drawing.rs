@@ -2,7 +2,7 @@
 
 use super::lessons::Lesson;
 use super::run::{ArmResult, Evidence, LabRun, Lane, LaneEvent, Sample};
-use crate::messages::Language;
+use crate::messages::{Language, is_chinese};
 
 /// Line width: a terminal's, less a margin.
 const WIDTH: usize = 96;
@@ -240,14 +240,9 @@ pub(crate) fn ms(us: u64) -> String {
     format!("{:.1} ms", us as f64 / 1_000.0)
 }
 
-/// Returns whether a character is Chinese: it takes two columns, and a line may end behind it.
-fn is_wide(c: char) -> bool {
-    matches!(c, '\u{3000}'..='\u{9fff}' | '\u{ff00}'..='\u{ff60}')
-}
-
-/// Returns the columns of a terminal that a text takes.
+/// Returns the columns of a terminal that a text takes: two for a Chinese character.
 fn width_of(text: &str) -> usize {
-    text.chars().map(|c| if is_wide(c) { 2 } else { 1 }).sum()
+    text.chars().map(|c| if is_chinese(c) { 2 } else { 1 }).sum()
 }
 
 /// Fills a text up with spaces to `width` columns.
@@ -263,7 +258,7 @@ pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
     let (mut lines, mut line) = (Vec::new(), String::new());
     for word in text.split_whitespace() {
         let space = if line.is_empty() { 0 } else { 1 };
-        let pieces: Vec<&str> = word.split_inclusive(is_wide).collect();
+        let pieces: Vec<&str> = word.split_inclusive(is_chinese).collect();
         for (place, piece) in pieces.into_iter().enumerate() {
             let space = if place == 0 { space } else { 0 };
             let is_full = width_of(&line) + space + width_of(piece) > width;

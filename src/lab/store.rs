@@ -335,10 +335,10 @@ async fn runner_is_alive(connection: &mut PgConnection) -> Result<bool, Error> {
 
 /// Converts a value that is stored.
 pub(super) fn json(value: &impl Serialize) -> Result<serde_json::Value, Error> {
-    serde_json::to_value(value).map_err(|error| Error::Bug(format!("a run as JSON: {error}")))
+    serde_json::to_value(value).map_err(|error| Error::Bug(format!("no JSON to store: {error}")))
 }
 
 /// Converts a value that was stored.
 pub(super) fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Error> {
-    serde_json::from_value(value).map_err(|error| Error::Bug(format!("a stored run: {error}")))
+    serde_json::from_value(value).map_err(|error| Error::Bug(format!("stored JSON: {error}")))
 }

@@ -16,6 +16,7 @@ use super::{OrderId, Sku};
 use crate::coalesce::{CoalesceError, MAX_WAITING};
 use crate::db::{self, ErrorClass};
 use crate::locks::LockError;
+use crate::messages::{Message, message};
 
 /// An HTTP status and body, sent, stored and replayed byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,28 +82,13 @@ impl<E: Into<Error>> From<E> for Failure {
 /// The name of a field, e.g. `delta` or `lines[2].quantity`.
 pub type FieldName = Cow<'static, str>;
 
-/// An object that does not exist, or belongs to another user.
-#[derive(Debug, Clone, thiserror::Error)]
-pub enum MissingObject {
-    #[error("there is no item {0}")]
-    Item(Sku),
-    #[error("you have no account")]
-    Account,
-    #[error("you have no order {0}")]
-    Order(OrderId),
-    #[error("there is no user {0}")]
-    User(String),
-    #[error("this game has ended")]
-    Game,
-}
-
 #[derive(Debug, Clone)]
 pub enum Rejection {
     /// The request is invalid: the field and the reason.
     Invalid(FieldName, String),
     Forbidden(String),
-    /// The object does not exist, or belongs to another user.
-    NotFound(MissingObject),
+    /// The object does not exist, or belongs to another user; the message says which object.
+    NotFound(Message),
     /// The name is taken.
     Exists(String),
     SoldOut {
@@ -160,16 +146,16 @@ pub enum Rejection {
 
 impl Rejection {
     pub(super) fn no_item(sku: &Sku) -> Self {
-        Rejection::NotFound(MissingObject::Item(sku.clone()))
+        Rejection::NotFound(message!("problem-missing-item", sku))
     }
 
     pub(super) fn no_account() -> Self {
-        Rejection::NotFound(MissingObject::Account)
+        Rejection::NotFound(message!("problem-missing-account"))
     }
 
     /// An order that does not exist and one of another user look alike.
     pub(super) fn no_order(order: OrderId) -> Self {
-        Rejection::NotFound(MissingObject::Order(order))
+        Rejection::NotFound(message!("problem-missing-order", order))
     }
 }
 

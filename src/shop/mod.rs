@@ -29,7 +29,7 @@ pub mod users;
 
 pub use context::Shop;
 pub(crate) use failure::within;
-pub use failure::{Error, Execution, Failure, FieldName, MissingObject, Rejection, StoredResponse};
+pub use failure::{Error, Execution, Failure, FieldName, Rejection, StoredResponse};
 pub use options::RequestOptions;
 pub use strategy::Strategy;
 pub use types::{Cents, IdempotencyKey, OrderId, Sku, UserId};

@@ -10,11 +10,12 @@ use tokio::sync::OnceCell;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use super::failure::{Error, Failure, MissingObject, Rejection, StoredResponse};
+use super::failure::{Error, Failure, Rejection, StoredResponse};
 use super::sessions::{self, SessionToken};
 use super::store::accounts::open_balance;
 use super::{Shop, UserId, passwords};
 use crate::db::Pool;
+use crate::messages::message;
 
 const MAX_NAME_LENGTH: usize = 64;
 /// Maximum length of a password, in characters.
@@ -271,7 +272,7 @@ pub async fn enable(pool: &Pool, name: &str) -> Result<(), Failure> {
 }
 
 fn unknown_user(name: &str) -> Rejection {
-    Rejection::NotFound(MissingObject::User(name.to_owned()))
+    Rejection::NotFound(message!("problem-missing-user", name))
 }
 
 /// Returns whether a name is valid: 1 to [`MAX_NAME_LENGTH`] characters of `a-z0-9._-`.

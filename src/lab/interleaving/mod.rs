@@ -21,6 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
+use crate::messages::message;
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::audit;
 use crate::shop::model::{Item, RequestedLine};
@@ -28,8 +29,7 @@ use crate::shop::query::ledger;
 use crate::shop::store::items::{self, ItemKind};
 use crate::shop::users::{self, LAB_NAME_PREFIX};
 use crate::shop::{
-    Error, Failure, IdempotencyKey, MissingObject, Rejection, RequestOptions, Shop, Sku, UserId,
-    engine,
+    Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine,
 };
 
 pub use game::{Game, GameError, GameStep, GameView, OrderPosition, OrderResult, Refusal};
@@ -248,7 +248,7 @@ impl Games {
     /// goes on then, as after any other error.
     pub async fn undo(&self, game: &Game) -> Result<Arc<Game>, GameError> {
         let _turn = game.turn.lock().await;
-        let ended = || Rejection::NotFound(MissingObject::Game);
+        let ended = || Rejection::NotFound(message!("problem-missing-game"));
         self.game(game.id).ok_or_else(ended)?;
         // Another game must not take its place meanwhile.
         *game.last_used.lock() = Instant::now();

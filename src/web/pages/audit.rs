@@ -32,7 +32,7 @@ impl AuditPage {
 
     fn notes(&self) -> Vec<String> {
         let language = self.layout.language;
-        let note = |note: &Message| note.format(language).unwrap_or_else(|| note.english());
+        let note = |note: &Message| note.text(language);
         self.audit.noted.iter().map(note).collect()
     }
 }

@@ -35,7 +35,7 @@ pub(super) async fn submit(
 ) -> Result<FormErrors, Problem> {
     match execute_once(execute).await {
         Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => Ok(FormErrors::default()),
-        Err(Failure::Rejected(Rejection::NotFound(what))) => Err(what.into()),
+        Err(Failure::Rejected(Rejection::NotFound(what))) => Err(Problem::missing(what)),
         Err(Failure::Rejected(rejection)) => Ok(rejection.into()),
         Err(Failure::Error(error)) => Err(error.into()),
     }

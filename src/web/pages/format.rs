@@ -6,7 +6,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 use time::macros::format_description;
 
-use crate::messages::{FluentValue, Language};
+use crate::messages::{FluentValue, Language, is_chinese};
 use crate::shop::Cents;
 
 /// The sign before every amount of money.
@@ -134,7 +134,6 @@ pub fn format_count(number: i64) -> String {
 
 /// Formats an error of a field as a sentence, with the full stop of its script.
 pub fn sentence(text: &str) -> String {
-    let is_chinese = |c: char| matches!(c, '\u{3000}'..='\u{9fff}' | '\u{ff00}'..='\u{ffef}');
     let end = match text.chars().next_back() {
         Some('.' | '!' | '?' | '…' | '。' | '！' | '？') => "",
         _ if text.contains(is_chinese) => "。",

@@ -161,7 +161,7 @@ async fn execute<K: From<IdempotencyKey>>(
         Err(Failure::Rejected(Rejection::OrderState { status, .. })) if status == target_status => {
         }
         Err(Failure::Rejected(Rejection::NotFound(what))) => {
-            return Err(what.into());
+            return Err(Problem::missing(what));
         }
         Err(Failure::Rejected(rejection)) => {
             return page(&request, user, id, Some(rejection)).await;

@@ -104,7 +104,7 @@ impl RejectionNotice {
         let variables: Vec<_> = variables.into_iter().flatten().collect();
         let name = problem.problem_type().definition().name;
         if let Some(message) = problem.message() {
-            sentence(&message.format(language).unwrap_or_else(|| message.english()))
+            sentence(&message.text(language))
         } else if self.is_detail_translated() {
             language.text_with(&format!("problem-{name}-detail"), &variables)
         } else {

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
 use crate::messages::{Language, Message, message};
-use crate::shop::{Error, Failure, MissingObject, Rejection};
+use crate::shop::{Error, Failure, Rejection};
 use crate::web::log_limit;
 pub use problem_type::{ProblemDefinition, ProblemType};
 
@@ -174,24 +174,12 @@ impl ResponseError for Problem {
     }
 }
 
-impl From<MissingObject> for Problem {
-    fn from(object: MissingObject) -> Self {
-        Self::missing(match object {
-            MissingObject::Item(sku) => message!("problem-missing-item", sku),
-            MissingObject::Account => message!("problem-missing-account"),
-            MissingObject::Order(order) => message!("problem-missing-order", order),
-            MissingObject::User(name) => message!("problem-missing-user", name),
-            MissingObject::Game => message!("problem-missing-game"),
-        })
-    }
-}
-
 impl From<Rejection> for Problem {
     fn from(rejection: Rejection) -> Self {
         match rejection {
             Rejection::Invalid(field, why) => Problem::field(&field, why),
             Rejection::Forbidden(why) => Problem::new(ProblemType::Forbidden, why),
-            Rejection::NotFound(object) => object.into(),
+            Rejection::NotFound(message) => Problem::missing(message),
             Rejection::Exists(what) => Problem::new(ProblemType::Exists, what),
             Rejection::SoldOut { sku, requested, available } => {
                 let detail = format!("{requested} of {sku} requested, {available} left");

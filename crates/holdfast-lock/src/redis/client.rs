@@ -140,7 +140,8 @@ impl Redis {
     /// Sends one command.
     ///
     /// # Errors
-    /// If the server does not respond within 0.8 s, or reports an error.
+    /// If the server does not respond within 0.8 s, or reports an error; at once, without sending
+    /// it, for 0.25 s after another command had no response.
     ///
     /// # Cancel safety
     /// Dropped before the first poll, nothing is sent. A command that was sent is executed.
