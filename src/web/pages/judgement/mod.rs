@@ -109,7 +109,7 @@ fn count_losses(judgement: &Judgement) -> (u64, usize, usize) {
     (lost, ran.clone().filter(|fault| fault.lost_updates > 0).count(), ran.count())
 }
 
-/// Returns the verdict: `7 lost updates under 3 of 12 faults`.
+/// Returns the verdict: `7 lost updates under 3 of 11 faults`.
 fn verdict(judgement: &Judgement, language: Language) -> String {
     let (lost, under, faults) = count_losses(judgement);
     let variables = [("lost", lost.into()), ("under", under.into()), ("faults", faults.into())];
