@@ -118,6 +118,8 @@ fn renewed_lease_outlasts_long_work_only() {
     let run = JudgeRun::start_behind(program, "watchdog", &options).finish();
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let judgement = run.judgement();
+    // A slow commit is no news for a log.
+    assert!(!run.stderr.contains("slow statement"), "{}", run.stderr);
     for name in ["none", "long-work", "slow-commit"] {
         assert_eq!(fault(&judgement, name)["lost_updates"], 0, "{judgement:#}");
     }
@@ -137,9 +139,11 @@ fn busy_while_redis_is_away_is_misreported() {
     assert_eq!(run.code, Some(0), "{}", run.stderr);
     let judgement = run.judgement();
     assert!(number(fault(&judgement, "redis-away"), "misreported_busy") > 0.0, "{judgement:#}");
+    assert_eq!(fault(&judgement, "redis-away")["errors"], 0, "{judgement:#}");
     let run = JudgeRun::start("owner", &options).finish();
     let judgement = run.judgement();
     assert_eq!(fault(&judgement, "redis-away")["misreported_busy"], 0, "{judgement:#}");
+    assert!(number(fault(&judgement, "redis-away"), "errors") > 0.0, "{judgement:#}");
     // Redis' own absence is not held against the lock.
     assert!(number(fault(&judgement, "redis-away"), "blocked_ms_max") < 2_000.0, "{judgement:#}");
 }
@@ -257,6 +261,7 @@ fn adapter_that_misbehaves_ends_the_judgement() {
         ("floods", "a line of more than 65536 bytes", ""),
         ("odd-reason", "`busy`, `timeout` or `error`", "maybe"),
         ("no-fence", "granted a lock without a `fence`", ""),
+        ("only-errors", "no client got the lock", "last error was: out of quorum"),
         ("hangs", "has not answered request", " s."),
     ];
     for (mode, expected, also) in modes {

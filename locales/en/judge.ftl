@@ -19,8 +19,7 @@ judge-own-title = Judge your own lock
 judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Then open FILE here. It is shown, and not stored.
 judge-file-label = File of a judgement
 judge-file-empty = Choose the file that `holdfast judge --json FILE` has written.
-judge-file-invalid = This is not the file of a judgement: { $why }.
-judge-file-time = “{ $time }” is not a time
+judge-file-invalid = This is not a file that `holdfast judge --json FILE` has written.
 judge-opened = Opened from a file. It is not stored, and nothing was checked here.
 
 ## One judgement
@@ -29,25 +28,28 @@ judge-yes = yes
 judge-no = no
 judge-verdict-lost = { $lost ->
     [one] 1 lost update
-   *[other] { $lost } lost updates
-} under { $under } of { $faults } faults
-judge-verdict-safe = No lost update under { $faults ->
+   *[other] { $count } lost updates
+} under { $under } of { $faults ->
     [one] 1 fault
    *[other] { $faults } faults
 }
+judge-verdict-lost-undisturbed = { $lost ->
+    [one] 1 lost update
+   *[other] { $count } lost updates
+}, even without a fault
+judge-verdict-safe = No lost update { $faults ->
+    [0] without a fault
+    [one] under 1 fault
+   *[other] under { $faults } faults
+}
 judge-verdict-nothing = Nothing was judged: no fault ran
-judge-fence-safe = If each write also demands the fence: no lost update under { $faults ->
-    [one] 1 fault
-   *[other] { $faults } faults
-}.
+judge-fence-safe = If each write also demands the fence: no lost update.
 judge-fence-lost = If each write also demands the fence: { $lost ->
     [one] 1 lost update
-   *[other] { $lost } lost updates
-} under { $faults ->
-    [one] 1 fault
-   *[other] { $faults } faults
+   *[other] { $count } lost updates
 }.
 judge-others = Also found: { $found }.
+judge-other = { $name }: { $count }
 judge-missing = { $faults ->
     [one] 1 fault
    *[other] { $faults } faults
@@ -76,6 +78,7 @@ judge-column-p99 = wait p99, ms
 judge-column-ratio = p99 ÷ fair queue
 judge-column-jain = Jain’s index
 judge-column-acquired = grants
+judge-column-errors = errors
 judge-column-commands = Redis commands per grant
 judge-key-title = What faults and columns mean
 judge-about-lost = Units that the ledger sold and the stock does not show: a client wrote over a change that it had not read.
@@ -93,6 +96,7 @@ judge-about-p99 = 99 of 100 grants came sooner.
 judge-about-ratio = The 99th percentile of the wait over the wait in a fair queue. 1 is fair.
 judge-about-jain = Evenness of the grants over the clients: 1 is even.
 judge-about-acquired = Locks granted.
+judge-about-errors = Requests for the lock that were answered with an error.
 judge-about-commands = Commands in Redis per grant, without those of an idle server.
 
 ## Faults

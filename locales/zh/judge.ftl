@@ -18,20 +18,30 @@ judge-own-title = 评判你自己的锁
 judge-own-how = 写一个几十行的适配器，运行 `holdfast judge --json FILE -- COMMAND`，然后在这里打开 FILE。文件只会显示，不会保存。
 judge-file-label = 评判文件
 judge-file-empty = 请选择 `holdfast judge --json FILE` 写出的文件。
-judge-file-invalid = 这不是评判文件：{ $why }。
-judge-file-time = “{ $time }”不是时间
+judge-file-invalid = 这不是 `holdfast judge --json FILE` 写出的文件。
 judge-opened = 从文件打开：没有保存，内容也未在此核对。
 
 ## 单次评判
 judge-facts = 租约 { $ttl } 毫秒 · 种子 { $seed } · 栅栏令牌：{ $fencing } · 自动续租：{ $renews }
 judge-yes = 有
 judge-no = 无
-judge-verdict-lost = { $faults } 种故障中有 { $under } 种出现丢失更新，共 { $lost } 次
-judge-verdict-safe = 在 { $faults } 种故障下没有丢失更新
+judge-verdict-lost = { $faults } 种故障中有 { $under } 种出现丢失更新，共 { $lost ->
+   *[other] { $count } 次
+}
+judge-verdict-lost-undisturbed = 没有故障也丢失更新，共 { $lost ->
+   *[other] { $count } 次
+}
+judge-verdict-safe = { $faults ->
+    [0] 没有故障时没有丢失更新
+   *[other] 在 { $faults } 种故障下没有丢失更新
+}
 judge-verdict-nothing = 没有评判任何内容：没有故障运行
-judge-fence-safe = 如果每次写入都检查栅栏令牌：在 { $faults } 种故障下没有丢失更新。
-judge-fence-lost = 如果每次写入都检查栅栏令牌：在 { $faults } 种故障下有 { $lost } 次丢失更新。
-judge-others = 另外发现：{ $found }。
+judge-fence-safe = 如果每次写入都检查栅栏令牌：没有丢失更新。
+judge-fence-lost = 如果每次写入都检查栅栏令牌：有 { $lost ->
+   *[other] { $count } 次
+}丢失更新。
+judge-others = 其他发现：{ $found }。
+judge-other = { $name } { $count }
 judge-missing = 有 { $faults } 种故障未运行。
 judge-no-reason = 未说明原因
 judge-safety-title = 安全性
@@ -44,12 +54,12 @@ judge-column-fault = 故障
 judge-column-result = 结论
 judge-column-lost = 丢失更新
 judge-column-fenced = 检查令牌时
-judge-column-overlaps = 同时持有
+judge-column-overlaps = 同时持有锁的客户端对
 judge-column-release = 释放已丢失的锁
 judge-column-fence = 令牌没有增大
 judge-column-busy = 无人持有却报忙
 judge-column-blocked = 阻塞（毫秒）
-judge-column-starved = 饿死的客户端
+judge-column-starved = 一直没有得到锁的客户端
 judge-column-leftover = 残留的键
 judge-column-held = 持有时间（%）
 judge-column-p50 = 等待 p50（毫秒）
@@ -57,6 +67,7 @@ judge-column-p99 = 等待 p99（毫秒）
 judge-column-ratio = p99 ÷ 公平队列
 judge-column-jain = Jain 指数
 judge-column-acquired = 获得次数
+judge-column-errors = 错误
 judge-column-commands = 每次获得的 Redis 命令数
 judge-key-title = 故障和各列的含义
 judge-about-lost = 账本里已售出而库存没有体现的件数：客户端覆盖了它没有读到的修改。
@@ -74,6 +85,7 @@ judge-about-p99 = 100 次获得中有 99 次不超过此等待时间。
 judge-about-ratio = 等待时间的第 99 百分位除以公平队列中的等待时间。1 表示公平。
 judge-about-jain = 各客户端获得次数的均匀程度：1 表示均匀。
 judge-about-acquired = 获得锁的次数。
+judge-about-errors = 请求锁时返回错误的次数。
 judge-about-commands = 每次获得锁所用的 Redis 命令数，不含空闲服务器自身的命令。
 
 ## 故障

@@ -61,12 +61,14 @@ pub(super) fn select(names: &[String]) -> anyhow::Result<Vec<&'static Fault>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::judge::report::UNDISTURBED;
 
     #[test]
     fn none_is_always_selected_first() {
         let names = ["pause".to_owned()];
         let selected = select(&names).expect("it exists");
         assert_eq!(selected, [&FAULTS[0], &FAULTS[1]]);
+        assert_eq!(selected[0].name, UNDISTURBED);
         assert_eq!(select(&["all".to_owned()]).expect("all").len(), FAULTS.len());
         let error = select(&["paws".to_owned()]).expect_err("it does not exist");
         assert!(error.to_string().contains("slow-commit"), "{error}");

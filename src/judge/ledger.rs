@@ -10,8 +10,11 @@
 //! between the read and the write of the new one. Nothing but the fence protects this row, so a
 //! lock whose fences repeat loses updates here, too.
 
+use std::str::FromStr as _;
+
 use anyhow::Context as _;
-use sqlx::{Connection as _, FromRow, PgConnection};
+use sqlx::postgres::PgConnectOptions;
+use sqlx::{ConnectOptions as _, Connection as _, FromRow, PgConnection};
 
 use super::protocol::Turn;
 use super::report::ClientId;
@@ -132,7 +135,9 @@ pub(super) struct ReadRow {
 
 impl Ledger {
     pub(super) async fn connect(url: &str, pass: i64) -> anyhow::Result<Self> {
-        let connection = PgConnection::connect(url).await;
+        // Slow commits are what is judged.
+        let options = PgConnectOptions::from_str(url)?.disable_statement_logging();
+        let connection = PgConnection::connect_with(&options).await;
         let connection = connection.context("can't connect to the judge's Postgres")?;
         Ok(Self { connection, pass })
     }

@@ -93,7 +93,7 @@ pub(super) enum WorkerReport {
     /// A client has finished a turn.
     Turn(Turn),
     /// All clients have ended.
-    Ended,
+    Ended { last_error: Option<String> },
     /// The judgement can't go on.
     Failed { why: String },
 }

@@ -1,6 +1,6 @@
 //! Record of a pass: the turns of all clients, and what the judge did to them.
 
-use super::protocol::Turn;
+use super::protocol::{Turn, TurnOutcome};
 use super::report::ClientId;
 
 /// Times are microseconds of the machine's monotonic clock.
@@ -14,6 +14,15 @@ pub(super) struct Recording {
     pub(super) stalls: Vec<Stall>,
     /// Time in which no client could reach Redis.
     pub(super) outage: Option<(u64, u64)>,
+    /// The reason of an adapter's last answer *error*.
+    pub(super) last_error: Option<String>,
+}
+
+impl Recording {
+    /// Returns the number of turns with this outcome.
+    pub(super) fn count(&self, outcome: TurnOutcome) -> u64 {
+        self.turns.iter().filter(|turn| turn.turn.outcome == outcome).count() as u64
+    }
 }
 
 #[derive(Debug, Clone, Copy)]

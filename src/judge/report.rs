@@ -21,7 +21,15 @@ pub struct Judgement {
     pub started_at: String,
 }
 
+/// Name of the pass without a fault.
+pub const UNDISTURBED: &str = "none";
+
 impl Judgement {
+    /// Returns the faults that ran, without the pass that has none.
+    pub fn injected(&self) -> impl Iterator<Item = &FaultReport> {
+        self.faults.iter().filter(|fault| fault.ran && fault.name != UNDISTURBED)
+    }
+
     /// Returns whether the fault strikes servers that the lock does not use: one of Redis, while
     /// the lock sent no command there.
     pub fn is_elsewhere(&self, fault: &FaultReport) -> bool {
@@ -64,6 +72,9 @@ pub struct FaultReport {
     pub fence_regressions: u64,
     /// Answers *busy* or *timeout* while the backend was away and nobody held the key.
     pub misreported_busy: u64,
+    /// Requests for the lock that were answered *error*.
+    #[serde(default)]
+    pub errors: u64,
     /// The same work with reads that register the fence and writes that demand it; absent without
     /// fences.
     pub with_fence: Option<WithFence>,

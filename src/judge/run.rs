@@ -18,6 +18,7 @@ use super::ledger::Ledger;
 use super::measures;
 use super::plan::JudgePlan;
 use super::processes::{adopt_orphans, end_orphans};
+use super::protocol::TurnOutcome;
 use super::recording::Recording;
 use super::report::{Adapter, FaultReport, Judgement, WithFence};
 use super::stage::{Stage, StageOptions};
@@ -208,7 +209,11 @@ impl Judge<'_> {
         let plan = self.plan;
         let holds = holds::holds(&recording);
         if fault.kind == FaultKind::Undisturbed && holds.is_empty() {
-            bail!("no client got the lock, so there is nothing to judge");
+            let why = match &recording.last_error {
+                Some(error) => format!("the adapter's last error was: {error}"),
+                None => "the adapter answered busy or timeout to each request".to_owned(),
+            };
+            bail!("no client got the lock; {why}");
         }
         let lost_updates = self.ledger.lost_updates(false).await?;
         let with_fence = if has_fences {
@@ -244,6 +249,7 @@ impl Judge<'_> {
             release_ok_when_lost: wrong_releases.len() as u64,
             fence_regressions: regressions.len() as u64,
             misreported_busy: misreported.len() as u64,
+            errors: recording.count(TurnOutcome::Error),
             with_fence,
             blocked_ms_max: blocked_ms(block),
             waiters_starved: grants.values().filter(|grants| **grants == 0).count() as u64,

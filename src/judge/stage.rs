@@ -270,7 +270,10 @@ impl<'a> Stage<'a> {
         let mut running = self.workers.len();
         while running > 0 {
             let message = self.next(until).await?.context("the clients don't end their turns")?;
-            running -= usize::from(matches!(message.report, Some(WorkerReport::Ended)));
+            if let Some(WorkerReport::Ended { last_error }) = message.report {
+                running -= 1;
+                self.recording.last_error = last_error.or(self.recording.last_error.take());
+            }
         }
         Ok(())
     }

@@ -37,6 +37,9 @@ pub fn format_judgement(judgement: &Judgement) -> String {
     for fault in &judgement.faults {
         text += &format!("{:width$}{}\n", fault.name, line(fault));
     }
+    if judgement.faults.iter().any(|fault| fault.ran && judgement.is_elsewhere(fault)) {
+        text += "\nThe faults of Redis do not strike this lock, which sends no commands there.\n";
+    }
     for fault in &judgement.faults {
         for violation in &fault.violations {
             text += &format!("\n{}, {}: {}.\n", fault.name, violation.kind, violation.text);
@@ -71,13 +74,12 @@ fn line(fault: &FaultReport) -> String {
 }
 
 fn verdict(judgement: &Judgement) -> String {
-    let ran = judgement.faults.iter().filter(|fault| fault.ran);
-    let lost: Vec<&str> =
-        ran.clone().filter(|fault| fault.lost_updates > 0).map(|fault| &*fault.name).collect();
-    let ran = ran.count();
-    match lost.as_slice() {
-        [] if ran == 1 => "Safe: no lost update under the fault that ran.\n".to_owned(),
-        [] => format!("Safe: no lost update under the {ran} faults that ran.\n"),
-        lost => format!("NOT safe: lost updates under {}.\n", lost.join(", ")),
+    let lost = judgement.faults.iter().filter(|fault| fault.ran && fault.lost_updates > 0);
+    let lost: Vec<&str> = lost.map(|fault| &*fault.name).collect();
+    match (lost.as_slice(), judgement.injected().count()) {
+        ([], 0) => "Safe: no lost update without a fault.\n".to_owned(),
+        ([], 1) => "Safe: no lost update under the fault that ran.\n".to_owned(),
+        ([], faults) => format!("Safe: no lost update under the {faults} faults that ran.\n"),
+        (lost, _) => format!("NOT safe: lost updates under {}.\n", lost.join(", ")),
     }
 }

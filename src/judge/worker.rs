@@ -39,6 +39,8 @@ struct WorkerState {
     fencing: bool,
     running: watch::Sender<bool>,
     hold: Mutex<HoldState>,
+    /// The reason of the last answer *error* to a request for the lock.
+    last_error: Mutex<Option<String>>,
     failures: mpsc::UnboundedSender<String>,
 }
 
@@ -97,6 +99,7 @@ async fn serve(
         fencing: introduced.fencing,
         running: watch::Sender::new(true),
         hold: Mutex::new(HoldState::Idle),
+        last_error: Mutex::default(),
         failures,
         setup,
     });
@@ -114,7 +117,8 @@ async fn serve(
             Some(ended) = clients.join_next() => {
                 ended.context("a client of the worker panicked")?;
                 if clients.is_empty() {
-                    report(&WorkerReport::Ended);
+                    let last_error = state.last_error.lock().clone();
+                    report(&WorkerReport::Ended { last_error });
                 }
                 continue;
             }
@@ -214,7 +218,10 @@ async fn take_turn(
         turn.outcome = match answer.reason.as_deref() {
             Some("busy") => TurnOutcome::Busy,
             Some("timeout") => TurnOutcome::Timeout,
-            Some("error") => TurnOutcome::Error,
+            Some("error") => {
+                *state.last_error.lock() = Some(describe(&answer).to_owned());
+                TurnOutcome::Error
+            }
             other => bail!(
                 "the adapter answered `acquire` with the reason {other:?}; it is `busy`, \
                  `timeout` or `error`"

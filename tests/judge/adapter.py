@@ -255,6 +255,8 @@ def misbehave(request):
             os.write(1, b"x" * 65536)
     elif MODE == "odd-reason":
         answer(request, ok=False, reason="maybe")
+    elif MODE == "only-errors":
+        answer(request, ok=False, reason="error", detail="out of quorum")
     elif MODE == "no-fence":
         answer(request, ok=True, lease="a")
     elif MODE == "leaks":

@@ -74,7 +74,7 @@ async fn opened_judgement_is_shown_and_escaped() {
     let visitor = Visitor::new(&shop);
     let page = upload_to(PATH, &visitor, "", FIXTURE.as_bytes()).await;
     assert_eq!(page.status, 200, "{}", page.words());
-    assert!(page.words().contains("7 lost updates under 3 of 10 faults"), "{}", page.words());
+    assert!(page.words().contains("7 lost updates under 3 of 9 faults"), "{}", page.words());
     for fault in judgement().faults {
         assert!(page.words().contains(&fault.name), "{}", fault.name);
         for violation in fault.violations {
@@ -101,32 +101,24 @@ async fn opened_judgement_is_shown_and_escaped() {
 async fn bad_file_is_refused_with_reason() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);
-    let changed = |change: fn(&mut Judgement)| {
-        let mut judgement = judgement();
-        change(&mut judgement);
-        serde_json::to_vec(&judgement).unwrap()
-    };
+    let mut judgement = judgement();
+    judgement.adapter.name = "x".repeat(2_001);
     for (file, why) in [
         (Vec::new(), "Choose the file that"),
-        (b"{\"adapter\": 1".to_vec(), "This is not the file of a judgement: invalid type"),
-        (b"{}".to_vec(), "missing field `adapter`"),
-        (b"\xff\xfe".to_vec(), "This is not the file of a judgement"),
-        (changed(|it| it.started_at = "yesterday".to_owned()), "“yesterday” is not a time"),
-        (changed(|it| it.faults = vec![it.faults[0].clone(); 41]), "it has too many faults"),
-        (changed(|it| it.adapter.name = "x".repeat(2_001)), "is too long"),
-        (changed(|it| it.faults[0].wait_p99_ms = 1e12), "wait_p99_ms is out of range"),
+        (b"{\"adapter\": 1".to_vec(), "This is not a file that holdfast judge"),
+        (b"\xff\xfe".to_vec(), "This is not a file that holdfast judge"),
+        (serde_json::to_vec(&judgement).unwrap(), "This is not a file that holdfast judge"),
     ] {
         let page = upload_to(PATH, &visitor, "", &file).await;
         assert_eq!(page.status, 422, "{why}: {}", page.words());
         let error = page.text.split("id=\"file-wrong\"").nth(1).unwrap();
         let error = Page { text: format!("<p {}", error.split("</p>").next().unwrap()), ..page };
-        let why = why.replace('`', "");
-        assert!(error.words().contains(&why), "{why}: {}", error.words());
+        assert!(error.words().contains(why), "{why}: {}", error.words());
     }
     let form = visitor.form_request(PATH, "file=%7B%7D").send().await.unwrap();
     let page = Page::read(form).await;
     assert_eq!(page.status, 422);
-    assert!(page.words().contains("The form can’t be read"), "{}", page.words());
+    assert!(page.words().contains("It did not arrive whole"), "{}", page.words());
     let large = upload_to(PATH, &visitor, "", &vec![b' '; 5 * 1024 * 1024]).await;
     assert_eq!(large.status, 413);
     assert!(large.words().contains("at most 4 MiB"), "{}", large.words());

@@ -24,7 +24,7 @@ const OTHERS: [Column<u64>; 4] = [
 ];
 
 /// Liveness and cost; the unit is in the column's head.
-const COST: [Column<String>; 10] = [
+const COST: [Column<String>; 11] = [
     ("blocked", |fault| count(fault.blocked_ms_max)),
     ("starved", |fault| count(fault.waiters_starved)),
     ("leftover", |fault| count(fault.leftover_keys)),
@@ -34,6 +34,7 @@ const COST: [Column<String>; 10] = [
     ("ratio", |fault| format!("{:.1}", fault.wait_ratio)),
     ("jain", |fault| format!("{:.2}", fault.jain)),
     ("acquired", |fault| count(fault.acquired)),
+    ("errors", |fault| count(fault.errors)),
     ("commands", |fault| format!("{:.1}", fault.redis_commands)),
 ];
 /// The columns whose figures are violations only if the judge says so, and the violations' kinds.
@@ -113,7 +114,8 @@ pub fn sums_of_others(faults: &[&FaultReport], language: Language) -> Vec<String
         let sum = faults.iter().filter(counts).map(|fault| figure(fault));
         let sum = sum.fold(0_u64, u64::saturating_add);
         let name = language.text(&format!("judge-column-{name}"));
-        (sum > 0).then(|| format!("{name}: {}", count(sum)))
+        let variables = [("name", name.into()), ("count", count(sum).into())];
+        (sum > 0).then(|| language.text_with("judge-other", &variables))
     };
     OTHERS.iter().chain(&LIVENESS_SUMS).filter_map(sum).collect()
 }

@@ -17,7 +17,9 @@ use self::columns::FigureCell;
 use self::swimlane::Swimlane;
 use super::format::FormatTime as _;
 use super::respond::{hash_source, without_fonts};
-use crate::judge::report::{Adapter, ClientId, Event, FaultReport, Judgement, Violation};
+use crate::judge::report::{
+    Adapter, ClientId, Event, FaultReport, Judgement, UNDISTURBED, Violation,
+};
 use crate::messages::{FluentValue, Language, Message};
 
 const STYLES: [&str; 3] = [
@@ -102,20 +104,29 @@ fn saved_page_in(judgement: &Judgement, language: Language) -> askama::Result<St
     SavedJudgement { view: JudgementView::new(judgement, language), style, policy }.render()
 }
 
-/// Returns the number of lost updates, of faults with one, and of faults that ran.
-fn count_losses(judgement: &Judgement) -> (u64, usize, usize) {
+/// Returns the sum of a figure over the faults that ran.
+fn sum(judgement: &Judgement, figure: impl Fn(&FaultReport) -> u64) -> u64 {
     let ran = judgement.faults.iter().filter(|fault| fault.ran);
-    let lost = ran.clone().fold(0_u64, |sum, fault| sum.saturating_add(fault.lost_updates));
-    (lost, ran.clone().filter(|fault| fault.lost_updates > 0).count(), ran.count())
+    ran.fold(0, |sum, fault| sum.saturating_add(figure(fault)))
 }
 
 /// Returns the verdict: `7 lost updates under 3 of 11 faults`.
 fn verdict(judgement: &Judgement, language: Language) -> String {
-    let (lost, under, faults) = count_losses(judgement);
-    let variables = [("lost", lost.into()), ("under", under.into()), ("faults", faults.into())];
-    match (faults, lost) {
-        (0, _) => language.text("judge-verdict-nothing"),
-        (_, 0) => language.text_with("judge-verdict-safe", &variables[2..]),
+    let is_lost = |fault: &&FaultReport| fault.lost_updates > 0;
+    let lost = sum(judgement, |fault| fault.lost_updates);
+    let variables = [
+        ("faults", judgement.injected().count().into()),
+        ("under", judgement.injected().filter(is_lost).count().into()),
+        ("lost", lost.into()),
+        ("count", columns::count(lost).into()),
+    ];
+    let undisturbed = judgement.faults.iter().find(|fault| fault.name == UNDISTURBED);
+    match undisturbed.filter(|fault| fault.ran) {
+        Some(fault) if is_lost(&fault) => {
+            language.text_with("judge-verdict-lost-undisturbed", &variables[2..])
+        }
+        None if judgement.injected().next().is_none() => language.text("judge-verdict-nothing"),
+        _ if lost == 0 => language.text_with("judge-verdict-safe", &variables[..1]),
         _ => language.text_with("judge-verdict-lost", &variables),
     }
 }
@@ -143,7 +154,7 @@ impl JudgementView {
             started_at: judgement.started_at.clone(),
             time: format_time(&judgement.started_at),
             verdict: verdict(judgement, language),
-            is_loss: count_losses(judgement).0 > 0,
+            is_loss: sum(judgement, |fault| fault.lost_updates) > 0,
             notes: notes(judgement, language),
             has_fence,
             faults: (1..)
@@ -188,15 +199,14 @@ impl JudgementView {
 fn notes(judgement: &Judgement, language: Language) -> Vec<String> {
     let ran: Vec<&FaultReport> = judgement.faults.iter().filter(|fault| fault.ran).collect();
     let mut notes = Vec::new();
-    let fenced: Vec<u64> =
-        ran.iter().filter_map(|f| f.with_fence.as_ref()).map(|f| f.lost_updates).collect();
-    if !fenced.is_empty() {
-        let lost = fenced.iter().fold(0_u64, |sum, lost| sum.saturating_add(*lost));
-        let faults = fenced.len();
+    if ran.iter().any(|fault| fault.with_fence.is_some()) {
+        let fenced =
+            |fault: &FaultReport| fault.with_fence.as_ref().map_or(0, |it| it.lost_updates);
+        let lost = sum(judgement, fenced);
+        let variables = [("lost", lost.into()), ("count", columns::count(lost).into())];
         notes.push(match lost {
-            0 => language.text_with("judge-fence-safe", &[("faults", faults.into())]),
-            _ => language
-                .text_with("judge-fence-lost", &[("lost", lost.into()), ("faults", faults.into())]),
+            0 => language.text("judge-fence-safe"),
+            _ => language.text_with("judge-fence-lost", &variables),
         });
     }
     let others = columns::sums_of_others(&ran, language);

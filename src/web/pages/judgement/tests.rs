@@ -51,8 +51,8 @@ fn verdict_counts_losses_and_faults() {
     let mut judgement = judgement();
     let page = render(&judgement, Language::English);
     for text in [
-        "7 lost updates under 3 of 10 faults",
-        "If each write also demands the fence: no lost update under 10 faults.",
+        "7 lost updates under 3 of 9 faults",
+        "If each write also demands the fence: no lost update.",
         "overlapping holders: 8",
         "2 faults did not run.",
         "fencing tokens: yes",
@@ -79,9 +79,16 @@ fn verdict_counts_losses_and_faults() {
 
     judgement.faults.retain(|fault| fault.violations.is_empty());
     let page = render(&judgement, Language::English);
-    assert!(page.contains("No lost update under 4 faults"), "{page}");
+    assert!(page.contains("No lost update under 3 faults"), "{page}");
     assert!(page.contains("None was found.") && !page.contains("<svg"));
     assert!(!page.contains("saved-verdict loss") && !page.contains("class=\"off\""));
+
+    judgement.faults.truncate(1);
+    let page = render(&judgement, Language::English);
+    assert!(page.contains("No lost update without a fault"), "{page}");
+    judgement.faults[0].lost_updates = 1_234;
+    let page = render(&judgement, Language::English);
+    assert!(page.contains("1,234 lost updates, even without a fault"), "{page}");
 
     judgement.faults.clear();
     assert!(render(&judgement, Language::English).contains("Nothing was judged"));
@@ -92,7 +99,7 @@ fn loss_with_fence_is_red() {
     let mut judgement = judgement();
     judgement.faults[0].with_fence.as_mut().unwrap().lost_updates = 2;
     let page = render(&judgement, Language::English);
-    assert!(page.contains("demands the fence: 2 lost updates under 10 faults."));
+    assert!(page.contains("demands the fence: 2 lost updates."));
     let none = row(&page, "safety-title", "none");
     assert!(none.contains("off\">2, refused 0<"), "{none}");
 

@@ -16,7 +16,6 @@ use time::format_description::well_known::Rfc3339;
 use super::file::invalid_value;
 use super::upload::{self, UploadError, UploadedForm};
 use crate::judge::report::{FaultReport, Judgement};
-use crate::messages::Language;
 use crate::web::middleware::LabReader;
 use crate::web::middleware::csrf::check_public_form;
 use crate::web::pages::judgement::{self, JudgementView};
@@ -129,13 +128,15 @@ pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
     let upload = match actix_web::rt::time::timeout(UPLOAD_TIMEOUT, upload).await {
         Err(_) => return Err(too_slow()),
         Ok(Err(UploadError::TooLarge)) => return Err(too_large()),
-        Ok(upload) => upload.map_err(|error| error.to_string()),
+        Ok(upload) => upload.map_err(|_| "lab-file-unreadable"),
     };
     check_public_form(&request, upload.as_ref().map_or("", |upload| &upload.csrf)).await?;
-    let language = Layout::minimal(&request)?.language;
-    match upload.and_then(|upload| parse(&upload, language)) {
+    match upload.and_then(|upload| parse(&upload)) {
         Ok(judgement) => judgement_page(&request, &judgement, true).await,
-        Err(why) => list_page(&request, Some(why)).await,
+        Err(why) => {
+            let language = Layout::minimal(&request)?.language;
+            list_page(&request, Some(language.text(why))).await
+        }
     }
 }
 
@@ -150,25 +151,26 @@ fn too_slow() -> Problem {
     Problem::new(ProblemType::RequestTimeout, detail)
 }
 
-/// Parses a file; the error is the text beside the field.
-fn parse(upload: &UploadedForm, language: Language) -> Result<Judgement, String> {
+/// Parses a file; the error is the message that explains it to a person.
+fn parse(upload: &UploadedForm) -> Result<Judgement, &'static str> {
     if upload.file.is_empty() {
-        return Err(language.text("judge-file-empty"));
+        return Err("judge-file-empty");
     }
-    let invalid = |why: String| language.text_with("judge-file-invalid", &[("why", why.into())]);
-    let judgement: Judgement =
-        serde_json::from_slice(&upload.file).map_err(|error| invalid(error.to_string()))?;
-    match invalid_judgement(&judgement, language) {
+    let judgement = serde_json::from_slice(&upload.file);
+    let judgement: Judgement = judgement.map_err(|_| "judge-file-invalid")?;
+    match invalid_judgement(&judgement) {
         None => Ok(judgement),
-        Some(why) => Err(invalid(why)),
+        Some(why) => {
+            tracing::debug!(why, "the file of a judgement is invalid");
+            Err("judge-file-invalid")
+        }
     }
 }
 
 /// Returns the reason why the judge cannot have written this judgement, if there is one.
-fn invalid_judgement(judgement: &Judgement, language: Language) -> Option<String> {
+fn invalid_judgement(judgement: &Judgement) -> Option<String> {
     if OffsetDateTime::parse(&judgement.started_at, &Rfc3339).is_err() {
-        let time = judgement.started_at.chars().take(40).collect::<String>();
-        return Some(language.text_with("judge-file-time", &[("time", time.into())]));
+        return Some("started_at is not a time".to_owned());
     }
     match serde_json::to_value(judgement) {
         Ok(value) => invalid_value("judgement", &value, &MAX_LENGTHS),
@@ -263,10 +265,23 @@ mod tests {
         let table: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
         assert_eq!(table, names, "list each file of docs/judged in FILES");
         for judged in JUDGED.iter() {
-            let invalid = invalid_judgement(&judged.judgement, Language::English);
-            assert_eq!(invalid, None, "{}", judged.name);
+            assert_eq!(invalid_judgement(&judged.judgement), None, "{}", judged.name);
         }
         assert_eq!(JUDGED.len(), FILES.len());
+    }
+
+    #[test]
+    fn invalid_judgement_has_a_reason() {
+        let assert_invalid = |why: &str, change: fn(&mut Judgement)| {
+            let mut judgement = judged("first").judgement;
+            change(&mut judgement);
+            let reason = invalid_judgement(&judgement).unwrap();
+            assert!(reason.contains(why), "{reason}");
+        };
+        assert_invalid("not a time", |it| it.started_at = "yesterday".to_owned());
+        assert_invalid("too many faults", |it| it.faults = vec![it.faults[0].clone(); 41]);
+        assert_invalid("too long", |it| it.adapter.name = "x".repeat(2_001));
+        assert_invalid("wait_p99_ms is out of range", |it| it.faults[0].wait_p99_ms = 1e12);
     }
 
     #[test]

@@ -15,12 +15,10 @@ pub struct UploadedForm {
     pub file: Vec<u8>,
 }
 
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug)]
 pub enum UploadError {
-    #[error("The file is too large.")]
     TooLarge,
-    #[error("The form can’t be read: {0}.")]
-    Unreadable(MultipartError),
+    Unreadable,
 }
 
 /// Reads a form whose file has at most `max_file_bytes`. A larger one is refused before its body is
@@ -37,7 +35,10 @@ pub async fn read(
     let form = Multipart::new(request.headers(), bounded(body, max_form_bytes));
     read_fields(form, max_file_bytes).await.map_err(|error| match error {
         MultipartError::Payload(PayloadError::Overflow) => UploadError::TooLarge,
-        error => UploadError::Unreadable(error),
+        error => {
+            tracing::debug!(%error, "a form can't be read");
+            UploadError::Unreadable
+        }
     })
 }
 
