@@ -69,6 +69,15 @@ impl Language {
         }
     }
 
+    /// Joins the items of a list.
+    pub fn list(self, items: &[impl AsRef<str>]) -> String {
+        let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
+        items.join(match self {
+            Self::English => ", ",
+            Self::Chinese => "、",
+        })
+    }
+
     fn identifier(self) -> &'static LanguageIdentifier {
         match self {
             Self::English => &ENGLISH,

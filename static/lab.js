@@ -16,6 +16,9 @@ function color(name) {
 // Draws one chart: for each strategy what was sold by then. `curves` have name, broken, t and sold.
 function createChart(box, curves) {
   let plot = null;
+  const legend = document.createElement("ul");
+  legend.className = "curve-legend";
+  box.prepend(legend);
   const size = () => ({ width: Math.max(box.clientWidth, 120), height: 240 });
   const axis = () => ({
     stroke: color("--quiet"),
@@ -25,16 +28,25 @@ function createChart(box, curves) {
   });
   const series = ({ name, broken }, index) => ({
     label: name, stroke: color(broken ? "--danger" : index ? "--ink" : "--accent"), width: 2.5, dash: DASHES[index % DASHES.length],
-    spanGaps: true, points: { show: false }, value: (_, count) => count?.toLocaleString("en") ?? "–",
+    spanGaps: true, points: { show: false },
   });
+  const legendEntry = ({ label, stroke, dash }) => {
+    const entry = document.createElement("li");
+    entry.innerHTML = `<svg width="36" height="8" aria-hidden="true"><path d="M0 4h36" stroke="${stroke}" stroke-width="2.5" stroke-dasharray="${dash}"/></svg>`;
+    entry.append(label);
+    return entry;
+  };
   function draw() {
     plot?.destroy();
+    const lines = curves.map(series);
+    legend.replaceChildren(...lines.map(legendEntry));
     const options = {
       ...size(),
-      cursor: { drag: { x: false, y: false } },
+      cursor: { show: false },
+      legend: { show: false },
       scales: { x: { time: false }, y: { range: (_, min, max) => [Math.min(0, min), Math.max(1, max * 1.05)] } },
       axes: [{ ...axis(), values: (_, ticks) => ticks.map((t) => `${t} s`) }, { ...axis(), size: 64 }],
-      series: [{ label: "s", value: (_, t) => (t == null ? "–" : t.toFixed(1)) }, ...curves.map(series)],
+      series: [{}, ...lines],
     };
     plot = new uPlot(options, uPlot.join(curves.map(({ t, sold }) => [t, sold])), box);
   }
@@ -112,7 +124,7 @@ function follow() {
   let reconnectMs = MIN_RECONNECT_MS;
 
   function formatFigure(name, value, isMoney) {
-    if (name.endsWith("_ms")) return value >= 100 ? `${value.toFixed(0)} ms` : `${value.toFixed(1)} ms`;
+    if (name.endsWith("_ms")) return value >= 100 ? `${Math.round(value).toLocaleString("en")} ms` : `${value.toFixed(1)} ms`;
     if (isMoney && amounts.has(name)) return (value / 100).toFixed(2);
     return value.toLocaleString("en");
   }

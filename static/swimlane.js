@@ -123,13 +123,15 @@ function placeLabels(own, xs, width) {
   return placed;
 }
 
-function drawLanes({ steps, heads, overlap, texts, busy, isLocked }, width) {
+// Draws in units of `scale` pixels: texts are larger for a projector.
+function drawLanes({ steps, heads, overlap, texts, busy, isLocked }, pixels, scale) {
+  const width = pixels / scale;
   const isCompact = heads.length > MAX_LABELLED_LANES;
   const size = isCompact ? COMPACT : LABELLED;
   const gutter = isCompact ? Math.min(Math.max(...heads.map(([, name]) => textWidth(name))) + 14, width / 3) : 12;
   const xs = positions(steps, overlap, gutter, width);
   const height = heads.length * size.lane + (overlap ? 26 : 6);
-  const svg = svgElement("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
+  const svg = svgElement("svg", { width: pixels, height: height * scale, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" });
   if (overlap) {
     const [from, to] = [xs[overlap.from], xs[overlap.to]];
     svg.append(svgElement("rect", { class: "overlap", x: from, y: 0, width: to - from, height }));
@@ -137,6 +139,9 @@ function drawLanes({ steps, heads, overlap, texts, busy, isLocked }, width) {
     const x = Math.min(Math.max((from + to - length) / 2, 2), width - length - 2);
     svg.append(svgElement("text", { class: "overlap-label", x, y: height - 8 }, texts.overlap));
   }
+  // Below the texts, which it would cut.
+  const playhead = svgElement("line", { class: "playhead", y1: 0, y2: height });
+  svg.append(playhead);
   const groups = steps.map(() => svgElement("g"));
   heads.forEach(([replica, name, isDuplicate], lane) => {
     const [top, y] = [lane * size.lane, lane * size.lane + size.bar];
@@ -163,8 +168,6 @@ function drawLanes({ steps, heads, overlap, texts, busy, isLocked }, width) {
     }
     svg.append(...own.map((step) => groups[step.index]));
   });
-  const playhead = svgElement("line", { class: "playhead", y1: 0, y2: height });
-  svg.append(playhead);
   return { svg, xs, groups, playhead };
 }
 
@@ -193,7 +196,7 @@ function createControls(texts, stepCount) {
 
 function createLegend(texts, busy, hasLoss) {
   const legend = htmlElement("ul", { class: "legend", "aria-hidden": "true" });
-  for (const kind of ["waiting", "lock", "working"]) {
+  for (const kind of ["waiting", "lock", "paused", "working"]) {
     if (busy.includes(kind)) legend.append(htmlElement("li", { class: kind }, texts[kind]));
   }
   if (hasLoss) legend.append(htmlElement("li", { class: "loss" }, texts.loss));
@@ -278,7 +281,8 @@ function drawSwimlane(track, autoplay) {
   }
 
   function draw() {
-    drawing = drawLanes(model, Math.max(timeline.clientWidth, 240));
+    const scale = parseFloat(getComputedStyle(timeline).getPropertyValue("--drawing-scale")) || 1;
+    drawing = drawLanes(model, Math.max(timeline.clientWidth, 240), scale);
     timeline.replaceChildren(drawing.svg);
     reserveHeight();
     showStep(current);

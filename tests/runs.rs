@@ -405,7 +405,7 @@ async fn lesson_command_prints_its_verdict() {
     let output =
         lesson("lost-update", &lab.up).env("LC_ALL", "zh_CN.UTF-8").output().await.unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    for part in ["已证实：", "账目不平", "全部细节：http", "读到 10", "r 读取", "下一课：holdfast"]
+    for part in ["已证实：", "账目不符", "全部细节：http", "读到 10", "r 读取", "下一课：holdfast"]
     {
         assert!(text.contains(part), "{part} is missing:\n{text}");
     }

@@ -9,7 +9,7 @@ admin-audit-note-checked = checked as of { $at } UTC: { $items } items, { $order
 admin-audit-note-apart = counted separately: { $items } lab items with { $forks } forks in their ledgers, { $accounts } lab accounts
 admin-audit-note-locks = Redis: { $held } locks held, { $forever } of them without an expiry (the lock on an idempotency key stays for some seconds after its request)
 admin-audit-note-without-redis = Redis was left out: { $error }
-admin-audit-hint = All checks read one repeatable-read snapshot, so they are exact for one moment, also under load. On the command line: `holdfast audit`
+admin-audit-hint = All checks read one repeatable-read snapshot, so they are exact for one moment, even under load. On the command line: `holdfast audit`
 admin-audit-running = The audit is running: { $done } of { $total } checks are done. Current check: `{ $check }`
 admin-audit-reload = This page reloads until the result is available.
 
@@ -36,6 +36,7 @@ admin-jobs-parked = { $job } is parked
 admin-jobs-failed = It failed { $attempts } times.
 admin-jobs-last-error = Last error
 admin-jobs-due = Due
+admin-jobs-started = Started
 admin-jobs-next-attempt = Next attempt
 admin-jobs-no-attempt = only when you start it
 admin-jobs-retry = Try again now

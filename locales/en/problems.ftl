@@ -33,8 +33,8 @@ problem-unauthenticated-link = Sign in
 problem-forbidden-title = Not allowed
 problem-forbidden-meaning = Your account cannot do this; or it belongs to the lab, and the lab is off.
 problem-forbidden-advice = Sign in with an account that is allowed to do this, or start the shop with the lab on.
-problem-forbidden-page-advice = Go back, reload the page and try again, or sign in with an account that is allowed to do this.
-problem-forbidden-link = Sign in
+problem-forbidden-page-advice = Sign in with an account that is allowed to do this. If you came from a form, reload its page first.
+problem-forbidden-link = Sign in with another account
 
 problem-missing-page = there is nothing at { $path }
 problem-missing-item = there is no item { $sku }
@@ -48,10 +48,9 @@ problem-missing-lesson = there is no lesson { $name }
 problem-missing-problem = there is no problem { $name }
 problem-missing-game = this game has ended
 problem-missing-game-page = this game has ended: another one took its place, or ten minutes have passed. Begin again at /lab/scheduler
-problem-not-found-public = There is no such page.
 problem-not-found-title = Not found
 problem-not-found-meaning = It does not exist, or it belongs to another user. The shop does not say which.
-problem-not-found-advice = Check the name or the id.
+problem-not-found-advice = Check the address, the name or the id.
 problem-not-found-link = Go to the first page
 
 problem-exists-title = Already exists
@@ -59,19 +58,19 @@ problem-exists-meaning = The name is taken, or a run of the lab has not finished
 problem-exists-advice = Choose another name, or wait until the run has finished.
 
 problem-sold-out-title = Not enough stock
-problem-sold-out-meaning = Fewer units are left than requested. Nothing was ordered, including the other items.
-problem-sold-out-advice = Order fewer units, or wait for a restock. You may send the same key again.
+problem-sold-out-meaning = Fewer units are left than requested. Nothing was ordered, not even the other items.
+problem-sold-out-advice = Order fewer units, or wait for a restock. You may use the same idempotency key again.
 problem-sold-out-page-advice = Lower the quantity, or remove the item from the basket.
 
 problem-limit-reached-title = Limit per customer reached
-problem-limit-reached-meaning = There is enough stock, but each customer may buy only a limited number. Units in your pending and paid orders count. Nothing was ordered, including the other items.
-problem-limit-reached-advice = Order at most `limit` − `already` units, or cancel an order that contains the item. You may send the same key again.
+problem-limit-reached-meaning = There is enough stock, but each customer may buy only a limited number. Units in your pending and paid orders count. Nothing was ordered, not even the other items.
+problem-limit-reached-advice = Order at most `limit` − `already` units, or cancel an order that contains the item. You may use the same idempotency key again.
 problem-limit-reached-page-advice = Lower the quantity or remove the item from the basket, or cancel an order that contains it.
 problem-limit-reached-link = Your orders
 
 problem-insufficient-funds-title = Balance too low
 problem-insufficient-funds-meaning = The balance is smaller than the amount due. Nothing was paid.
-problem-insufficient-funds-advice = Top up the account, then pay again. You may send the same key again.
+problem-insufficient-funds-advice = Top up the account, then pay again. You may use the same idempotency key again.
 problem-insufficient-funds-page-advice = Top up your account, then pay again.
 problem-insufficient-funds-link = Top up
 

@@ -41,10 +41,13 @@ scheduler-next-level = Next level
 scheduler-keys = Keys: { $orders ->
     [2] A and B
    *[other] A, B and C
-} take a step, U undoes one, X ends the lease, R starts again. A real order cannot be undone: undo starts a new game and repeats the steps before.
+} take a step, U undoes one{ $leases ->
+    [yes] , X ends the lease
+   *[no] {""}
+}, R starts again. A real order cannot be undone: undo starts a new game and repeats the steps before.
 scheduler-left = { $minutes ->
-    [one] 1 minute left.
-   *[other] { $minutes } minutes left.
+    [one] This game ends in 1 minute.
+   *[other] This game ends in { $minutes } minutes.
 }
 scheduler-taken = Steps
 scheduler-goal = goal

@@ -1,21 +1,21 @@
 # The pages for admins: audit, locks, jobs.
 admin-audit-title = 审计
-admin-audit-sound = 账目正确：{ $checks } 项检查全部通过。
-admin-audit-unsound = 账目有误：{ $checks } 项检查中有 { $failed } 项未通过。
+admin-audit-sound = 账目相符：{ $checks } 项检查全部通过。
+admin-audit-unsound = 账目不符：{ $checks } 项检查中有 { $failed } 项未通过。
 admin-audit-holds = 通过
 admin-audit-broken = 未通过
 admin-audit-notes = 备注
-admin-audit-note-checked = 检查时间 { $at } UTC：{ $items } 件商品，{ $orders } 个订单，{ $entries } 条账本记录
-admin-audit-note-apart = 单独统计：实验室商品 { $items } 件，其账本中 { $forks } 处分叉；实验室账户 { $accounts } 个
+admin-audit-note-checked = 检查时间 { $at } UTC：{ $items } 种商品，{ $orders } 个订单，{ $entries } 条账本记录
+admin-audit-note-apart = 单独统计：实验室商品 { $items } 种，其账本中 { $forks } 处分叉；实验室账户 { $accounts } 个
 admin-audit-note-locks = Redis：持有 { $held } 把锁，其中 { $forever } 把没有过期时间（幂等键上的锁在请求结束后还会保留几秒）
 admin-audit-note-without-redis = Redis 未计入：{ $error }
-admin-audit-hint = 所有检查读取同一个 repeatable-read 快照，即使有负载，也对同一时刻准确。命令行：`holdfast audit`
+admin-audit-hint = 所有检查都读取同一个 repeatable-read 快照，因此即使有负载，结果也准确反映同一时刻。命令行：`holdfast audit`
 admin-audit-running = 正在审计：已完成 { $total } 项检查中的 { $done } 项。当前检查：`{ $check }`
 admin-audit-reload = 结果出来之前，本页会自动刷新。
 
 admin-locks-title = 锁
 admin-locks-table = 被持有的锁
-admin-locks-none = 现在没有锁被持有。
+admin-locks-none = 当前没有被持有的锁。
 admin-locks-lock = 锁
 admin-locks-holder = 持锁者
 admin-locks-since = 开始时间
@@ -30,11 +30,12 @@ admin-locks-hint = Redis 中的当前状态。“持锁者”是副本。“等�
 admin-refresh = 刷新
 
 admin-jobs-title = 任务
-admin-jobs-lead = 商店按计划执行的任务。每个副本都会尝试启动每次执行：锁只放行一个，而 Postgres 中每个任务、每个时间唯一的一行防止再次执行。
+admin-jobs-lead = 商店按计划执行的任务。每次到点，所有副本都会尝试执行：锁只放行一个；Postgres 为每个任务的每个计划时间只存一行，防止重复执行。
 admin-jobs-off = 本副本不执行任务（`HOLDFAST_JOBS=off`），其他副本可能会执行。
 admin-jobs-parked = { $job } 已搁置
 admin-jobs-failed = 已失败 { $attempts } 次。
 admin-jobs-last-error = 最近的错误
+admin-jobs-started = 开始
 admin-jobs-due = 计划时间
 admin-jobs-next-attempt = 下次尝试
 admin-jobs-no-attempt = 只能由您启动
@@ -65,29 +66,29 @@ admin-jobs-runs = 最近的执行
 admin-jobs-no-runs = 还没有。
 admin-jobs-job = 任务
 admin-jobs-clock = 时间以 Postgres 的时钟为准，由它决定任务何时到期。失败的执行会重试，间隔逐渐加长；五次之后搁置。
-admin-jobs-fences = 栅栏令牌为任务锁的持锁者编号：越晚的编号越大。Redis 每次发锁预留 64 个编号，所以依次是 1、65、129。编号只在同一次执行内比较，因此 Redis 丢失数据后从 1 重新开始也没有影响。
+admin-jobs-fences = 栅栏令牌是任务锁的持锁者的编号：越晚获得锁，编号越大。Redis 每次发锁预留 64 个编号，所以依次是 1、65、129。编号只在同一次执行内比较，因此 Redis 丢失数据后从 1 重新开始也没有影响。
 admin-job-audit = 相互核对账本、订单和账户，并保存结果。
 admin-job-purge = 删除限期保存的数据：保存的响应留一天，会话留到过期，执行记录留一个月。
-admin-job-requeue-orders = 把即将到期的未支付订单重新加入队列，以防 Redis 丢失它们。
+admin-job-requeue-orders = 把即将到期的未付款订单重新加入队列，以防 Redis 丢失它们。
 admin-job-lab-tick = 与商店无关。课程“只执行一次的定时任务”用它统计一次计划执行了几次。
 
-admin-expiry-title = 未支付订单
-admin-expiry-about = 未及时支付的订单会取消，商品归还库存。何时取消由 Redis 中的队列决定；任何副本都可以执行，而 Postgres 中的订单状态保证只执行一次。
+admin-expiry-title = 未付款订单
+admin-expiry-about = 未及时付款的订单会被取消，商品退回库存。何时取消由 Redis 中的队列决定；任何副本都可以执行，而 Postgres 中的订单状态保证只执行一次。
 admin-expiry-queued = 队列中
 admin-expiry-no-redis = Redis 没有响应
 admin-expiry-due = 现在到期
 admin-expiry-failed = 订单 { $order }：取消失败
 admin-expiry-parked = 订单 { $order } 已搁置
-admin-expiry-parked-advice = 它的商品仍被保留。系统不会自动重试：请先查明原因。
+admin-expiry-parked-advice = 它的商品仍被预留。系统不会自动重试：请先查明原因。
 admin-expiry-failed-at = 最近一次尝试
 
-admin-result-sound = 账目正确：{ $checks } 项检查全部通过
-admin-result-unsound = 账目有误：{ $checks } 项检查中 { $failed } 项未通过：{ $names }
+admin-result-sound = 账目相符：{ $checks } 项检查全部通过
+admin-result-unsound = 账目不符：{ $checks } 项检查中 { $failed } 项未通过：{ $names }
 admin-result-nothing = 无事可做
 admin-result-rest = 其余留给下次执行
 admin-result-due-soon =
     { $number ->
-       *[other] { $count } 个未支付订单五分钟内到期
+       *[other] { $count } 个未付款订单将在五分钟内到期
     }
 admin-result-no-room = 其中 { $count } 个因队列已满未能加入
 admin-result-forgotten =
@@ -116,20 +117,20 @@ admin-result-marks =
     }
 
 ## 审计的各项检查：规则
-audit-check-stock-drift = 每件商品的库存等于其账本之和
-audit-check-stock-oversold = 没有商品卖出超过其库存
+audit-check-stock-drift = 每种商品的库存等于其账本之和
+audit-check-stock-oversold = 没有商品的售出量超过其库存
 audit-check-stock-chain = 每条记录都从上一条记录结束时的值开始
 audit-check-stock-forks = 没有两条记录由同一次读取算出
 audit-check-stock-opening = 每个账本都以一条期初记录开始
-audit-check-running-sums = 每件商品的累计数等于其账本和订单之和
+audit-check-running-sums = 每种商品的累计数等于其账本和订单之和
 audit-check-order-lines = 每个订单行只扣减一次库存；订单取消或退款时只归还一次
-audit-check-lines-counted = 订单待支付或已支付期间，每个订单行都计入其买家的购买数
-audit-check-customer-limits = 没有用户购买某件商品超过当时的限购数量
-audit-check-stock-entries = 每条记录都有对应的商品；若记有订单，则有该订单的对应行
+audit-check-lines-counted = 订单待付款或已付款期间，每个订单行都计入其买家的购买数
+audit-check-customer-limits = 没有用户购买某种商品超过当时的限购数量
+audit-check-stock-entries = 每条记录都有对应的商品；若注明订单，则该订单有对应的订单行
 audit-check-order-references = 每个订单都有用户，每个订单行都有订单和商品
 audit-check-order-totals = 每个订单的总额等于其各行之和
-audit-check-payments = 每个订单恰好有其状态所要求的支付和退款
-audit-check-balance-entries = 每条记录都是某个订单的支付或退款，或者充值、新人赠款
+audit-check-payments = 每个订单恰好有其状态所要求的付款和退款
+audit-check-balance-entries = 每条记录都是某个订单的付款或退款，或者充值、新用户赠金
 audit-check-counted-apart = 只有实验室的商品和账户单独统计
 audit-check-balance-drift = 每个账户的余额等于其账本之和
 audit-check-balance-chain = 每条记录都从上一条记录结束时的值开始

@@ -1,9 +1,9 @@
 # 锁的评判：单次评判页、列表，以及打开文件的表单。
 judge-title = 锁的评判
-judge-lead = 每个锁都在同样的故障下做同样的工作。账本会说明哪些锁丢失了更新。
+judge-lead = 每把锁都在同样的故障下做同样的工作。账本会显示哪些锁丢失了更新。
 judge-link = 锁的评判：真实的锁面对这些故障
 judge-list-title = 各故障下的结论
-judge-list-none = 此版本没有附带评判。请先评判一个锁，再在这里打开文件。
+judge-list-none = 此版本没有附带评判。请先评判一把锁，再在这里打开文件。
 judge-column-lock = 锁
 judge-column-date = 评判日期
 judge-cell-lost = { $lost ->
@@ -11,9 +11,9 @@ judge-cell-lost = { $lost ->
 }
 judge-cell-safe = 没有丢失更新
 judge-cell-not-run = 未运行
-judge-cell-elsewhere = 不影响这把锁
+judge-cell-elsewhere = 不涉及这把锁
 judge-list-fenced = ……检查栅栏令牌时
-judge-list-key = ▲ 7：丢失 7 次更新 · ✓：没有丢失更新 · –：该故障未运行 · “·”：该故障不涉及这把锁使用的服务器
+judge-list-key = ▲ 7：最终丢失 7 次更新。✓：没有丢失。○：没有丢失，且该故障不涉及这把锁使用的服务器。–：该故障未运行。
 judge-own-title = 评判你自己的锁
 judge-own-how = 写一个几十行的适配器，运行 `holdfast judge --json FILE -- COMMAND`，然后在这里打开 FILE。文件只会显示，不会保存。
 judge-file-label = 评判文件
@@ -22,26 +22,26 @@ judge-file-invalid = 这不是 `holdfast judge --json FILE` 写出的文件。
 judge-opened = 从文件打开：没有保存，内容也未在此核对。
 
 ## 单次评判
-judge-facts = 租约 { $ttl } 毫秒 · 种子 { $seed } · 栅栏令牌：{ $fencing } · 自动续租：{ $renews }
+judge-facts = 租约 { $ttl } ms · 种子 { $seed } · 栅栏令牌：{ $fencing } · 自动续期：{ $renews }
 judge-yes = 有
 judge-no = 无
 judge-verdict-lost = { $faults } 种故障中有 { $under } 种出现丢失更新，共 { $lost ->
    *[other] { $count } 次
 }
-judge-verdict-lost-undisturbed = 没有故障也丢失更新，共 { $lost ->
+judge-verdict-lost-undisturbed = 没有故障时也丢失更新，共 { $lost ->
    *[other] { $count } 次
 }
 judge-verdict-safe = { $faults ->
     [0] 没有故障时没有丢失更新
    *[other] 在 { $faults } 种故障下没有丢失更新
 }
-judge-verdict-nothing = 没有评判任何内容：没有故障运行
+judge-verdict-nothing = 没有可评判的内容：没有运行任何故障
 judge-fence-safe = 如果每次写入都检查栅栏令牌：没有丢失更新。
 judge-fence-lost = 如果每次写入都检查栅栏令牌：有 { $lost ->
    *[other] { $count } 次
 }丢失更新。
 judge-others = 其他发现：{ $found }。
-judge-other = { $name } { $count }
+judge-other = { $name }（{ $count }）
 judge-missing = 有 { $faults } 种故障未运行。
 judge-no-reason = 未说明原因
 judge-safety-title = 安全性
@@ -54,49 +54,49 @@ judge-column-fault = 故障
 judge-column-result = 结论
 judge-column-lost = 丢失更新
 judge-column-fenced = 检查令牌时
-judge-column-overlaps = 同时持有锁的客户端对
+judge-column-overlaps = 同时持锁的客户端对
 judge-column-release = 释放已丢失的锁
 judge-column-fence = 令牌没有增大
 judge-column-busy = 无人持有却报忙
-judge-column-blocked = 阻塞（毫秒）
-judge-column-starved = 一直没有得到锁的客户端
-judge-column-leftover = 残留的键
-judge-column-held = 持有时间（%）
-judge-column-p50 = 等待 p50（毫秒）
-judge-column-p99 = 等待 p99（毫秒）
+judge-column-blocked = 阻塞（ms）
+judge-column-starved = 从未获锁的客户端
+judge-column-leftover = 残留的 key
+judge-column-held = 持锁时间（%）
+judge-column-p50 = 等待 p50（ms）
+judge-column-p99 = 等待 p99（ms）
 judge-column-ratio = p99 ÷ 公平队列
 judge-column-jain = Jain 指数
-judge-column-acquired = 获得次数
+judge-column-acquired = 获锁次数
 judge-column-errors = 错误
-judge-column-commands = 每次获得的 Redis 命令数
+judge-column-commands = 每次获锁的 Redis 命令数
 judge-key-title = 故障和各列的含义
-judge-about-lost = 账本里已售出而库存没有体现的件数：客户端覆盖了它没有读到的修改。
+judge-about-lost = 账本里已售出、而最终库存没有体现的件数：客户端覆盖了它没有读到的修改。它可能一次覆盖上百次修改，随后又被另一个客户端覆盖，这时只丢失一次。
 judge-about-fenced = 如果每次读取都登记栅栏令牌，每次写入都要求没有登记过更大的令牌，还会丢失的更新数，以及因此被拒绝的次数。
-judge-about-overlaps = 同时持有同一个键的客户端对数。
+judge-about-overlaps = 同时持有同一个 key 的客户端对数。
 judge-about-release = 另一个客户端已经持有锁，释放却返回 ok 的次数。
-judge-about-fence = 栅栏令牌没有大于该键之前所有令牌的次数。
-judge-about-busy = 后端不可用且无人持有该键时，返回 busy 或 timeout 的次数。正确的做法是报错。
-judge-about-blocked = 键空闲、有客户端等待却无人获得它的最长时间。
+judge-about-fence = 栅栏令牌没有大于该 key 之前所有令牌的次数。
+judge-about-busy = 后端不可用且无人持有该 key 时，返回 busy 或 timeout 的次数。正确的做法是报错。
+judge-about-blocked = key 空闲、有客户端等待却无人获得它的最长时间。
 judge-about-starved = 从未获得锁的客户端数。
-judge-about-leftover = 工作结束两个租约之后仍留在 Redis 里的键。
-judge-about-held = 键被持有的时间占比。
-judge-about-p50 = 一半的获得不超过此等待时间。
-judge-about-p99 = 100 次获得中有 99 次不超过此等待时间。
-judge-about-ratio = 等待时间的第 99 百分位除以公平队列中的等待时间。1 表示公平。
-judge-about-jain = 各客户端获得次数的均匀程度：1 表示均匀。
+judge-about-leftover = 工作结束两个租约之后仍留在 Redis 里的 key。
+judge-about-held = key 被持有的时间占比。
+judge-about-p50 = 一半的获锁，等待时间不超过此值。
+judge-about-p99 = 100 次获锁中有 99 次，等待时间不超过此值。
+judge-about-ratio = 等待时间的第 99 百分位数除以公平队列中的等待时间。1 表示公平。
+judge-about-jain = 各客户端获锁次数的均匀程度：1 表示均匀。
 judge-about-acquired = 获得锁的次数。
 judge-about-errors = 请求锁时返回错误的次数。
 judge-about-commands = 每次获得锁所用的 Redis 命令数，不含空闲服务器自身的命令。
 
 ## 故障
 judge-fault-none = 没有故障，只有负载。
-judge-fault-pause = 持有者在读与写之间被暂停 2.5 个租约，然后继续。
+judge-fault-pause = 持锁者在读与写之间被暂停 2.5 个租约，然后继续。
 judge-fault-long-work = 处理时间比租约长。
-judge-fault-kill-holder = 持有者的进程在读与写之间被杀死。
-judge-fault-redis-flush = Redis 丢失所有键。
+judge-fault-kill-holder = 持锁者的进程在读与写之间被杀死。
+judge-fault-redis-flush = Redis 丢失所有 key。
 judge-fault-redis-restart = Redis 重启后为空。
-judge-fault-redis-failover = 主节点被杀死，落后的副本被提升。
-judge-fault-redis-slow = 与 Redis 之间的每条消息延迟 200 毫秒。
+judge-fault-redis-failover = 主节点被杀死，落后的从节点升为主节点。
+judge-fault-redis-slow = 与 Redis 之间的每条消息延迟 200 ms。
 judge-fault-redis-away = Redis 有 5 秒没有响应。
 judge-fault-partition = 一个工作进程与 Redis 断开。
 judge-fault-clock-jump = 所有适配器的时钟（挂钟和单调时钟）都跳变一小时。
@@ -108,13 +108,13 @@ judge-violations-lead = 每种违规的前几个，以及前后的事件。w0 c3
 judge-violations-none = 没有发现违规。
 judge-kind-lost-update = 丢失更新
 judge-kind-lost-with-fence = 检查令牌时仍丢失更新
-judge-kind-overlap = 同时持有
+judge-kind-overlap = 同时持锁
 judge-kind-release-ok-when-lost = 释放已丢失的锁
 judge-kind-fence-regression = 令牌没有增大
 judge-kind-misreported-busy = 无人持有却报忙
 judge-kind-blocked = 阻塞
 judge-kind-starved = 客户端饿死
-judge-kind-leftover-key = 残留的键
+judge-kind-leftover-key = 残留的 key
 judge-swimlane = 泳道图：每个客户端一条泳道，时间从左到右
 judge-swimlane-scale = 较短的间隔已拉长，较长的间隔（//）已缩短。
 judge-swimlane-part = 图中是 { $count } 个事件中的第 { $first } 到第 { $last } 个。
@@ -125,4 +125,4 @@ judge-label-refused = 被拒绝
 judge-label-lost = 锁已丢失
 judge-label-continued = 继续
 judge-event-refused = 得知写入被拒绝
-judge-event-lost = 释放锁，得知锁已丢失
+judge-event-lost = 释放锁时得知锁已丢失

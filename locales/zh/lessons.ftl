@@ -20,7 +20,7 @@ lesson-lost-update-takeaway-3 = 无论用什么办法隔离两次变更，都必
 
 lesson-one-replica-title = 进程内的锁，两个副本
 lesson-one-replica-claim = 进程内的互斥锁在一个副本上准确无误，在两个副本上就会超卖。
-lesson-one-replica-question = 每个副本在自己的内存里为每件商品保存一把互斥锁。现有 100 件商品出售，什么时候会卖出超过 100 件？
+lesson-one-replica-question = 每个副本在自己的内存里为每种商品保存一把互斥锁。现有 100 件商品出售，什么时候会卖出超过 100 件？
 lesson-one-replica-guess-1 = 永远不会：互斥锁一次只放行一个请求
 lesson-one-replica-guess-2 = 只要有两个副本在处理订单
 lesson-one-replica-guess-3 = 只有某个副本持锁时崩溃才会
@@ -42,11 +42,11 @@ lesson-database-takeaway-3 = 一条语句只看得到它开始时已提交的数
 
 lesson-wrong-key-title = 锁错了 key
 lesson-wrong-key-claim = 锁住订单号，保护不了两个订单共用的余额。
-lesson-wrong-key-question = 每次支付都锁住所付订单的订单号。一个余额为 10.00 的账户同时支付两个 1.00 的订单，之后余额是多少？
-lesson-wrong-key-guess-1 = 8.00：锁把两次支付隔离开了
-lesson-wrong-key-guess-2 = 9.00：其中一次支付因锁被占用而遭拒绝
-lesson-wrong-key-guess-3 = 9.00：两个订单都已支付，有 1.00 没有扣
-lesson-wrong-key-guess-4 = 10.00：两次支付都被拒绝
+lesson-wrong-key-question = 每次付款都锁住所付订单的订单号。一个余额为 10.00 的账户同时支付两个 1.00 的订单，之后余额是多少？
+lesson-wrong-key-guess-1 = 8.00：锁把两次付款隔离开了
+lesson-wrong-key-guess-2 = 9.00：其中一次付款因锁被占用而遭拒绝
+lesson-wrong-key-guess-3 = 9.00：两个订单都已付款，有 1.00 没有扣
+lesson-wrong-key-guess-4 = 10.00：两次付款都被拒绝
 lesson-wrong-key-takeaway-1 = 要锁住被修改的东西（这里是余额），而不是手边的东西（订单）。
 lesson-wrong-key-takeaway-2 = 这种锁的所有测试都能通过，因为锁本身没有问题，只有账本看得出错误。
 lesson-wrong-key-takeaway-3 = 本商店的每次写入都声明自己需要哪个 key，锁了别的 key 会当作程序错误被拒绝。
@@ -121,7 +121,7 @@ lesson-watchdog-takeaway-3 = 暂停太久的进程，其写入必须由存储来
 ## What still fails
 lesson-fence-title = 栅栏令牌
 lesson-fence-claim = 暂停的持锁者恢复后，Postgres 拒绝它的写入；即使清空 Redis 使栅栏令牌从头编号，也照样拒绝。只靠令牌还不够：写入还要核对行的版本。
-lesson-fence-question = 每次发锁都带一个编号，行会拒绝编号小于已见最大编号的写入。A 的编号是 1，B 是 2，两者都读到 10。A 先写，B 后写。这个检查会拒绝哪些写入？
+lesson-fence-question = 每次发锁都带一个编号。数据行记下见过的最大编号，编号比它小的写入一律拒绝。A 的编号是 1，B 是 2，两者都读到 10。A 先写，B 后写。这个检查会拒绝哪些写入？
 lesson-fence-guess-1 = A 的
 lesson-fence-guess-2 = B 的
 lesson-fence-guess-3 = 两个都拒绝
@@ -143,7 +143,7 @@ lesson-failover-takeaway-3 = 锁服务既然可能丢锁，就需要能拒绝过
 
 lesson-redlock-title = Redlock：五个节点的多数
 lesson-redlock-claim = 五个节点宕机两个，锁照常可用；宕机三个，它拒绝加锁。但持锁者暂停仍会破坏它，而它没有栅栏令牌来阻止。
-lesson-redlock-question = 锁保存在五个独立 Redis 节点的多数上。下面哪种情况仍会产生两个持锁者？
+lesson-redlock-question = 五个独立的 Redis 节点，锁要在多数节点上获得。下面哪种情况仍会产生两个持锁者？
 lesson-redlock-guess-1 = 五个节点宕机两个
 lesson-redlock-guess-2 = 五个节点宕机三个
 lesson-redlock-guess-3 = 持锁者的进程暂停时间超过租约
@@ -155,7 +155,7 @@ lesson-redlock-takeaway-3 = 它没有随每次发锁递增的编号，存储无�
 ## What it costs
 lesson-waiting-title = 放弃、重试还是排队
 lesson-waiting-claim = 拿不到锁就立即失败、每隔约 50 ms 重试一次、排队等锁：同样的负载，三种等待时间分布。
-lesson-waiting-question = 12 个买家抢同一件商品，每个订单需要几毫秒。与排队相比，每隔约 50 ms 重试一次有什么代价？
+lesson-waiting-question = 12 个买家抢同一种商品，每个订单需要几 ms。与排队相比，每隔约 50 ms 重试一次有什么代价？
 lesson-waiting-guess-1 = 没有：所有买家最终都能拿到锁
 lesson-waiting-guess-2 = 只是多发几条 Redis 命令
 lesson-waiting-guess-3 = 两次重试之间锁空闲着，运气差的请求等待时间远超中位数
@@ -175,8 +175,8 @@ lesson-reentrant-takeaway-1 = 普通的锁每次加锁都是新的持锁者，�
 lesson-reentrant-takeaway-2 = 可重入锁要靠名字认出持锁者。若用进程名，同一进程的两个请求就会同时进入。
 lesson-reentrant-takeaway-3 = 向下传递 guard，代码里就写明了哪个函数持有锁；没有额外开销，编译器还会检查。
 
-lesson-two-items-title = 两件商品，相反的顺序
-lesson-two-items-claim = 两个订单以相反的顺序锁两件商品。用 Redis 锁，两边都等到超时；用行锁，Postgres 中止其中一个。给 key 排序，就不会死锁。
+lesson-two-items-title = 两种商品，相反的顺序
+lesson-two-items-claim = 两个订单以相反的顺序锁两种商品。用 Redis 锁，两边都等到超时；用行锁，Postgres 中止其中一个。给 key 排序，就不会死锁。
 lesson-two-items-question = A 持有“茶”的行锁，想要“咖啡”；B 持有“咖啡”，想要“茶”。都是 Postgres 行锁。会怎样？
 lesson-two-items-guess-1 = 两边都等到超时
 lesson-two-items-guess-2 = Postgres 把两个都中止
@@ -198,8 +198,8 @@ lesson-early-release-takeaway-2 = 在 `@Transactional` 方法内部加锁就是�
 lesson-early-release-takeaway-3 = 锁要包住事务：事务开始之前加锁，提交之后释放。
 
 lesson-hot-item-title = 热点商品
-lesson-hot-item-claim = 所有买家都抢同一件商品。批处理在一把锁、一个事务里执行所有排队的订单，销量至少是教科书式的锁的三倍。这里的策略全都准确。
-lesson-hot-item-question = 所有买家都抢同一件商品。用教科书式的锁，每秒销量受什么限制？
+lesson-hot-item-claim = 所有买家都抢同一种商品。批处理在一把锁、一个事务里执行所有排队的订单，销量至少是教科书式的锁的三倍。这里的策略全都准确。
+lesson-hot-item-question = 所有买家都抢同一种商品。用教科书式的锁，每秒销量受什么限制？
 lesson-hot-item-guess-1 = 处理器数量
 lesson-hot-item-guess-2 = Redis 的速度
 lesson-hot-item-guess-3 = 数据库连接数
@@ -231,8 +231,8 @@ lesson-machine-gun-takeaway-1 = 幂等键最先加锁，所以重复请求只花
 lesson-machine-gun-takeaway-2 = 锁防止两个请求同时执行。每次都等响应的客户端从不同时有两个请求，发多少都一样。
 lesson-machine-gun-takeaway-3 = 每秒多少次要靠带时间的计数器，即限流（`--limit-client`）。实验室开启时限流关闭，因为负载都来自同一个地址。
 
-lesson-unpaid-title = 未支付订单
-lesson-unpaid-claim = 未支付订单的库存正好归还一次，工作进程中途崩溃也一样。支付与超时取消同时发生时只有一方成功，金额与库存保持一致。
+lesson-unpaid-title = 未付款订单
+lesson-unpaid-claim = 未付款订单的库存正好归还一次，工作进程中途崩溃也一样。付款与超时取消同时发生时只有一方成功，金额与库存保持一致。
 lesson-unpaid-question = 工作进程归还了一件库存，提交，然后在把订单移出队列之前被杀死。队列把这个订单交给下一个工作进程。这件库存归还几次？
 lesson-unpaid-guess-1 = 一次
 lesson-unpaid-guess-2 = 两次：队列投递了两次
@@ -243,7 +243,7 @@ lesson-unpaid-takeaway-2 = 订单状态用“比较并设置”修改，与库�
 lesson-unpaid-takeaway-3 = Redis 提示订单何时到期；是否取消由 Postgres 决定，Redis 丢失的订单它也都记得。
 
 lesson-queue-title = 用队列代替锁
-lesson-queue-claim = 每件商品一个有界队列加一个消费者，单副本时准确，两个副本时超卖。队列满时，入队可以抛错、返回失败、阻塞，或限时等待。进程一死，队列内容就丢失。
+lesson-queue-claim = 每种商品一个有界队列加一个消费者，单副本时准确，两个副本时超卖。队列满时，入队可以抛错、返回失败、阻塞，或限时等待。进程一死，队列内容就丢失。
 lesson-queue-question = 两个订单在某个副本内存里的队列中等待，这个副本被杀死。它们会怎样？
 lesson-queue-guess-1 = 由另一个副本接手
 lesson-queue-guess-2 = 得不到响应，也没有任何记录表明它们存在过
@@ -266,7 +266,7 @@ lesson-run-once-takeaway-3 = 持锁者可能在执行之后、记录之前崩溃
 
 ## Appendix: Redis
 lesson-big-key-title = 删除大 key
-lesson-big-key-claim = 对一百万个字段的哈希执行 DEL，会阻塞所有客户端约半秒。分批删除和 UNLINK 只阻塞几毫秒。
+lesson-big-key-claim = 对一百万个字段的哈希执行 DEL，会阻塞所有客户端约半秒。分批删除和 UNLINK 只阻塞几 ms。
 lesson-big-key-question = 一个有一百万个字段的哈希不再需要了。对这一个 key 执行 `DEL`，其他客户端要付出什么代价？
 lesson-big-key-guess-1 = 没有：它是一条命令，只要几微秒
 lesson-big-key-guess-2 = 只有读这个哈希的客户端要等
@@ -284,7 +284,7 @@ lesson-pipeline-guess-2 = 一点也不快：Redis 要做的事一样多
 lesson-pipeline-guess-3 = 快一千倍：一次往返代替一千次
 lesson-pipeline-guess-4 = 更慢：Redis 要缓存所有响应
 lesson-pipeline-takeaway-1 = 这样一条命令，Redis 只需约一微秒，其余时间都是往返。
-lesson-pipeline-takeaway-2 = 管道只节省往返，别无其他。它不是事务：其他客户端的命令可以插在中间。
+lesson-pipeline-takeaway-2 = 管道只节省往返，没有别的作用。它不是事务：其他客户端的命令可以插在中间。
 lesson-pipeline-takeaway-3 = 真实网络的往返比这里更久，管道节省得也更多。
 
 lesson-no-rollback-title = MULTI 不会回滚
@@ -294,6 +294,6 @@ lesson-no-rollback-guess-1 = stock 为 10，没有 sold：一条命令失败，�
 lesson-no-rollback-guess-2 = stock 为 9，没有 sold：出错后停止执行
 lesson-no-rollback-guess-3 = stock 为 9，sold 为 1：错误不会撤销任何命令
 lesson-no-rollback-guess-4 = stock 为 10，sold 为 1：只撤销那个 key 的修改
-lesson-no-rollback-takeaway-1 = `EXEC` 不受打断地执行一队命令。它提供隔离，不提供撤销。
+lesson-no-rollback-takeaway-1 = `EXEC` 依次执行队列中的命令，中途不被打断。它提供隔离，不提供撤销。
 lesson-no-rollback-takeaway-2 = 格式错误的命令在入队时就被发现，整个事务中止。类型错误的命令在 `EXEC` 时才失败，而其他命令照样生效。
 lesson-no-rollback-takeaway-3 = 必须一起成功的变更应放进 Postgres，或放进一个先检查、后写入的脚本。

@@ -1,17 +1,17 @@
 # Problem types: what their pages and the refused pages say.
 problem-unknown-outcome = 请先查看您的订单：修改可能已经完成。重复提交同一个表单是安全的，只会执行一次。
-problem-sold-out-detail = 请求 { $requested } 件 { $sku }，剩余 { $available } 件。
-problem-limit-reached-detail = { $sku } 每人限购 { $limit } 件：您已有 { $already } 件，又请求 { $requested } 件。
+problem-sold-out-detail = 要购买 { $requested } 件 { $sku }，只剩 { $available } 件。
+problem-limit-reached-detail = { $sku } 每人限购 { $limit } 件：您已有 { $already } 件，还要购买 { $requested } 件。
 problem-insufficient-funds-detail = 应付 { $needed }，余额 { $balance }。
 problem-basket-title = 购物车已变动
-problem-basket-detail = 购物车已与那个页面显示的不同，没有下单。
+problem-basket-detail = 购物车的内容与那个页面显示的已经不同，因此没有下单。
 problem-basket-empty = 现在是空的。
 problem-basket-empty-advice = 如果已经下单，订单列在“我的订单”里。
 problem-basket-link = 我的订单
 problem-basket-other = 现在的内容显示在下面。
 problem-basket-other-advice = 请核对购物车，再下单。
 problem-heading = 错误说明
-problem-lead = 商店的每个错误响应都属于下列名称之一，各有一个 HTTP 状态码和下一步做法。
+problem-lead = 商店的每个错误响应都使用下列名称之一；每种错误都有对应的 HTTP 状态码和处理办法。
 problem-table = 所有错误类型
 problem-name = 名称
 problem-status = 状态码
@@ -33,25 +33,24 @@ problem-unauthenticated-link = 登录
 problem-forbidden-title = 没有权限
 problem-forbidden-meaning = 您的账户不能执行此操作；或者这是实验室的功能，而实验室已关闭。
 problem-forbidden-advice = 请用有权限的账户登录，或者在启动商店时打开实验室。
-problem-forbidden-page-advice = 请返回，刷新页面后重试，或者用有权限的账户登录。
-problem-forbidden-link = 登录
+problem-forbidden-page-advice = 请用有权限的账户登录。如果您刚提交了表单，请先刷新表单所在的页面。
+problem-forbidden-link = 用其他账户登录
 
-problem-missing-page = { $path } 处没有内容
+problem-missing-page = 没有 { $path } 这个页面
 problem-missing-item = 没有商品 { $sku }
 problem-missing-account = 您没有账户
 problem-missing-order = 您没有订单 { $order }
 problem-missing-session = 您没有会话 { $id }
 problem-missing-user = 没有用户 { $name }
-problem-missing-race = 没有抢购 { $id }
-problem-missing-run = 没有运行 { $id }
-problem-missing-lesson = 没有课程 { $name }
-problem-missing-problem = 没有问题类型 { $name }
+problem-missing-race = 没有编号为 { $id } 的抢购
+problem-missing-run = 没有编号为 { $id } 的运行
+problem-missing-lesson = 没有名为 { $name } 的课程
+problem-missing-problem = 没有名为 { $name } 的错误类型
 problem-missing-game = 这一局已经结束
 problem-missing-game-page = 这一局已经结束：它已被另一局取代，或者已过十分钟。请在 /lab/scheduler 重新开始
-problem-not-found-public = 没有这个页面。
 problem-not-found-title = 未找到
-problem-not-found-meaning = 它不存在，或者属于其他用户。商店不会说明是哪一种。
-problem-not-found-advice = 请检查名称或编号。
+problem-not-found-meaning = 它不存在，或者属于其他用户。商店不会说明是哪一种情况。
+problem-not-found-advice = 请检查地址、名称或编号。
 problem-not-found-link = 返回首页
 
 problem-exists-title = 已存在
@@ -59,19 +58,19 @@ problem-exists-meaning = 名称已被占用，或者实验室有运行尚未结�
 problem-exists-advice = 请换一个名称，或者等待运行结束。
 
 problem-sold-out-title = 库存不足
-problem-sold-out-meaning = 剩余数量少于请求的数量。什么都没有下单，包括其他商品。
-problem-sold-out-advice = 请减少数量，或者等待补货。可以用同一个键重试。
+problem-sold-out-meaning = 剩余数量少于要购买的数量。整个订单都没有提交，其他商品也没有买下。
+problem-sold-out-advice = 请减少数量，或者等待补货。可以用同一个幂等键重试。
 problem-sold-out-page-advice = 请减少数量，或者从购物车中移除该商品。
 
 problem-limit-reached-title = 已达每人限购数量
-problem-limit-reached-meaning = 库存充足，但每位顾客只能购买有限的数量；待支付和已支付订单中的商品都计算在内。什么都没有下单，包括其他商品。
-problem-limit-reached-advice = 最多再买 `limit` − `already` 件，或者取消一个含该商品的订单。可以用同一个键重试。
+problem-limit-reached-meaning = 库存充足，但每位顾客只能购买有限的数量；待付款和已付款订单中的商品都计算在内。整个订单都没有提交，其他商品也没有买下。
+problem-limit-reached-advice = 最多再买 `limit` − `already` 件，或者取消一个含该商品的订单。可以用同一个幂等键重试。
 problem-limit-reached-page-advice = 请减少数量或从购物车中移除该商品，或者取消一个含该商品的订单。
 problem-limit-reached-link = 我的订单
 
 problem-insufficient-funds-title = 余额不足
 problem-insufficient-funds-meaning = 余额小于应付金额。没有扣款。
-problem-insufficient-funds-advice = 请先充值，再支付。可以用同一个键重试。
+problem-insufficient-funds-advice = 请先充值，再支付。可以用同一个幂等键重试。
 problem-insufficient-funds-page-advice = 请先充值，再支付。
 problem-insufficient-funds-link = 充值
 
@@ -80,18 +79,18 @@ problem-order-state-detail = 不能{ $action ->
     [cancel] 取消
    *[refund] 退款
 }：该订单{ $status ->
-    [pending] 尚未支付
-    [paid] 已支付
+    [pending] 尚未付款
+    [paid] 已付款
     [refunded] 已退款
    *[cancelled] 已取消
 }
 problem-order-state-title = 订单状态不允许此操作
-problem-order-state-meaning = 一个订单只能支付或取消一次，支付后只能退款一次。
+problem-order-state-meaning = 一个订单只能付款或取消一次，付款后只能退款一次。
 problem-order-state-advice = 请查询订单的当前状态。
 problem-order-state-page-advice = 订单的当前状态如下。
 
-problem-order-expired-title = 订单超时未支付
-problem-order-expired-meaning = 订单的商品保留到 `expires_at`。它们已重新上架，或者马上就会。
+problem-order-expired-title = 订单超时未付款
+problem-order-expired-meaning = 订单的商品预留到 `expires_at` 为止，现已重新上架，或即将上架。
 problem-order-expired-advice = 请重新下单。
 problem-order-expired-link = 返回首页
 
@@ -105,7 +104,7 @@ problem-idempotency-key-in-flight-advice = 等待 `Retry-After` 指定的时间�
 problem-idempotency-key-in-flight-page-advice = 请稍候再次提交表单：您得到的是同一个订单，不会多出一个。
 
 problem-idempotency-key-mismatch-title = 这个键属于另一个请求
-problem-idempotency-key-mismatch-meaning = 一个键只对应一个请求。这个键之前发送过不同的内容。
+problem-idempotency-key-mismatch-meaning = 一个键只对应一个请求。之前用这个键发送过不同的内容。
 problem-idempotency-key-mismatch-advice = 新的请求请使用新的键。
 
 problem-idempotency-key-used-title = 这个键在一天之前已用过
@@ -119,36 +118,36 @@ problem-lock-busy-page-advice = 请稍候再试。同一用户同一时刻只能
 
 problem-lock-timeout-title = 等锁超时
 problem-lock-timeout-meaning = 锁被占用的时间超过了请求能等待的时间。没有做任何修改。`holder_process`、`holder_since` 和 `holder_fence` 说明最后的持锁者（如果已知）。
-problem-lock-timeout-advice = 请在 `Retry-After` 之后用同一个键重试。
+problem-lock-timeout-advice = 请在 `Retry-After` 之后用同一个幂等键重试。
 problem-lock-timeout-page-advice = 请稍候再试。
 
 problem-lock-lost-title = 锁已丢失
 problem-lock-lost-meaning = 业务完成之前租约已过期，所以没有写入。
-problem-lock-lost-advice = 请用同一个键重试。
+problem-lock-lost-advice = 请用同一个幂等键重试。
 problem-lock-lost-page-advice = 请稍候再试。
 
 problem-overloaded-title = 过载
-problem-overloaded-meaning = 队列已满，所以立即拒绝了本请求，没有做任何修改。之前使用同一个键的请求可能已经执行。
-problem-overloaded-advice = 请在 `Retry-After` 之后用同一个键重试：已执行的请求不会再执行一次。
+problem-overloaded-meaning = 队列已满，所以立即拒绝了本请求，没有做任何修改。之前使用同一个幂等键的请求可能已经执行。
+problem-overloaded-advice = 请在 `Retry-After` 之后用同一个幂等键重试：已执行的请求不会再执行一次。
 problem-overloaded-page-advice = 请稍候再试。
 
 problem-unavailable-title = Postgres 或 Redis 不可用
 problem-unavailable-meaning = 没有它们，商店无法保证一件商品只卖一次，所以暂停销售。若 `outcome` 为 `unknown`，修改可能已经完成。
-problem-unavailable-advice = 请在 `Retry-After` 之后用同一个键重试，您将得到真实的结果。
+problem-unavailable-advice = 请在 `Retry-After` 之后用同一个幂等键重试，您将得到真实的结果。
 problem-unavailable-page-advice = 请稍候再试。重复提交同一个表单是安全的。
 
 problem-shutting-down-title = 此副本正在停机
-problem-shutting-down-meaning = 它再接收几秒钟的请求，处理完后停止。只有 `/readyz` 会返回这个错误。
+problem-shutting-down-meaning = 它还会接收几秒钟的请求，处理完后停止。只有 `/readyz` 会返回这个错误。
 problem-shutting-down-advice = 请把请求发送到其他副本。
 
 problem-too-many-requests-title = 请求过于频繁
-problem-too-many-requests-meaning = 超过了限流：一个用户、一个地址，或者同一用户名的登录尝试。`limit` 说明是哪一种。没有做任何修改。
-problem-too-many-requests-advice = 等待 `Retry-After` 指定的时间（`retry_after_ms` 更精确）再重试；下单请用同一个键。每个响应中的 `RateLimit` 说明还剩多少次请求。
+problem-too-many-requests-meaning = 请求频率超过了上限。上限针对一个用户、一个地址，或者同一用户名的登录尝试；`limit` 说明是哪一种。没有做任何修改。
+problem-too-many-requests-advice = 等待 `Retry-After` 指定的时间（`retry_after_ms` 更精确）再重试；下单请用同一个幂等键。每个响应中的 `RateLimit` 说明还剩多少次请求。
 problem-too-many-requests-page-advice = 请稍候再试。
 
 problem-request-timeout-title = 请求未及时到达
 problem-request-timeout-meaning = 请求体到达太慢或没有到达。没有做任何修改，连接已关闭。
-problem-request-timeout-advice = 请用同一个键重新发送。
+problem-request-timeout-advice = 请用同一个幂等键重新发送。
 problem-request-timeout-page-advice = 请检查网络连接，再次提交表单。
 
 problem-wrong-host-title = 不是本商店的地址
@@ -162,4 +161,4 @@ problem-payload-too-large-advice = 请减少发送的数据。
 
 problem-internal-error-title = 内部错误
 problem-internal-error-meaning = 商店程序有缺陷。没有做任何修改。
-problem-internal-error-advice = 请用同一个键重试。若再次失败，请报告 `X-Request-Id`。
+problem-internal-error-advice = 请用同一个幂等键重试。若再次失败，请报告 `X-Request-Id`。

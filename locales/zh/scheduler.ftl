@@ -1,7 +1,7 @@
 # 你来当调度器：用真实订单玩的游戏。
 scheduler-lead = 两个真实订单抢最后一件商品。每条语句执行前都会停下，由你决定下一步轮到谁。
 scheduler-level-oversell-title = 一件商品卖两次
-scheduler-level-oversell-goal = 没有锁。让两个订单都卖出最后一件商品，需要 8 步。
+scheduler-level-oversell-goal = 没有锁。让两个订单都买到最后一件商品，需要 8 步。
 scheduler-level-useless-lock-title = 让锁失效
 scheduler-level-useless-lock-goal = 两个订单都使用带租约的 Redis 锁。用 11 步把这件商品卖两次。你可以随时让租约到期。
 scheduler-level-fence-title = 使用栅栏令牌
@@ -21,7 +21,7 @@ scheduler-steps = { $steps ->
 }
 scheduler-reached = 用 { $steps } 步达成目标
 scheduler-missed = 所有订单都已结束，目标没有达成：撤销一步，或重新开始。
-scheduler-refused-over = 所有订单都已结束，不能再走步。可以撤销一步，或重新开始。
+scheduler-refused-over = 所有订单都已结束，没有下一步了。可以撤销一步，或重新开始。
 scheduler-refused-steps = 本局已走 100 步，达到上限。可以撤销一步，或重新开始。
 scheduler-refused-undo = 撤销失败，本局保持不变：重放的步骤没有及时得到同样的结果。请再试一次。
 scheduler-stars = 3 颗星中的 { $stars } 颗
@@ -37,8 +37,11 @@ scheduler-next-level = 下一关
 scheduler-keys = 按键：{ $orders ->
     [2] A、B
    *[other] A、B、C
-} 走一步，U 撤销，X 让租约到期，R 重新开始。真实订单无法撤销：撤销会开始新的一局，并重放之前的步骤。
-scheduler-left = 剩余 { $minutes } 分钟。
+} 走一步，U 撤销{ $leases ->
+    [yes] ，X 让租约到期
+   *[no] {""}
+}，R 重新开始。真实订单无法撤销：撤销会开始新的一局，并重放之前的步骤。
+scheduler-left = 本局将在 { $minutes } 分钟后结束。
 scheduler-taken = 步骤
 scheduler-goal = 目标
 scheduler-ledger = 账本，最新的在前
@@ -48,7 +51,7 @@ scheduler-step-result = { $order }：{ $did } → { $result }
 scheduler-step-expired = Redis 删除了锁：租约到期
 scheduler-step-waits = 等待
 scheduler-saw = 库存为 { $value }
-scheduler-fence =栅栏令牌{ $value }
+scheduler-fence = 栅栏令牌 { $value }
 scheduler-next-lock = 获取锁
 scheduler-next-read = 读取库存
 scheduler-next-compute = 计算新库存
@@ -63,7 +66,7 @@ scheduler-next-respond = 返回响应
 scheduler-result-sold = ✓ 已售出：库存 { $before } → { $after }
 scheduler-result-sold-out = 已售罄
 scheduler-result-timeout = 等待锁超时
-scheduler-result-stale = 过期写入被拒绝：租约已丢失，后来的持有者已写入
+scheduler-result-stale = 过期写入被拒绝：租约已丢失，后来的持锁者已写入
 scheduler-result-failed = 失败：{ $why }
 scheduler-code-compute = 新库存 = 库存 − 1
 scheduler-code-uncommitted = 已写入，未提交

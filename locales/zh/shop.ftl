@@ -1,6 +1,6 @@
 # 页面顶部的状态栏。
 shop-bar = 商店状态
-shop-bar-sound = { $items } 种商品 · 账目平衡
+shop-bar-sound = { $items } 种商品 · 账目相符
 shop-bar-off = 账目相差 { $units } 件
 shop-bar-stale = 商店没有响应 · 账目上次检查于 { $time }
 shop-bar-unknown = 暂时无法读取账目
@@ -15,19 +15,19 @@ shop-empty = 还没有商品。
 shop-more-items = 更多商品
 shop-left = 剩 { $units } 件
 shop-sold-out = 已售罄
-shop-sold-out-advice = 全部库存已售出或被预留。未付款的订单到期后会退回库存。
+shop-sold-out-advice = 全部库存已售出或被预留。订单到期未付款，预留的库存会退回。
 shop-limit = 每位顾客最多 { $limit } 件。
 shop-buy = 购买
 shop-buy-item = 购买 { $name }
 shop-quantity = 数量
 shop-quantity-of = { $name } 的数量
-shop-quantity-range = 每种商品请选 { $least } 到 { $max } 件。
+shop-quantity-range = 请输入 { $least } 到 { $max } 之间的整数。
 shop-quantity-most = 购物车中已有 { $present } 件，每种商品最多 { $max } 件。
 shop-quantity-lines = 一个订单最多 { $max } 种商品。
 shop-item-tabs = 商品视图
 shop-item-tab = 商品
-shop-ledger-tab = 流水
-shop-ledger-of = { $name } 的流水
+shop-ledger-tab = 账本
+shop-ledger-of = { $name } 的账本
 shop-go-to-shop = 去商店
 
 # 购物车。
@@ -93,9 +93,9 @@ shop-ordered-at = 下单时间
 shop-no-orders = 您还没有订单。
 shop-pay-within = 剩余付款时间 { $time }
 shop-older-orders = 更早的订单
-shop-lab-orders = 有 { $orders } 个实验商品的订单未显示。
+shop-lab-orders = 有 { $orders } 个实验室商品的订单未显示。
 shop-lab-orders-show = 显示
-shop-lab-orders-with = 其中 { $orders } 个是实验商品的订单。
+shop-lab-orders-with = 其中 { $orders } 个是实验室商品的订单。
 shop-lab-orders-hide = 只显示商店的订单
 
 # 账户。
@@ -104,9 +104,9 @@ shop-top-up-amount = 金额
 shop-top-up = 充值
 shop-amount-unclear = 请输入金额，例如 25 或 1,000.50。
 shop-amount-ambiguous = { $typed } 有歧义。小数点写在分之前，逗号只用于千位分隔：1,000.50。
-shop-amount-range = 请输入 0.01 到 10,000,000.00。
+shop-amount-range = 请输入 0.01 到 10,000,000.00 之间的金额。
 shop-back-to-order = 返回订单
-shop-account-ledger = 账户流水
+shop-account-ledger = 账户账本
 shop-no-entries = 还没有记录。
 
 # 密码与会话。
@@ -118,9 +118,9 @@ shop-password-change = 修改密码
 shop-password-wrong = 当前密码不正确。
 shop-password-rule = { $min } 到 { $max } 个字符
 shop-sessions = 会话
-shop-sessions-about = 您登录的位置，最新的在前。结束的会话在五秒内失效。
-shop-session-began = 登录于
-shop-session-ends = 到期：
+shop-sessions-about = 您当前登录的会话，最新的在前。结束的会话会在五秒内失效。
+shop-session-began = { $when }登录
+shop-session-ends = { $when }到期
 shop-session-current = 当前会话
 shop-session-end = 结束会话
 shop-older-sessions = 更早的会话
@@ -132,31 +132,31 @@ shop-sign-in-wrong = 用户名或密码不正确。
 shop-session-ended = 会话已结束，请重新登录后继续。
 shop-new-here = 还没有账户？
 shop-have-account = 已有账户？
-shop-welcome = 新账户在此演示商店中有 { $credit } 可用。
+shop-welcome = 注册即获 { $credit }，可在本演示商店使用。
 shop-name-rule = 1 到 64 个字符：a–z、0–9、点、短横线、下划线；以“lab-”开头的名字为保留名
 shop-name-capitals = 不能使用大写字母，请使用 a–z。
 shop-name-character = 不能使用字符“{ $character }”。请使用 a–z、0–9、点、短横线和下划线。
 shop-name-reserved = 以“lab-”开头的名字为保留名，请换一个。
 shop-name-taken = 此用户名已被占用，请换一个。
 
-# 流水。
-shop-books-sound = 账目平衡
-shop-books-off = 账目不平衡
+# 账本。
+shop-books-sound = 账目相符
+shop-books-off = 账目不符
 shop-drift = 偏差
 shop-oversold = 超卖
 shop-breaks = 断链
 shop-forks = 分叉
 shop-recent-only = 超卖、断链和分叉只统计最近 { $entries } 条记录。
-shop-audit-all = 审计全部流水
-shop-ledger-about = 最新的在前。每条记录从下一条的结束值开始。
+shop-audit-all = 审计整个账本
+shop-ledger-about = 最新的在前。每条记录的起始值等于下方一条的结束值。
 shop-ledger-forks-about = 两条记录读到同一版本即为分叉：丢失更新。
-shop-ledger-fence-about = 栅栏令牌（fence）为锁的持有者编号。后来的持有者编号更大，Postgres 拒绝编号较小的写入。Redis 每次分配 64 个编号。
+shop-ledger-fence-about = 栅栏令牌（fence）是持锁者的编号：越晚获得锁，编号越大。Postgres 拒绝编号较小的写入。Redis 每次发锁预留 64 个编号。
 shop-ledger-order = 订单
 shop-ledger-version = 版本 { $version }
-shop-ledger-fence = 令牌 { $fence }
+shop-ledger-fence = 栅栏令牌 { $fence }
 shop-ledger-request = 请求
 shop-ledger-fork = 分叉：读到版本 { $version }，与此相同的还有
-shop-ledger-broken = 此处断链：下一条结束于 { $ended }，本条从 { $begins } 开始。
+shop-ledger-broken = 此处断链：下方一条结束于 { $ended }，本条却从 { $begins } 开始。
 shop-ledger-newest = 最新记录
 shop-ledger-older = 更早的记录
 shop-reason-opening = 期初库存

@@ -17,12 +17,12 @@ strategy-atomic = 一条带条件的 update：读和写之间没有空隙
 strategy-version = update … where version = 读到的版本：没有匹配的行就重新读取
 strategy-serializable = serializable 隔离级别：两个冲突的事务由 Postgres 中止一个，再重试
 strategy-advisory = 读取之前，用单独的语句获取 pg_advisory_xact_lock
-strategy-queue = 进程内的有界队列，每件商品一个消费者：一个副本时准确，两个副本时超卖
+strategy-queue = 进程内的有界队列，每种商品一个消费者：一个副本时准确，两个副本时超卖
 strategy-batched = fenced，并且同一商品所有等待的命令共用一把锁、一次读、一次写
 
 source-claim-lua = 工作进程如何认领到期订单：在队列中推迟它们，而不是移除
 source-conditional-update-rs = 代替读取的条件更新
-source-expire-orders-rs = 未支付订单的库存如何正好归还一次
+source-expire-orders-rs = 未付款订单的库存如何正好归还一次
 source-place-rs = 订单的写入：一条语句，存入计算出的值
 source-priority-rs = 哪个命令先执行，以及为什么没有命令会永远等下去
 source-read-rs = 读取：新值由它计算而来

@@ -99,12 +99,12 @@ async fn browsers_get_pages_and_programs_get_problems() {
     }
     // What is public belongs to nobody; a page says what is missing, in its language.
     for (path, english, chinese) in [
-        ("/nothing-here", "There is nothing at /nothing-here.", "/nothing-here 处没有内容。"),
+        ("/nothing-here", "There is nothing at /nothing-here.", "没有 /nothing-here 这个页面。"),
         ("/items/007", "There is no item 007.", "没有商品 007。"),
-        ("/language/xx", "There is nothing at /language/xx.", "/language/xx 处没有内容。"),
+        ("/language/xx", "There is nothing at /language/xx.", "没有 /language/xx 这个页面。"),
     ] {
         let words = visitor.get(path).await.words();
-        assert!(words.contains(&format!("{english} There is no such page.")), "{words}");
+        assert!(words.contains(&format!("{english} Check the address")), "{words}");
         let words = visitor.get_in("zh", path).await.words();
         assert!(words.contains(chinese) && !words.contains("There is no"), "{words}");
     }

@@ -36,7 +36,7 @@ pub struct LabParameters;
 
 impl<After: PartialSchema> IntoParams for ListParameters<After> {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        let meaning = "the list continues behind this entry: the `next` of the page before";
+        let meaning = "the list continues after this entry: the `next` of the page before";
         let limit = ObjectBuilder::new()
             .schema_type(Type::Integer)
             .minimum(Some(1))

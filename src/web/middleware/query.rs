@@ -46,7 +46,7 @@ fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
 /// The query `?after=&limit=` of a list.
 #[derive(Debug, Deserialize)]
 pub struct ListQuery<After> {
-    /// Cursor: the list continues behind this entry.
+    /// Cursor: the list continues after this entry.
     pub after: Option<After>,
     limit: Option<i64>,
 }

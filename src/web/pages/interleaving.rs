@@ -52,6 +52,14 @@ impl SchedulerPage {
         self.layout.text(&format!("scheduler-level-{level}-{part}"))
     }
 
+    /// Explains the keys of this game.
+    fn keys(&self) -> String {
+        let rules = &self.game.rules;
+        let leases = if rules.has_lock() { "yes" } else { "no" };
+        let variables = [("orders", rules.orders.into()), ("leases", leases.into())];
+        self.layout.text_with("scheduler-keys", &variables)
+    }
+
     fn is_over(&self) -> bool {
         self.view.positions.iter().all(|order| order.result.is_some())
     }

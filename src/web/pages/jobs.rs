@@ -121,7 +121,7 @@ fn result_text(result: &Value, language: Language) -> Option<ResultText> {
         let text = if sound {
             language.text_with("admin-result-sound", &[checks])
         } else {
-            let (failed, names) = (names.len().into(), names.join(", ").into());
+            let (failed, names) = (names.len().into(), language.list(&names).into());
             let variables = [checks, ("failed", failed), ("names", names)];
             language.text_with("admin-result-unsound", &variables)
         };
@@ -141,7 +141,7 @@ fn result_text(result: &Value, language: Language) -> Option<ResultText> {
     if texts.is_empty() {
         texts.push(language.text("admin-result-nothing"));
     }
-    Some(ResultText { text: texts.join(", "), is_unsound: false })
+    Some(ResultText { text: language.list(&texts), is_unsound: false })
 }
 
 #[cfg(test)]

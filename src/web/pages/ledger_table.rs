@@ -59,14 +59,8 @@ impl LedgerRow {
         format_value(self.entry.after, self.money)
     }
 
-    /// Returns the reason in words; an admin's own reason as it is.
     pub fn reason(&self, language: &Language) -> String {
-        let reason = self.entry.reason.as_str();
-        match reason {
-            "opening" | "order" | "cancel" | "refund" | "expiry" | "restock" | "payment"
-            | "top-up" | "welcome" => language.text(&format!("shop-reason-{reason}")),
-            own => own.to_owned(),
-        }
+        reason(&self.entry, *language)
     }
 
     pub fn order(&self) -> Option<(OrderId, String)> {
@@ -75,6 +69,15 @@ impl LedgerRow {
 
     pub fn request(&self) -> String {
         short_id(&self.entry.request_id)
+    }
+}
+
+/// Returns the reason of an entry in words; an admin's own reason as it is.
+pub(super) fn reason(entry: &LedgerEntry, language: Language) -> String {
+    match entry.reason.as_str() {
+        reason @ ("opening" | "order" | "cancel" | "refund" | "expiry" | "restock" | "payment"
+        | "top-up" | "welcome") => language.text(&format!("shop-reason-{reason}")),
+        own => own.to_owned(),
     }
 }
 

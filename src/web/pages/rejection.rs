@@ -62,15 +62,18 @@ impl RejectionNotice {
         problem.message().is_some_and(|message| private.contains(&message.id()))
     }
 
-    pub fn meaning(&self, language: Language) -> String {
-        match self {
-            Self::Problem(_) if self.name() == Some("not-found") && !self.is_private() => {
-                language.text("problem-not-found-public")
-            }
+    /// Returns what the problem means; `None` if its details say all of it.
+    pub fn meaning(&self, language: Language) -> Option<String> {
+        let is_said = match self.name() {
+            Some("forbidden") => self.detail(language).is_some(),
+            Some("not-found") => !self.is_private(),
+            _ => false,
+        };
+        (!is_said).then(|| match self {
             Self::Problem(problem) => problem.problem_type().definition().meaning(language),
             Self::BasketChanged { is_empty: true } => language.text("problem-basket-empty"),
             Self::BasketChanged { is_empty: false } => language.text("problem-basket-other"),
-        }
+        })
     }
 
     /// Returns the details of this occurrence, as a sentence. In another language than English,

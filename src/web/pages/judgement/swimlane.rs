@@ -6,9 +6,11 @@
 
 use std::collections::BTreeMap;
 
+use super::columns::count;
 use super::lane_work::{self, Activity};
 use crate::judge::report::{ClientId, Event};
 use crate::messages::Language;
+use crate::web::pages::format::format_count;
 
 /// Height of a lane and of the axis above the lanes, in pixels; `judged.css` has the same.
 const LANE_HEIGHT: i32 = 48;
@@ -29,7 +31,7 @@ const CHARACTER: f64 = 8.4;
 const WIDE_CHARACTER: f64 = 14.5;
 const LABEL_PADDING: f64 = 12.0;
 /// Upper bound of the events that are drawn, and of those before the first one that matters.
-const MAX_DRAWN: usize = 72;
+const MAX_DRAWN: usize = 100;
 const BEFORE_FOCUS: usize = 14;
 
 /// A drawing, in pixels.
@@ -106,12 +108,13 @@ const MARKS: [(&str, &str, &str); 10] = [
 
 /// Formats the time of an event.
 pub fn format_ms(t_ms: f64) -> String {
-    format!("{t_ms:.1}")
+    let tenths = (t_ms * 10.0).round() as u64;
+    format!("{}.{}", count(tenths / 10), tenths % 10)
 }
 
 /// Returns the label of an event; an unknown event has its own name.
 fn label(event: &Event, is_loss: bool, language: Language) -> String {
-    let value = event.value.map(|value| value.to_string()).unwrap_or_default();
+    let value = event.value.map(format_count).unwrap_or_default();
     let message = MARKS.iter().find(|(name, ..)| *name == event.event).map(|(_, _, id)| *id);
     let text = match message {
         None => event.event.clone(),
@@ -186,10 +189,8 @@ pub fn draw(events: &[Event], is_overlap: bool, language: Language) -> Swimlane 
 
 /// Returns the range of the events to draw: around the first that matters, or the last ones.
 fn window(count: usize, focus: Option<usize>) -> (usize, usize) {
-    let from = match focus {
-        Some(focus) => focus.saturating_sub(BEFORE_FOCUS),
-        None => count.saturating_sub(MAX_DRAWN),
-    };
+    let last = count.saturating_sub(MAX_DRAWN);
+    let from = focus.map_or(last, |focus| last.min(focus.saturating_sub(BEFORE_FOCUS)));
     (from, count.min(from + MAX_DRAWN))
 }
 

@@ -22,7 +22,7 @@ pub fn title(request: &RunRequest, language: Language) -> String {
     match &request.lesson {
         Some(name) => lessons::named(name).map_or_else(|| name.clone(), |l| l.title(language)),
         None => {
-            let strategies = request.strategies.join(", ");
+            let strategies = language.list(&request.strategies);
             language.text_with("lab-own-run", &[("strategies", strategies.into())])
         }
     }

@@ -67,7 +67,7 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane], language: Language) -> Scene {
         })
         .collect();
     let title = match (names.len(), strategy) {
-        (..=MAX_NAMED_REQUESTS, _) => names.join(", "),
+        (..=MAX_NAMED_REQUESTS, _) => language.list(&names),
         (many, Some(strategy)) => {
             let variables = [("requests", many.into()), ("strategy", strategy.into())];
             language.text_with("lab-scene-under", &variables)

@@ -68,6 +68,7 @@ impl TrackStep {
             "committed" => "swimlane-label-committed",
             "paused" => "swimlane-label-paused",
             "killed" => "swimlane-label-killed",
+            "answered" if !self.value.starts_with('2') => "swimlane-label-rejected",
             _ => return String::new(),
         };
         language.text_with(message, &[("value", self.value.as_str().into())])

@@ -25,14 +25,18 @@ pub struct ArmVerdict {
     pub verdict: Verdict,
 }
 
-/// Returns the verdict of a run that is over: that of the strategy with the greatest loss, or of
-/// the last one; without strategies the first measurement.
+/// Returns the verdict of a run that is over: how their rates compare if all strategies sold the
+/// same; otherwise that of the strategy with the greatest loss, or of the last one; without
+/// strategies the first measurement.
 pub fn of_run(run: &LabRun, language: Language) -> Verdict {
     if run.state == LabRunState::Failed {
         let label = language.text("lab-verdict-failed");
         return Verdict { number: String::new(), label, is_sound: None };
     }
     let arms = &run.outcome.arms;
+    if let Some(verdict) = of_rates(arms, language) {
+        return verdict;
+    }
     let broken = arms.iter().filter(|arm| !is_sound(arm));
     let worst = broken.max_by_key(|arm| (arm.oversold, arm.forks));
     if let Some(arm) = worst.or(arms.last()) {
@@ -40,7 +44,8 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
     }
     let evidence = run.outcome.evidence.iter();
     let is_number = |text: &str| {
-        text.starts_with(|c: char| c.is_ascii_digit()) && text.chars().count() <= MAX_NUMBER_LENGTH
+        let is_short = text.chars().count() <= MAX_NUMBER_LENGTH && !text.contains(", ");
+        is_short && text.starts_with(|c: char| c.is_ascii_digit())
     };
     match evidence.clone().find(|evidence| is_number(&evidence.value)) {
         Some(evidence) => {
@@ -62,9 +67,35 @@ pub fn of_arms(run: &LabRun, language: Language) -> Vec<ArmVerdict> {
     if arms.len() < 2 {
         return Vec::new();
     }
+    let of_arm = if differ_by_rate_only(arms) { rate_of_arm } else { of_arm };
     let verdict =
         |arm: &ArmResult| ArmVerdict { name: arm.name(language), verdict: of_arm(arm, language) };
     arms.iter().map(verdict).collect()
+}
+
+/// Returns whether all strategies sold the same, and all books balance: only the time differs.
+fn differ_by_rate_only(arms: &[ArmResult]) -> bool {
+    let sold = |arm: &ArmResult| (arm.stock_opening, arm.sold);
+    arms.iter().all(|arm| is_sound(arm) && sold(arm) == sold(&arms[0])) && arms.len() > 1
+}
+
+/// Compares the fastest strategy with the slowest one, if that is all in which they differ.
+fn of_rates(arms: &[ArmResult], language: Language) -> Option<Verdict> {
+    if !differ_by_rate_only(arms) {
+        return None;
+    }
+    let by_rate = |a: &&ArmResult, b: &&ArmResult| a.orders_per_s.total_cmp(&b.orders_per_s);
+    let (slowest, fastest) = (arms.iter().min_by(by_rate)?, arms.iter().max_by(by_rate)?);
+    let variables =
+        [("fastest", fastest.name(language).into()), ("slowest", slowest.name(language).into())];
+    let number = format!("{:.1} ×", fastest.orders_per_s / slowest.orders_per_s.max(0.1));
+    let label = language.text_with("lab-verdict-fastest", &variables);
+    Some(Verdict { number, label, is_sound: Some(true) })
+}
+
+fn rate_of_arm(arm: &ArmResult, language: Language) -> Verdict {
+    let number = format_count(arm.orders_per_s.round() as i64);
+    Verdict { number, label: language.text("lab-figure-rate"), is_sound: Some(true) }
 }
 
 fn of_arm(arm: &ArmResult, language: Language) -> Verdict {

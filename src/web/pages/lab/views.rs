@@ -88,7 +88,7 @@ pub fn count(number: u64) -> String {
 }
 
 pub fn ms(ms: f64) -> String {
-    if ms >= 100.0 { format!("{ms:.0} ms") } else { format!("{ms:.1} ms") }
+    if ms >= 100.0 { format!("{} ms", count(ms.round() as u64)) } else { format!("{ms:.1} ms") }
 }
 
 /// Returns the histogram of the waits: upper bound, count, and length of the bar (0 to 200).
@@ -102,7 +102,13 @@ pub fn waits(arm: &ArmResult) -> Vec<(String, u64, u64)> {
         .get(from..to)
         .unwrap_or_default()
         .iter()
-        .map(|bucket| (format!("{} ms", bucket.up_to_ms), bucket.count, bar(bucket.count)))
+        .map(|bucket| {
+            (
+                format!("{} ms", format_count(bucket.up_to_ms as i64)),
+                bucket.count,
+                bar(bucket.count),
+            )
+        })
         .collect()
 }
 
