@@ -3,12 +3,20 @@
 //! Pages link to them with a hash of their content, so a browser may cache them for a year and
 //! never combines a new page with an old asset. Without the hash they are revalidated by `ETag`. A
 //! font, which the style sheet names, has its version in its name instead.
+//!
+//! All but fonts are compressed once, at the best level.
 
+use std::io::{self, Write as _};
 use std::sync::LazyLock;
 
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
+use actix_web::http::header::{
+    ACCEPT_ENCODING, AcceptEncoding, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, Encoding,
+    Header as _, IF_NONE_MATCH, VARY,
+};
 use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
 use crate::web::{HttpResult, Problem};
@@ -17,6 +25,8 @@ struct Asset {
     name: &'static str,
     kind: &'static str,
     bytes: &'static [u8],
+    /// Empty for a font, whose format is compressed.
+    gzipped: Vec<u8>,
     hash: String,
     address: String,
 }
@@ -60,7 +70,14 @@ fn asset(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Asset 
     let hash: String =
         Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let address = format!("/static/{name}?v={hash}");
-    Asset { name, kind, bytes, hash, address }
+    let gzipped = if kind == FONT { Vec::new() } else { gzip(bytes).unwrap_or_default() };
+    Asset { name, kind, bytes, gzipped, hash, address }
+}
+
+fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+    encoder.write_all(bytes)?;
+    encoder.finish()
 }
 
 /// Returns an asset's address with its hash; empty if the name is unknown.
@@ -85,5 +102,15 @@ pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
     if is_known {
         return Ok(response.finish());
     }
-    Ok(response.insert_header((CONTENT_TYPE, asset.kind)).body(asset.bytes))
+    response
+        .insert_header((CONTENT_TYPE, asset.kind))
+        .insert_header((VARY, ACCEPT_ENCODING.as_str()));
+    let offered = [Encoding::gzip(), Encoding::identity()];
+    let accepted = AcceptEncoding::parse(&request).ok();
+    let chosen = accepted.and_then(|accepted| accepted.negotiate(offered.iter()));
+    if chosen == Some(Encoding::gzip()) && !asset.gzipped.is_empty() {
+        response.insert_header((CONTENT_ENCODING, "gzip"));
+        return Ok(response.body(asset.gzipped.as_slice()));
+    }
+    Ok(response.body(asset.bytes))
 }

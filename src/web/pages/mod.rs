@@ -110,9 +110,5 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/sign-in", get().to(sign_in::show), post().to(sign_in::sign_in)))
         .service(get_post("/sign-up", get().to(sign_in::show_sign_up), post().to(sign_in::sign_up)))
         .service(get_post("/sign-out", back_to("/shop"), post().to(sign_in::sign_out)))
-        .service(
-            resource("/static/{name}", "GET")
-                .wrap(Compress::default())
-                .route(get().to(assets::serve)),
-        );
+        .service(resource("/static/{name}", "GET").route(get().to(assets::serve)));
 }
