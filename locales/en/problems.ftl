@@ -33,7 +33,7 @@ problem-unauthenticated-link = Sign in
 problem-forbidden-title = Not allowed
 problem-forbidden-meaning = Your account cannot do this; or it belongs to the lab, and the lab is off.
 problem-forbidden-advice = Sign in with an account that is allowed to do this, or start the shop with the lab on.
-problem-forbidden-page-advice = Sign in with an account that is allowed to do this. If you came from a form, reload its page first.
+problem-forbidden-page-advice = If you came from a form, reload its page and try again. Otherwise sign in with an account that is allowed to do this.
 problem-forbidden-link = Sign in with another account
 
 problem-missing-page = there is nothing at { $path }

@@ -44,7 +44,8 @@ scheduler-keys = Keys: { $orders ->
 } take a step, U undoes one{ $leases ->
     [yes] , X ends the lease
    *[no] {""}
-}, R starts again. A real order cannot be undone: undo starts a new game and repeats the steps before.
+}, R starts again.
+scheduler-undo-about = A real order cannot be undone: undo starts a new game and repeats the steps before.
 scheduler-left = { $minutes ->
     [one] This game ends in 1 minute.
    *[other] This game ends in { $minutes } minutes.

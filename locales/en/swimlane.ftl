@@ -41,6 +41,7 @@ swimlane-label-held = lock
 swimlane-label-release = unlock
 swimlane-label-committed = commit
 swimlane-label-paused = paused
+swimlane-label-answered = answer { $value }
 swimlane-label-rejected = rejected, { $value }
 swimlane-label-killed = killed
 

@@ -105,6 +105,7 @@ lab-verdict-sold = 件售出（共 { $opening } 件），没有重复
 lab-verdict-paid = 已付款（共 { $opening }），没有重复
 lab-verdict-fastest = { $fastest } 与 { $slowest } 每秒订单数之比
 lab-books-balance = 账目相符
+lab-books-off = 账目不符
 lab-books-broken = 账目不符
 lab-guess-was-right = 结果正是如此。
 lab-guess-was-wrong = 正确答案：

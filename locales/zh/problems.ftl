@@ -33,7 +33,7 @@ problem-unauthenticated-link = 登录
 problem-forbidden-title = 没有权限
 problem-forbidden-meaning = 您的账户不能执行此操作；或者这是实验室的功能，而实验室已关闭。
 problem-forbidden-advice = 请用有权限的账户登录，或者在启动商店时打开实验室。
-problem-forbidden-page-advice = 请用有权限的账户登录。如果您刚提交了表单，请先刷新表单所在的页面。
+problem-forbidden-page-advice = 如果您刚提交了表单，请刷新表单所在的页面后重试。否则请用有权限的账户登录。
 problem-forbidden-link = 用其他账户登录
 
 problem-missing-page = 没有 { $path } 这个页面

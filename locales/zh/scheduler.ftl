@@ -40,7 +40,8 @@ scheduler-keys = 按键：{ $orders ->
 } 走一步，U 撤销{ $leases ->
     [yes] ，X 让租约到期
    *[no] {""}
-}，R 重新开始。真实订单无法撤销：撤销会开始新的一局，并重放之前的步骤。
+}，R 重新开始。
+scheduler-undo-about = 真实订单无法撤销：撤销会开始新的一局，并重放之前的步骤。
 scheduler-left = 本局将在 { $minutes } 分钟后结束。
 scheduler-taken = 步骤
 scheduler-goal = 目标

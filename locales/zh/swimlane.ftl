@@ -38,6 +38,7 @@ swimlane-label-held = 加锁
 swimlane-label-release = 解锁
 swimlane-label-committed = 提交
 swimlane-label-paused = 暂停
+swimlane-label-answered = 响应 { $value }
 swimlane-label-rejected = 被拒绝，{ $value }
 swimlane-label-killed = 被杀
 

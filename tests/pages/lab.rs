@@ -339,6 +339,16 @@ async fn run_page_is_small_when_compressed() {
         bytes += weight;
         scripts += if path.contains(".js") { weight } else { 0 };
     }
+    let fonts = text.split('"').filter(|part| part.ends_with(".woff2"));
+    for path in fonts {
+        let font = admin.page_request(path).header(ACCEPT_ENCODING, "gzip").send().await.unwrap();
+        assert!(!font.headers().contains_key("content-encoding"), "{path}");
+        assert!(font.bytes().await.unwrap().len() < 30_000, "{path}");
+    }
+    let style = text.split('"').find(|part| part.contains("/holdfast.css")).unwrap();
+    let plain = admin.page_request(style).header(ACCEPT_ENCODING, "gzip;q=0").send().await.unwrap();
+    assert!(!plain.headers().contains_key("content-encoding"), "{:?}", plain.headers());
+    assert_eq!(plain.headers()["vary"], "accept-encoding");
     assert!(bytes < 60_000 && scripts < 40_000, "{bytes} bytes, {scripts} of them script");
 }
 

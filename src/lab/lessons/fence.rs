@@ -87,7 +87,7 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
     };
     lab.say(message!("run-fence-step-7", of_a, result));
     let numbers = format!("{before}, {number}");
-    lab.evidence(message!("run-fence-fact-4"), numbers, number > before);
+    lab.evidence(message!("run-fence-fact-5"), numbers, number > before);
     let grew = before > 1 && number > before && of_a >= number && second == 7;
     let once = first.stock_before().is_none_or(|stock| stock == 6);
     let sound = audit.ok && audit.forks.is_empty();

@@ -10,8 +10,8 @@ use std::io::{self, Write as _};
 use std::sync::LazyLock;
 
 use actix_web::http::header::{
-    ACCEPT_ENCODING, AcceptEncoding, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETAG, Encoding,
-    Header as _, IF_NONE_MATCH, VARY,
+    ACCEPT_ENCODING, AcceptEncoding, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETag, Encoding,
+    EntityTag, Header as _, IfNoneMatch, VARY,
 };
 use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
@@ -88,27 +88,33 @@ pub fn address(name: &str) -> &'static str {
 pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
     let unknown = || Problem::not_found(format!("there is no {name}"));
     let asset = ASSETS.iter().find(|asset| asset.name == *name).ok_or_else(unknown)?;
-    let tag = format!("\"{}\"", asset.hash);
+    let offered = [Encoding::gzip(), Encoding::identity()];
+    let accepted = AcceptEncoding::parse(&request).ok();
+    let chosen = accepted.and_then(|accepted| accepted.negotiate(offered.iter()));
+    let is_gzipped = chosen == Some(Encoding::gzip()) && !asset.gzipped.is_empty();
+    let form = if is_gzipped { "-gzip" } else { "" };
+    let tag = EntityTag::new_strong(format!("{}{form}", asset.hash));
     let has_hash = request.query_string() == format!("v={}", asset.hash);
     let keep = if has_hash || asset.kind == FONT {
         "public, max-age=31536000, immutable"
     } else {
         "no-cache"
     };
-    let known = request.headers().get(IF_NONE_MATCH).and_then(|known| known.to_str().ok());
-    let is_known = known == Some(&tag);
+    let is_known = match IfNoneMatch::parse(&request) {
+        Ok(IfNoneMatch::Items(known)) => known.iter().any(|known| known.weak_eq(&tag)),
+        Ok(IfNoneMatch::Any) => true,
+        Err(_) => false,
+    };
     let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
-    response.insert_header((ETAG, tag)).insert_header((CACHE_CONTROL, keep));
+    response.insert_header(ETag(tag)).insert_header((CACHE_CONTROL, keep));
+    if !asset.gzipped.is_empty() {
+        response.insert_header((VARY, ACCEPT_ENCODING.as_str()));
+    }
     if is_known {
         return Ok(response.finish());
     }
-    response
-        .insert_header((CONTENT_TYPE, asset.kind))
-        .insert_header((VARY, ACCEPT_ENCODING.as_str()));
-    let offered = [Encoding::gzip(), Encoding::identity()];
-    let accepted = AcceptEncoding::parse(&request).ok();
-    let chosen = accepted.and_then(|accepted| accepted.negotiate(offered.iter()));
-    if chosen == Some(Encoding::gzip()) && !asset.gzipped.is_empty() {
+    response.insert_header((CONTENT_TYPE, asset.kind));
+    if is_gzipped {
         response.insert_header((CONTENT_ENCODING, "gzip"));
         return Ok(response.body(asset.gzipped.as_slice()));
     }

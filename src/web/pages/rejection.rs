@@ -65,8 +65,9 @@ impl RejectionNotice {
     /// Returns what the problem means; `None` if its details say all of it.
     pub fn meaning(&self, language: Language) -> Option<String> {
         let is_said = match self.name() {
-            Some("forbidden") => self.detail(language).is_some(),
-            Some("not-found") => !self.is_private(),
+            Some("forbidden" | "not-found") if !self.is_private() => {
+                self.detail(language).is_some()
+            }
             _ => false,
         };
         (!is_said).then(|| match self {

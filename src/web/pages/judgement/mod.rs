@@ -15,7 +15,7 @@ use time::format_description::well_known::Rfc3339;
 
 use self::columns::FigureCell;
 use self::swimlane::Swimlane;
-use super::format::FormatTime as _;
+use super::format::{FormatTime as _, format_count};
 use super::respond::{hash_source, without_fonts};
 use crate::judge::report::{
     Adapter, ClientId, Event, FaultReport, Judgement, UNDISTURBED, Violation,
@@ -281,7 +281,7 @@ impl EventLine {
             "killed" => "swimlane-event-killed",
             _ => "",
         };
-        let value = event.value.map(|value| value.to_string()).unwrap_or_default();
+        let value = event.value.map(format_count).unwrap_or_default();
         let mut text = match message {
             "" => event.event.clone(),
             message => language.text_with(message, &[("value", value.into())]),

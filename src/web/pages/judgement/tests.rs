@@ -145,14 +145,14 @@ fn many_events(count: u32) -> Vec<Event> {
 /// Labels of a lane do not overlap, and a long list is cut around the loss.
 #[test]
 fn many_events_stay_readable() {
-    let mut events = many_events(200);
+    let mut events = many_events(300);
     let (read, write) = (events[152].clone(), events[153].clone());
     let late = |event: &Event, t_ms| Event { worker: 9, t_ms, ..event.clone() };
     events.extend([late(&read, read.t_ms + 0.1), late(&write, write.t_ms + 0.1)]);
     events.sort_by(|one, other| one.t_ms.total_cmp(&other.t_ms));
     for language in Language::ALL {
         let drawing = swimlane::draw(&events, false, language);
-        assert_eq!((drawing.first, drawing.last, drawing.count), (103, 202, 202));
+        assert_eq!((drawing.first, drawing.last, drawing.count), (140, 239, 302));
         let marks = || drawing.lanes.iter().flat_map(|lane| &lane.marks);
         assert_eq!(marks().count(), 100);
         assert_eq!(marks().filter(|mark| mark.is_loss).count(), 1);

@@ -157,7 +157,10 @@ fn parse(upload: &UploadedForm) -> Result<Judgement, &'static str> {
         return Err("judge-file-empty");
     }
     let judgement = serde_json::from_slice(&upload.file);
-    let judgement: Judgement = judgement.map_err(|_| "judge-file-invalid")?;
+    let judgement: Judgement = judgement.map_err(|error| {
+        tracing::debug!(%error, "a file is no judgement");
+        "judge-file-invalid"
+    })?;
     match invalid_judgement(&judgement) {
         None => Ok(judgement),
         Some(why) => {

@@ -68,7 +68,8 @@ impl TrackStep {
             "committed" => "swimlane-label-committed",
             "paused" => "swimlane-label-paused",
             "killed" => "swimlane-label-killed",
-            "answered" if !self.value.starts_with('2') => "swimlane-label-rejected",
+            "answered" if self.value.starts_with('4') => "swimlane-label-rejected",
+            "answered" if self.value.starts_with('5') => "swimlane-label-answered",
             _ => return String::new(),
         };
         language.text_with(message, &[("value", self.value.as_str().into())])

@@ -1,8 +1,9 @@
 //! The verdict of a run: one number, what it counts, and whether the books are broken.
 
-use super::views::{amount, is_sound};
+use super::views::{amount, figure_name, is_sound};
 use crate::lab::run::{ArmResult, LabRun, LabRunState};
 use crate::messages::Language;
+use crate::shop::Strategy;
 use crate::web::pages::format::format_count;
 
 /// Upper bound of a measurement that is shown as the one number, in characters.
@@ -73,10 +74,15 @@ pub fn of_arms(run: &LabRun, language: Language) -> Vec<ArmVerdict> {
     arms.iter().map(verdict).collect()
 }
 
-/// Returns whether all strategies sold the same, and all books balance: only the time differs.
+/// Returns whether only the time differs: no strategy is a broken one, whose books may balance by
+/// luck, and all sold the same.
 fn differ_by_rate_only(arms: &[ArmResult]) -> bool {
     let sold = |arm: &ArmResult| (arm.stock_opening, arm.sold);
-    arms.iter().all(|arm| is_sound(arm) && sold(arm) == sold(&arms[0])) && arms.len() > 1
+    let is_comparable = |arm: &ArmResult| {
+        let is_right = Strategy::named(&arm.strategy).is_some_and(|it| !it.is_broken());
+        is_right && is_sound(arm) && arm.orders_per_s > 0.0 && sold(arm) == sold(&arms[0])
+    };
+    arms.len() > 1 && arms.iter().all(is_comparable)
 }
 
 /// Compares the fastest strategy with the slowest one, if that is all in which they differ.
@@ -88,14 +94,15 @@ fn of_rates(arms: &[ArmResult], language: Language) -> Option<Verdict> {
     let (slowest, fastest) = (arms.iter().min_by(by_rate)?, arms.iter().max_by(by_rate)?);
     let variables =
         [("fastest", fastest.name(language).into()), ("slowest", slowest.name(language).into())];
-    let number = format!("{:.1} ×", fastest.orders_per_s / slowest.orders_per_s.max(0.1));
+    let number = format!("{:.1} ×", fastest.orders_per_s / slowest.orders_per_s);
     let label = language.text_with("lab-verdict-fastest", &variables);
     Some(Verdict { number, label, is_sound: Some(true) })
 }
 
 fn rate_of_arm(arm: &ArmResult, language: Language) -> Verdict {
-    let number = format_count(arm.orders_per_s.round() as i64);
-    Verdict { number, label: language.text("lab-figure-rate"), is_sound: Some(true) }
+    let number = format!("{:.1}", arm.orders_per_s);
+    let label = figure_name("rate", arm.is_money(), language);
+    Verdict { number, label, is_sound: Some(true) }
 }
 
 fn of_arm(arm: &ArmResult, language: Language) -> Verdict {
@@ -117,4 +124,36 @@ fn of_arm(arm: &ArmResult, language: Language) -> Verdict {
         (number(arm.sold), language.text_with(id, &opening))
     };
     Verdict { number, label, is_sound: Some(is_sound(arm)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arm(strategy: &str, sold: i64, orders_per_s: f64) -> ArmResult {
+        let (strategy, stock_opening) = (strategy.to_owned(), 100);
+        let stock = stock_opening - sold;
+        ArmResult {
+            strategy,
+            stock_opening,
+            sold,
+            stock,
+            orders_per_s,
+            ok: true,
+            ..ArmResult::default()
+        }
+    }
+
+    #[test]
+    fn only_right_strategies_are_compared_by_rate() {
+        let number = |arms: &[ArmResult]| of_rates(arms, Language::English).map(|it| it.number);
+        let arms = [arm("owner", 100, 40.0), arm("batched", 100, 300.0)];
+        assert_eq!(number(&arms).as_deref(), Some("7.5 ×"));
+        assert_eq!(rate_of_arm(&arms[0], Language::English).number, "40.0");
+        assert_eq!(number(&arms[..1]), None);
+        assert_eq!(number(&[arm("owner", 99, 40.0), arm("batched", 100, 300.0)]), None);
+        assert_eq!(number(&[arm("owner", 0, 0.0), arm("batched", 0, 0.0)]), None);
+        // Its books balance by luck.
+        assert_eq!(number(&[arm("none", 100, 400.0), arm("batched", 100, 300.0)]), None);
+    }
 }
