@@ -1,6 +1,6 @@
 //! The load scripts report the truth: without a lock the shop oversells, with one it does not, a
 //! broken lock fails, excess load is rejected, and abuse changes nothing for others. Needs the
-//! tools of `load/setup`, which `script/test` runs beside the other tests.
+//! tools of `load/setup`, which `script/test` runs first.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -8,7 +8,6 @@ mod common;
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
@@ -17,9 +16,6 @@ use tokio::sync::RwLock;
 
 /// Held for writing by a test that measures latencies, which other load would raise.
 static MACHINE: RwLock<()> = RwLock::const_new(());
-
-/// Time for the build of oha.
-const SETUP_TIMEOUT: Duration = Duration::from_mins(15);
 
 struct Report {
     code: Option<i32>,
@@ -31,19 +27,7 @@ fn load_script(name: &str) -> Command {
     Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("load").join(name))
 }
 
-/// Waits for the exit code of a `load/setup` that is still running.
-async fn wait_for_tools() {
-    let Some(file) = std::env::var_os("HOLDFAST_LOAD_SETUP") else { return };
-    let end = Instant::now() + SETUP_TIMEOUT;
-    while !Path::new(&file).exists() && Instant::now() < end {
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
-    let code = std::fs::read_to_string(&file).unwrap_or_else(|_| "none yet".to_owned());
-    assert_eq!(code.trim(), "0", "the exit code of load/setup: see target/load-setup.log");
-}
-
 async fn run_script(replicas: usize, script: &str, arguments: &'static [&'static str]) -> Report {
-    wait_for_tools().await;
     let _shared = MACHINE.read().await;
     let shop = Shop::start(replicas).await;
     let urls: Vec<&str> = shop.replicas.iter().map(|it| it.base_url.as_str()).collect();
@@ -136,7 +120,6 @@ async fn sustainable_load_is_not_overload() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn abuse_changes_nothing_for_others() {
-    wait_for_tools().await;
     let _alone = MACHINE.write().await;
     let mut command = load_script("abuse");
     command.args(["mixed", "--seconds", "20", "--program", env!("CARGO_BIN_EXE_holdfast")]);
