@@ -30,7 +30,8 @@ const PIXELS_PER_MS: f64 = 12.0;
 const CHARACTER: f64 = 8.4;
 const WIDE_CHARACTER: f64 = 14.5;
 const LABEL_PADDING: f64 = 12.0;
-/// Upper bound of the events that are drawn; of more, the first is this far before those that matter.
+/// Upper bound of the events that are drawn; of more, the first is this far before those that
+/// matter.
 const MAX_DRAWN: usize = 100;
 const BEFORE_FOCUS: usize = 14;
 
