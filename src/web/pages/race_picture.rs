@@ -12,7 +12,7 @@ use resvg::usvg::{Options, Tree, fontdb};
 use super::respond::hash_source;
 use crate::lab::race::model::{Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use crate::messages::Language;
-use crate::web::pages::format::format_count;
+use crate::output::grouped;
 
 const FONT: &[u8] = include_bytes!("../../../static/fonts/inter-semibold-latin.otf");
 const WIDTH: u32 = 1_200;
@@ -215,10 +215,7 @@ fn picture(
         },
         footer: language.text_with(
             "race-picture-footer",
-            &[
-                ("orders", result.lanes.len().into()),
-                ("ms", format_count(i64::try_from(ms).unwrap_or(i64::MAX)).into()),
-            ],
+            &[("orders", result.lanes.len().into()), ("ms", grouped(ms).into())],
         ),
         is_animated,
         is_crowd,
