@@ -117,21 +117,17 @@ fn outage_advice(error: &redis::Error) -> &'static str {
     "check that it runs at its address, with TLS only if that begins with rediss, and try again"
 }
 
-const CHECK_PASSWORD: &str = "check the user and the password in the address";
-
 /// Returns what to do about an error that Redis reported.
 fn advice(error: &redis::Error) -> &'static str {
     match error.code() {
-        // Without a password, Redis also refuses to read a command of many arguments.
-        Some("ERR") if error.to_string().contains("unauthenticated") => CHECK_PASSWORD,
         Some("WRONGTYPE") => "another program uses the keys: choose another key_prefix",
         Some("NOPERM") => "allow this user the command, the key and the channel",
         Some("READONLY" | "MASTERDOWN") => "connect to the primary, or wait for the failover",
         Some("OOM") => "raise maxmemory, or delete keys",
         Some("LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY") => "try again later",
         Some("MISCONF") => "make the disk of Redis writable, or turn its snapshots off",
-        // Redis reports a wrong password while the connection is made, without a code.
-        Some("NOAUTH") | None => CHECK_PASSWORD,
+        // Behind sentinels, a wrong password fails the connection without a code.
+        Some("NOAUTH" | "WRONGPASS") | None => "check the user and the password in the address",
         Some(_) => "see the documentation of Redis for this code",
     }
 }

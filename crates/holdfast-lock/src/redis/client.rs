@@ -1,5 +1,6 @@
 //! The client: commands, pipelines and scripts, on one runtime.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -278,8 +279,8 @@ impl Redis {
 
     async fn own_eviction_policy(&self) -> Result<Option<String>, Error> {
         let command = redis::cmd("CONFIG").arg("GET").arg("maxmemory-policy").to_owned();
-        match self.query::<Vec<String>>(command).await {
-            Ok(pair) => Ok(pair.into_iter().nth(1)),
+        match self.query::<HashMap<String, String>>(command).await {
+            Ok(settings) => Ok(settings.into_values().next()),
             Err(error) if error.is_unavailable() => Err(error),
             Err(_) => Ok(None),
         }

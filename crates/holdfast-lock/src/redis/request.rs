@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::{TcpSettings, socket2};
-use redis::{Client, Cmd, ConnectionInfo, Pipeline, RedisError, Value};
+use redis::{Client, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, Value};
 
 /// Timeout of a command; a Redis that is not overloaded responds within a few milliseconds. An
 /// acquisition may take two calls, so that its caller learns of an outage within two seconds.
@@ -32,7 +32,12 @@ pub(super) fn tcp_settings() -> TcpSettings {
 
 /// Creates a connection to one server, established with the first command and again after it
 /// breaks.
+///
+/// RESP3 for its `HELLO`: a missing password fails the connection. Without, Redis closes it at a
+/// command of more than ten arguments, and concurrent commands fail without the reason.
 pub(super) fn manager(address: ConnectionInfo) -> Result<ConnectionManager, RedisError> {
+    let settings = address.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    let address = address.set_redis_settings(settings);
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
         .set_response_timeout(Some(RESPONSE_TIMEOUT))
