@@ -53,7 +53,10 @@ pub(super) struct WorkerSetup {
     /// Environment variables of the adapter.
     pub(super) env: BTreeMap<String, String>,
     pub(super) redis_url: String,
+    /// For the adapter.
     pub(super) database_url: String,
+    /// For the worker itself.
+    pub(super) ledger_url: String,
     pub(super) key: String,
     pub(super) ttl_ms: u64,
     pub(super) wait_ms: u64,

@@ -107,11 +107,11 @@ impl Judge<'_> {
         let options = StageOptions {
             pass,
             with_replica: fault.kind == FaultKind::RedisFailover,
+            direct: fault.kind == FaultKind::Undisturbed,
             env,
             wait_ms: self.plan.wait_ms.min(longest),
         };
-        let password = &self.postgres.password;
-        let stage = Stage::set_up(self.plan, options, &self.postgres.socket(), password).await;
+        let stage = Stage::set_up(self.plan, options, self.postgres).await;
         let mut pass = match stage {
             Ok(stage) => Pass { fault, number: pass, stage, commands: 0, keys: Default::default() },
             Err(error) => return unless_clock_jump(fault, error),

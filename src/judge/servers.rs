@@ -59,6 +59,10 @@ impl RedisServers {
         &self.primary.password
     }
 
+    pub(super) fn port(&self) -> u16 {
+        self.primary.port
+    }
+
     pub(super) fn socket(&self) -> PathBuf {
         self.primary.socket()
     }

@@ -16,6 +16,7 @@ use super::recording::{Mark, RecordedTurn, Recording};
 use super::report::{Adapter, ClientId};
 use super::servers::RedisServers;
 use super::worker_process::{WorkerMessage, WorkerProcess};
+use crate::embedded::TempPostgres;
 
 /// Time for a worker to start, without the adapter's answer to `init`.
 const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -33,6 +34,8 @@ pub(super) type Holder = RecordedTurn;
 pub(super) struct StageOptions {
     pub(super) pass: i64,
     pub(super) with_replica: bool,
+    /// Adapters reach Redis without a proxy, which would add to their waits.
+    pub(super) direct: bool,
     /// Environment of the adapters, besides the user's.
     pub(super) env: BTreeMap<String, String>,
     pub(super) wait_ms: u64,
@@ -42,10 +45,11 @@ pub(super) struct StageOptions {
 pub(super) struct Stage<'a> {
     pub(super) plan: &'a JudgePlan,
     options: StageOptions,
-    postgres_password: &'a str,
+    postgres: &'a TempPostgres,
+    /// Postgres listens on its socket only; not every client library can connect to that.
+    postgres_proxy: Proxy,
     pub(super) redis: RedisServers,
     redis_proxies: Vec<Proxy>,
-    postgres_proxies: Vec<Proxy>,
     workers: Vec<WorkerProcess>,
     sender: mpsc::UnboundedSender<WorkerMessage>,
     messages: mpsc::UnboundedReceiver<WorkerMessage>,
@@ -62,23 +66,21 @@ impl<'a> Stage<'a> {
     pub(super) async fn set_up(
         plan: &'a JudgePlan,
         options: StageOptions,
-        postgres: &Path,
-        postgres_password: &'a str,
+        postgres: &'a TempPostgres,
     ) -> anyhow::Result<Self> {
         let redis = RedisServers::start(options.with_replica).await?;
-        let (mut redis_proxies, mut postgres_proxies) = (Vec::new(), Vec::new());
+        let mut redis_proxies = Vec::new();
         for _ in 0..plan.workers {
             redis_proxies.push(Proxy::start(&redis.socket()).await?);
-            postgres_proxies.push(Proxy::start(postgres).await?);
         }
         let (sender, messages) = mpsc::unbounded_channel();
         let mut stage = Self {
             plan,
             options,
-            postgres_password,
+            postgres,
+            postgres_proxy: Proxy::start(&postgres.socket()).await?,
             redis,
             redis_proxies,
-            postgres_proxies,
             workers: Vec::new(),
             sender,
             messages,
@@ -98,9 +100,9 @@ impl<'a> Stage<'a> {
     }
 
     async fn start_worker(&mut self, worker: u32) -> anyhow::Result<WorkerProcess> {
-        let at = worker as usize;
         let plan = self.plan;
-        let (redis, postgres) = (self.redis_proxies[at].port, self.postgres_proxies[at].port);
+        let proxied = self.redis_proxies[worker as usize].port;
+        let redis = if self.options.direct { self.redis.port() } else { proxied };
         let mut env = plan.env.clone();
         env.extend(self.options.env.clone());
         let setup = WorkerSetup {
@@ -110,9 +112,10 @@ impl<'a> Stage<'a> {
             env,
             redis_url: format!("redis://:{}@127.0.0.1:{redis}/0", self.redis.password()),
             database_url: format!(
-                "postgres://holdfast:{}@127.0.0.1:{postgres}/holdfast?sslmode=disable",
-                self.postgres_password
+                "postgres://holdfast:{}@127.0.0.1:{}/holdfast?sslmode=disable",
+                self.postgres.password, self.postgres_proxy.port
             ),
+            ledger_url: self.postgres.url(),
             key: plan.key(self.options.pass),
             ttl_ms: plan.ttl_ms,
             wait_ms: self.options.wait_ms,

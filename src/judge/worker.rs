@@ -106,7 +106,7 @@ async fn serve(
     let mut ledgers = Vec::new();
     for _ in 0..state.setup.clients {
         let setup = &state.setup;
-        ledgers.push(Ledger::connect(&setup.database_url, setup.pass).await?);
+        ledgers.push(Ledger::connect(&setup.ledger_url, setup.pass).await?);
     }
     report(&WorkerReport::Ready(introduced));
     let mut clients = JoinSet::new();
