@@ -241,7 +241,7 @@ async fn run_page_shows_verdict_and_evidence() {
         // The shortest of three pairs.
         "Both requests read 57, 1.9 ms apart, and both wrote 56.",
         "43 units that do not exist 43 units do not exist: 100 sold of 57 ✗ The books do not balance",
-        "Your answer: exactly 100 The answer is: more than 100",
+        "Your answer: exactly 100 · The answer is: more than 100",
         "Side by side: the same arrivals none 43 units that do not exist batched 57 of 57 units sold, none twice",
         "before 57 −1 → 56 8080 · order 1 −1 → 56 8081 · order 2 −1 → 56 8080 · order 3",
         "The first two read version 3, 1.9 ms apart.",
