@@ -9,6 +9,8 @@ const SPEEDS = [0.25, 0.5, 1, 2, 4];
 const MAX_LABELLED_LANES = 4;
 const LABELLED = { lane: 84, name: 18, bar: 40, label: 68, thickness: 14, margin: 10 };
 const COMPACT = { lane: 24, name: 17, bar: 12, label: 0, thickness: 10, margin: 10 };
+// Least distance of two labels in a lane.
+const LABEL_GAP = 8;
 // The time before two requests overlap matters little, so it is drawn this much shorter.
 const BEFORE_OVERLAP = 0.3;
 
@@ -100,25 +102,34 @@ function eventMark(event, x, y, size) {
   }
 }
 
-// Places the labels of a lane: reads and writes first, then as many others as have room.
+// Places the labels of a lane in the order of their marks: reads and writes, moved apart where they
+// would meet, then as many others as have room.
 function placeLabels(own, xs, width) {
-  const rank = ({ event }) => ["write", "read", "held", "killed", "paused", "committed"].indexOf(event);
-  const order = own.filter((step) => step.label).sort((a, b) => (rank(a) + 9) % 9 - (rank(b) + 9) % 9);
-  const placed = [];
-  for (const step of order) {
-    const length = textWidth(step.label, true);
-    const x = xs[step.index];
-    const clashes = (from) => placed.some((other) => from < other.from + other.length + 8 && other.from < from + length + 8);
-    // Below the mark, else to the left or to the right of that. A value that is read or written is
-    // never left out: it moves beside the nearest label.
-    const places = [x - length / 2, x - length + 8, x - 8];
-    if (["read", "write"].includes(step.event)) {
-      const beside = placed.flatMap((other) => [other.from - 9 - length, other.from + other.length + 9]);
-      places.push(...beside.sort((one, other) => Math.abs(one - x) - Math.abs(other - x)));
-    }
-    places.forEach((from, at) => (places[at] = Math.min(Math.max(from, 0), width - length)));
-    const from = places.find((from) => !clashes(from));
-    if (from !== undefined) placed.push({ step, from, length });
+  const label = (step) => ({ step, x: xs[step.index], length: textWidth(step.label, true) });
+  const labels = own.filter((step) => step.label).map(label);
+  const isMain = ({ step }) => ["read", "write"].includes(step.event);
+  const placed = labels.filter(isMain);
+  const room = () => placed.reduce((sum, { length }) => sum + length + LABEL_GAP, -LABEL_GAP);
+  while (room() > width) placed.shift();
+  let from = 0;
+  for (const one of placed) {
+    one.from = Math.max(from, one.x - one.length / 2);
+    from = one.from + one.length + LABEL_GAP;
+  }
+  let to = width;
+  for (const one of [...placed].reverse()) {
+    one.from = Math.min(one.from, to - one.length);
+    to = one.from - LABEL_GAP;
+  }
+  const rank = ({ step }) => (["held", "killed", "paused", "committed"].indexOf(step.event) + 9) % 9;
+  const others = labels.filter((one) => !isMain(one)).sort((a, b) => rank(a) - rank(b));
+  for (const { step, x, length } of others) {
+    // Below the mark, else to the left or to the right of that.
+    const places = [x - length / 2, x - length + 8, x - 8].map((from) => Math.min(Math.max(from, 0), width - length));
+    const isFree = (from) => placed.every((other) =>
+      x < other.x ? from + length + LABEL_GAP <= other.from : other.from + other.length + LABEL_GAP <= from);
+    const from = places.find(isFree);
+    if (from !== undefined) placed.push({ step, x, from, length });
   }
   return placed;
 }

@@ -204,7 +204,7 @@ lesson-hot-item-guess-1 = the number of processors
 lesson-hot-item-guess-2 = the speed of Redis
 lesson-hot-item-guess-3 = the number of database connections
 lesson-hot-item-guess-4 = each order needs its own lock and its own commit, one after the other
-lesson-hot-item-takeaway-1 = One order after the other means one commit after the other, and each commit waits for the disk. No lock is faster than that.
+lesson-hot-item-takeaway-1 = One order after the other means one commit after the other, and each commit waits for the disk. No lock that admits one order at a time can be faster.
 lesson-hot-item-takeaway-2 = The textbook lock is slower still: it is idle until the next retry.
 lesson-hot-item-takeaway-3 = Requests that wait anyway can be executed as a batch: one lock, one read, one write, and a separate response for each.
 

@@ -137,7 +137,7 @@ lesson-failover-guess-1 = B 被拒绝：锁在主从切换后仍然存在
 lesson-failover-guess-2 = B 拿到锁，而 A 仍持有它
 lesson-failover-guess-3 = B 拿到锁，A 会收到锁已丢失的通知
 lesson-failover-guess-4 = B 要等到 A 的租约过期
-lesson-failover-takeaway-1 = Redis 在从节点收到写入之前就已应答。切换之后，最后发出的几把锁可能等于没发过。
+lesson-failover-takeaway-1 = Redis 在从节点收到写入之前就已返回响应。切换之后，最后发出的几把锁可能等于没发过。
 lesson-failover-takeaway-2 = `WAIT` 返回有多少个从节点收到了写入，但不会撤销任何东西。它只是让漏洞变小。
 lesson-failover-takeaway-3 = 锁服务既然可能丢锁，就需要能拒绝过期写入的存储：见“栅栏令牌”。
 
@@ -210,15 +210,15 @@ lesson-hot-item-takeaway-3 = 反正要等的请求可以合成一批执行：一
 
 ## Beyond locks
 lesson-double-submit-title = 重复提交
-lesson-double-submit-claim = 双击、响应丢失、内容被改、提交之后应答之前崩溃：始终只有一个订单、一个结果。
-lesson-double-submit-question = 副本提交了订单，在应答之前被杀死。客户端用同一个幂等键重发请求，会得到什么？
+lesson-double-submit-claim = 双击、响应丢失、内容被改、提交之后、返回响应之前崩溃：始终只有一个订单、一个结果。
+lesson-double-submit-question = 副本提交了订单，在返回响应之前被杀死。客户端用同一个幂等键重发请求，会得到什么？
 lesson-double-submit-guess-1 = 第二个订单
 lesson-double-submit-guess-2 = 一个错误：这个键已经用过
 lesson-double-submit-guess-3 = 第一次请求没有收到的那个响应
 lesson-double-submit-guess-4 = 在键过期之前一直被拒绝
 lesson-double-submit-takeaway-1 = 客户端为每个订单生成一个幂等键，每次重试都发送同一个键。
 lesson-double-submit-takeaway-2 = 变更、幂等键和响应由同一条语句写入，崩溃不会只留下一半。
-lesson-double-submit-takeaway-3 = 幂等键上的锁只是让应答更快；保证只有一个订单的，是 Postgres 里唯一的那一行。
+lesson-double-submit-takeaway-3 = 幂等键上的锁只是让响应更快；保证只有一个订单的，是 Postgres 里唯一的那一行。
 
 lesson-machine-gun-title = 机器高频刷接口
 lesson-machine-gun-claim = 对客户端的幂等键加锁，同一时刻只放行它的一个请求，也不拖慢其他客户端。但它限制的是重叠，不是频率：限制频率要靠限流。

@@ -42,7 +42,7 @@ run-double-submit-step-3 = 双击，第二次发到另一个副本：{ $second }
 run-double-submit-step-4 = 第一次完成之后的第三次点击，得到第一次的响应。
 run-double-submit-step-5 = 订单已提交，客户端的连接在收到响应之前断开。
 run-double-submit-step-6 = 客户端用同一个幂等键重试：{ $repeated }。
-run-double-submit-step-7 = 订单已提交，它的副本在应答之前被杀死。
+run-double-submit-step-7 = 订单已提交，它的副本在返回响应之前被杀死。
 run-double-submit-step-8 = 另一个副本返回已存储的响应：{ $before } → 7。
 run-early-release-step-1 = A 读到 10，写入 9，释放锁，在提交之前被暂停。
 run-early-release-step-2 = B 获得锁，读到已提交的值 10。（行锁不阻塞读取。）
@@ -61,7 +61,7 @@ run-failover-counted = { $copies }；断开之后 { $uncopied }
 run-failover-verdict = 已复制：从节点有这把锁 · 未复制：它把 A 的锁又发给 B：同时有 2 个持锁者
 run-fence-fact-1 = 只检查栅栏令牌时丢失的销售笔数
 run-fence-fact-2 = 同时检查版本时丢失的销售笔数
-run-fence-verdict = 迟到的写入被拒绝，清空 Redis 之后也一样：0 处分叉 · 只检查栅栏令牌：售出 { $sold }，库存减少 { $left }
+run-fence-verdict = 迟到的写入被拒绝，清空 Redis 之后也一样：0 处分叉 · 只检查栅栏令牌：售出 { $sold } 件，库存减少 { $left } 件
 run-fence-step-1 = A 持有锁 300 ms，已读到 10；随后它的进程被暂停（SIGSTOP）。
 run-fence-step-2 = B 在 A 之后获得锁，栅栏令牌更大，卖出一件。
 run-fence-step-3 = A 恢复并写入：{ $what }。什么也没有存入。
@@ -232,7 +232,7 @@ run-load-step-1 = { $name } 已被停止：{ $seconds } s 后仍未结束。
 run-load-step-2 = { $name } 在故障到来之前就结束了（{ $kind }）。
 
 ## 各课通用
-run-sales = 售出 { $sold }，库存减少 { $reduced }
+run-sales = 售出 { $sold } 件，库存减少 { $reduced } 件
 run-yes = 是
 run-no = 否
 run-lock-deleted = 已被删除

@@ -121,7 +121,7 @@ pub(super) fn yes_or_no(answer: bool) -> Message {
 /// Lists the successful orders per second of each arm.
 pub(super) fn throughputs(arms: &[ArmResult]) -> String {
     let of_arm = |arm: &ArmResult| format!("{} {:.0}", arm.strategy, arm.orders_per_s);
-    arms.iter().map(of_arm).collect::<Vec<_>>().join(", ")
+    arms.iter().map(of_arm).collect::<Vec<_>>().join(" / ")
 }
 
 /// Executes the same load at one replica and at all of them. Returns why the load cannot show that

@@ -258,10 +258,8 @@ async fn redis_clock_jump_does_not_change_expiry() {
         shop.configure_worker(1, json!({ "pause": "claimed" })).await;
         until("a worker has taken it and let it be", async || {
             set_scores("1").await;
-            match shop.paused_requests(&admin, 1).await.first() {
-                Some(held) => shop.resume_request(&admin, 1, &held.request).await,
-                None => false,
-            }
+            let held = shop.paused_requests(&admin, 1).await;
+            !held.is_empty() && shop.resume_request(&admin, 1, &held[0].request).await
         })
         .await;
     }
