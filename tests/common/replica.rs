@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 /// A running replica. It ends with the value.
 pub struct Replica {
@@ -70,9 +70,12 @@ impl Replica {
         self.child.wait().unwrap();
     }
 
-    /// SIGSTOP: it keeps its locks and connections, and does nothing.
+    /// SIGSTOP, and waits until all threads are stopped: it keeps its locks and connections, and
+    /// does nothing.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
+        let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        waitid(WaitId::Pid(self.pid()), stopped).unwrap();
     }
 
     /// SIGCONT.
@@ -101,8 +104,11 @@ impl Replica {
     }
 
     fn signal(&self, signal: Signal) {
-        let pid = Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap();
-        kill_process(pid, signal).unwrap();
+        kill_process(self.pid(), signal).unwrap();
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_raw(i32::try_from(self.child.id()).unwrap()).unwrap()
     }
 }
 

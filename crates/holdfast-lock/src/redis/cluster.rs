@@ -18,10 +18,10 @@ use parking_lot::Mutex;
 use redis::aio::ConnectionManager;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError};
 use redis::{ServerErrorKind, Value};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use super::address::{host_and_port, replace_host};
-use super::request::{RESPONSE_TIMEOUT, RedisRequest, manager, timed_out};
+use super::request::{RedisRequest, in_time, manager};
 use super::search::{SearchLock, first_ok};
 use super::slots::{self, Node, SlotMap};
 
@@ -72,8 +72,7 @@ impl ClusterConnection {
         request: RedisRequest<'_>,
     ) -> Result<Vec<Value>, RedisError> {
         let cluster = self.cluster.clone();
-        let response = timeout(RESPONSE_TIMEOUT, self.route(request));
-        let response = response.await.unwrap_or_else(|_| Err(timed_out()));
+        let response = in_time(self.route(request)).await;
         let down = |value: &Value| kind(value) == Some(ServerErrorKind::ClusterDown);
         if response.as_ref().map_or(true, |values| values.iter().any(down)) {
             cluster.refresh_in_background();
@@ -189,7 +188,8 @@ impl Cluster {
 
     async fn ask(&self, node: &Node) -> Result<SlotMap, RedisError> {
         let mut connection = self.node(node)?;
-        let response = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+        let mut command = redis::cmd("CLUSTER");
+        let response = in_time(command.arg("SLOTS").query_async(&mut connection)).await?;
         let map = SlotMap::read(response, node)?;
         if map.primaries().is_empty() {
             return Err((ErrorKind::Io, "the node knows of no slots").into());

@@ -5,7 +5,7 @@ use redis::{Cmd, Pipeline, RedisError, RedisFuture, Value};
 
 #[cfg(feature = "cluster")]
 use super::cluster::ClusterConnection;
-use super::request::RedisRequest;
+use super::request::{RedisRequest, in_time};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinel;
 
@@ -22,7 +22,7 @@ pub(super) enum RedisConnection {
 impl RedisConnection {
     async fn send(&mut self, request: RedisRequest<'_>) -> Result<Vec<Value>, RedisError> {
         match self {
-            RedisConnection::One(one) => request.send_on(one).await,
+            RedisConnection::One(one) => in_time(request.send_on(one)).await,
             #[cfg(feature = "cluster")]
             RedisConnection::Cluster(cluster) => cluster.send(request).await,
             #[cfg(feature = "sentinel")]

@@ -1,15 +1,20 @@
 //! Requests to one server, with their timeouts and connection settings.
 
 use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Client, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, Value};
+use tokio::time::{Instant, timeout_at};
 
 /// Timeout of a command; a Redis that is not overloaded responds within a few milliseconds. An
 /// acquisition may take two calls, so that its caller learns of an outage within two seconds.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(800);
+/// Lateness of a timeout from which this process was probably stopped, or without a core, and has
+/// not read a response that arrived in time; extension of the timeout for this case.
+const STALL_THRESHOLD: Duration = Duration::from_millis(100);
 /// Timeout of a connection attempt; a reachable Redis accepts within about 1 ms.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time after which unacknowledged bytes end a connection.
@@ -31,7 +36,7 @@ pub(super) fn tcp_settings() -> TcpSettings {
 }
 
 /// Creates a connection to one server, established with the first command and again after it
-/// breaks.
+/// breaks. Requests have no timeout: see [`in_time`].
 ///
 /// RESP3 for its `HELLO`: a missing password fails the connection. Without, Redis closes it at a
 /// command of more than ten arguments, and concurrent commands fail without the reason.
@@ -40,7 +45,7 @@ pub(super) fn manager(address: ConnectionInfo) -> Result<ConnectionManager, Redi
     let address = address.set_redis_settings(settings);
     let config = ConnectionManagerConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(Some(RESPONSE_TIMEOUT))
+        .set_response_timeout(None)
         .set_number_of_retries(1)
         .set_min_delay(Duration::from_millis(50))
         .set_max_delay(Duration::from_millis(250));
@@ -68,6 +73,24 @@ impl RedisRequest<'_> {
                 connection.req_packed_commands(pipe, offset, count).await
             }
         }
+    }
+}
+
+/// Waits for a response for [`RESPONSE_TIMEOUT`]. While this process is stopped, the time does not
+/// count: what a server responded meanwhile is read first.
+pub(super) async fn in_time<T>(
+    response: impl Future<Output = Result<T, RedisError>>,
+) -> Result<T, RedisError> {
+    let mut response = pin!(response);
+    let mut deadline = Instant::now() + RESPONSE_TIMEOUT;
+    loop {
+        if let Ok(response) = timeout_at(deadline, response.as_mut()).await {
+            return response;
+        }
+        if deadline.elapsed() < STALL_THRESHOLD {
+            return Err(timed_out());
+        }
+        deadline = Instant::now() + STALL_THRESHOLD;
     }
 }
 

@@ -9,17 +9,15 @@
 //! lock may have two holders; the protected resource must reject the write with the stale fence.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
 use redis::{ServerErrorKind, Value};
 use tokio::sync::watch;
-use tokio::time::timeout;
 
 use super::address::replace_host;
-use super::request::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT, RedisRequest, timed_out};
+use super::request::{CONNECT_TIMEOUT, RedisRequest, in_time};
 use super::search::{SearchLock, first_ok};
 
 pub(super) struct Sentinel {
@@ -63,11 +61,11 @@ impl Sentinel {
         request: RedisRequest<'_>,
     ) -> Result<Vec<Value>, RedisError> {
         let mut used = None;
-        let response = timeout(RESPONSE_TIMEOUT, async {
+        let response = in_time(async {
             let primary = used.insert(self.primary(None).await?);
             request.send_on(&mut primary.connection.clone()).await
-        });
-        let response = response.await.unwrap_or_else(|_| Err(timed_out()));
+        })
+        .await;
         if let Some(primary) = used {
             match &response {
                 Ok(values) if !values.iter().any(is_replica) => {}
@@ -134,18 +132,18 @@ impl Sentinel {
     }
 
     async fn ask(&self, sentinel: &ConnectionInfo) -> Result<Primary, RedisError> {
-        let mut sentinel = connect(sentinel, CONNECT_TIMEOUT).await?;
+        let mut sentinel = connect(sentinel).await?;
         let mut command = redis::cmd("SENTINEL");
         command.arg("GET-MASTER-ADDR-BY-NAME").arg(&self.name);
-        let response: Option<(String, u16)> = command.query_async(&mut sentinel).await?;
+        let response: Option<(String, u16)> = in_time(command.query_async(&mut sentinel)).await?;
         let Some((host, port)) = response else {
             let why = "the sentinel knows no master of that name";
             return Err((ErrorKind::InvalidClientConfig, why, self.name.clone()).into());
         };
         let address = replace_host(self.template.addr(), host, port);
         let address = self.template.clone().set_addr(address);
-        let mut connection = connect(&address, RESPONSE_TIMEOUT).await?;
-        let role: Vec<Value> = redis::cmd("ROLE").query_async(&mut connection).await?;
+        let mut connection = connect(&address).await?;
+        let role: Vec<Value> = in_time(redis::cmd("ROLE").query_async(&mut connection)).await?;
         let is_primary = matches!(role.first(), Some(Value::BulkString(role)) if role == b"master");
         if !is_primary {
             return Err(
@@ -167,13 +165,10 @@ impl Sentinel {
     }
 }
 
-async fn connect(
-    address: &ConnectionInfo,
-    response_timeout: Duration,
-) -> Result<MultiplexedConnection, RedisError> {
+async fn connect(address: &ConnectionInfo) -> Result<MultiplexedConnection, RedisError> {
     let config = AsyncConnectionConfig::new()
         .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(Some(response_timeout));
+        .set_response_timeout(None);
     Client::open(address.clone())?.get_multiplexed_async_connection_with_config(&config).await
 }
 

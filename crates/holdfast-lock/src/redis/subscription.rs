@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::client::Redis;
 use super::connection::RedisConnection;
 use super::error::Error;
-use super::request::{CONNECT_TIMEOUT, RESPONSE_TIMEOUT, timed_out};
+use super::request::{CONNECT_TIMEOUT, in_time, timed_out};
 use super::search::first_ok;
 
 /// Interval of the `PING`s that check the connection.
@@ -78,8 +78,7 @@ impl Subscription {
                 }
                 _ = changes => return Ok(None),
                 () = sleep_until(self.last_ping + PING_INTERVAL) => {
-                    let response = timeout(RESPONSE_TIMEOUT, self.sink.ping::<Value>()).await;
-                    response.unwrap_or_else(|_| Err(timed_out())).map_err(Error::new)?;
+                    in_time(self.sink.ping::<Value>()).await.map_err(Error::new)?;
                     self.last_ping = Instant::now();
                 }
             }

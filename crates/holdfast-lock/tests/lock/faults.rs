@@ -2,8 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use holdfast_lock::{AcquireOutcome, Error, LockKey, Released, Wait};
+use futures_util::future::join;
+use holdfast_lock::{AcquireOutcome, Error, LockKey, Redis, Released, Wait};
 use rustix::process::Signal;
+use tokio::runtime::Builder;
+use tokio::task::{spawn_blocking, yield_now};
 
 use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until, wanted};
 
@@ -16,6 +19,7 @@ everywhere!(
     redis_pause_beyond_lease_loses_only_lock,
     stalled_redis_leaves_no_orphaned_lock,
     outage_costs_one_timeout,
+    stopped_process_reads_its_responses,
 );
 
 async fn flushed_scripts_are_reloaded(server: &Server) {
@@ -188,4 +192,27 @@ async fn outage_costs_one_timeout(server: &Server) {
         matches!(asked, Ok(AcquireOutcome::Acquired(_)))
     })
     .await;
+}
+
+/// A process does not run until long after the timeout. Responses that arrived meanwhile are not
+/// taken for an outage.
+async fn stopped_process_reads_its_responses(server: &Server) {
+    let url = server.url().to_owned();
+    let process = move || {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let redis = Redis::open(&url).unwrap();
+            redis.ping().await.unwrap();
+            for turn in 1..=3 {
+                let count = redis.query::<i64>(::redis::cmd("INCR").arg("{a}").to_owned());
+                let stop = async {
+                    yield_now().await;
+                    #[expect(clippy::disallowed_methods, reason = "stops the only thread")]
+                    std::thread::sleep(Duration::from_secs(1));
+                };
+                assert_eq!(join(count, stop).await.0.unwrap(), turn);
+            }
+        });
+    };
+    spawn_blocking(process).await.unwrap();
 }
