@@ -9,6 +9,7 @@ use super::store::accounts::open_balance;
 use super::store::items::{self, ItemKind};
 use super::{Sku, passwords};
 use crate::db::Pool;
+use crate::messages::Language;
 
 /// Name, and true for an admin. The password is the name.
 const USERS: [(&str, bool); 4] =
@@ -16,17 +17,17 @@ const USERS: [(&str, bool); 4] =
 /// Opening balance of each user.
 const OPENING_BALANCE_CENTS: i64 = 100_000;
 
-/// Sku, name, price in cents, stock, and limit per customer. Lessons and loads do not buy these
-/// items; they create their own.
-const ITEMS: [(&str, &str, i64, i64, Option<i64>); 8] = [
-    ("brass-padlock", "Brass padlock, two keys", 1_450, 120, None),
-    ("combination-lock", "Combination lock, four wheels", 2_300, 80, None),
-    ("deadbolt", "Deadbolt, single cylinder", 4_900, 40, None),
-    ("bike-chain", "Bicycle chain, 110 cm", 3_750, 60, None),
-    ("key-ring", "Key ring, hand-forged", 650, 300, None),
-    ("strongbox", "Strongbox, fire-proof", 18_900, 12, None),
-    ("lock-picks", "Lock picks, set of nine", 2_950, 25, Some(2)),
-    ("last-lantern", "The last lantern", 9_900, 1, None),
+/// Sku, price in cents, stock, and limit per customer. Lessons and loads do not buy these items;
+/// they create their own.
+const ITEMS: [(&str, i64, i64, Option<i64>); 8] = [
+    ("brass-padlock", 1_450, 120, None),
+    ("combination-lock", 2_300, 80, None),
+    ("deadbolt", 4_900, 40, None),
+    ("bike-chain", 3_750, 60, None),
+    ("key-ring", 650, 300, None),
+    ("strongbox", 18_900, 12, None),
+    ("lock-picks", 2_950, 25, Some(2)),
+    ("last-lantern", 9_900, 1, None),
 ];
 
 /// What to insert.
@@ -64,9 +65,10 @@ pub async fn seed(pool: &Pool, contents: SeedContents) -> Result<bool, Error> {
         let Some(user) = super::users::insert(&mut tx, name, &hash, admin).await? else { continue };
         open_balance(&mut tx, user, OPENING_BALANCE_CENTS, "top-up", request_id).await?;
     }
-    for &(sku, name, price_cents, stock, limit_per_user) in catalogue {
+    for &(sku, price_cents, stock, limit_per_user) in catalogue {
+        let name = Language::English.text(&format!("goods-{sku}"));
         let sku = Sku::stored(sku.to_owned())?;
-        let item = Item { sku, name: name.to_owned(), price_cents, stock, limit_per_user };
+        let item = Item { sku, name, price_cents, stock, limit_per_user };
         items::insert(&mut tx, &item, ItemKind::Shop, request_id).await?;
     }
     tx.commit().await?;

@@ -161,12 +161,9 @@ fn add_problems(operation: &mut Operation, is_write: bool) {
 
 /// Describes the problems with that status.
 fn problem(status: u16) -> Response {
-    let own = ProblemType::ALL.into_iter().map(ProblemType::definition);
-    let own = own.filter(|definition| definition.status == status).map(|it| it.name);
-    let names: Vec<&str> = match status {
-        400 | 415 => own.chain(["invalid-request"]).collect(),
-        _ => own.collect(),
-    };
+    let all = ProblemType::ALL.into_iter().map(ProblemType::definition);
+    let with_status = all.filter(|definition| definition.statuses().contains(&status));
+    let names: Vec<&str> = with_status.map(|definition| definition.name).collect();
     let schema = Ref::from_schema_name("ProblemBody");
     let content = ContentBuilder::new().schema(Some(schema)).build();
     ResponseBuilder::new()

@@ -1,4 +1,5 @@
-//! What pages contain: orders of lab items, distant forks, held locks, assets, nothing inline.
+//! What pages contain: orders of lab items, distant forks, names of goods, held locks, assets,
+//! nothing inline.
 
 use reqwest::StatusCode;
 
@@ -62,6 +63,31 @@ async fn basket_shows_available_stock() {
     let wrong = alice.post("/basket", &form).await;
     assert!(wrong.words().contains("Enter a whole number from 0 to 1,000."));
     assert_eq!(wrong.field("quantity\" type=\"number\" min=\"0\" max=\"1000"), "5000");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn demo_goods_have_a_name_in_each_language() {
+    let shop = Shop::start(1).await;
+    let user = shop.sign_in("alice").await;
+    let order = shop.place_order(&user, "deadbolt", 1).await;
+    let order = format!("/orders/{}", order["id"].as_str().unwrap());
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    alice.fill_basket("deadbolt", 1).await;
+    let paths = ["/shop", "/items/deadbolt", "/items/deadbolt/ledger", "/basket", "/orders"];
+    for path in paths.into_iter().chain([order.as_str()]) {
+        let english = alice.get(path).await.words();
+        assert!(english.contains("Deadbolt, single cylinder"), "{path}: {english}");
+        let chinese = alice.get_in("zh", path).await.words();
+        assert!(chinese.contains("单锁芯门闩锁"), "{path}: {chinese}");
+        assert!(!chinese.contains("Deadbolt"), "{path}: {chinese}");
+    }
+    // The shopkeeper's own names stay.
+    sqlx::query("update items set name = 'Bolt' where sku = 'deadbolt'")
+        .execute(&shop.pool)
+        .await
+        .unwrap();
+    let renamed = alice.get_in("zh", "/items/deadbolt").await.words();
+    assert!(renamed.contains("Bolt") && !renamed.contains("单锁芯门闩锁"), "{renamed}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

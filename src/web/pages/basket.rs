@@ -150,6 +150,7 @@ pub(super) async fn page(
         ),
         None => (HashMap::new(), None),
     };
+    let items: Vec<Item> = items.into_iter().map(|item| layout.named(item)).collect();
     let line = |(sku, quantity): (&Sku, &i64)| BasketLine {
         sku: sku.clone(),
         quantity: *quantity,

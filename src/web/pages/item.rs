@@ -61,5 +61,5 @@ pub(super) async fn page(
         None => StatusCode::OK,
     };
     let layout = Layout { path: format!("/items/{sku}"), ..Layout::of(request).await? };
-    html(status, &ItemPage { layout, item, wrong })
+    html(status, &ItemPage { item: layout.named(item), layout, wrong })
 }

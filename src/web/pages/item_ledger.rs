@@ -145,7 +145,7 @@ async fn page(
     let mut ledger = LedgerTable::new(entries, false, format!("/items/{sku}/ledger"), before);
     ledger.mark_forks(&forks);
     link_own_orders(shop, &layout, &mut ledger).await?;
-    let key = IdempotencyKey::generate();
+    let (item, key) = (layout.named(item), IdempotencyKey::generate());
     html(errors.status(), &ItemLedgerPage { layout, item, summary, ledger, key, form, errors })
 }
 

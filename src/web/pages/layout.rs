@@ -14,8 +14,9 @@ use super::format::format_relative;
 use super::language;
 use super::respond::html;
 use crate::lab::source;
-use crate::messages::{FluentValue, Language};
+use crate::messages::{FluentValue, Language, Message};
 use crate::shop::audit::StockConservation;
+use crate::shop::model::Item;
 use crate::shop::sessions::Caller;
 use crate::shop::strategy::Strategy;
 use crate::web::middleware::find_caller;
@@ -88,6 +89,15 @@ impl Layout {
     /// Returns a message with its variables replaced.
     pub fn text_with(&self, id: &str, variables: &[(&'static str, FluentValue<'_>)]) -> String {
         self.language.text_with(id, variables)
+    }
+
+    /// Names an item of the demo catalogue in the language of the page, unless it was renamed.
+    pub fn named(&self, mut item: Item) -> Item {
+        let name = Message::new(&format!("goods-{}", item.sku));
+        if name.format(Language::English).is_some_and(|english| english == item.name) {
+            item.name = name.text(self.language);
+        }
+        item
     }
 
     /// Returns the displayed status of an order in words.

@@ -187,6 +187,7 @@ async fn page(
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
     let items = catalog::items_by_sku(shop, &skus).await?;
     let layout = Layout::of(request).await?;
+    let items: Vec<Item> = items.into_iter().map(|item| layout.named(item)).collect();
     // The page itself says that the order was not paid in time, so there is no notice.
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
     let problem = rejection.map(Problem::from);

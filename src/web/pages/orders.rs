@@ -89,15 +89,17 @@ pub async fn list(
     let lines = orders.iter().flat_map(|order| &order.lines);
     let skus: BTreeSet<Sku> = lines.map(|line| line.sku.clone()).collect();
     let skus: Vec<Sku> = skus.into_iter().collect();
+    let items = catalog::items_by_sku(shop, &skus).await?;
+    let layout = Layout::of(&request).await?;
     let page = OrdersPage {
-        items: catalog::items_by_sku(shop, &skus).await?,
+        items: items.into_iter().map(|item| layout.named(item)).collect(),
         more,
         with_lab,
         lab: orders::count_lab_orders(shop, user).await?,
         lab_orders,
         left: orders::time_left(shop, &ids).await?,
         orders,
-        layout: Layout::of(&request).await?,
+        layout,
     };
     html(StatusCode::OK, &page)
 }

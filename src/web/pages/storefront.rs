@@ -42,5 +42,6 @@ pub async fn show(request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
     let mut items = catalog::items(shop, after.as_ref(), PAGE_LENGTH + 1).await?;
     let more = cut_page(&mut items, PAGE_LENGTH, |item| item.sku.clone());
     let layout = Layout { path: "/shop".to_owned(), ..Layout::of(&request).await? };
+    let items = items.into_iter().map(|item| layout.named(item)).collect();
     html(StatusCode::OK, &StorefrontPage { layout, items, more })
 }

@@ -9,7 +9,10 @@ use crate::messages::Language;
 pub struct ProblemDefinition {
     /// The last segment of the problem's `type`.
     pub name: &'static str,
+    /// The usual status.
     pub status: u16,
+    /// Statuses of requests that HTTP has a more exact one for.
+    pub other_statuses: &'static [u16],
     /// True if the next step of a person differs from that of a program.
     pub has_page_advice: bool,
     /// The address of the next step of a person.
@@ -20,12 +23,18 @@ pub struct ProblemDefinition {
 const DEFAULTS: ProblemDefinition = ProblemDefinition {
     name: "",
     status: 500,
+    other_statuses: &[],
     has_page_advice: false,
     link: None,
     retry_after_s: None,
 };
 
 impl ProblemDefinition {
+    /// Returns all its statuses, the usual one first.
+    pub fn statuses(&self) -> Vec<u16> {
+        [&[self.status], self.other_statuses].concat()
+    }
+
     pub fn title(&self, language: Language) -> String {
         language.text(&format!("problem-{}-title", self.name))
     }
@@ -81,7 +90,10 @@ macro_rules! problem_types {
 }
 
 problem_types! {
-    InvalidRequest = "invalid-request", 422 { has_page_advice: true, }
+    InvalidRequest = "invalid-request", 422 {
+        other_statuses: &[400, 405, 415, 431],
+        has_page_advice: true,
+    }
     Unauthenticated = "unauthenticated", 401 { has_page_advice: true, link: Some("/sign-in"), }
     Forbidden = "forbidden", 403 { has_page_advice: true, link: Some("/sign-in"), }
     NotFound = "not-found", 404 { link: Some("/shop"), }
