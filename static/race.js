@@ -334,7 +334,8 @@ function finish(race, scale) {
   live.textContent = text("announced", { verdict: verdict.textContent, caption: caption.textContent });
   const servers = new Set(race.lanes.map((lane) => lane.replica)).size;
   const proof = { 1: "proof-one", 2: "proof-two" }[servers] ?? "proof-many";
-  byId("race-proof-text").textContent = `${text(proof, { servers })} ${scale}`.trim();
+  // A Chinese full stop needs no space.
+  byId("race-proof-text").textContent = `${text(proof, { servers })} ${scale}`.replace("。 ", "。").trim();
   const entries = race.lanes.length > 2 ? "entries-crowd" : race.sold === 1 ? "entries-one" : "entries";
   byId("race-entries").textContent = text(entries);
   byId("race-entries").href = `/race/${race.id}#ledger`;
