@@ -162,7 +162,7 @@ fn add_problems(operation: &mut Operation, is_write: bool) {
 /// Describes the problems with that status.
 fn problem(status: u16) -> Response {
     let all = ProblemType::ALL.into_iter().map(ProblemType::definition);
-    let with_status = all.filter(|definition| definition.statuses().contains(&status));
+    let with_status = all.filter(|definition| definition.has_status(status));
     let names: Vec<&str> = with_status.map(|definition| definition.name).collect();
     let schema = Ref::from_schema_name("ProblemBody");
     let content = ContentBuilder::new().schema(Some(schema)).build();

@@ -2,6 +2,7 @@
 //! nothing inline.
 
 use reqwest::StatusCode;
+use serde_json::Value;
 
 use crate::common::{Shop, body, until};
 use crate::visitor::{Page, Visitor};
@@ -80,6 +81,12 @@ async fn demo_goods_have_a_name_in_each_language() {
         let chinese = alice.get_in("zh", path).await.words();
         assert!(chinese.contains("单锁芯门闩锁"), "{path}: {chinese}");
         assert!(!chinese.contains("Deadbolt"), "{path}: {chinese}");
+    }
+    let goods: Value = serde_json::from_str(&alice.get("/api/items").await.text).unwrap();
+    let shown = alice.get_in("zh", "/shop").await.words();
+    for item in goods["items"].as_array().unwrap() {
+        let name = item["name"].as_str().unwrap();
+        assert!(!shown.contains(name), "no Chinese name: {name}");
     }
     // The shopkeeper's own names stay.
     sqlx::query("update items set name = 'Bolt' where sku = 'deadbolt'")

@@ -97,6 +97,8 @@ async fn browsers_get_pages_and_programs_get_problems() {
             assert_eq!(plain.kind, "application/problem+json", "{path}");
         }
     }
+    let invalid = visitor.get("/problems/invalid-request").await.words();
+    assert!(invalid.contains("Status422, 400, 405, 415, 431 "), "{invalid}");
     // What is public belongs to nobody; a page says what is missing, in its language.
     for (path, english, chinese) in [
         ("/nothing-here", "There is nothing at /nothing-here.", "没有 /nothing-here 这个页面。"),

@@ -11,7 +11,7 @@ pub struct ProblemDefinition {
     pub name: &'static str,
     /// The usual status.
     pub status: u16,
-    /// Statuses of requests that HTTP has a more exact one for.
+    /// Statuses that it has instead where HTTP has a more exact one.
     pub other_statuses: &'static [u16],
     /// True if the next step of a person differs from that of a program.
     pub has_page_advice: bool,
@@ -30,9 +30,14 @@ const DEFAULTS: ProblemDefinition = ProblemDefinition {
 };
 
 impl ProblemDefinition {
+    pub fn has_status(&self, status: u16) -> bool {
+        self.status == status || self.other_statuses.contains(&status)
+    }
+
     /// Returns all its statuses, the usual one first.
-    pub fn statuses(&self) -> Vec<u16> {
-        [&[self.status], self.other_statuses].concat()
+    pub fn status_list(&self) -> String {
+        let others = self.other_statuses.iter().map(|status| format!(", {status}"));
+        self.status.to_string() + &others.collect::<String>()
     }
 
     pub fn title(&self, language: Language) -> String {

@@ -1,12 +1,13 @@
 //! The connection to Redis that all locks of a process share: to one server, a Cluster, or the
 //! current primary behind sentinels.
 //!
-//! Guarantees: a command succeeds or fails within 0.8 s; a process that was stopped for longer
-//! first reads what arrived meanwhile. After a command without a response, further ones fail at
-//! once for 0.25 s, unless the server responds to another meanwhile (not in a Cluster). A broken
-//! connection is re-established in the background. A command is sent once, unless the server
-//! responded that it did not execute it. A command that timed out *may have been executed*: a
-//! caller that acquires something must be prepared to release it.
+//! Guarantees: a command succeeds or fails within 0.8 s. If this process is stopped meanwhile, the
+//! response that arrived is read before the command fails, which may take 0.1 s more. After a
+//! command without a response, further ones fail at once for 0.25 s, unless the server responds to
+//! another meanwhile (not in a Cluster). A broken connection is re-established in the background. A
+//! command is sent once, unless the server responded that it did not execute it. A command that
+//! timed out *may have been executed*: a caller that acquires something must be prepared to release
+//! it.
 
 mod address;
 mod client;

@@ -7,14 +7,15 @@ use std::time::Duration;
 use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
 use redis::io::tcp::{TcpSettings, socket2};
 use redis::{Client, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, Value};
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 /// Timeout of a command; a Redis that is not overloaded responds within a few milliseconds. An
 /// acquisition may take two calls, so that its caller learns of an outage within two seconds.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_millis(800);
-/// Lateness of a timeout from which this process was probably stopped, or without a core, and has
-/// not read a response that arrived in time; extension of the timeout for this case.
-const STALL_THRESHOLD: Duration = Duration::from_millis(100);
+/// Lateness of a timeout from which this process was probably stopped, or had no core.
+const STALL_THRESHOLD: Duration = Duration::from_millis(10);
+/// Time to read a response that arrived while this process was stopped.
+const LAST_READ_TIMEOUT: Duration = Duration::from_millis(100);
 /// Timeout of a connection attempt; a reachable Redis accepts within about 1 ms.
 pub(super) const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// Time after which unacknowledged bytes end a connection.
@@ -76,22 +77,21 @@ impl RedisRequest<'_> {
     }
 }
 
-/// Waits for a response for [`RESPONSE_TIMEOUT`]. While this process is stopped, the time does not
-/// count: what a server responded meanwhile is read first.
+/// Waits for a response for [`RESPONSE_TIMEOUT`]. If the timeout fires late, what has arrived is
+/// still read, for [`LAST_READ_TIMEOUT`].
 pub(super) async fn in_time<T>(
     response: impl Future<Output = Result<T, RedisError>>,
 ) -> Result<T, RedisError> {
     let mut response = pin!(response);
-    let mut deadline = Instant::now() + RESPONSE_TIMEOUT;
-    loop {
-        if let Ok(response) = timeout_at(deadline, response.as_mut()).await {
-            return response;
+    let deadline = Instant::now() + RESPONSE_TIMEOUT;
+    let in_time = timeout_at(deadline, response.as_mut()).await;
+    let response = match in_time {
+        Err(_) if deadline.elapsed() >= STALL_THRESHOLD => {
+            timeout(LAST_READ_TIMEOUT, response).await
         }
-        if deadline.elapsed() < STALL_THRESHOLD {
-            return Err(timed_out());
-        }
-        deadline = Instant::now() + STALL_THRESHOLD;
-    }
+        in_time => in_time,
+    };
+    response.unwrap_or_else(|_| Err(timed_out()))
 }
 
 pub(super) fn timed_out() -> RedisError {

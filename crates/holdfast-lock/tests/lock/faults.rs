@@ -194,8 +194,8 @@ async fn outage_costs_one_timeout(server: &Server) {
     .await;
 }
 
-/// A process does not run until long after the timeout. Responses that arrived meanwhile are not
-/// taken for an outage.
+/// A process does not run until after the timeout. Responses that arrived meanwhile are not taken
+/// for an outage.
 async fn stopped_process_reads_its_responses(server: &Server) {
     let url = server.url().to_owned();
     let process = move || {
@@ -203,12 +203,13 @@ async fn stopped_process_reads_its_responses(server: &Server) {
         runtime.block_on(async {
             let redis = Redis::open(&url).unwrap();
             redis.ping().await.unwrap();
-            for turn in 1..=3 {
+            // Until shortly, and until long, after the timeout of 0.8 s.
+            for (turn, stopped_ms) in [(1, 850), (2, 1_000), (3, 2_000)] {
                 let count = redis.query::<i64>(::redis::cmd("INCR").arg("{a}").to_owned());
                 let stop = async {
                     yield_now().await;
                     #[expect(clippy::disallowed_methods, reason = "stops the only thread")]
-                    std::thread::sleep(Duration::from_secs(1));
+                    std::thread::sleep(Duration::from_millis(stopped_ms));
                 };
                 assert_eq!(join(count, stop).await.0.unwrap(), turn);
             }
