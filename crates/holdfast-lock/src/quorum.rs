@@ -36,8 +36,8 @@ use crate::{Error, Holder, Redis, Released, inspect};
 const NODE_TIMEOUT_DIVISOR: u32 = 20;
 /// Upper bound of a node's timeout; a reachable node responds within about 1 ms.
 const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(50);
-/// Nodes that stay slow this long count as unavailable: a caller learns of an outage within two
-/// seconds, however long it would wait for a busy lock.
+/// Time without responses of a majority after which the nodes are unavailable: a caller learns of
+/// an outage within two seconds, however long it would wait for a busy lock.
 const MAX_TIME_WITHOUT_MAJORITY: Duration = Duration::from_millis(1_500);
 
 /// The nodes. Cheap to clone.
@@ -59,21 +59,28 @@ impl Quorum {
 
     /// Acquires the lock on a majority, or returns `None` if the last attempt did not get one.
     /// Waiters are served in no particular order. The lease is extended until its release. Fails if
-    /// too many nodes for a majority are unavailable, or stay slow for 1.5 s.
+    /// too many nodes for a majority are unavailable, or are slow for 1.5 s or in all attempts.
     ///
     /// # Cancel safety
     /// Safe: background tasks release what was, and what may still be, acquired.
     pub async fn acquire(&self, request: PollingRequest<'_>) -> Result<Option<QuorumLease>, Error> {
-        let slow_until = Instant::now() + MAX_TIME_WITHOUT_MAJORITY;
+        let mut slow_since = Instant::now();
+        let mut was_busy = false;
         loop {
             let undecided = match self.attempt(request).await? {
                 QuorumAttempt::Acquired(lease) => return Ok(Some(lease)),
-                QuorumAttempt::Busy => None,
+                QuorumAttempt::Busy => {
+                    (slow_since, was_busy) = (Instant::now(), true);
+                    None
+                }
                 QuorumAttempt::Undecided(error) => Some(error),
             };
-            let too_slow = undecided.is_some() && Instant::now() >= slow_until;
+            let too_slow = undecided.is_some() && slow_since.elapsed() >= MAX_TIME_WITHOUT_MAJORITY;
             if too_slow || !request.next_attempt().await {
-                return undecided.map_or(Ok(None), |error| Err(error.into()));
+                return match undecided {
+                    Some(error) if too_slow || !was_busy => Err(error.into()),
+                    _ => Ok(None),
+                };
             }
         }
     }

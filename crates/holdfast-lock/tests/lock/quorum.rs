@@ -100,6 +100,30 @@ async fn slow_nodes_do_not_delay_acquire() {
     until("the stragglers let go", async || five.nodes_that_have_it() == 0).await;
 }
 
+/// A waiter has waited for longer than an outage may take, and then some attempts get no majority.
+#[tokio::test(flavor = "multi_thread")]
+async fn short_stop_while_waiting_is_no_outage() {
+    let five = Five::start();
+    let (here, there) = (five.process(), five.process());
+    let held = take(&here).await;
+    let waiter = tokio::spawn(async move { ask(&there, Wait::Retry).await });
+    let passes = async |time: Duration| {
+        let started = Instant::now();
+        until("the time passes", async || started.elapsed() > time).await;
+    };
+    passes(Duration::from_secs(2)).await;
+    for node in &five.0[..3] {
+        node.signal(Signal::STOP);
+    }
+    passes(Duration::from_millis(300)).await;
+    for node in &five.0[..3] {
+        node.signal(Signal::CONT);
+    }
+    held.release().await;
+    let outcome = waiter.await.unwrap();
+    assert!(matches!(outcome, Ok(AcquireOutcome::Acquired(_))), "{outcome:?}");
+}
+
 /// rslock: *a failed extension unlocks every node.* And redsync #153: there is one at all.
 #[tokio::test(flavor = "multi_thread")]
 async fn majority_renews_the_lease() {
