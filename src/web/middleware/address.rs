@@ -7,7 +7,7 @@
 //! `Forwarded` (RFC 7239) is ignored: a proxy that writes one of the two headers passes the other
 //! on as the client sent it, so a server that reads both trusts the client.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use ipnet::IpNet;
 
@@ -45,9 +45,10 @@ impl TrustedProxies {
         if !self.contains(client_address) {
             return client_address;
         }
-        for named in forwarded_for.rev().flat_map(|line| line.rsplit(',')) {
+        let entries = forwarded_for.rev().flat_map(|line| line.rsplit(',')).map(str::trim);
+        for entry in entries.filter(|entry| !entry.is_empty()) {
             // Text that is not an address ends the chain: the last proxy counts as the client.
-            let Ok(address) = named.trim().parse::<IpAddr>() else { break };
+            let Some(address) = parse_entry(entry) else { break };
             client_address = address.to_canonical();
             if !self.contains(client_address) {
                 break;
@@ -55,6 +56,19 @@ impl TrustedProxies {
         }
         client_address
     }
+}
+
+/// Parses an entry of `X-Forwarded-For`: an address, which some gateways write with the port
+/// (`203.0.113.7:50000`, `[2001:db8::1]:443`), with brackets or in quotes.
+fn parse_entry(entry: &str) -> Option<IpAddr> {
+    let quoted = entry.strip_prefix('"').and_then(|entry| entry.strip_suffix('"'));
+    let entry = quoted.unwrap_or(entry);
+    let bracketed = entry.strip_prefix('[').and_then(|entry| entry.strip_suffix(']'));
+    if let Some(address) = bracketed {
+        return address.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
+    }
+    let with_port = || entry.parse::<SocketAddr>().map(|socket| socket.ip());
+    entry.parse::<IpAddr>().or_else(|_| with_port()).ok()
 }
 
 /// Returns the name under which rate limits count an address: the address itself, or its /64
@@ -111,11 +125,48 @@ mod tests {
     }
 
     #[test]
+    fn addresses_are_read_as_gateways_write_them() {
+        let ours = ["10.0.0.0/8", "fd00::/8"];
+        for (line, client) in [
+            ("203.0.113.7:50000", "203.0.113.7"),
+            ("203.0.113.7:50000, 10.0.0.9:443", "203.0.113.7"),
+            ("[2001:db8::1]:443", "2001:db8::1"),
+            ("[2001:db8::1]", "2001:db8::1"),
+            ("[::ffff:203.0.113.7]:50000", "203.0.113.7"),
+            ("\"[2001:db8::1]:443\", \"10.0.0.9\"", "2001:db8::1"),
+            (" 203.0.113.7 ,\t[fd00::2]:1", "203.0.113.7"),
+            ("203.0.113.7, , 10.0.0.9,", "203.0.113.7"),
+            ("", "10.0.0.2"),
+        ] {
+            assert_eq!(client_address(&ours, "10.0.0.2", &[line]), client, "{line}");
+        }
+        assert_eq!(client_address(&ours, "10.0.0.2", &["203.0.113.7", " "]), "203.0.113.7");
+    }
+
+    #[test]
     fn malformed_address_ends_forwarded_chain() {
         let ours = ["10.0.0.0/8"];
         assert_eq!(client_address(&ours, "10.0.0.2", &[]), "10.0.0.2");
         assert_eq!(client_address(&ours, "10.0.0.2", &["1.1.1.1, unknown"]), "10.0.0.2");
         assert_eq!(client_address(&ours, "10.0.0.2", &["me, 10.0.0.3"]), "10.0.0.3");
+        for named in [
+            "unknown",
+            "_hidden",
+            "unix:",
+            "localhost",
+            "1.1.1.1:",
+            "1.1.1.1:x",
+            "1.1.1.1:70000",
+            "[1.1.1.1]",
+            "[::1",
+            "::1]",
+            "[::1]:",
+            "\"",
+            "1.1.1.1 2.2.2.2",
+        ] {
+            let line = format!("1.1.1.1, {named}, 10.0.0.3");
+            assert_eq!(client_address(&ours, "10.0.0.2", &[&line]), "10.0.0.3", "{named}");
+        }
     }
 
     #[test]

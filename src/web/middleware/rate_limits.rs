@@ -79,7 +79,8 @@ impl RateLimits {
         let lines: Vec<&str> = request
             .headers()
             .get_all(FORWARDED_FOR)
-            .map(|line| line.to_str().unwrap_or_default())
+            // Text that is no address ends the chain; an empty line would not.
+            .map(|line| line.to_str().unwrap_or("unknown"))
             .collect();
         if !lines.is_empty() && !self.proxies.contains(peer.to_canonical()) {
             self.untrusted_proxy.call_once(|| {
