@@ -8,6 +8,7 @@ mod common;
 mod axe;
 mod browser;
 mod content;
+mod csrf;
 mod customer_limit;
 mod duplicate_submits;
 mod jobs;
