@@ -76,3 +76,4 @@ mod strategy_failures;
 mod tls;
 mod traces;
 mod upgrade_check;
+mod upgrade_requests;

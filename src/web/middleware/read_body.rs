@@ -5,19 +5,22 @@
 //! [`close_unread`] keeps a body that was not read to its end until the response has been sent;
 //! actix then closes the connection, where it would read a dropped chunked body for ever. While the
 //! replica shuts down, it closes every connection after its response, so that clients move on.
-//! Tests: `tests/it/slow_clients.rs`, `tests/it/shutdown.rs`.
+//! A request to change the protocol is served as if it had not asked for that.
+//! Tests: `tests/it/slow_clients.rs`, `tests/it/shutdown.rs`, `tests/it/upgrade_requests.rs`.
 
 use std::cell::RefCell;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use actix_web::body::{BodySize, BoxBody, EitherBody, MessageBody};
-use actix_web::dev::{Payload, ResponseHead, ServiceRequest, ServiceResponse};
+use actix_web::dev::{Payload, RequestHead, ResponseHead, ServiceRequest, ServiceResponse};
 use actix_web::error::{InternalError, PayloadError};
-use actix_web::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap};
-use actix_web::http::{ConnectionType, StatusCode};
+use actix_web::http::header::{
+    CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING, UPGRADE,
+};
+use actix_web::http::{ConnectionType, Method, StatusCode};
 use actix_web::middleware::Next;
 use actix_web::web::{Bytes, BytesMut};
 use actix_web::{Error, HttpMessage, HttpResponse};
@@ -112,43 +115,69 @@ pub async fn close_unread<B: MessageBody + 'static>(
 ) -> Result<ServiceResponse<KeptPayload>, Error> {
     let phase = request.conn_data::<Rc<ConnectionPhase>>();
     let in_progress = phase.map(ConnectionPhase::begin_request);
+    let asks_for_upgrade = asks_for_upgrade(request.head());
+    let left = asks_for_upgrade.then(|| body_length(request.headers())).flatten();
     let payload = match request.take_payload() {
         Payload::None => None,
-        payload => Some(SharedPayload(Rc::new(RefCell::new(payload)))),
+        payload => Some(SharedPayload { payload: Rc::new(RefCell::new(payload)), left }),
     };
     if let Some(payload) = payload.clone() {
         request.set_payload(Payload::Stream { payload: Box::pin(payload) });
     }
     let keep = |body: BoxBody| KeptPayload { body, _payload: payload, _in_progress: in_progress };
     let state = request.app_data::<State>().cloned();
-    let close_if_stopping = |head: &mut ResponseHead| {
-        if state.is_some_and(|state| state.readiness.is_shutting_down()) {
+    let close_if_due = |head: &mut ResponseHead| {
+        if asks_for_upgrade || state.is_some_and(|state| state.readiness.is_shutting_down()) {
             head.set_connection_type(ConnectionType::Close);
         }
     };
     match next.call(request).await {
         Ok(mut response) => {
-            close_if_stopping(response.response_mut().head_mut());
+            close_if_due(response.response_mut().head_mut());
             Ok(response.map_body(|_, body| keep(body.boxed())))
         }
         Err(error) => {
             let mut response: HttpResponse = error.error_response();
-            close_if_stopping(response.head_mut());
+            close_if_due(response.head_mut());
             let response = response.map_body(|_, body| BoxBody::new(keep(body)));
             Err(InternalError::from_response(error, response).into())
         }
     }
 }
 
+/// Returns whether the request asks for another protocol or a tunnel on this connection.
+fn asks_for_upgrade(head: &RequestHead) -> bool {
+    head.method == Method::CONNECT || head.upgrade() || head.headers().contains_key(UPGRADE)
+}
+
+/// Returns the length of a body that is not chunked.
+fn body_length(headers: &HeaderMap) -> Option<usize> {
+    (!headers.contains_key(TRANSFER_ENCODING)).then(|| declared_length(headers))
+}
+
 /// A payload with two owners: the request and [`KeptPayload`].
 #[derive(Clone)]
-struct SharedPayload(Rc<RefCell<Payload>>);
+struct SharedPayload {
+    payload: Rc<RefCell<Payload>>,
+    /// Bytes that still belong to the request, if they are counted: for actix, all that follows a
+    /// request for a WebSocket or a tunnel is its body.
+    left: Option<usize>,
+}
 
 impl Stream for SharedPayload {
     type Item = Result<Bytes, PayloadError>;
 
     fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut *self.0.borrow_mut()).poll_next(cx)
+        let this = self.get_mut();
+        if this.left == Some(0) {
+            return Poll::Ready(None);
+        }
+        let mut next = ready!(Pin::new(&mut *this.payload.borrow_mut()).poll_next(cx));
+        if let (Some(Ok(bytes)), Some(left)) = (&mut next, &mut this.left) {
+            bytes.truncate(*left);
+            *left -= bytes.len();
+        }
+        Poll::Ready(next)
     }
 }
 
