@@ -79,7 +79,11 @@ fn check(name: &str, command: &Command) {
         if matches!(arg.get_action(), ArgAction::Help | ArgAction::HelpLong) {
             continue;
         }
-        let row = rows.remove(flag).unwrap_or_else(|| panic!("{name}: no row for --{flag}"));
+        let Some(row) = rows.remove(flag) else {
+            // One that `up` passes to its replicas is not for users.
+            assert!(arg.is_hide_set(), "{name}: no row for --{flag}");
+            continue;
+        };
         let cell = |column: &str| row.get(column).map_or("", String::as_str);
         let (sentence, in_help) = help(arg);
         let variable = arg.get_env().and_then(OsStr::to_str).unwrap_or_default();

@@ -19,7 +19,7 @@ impl UpArgs {
         let mut line = vec!["serve", "--database-url=", "--redis-url=", "--redlock-urls="];
         line.extend(["--listen=127.0.0.1:8080", "--lock", &self.lock, "--replica="]);
         line.extend(["--min-password-length=3", "--drain-s=0", "--replica-urls="]);
-        line.extend(["--lab", self.lab.name()]);
+        line.extend(["--lab", self.lab.name(), "--local-visitors=on"]);
         if !self.pool_sizes.is_empty() {
             line.push("--pool-size=1");
         }

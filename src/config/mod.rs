@@ -134,10 +134,14 @@ pub struct ServeArgs {
     /// Maximum number of connections to Postgres of this replica
     #[arg(long, env = "HOLDFAST_POOL_SIZE", default_value_t = 16, value_parser = whole_number::<u32>(1..=500))]
     pub pool_size: u32,
-    /// The lab: its headers, throw-away items and broken locks. Visitors on this machine may run
-    /// its lessons; with public, every signed-in user may
+    /// The lab: its headers, throw-away items and broken locks. The admin may run its lessons; with
+    /// public, every signed-in user may
     #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]
     pub lab: LabMode,
+    /// Visitors on this machine may run lessons without signing in: the promise of `holdfast up`,
+    /// which passes it to its replicas, that no proxy stands in front of them
+    #[arg(long, env = "HOLDFAST_LOCAL_VISITORS", default_value = "off", hide = true)]
+    pub local_visitors: Switch,
     /// Background work of this replica: expiry of unpaid orders, and the scheduled jobs (the hourly
     /// audit, the purge of old data). All replicas may enable it: each task is executed once
     #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]

@@ -74,6 +74,8 @@ pub(super) fn spec(
         .env("HOLDFAST_LISTEN", address.to_string())
         .env("HOLDFAST_LOCK", &options.lock)
         .env("HOLDFAST_LAB", options.lab.name())
+        // The replicas' listeners are `up`'s own.
+        .env("HOLDFAST_LOCAL_VISITORS", "on")
         .env("HOLDFAST_REPLICAS", running.replicas.join(","))
         // The demo users' passwords are their names.
         .env("HOLDFAST_MIN_PASSWORD_LENGTH", DEMO_PASSWORD_LENGTH.to_string())

@@ -30,6 +30,8 @@ pub struct AppState {
     pub lab: bool,
     /// True if signed-in users of other machines may run lessons.
     pub public_lab: bool,
+    /// True if visitors on this machine may run lessons: `up` knows that no proxy is in front.
+    pub local_visitors: bool,
     /// Permits of the open event streams.
     pub event_streams: Arc<Semaphore>,
     /// The requests that the lab has paused at a probe point.

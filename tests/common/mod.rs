@@ -172,6 +172,7 @@ impl Shop {
             ("DATABASE_URL", url.as_str()),
             ("HOLDFAST_REDIS_PREFIX", self.prefix.as_str()),
             ("HOLDFAST_LAB", "on"),
+            ("HOLDFAST_LOCAL_VISITORS", "on"),
             ("HOLDFAST_LOCK", "batched"),
             // The hourly audit would disturb tests that look at every row, lock or statement.
             ("HOLDFAST_JOBS", "off"),

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use holdfast::lab::store::{MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS};
-use reqwest::StatusCode;
+use reqwest::{StatusCode, Version};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::common::{Shop, body};
+use crate::common::{Shop, body, services};
 use crate::lab::{EDGE, ID, oversold, register_runner, with_run};
 use crate::visitor::{Page, Visitor};
 
@@ -73,6 +73,73 @@ async fn network_visitor_needs_public_lab() {
     let csrf = admin.get("/basket").await.csrf();
     let sent = post_from_network(&admin, LESSON_FORM, &format!("csrf={csrf}")).await;
     assert!(sent.location.starts_with("/lab/runs/"), "{}", sent.words());
+}
+
+/// Requests a lesson as the visitor or a proxy sends it; returns whether the page offers to run it.
+async fn may_run(base_url: &str, version: Version, header: (&str, &str)) -> bool {
+    let page = reqwest::Client::new().get(format!("{base_url}/lab/lessons/fence"));
+    let page = page.header("Accept", "text/html").version(version).header(header.0, header.1);
+    let words = Page::read(page.send().await.unwrap()).await.words();
+    let (runs, signs_in) =
+        (words.contains("Answer and run"), words.contains("Sign in to run this."));
+    assert!(runs != signs_in, "{words}");
+    runs
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn visitor_through_any_proxy_is_not_local() {
+    let shop = Shop::start(1).await;
+    let of_serve = shop.replicas[0].base_url.as_str();
+    let of_up = services().running.replicas[0].as_str();
+
+    for base_url in [of_serve, of_up] {
+        for host in ["localhost:8080", "shop.localhost", "127.0.0.1", "[::1]:8080"] {
+            assert!(may_run(base_url, Version::HTTP_11, ("Host", host)).await, "{host}");
+        }
+
+        // nginx speaks HTTP/1.0 to its upstream, unless told otherwise, and adds no header.
+        assert!(!may_run(base_url, Version::HTTP_10, ("Host", "127.0.0.1:8080")).await);
+
+        for name in [
+            "Forwarded",
+            "Via",
+            "X-Forwarded-For",
+            "X-Forwarded-Host",
+            "X-Forwarded-Proto",
+            "X-Forwarded-Server",
+            "X-Real-IP",
+            "X-Client-IP",
+            "X-Original-Host",
+            "True-Client-IP",
+            "CF-Connecting-IP",
+            "Fastly-Client-IP",
+            "X-Envoy-External-Address",
+            "X-Amzn-Trace-Id",
+            "X-Azure-ClientIP",
+        ] {
+            assert!(!may_run(base_url, Version::HTTP_11, (name, "127.0.0.1")).await, "{name}");
+        }
+    }
+
+    for host in ["shop.example.org", "upstream", "127.0.0.1.example.org", "192.0.2.1"] {
+        assert!(!may_run(of_serve, Version::HTTP_11, ("Host", host)).await, "{host}");
+    }
+}
+
+/// Only `up` knows that nothing stands in front of its listener.
+#[tokio::test(flavor = "multi_thread")]
+async fn plain_serve_has_no_local_visitors() {
+    let mut shop = Shop::start(0).await;
+    // The default.
+    shop.add_replica(&[("HOLDFAST_LOCAL_VISITORS", "off")]);
+    let base_url = &shop.replicas[0].base_url;
+    assert!(!may_run(base_url, Version::HTTP_11, ("Host", "localhost")).await);
+
+    register_runner(&shop).await;
+    let visitor = Visitor::new(&shop);
+    let sent = visitor.post(LESSON_FORM, "guess=0").await;
+    assert!(sent.location.starts_with("/sign-in"), "{}", sent.words());
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

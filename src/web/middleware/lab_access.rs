@@ -1,26 +1,45 @@
 //! Decides which visitors may run lessons and loads from the lab's pages.
 //!
-//! Everybody may read the lab while it is on. On this machine everybody may run it; from elsewhere
-//! an admin, and with `--lab public` every signed-in user. A form without a session must come from
-//! a page of this site ([`csrf::check_public_form`]). Tests: `tests/pages/lab_access.rs`.
+//! Everybody may read the lab while it is on. Under `up`, everybody on this machine may run it; from
+//! elsewhere an admin, and with `--lab public` every signed-in user. A form without a session must
+//! come from a page of this site ([`check_public_form`]). Tests: `tests/pages/lab_access.rs`.
 
-use std::sync::LazyLock;
+use std::net::IpAddr;
 
 use actix_web::HttpRequest;
-use actix_web::http::header::{FORWARDED, HOST, HeaderName};
+use actix_web::http::Version;
+use actix_web::http::header::{HOST, HeaderName};
+use actix_web::http::uri::Authority;
 
 use super::auth::{ensure_admin, find_caller, unauthenticated};
 use super::csrf::check_public_form;
-use super::public_hosts::PublicHosts;
 use crate::shop::UserId;
 use crate::shop::sessions::Caller;
 use crate::web::{AppState, Problem, ProblemType, app_state};
 
-static LOOPBACK_HOSTS: LazyLock<PublicHosts> = LazyLock::new(|| {
-    let names = ["localhost", "*.localhost", "127.0.0.1", "[::1]"].map(str::to_owned);
-    PublicHosts::parse(&names).unwrap_or_default()
-});
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+/// Headers that proxies add, or how the names of such headers begin.
+const PROXY_HEADERS: [&str; 20] = [
+    "cdn-",
+    "cf-",
+    "client-ip",
+    "cloudfront-",
+    "fastly-",
+    "fly-",
+    "forwarded",
+    "true-client-ip",
+    "via",
+    "x-amz",
+    "x-appengine-",
+    "x-arr-",
+    "x-azure-",
+    "x-client-ip",
+    "x-cloud-trace-context",
+    "x-cluster-client-ip",
+    "x-envoy-",
+    "x-forwarded",
+    "x-original-",
+    "x-real-ip",
+];
 
 /// Whether a visitor may run lessons and loads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,7 +57,7 @@ pub async fn run_access(request: &HttpRequest) -> Result<RunAccess, Problem> {
     let state = app_state(request)?;
     // While Postgres does not respond, the page is shown as to a visitor without a session.
     let caller = find_caller(request).await.ok().flatten();
-    Ok(access(state, is_local(request), caller.as_deref()))
+    Ok(access(state, is_local(state, request), caller.as_deref()))
 }
 
 fn access(state: &AppState, local: bool, caller: Option<&Caller>) -> RunAccess {
@@ -56,7 +75,7 @@ pub async fn check_run_form(request: &HttpRequest, csrf: &str) -> Result<Option<
     let state = app_state(request)?;
     state.require_lab()?;
     let signed_in = check_public_form(request, csrf).await?;
-    let local = is_local(request);
+    let local = is_local(state, request);
     let caller = signed_in.as_ref().map(|user| &*user.caller);
     match access(state, local, caller) {
         RunAccess::Granted => {
@@ -74,23 +93,42 @@ pub async fn check_run_form(request: &HttpRequest, csrf: &str) -> Result<Option<
 /// machine, elsewhere an admin. It runs before a large form is read, whose CSRF token is checked
 /// afterwards by [`check_run_form`].
 pub async fn check_file_access(request: &HttpRequest) -> Result<(), Problem> {
-    app_state(request)?.require_lab()?;
-    if is_local(request) {
+    let state = app_state(request)?;
+    state.require_lab()?;
+    if is_local(state, request) {
         return Ok(());
     }
     let signed_in = super::auth::find_signed_in(request).await?;
     ensure_admin(signed_in.ok_or_else(|| unauthenticated(request))?).map(drop)
 }
 
-/// Returns whether the request comes from this machine, through no proxy, and names this machine: a
-/// proxy that adds no header, or a page of another site (DNS rebinding), names another host.
-fn is_local(request: &HttpRequest) -> bool {
+/// Returns whether the visitor sits at this machine, which only `up` can know about its listener.
+fn is_local(state: &AppState, request: &HttpRequest) -> bool {
+    state.local_visitors && is_direct(request)
+}
+
+/// Returns whether the request comes from this machine, names it, and shows no trace of a proxy. A
+/// proxy that adds no header speaks HTTP/1.0 or names its upstream; a page of another site (DNS
+/// rebinding) names that site.
+fn is_direct(request: &HttpRequest) -> bool {
     let peer = request.peer_addr().is_some_and(|peer| peer.ip().to_canonical().is_loopback());
-    let headers = request.headers();
-    let host = headers.get(HOST).and_then(|host| host.to_str().ok());
-    peer && host.is_some_and(|host| LOOPBACK_HOSTS.admits(host))
-        && !headers.contains_key(FORWARDED_FOR)
-        && !headers.contains_key(FORWARDED)
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let modern = request.version() >= Version::HTTP_11;
+    let proxied = request.headers().keys().any(is_of_proxy);
+    peer && modern && !proxied && host.is_some_and(is_loopback_host)
+}
+
+fn is_of_proxy(name: &HeaderName) -> bool {
+    PROXY_HEADERS.iter().any(|start| name.as_str().starts_with(start))
+}
+
+/// Returns whether the value of a `Host` header names this machine.
+fn is_loopback_host(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else { return false };
+    let name = authority.host().to_ascii_lowercase();
+    let address = name.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    let loopback = address.is_ok_and(|address| address.is_loopback());
+    loopback || name == "localhost" || name.ends_with(".localhost")
 }
 
 #[cfg(test)]
@@ -105,7 +143,7 @@ mod tests {
             let request = TestRequest::default().peer_addr(peer.parse().expect("an address"));
             let request = request.insert_header(("host", "localhost:8080"));
             let request = header.into_iter().fold(request, TestRequest::insert_header);
-            is_local(&request.to_http_request())
+            is_direct(&request.to_http_request())
         };
         assert!(request("127.0.0.1:5000", None));
         assert!(request("[::ffff:127.0.0.1]:5000", None));
@@ -113,5 +151,27 @@ mod tests {
         assert!(!request("127.0.0.1:5000", Some(("x-forwarded-for", "127.0.0.1"))));
         assert!(!request("127.0.0.1:5000", Some(("forwarded", "for=127.0.0.1"))));
         assert!(!request("127.0.0.1:5000", Some(("host", "shop.example.org"))));
+    }
+
+    #[test]
+    fn only_loopback_hosts_name_this_machine() {
+        for host in ["localhost", "LOCALHOST:80", "a.localhost", "127.8.8.8:1", "[::1]", "[::1]:1"]
+        {
+            assert!(is_loopback_host(host), "{host}");
+        }
+        for host in [
+            "",
+            "localhost.example.org",
+            "xlocalhost",
+            "127.0.0.1.example.org",
+            "localhost@example.org",
+            "localhost, example.org",
+            "192.0.2.1",
+            "[::2]",
+            "::1",
+            "0.0.0.0",
+        ] {
+            assert!(!is_loopback_host(host), "{host}");
+        }
     }
 }
