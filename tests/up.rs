@@ -5,8 +5,12 @@
 //! Needs Postgres and Redis installed (script/test installs them); uses free ports below the
 //! ephemeral ones and a temporary folder per test.
 
+#[path = "up/identity.rs"]
+mod identity;
 #[path = "up/owners.rs"]
 mod owners;
+#[path = "up/umask.rs"]
+mod umask;
 
 use std::collections::HashMap;
 use std::fs;
@@ -27,6 +31,8 @@ use tokio::time::{sleep, timeout};
 
 /// Longer than any wait takes on a busy machine: only a failure reaches it.
 const TIMEOUT: Duration = Duration::from_secs(60);
+/// An account without rights, for tests that run as root.
+const NOBODY: u32 = 65_534;
 
 #[tokio::test]
 async fn up_serves_and_stops_cleanly() {
@@ -89,16 +95,8 @@ async fn data_survives_a_restart() {
 #[tokio::test]
 async fn next_up_cleans_up_after_a_kill() {
     let test_folder = TestFolder::new();
-    let programs = test_folder.path.join("bin");
-    fs::create_dir(&programs).expect("a folder");
-    for name in ["id", "ps", "sh"] {
-        let programs_found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
-        let programs_found =
-            programs_found.iter().find(|program| program.exists()).expect("a usual program");
-        symlink(programs_found, programs.join(name)).expect("a link");
-    }
-    let path = programs.to_str().expect("a plain path");
-    let mut up = Running::start(&test_folder, &[("PATH", path)]).await;
+    let path = path_without_setpriv(&test_folder);
+    let mut up = Running::start(&test_folder, &[("PATH", &path)]).await;
     create_marker(&up.env()).await;
     let (pids, sockets) = (up.pids(), up.sockets());
     send(pids[&format!("replica-{}", test_folder.port)], Signal::STOP);
@@ -218,26 +216,6 @@ async fn public_address_requires_confirmation() {
     assert!(!test_folder.data().exists());
 }
 
-/// A data folder that is closed to the services' user, such as one below `/root`.
-#[tokio::test]
-async fn root_can_use_a_private_folder() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let test_folder = TestFolder::new();
-    fs::set_permissions(&test_folder.path, fs::Permissions::from_mode(0o700)).expect("it is ours");
-    let up = Running::start(&test_folder, &[]).await;
-    create_marker(&up.env()).await;
-    up.stop().await;
-    let up = Running::start(&test_folder, &[]).await;
-    let has_data = has_marker(&up.env()).await;
-    up.stop().await;
-    let path_file = fs::read_to_string(test_folder.data().join("services")).expect("it says where");
-    let external_folder = Path::new(path_file.trim());
-    assert!(external_folder.starts_with("/var/lib") && has_data, "{path_file}");
-    fs::remove_dir_all(external_folder).expect("it is ours");
-}
-
 /// The folder and the two ports of one test.
 struct TestFolder {
     path: PathBuf,
@@ -297,11 +275,13 @@ struct Running {
 
 impl Running {
     async fn start(test_folder: &TestFolder, environment: &[(&str, &str)]) -> Self {
-        let mut child = test_folder
-            .command()
-            .envs(environment.iter().copied())
-            .spawn()
-            .expect("holdfast starts");
+        let mut command = test_folder.command();
+        command.envs(environment.iter().copied());
+        Self::start_command(test_folder, command).await
+    }
+
+    async fn start_command(test_folder: &TestFolder, mut command: Command) -> Self {
+        let mut child = command.spawn().expect("holdfast starts");
         let out = child.stdout.take().expect("it is piped");
         let mut line = String::new();
         let read = timeout(TIMEOUT, BufReader::new(out).read_line(&mut line)).await;
@@ -323,7 +303,7 @@ impl Running {
         let text = fs::read_to_string(self.data.join("pids")).expect("the file `pids`");
         let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
         words
-            .filter(|words| words[0] != "sockets")
+            .filter(|words| !["folder", "sockets"].contains(&words[0]))
             .map(|words| (words[0].to_owned(), words[1].parse().expect("a pid")))
             .collect()
     }
@@ -331,7 +311,7 @@ impl Running {
     fn sockets(&self) -> PathBuf {
         let text = fs::read_to_string(self.data.join("pids")).expect("the file `pids`");
         let folder = text.lines().find_map(|line| line.strip_prefix("sockets "));
-        PathBuf::from(folder.expect("the sockets' folder"))
+        PathBuf::from(folder.and_then(|line| line.rsplit(' ').next()).expect("the sockets' folder"))
     }
 
     async fn stop(mut self) {
@@ -340,6 +320,19 @@ impl Running {
             timeout(TIMEOUT, self.child.wait()).await.expect("it stops").expect("a status");
         assert!(status.success(), "{status}");
     }
+}
+
+/// Returns a `PATH` without `setpriv`: children outlive a killed `up`, as on macOS.
+fn path_without_setpriv(test_folder: &TestFolder) -> String {
+    let programs = test_folder.path.join("bin");
+    fs::create_dir(&programs).expect("a folder");
+    for name in ["id", "ps", "sh"] {
+        let programs_found = ["/usr/bin", "/bin"].map(|folder| Path::new(folder).join(name));
+        let programs_found =
+            programs_found.iter().find(|program| program.exists()).expect("a usual program");
+        symlink(programs_found, programs.join(name)).expect("a link");
+    }
+    programs.to_str().expect("a plain path").to_owned()
 }
 
 async fn run(command: &mut Command) -> Output {

@@ -13,7 +13,7 @@ use std::time::Duration;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{Connection as _, PgConnection};
 
-use super::{Error, ErrorClass, classify, options, tls};
+use super::{Error, ErrorClass, check_encoding, classify, options, tls};
 
 /// The schema, compiled into the binary.
 pub static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -31,15 +31,18 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Applies the migrations that are missing.
 ///
 /// # Errors
-/// [`Error::Unreachable`] or [`Error::Tls`] when Postgres cannot be used; [`Error::Superseded`],
-/// [`Error::Changed`] or [`Error::Newer`] when the database has other migrations than this
+/// [`Error::Unreachable`] or [`Error::Tls`] when Postgres cannot be used; [`Error::Encoding`],
+/// [`Error::Superseded`], [`Error::Changed`] or [`Error::Newer`] when the database has other migrations than this
 /// program; [`Error::MigrationBlocked`] when another session holds a lock; [`Error::Migrate`] when
 /// a migration fails. The migration that failed is rolled back; those before it stay applied.
 pub async fn migrate(url: &str) -> Result<(), Error> {
     let options = options(url)?.options([("lock_timeout", LOCK_TIMEOUT)]);
     let connection = PgConnection::connect_with(&options).await;
     let mut connection = connection.map_err(|error| tls::explain(error, &options))?;
-    let result = apply(&mut connection).await;
+    let result = match check_encoding(&mut connection).await {
+        Ok(()) => apply(&mut connection).await,
+        refused => refused,
+    };
     // Also releases the migrator's advisory lock, which an error leaves with the session.
     let closed = connection.close().await;
     result?;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use log::LevelFilter;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _};
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 
 use crate::tls::UnusableCertificate;
 
@@ -77,6 +77,11 @@ pub enum Error {
          order with it. Set {name} = on"
     )]
     Unsafe { name: String, value: String },
+    #[error(
+        "the database {name} has the encoding {encoding}, and Holdfast requires UTF8: use one that was \
+         created with `createdb --encoding=UTF8 --locale=C --template=template0 NAME`"
+    )]
+    Encoding { name: String, encoding: String },
     #[error("the schema is not up to date: {0}. Run `holdfast migrate`")]
     Schema(String),
     /// The database has the migrations of the first version, which `0101` replaced.
@@ -125,14 +130,26 @@ fn options(url: &str) -> Result<PgConnectOptions, Error> {
     Ok(options.log_slow_statements(LevelFilter::Debug, SLOW_STATEMENT))
 }
 
-/// Connects once, because a pool reports only a timeout as the cause of a failure.
+/// Connects once, because a pool reports only a timeout as the cause of a failure. Rejects a
+/// database with another encoding.
 pub async fn check_reachable(url: &str) -> Result<(), Error> {
     let options = options(url)?;
-    let connect = sqlx::PgConnection::connect_with(&options);
+    let connect = PgConnection::connect_with(&options);
     let connection = tokio::time::timeout(REACH_TIMEOUT, connect).await;
     let connection = connection.unwrap_or(Err(sqlx::Error::PoolTimedOut));
-    connection.map_err(|error| tls::explain(error, &options))?.close().await?;
-    Ok(())
+    let mut connection = connection.map_err(|error| tls::explain(error, &options))?;
+    let checked = check_encoding(&mut connection).await;
+    connection.close().await?;
+    checked
+}
+
+/// Rejects a database that cannot store every text, with [`Error::Encoding`].
+async fn check_encoding(connection: &mut PgConnection) -> Result<(), Error> {
+    let (name, encoding): (String, String) =
+        sqlx::query_as("select current_database()::text, current_setting('server_encoding')")
+            .fetch_one(connection)
+            .await?;
+    if encoding == "UTF8" { Ok(()) } else { Err(Error::Encoding { name, encoding }) }
 }
 
 /// Rejects a server that may lose commits or lacks the schema: [`Error::Unsafe`],

@@ -50,7 +50,9 @@ impl Account {
         Some(Self { uid: ask("-u")?, gid: ask("-g")? })
     }
 
-    pub(super) fn chown(&self, folder: &Path) -> Result<()> {
+    /// Gives a folder of root, and what root owns in it, to this user. Returns how many entries of
+    /// the folder were root's.
+    pub(super) fn take_over(&self, folder: &Path) -> Result<usize> {
         owned::change_owner(folder, self.uid, self.gid)
             .map_err(file("cannot change the owner of", folder))
     }

@@ -15,8 +15,8 @@ pub enum Error {
     )]
     Missing { program: &'static str, package: String, command: String },
     #[error(
-        "{} was made by Postgres {made_by}, and only {found} is installed. Install Postgres \
-         {made_by}, or start anew with another folder: --data FOLDER", folder.display()
+        "{} was made by Postgres {made_by}, but the installed {found}. Install \
+         Postgres {made_by}, or start anew with another folder: --data FOLDER", folder.display()
     )]
     OtherVersion { folder: PathBuf, made_by: u32, found: String },
     #[error(
@@ -59,6 +59,43 @@ pub enum Error {
         folder = folder.display()
     )]
     WritableByOthers { folder: PathBuf },
+    #[error(
+        "{} was made by an earlier version of Holdfast, which this one cannot tell from a copy: dump \
+         its database with that version, and load it into another folder: --data FOLDER",
+        data.display()
+    )]
+    NoIdentity { data: PathBuf },
+    #[error(
+        "{} is a copy of {}, which is still there{}. Start that one, or make the copy of a stopped \
+         shop a shop of its own with --adopt",
+        data.display(), original.display(), if *is_torn { TORN } else { "" }
+    )]
+    Copy { data: PathBuf, original: PathBuf, is_torn: bool },
+    #[error(
+        "{} is a copy that was made while its shop ran, so that its database may be damaged. Restore \
+         a copy of a stopped shop, or use this one as it is with --adopt", data.display()
+    )]
+    TornCopy { data: PathBuf },
+    #[error(
+        "{} is in use by the `holdfast up` that was started on {}. Stop that one first",
+        external.display(), owner.display()
+    )]
+    ExternalInUse { external: PathBuf, owner: PathBuf },
+    #[error(
+        "the database of {} was in {}, which is missing or not of this shop. Restore that folder, \
+         too, or start anew with another folder: --data FOLDER", data.display(), external.display()
+    )]
+    ExternalMissing { data: PathBuf, external: PathBuf },
+    #[error(
+        "{} is closed to the user that Postgres runs as (uid {uid}). Permit that user to pass \
+         through the folders above it with `chmod o+x`, or move the data folder", folder.display()
+    )]
+    ClosedToServices { folder: PathBuf, uid: u32 },
+    #[error(
+        "a Postgres that this `up` has not started runs on {} (pid {pid}). Stop it with `kill -INT \
+         {pid}`", cluster.display()
+    )]
+    UnrecordedPostgres { cluster: PathBuf, pid: i32 },
     #[error("initdb failed ({status}):\n{output}")]
     InitDb { status: String, output: String },
     #[error("{name} ended before it was ready ({status}). The end of {}:\n{tail}", log.display())]
@@ -77,6 +114,9 @@ pub enum Error {
     #[error("{what}: {source}")]
     System { what: &'static str, source: io::Error },
 }
+
+/// Of a copy whose original is still there.
+const TORN: &str = ", and was made while its shop ran, so that its database may be damaged";
 
 pub(super) type Result<T> = std::result::Result<T, Error>;
 

@@ -2,22 +2,26 @@
 //!
 //! Guarantees: one `up` per data folder; services that only their own user and root can reach;
 //! children that start in order, restart after a crash and stop in order; no process left running,
-//! however `up` ends (after a SIGKILL the next `up` cleans up). It touches no process and no server
-//! that it did not start. No guarantees on Windows, which has neither signals nor these sockets.
+//! however `up` ends (after a SIGKILL the next `up` cleans up). It touches no process, server or
+//! data without proof that they are its own. No guarantees on Windows, which lacks signals.
 //!
-//! Reading order: `up` (the whole sequence), `data_dir`, `owned`, `account`, `programs`, `sockets`,
-//! `orphans`, `process`, `supervisor`, then one file per kind of child. Tests: `tests/up.rs`.
+//! Reading order: `up` (the whole sequence), `data_dir`, `identity`, `services_dir`, `owned`,
+//! `account`, `programs`, `sockets`, `orphans`, `process_info`, `process`, `supervisor`, then one
+//! file per kind of child. Tests: `tests/up.rs`.
 
 mod account;
 mod data_dir;
 mod error;
+mod identity;
 mod orphans;
 mod owned;
 mod postgres;
 mod process;
+mod process_info;
 mod programs;
 mod redis;
 mod replicas;
+mod services_dir;
 mod sockets;
 mod supervisor;
 mod temp_postgres;

@@ -1,9 +1,11 @@
-//! Finds the processes that a killed `up` left running, by pid and start time, and ends them.
+//! Finds the processes that a killed `up` left running, and ends them.
 //!
-//! Guarantees that only processes that an `up` on this folder started are signalled: a pid that was
-//! reused has another start time (or the machine another boot). Does not find a child whose `up`
-//! was killed between starting and recording it; on Linux that child ended with its parent
-//! (`process.rs`).
+//! Guarantees that only processes that an `up` on this folder started are signalled. The file
+//! `pids` names its data folder by inode, so that it proves nothing in a copy. A process is proven
+//! by its start time (a reused pid has another one, or the machine another boot), and by its own
+//! data folder or argument; not by its program file, which an upgrade may have replaced. Does not
+//! find a child whose `up` was killed between starting and recording it; on Linux that child ended
+//! with its parent (`process.rs`).
 
 use std::cell::RefCell;
 use std::fs;
@@ -14,13 +16,17 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
-use super::data_dir::{read_if_exists, write_private};
 use super::error::{Error, Result, file};
+use super::identity::FolderId;
+use super::owned::{read_if_exists, write_private};
+use super::process_info::{has_argument, start_of, uses_folder};
 use super::{print_progress, sockets};
 
 /// Grace period after a signal: Postgres writes a checkpoint.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
-/// Prefix of the line of `pids` that names the sockets' folder.
+/// Prefix of the line of `pids` that identifies the data folder.
+const FOLDER: &str = "folder ";
+/// Prefix of the line of `pids` that names the sockets' folder, after its id.
 const SOCKETS: &str = "sockets ";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -37,14 +43,18 @@ struct RegisteredChild {
 pub(super) struct ChildRegistry {
     path: PathBuf,
     sockets: PathBuf,
+    /// The first lines of the file.
+    head: String,
     children: RefCell<Vec<RegisteredChild>>,
 }
 
 impl ChildRegistry {
     /// Records the sockets' folder; call [`terminate_all`] first.
     pub(super) fn new(data: &Path, sockets: &Path) -> Result<Self> {
+        let [data_id, sockets_id] = [folder_id(data)?, folder_id(sockets)?];
+        let head = format!("{FOLDER}{data_id}\n{SOCKETS}{sockets_id} {}\n", sockets.display());
         let (path, sockets) = (data.join("pids"), sockets.to_owned());
-        let registry = Self { path, sockets, children: RefCell::default() };
+        let registry = Self { path, sockets, head, children: RefCell::default() };
         registry.write()?;
         Ok(registry)
     }
@@ -66,43 +76,77 @@ impl ChildRegistry {
     }
 
     fn write(&self) -> Result<()> {
-        let mut text = format!("{SOCKETS}{}\n", self.sockets.display());
+        let mut text = self.head.clone();
         for RegisteredChild { role, pid, start } in &*self.children.borrow() {
             text += &format!("{role} {pid} {start}\n");
         }
-        write_private(&self.path, &text)
+        write_private(&self.path, text.as_bytes())
     }
 }
 
-/// Ends what the last `up` on this folder left, replicas first, Postgres last; waits for each.
-pub(super) async fn terminate_all(data: &Path, cluster: &Path) -> Result<()> {
+/// Ends what the last `up` on this folder left, replicas first, Postgres last; waits for each. Then
+/// `services` is free for new services, or the error says why not.
+pub(super) async fn terminate_all(data: &Path, services: &Path) -> Result<()> {
     let path = data.join("pids");
-    let Some(text) = read_if_exists(&path)? else { return Ok(()) };
+    if let Some(text) = read_if_exists(&path)? {
+        if line(&text, FOLDER).and_then(|id| id.parse().ok()) == Some(folder_id(data)?) {
+            terminate_recorded(&text, services).await?;
+        }
+        let _ = fs::remove_file(data.join("env"));
+        fs::remove_file(&path).map_err(file("cannot remove", &path))?;
+    }
+    check_pid_file(&services.join("postgres"))
+}
+
+async fn terminate_recorded(text: &str, services: &Path) -> Result<()> {
+    let Some((sockets_id, sockets)) = line(text, SOCKETS).and_then(|line| line.split_once(' '))
+    else {
+        return Ok(());
+    };
+    let sockets = Path::new(sockets);
     // Recorded in the order of starting, so ended in reverse.
     for child in text.lines().rev().filter_map(RegisteredChild::parse) {
-        if child.is_alive() {
-            let RegisteredChild { role, pid, .. } = &child;
+        let RegisteredChild { role, pid, .. } = &child;
+        let is_ours = has_argument(*pid, sockets) || uses_folder(*pid, &services.join(role));
+        if child.is_alive() && is_ours {
             print_progress(&format!("ending {role} (pid {pid}), left by a killed `up`"));
             child.end().await?;
         }
     }
-    if let Some(folder) = text.lines().find_map(|line| line.strip_prefix(SOCKETS)) {
-        sockets::remove(Path::new(folder));
+    let created = sockets_id.parse().ok();
+    if created.is_some() && FolderId::of(sockets).ok() == created {
+        sockets::remove(sockets);
     }
-    remove_stale_pid_file(cluster);
-    let _ = fs::remove_file(data.join("env"));
+    Ok(())
+}
+
+/// Removes a `postmaster.pid` whose pid belongs to another process: Postgres refuses to start while
+/// any process of its user has that pid. Fails if it is a Postgres of this cluster. Sessions that
+/// outlive their postmaster still prevent a start: Postgres finds their shared memory by the inode
+/// of the cluster.
+fn check_pid_file(cluster: &Path) -> Result<()> {
+    let path = cluster.join("postmaster.pid");
+    let Ok(text) = fs::read_to_string(&path) else { return Ok(()) };
+    let Some(pid) = text.lines().next().and_then(|line| line.trim().parse().ok()) else {
+        return Ok(());
+    };
+    if start_of(pid).is_none() {
+        return Ok(());
+    }
+    if uses_folder(pid, cluster) {
+        return Err(Error::UnrecordedPostgres { cluster: cluster.to_owned(), pid });
+    }
+    print_progress(&format!("removing {}: pid {pid} is another process", path.display()));
     fs::remove_file(&path).map_err(file("cannot remove", &path))
 }
 
-/// Removes a `postmaster.pid` whose pid belongs to another program: Postgres refuses to start while
-/// any process has that pid. A Postgres of this folder has just been ended.
-fn remove_stale_pid_file(cluster: &Path) {
-    let path = cluster.join("postmaster.pid");
-    let pid = fs::read_to_string(&path).ok().and_then(|text| text.lines().next()?.parse().ok());
-    let name = pid.and_then(|pid: i32| fs::read_to_string(format!("/proc/{pid}/comm")).ok());
-    if name.is_some_and(|name| name.trim() != "postgres") {
-        let _ = fs::remove_file(path);
-    }
+/// Returns the rest of the line that begins with `prefix`.
+fn line<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix(prefix))
+}
+
+fn folder_id(path: &Path) -> Result<FolderId> {
+    FolderId::of(path).map_err(file("cannot find", path))
 }
 
 impl RegisteredChild {
@@ -150,45 +194,15 @@ impl RegisteredChild {
     }
 }
 
-/// Returns the start time of a process, unique among those with its pid; `None` if it has exited.
-fn start_of(pid: i32) -> Option<String> {
-    if cfg!(target_os = "linux") {
-        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        let (state, ticks) = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
-        return (state != 'Z' && state != 'X').then(|| format!("{} {ticks}", boot.trim()));
-    }
-    let output = std::process::Command::new("ps")
-        .args(["-o", "lstart=,ucomm=", "-p", &pid.to_string()])
-        .env("LC_ALL", "C")
-        .output()
-        .ok()?;
-    let text = String::from_utf8(output.stdout).ok()?;
-    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    (!text.is_empty()).then_some(text)
-}
-
-/// Parses state and start time (field 22) of `/proc/<pid>/stat`; field 2, the name, is arbitrary.
-fn parse_stat(stat: &str) -> Option<(char, u64)> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn start_time_is_parsed_after_any_process_name() {
-        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
-        assert_eq!(parse_stat(stat), Some(('S', 4242)));
-    }
-
-    #[test]
     fn line_of_the_pid_file_is_parsed() {
         let child = RegisteredChild { role: "redis".into(), pid: 12, start: "boot 34".into() };
         assert_eq!(RegisteredChild::parse("redis 12 boot 34"), Some(child));
-        assert_eq!(RegisteredChild::parse("sockets /tmp/holdfast-1"), None);
+        assert_eq!(RegisteredChild::parse("sockets 1:2:3 /tmp/holdfast-1"), None);
     }
 
     #[test]

@@ -1,14 +1,18 @@
-//! Opens files and folders only if no other user can have placed them there.
+//! Creates files and folders with exactly one mode, and opens them only if no other user can have
+//! placed them there.
 //!
 //! Guarantees: a file is not reached through a symbolic link and belongs to the current user; so
 //! does the data folder. For root, whom a planted file could make overwrite anything: no other user
 //! can replace the data folder or a folder above it. An ordinary user's folders above are trusted,
-//! because that user's own files are all that is at stake. Tests: `tests/up.rs`.
+//! because that user's own files are all that is at stake. No umask changes a mode: another account
+//! must be able to pass through root's folders. Tests: `tests/up.rs`.
 
-use std::fs::{self, File, Metadata, OpenOptions};
-use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
-use std::path::{Path, absolute};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::{
+    DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown, lchown,
+};
+use std::path::{Path, PathBuf, absolute};
 
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
@@ -34,10 +38,85 @@ pub(super) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<Fil
     Ok(file)
 }
 
-/// Changes the owner of a folder. Does not follow a symbolic link.
-pub(super) fn change_owner(folder: &Path, uid: u32, gid: u32) -> io::Result<()> {
+/// Returns the text of a file; `None` if it does not exist.
+pub(super) fn read_if_exists(path: &Path) -> Result<Option<String>> {
+    match open_own(path, OpenOptions::new().read(true)).and_then(io::read_to_string) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(file("cannot read", path)(error)),
+    }
+}
+
+/// Writes a file that only its owner can read, atomically, also for a power cut.
+pub(super) fn write_private(path: &Path, contents: &[u8]) -> Result<()> {
+    let new = path.with_extension("new");
+    let _ = fs::remove_file(&new);
+    OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&new)
+        .and_then(|mut new| {
+            new.set_permissions(Permissions::from_mode(0o600))?;
+            new.write_all(contents)?;
+            new.sync_all()
+        })
+        .and_then(|()| fs::rename(&new, path))
+        .map_err(file("cannot write", path))
+}
+
+/// Creates a data folder, if necessary, and returns its path without symbolic links. Rejects a
+/// folder of another user. As root, the services' user must be able to traverse it.
+pub(super) fn create_data_folder(path: &Path) -> Result<PathBuf> {
+    check_path(path)?;
+    create_folder(path, if geteuid().is_root() { 0o711 } else { 0o700 })?;
+    let path = fs::canonicalize(path).map_err(file("cannot find", path))?;
+    check_folder(&path)?;
+    Ok(path)
+}
+
+/// Creates a folder and those above it with this mode; an existing folder keeps its own.
+pub(super) fn create_folder(path: &Path, mode: u32) -> Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        create_folder(parent, mode)?;
+    }
+    create_new_folder(path, mode).map_err(file("cannot make the folder", path))
+}
+
+/// Creates a folder that must not exist yet.
+pub(super) fn create_new_folder(path: &Path, mode: u32) -> io::Result<()> {
+    DirBuilder::new().mode(mode).create(path)?;
+    // The umask may have removed permissions.
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Gives a folder, and what root owns in it, to a user. Returns how many entries of the folder
+/// changed their owner. Follows no symbolic link.
+pub(super) fn change_owner(folder: &Path, uid: u32, gid: u32) -> io::Result<usize> {
+    let meta = fs::symlink_metadata(folder)?;
+    let mut changed = 0;
+    // The folder itself comes last: until then only root can replace anything in it.
+    if meta.uid() == 0 && meta.mode() & WRITABLE_BY_OTHERS == 0 {
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            let meta = entry.metadata()?;
+            if meta.uid() != 0 {
+                continue;
+            }
+            if meta.is_dir() {
+                changed += change_owner(&entry.path(), uid, gid)? + 1;
+            } else if meta.nlink() == 1 {
+                lchown(entry.path(), Some(uid), Some(gid))?;
+                changed += 1;
+            }
+        }
+    }
     let folder = open_no_follow(folder, OpenOptions::new().read(true), OFlags::DIRECTORY)?;
-    fchown(folder, Some(uid), Some(gid))
+    fchown(folder, Some(uid), Some(gid))?;
+    Ok(changed)
 }
 
 fn open_no_follow(path: &Path, options: &mut OpenOptions, flags: OFlags) -> io::Result<File> {

@@ -12,10 +12,10 @@ use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 use tokio::time::timeout;
 
-use super::data_dir::ServicesDir;
 use super::error::{Error, Result, file, system};
 use super::print_progress;
 use super::process::{ChildSpec, ShutdownPolicy};
+use super::services_dir::ServicesDir;
 
 /// Timeout of a start; crash recovery after a kill under load takes seconds.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);

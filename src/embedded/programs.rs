@@ -6,6 +6,7 @@
 //!
 //! `HOLDFAST_PROGRAMS_PATH` (a list like `PATH`) replaces all the searched folders.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -54,8 +55,19 @@ fn postgres_folder(search_paths: &[PathBuf], cluster: &Path) -> Result<PathBuf> 
         None => Err(Error::OtherVersion {
             folder: cluster.to_owned(),
             made_by,
-            found: versions.iter().flatten().map(u32::to_string).collect::<Vec<_>>().join(", "),
+            found: list_versions(versions.into_iter().flatten().collect()),
         }),
+    }
+}
+
+/// Lists versions once each, for a message.
+fn list_versions(versions: BTreeSet<u32>) -> String {
+    let versions: Vec<_> = versions.iter().map(u32::to_string).collect();
+    match versions.split_last() {
+        Some((last, others)) if !others.is_empty() => {
+            format!("versions are {} and {last}", others.join(", "))
+        }
+        _ => format!("version is {}", versions.concat()),
     }
 }
 
@@ -152,6 +164,29 @@ mod tests {
         assert_eq!(parse_version("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)"), Some(15));
         assert_eq!(parse_version("postgres (PostgreSQL) 18beta1"), Some(18));
         assert_eq!(parse_version("nothing"), None);
+    }
+
+    #[test]
+    fn other_version_lists_each_installed_one_once() {
+        let base = env::temp_dir().join(format!("hf-programs-{}", std::process::id()));
+        let folder = |version: u32| {
+            let folder = base.join(version.to_string());
+            fs::create_dir_all(&folder).expect("a folder");
+            for name in ["postgres", "initdb"] {
+                let script = format!("#!/bin/sh\necho 'postgres (PostgreSQL) {version}.1'\n");
+                fs::write(folder.join(name), script).expect("a file");
+                let executable = fs::Permissions::from_mode(0o755);
+                fs::set_permissions(folder.join(name), executable).expect("it is ours");
+            }
+            folder
+        };
+        let search_paths = [folder(16), folder(15), folder(16), folder(15)];
+        fs::write(base.join("PG_VERSION"), "14\n").expect("a file");
+        let refused = |paths| postgres_folder(paths, &base).expect_err("none fits").to_string();
+        let [several, one] = [refused(&search_paths), refused(&search_paths[2..3])];
+        fs::remove_dir_all(&base).expect("it is ours");
+        assert!(several.contains("but the installed versions are 15 and 16."), "{several}");
+        assert!(one.contains("but the installed version is 16."), "{one}");
     }
 
     #[test]

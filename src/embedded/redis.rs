@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use ::redis::{AsyncConnectionConfig, Client, RedisError, cmd};
 
-use super::data_dir::ServicesDir;
 use super::process::{ChildSpec, ShutdownPolicy};
+use super::services_dir::ServicesDir;
 use super::sockets;
 
 /// Timeout of a start, which reads the append-only file.

@@ -68,8 +68,9 @@ pub(super) fn spec(
     }
     command
         .arg("serve")
+        // Not a variable: it proves whose process this is (`orphans.rs`), and contains no secret.
+        .args(["--redis-url", &running.redis_url])
         .env("DATABASE_URL", &running.database_url)
-        .env("REDIS_URL", &running.redis_url)
         .env("REDLOCK_URLS", running.redlock_urls.join(","))
         .env("HOLDFAST_LISTEN", address.to_string())
         .env("HOLDFAST_LOCK", &options.lock)

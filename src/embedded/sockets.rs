@@ -5,12 +5,13 @@
 //! data folder they often do not). Does not survive a clean-up of `/tmp` by others.
 
 use std::env;
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::account::Account;
 use super::error::{Result, file};
+use super::owned::create_new_folder;
 
 /// Maximum length of a socket's path: Linux allows 107, macOS 103.
 const MAX_SOCKET_PATH: usize = 103;
@@ -20,15 +21,14 @@ const PREFIX: &str = "holdfast-";
 pub(super) fn create(account: Option<&Account>) -> Result<PathBuf> {
     let path = base(account).join(format!("{PREFIX}{:016x}", rand::random::<u64>()));
     // Fails if it exists: it could be another user's.
-    let created = DirBuilder::new().mode(0o700).create(&path);
-    created.map_err(file("cannot make the sockets' folder", &path))?;
+    create_new_folder(&path, 0o700).map_err(file("cannot make the sockets' folder", &path))?;
     if let Some(account) = account {
-        account.chown(&path)?;
+        account.take_over(&path)?;
     }
     Ok(path)
 }
 
-/// Removes a folder that has our prefix and mode; it contains only sockets and lock files.
+/// Removes a folder that this process has created, and that has our prefix and mode.
 pub(super) fn remove(path: &Path) {
     let named = path.file_name().and_then(|name| name.to_str());
     let ours = named.is_some_and(|name| name.starts_with(PREFIX))

@@ -15,9 +15,9 @@ use tokio::process::Child;
 use tokio::time::timeout;
 
 use super::account::Account;
-use super::data_dir::ServicesDir;
 use super::process::{self, NotReady, send, tail, wait_ready};
 use super::programs::Programs;
+use super::services_dir::ServicesDir;
 use super::{postgres, sockets};
 
 /// Rules for all connections once the password is set.
@@ -39,7 +39,8 @@ pub struct TempFolder(ServicesDir);
 impl TempFolder {
     pub fn create() -> anyhow::Result<Self> {
         let account = Account::for_services(&PathBuf::from("/nonexistent"))?;
-        Ok(Self(ServicesDir { path: sockets::create(account.as_ref())?, account }))
+        let path = sockets::create(account.as_ref())?;
+        Ok(Self(ServicesDir::new(path, account)))
     }
 }
 

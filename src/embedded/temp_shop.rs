@@ -13,8 +13,10 @@ use rustix::process::Signal;
 use tokio::process::Child;
 use tokio::time::timeout;
 
-use super::data_dir::{RunningUp, create_data_folder, read_env};
+use super::data_dir::{RunningUp, read_env};
+use super::owned::create_data_folder;
 use super::process::{self, NotReady, send, tail, tied_command, wait_ready};
+use super::services_dir::remove_data;
 
 /// Timeout of a start, which creates a cluster and starts services and replicas.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
@@ -26,7 +28,7 @@ const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 #[derive(Debug, Clone)]
 pub struct TempShopOptions<'a> {
-    /// Name of its folder, before the process id.
+    /// First part of the name of its folder, before the process id and a random number.
     pub name: &'a str,
     /// Connections to Postgres, one number per replica.
     pub pool_sizes: Vec<u32>,
@@ -48,7 +50,9 @@ impl TempShop {
     pub fn start(options: &TempShopOptions<'_>) -> anyhow::Result<Self> {
         let disk = Path::new("/var/tmp");
         let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };
-        let folder = below.join(format!("holdfast-{}-{}", options.name, std::process::id()));
+        // New, because it is removed at the end.
+        let (name, pid, random) = (options.name, std::process::id(), rand::random::<u64>());
+        let folder = below.join(format!("holdfast-{name}-{pid}-{random:016x}"));
         let sizes: Vec<String> = options.pool_sizes.iter().map(u32::to_string).collect();
         let replicas = u16::try_from(sizes.len())?;
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
@@ -96,7 +100,7 @@ impl TempShop {
         if timeout(STOP_TIMEOUT, self.up.wait()).await.is_err() {
             let _ = self.up.kill().await;
         }
-        if let Err(error) = std::fs::remove_dir_all(&self.folder)
+        if let Err(error) = remove_data(&self.folder)
             && error.kind() != std::io::ErrorKind::NotFound
         {
             eprintln!("holdfast: can't remove {}: {error}", self.folder.display());

@@ -14,11 +14,12 @@ use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use super::data_dir::{DataDir, RunningUp, ServicesDir};
+use super::data_dir::{DataDir, RunningUp};
 use super::error::{Error, Result, system};
 use super::orphans::{self, ChildRegistry};
 use super::process::ChildSpec;
 use super::programs::Programs;
+use super::services_dir::ServicesDir;
 use super::supervisor::{ProcessHandle, SupervisedChild};
 use super::{postgres, print_progress, redis, replicas, sockets};
 use crate::config::UpArgs;
@@ -59,10 +60,9 @@ async fn run_until_stopped(
     }
     let addresses = replicas::addresses(options.listen, options.replicas)?;
     let data_dir = DataDir::open(&options.data, &replicas::base_url(addresses[0])).await?;
-    let services_dir = data_dir.services_dir()?;
-    let cluster = services_dir.path.join("postgres");
-    orphans::terminate_all(data_dir.path(), &cluster).await?;
-    let programs = Programs::find(&cluster)?;
+    let services_dir = ServicesDir::open(data_dir.path(), options.adopt)?;
+    orphans::terminate_all(data_dir.path(), &services_dir.path).await?;
+    let programs = Programs::find(&services_dir.path.join("postgres"))?;
     replicas::check_free(&addresses)?;
     let sockets = sockets::create(services_dir.account.as_ref())?;
     let running = RunningUp {

@@ -58,7 +58,7 @@ pub struct Services {
 pub fn services() -> &'static Services {
     static SERVICES: OnceLock<Services> = OnceLock::new();
     SERVICES.get_or_init(|| {
-        let data = tempfile::Builder::new().prefix("holdfast-test-").tempdir().unwrap().keep();
+        let data = up::data_folder("holdfast-test-").keep();
         let port = ports::free_ports(1);
         // Statics are not dropped, so nothing would end `up` when the tests are over. The shell in
         // between sees its standard input close when this process ends, however it ends.

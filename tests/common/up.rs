@@ -1,6 +1,8 @@
 //! A whole `holdfast up`, for tests of what it alone can do.
 
+use std::fs::Permissions;
 use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
@@ -20,7 +22,7 @@ pub struct Up {
 impl Up {
     /// With more options.
     pub fn start(more: &[&str]) -> Self {
-        Self::start_in(tempfile::Builder::new().prefix("holdfast-up-").tempdir().unwrap(), more)
+        Self::start_in(data_folder("holdfast-up-"), more)
     }
 
     /// On the data of an earlier one.
@@ -81,6 +83,12 @@ impl Drop for Up {
             let _ = self.child.wait();
         }
     }
+}
+
+/// A new folder that root's services can pass through: elsewhere their data would outlive it.
+pub fn data_folder(prefix: &str) -> TempDir {
+    let permissions = Permissions::from_mode(0o711);
+    tempfile::Builder::new().prefix(prefix).permissions(permissions).tempdir().unwrap()
 }
 
 /// The letter of a process's state, if it runs (Linux only).

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use holdfast::db::{Error, MIGRATIONS, migrate};
-use sqlx::{Connection as _, PgConnection, PgPool};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool};
 use tokio::process::Command;
 
-use crate::common::{Shop, until};
+use crate::common::{Shop, services, until};
 
 /// The part of the first version's schema that this test needs: its migrations and one table.
 const FIRST_VERSION: &str = "
@@ -69,6 +69,32 @@ async fn first_version_is_refused_unchanged() {
     let checked = holdfast::db::check_server(&pool).await;
     assert!(matches!(checked, Err(Error::Superseded)), "{checked:?}");
     assert_eq!(contents(&shop.pool).await, before);
+}
+
+#[tokio::test]
+async fn database_of_another_encoding_is_refused() {
+    let shop = Shop::without_replicas().await;
+    for encoding in ["LATIN1", "SQL_ASCII"] {
+        let name = format!("{}_{}", shop.database, encoding.to_lowercase());
+        let create =
+            format!("create database {name} encoding '{encoding}' locale 'C' template template0");
+        sqlx::raw_sql(AssertSqlSafe(create)).execute(&shop.pool).await.unwrap();
+        let url = shop.database_url().replace(&shop.database, &name);
+        for command in ["migrate", "serve", "audit"] {
+            let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+                .arg(command)
+                .env("DATABASE_URL", &url)
+                .env("REDIS_URL", &services().running.redis_url)
+                .env("HOLDFAST_LISTEN", "127.0.0.1:0")
+                .stdin(Stdio::null())
+                .output()
+                .await
+                .unwrap();
+            let stderr = String::from_utf8(output.stderr).unwrap();
+            let named = format!("{name} has the encoding {encoding}, and Holdfast requires UTF8");
+            assert!(!output.status.success() && stderr.contains(&named), "{command}: {stderr}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -4,11 +4,11 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
 
-use crate::{TestFolder, run, stderr_of_failure};
+use crate::{NOBODY, TestFolder, run, stderr_of_failure};
 
 #[tokio::test]
 async fn linked_files_are_refused() {
-    for name in ["up.lock", "pids", "services", "log"] {
+    for name in ["up.lock", "pids", "id", "log"] {
         let test_folder = TestFolder::new();
         let folder = test_folder.path.join("target");
         fs::create_dir(&folder).expect("a folder");
@@ -16,7 +16,7 @@ async fn linked_files_are_refused() {
         fs::write(&file, "untouched").expect("a file");
         let target = if name == "log" { &folder } else { &file };
         fs::create_dir(test_folder.data()).expect("a folder");
-        fs::set_permissions(test_folder.data(), fs::Permissions::from_mode(0o700))
+        fs::set_permissions(test_folder.data(), fs::Permissions::from_mode(0o711))
             .expect("it is ours");
         symlink(target, test_folder.data().join(name)).expect("a link");
         let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
@@ -30,7 +30,6 @@ async fn linked_files_are_refused() {
 /// Each case lets another user control what root reads or writes.
 #[tokio::test]
 async fn root_refuses_data_of_other_users() {
-    const NOBODY: u32 = 65_534;
     if !rustix::process::geteuid().is_root() {
         return;
     }

@@ -1,0 +1,198 @@
+//! The identity of a data folder: a random id, and the folder that got it.
+//!
+//! The record is in the data folder (`id`), and again beside the services' data if that is kept
+//! elsewhere (`owner`). Guarantees that a copy is not taken for its original while that is where it
+//! was last used, and that a path alone proves nothing. Does not find an original that was moved,
+//! too: without services' data in common, neither can harm the other.
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::time::UNIX_EPOCH;
+
+use uuid::Uuid;
+
+use super::error::{Result, file};
+use super::owned::{open_own, write_private};
+
+/// A folder, recognized when its path has changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FolderId {
+    device: u64,
+    inode: u64,
+    /// Nanoseconds since 1970; unknown on some file systems.
+    born: Option<u128>,
+}
+
+/// The record of a data folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) id: Uuid,
+    /// The data folder.
+    pub(super) folder: FolderId,
+    /// The folder of the services' data, if that is not in the data folder.
+    pub(super) external: Option<FolderId>,
+    /// Where the data folder was when it was last used.
+    pub(super) path: PathBuf,
+}
+
+/// What a record says about the folder in which it is found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Origin {
+    Same,
+    /// The recorded folder is gone from its place. `is_copy` is false if this is that folder,
+    /// renamed or mounted anew.
+    Moved {
+        is_copy: bool,
+    },
+    /// The recorded folder is where it was.
+    CopyOfPresent,
+}
+
+impl FolderId {
+    pub(super) fn of(path: &Path) -> io::Result<Self> {
+        let meta = fs::metadata(path)?;
+        let born = meta.created().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let born = born.map(|since| since.as_nanos());
+        Ok(Self { device: meta.dev(), inode: meta.ino(), born })
+    }
+
+    /// Returns whether this is the other folder, perhaps mounted anew, which may change the number
+    /// of its device. No copy has the time of birth of its original, even if it reuses the inode.
+    pub(super) fn is_same_folder(self, other: Self) -> bool {
+        self.inode == other.inode
+            && match (self.born, other.born) {
+                (Some(born), Some(other)) => born == other,
+                _ => self.device == other.device,
+            }
+    }
+}
+
+impl fmt::Display for FolderId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}", self.device, self.inode, self.born.unwrap_or_default())
+    }
+}
+
+impl FromStr for FolderId {
+    type Err = ();
+
+    fn from_str(text: &str) -> std::result::Result<Self, ()> {
+        let mut numbers = text.splitn(3, ':').map(|number| number.parse::<u128>().map_err(drop));
+        let mut next = || numbers.next().unwrap_or(Err(()));
+        let (device, inode, born) = (next()?, next()?, next()?);
+        Ok(Self {
+            device: device.try_into().map_err(drop)?,
+            inode: inode.try_into().map_err(drop)?,
+            born: (born > 0).then_some(born),
+        })
+    }
+}
+
+impl Identity {
+    /// Reads a record; `None` if there is none.
+    pub(super) fn read(path: &Path) -> Result<Option<Self>> {
+        let mut bytes = Vec::new();
+        let read = open_own(path, OpenOptions::new().read(true))
+            .and_then(|mut record| record.read_to_end(&mut bytes));
+        match read {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            read => read.map_err(file("cannot read", path))?,
+        };
+        let damaged = || io::Error::other("it is damaged; restore it from a backup");
+        Self::parse(&bytes).ok_or_else(damaged).map(Some).map_err(file("cannot use", path))
+    }
+
+    pub(super) fn write(&self, path: &Path) -> Result<()> {
+        let external = self.external.map(|id| id.to_string()).unwrap_or_default();
+        let mut record =
+            format!("id {}\nfolder {}\nexternal {external}\npath ", self.id, self.folder)
+                .into_bytes();
+        record.extend(self.path.as_os_str().as_bytes());
+        record.push(b'\n');
+        write_private(path, &record)
+    }
+
+    fn parse(record: &[u8]) -> Option<Self> {
+        let mut lines = record.strip_suffix(b"\n")?.splitn(4, |byte| *byte == b'\n');
+        let mut value = |name: &str| lines.next()?.strip_prefix(name.as_bytes());
+        let id = Uuid::try_parse_ascii(value("id ")?).ok()?;
+        let folder = std::str::from_utf8(value("folder ")?).ok()?.parse().ok()?;
+        let external = std::str::from_utf8(value("external ")?).ok()?;
+        let external = if external.is_empty() { None } else { Some(external.parse().ok()?) };
+        // Last, because a path may contain a line feed.
+        let path = PathBuf::from(OsStr::from_bytes(value("path ")?));
+        Some(Self { id, folder, external, path })
+    }
+
+    /// Compares the recorded folder with `own`, the folder to which the record belongs now.
+    pub(super) fn origin(&self, own: FolderId) -> Origin {
+        if self.folder == own {
+            return Origin::Same;
+        }
+        if self.is_original_present(own) {
+            return Origin::CopyOfPresent;
+        }
+        Origin::Moved { is_copy: !own.is_same_folder(self.folder) }
+    }
+
+    fn is_original_present(&self, own: FolderId) -> bool {
+        let there = FolderId::of(&self.path);
+        if !there.is_ok_and(|there| there != own && there.is_same_folder(self.folder)) {
+            return false;
+        }
+        match Self::read(&self.path.join("id")) {
+            Ok(other) => other.is_some_and(|other| other.id == self.id),
+            // It is another user's, and its inode is the recorded one.
+            Err(_) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(path: &str) -> Identity {
+        let folder = FolderId { device: 1, inode: 2, born: Some(3) };
+        Identity { id: Uuid::new_v4(), folder, external: None, path: PathBuf::from(path) }
+    }
+
+    #[test]
+    fn record_survives_any_path() {
+        let folder = std::env::temp_dir().join(format!("hf-identity-{}", std::process::id()));
+        fs::create_dir(&folder).expect("a new folder");
+        let path = folder.join("id");
+        let without_birth = FolderId { device: 7, inode: 8, born: None };
+        for mut written in [identity("/a"), identity("/a\nid b\n"), identity("/ä ö\n")] {
+            written.external = Some(without_birth);
+            written.write(&path).expect("it can be written");
+            assert_eq!(Identity::read(&path).expect("it can be read"), Some(written));
+        }
+        fs::remove_dir_all(folder).expect("it is ours");
+        assert_eq!(Identity::parse(b""), None);
+        assert_eq!(Identity::parse(b"id 1\n"), None);
+    }
+
+    #[test]
+    fn remounted_folder_is_the_same_but_no_reused_inode() {
+        let folder = FolderId { device: 1, inode: 2, born: Some(3) };
+        assert!(folder.is_same_folder(FolderId { device: 9, ..folder }));
+        assert!(!folder.is_same_folder(FolderId { born: Some(4), ..folder }));
+        assert!(!folder.is_same_folder(FolderId { device: 9, born: None, ..folder }));
+        assert!(folder.is_same_folder(FolderId { born: None, ..folder }));
+    }
+
+    #[test]
+    fn original_elsewhere_is_not_present() {
+        let own = FolderId::of(Path::new("/")).expect("it exists");
+        assert_eq!(identity("/nonexistent").origin(own), Origin::Moved { is_copy: true });
+        let renamed = Identity { folder: own, ..identity("/nonexistent") };
+        assert_eq!(renamed.origin(own), Origin::Same);
+    }
+}

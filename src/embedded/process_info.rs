@@ -1,0 +1,78 @@
+//! What the system says about a process: proof that a pid still means the recorded process.
+//!
+//! Linux has all of it in `/proc`; elsewhere `ps` prints what it can.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::identity::FolderId;
+
+/// Returns the start time of a process, unique among those with its pid; `None` if it has exited.
+pub(super) fn start_of(pid: i32) -> Option<String> {
+    if cfg!(target_os = "linux") {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let (state, ticks) = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+        return (state != 'Z' && state != 'X').then(|| format!("{} {ticks}", boot.trim()));
+    }
+    let text = String::from_utf8(ps(pid, "lstart=,ucomm=")?).ok()?;
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    (!text.is_empty()).then_some(text)
+}
+
+/// Returns whether the arguments of a process contain this path.
+pub(super) fn has_argument(pid: i32, path: &Path) -> bool {
+    let arguments = if cfg!(target_os = "linux") {
+        fs::read(format!("/proc/{pid}/cmdline")).ok()
+    } else {
+        ps(pid, "command=")
+    };
+    let path = path.as_os_str().as_encoded_bytes();
+    arguments.is_some_and(|arguments| arguments.windows(path.len()).any(|part| part == path))
+}
+
+/// Returns whether the data folder of a process, a Postgres or a Redis, is `folder`. Both work in
+/// it, so that its path may have changed since. Without `/proc`, their arguments must contain it.
+pub(super) fn uses_folder(pid: i32, folder: &Path) -> bool {
+    if !cfg!(target_os = "linux") {
+        return has_argument(pid, folder);
+    }
+    let current = FolderId::of(Path::new(&format!("/proc/{pid}/cwd")));
+    current.is_ok_and(|current| FolderId::of(folder).is_ok_and(|folder| folder == current))
+}
+
+fn ps(pid: i32, columns: &str) -> Option<Vec<u8>> {
+    let mut ps = Command::new("ps");
+    ps.args(["-ww", "-o", columns, "-p", &pid.to_string()]).env("LC_ALL", "C");
+    Some(ps.output().ok()?.stdout)
+}
+
+/// Parses state and start time (field 22) of `/proc/<pid>/stat`; field 2, the name, is arbitrary.
+fn parse_stat(stat: &str) -> Option<(char, u64)> {
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((state, fields.nth(18)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn start_time_is_parsed_after_any_process_name() {
+        let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
+        assert_eq!(parse_stat(stat), Some(('S', 4242)));
+    }
+
+    #[test]
+    fn own_arguments_and_folder_are_found() {
+        let pid = i32::try_from(std::process::id()).expect("pids are small");
+        let program = std::env::args_os().next().expect("it has a name");
+        assert!(has_argument(pid, Path::new(&program)));
+        assert!(!has_argument(pid, Path::new("/tmp/holdfast-0123456789abcdef")));
+        if cfg!(target_os = "linux") {
+            assert!(uses_folder(pid, &std::env::current_dir().expect("a folder")));
+        }
+        assert!(!uses_folder(pid, Path::new("/proc")));
+    }
+}
