@@ -6,11 +6,21 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rand::RngExt as _;
+use tokio::time::Instant;
+
+/// Longer than any process runs. Longer durations, as [`Duration::MAX`] for *without end*, cannot be
+/// added to a time.
+const ENDLESS: Duration = Duration::from_hours(24 * 365 * 100);
 
 /// Returns 50 % to 150 % of `pause`, so that waiters that started together spread out.
 #[must_use]
 pub fn jittered(pause: Duration) -> Duration {
-    pause.mul_f64(rand::rng().random_range(0.5..1.5))
+    pause.min(ENDLESS).mul_f64(rand::rng().random_range(0.5..1.5))
+}
+
+/// Returns the time that long after `start`; of a duration without end, a time in a century.
+pub(crate) fn after(start: Instant, duration: Duration) -> Instant {
+    start + duration.min(ENDLESS)
 }
 
 /// Returns the microseconds since the machine started, including suspended time on Linux.

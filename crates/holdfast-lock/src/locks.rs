@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::clock::after;
 use crate::fenced::{FencedGuard, FencedLocks};
 use crate::guard::GuardInner;
 use crate::inspect::{self, HeldLock, SCAN_LIMIT};
@@ -134,7 +135,7 @@ impl Locks {
     pub async fn lock(&self, key: &LockKey) -> Result<FencedGuard, Error> {
         let started = Instant::now();
         let redis_key = self.redis_key(key);
-        let until = started + self.settings.acquire_timeout;
+        let until = after(started, self.settings.acquire_timeout);
         let (ttl, max_hold) = (self.settings.fenced.ttl, self.settings.max_hold);
         let _place = self.waiters.join(key)?;
         let acquired = self.fenced.acquire(&redis_key, ttl, max_hold, Wait::Notify, until).await?;
@@ -197,7 +198,7 @@ impl Locks {
     pub async fn acquire(&self, request: AcquireRequest<'_>) -> Result<AcquireOutcome, Error> {
         request.ttl.map_or(Ok(()), check_ttl)?;
         let started = Instant::now();
-        let until = request.deadline.min(started + self.settings.acquire_timeout);
+        let until = request.deadline.min(after(started, self.settings.acquire_timeout));
         let mut guards = Guards::default();
         let waits = request.wait != Wait::Try;
         for key in sorted(request.keys) {
@@ -299,7 +300,7 @@ impl Locks {
     /// # Errors
     /// Those of Redis, as for [`Locks::acquire`].
     pub async fn held_locks(&self, patterns: &[&str]) -> Result<Vec<HeldLock>, Error> {
-        let prefix = &self.settings.key_prefix;
+        let prefix = escape_pattern(&self.settings.key_prefix);
         let locks = format!("{prefix}lock:*");
         let mut keys = self.redis.scan(&locks, is_lock, SCAN_LIMIT).await?;
         for pattern in patterns {
@@ -328,6 +329,18 @@ impl Locks {
 fn has_time_for_next_key(started: Instant, until: Instant) -> bool {
     let least = MIN_TIME_FOR_NEXT_KEY.min(until.saturating_duration_since(started) / 2);
     until.saturating_duration_since(Instant::now()) >= least
+}
+
+/// Returns the glob pattern that matches only `text`.
+fn escape_pattern(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for letter in text.chars() {
+        if matches!(letter, '*' | '?' | '[' | '\\') {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern
 }
 
 /// Returns the keys in the order of acquisition, each once.

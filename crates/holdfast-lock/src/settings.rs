@@ -28,7 +28,8 @@ pub struct Settings {
     pub ttl: Duration,
     /// Mean pause between two attempts of a waiter, at least 1 ms; jitter varies it by up to half.
     pub retry_interval: Duration,
-    /// Maximum time to wait for a lock; with zero, each acquisition is a single attempt.
+    /// Maximum time to wait for a lock; with zero, each acquisition is a single attempt. With
+    /// [`Duration::MAX`] it ends only with the deadline of the request.
     pub acquire_timeout: Duration,
     /// Time after its acquisition for which a lock is renewed. One that is held longer expires
     /// within its TTL, so that a holder that hangs does not block the others for ever. `None`, the

@@ -12,34 +12,43 @@ use super::guard::Message;
 use super::protocol::Grant;
 use super::shared::Shared;
 use crate::Redis;
+use crate::redis::Subscription;
 
-/// Pause before reconnecting.
-const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+/// Pause before reconnecting; it doubles with each failure.
+const MIN_PAUSE: Duration = Duration::from_millis(100);
+/// Longest pause before reconnecting: without messages, waiters poll.
+const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Listens until the locks are dropped.
 pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
     let channel = |shared: Arc<Shared>| format!("{}{}", shared.protocol.channels, shared.process);
+    let mut pause = MIN_PAUSE;
     while let Some(channel) = shared.upgrade().map(channel) {
-        if let Err(error) = listen_once(&redis, &channel, &shared).await {
-            tracing::debug!(%error, "the channel of granted locks broke");
+        match redis.subscribe(&channel).await {
+            Ok(subscription) => {
+                pause = MIN_PAUSE;
+                receive(subscription, &shared).await;
+            }
+            Err(error) => tracing::debug!(%error, "can't subscribe to the channel of grants"),
         }
-        sleep(RECONNECT_PAUSE).await;
+        sleep(pause).await;
+        pause = MAX_PAUSE.min(pause * 2);
     }
 }
 
-async fn listen_once(
-    redis: &Redis,
-    channel: &str,
-    shared: &Weak<Shared>,
-) -> Result<(), crate::redis::Error> {
-    let mut subscription = redis.subscribe(channel).await?;
-    while let Some(payload) = subscription.next().await? {
-        let Some(shared) = shared.upgrade() else { return Ok(()) };
+/// Passes messages on until the subscription ends.
+async fn receive(mut subscription: Subscription, shared: &Weak<Shared>) {
+    loop {
+        let payload = match subscription.next().await {
+            Ok(Some(payload)) => payload,
+            Ok(None) => return,
+            Err(error) => return tracing::debug!(%error, "the channel of grants broke"),
+        };
+        let Some(shared) = shared.upgrade() else { return };
         if let Some((key, message)) = parse(&payload) {
             shared.notify(key, message);
         }
     }
-    Ok(())
 }
 
 /// Parses a message that a script published. Returns its key, which comes last because it may

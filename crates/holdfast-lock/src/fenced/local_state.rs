@@ -66,7 +66,7 @@ pub(super) struct RemoteWaiter {
 impl RemoteWaiter {
     /// Creates a remote waiter; its time for local handoffs starts now.
     pub(super) fn since(since_us: u64, handoff_time: Duration) -> Self {
-        Self { since_us, handoffs_end_us: monotonic_us() + us(handoff_time) }
+        Self { since_us, handoffs_end_us: monotonic_us().saturating_add(us(handoff_time)) }
     }
 }
 

@@ -22,7 +22,8 @@ mod shared;
 mod timing;
 mod waiting;
 
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -31,6 +32,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::process::Process;
 use crate::redis::RESPONSE_TIMEOUT;
+use crate::task::AbortOnDrop;
 use crate::{Error, Holder, Redis, Settings, Wait};
 use crate::{clock, inspect};
 use actor::KeyActor;
@@ -57,9 +59,12 @@ impl FencedLocks {
             timing: settings.fenced.clone(),
             observer: settings.observer.clone(),
             process: process.id(),
+            observer_failed: AtomicBool::new(false),
             actors: Mutex::default(),
+            listener: OnceLock::new(),
         });
-        redis.runtime().spawn(listener::listen(redis.clone(), Arc::downgrade(&shared)));
+        let listening = listener::listen(redis.clone(), Arc::downgrade(&shared));
+        let _ = shared.listener.set(AbortOnDrop::spawn(redis.runtime(), listening));
         Self(shared)
     }
 

@@ -17,8 +17,8 @@ use super::address::RedisAddress;
 use super::connection::RedisConnection;
 use super::error::Error;
 use super::outage::Outage;
-use super::request::manager;
 use super::search::first_ok;
+use super::server::ServerConnection;
 #[cfg(feature = "tls")]
 use super::tls::TlsSettings;
 use crate::clock::ms;
@@ -90,7 +90,7 @@ impl Redis {
         let plain_text_on_network = address.is_plain_text_on_network();
         let (connection, address) = match address {
             RedisAddress::One(address) => {
-                let connection = manager(address.clone()).map_err(Error::new)?;
+                let connection = ServerConnection::new(address.clone()).map_err(Error::new)?;
                 (RedisConnection::One(connection), Some(address))
             }
             #[cfg(feature = "cluster")]

@@ -15,14 +15,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use redis::aio::ConnectionManager;
 use redis::{ConnectionInfo, ErrorKind, Pipeline, RedisError};
 use redis::{ServerErrorKind, Value};
 use tokio::time::sleep;
 
 use super::address::{host_and_port, replace_host};
-use super::request::{RedisRequest, in_time, manager};
+use super::connection::RedisConnection;
+use super::request::{RedisRequest, in_time};
 use super::search::{SearchLock, first_ok};
+use super::server::ServerConnection;
 use super::slots::{self, Node, SlotMap};
 
 /// Upper bound of attempts to send a command, redirected ones included.
@@ -33,7 +34,7 @@ const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(20);
 pub(super) struct Cluster {
     /// Nodes of the address; the first one also has the connection settings of all others.
     seeds: Vec<ConnectionInfo>,
-    nodes: Mutex<HashMap<Node, ConnectionManager>>,
+    nodes: Mutex<HashMap<Node, ServerConnection>>,
     map: Mutex<Arc<SlotMap>>,
     search_lock: SearchLock,
     refreshing: AtomicBool,
@@ -89,11 +90,11 @@ impl ClusterConnection {
         let mut asking = false;
         for _ in 0..MAX_ATTEMPTS {
             self.last = Some(node.clone());
-            let mut connection = self.cluster.node(&node)?;
+            let connection = self.cluster.node(&node)?;
             let values = if asking {
-                send_asking(request, &mut connection).await?
+                send_asking(request, &connection).await?
             } else {
-                request.send_on(&mut connection).await?
+                connection.send(request).await?
             };
             match redirect(&values, &node) {
                 None => return Ok(values),
@@ -109,7 +110,7 @@ impl ClusterConnection {
     }
 
     /// Returns the connections to all primaries.
-    pub(super) async fn each_primary(&self) -> Result<Vec<ConnectionManager>, RedisError> {
+    pub(super) async fn each_primary(&self) -> Result<Vec<ServerConnection>, RedisError> {
         let nodes = self.cluster.primaries().await?;
         nodes.iter().map(|node| self.cluster.node(node)).collect()
     }
@@ -128,12 +129,12 @@ impl Cluster {
         seed.clone().set_addr(replace_host(seed.addr(), host.clone(), *port))
     }
 
-    fn node(&self, node: &Node) -> Result<ConnectionManager, RedisError> {
+    fn node(&self, node: &Node) -> Result<ServerConnection, RedisError> {
         let mut nodes = self.nodes.lock();
         if let Some(connection) = nodes.get(node) {
             return Ok(connection.clone());
         }
-        let connection = manager(self.address(node))?;
+        let connection = ServerConnection::new(self.address(node))?;
         nodes.insert(node.clone(), connection.clone());
         Ok(connection)
     }
@@ -187,9 +188,8 @@ impl Cluster {
     }
 
     async fn ask(&self, node: &Node) -> Result<SlotMap, RedisError> {
-        let mut connection = self.node(node)?;
-        let mut command = redis::cmd("CLUSTER");
-        let response = in_time(command.arg("SLOTS").query_async(&mut connection)).await?;
+        let mut connection = RedisConnection::One(self.node(node)?);
+        let response = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
         let map = SlotMap::read(response, node)?;
         if map.primaries().is_empty() {
             return Err((ErrorKind::Io, "the node knows of no slots").into());
@@ -215,7 +215,7 @@ impl Cluster {
 /// Sends `ASKING` before each command, because it applies to the next command only.
 async fn send_asking(
     request: RedisRequest<'_>,
-    connection: &mut ConnectionManager,
+    connection: &ServerConnection,
 ) -> Result<Vec<Value>, RedisError> {
     let mut pipe = Pipeline::new();
     let mut add = |command: &redis::Cmd| {
@@ -226,7 +226,7 @@ async fn send_asking(
         RedisRequest::Pipe(commands, _, _) => commands.cmd_iter().for_each(add),
     }
     let count = pipe.cmd_iter().count();
-    let values = connection.send_packed_commands(&pipe, 0, count).await?;
+    let values = connection.send(RedisRequest::Pipe(&pipe, 0, count)).await?;
     Ok(values.into_iter().skip(1).step_by(2).collect())
 }
 

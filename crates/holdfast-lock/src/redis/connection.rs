@@ -1,6 +1,6 @@
 //! Sends commands to one server, a Cluster, or the current primary behind sentinels.
 
-use redis::aio::{ConnectionLike, ConnectionManager};
+use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisError, RedisFuture, Value};
 
 #[cfg(feature = "cluster")]
@@ -8,11 +8,12 @@ use super::cluster::ClusterConnection;
 use super::request::{RedisRequest, in_time};
 #[cfg(feature = "sentinel")]
 use super::sentinel::Sentinel;
+use super::server::ServerConnection;
 
 /// A connection to any kind of deployment. Cheap to clone; each call uses a clone of its own.
 #[derive(Clone)]
 pub(super) enum RedisConnection {
-    One(ConnectionManager),
+    One(ServerConnection),
     #[cfg(feature = "cluster")]
     Cluster(ClusterConnection),
     #[cfg(feature = "sentinel")]
@@ -22,7 +23,7 @@ pub(super) enum RedisConnection {
 impl RedisConnection {
     async fn send(&mut self, request: RedisRequest<'_>) -> Result<Vec<Value>, RedisError> {
         match self {
-            RedisConnection::One(one) => in_time(request.send_on(one)).await,
+            RedisConnection::One(one) => in_time(one.send(request)).await,
             #[cfg(feature = "cluster")]
             RedisConnection::Cluster(cluster) => cluster.send(request).await,
             #[cfg(feature = "sentinel")]
@@ -50,7 +51,7 @@ impl ConnectionLike for RedisConnection {
 
     fn get_db(&self) -> i64 {
         match self {
-            RedisConnection::One(one) => one.get_db(),
+            RedisConnection::One(one) => one.db(),
             #[cfg(feature = "cluster")]
             RedisConnection::Cluster(_) => 0,
             #[cfg(feature = "sentinel")]

@@ -4,10 +4,10 @@
 //! Guarantees: a command succeeds or fails within 0.8 s. If this process is stopped meanwhile, the
 //! response that arrived is read before the command fails, which may take 0.1 s more. After a
 //! command without a response, further ones fail at once for 0.25 s, unless the server responds to
-//! another meanwhile (not in a Cluster). A broken connection is re-established in the background. A
-//! command is sent once, unless the server responded that it did not execute it. A command that
-//! timed out *may have been executed*: a caller that acquires something must be prepared to release
-//! it.
+//! another meanwhile (not in a Cluster). A broken connection is re-established in the background, and a
+//! login that was refused is repeated. A command is sent once, unless the server responded that it
+//! did not execute it. A command that timed out *may have been executed*: a caller that acquires
+//! something must be prepared to release it.
 
 mod address;
 mod client;
@@ -20,6 +20,7 @@ mod request;
 mod search;
 #[cfg(feature = "sentinel")]
 mod sentinel;
+mod server;
 #[cfg(feature = "cluster")]
 mod slots;
 mod subscription;
@@ -32,5 +33,6 @@ pub(crate) use client::set_if_absent;
 pub use error::Error;
 pub(crate) use error::ErrorCause;
 pub(crate) use request::RESPONSE_TIMEOUT;
+pub(crate) use subscription::Subscription;
 #[cfg(feature = "tls")]
 pub use tls::{TlsFailure, TlsSettings};

@@ -1,12 +1,12 @@
-//! Requests to one server, with their timeouts and connection settings.
+//! Requests to one server, with their timeouts and the settings of their connections.
 
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use redis::aio::{ConnectionLike, ConnectionManager, ConnectionManagerConfig};
+use redis::aio::ConnectionLike;
 use redis::io::tcp::{TcpSettings, socket2};
-use redis::{Client, Cmd, ConnectionInfo, Pipeline, ProtocolVersion, RedisError, Value};
+use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Timeout of a command; a Redis that is not overloaded responds within a few milliseconds. An
@@ -34,23 +34,6 @@ pub(super) fn tcp_settings() -> TcpSettings {
     #[cfg(any(target_os = "linux", target_os = "android"))]
     let tcp = tcp.set_user_timeout(USER_TIMEOUT);
     tcp
-}
-
-/// Creates a connection to one server, established with the first command and again after it
-/// breaks. Requests have no timeout: see [`in_time`].
-///
-/// RESP3 for its `HELLO`: a missing password fails the connection. Without, Redis closes it at a
-/// command of more than ten arguments, and concurrent commands fail without the reason.
-pub(super) fn manager(address: ConnectionInfo) -> Result<ConnectionManager, RedisError> {
-    let settings = address.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-    let address = address.set_redis_settings(settings);
-    let config = ConnectionManagerConfig::new()
-        .set_connection_timeout(Some(CONNECT_TIMEOUT))
-        .set_response_timeout(None)
-        .set_number_of_retries(1)
-        .set_min_delay(Duration::from_millis(50))
-        .set_max_delay(Duration::from_millis(250));
-    ConnectionManager::new_lazy_with_config(Client::open(address)?, config)
 }
 
 /// One command, or several in one round trip.

@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use super::address::replace_host;
 use super::request::{CONNECT_TIMEOUT, RedisRequest, in_time};
 use super::search::{SearchLock, first_ok};
+use super::server::{is_not_logged_in, with_resp3};
 
 pub(super) struct Sentinel {
     sentinels: Vec<ConnectionInfo>,
@@ -67,13 +68,15 @@ impl Sentinel {
         })
         .await;
         if let Some(primary) = used {
-            match &response {
-                Ok(values) if !values.iter().any(is_replica) => {}
-                Err(error) if error.is_unrecoverable_error() => {
-                    self.discard(&primary);
-                    self.refresh_in_background(primary);
-                }
-                _ => self.refresh_in_background(primary),
+            let (is_broken, is_suspect) = match &response {
+                Ok(values) => (values.iter().any(is_not_logged_in), values.iter().any(is_replica)),
+                Err(error) => (error.is_unrecoverable_error(), true),
+            };
+            if is_broken {
+                self.discard(&primary);
+            }
+            if is_broken || is_suspect {
+                self.refresh_in_background(primary);
             }
         }
         response
@@ -142,7 +145,7 @@ impl Sentinel {
         };
         let address = replace_host(self.template.addr(), host, port);
         let address = self.template.clone().set_addr(address);
-        let mut connection = connect(&address).await?;
+        let mut connection = connect(&with_resp3(address.clone())).await?;
         let role: Vec<Value> = in_time(redis::cmd("ROLE").query_async(&mut connection)).await?;
         let is_primary = matches!(role.first(), Some(Value::BulkString(role)) if role == b"master");
         if !is_primary {

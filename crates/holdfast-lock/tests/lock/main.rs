@@ -22,7 +22,9 @@ mod history;
 mod idempotency_locks;
 mod known_issues;
 mod leases;
+mod logins;
 mod quorum;
+mod robustness;
 mod server;
 #[cfg(feature = "tls")]
 mod tls;

@@ -103,6 +103,13 @@ impl Server {
         answers.collect()
     }
 
+    /// Sends a command to every server that stores keys, replicas too.
+    pub fn tell_each_server(&self, command: &str) {
+        for (_, url) in &self.running().data {
+            let _: redis::Value = topology::ask(url, command).unwrap();
+        }
+    }
+
     /// SIGKILL, and a restart without data. Sentinels may promote the replica.
     pub fn restart_empty(&mut self) {
         self.spoil();

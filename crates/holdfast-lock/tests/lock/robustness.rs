@@ -1,0 +1,145 @@
+//! What callers may do to the locks: settings at their limits, many values, an observer that fails.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use holdfast_lock::observer::{Event, Observer};
+use holdfast_lock::{
+    AcquireOutcome, AcquireRequest, LockKey, LockKind, Locks, Redis, Released, Settings, Wait,
+};
+use tokio::time::Instant;
+
+use crate::server::{Process, Server, run, until};
+use crate::topology::Topology;
+
+fn locks(server: &Server, settings: Settings) -> Process {
+    Process(Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap())
+}
+
+/// Waits with the locks of `waiter` for a key that another process holds, and gets it.
+async fn gets_what_another_held(server: &Server, waiter: Process, kind: LockKind) {
+    let keys = [LockKey::new("{a}").unwrap()];
+    let other = server.process();
+    let held = other.take("{a}").await;
+    let waiting = tokio::spawn(async move {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let request = AcquireRequest { kind, wait: Wait::Retry, ttl: None, deadline, keys: &keys };
+        waiter.0.acquire(request).await.unwrap()
+    });
+    until("it has tried", async || {
+        let tries: String = server.ask("INFO commandstats");
+        tries.contains("cmdstat_set:") || tries.contains("cmdstat_zadd:")
+    })
+    .await;
+    held.release().await;
+    let AcquireOutcome::Acquired(guards) = waiting.await.unwrap() else { panic!("it was freed") };
+    assert_eq!(guards.release().await, Released::Held);
+}
+
+#[test]
+fn endless_durations_are_accepted() {
+    run(Topology::Redis, async |server| {
+        let mut settings = Settings {
+            acquire_timeout: Duration::MAX,
+            max_hold: Some(Duration::MAX),
+            ..Settings::default()
+        };
+        settings.fenced.local_handoff_period = Duration::MAX;
+        for kind in [LockKind::Fenced, LockKind::Owner, LockKind::Watchdog] {
+            gets_what_another_held(server, locks(server, settings.clone()), kind).await;
+        }
+        let process = locks(server, settings.clone());
+        let guard = process.0.lock(&LockKey::new("{a}").unwrap()).await.unwrap();
+        // Another process waits, so the period of local handoffs begins.
+        let next = crate::server::in_line(server, &server.process(), "{a}").await;
+        guard.wait_until_wanted().await;
+        assert_eq!(guard.release().await, Released::Held);
+        next.await.unwrap().release().await;
+
+        let process = locks(server, settings);
+        let process = process.0.with_acquire_timeout(Duration::MAX).with_max_hold(Duration::MAX);
+        let guard = process.lock(&LockKey::new("{b}").unwrap()).await.unwrap();
+        assert_eq!(guard.release().await, Released::Held);
+    });
+}
+
+#[test]
+fn endless_retry_interval_ends_at_the_timeout() {
+    run(Topology::Redis, async |server| {
+        let held = server.process().take("{a}").await;
+        let settings = Settings {
+            retry_interval: Duration::MAX,
+            acquire_timeout: Duration::from_millis(50),
+            ..Settings::default()
+        };
+        let keys = [LockKey::new("{a}").unwrap()];
+        let deadline = Instant::now() + Duration::from_secs(20);
+        let request = AcquireRequest {
+            kind: LockKind::Owner,
+            wait: Wait::Retry,
+            ttl: None,
+            deadline,
+            keys: &keys,
+        };
+        let outcome = locks(server, settings).0.acquire(request).await.unwrap();
+        assert!(matches!(outcome, AcquireOutcome::TimedOut { .. }), "{outcome:?}");
+        held.release().await;
+    });
+}
+
+#[test]
+fn dropped_locks_close_their_connections() {
+    run(Topology::Redis, async |server| {
+        let connections = || server.ask::<String>("CLIENT LIST").lines().count();
+        let before = connections();
+        let all: Vec<Process> = (0..50).map(|_| server.process()).collect();
+        for process in &all {
+            process.take("{a}").await.release().await;
+        }
+        until("all listen", async || connections() >= before + 100).await;
+
+        drop(all);
+        until("their connections are closed", async || connections() <= before).await;
+    });
+}
+
+#[test]
+fn prefix_is_not_a_pattern() {
+    run(Topology::Redis, async |server| {
+        let with_prefix = |prefix: &str| {
+            let key_prefix = prefix.to_owned();
+            locks(server, Settings { key_prefix, ..Settings::default() })
+        };
+        let (ours, theirs) = (with_prefix("shop[1]*?\\:"), with_prefix("shop1-x\\:"));
+        let (our_lock, their_lock) = (ours.take("{a}").await, theirs.take("{b}").await);
+
+        let held = ours.0.held_locks(&["token:*"]).await.unwrap();
+        let keys: Vec<&str> = held.iter().map(|lock| lock.key.as_str()).collect();
+        assert_eq!(keys, ["shop[1]*?\\:lock:{a}"]);
+        our_lock.release().await;
+        their_lock.release().await;
+    });
+}
+
+/// An observer that panics at every event.
+#[derive(Debug)]
+struct Failing;
+
+impl Observer for Failing {
+    fn observe(&self, event: Event) {
+        panic!("the observer fails at {event:?}");
+    }
+}
+
+#[test]
+fn panic_of_an_observer_loses_no_lock() {
+    run(Topology::Redis, async |server| {
+        let settings = Settings { observer: Some(Arc::new(Failing)), ..Settings::default() };
+        let process = locks(server, settings);
+        let held = process.take("{a}").await;
+        let next = crate::server::in_line(server, &server.process(), "{a}").await;
+        assert_eq!(held.release().await, Released::Held);
+        next.await.unwrap().release().await;
+        assert!(process.finds_it_free("{a}").await, "it is released, not left to expire");
+    });
+}
