@@ -29,6 +29,7 @@ use crate::metrics::{BUILD_INFO, METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
 use crate::rate_limit::{Limiter, Rate};
 use crate::redis_connection;
+use crate::shop::context::lab_connections;
 use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{REQUEST_TIMEOUT, Shop, Strategy, seed};
 use crate::web::demo_user::DemoUser;
@@ -239,7 +240,11 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
     }
     let pool = db::pool(&options.database_url, options.pool_size)?;
     let payment_window = Duration::from_secs(options.pay_within_s);
-    Ok(Shop::new(pool, locks, strategy, payment_window, expiry))
+    let mut shop = Shop::new(pool, locks, strategy, payment_window, expiry);
+    if let Some(count) = options.lab_connections {
+        shop.lab_connections = lab_connections(count);
+    }
+    Ok(shop)
 }
 
 /// Default rate limits while the lab is off: per client, address, sign-in and name. Generous enough

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
@@ -139,6 +139,8 @@ pub struct RequestProbe {
     pub record: bool,
     /// Where to pause the request, and the latest end of the pause.
     pub pause: Option<Pause>,
+    /// Held while a client's request may pause; the lab's own are bounded elsewhere.
+    pub permit: Option<PausePermit>,
     pub request_id: Uuid,
     /// The user who sent the request; `None` for a request of the replica itself.
     pub owner: Option<Uuid>,
@@ -182,9 +184,25 @@ impl Probe {
     }
 }
 
+/// Upper bound of the requests with a pause at a time, per process.
+const MAX_PAUSES: usize = 64;
+
 /// The requests of one process that are paused at a point. Cheap to clone; clones share one board.
-#[derive(Debug, Clone, Default)]
-pub struct PauseBoard(Arc<Mutex<BTreeMap<Uuid, BoardEntry>>>);
+#[derive(Debug, Clone)]
+pub struct PauseBoard {
+    entries: Arc<Mutex<BTreeMap<Uuid, BoardEntry>>>,
+    permits: Arc<Semaphore>,
+}
+
+impl Default for PauseBoard {
+    fn default() -> Self {
+        Self { entries: Arc::default(), permits: Arc::new(Semaphore::new(MAX_PAUSES)) }
+    }
+}
+
+/// Permits one request to pause, until it is dropped.
+#[derive(Debug)]
+pub struct PausePermit(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
 
 #[derive(Debug)]
 struct BoardEntry {
@@ -207,13 +225,18 @@ pub struct PausedRequest {
 }
 
 impl PauseBoard {
+    /// Permits one more request to pause; `None` while [`MAX_PAUSES`] do.
+    pub fn permit(&self) -> Option<PausePermit> {
+        Arc::clone(&self.permits).try_acquire_owned().ok().map(PausePermit)
+    }
+
     /// Pauses a request until it is resumed, at most until `until`. Does nothing if its probe was
     /// released, or if a request of the same id is paused.
     async fn pause(&self, probe: &RequestProbe, point: Point, until: Instant) {
         let (go, gone) = oneshot::channel();
         let (request_id, since_us) = (probe.request_id, clock::monotonic_us());
         {
-            let mut entries = self.0.lock();
+            let mut entries = self.entries.lock();
             // Under the lock, so that `release` either is seen here or finds the entry.
             // An id that a client chose twice names only the first request.
             if probe.released.load(Ordering::Acquire) || entries.contains_key(&request_id) {
@@ -229,7 +252,7 @@ impl PauseBoard {
 
     /// Returns the paused requests: those of `owner`, or all for `None`.
     pub fn paused(&self, owner: Option<Uuid>) -> Vec<PausedRequest> {
-        let entries = self.0.lock();
+        let entries = self.entries.lock();
         let of_owner = entries.iter().filter(|(_, entry)| owner.is_none() || entry.owner == owner);
         let paused = of_owner.map(|(request_id, entry)| PausedRequest {
             request_id: *request_id,
@@ -243,7 +266,7 @@ impl PauseBoard {
     /// Returns `false` if it is not paused, or since another time: at another point.
     #[must_use]
     pub fn resume(&self, request_id: Uuid, since_us: Option<u64>) -> bool {
-        let mut entries = self.0.lock();
+        let mut entries = self.entries.lock();
         let there = entries.get(&request_id);
         if there.is_none_or(|entry| since_us.is_some_and(|since_us| entry.since_us != since_us)) {
             return false;
@@ -260,7 +283,7 @@ struct BoardRemoval<'a> {
 
 impl Drop for BoardRemoval<'_> {
     fn drop(&mut self) {
-        let mut entries = self.board.0.lock();
+        let mut entries = self.board.entries.lock();
         if entries.get(&self.request_id).is_some_and(|entry| entry.since_us == self.since_us) {
             entries.remove(&self.request_id);
         }
@@ -275,6 +298,7 @@ impl RequestProbe {
             work: Duration::ZERO,
             record: false,
             pause: None,
+            permit: None,
             request_id,
             owner: None,
             board: board.clone(),

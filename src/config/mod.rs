@@ -138,6 +138,10 @@ pub struct ServeArgs {
     /// Maximum number of connections to Postgres of this replica
     #[arg(long, env = "HOLDFAST_POOL_SIZE", default_value_t = 16, value_parser = whole_number::<u32>(1..=500))]
     pub pool_size: u32,
+    /// Connections to Postgres that requests on items of the lab may hold at a time, so that a
+    /// paused one leaves the others to the shop [default: a quarter of the pool]
+    #[arg(long, env = "HOLDFAST_LAB_CONNECTIONS", value_parser = whole_number::<u32>(1..=500))]
+    pub lab_connections: Option<u32>,
     /// The lab: its headers, throw-away items and broken locks. The admin may run its lessons; with
     /// public, every signed-in user may
     #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]

@@ -70,6 +70,8 @@ impl TempShop {
             .args(["--replicas", &replicas.to_string(), "--pool-sizes", &sizes.join(",")])
             .args(["--listen", &listen.to_string(), "--data"])
             .arg(&folder)
+            // There are no other customers, and a benchmark measures lab items.
+            .env("HOLDFAST_LAB_CONNECTIONS", "500")
             .env("HOLDFAST_JOBS", if options.jobs { "on" } else { "off" });
         eprintln!("starting a temporary shop in {} …", folder.display());
         let folder = create_data_folder(&folder)?;

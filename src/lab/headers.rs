@@ -63,9 +63,14 @@ const OFFER_RANGE_MS: RangeInclusive<u64> = 0..=7_000;
 #[derive(Debug, Clone, Default)]
 pub struct LabHeaders(Vec<(&'static str, String)>);
 
-/// An invalid lab header, and the reason.
+/// The reason why a request with lab headers is rejected.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InvalidLabHeader(pub &'static str, pub String);
+pub enum LabHeaderError {
+    /// A header is invalid: its name and the reason.
+    Invalid(&'static str, String),
+    /// As many requests as the replica allows have a pause.
+    TooManyPauses,
+}
 
 impl LabHeaders {
     /// Returns the headers of a lab's own request: traced, under a strategy.
@@ -112,14 +117,14 @@ impl LabHeaders {
         &self,
         header: LabHeader,
         range: &RangeInclusive<u64>,
-    ) -> Result<Option<u64>, InvalidLabHeader> {
+    ) -> Result<Option<u64>, LabHeaderError> {
         self.value(header).map(|text| header.number(text, range)).transpose()
     }
 
     /// Parses the headers into options of the request.
     ///
     /// # Errors
-    /// [`InvalidLabHeader`] for the first invalid header.
+    /// [`LabHeaderError`] for the first invalid header, or if too many requests have a pause.
     pub fn options(
         &self,
         shop: &Shop,
@@ -127,7 +132,7 @@ impl LabHeaders {
         board: &PauseBoard,
         request_id: Uuid,
         owner: Option<UserId>,
-    ) -> Result<RequestOptions, InvalidLabHeader> {
+    ) -> Result<RequestOptions, LabHeaderError> {
         let mut options = RequestOptions::new(shop, request_id);
         if let Some(name) = self.value(LOCK) {
             let unknown = || LOCK.invalid(format!("one of {}", Strategy::names()));
@@ -147,7 +152,7 @@ impl LabHeaders {
         Ok(options)
     }
 
-    fn wait(&self, strategy: &Strategy) -> Result<Option<Wait>, InvalidLabHeader> {
+    fn wait(&self, strategy: &Strategy) -> Result<Option<Wait>, LabHeaderError> {
         let Some(name) = self.value(WAIT) else { return Ok(None) };
         let Some(wait) = Wait::named(name) else {
             return Err(WAIT.invalid("one of try, retry, notify"));
@@ -160,7 +165,7 @@ impl LabHeaders {
     }
 
     /// Parses the queue options, which only a strategy with a queue accepts.
-    fn queue_options(&self, options: &RequestOptions) -> Result<QueueOptions, InvalidLabHeader> {
+    fn queue_options(&self, options: &RequestOptions) -> Result<QueueOptions, LabHeaderError> {
         let strategy = options.strategy;
         if strategy.lock != Some(Mechanism::Queue)
             && let Some(header) =
@@ -187,7 +192,7 @@ impl LabHeaders {
         board: &PauseBoard,
         options: &RequestOptions,
         owner: Option<UserId>,
-    ) -> Result<Probe, InvalidLabHeader> {
+    ) -> Result<Probe, LabHeaderError> {
         let work = self.number(WORK_MS, &WORK_RANGE_MS)?;
         let record = match self.value(TRACE) {
             None | Some("off") => false,
@@ -198,10 +203,15 @@ impl LabHeaders {
         if work.is_none() && !record && pause.is_none() {
             return Ok(Probe::Off);
         }
+        let permit = match pause {
+            Some(_) => Some(board.permit().ok_or(LabHeaderError::TooManyPauses)?),
+            None => None,
+        };
         Ok(Probe::Lab(Arc::new(RequestProbe {
             work: Duration::from_millis(work.unwrap_or(0)),
             record,
             pause,
+            permit,
             owner: owner.map(|owner| owner.0),
             ..RequestProbe::new(replica, options.request_id, board)
         })))
@@ -209,11 +219,11 @@ impl LabHeaders {
 }
 
 impl LabHeader {
-    fn invalid(self, why: impl Into<String>) -> InvalidLabHeader {
-        InvalidLabHeader(self.name, why.into())
+    fn invalid(self, why: impl Into<String>) -> LabHeaderError {
+        LabHeaderError::Invalid(self.name, why.into())
     }
 
-    fn number(self, text: &str, range: &RangeInclusive<u64>) -> Result<u64, InvalidLabHeader> {
+    fn number(self, text: &str, range: &RangeInclusive<u64>) -> Result<u64, LabHeaderError> {
         match text.parse() {
             Ok(number) if range.contains(&number) => Ok(number),
             _ => Err(self.invalid(format!("a number, {} to {}", range.start(), range.end()))),
@@ -223,7 +233,7 @@ impl LabHeader {
 
 /// Parses `add`, `offer`, `put`, `offer-for` (waits for at most the acquire timeout) or
 /// `offer-for:300` (waits for at most 300 ms): the names of Java's `BlockingQueue`.
-fn when_full(value: &str) -> Result<WhenFull, InvalidLabHeader> {
+fn when_full(value: &str) -> Result<WhenFull, LabHeaderError> {
     match value.split_once(':').unwrap_or((value, "")) {
         ("add", "") => Ok(WhenFull::Fail),
         ("offer", "") => Ok(WhenFull::Reject),
@@ -239,7 +249,7 @@ fn when_full(value: &str) -> Result<WhenFull, InvalidLabHeader> {
 
 /// Parses `commit` (paused until resumed or until the request's deadline), `commit:300` (for at
 /// most 300 ms) or `every` (paused at every point).
-fn pause(value: &str, deadline: Instant) -> Result<Pause, InvalidLabHeader> {
+fn pause(value: &str, deadline: Instant) -> Result<Pause, LabHeaderError> {
     let (name, bound) = match value.split_once(':') {
         Some((name, ms)) => (name, Some(PAUSE.number(ms, &PAUSE_RANGE_MS)?)),
         None => (value, None),

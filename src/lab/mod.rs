@@ -35,4 +35,4 @@ mod request;
 mod scenario;
 mod worker;
 
-pub use headers::{InvalidLabHeader, LabHeaders};
+pub use headers::{LabHeaderError, LabHeaders};

@@ -1,7 +1,9 @@
 //! The shop of one process: the context of every command.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -19,6 +21,9 @@ use crate::tasks::Tasks;
 /// Timeout of a command: less than that of a request, which leaves time to respond.
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(7_500);
 
+/// Two buyers of a race are paused at the same time.
+const MIN_LAB_CONNECTIONS: u32 = 2;
+
 /// The shop of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Shop {
@@ -35,6 +40,9 @@ pub struct Shop {
     pub payment_window: Duration,
     /// Upper bound of the unpaid orders of a user; none if `None`.
     pub max_unpaid_orders: Option<u32>,
+    /// Limits the connections that requests on lab items hold at once: a paused one, and those that
+    /// wait for its rows, leave the others to the shop.
+    pub lab_connections: Arc<Semaphore>,
     /// Notified of placed orders, which may stay unpaid, and of paid and cancelled ones.
     pub expiry: ExpiryNotifier,
 }
@@ -53,6 +61,8 @@ impl Shop {
         let engine = Engine::new(&pool, &tasks);
         let reports = Reports::new(&pool, &locks, &tasks);
         let max_unpaid_orders = None;
+        let lab_connections =
+            lab_connections((pool.max_connections() / 4).max(MIN_LAB_CONNECTIONS));
         Self {
             pool,
             locks,
@@ -62,6 +72,7 @@ impl Shop {
             reports,
             payment_window,
             max_unpaid_orders,
+            lab_connections,
             expiry,
         }
     }
@@ -73,6 +84,11 @@ impl Shop {
     }
 }
 
+/// Creates a limit for [`Shop::lab_connections`].
+pub fn lab_connections(count: u32) -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(usize::try_from(count).unwrap_or(usize::MAX >> 3)))
+}
+
 impl RequestOptions {
     /// Returns the server's own options, with a deadline from now.
     pub fn new(shop: &Shop, request_id: Uuid) -> Self {
@@ -82,6 +98,8 @@ impl RequestOptions {
             queue_options: QueueOptions::default(),
             ttl: None,
             probe: Probe::Off,
+            lab_items_only: false,
+            in_lab: false,
             payment_window: shop.payment_window,
             deadline: Instant::now() + COMMAND_TIMEOUT,
             request_id,

@@ -142,6 +142,8 @@ pub enum Rejection {
         /// The holder at the timeout.
         holder: Holder,
     },
+    /// The requests on lab items hold all of the connections that they may hold.
+    LabBusy,
 }
 
 impl Rejection {

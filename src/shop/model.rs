@@ -129,6 +129,11 @@ pub struct Order {
 }
 
 impl Order {
+    /// Returns the items, sorted.
+    pub fn skus(&self) -> Vec<Sku> {
+        self.lines.iter().map(|line| line.sku.clone()).collect()
+    }
+
     /// Returns items and quantities, sorted by sku.
     pub fn units(&self) -> Vec<(Sku, i64)> {
         self.lines.iter().map(|line| (line.sku.clone(), line.quantity)).collect()

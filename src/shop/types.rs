@@ -29,6 +29,12 @@ impl Sku {
         Self(format!("lab-{}", Uuid::now_v7().simple()))
     }
 
+    /// Returns whether it has the form of a throw-away item's. The item's kind is in its row.
+    pub fn is_throw_away(&self) -> bool {
+        let id = self.0.strip_prefix("lab-").filter(|id| id.len() == 32);
+        id.is_some_and(|id| id.bytes().all(|b| b.is_ascii_hexdigit()))
+    }
+
     pub fn lock_key(&self) -> LockKey {
         lock_key(format!("{{sku:{self}}}"))
     }

@@ -27,7 +27,7 @@ async fn until_closed(shop: &Shop, replica: usize) {
 #[tokio::test]
 async fn stopping_replica_completes_its_queue() {
     let mut shop = Shop::start(2).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let sku = shop.shop_item(100, 100).await;
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let sent: Vec<_> = (0..50).map(|n| send(shop.order(&alice, n % 5 / 4, &sku, 1))).collect();

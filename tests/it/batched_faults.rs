@@ -82,7 +82,7 @@ async fn terminated_postgres_sessions_lose_nothing() {
 async fn unknown_batch_outcome_is_resolved() {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(25, 100).await;
     let keys: Vec<String> = (0..30).map(|_| fresh_key()).collect();
@@ -126,7 +126,7 @@ async fn unknown_batch_outcome_is_resolved() {
 async fn late_write_after_resolution_changes_nothing() {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
     for strategy in ["batched", "fenced"] {
         let sku = shop.shop_item(25, 100).await;
@@ -154,7 +154,7 @@ async fn late_write_after_resolution_changes_nothing() {
 async fn batch_outcome_is_unknown_without_postgres() {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(25, 100).await;
     let keys: Vec<String> = (0..10).map(|_| fresh_key()).collect();
@@ -239,7 +239,7 @@ async fn deleted_or_stolen_lock_loses_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn batch_without_its_lock_cannot_write() {
     let (shop, redis) = Shop::with_own_redis().await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.shop_item(10, 100).await;
     let lock = format!("{}lock:{{sku:{sku}}}", shop.prefix);

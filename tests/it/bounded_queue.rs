@@ -182,6 +182,7 @@ async fn restock_without_priority_waits_its_turn() {
 async fn cancelled_unit_goes_to_next_waiter() {
     let mut test = QueueTest::with(0, &[("HOLDFAST_LOCK", "queue")]).await;
     test.sku = test.shop.shop_item(1, 100).await;
+    test.alice = test.shop.promoted("alice").await;
     let order = test.shop.order(&test.alice, 0, &test.sku, 1);
     let order = body(order.send().await.unwrap(), StatusCode::CREATED).await;
     let running = test.start(test.order()).await;

@@ -47,7 +47,7 @@ async fn changed_limit_counts_earlier_purchases() {
 #[tokio::test(flavor = "multi_thread")]
 async fn order_uses_the_limit_at_commit() {
     let shop = Shop::start(2).await;
-    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     for strategy in ["version"] {
         for old in [Value::Null, json!(9)] {
             let sku = shop.shop_item(50, 100).await;

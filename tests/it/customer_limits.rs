@@ -109,7 +109,7 @@ impl Shop {
     }
 
     async fn customers(&self) -> [User; 3] {
-        [self.sign_in("alice").await, self.sign_in("bob").await, self.sign_in("carol").await]
+        [self.promoted("alice").await, self.promoted("bob").await, self.promoted("carol").await]
     }
 }
 
@@ -290,7 +290,7 @@ async fn batch_counts_its_own_orders_toward_limit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_and_refunded_units_are_free_again() {
     let shop = Shop::start(2).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
         let sku = shop.limited_item(false, 50, 2).await;
         let place = |key: &str, many| under(strategy)(keyed(&shop, &alice, 0, key, &sku, many));
@@ -323,7 +323,7 @@ async fn cancelled_and_refunded_units_are_free_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn order_beyond_limit_changes_nothing() {
     let shop = Shop::start(1).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     for strategy in ["batched", "fenced", "row-lock", "atomic", "version"] {
         let (limited, free) =
             (shop.limited_item(false, 10, 2).await, shop.shop_item(10, 100).await);

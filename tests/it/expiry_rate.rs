@@ -12,7 +12,7 @@ const CONNECTIONS: usize = 32;
 
 /// Places `orders` orders that are due at once, of the items in turn.
 async fn place_due_orders(shop: &Shop, skus: &[String], orders: usize) {
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let lines = |sku| format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}");
     let bodies: Vec<String> = skus.iter().map(lines).collect();
     let each = (orders / CONNECTIONS) as u64;

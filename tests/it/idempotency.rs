@@ -100,7 +100,7 @@ async fn key_is_scoped_to_user_and_path() {
 #[tokio::test]
 async fn duplicate_of_running_request_is_rejected() {
     let shop = Shop::start(2).await;
-    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     let key = Uuid::new_v4().to_string();
     let slow = keyed(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Work-Ms", "1500");
     let slow = tokio::spawn(slow.send());
@@ -144,7 +144,7 @@ async fn hundred_duplicates_make_one_order() {
 #[tokio::test]
 async fn other_replica_replays_after_kill() {
     let mut shop = Shop::start(2).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let key = Uuid::new_v4().to_string();
     let lost = keyed(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "committed");
     let lost = tokio::spawn(lost.send());
@@ -162,7 +162,7 @@ async fn other_replica_replays_after_kill() {
 #[tokio::test]
 async fn kill_before_commit_frees_key_in_seconds() {
     let mut shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "row-lock")]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let admin = shop.sign_in("admin").await;
     let key = Uuid::new_v4().to_string();
     let lost = keyed(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Pause", "commit");

@@ -30,7 +30,7 @@ impl<'a> Observer<'a> {
                 .fetch_one(&shop.pool)
                 .await
                 .unwrap();
-            users.push((shop.sign_in(name).await, UserId(id)));
+            users.push((shop.promoted(name).await, UserId(id)));
         }
         Self { shop, users, seen: Mutex::default() }
     }

@@ -78,7 +78,7 @@ impl Shop {
 #[tokio::test(flavor = "multi_thread")]
 async fn unpaid_orders_expire() {
     let shop = Shop::start_with(2, &[JOBS_ON, ("HOLDFAST_PAY_WITHIN_S", "1")]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let ring = shop.place_order(&alice, "key-ring", 2).await;
     let lines = json!({ "lines": [
         { "sku": "key-ring", "quantity": 1 }, { "sku": "deadbolt", "quantity": 3 } ] });
@@ -114,7 +114,7 @@ async fn unpaid_orders_expire() {
 /// Kills the worker of one replica at that point; the other's follows.
 async fn check_kill_at(point: &str) {
     let mut shop = Shop::start_with(2, &[JOBS_ON, SHORT_LEASE]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     shop.configure_worker(0, json!({ "rest_ms": 30_000 })).await;
     shop.configure_worker(1, json!({ "pause": point })).await;
     let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
@@ -151,7 +151,7 @@ async fn kill_after_commit_expires_order_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_lost_by_redis_still_expire() {
     let (shop, redis) = Shop::with_own_redis_and(&[JOBS_ON]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     for replica in 0..2 {
         shop.configure_worker(replica, json!({ "rest_ms": 30_000 })).await;
     }
@@ -172,7 +172,7 @@ async fn orders_lost_by_redis_still_expire() {
 #[tokio::test(flavor = "multi_thread")]
 async fn overdue_order_requeues_other_lost_orders() {
     let (shop, redis) = Shop::with_own_redis_and(&[JOBS_ON]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let unpaid = OrderExpiry::new(&shop.in_process_with_redis("batched", &redis.url));
     let known = async || unpaid.queue().lengths().await.unwrap().0;
     join_all((0..40).map(|n| shop.place_expiring_order(&alice, n % 2, "key-ring", 55_000))).await;
@@ -200,7 +200,7 @@ async fn overdue_order_requeues_other_lost_orders() {
 #[tokio::test(flavor = "multi_thread")]
 async fn orders_of_many_items_expire_after_flush() {
     let (shop, redis) = Shop::with_own_redis().await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let mut orders = Vec::new();
     for _ in 0..8 {
         let sku = shop.lab_item(10).await;
@@ -221,7 +221,7 @@ async fn orders_of_many_items_expire_after_flush() {
 #[tokio::test(flavor = "multi_thread")]
 async fn job_requeues_lost_orders() {
     let (shop, redis) = Shop::with_own_redis_and(&[JOBS_ON]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     join_all((0..40).map(|n| shop.place_expiring_order(&alice, n % 2, "key-ring", 200_000))).await;
     let here = shop.in_process_with_redis("batched", &redis.url);
     let unpaid = OrderExpiry::new(&here);
@@ -237,7 +237,7 @@ async fn job_requeues_lost_orders() {
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_clock_jump_does_not_change_expiry() {
     let shop = Shop::start_with(2, &[JOBS_ON]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let unpaid = OrderExpiry::new(&shop.in_process("batched"));
     let prefix = &shop.prefix;
     let set_scores = |score: &'static str| async move {
@@ -286,7 +286,7 @@ async fn redis_clock_jump_does_not_change_expiry() {
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_order_is_parked_alone() {
     let shop = Shop::start_with(2, &[JOBS_ON]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let (good, bad) = (shop.lab_item(100).await, shop.lab_item(100).await);
     for replica in 0..2 {
         shop.configure_worker(replica, json!({ "rest_ms": 30_000 })).await;
@@ -334,7 +334,7 @@ async fn failing_order_is_parked_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn locked_item_delays_no_other_item() {
     let shop = Shop::start_with(2, &[JOBS_ON]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let (stuck, free) = (shop.shop_item(500, 100).await, shop.shop_item(500, 100).await);
     // Half of them are due while an idle transaction has locked the item's row.
     stream::iter(0..200)
@@ -364,7 +364,7 @@ async fn locked_item_delays_no_other_item() {
 #[tokio::test(flavor = "multi_thread")]
 async fn hold_time_of_shop_items_is_bounded() {
     let shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "60")]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let kept = async |sku: &str, hold_ms: u64| {
         let order = shop.order(&alice, 0, sku, 1).header("Holdfast-Hold-Ms", hold_ms);
         order.send().await.unwrap()
@@ -385,7 +385,7 @@ async fn orders_expire_under_every_strategy() {
         .for_each_concurrent(4, |strategy| async move {
             let shop =
                 Shop::start_with(1, &[JOBS_ON, SHORT_LEASE, ("HOLDFAST_LOCK", strategy)]).await;
-            let alice = shop.sign_in("alice").await;
+            let alice = shop.promoted("alice").await;
             let skus = ["deadbolt", "key-ring"];
             join_all(skus.map(|sku| shop.place_expiring_order(&alice, 0, sku, 1))).await;
             shop.until_no_order_is_pending().await;
@@ -400,7 +400,7 @@ async fn orders_expire_under_every_strategy() {
 #[tokio::test(flavor = "multi_thread")]
 async fn thousand_orders_expire_once_under_faults() {
     let (mut shop, redis) = Shop::with_own_redis_and(&[JOBS_ON, SHORT_LEASE]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let mut skus = vec![shop.shop_item(2_000, 100).await];
     for _ in 0..9 {
         skus.push(shop.shop_item(200, 100).await);

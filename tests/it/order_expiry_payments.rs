@@ -29,7 +29,7 @@ async fn held_payment(
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_in_its_transaction_wins_over_expiry() {
     let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", "row-lock")]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
     let (pay, paying) = held_payment(&shop, &alice, &order).await;
     until("its time is over", async || {
@@ -58,7 +58,7 @@ async fn payment_in_its_transaction_wins_over_expiry() {
 async fn payment_before_its_write_loses_to_expiry() {
     for strategy in ["batched", "fenced"] {
         let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
-        let alice = shop.sign_in("alice").await;
+        let alice = shop.promoted("alice").await;
         let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
         let (pay, paying) = held_payment(&shop, &alice, &order).await;
         until("the order has expired", async || shop.expiry_entries().await == 1).await;
@@ -74,7 +74,7 @@ async fn payment_before_its_write_loses_to_expiry() {
 async fn payment_during_expiry_is_rejected() {
     for strategy in ["batched", "fenced", "row-lock"] {
         let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
-        let alice = shop.sign_in("alice").await;
+        let alice = shop.promoted("alice").await;
         shop.configure_worker(0, json!({ "pause": "commit" })).await;
         let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
         let worker = shop.until_worker_paused(0, "commit").await;
@@ -104,7 +104,7 @@ async fn payment_during_expiry_is_rejected() {
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_and_expiry_exclude_each_other() {
     let shop = Shop::start_with(2, &[JOBS_ON]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let sku = shop.shop_item(1_000, 100).await;
     let buyers = (0..60).map(|n| {
         let (shop, alice, sku) = (&shop, &alice, &sku);

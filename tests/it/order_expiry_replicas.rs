@@ -15,7 +15,7 @@ async fn replica_without_postgres_releases_claimed_orders() {
     shop.add_replica(&[JOBS_ON]);
     let through = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     shop.add_replica(&[JOBS_ON, ("DATABASE_URL", &through)]);
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     shop.configure_worker(0, json!({ "rest_ms": 30_000 })).await;
     let sku = shop.shop_item(60, 100).await;
     stream::iter(0..60)

@@ -43,7 +43,7 @@ impl PausedOrder {
     pub async fn behind_postgres(pause_ms: u32) -> Self {
         let postgres = Proxy::to_postgres().await;
         let shop = shop_behind(Some(&postgres), None).await;
-        let alice = shop.sign_in("alice").await;
+        let alice = shop.promoted("alice").await;
         let admin = shop.sign_in("admin").await;
         let key = fresh_key();
         let order = keyed(&shop, &alice, 0, &key, "deadbolt", 1);

@@ -276,7 +276,8 @@ async fn user_resumes_only_own_paused_order() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let admin = shop.sign_in("admin").await;
-    let (id, order) = with_pause(shop.order(&alice, 0, "deadbolt", 1), "read");
+    let sku = shop.lab_item(1).await;
+    let (id, order) = with_pause(shop.order(&alice, 0, &sku, 1), "read");
     let placed = async { order.send().await.unwrap().status() };
     let resumed = async {
         shop.until_paused(&admin, 0, id, "read").await;

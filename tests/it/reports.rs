@@ -57,7 +57,7 @@ async fn waiting_sessions(shop: &Shop) -> i64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn running_sums_follow_every_change() {
     let shop = Shop::start(1).await;
-    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     let [opening, ..] = sums(&shop, "deadbolt").await;
     let mut sold = 0;
     for (n, strategy) in ["batched", "fenced", "atomic", "row-lock", "version"].iter().enumerate() {

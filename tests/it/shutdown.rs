@@ -52,7 +52,7 @@ async fn draining_replica_serves_and_is_not_ready() {
 #[tokio::test(flavor = "multi_thread")]
 async fn shutdown_finishes_slow_requests_in_flight() {
     let mut shop = Shop::start(2).await;
-    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
     let sku = shop.shop_item(100, 100).await;
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let order = || keyed(&shop, &alice, 0, &fresh_key(), &sku, 1);

@@ -304,7 +304,7 @@ async fn unsafe_payment_does_not_unbalance_shop() {
 #[tokio::test]
 async fn invalid_lab_headers_are_rejected() {
     let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", "owner")]).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     let sku = shop.lab_item(10).await;
     let with = |sku: &str, headers: &[(&str, &str)]| {
         let order = shop.order(&alice, 0, sku, 1);

@@ -352,7 +352,7 @@ async fn in_process_queue_forks_on_two_replicas() {
 async fn unsafe_strategies_are_forbidden_for_shop_items() {
     let lab = Lab::new(1).await;
     let order = |strategy: &str| {
-        lab.shop.order(&lab.alice, 0, "deadbolt", 1).header("Holdfast-Lock", strategy).send()
+        lab.shop.order(&lab.admin, 0, "deadbolt", 1).header("Holdfast-Lock", strategy).send()
     };
     body(order("version").await.unwrap(), StatusCode::CREATED).await;
     for strategy in [

@@ -121,7 +121,7 @@ async fn trace_of_an_order_shows_its_steps() {
         ("HOLDFAST_LOG", "holdfast=debug"),
     ];
     shop.add_replica_with(start, &env);
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     for strategy in ["batched", "fenced"] {
         let traceparent = format!("00-{CLIENT_TRACE}-{CLIENT_SPAN}-01");
         let id = place(&shop, &alice, strategy, &traceparent).await;
@@ -172,7 +172,7 @@ async fn malformed_traceparent_is_ignored() {
     let (collector, url) = Collector::start();
     let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", url.as_str()), ("OTEL_BSP_SCHEDULE_DELAY", "50")];
     let shop = Shop::start_with(1, &env).await;
-    let alice = shop.sign_in("alice").await;
+    let alice = shop.promoted("alice").await;
     for malformed in ["nonsense", "00-00000000000000000000000000000000-b7ad6b7169203331-01", ""] {
         let id = place(&shop, &alice, "batched", malformed).await;
         let request = collector.request(&id).await;

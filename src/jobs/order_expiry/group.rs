@@ -3,6 +3,8 @@
 //! Orders wait while their items are busy, so the busier an item is, the larger its groups. An item
 //! with many orders gets a transaction of its own: a transaction locks all its items together, so
 //! with a busy item it would keep the other items from other replicas while it waits for that lock.
+//! For the same reason items of the lab, which a user may lock for seconds, share no transaction
+//! with the shop's own.
 //!
 //! Guarantees: items that are not busy take turns, and of the same items the longest waiting order
 //! is first; sizes are bounded (except of groups that the lab watches, and their remainders). Does
@@ -41,6 +43,13 @@ pub(super) struct ExpiryGroup {
     pub(super) skus: BTreeSet<Sku>,
     /// The lab's options for this group, which no other order may join.
     pub(super) watched: Option<RequestOptions>,
+}
+
+impl ExpiryGroup {
+    /// Returns whether it changes items of the lab, whose locks a user may hold for long.
+    pub(super) fn is_in_lab(&self) -> bool {
+        self.skus.iter().any(Sku::is_throw_away)
+    }
 }
 
 /// The groups that wait for execution; the remainder of a group that is too large goes to the end.
@@ -88,9 +97,13 @@ impl PendingGroups {
         others
     }
 
-    /// Removes and returns the next group whose items are not busy.
-    pub(super) fn next(&mut self, busy: &BTreeSet<Sku>) -> Option<ExpiryGroup> {
-        let mut at = self.0.iter().position(|group| group.skus.is_disjoint(busy))?;
+    /// Removes and returns the next group whose items are not busy; one of the lab only if
+    /// `admits_lab`.
+    pub(super) fn next(&mut self, busy: &BTreeSet<Sku>, admits_lab: bool) -> Option<ExpiryGroup> {
+        let is_admitted = |group: &ExpiryGroup| {
+            group.skus.is_disjoint(busy) && (admits_lab || !group.is_in_lab())
+        };
+        let mut at = self.0.iter().position(is_admitted)?;
         let mut group = self.0.remove(at)?;
         let max_orders = (MAX_LINES_PER_TRANSACTION / group.skus.len().max(1)).max(1);
         if group.orders.len() > max_orders {
@@ -102,6 +115,7 @@ impl PendingGroups {
         }
         while let Some(other) = self.0.get(at) {
             let fits = other.watched.is_none()
+                && other.is_in_lab() == group.is_in_lab()
                 && other.orders.len() < MIN_UNMERGED_ORDERS
                 && other.skus.is_disjoint(busy)
                 && group.orders.len() + other.orders.len() <= MAX_MERGED_ORDERS
@@ -160,7 +174,7 @@ mod tests {
 
     /// Returns the items and the number of orders of each group, if no item is busy.
     fn all(mut pending: PendingGroups) -> Vec<(String, usize)> {
-        let groups = std::iter::from_fn(|| pending.next(&BTreeSet::new()));
+        let groups = std::iter::from_fn(|| pending.next(&BTreeSet::new(), true));
         groups
             .map(|group| {
                 let skus: Vec<&str> = group.skus.iter().map(Sku::as_str).collect();
@@ -200,10 +214,21 @@ mod tests {
     fn busy_items_wait_while_others_proceed() {
         let mut pending = pending(&[&["tea"], &["tea", "salt"], &["pepper"], &["salt"]]);
         let busy = BTreeSet::from([sku("tea")]);
-        let next = pending.next(&busy).map(|group| group.skus);
+        let next = pending.next(&busy, true).map(|group| group.skus);
         assert_eq!(next, Some(BTreeSet::from([sku("pepper"), sku("salt")])));
-        assert!(pending.next(&busy).is_none());
+        assert!(pending.next(&busy, true).is_none());
         assert_eq!(all(pending), expected(&[("salt tea", 2)]));
+    }
+
+    #[test]
+    fn lab_items_never_delay_shop_items() {
+        let lab = Sku::throw_away();
+        let mut pending = pending(&[&[lab.as_str()], &["tea"], &["salt"]]);
+        let next = pending.next(&BTreeSet::new(), false).map(|group| group.skus);
+        assert_eq!(next, Some(BTreeSet::from([sku("salt"), sku("tea")])));
+        assert!(pending.next(&BTreeSet::new(), false).is_none());
+        let next = pending.next(&BTreeSet::new(), true).map(|group| group.skus);
+        assert_eq!(next, Some(BTreeSet::from([lab])));
     }
 
     #[test]
@@ -221,7 +246,7 @@ mod tests {
         let mut pending = pending(&[&["tea"], &["tea"], &["salt"]]);
         let orders: BTreeSet<OrderId> = pending.drain().into_iter().collect();
         assert_eq!(orders.len(), 3);
-        assert!(pending.next(&BTreeSet::new()).is_none());
+        assert!(pending.next(&BTreeSet::new(), true).is_none());
     }
 
     #[test]

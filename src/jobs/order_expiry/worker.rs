@@ -42,6 +42,8 @@ use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku, within};
 const MAX_CLAIMED: usize = 500;
 /// Upper bound of the concurrent transactions, which use the replica's connections.
 const MAX_GROUPS_IN_FLIGHT: usize = 4;
+/// Upper bound of those that change items of the lab, which may wait for long.
+const MAX_LAB_GROUPS_IN_FLIGHT: usize = 2;
 /// Pause between two claims, unless the queue reports an entry that is due earlier.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
 /// Mean pause before the next claim after an error.
@@ -74,6 +76,7 @@ struct EndedGroup {
     orders: Vec<OrderId>,
     /// True if a server is unavailable or overloaded.
     is_unavailable: bool,
+    in_lab: bool,
 }
 
 /// The worker of one replica.
@@ -85,6 +88,7 @@ pub(super) struct ExpiryWorker {
     in_flight: JoinSet<EndedGroup>,
     /// The items of the groups in flight.
     busy: BTreeSet<Sku>,
+    lab_groups_in_flight: usize,
     pending: PendingGroups,
     claims: ClaimRenewer,
     claim_at: Instant,
@@ -112,6 +116,7 @@ impl ExpiryWorker {
             board: board.clone(),
             in_flight: JoinSet::new(),
             busy: BTreeSet::new(),
+            lab_groups_in_flight: 0,
             pending: PendingGroups::default(),
             claims: ClaimRenewer::default(),
             claim_at: Instant::now(),
@@ -273,8 +278,12 @@ impl ExpiryWorker {
     /// Starts groups whose items are not busy, up to [`MAX_GROUPS_IN_FLIGHT`] in flight.
     fn start_groups(&mut self) {
         while self.in_flight.len() < MAX_GROUPS_IN_FLIGHT
-            && let Some(ExpiryGroup { orders, skus, watched }) = self.pending.next(&self.busy)
+            && let admits_lab = self.lab_groups_in_flight < MAX_LAB_GROUPS_IN_FLIGHT
+            && let Some(group) = self.pending.next(&self.busy, admits_lab)
         {
+            let in_lab = group.is_in_lab();
+            self.lab_groups_in_flight += usize::from(in_lab);
+            let ExpiryGroup { orders, skus, watched } = group;
             self.busy.extend(skus.iter().cloned());
             let ids: Vec<OrderId> = orders.iter().map(|(order, _)| *order).collect();
             let executor = self.executor.clone();
@@ -283,13 +292,15 @@ impl ExpiryWorker {
                 let options = watched.unwrap_or_else(|| executor.default_options());
                 let expired = AssertUnwindSafe(executor.expire(orders.into(), options));
                 let is_unavailable = expired.catch_unwind().await.unwrap_or_default();
-                EndedGroup { skus, orders: ids, is_unavailable }
+                EndedGroup { skus, orders: ids, is_unavailable, in_lab }
             };
             self.in_flight.spawn_on(expire, &self.executor.shop.tasks.runtime);
         }
     }
 
-    fn finish_group(&mut self, EndedGroup { skus, orders, is_unavailable }: EndedGroup) {
+    fn finish_group(&mut self, ended: EndedGroup) {
+        let EndedGroup { skus, orders, is_unavailable, in_lab } = ended;
+        self.lab_groups_in_flight -= usize::from(in_lab);
         self.busy.retain(|sku| !skus.contains(sku));
         self.claims.remove(&orders);
         if self.pending.is_full() {

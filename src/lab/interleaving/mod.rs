@@ -24,6 +24,7 @@ use uuid::Uuid;
 use crate::messages::message;
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::audit;
+use crate::shop::context::lab_connections;
 use crate::shop::model::{Item, RequestedLine};
 use crate::shop::query::ledger;
 use crate::shop::store::items::{self, ItemKind};
@@ -66,6 +67,7 @@ impl Games {
     pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
         shop.pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
+        shop.lab_connections = lab_connections(CONNECTIONS);
         // A visitor may think for longer than a request may hold its lock.
         let locks = shop.locks.with_max_hold(GAME_DURATION);
         shop.locks = locks.with_acquire_timeout(GAME_DURATION);

@@ -1,11 +1,13 @@
 //! Executes a batch under its locks: reads, decides and writes, with retries.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use holdfast_lock::LockKey;
 use rand::RngExt as _;
-use tokio::time::{Instant, sleep};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug_span;
 
 use super::batch::{AttemptError, Batch, LockState, pass_point};
@@ -17,17 +19,28 @@ use super::spans::begin_step;
 use super::write::write;
 use crate::metrics::STALE_FENCES;
 use crate::probe::{Point, Probe};
-use crate::shop::UserId;
 use crate::shop::command::ReadSet;
 use crate::shop::command::state::{BalanceSnapshot, ShopState};
-use crate::shop::failure::{Error, Execution};
+use crate::shop::failure::{Error, Execution, Rejection};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::read::{self, ReadRequest, ReadSnapshot};
 use crate::shop::store::{CommandWrite, conditional_update, key_records};
 use crate::shop::strategy::{Isolation, PurchaseCount, ReadMethod, advisory};
+use crate::shop::{Shop, UserId};
 
-/// The session of an attempt, and the snapshot that was read on it.
-pub(super) type ReadResult = Result<(DatabaseSession, ReadSnapshot), AttemptError>;
+/// Time to wait for one of the lab's connections: longer than a call to a silent Postgres takes, so
+/// that an outage is not reported as a busy lab.
+const LAB_CONNECTION_TIMEOUT: Duration = Duration::from_millis(1_800);
+
+/// An attempt that has read its snapshot.
+pub(super) struct BegunAttempt {
+    pub(super) session: DatabaseSession,
+    pub(super) snapshot: ReadSnapshot,
+    /// One of [`Shop::lab_connections`], if the batch is the lab's.
+    _lab_permit: Option<OwnedSemaphorePermit>,
+}
+
+pub(super) type ReadResult = Result<BegunAttempt, AttemptError>;
 
 /// Executes the commands under their shared `locks`, and returns one result per command. The first
 /// attempt continues with `begun`, if given.
@@ -107,7 +120,7 @@ async fn attempt(
     locks: &mut AcquiredLocks,
     begun: ReadResult,
 ) -> Result<Vec<EntryResult>, AttemptError> {
-    let (mut session, snapshot) = begun?;
+    let BegunAttempt { mut session, snapshot, _lab_permit } = begun?;
     if Instant::now() >= batch.deadline() {
         // The deadline passed since the read, e.g. while the idempotency locks were acquired.
         session.end_without_commit().await;
@@ -146,8 +159,32 @@ pub(super) async fn begin(batch: Batch<'_>) -> ReadResult {
     batch.in_time(open_and_read(batch)).await?
 }
 
-/// Opens the session on the first connection that works, and reads the snapshot.
+/// Opens the session, once the lab may use one more if the batch is the lab's, and reads the
+/// snapshot.
 async fn open_and_read(batch: Batch<'_>) -> ReadResult {
+    let _lab_permit = match batch.is_in_lab() {
+        true => Some(lab_permit(batch.shop).await?),
+        false => None,
+    };
+    let (session, snapshot) = read_in_session(batch).await?;
+    Ok(BegunAttempt { session, snapshot, _lab_permit })
+}
+
+async fn lab_permit(shop: &Shop) -> Result<OwnedSemaphorePermit, AttemptError> {
+    let acquiring = Arc::clone(&shop.lab_connections).acquire_owned();
+    match timeout(LAB_CONNECTION_TIMEOUT, acquiring).await {
+        Ok(Ok(permit)) => Ok(permit),
+        Ok(Err(_)) | Err(_) => Err(match shop.pool.recent_failure() {
+            Some(outage) => AttemptError::Failed(outage.into()),
+            None => AttemptError::Rejected(Rejection::LabBusy),
+        }),
+    }
+}
+
+/// Opens the session on the first connection that works, and reads the snapshot.
+async fn read_in_session(
+    batch: Batch<'_>,
+) -> Result<(DatabaseSession, ReadSnapshot), AttemptError> {
     let Batch { shop, strategy, .. } = batch;
     let mut request = read_request(batch);
     if strategy.transaction == Isolation::Autocommit {

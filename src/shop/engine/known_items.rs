@@ -1,11 +1,11 @@
 //! Rejects orders of unknown items before any lock: a lock on a sku that anyone may invent would
-//! leave a fence in Redis for a day.
+//! leave a fence in Redis for a day. Tells the shop's own items from those of the lab.
 //!
-//! Items that were found once are remembered, up to [`MAX_KNOWN_ITEMS`]: only throw-away items of
-//! the lab are ever deleted. One query finds the others for all waiting commands
-//! ([`crate::coalesce`]). Tests: `tests/it/abuse.rs`.
+//! Items that were found once are remembered, up to [`MAX_KNOWN_ITEMS`], with their kind: only
+//! throw-away items of the lab are ever deleted, and no kind ever changes. One query finds the
+//! others for all waiting commands ([`crate::coalesce`]). Tests: `tests/it/abuse.rs`.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
@@ -17,6 +17,7 @@ use crate::coalesce::Coalescer;
 use crate::db::Pool;
 use crate::shop::Sku;
 use crate::shop::failure::{Error, Failure, Rejection};
+use crate::shop::store::items::ItemKind;
 use crate::tasks::Tasks;
 
 /// Size at which the set is emptied; larger than a catalogue.
@@ -25,60 +26,71 @@ const MAX_KNOWN_ITEMS: usize = 100_000;
 /// The items that are known to exist. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct KnownItems {
-    known: Arc<RwLock<HashSet<Sku>>>,
+    known: Arc<RwLock<HashMap<Sku, ItemKind>>>,
     /// Each adds those of its items that exist to the set.
     lookups: Coalescer<(), Vec<Sku>, (), Error>,
 }
 
 impl KnownItems {
     pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
-        let known: Arc<RwLock<HashSet<Sku>>> = Arc::default();
+        let known: Arc<RwLock<HashMap<Sku, ItemKind>>> = Arc::default();
         let (pool, found) = (pool.clone(), known.clone());
         let look_up = move |(), requests: Vec<Vec<Sku>>| {
             let (pool, found) = (pool.clone(), found.clone());
             async move {
-                let skus: HashSet<Sku> = requests.iter().flatten().cloned().collect();
-                let existing = read(&pool, skus.iter().map(Sku::to_string).collect()).await?;
+                let skus = requests.iter().flatten().map(Sku::to_string).collect();
+                let existing = read(&pool, skus).await?;
                 let mut found = found.write();
                 if found.len() >= MAX_KNOWN_ITEMS {
                     found.clear();
                 }
-                found.extend(skus.into_iter().filter(|sku| existing.contains(sku.as_str())));
+                found.extend(existing);
                 Ok(vec![(); requests.len()])
             }
         };
         Self { known, lookups: Coalescer::new(tasks, look_up) }
     }
 
-    /// Rejects the first item that does not exist. Reads from Postgres only if an item is not known
-    /// yet.
-    pub(super) async fn check(&self, skus: &[Sku]) -> Result<(), Failure> {
-        let mut unknown = self.without_known(skus);
-        if unknown.is_empty() {
-            return Ok(());
+    /// Returns the kind of each item, or rejects the first one that does not exist. Reads from
+    /// Postgres only if an item is not known yet.
+    pub(super) async fn kinds(&self, skus: &[Sku]) -> Result<Vec<ItemKind>, Failure> {
+        let mut kinds = self.known_kinds(skus);
+        let missing = skus.iter().zip(&kinds).filter(|(_, kind)| kind.is_none());
+        let missing: Vec<Sku> = missing.map(|(sku, _)| sku.clone()).collect();
+        if !missing.is_empty() {
+            let lookup = timeout(LOOKUP_TIMEOUT, self.lookups.look_up((), missing)).await;
+            lookup.unwrap_or_else(|_| Err(Error::postgres_timeout()))?;
+            // The map may have been emptied meanwhile: what was known before stays known.
+            let found = self.known_kinds(skus);
+            kinds = kinds.into_iter().zip(found).map(|(before, now)| before.or(now)).collect();
         }
-        let lookup = timeout(LOOKUP_TIMEOUT, self.lookups.look_up((), unknown.clone())).await;
-        lookup.unwrap_or_else(|_| Err(Error::postgres_timeout()))?;
-        unknown = self.without_known(&unknown);
-        unknown.first().map_or(Ok(()), |sku| Err(Rejection::no_item(sku).into()))
+        let existing = |(sku, kind): (&Sku, Option<ItemKind>)| {
+            kind.ok_or_else(|| Rejection::no_item(sku).into())
+        };
+        skus.iter().zip(kinds).map(existing).collect()
     }
 
-    fn without_known(&self, skus: &[Sku]) -> Vec<Sku> {
+    fn known_kinds(&self, skus: &[Sku]) -> Vec<Option<ItemKind>> {
         let known = self.known.read();
-        skus.iter().filter(|sku| !known.contains(*sku)).cloned().collect()
+        skus.iter().map(|sku| known.get(sku).copied()).collect()
     }
 }
 
-/// Returns those of `skus` that exist.
-async fn read(pool: &Pool, skus: Vec<String>) -> Result<HashSet<String>, Error> {
+/// Returns those of `skus` that exist, with their kinds.
+async fn read(pool: &Pool, skus: Vec<String>) -> Result<Vec<(Sku, ItemKind)>, Error> {
     let reading = pool.read(move |db| {
         let skus = skus.clone();
         async move {
-            sqlx::query_scalar!("select sku from items where sku = any($1)", &skus)
-                .fetch_all(db)
-                .await
+            sqlx::query!(
+                r#"select sku as "sku: Sku", kind as "kind: ItemKind" from items
+                    where sku = any($1)"#,
+                &skus,
+            )
+            .map(|row| (row.sku, row.kind))
+            .fetch_all(db)
+            .await
         }
         .boxed()
     });
-    Ok(reading.await?.0.into_iter().collect())
+    Ok(reading.await?.0)
 }

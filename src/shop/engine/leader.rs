@@ -218,8 +218,8 @@ impl BatchLeader {
         let queued = self.responder.retain_locked(queued, acquired);
         if queued.is_empty() {
             return match begun {
-                Ok((session, _)) => {
-                    session.end_without_commit().await;
+                Ok(begun) => {
+                    begun.session.end_without_commit().await;
                     (Vec::new(), LockState::Held)
                 }
                 Err(AttemptError::Failed(error)) if error.is_outage() => {
@@ -228,9 +228,9 @@ impl BatchLeader {
                 Err(_) => (Vec::new(), LockState::Held),
             };
         }
-        let begun = begun.map(|(session, mut snapshot)| {
-            snapshot.retain_keys(&retained);
-            (session, snapshot)
+        let begun = begun.map(|mut begun| {
+            begun.snapshot.retain_keys(&retained);
+            begun
         });
         let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
         let batch = Batch { shop: &shop, strategy, entries: &entries };

@@ -56,6 +56,9 @@ pub struct Engine {
     queues: CommandQueues,
     in_flight: InFlightKeys,
     group_commit: GroupCommit,
+    /// Of lab items, on its own: a statement waits for every row in it, and the lab pauses the
+    /// holders of some.
+    lab_group_commit: GroupCommit,
     /// Stored responses, looked up for many commands in one call.
     pub replays: ReplayLookup,
     sold_out: SoldOutCache,
@@ -69,6 +72,7 @@ impl Engine {
             queues: CommandQueues::default(),
             in_flight: InFlightKeys::default(),
             group_commit: GroupCommit::new(pool, tasks),
+            lab_group_commit: GroupCommit::new(pool, tasks),
             replays: ReplayLookup::new(pool, tasks),
             sold_out: SoldOutCache::new(pool, tasks),
             known_items: KnownItems::new(pool, tasks),

@@ -2,6 +2,7 @@
 //! item, checks whether the request is admitted, and executes the command. Errors and cancel safety
 //! are those of [`execute`].
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ use crate::shop::failure::{Execution, Failure, Rejection};
 use crate::shop::model::{ExpiredOrders, Order, RequestedLine};
 use crate::shop::query::{catalog, orders};
 use crate::shop::store::accounts;
+use crate::shop::store::items::ItemKind;
 use crate::shop::{
     DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId,
 };
@@ -38,22 +40,24 @@ pub async fn place_order(
     let skus = command.reads().items;
     let single = command.single_line().map(|(sku, quantity)| (sku.clone(), quantity));
     let command = Arc::new(command);
-    if let Some(replayed) = admit(shop, options, &skus, command.as_ref()).await? {
-        return Ok(replayed);
-    }
-    if let Err(failure) = check_items_and_unpaid(shop, options, user, &skus).await {
-        let replays = &shop.engine.replays;
-        return replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await;
-    }
+    let admitted = async {
+        let options = admit(shop, options, &skus).await?;
+        check_unpaid(shop, &options, user).await?;
+        Ok(options)
+    };
+    let options = match admitted.await {
+        Ok(options) => options,
+        Err(failure) => return replay_or(shop, command.as_ref(), failure).await,
+    };
     let batched = options.batch_key(command.as_ref()).is_some();
     let Some((sku, quantity)) = single.filter(|_| batched) else {
-        return execute(shop, options, command).await;
+        return execute(shop, &options, command).await;
     };
     let cache = &shop.engine.sold_out;
     if let Some(executed) = cache.check((&sku, quantity), command.idempotency()).await? {
         return Ok(executed);
     }
-    let result = execute(shop, options, command).await;
+    let result = execute(shop, &options, command).await;
     if let Err(Failure::Rejected(Rejection::SoldOut { available, .. })) = &result {
         cache.record(&sku, *available);
     }
@@ -84,16 +88,17 @@ pub async fn pay_order(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
-    let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
+    let skus = order.skus();
     let command = Arc::new(PayOrder::new(user, order, key));
-    if let Some(replayed) = admit(shop, options, &skus, command.as_ref()).await? {
-        return Ok(replayed);
-    }
-    if may_lose_updates(shop, options) {
+    let options = match admit(shop, options, &skus).await {
+        Ok(options) => options,
+        Err(failure) => return replay_or(shop, command.as_ref(), failure).await,
+    };
+    if may_lose_updates(shop, &options) {
         // Not in the payment's transaction: the row lock of the mark would serialize payments.
         accounts::mark_lab(shop, user).await?;
     }
-    execute(shop, options, command).await
+    execute(shop, &options, command).await
 }
 
 /// Cancels a pending order.
@@ -127,7 +132,8 @@ async fn return_order(
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
-    execute(shop, options, Arc::new(ReturnOrder::new(kind, user, order, key))).await
+    let options = admit(shop, options, &order.skus()).await?;
+    execute(shop, &options, Arc::new(ReturnOrder::new(kind, user, order, key))).await
 }
 
 /// Changes an item's stock on behalf of an admin.
@@ -140,11 +146,10 @@ pub async fn restock(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
-    shop.engine.known_items.check(std::slice::from_ref(&sku)).await?;
-    if let Some(replayed) = admit(shop, options, &[sku], command.as_ref()).await? {
-        return Ok(replayed);
+    match admit(shop, options, &[sku]).await {
+        Ok(options) => execute(shop, &options, command).await,
+        Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
-    execute(shop, options, command).await
 }
 
 /// Adds money to the user's account.
@@ -190,50 +195,55 @@ async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, F
     found.ok_or_else(|| Rejection::no_order(order).into())
 }
 
-/// Rejects an order of an unknown item, and one of a user with too many unpaid orders.
-async fn check_items_and_unpaid(
-    shop: &Shop,
-    options: &RequestOptions,
-    user: UserId,
-    skus: &[Sku],
-) -> Result<(), Failure> {
-    shop.engine.known_items.check(skus).await?;
+/// Rejects the order of a user with too many unpaid ones.
+async fn check_unpaid(shop: &Shop, options: &RequestOptions, user: UserId) -> Result<(), Failure> {
     let Some(max) = shop.max_unpaid_orders else { return Ok(()) };
     let window = options.payment_window.max(shop.payment_window);
     shop.engine.unpaid.admit(user, max, window).await
 }
 
-/// Rejects options that could lose sales or money, or keep units too long, except for lab items.
-/// Admits unknown items, which are rejected later. Returns the stored response of a duplicate that
-/// would be rejected.
-async fn admit(
+/// Returns the options of a request on these items. Rejects an unknown item and, unless all are the
+/// lab's, options that could lose sales or money, keep units too long, or are not the user's to set.
+async fn admit<'a>(
     shop: &Shop,
-    options: &RequestOptions,
+    options: &'a RequestOptions,
     skus: &[Sku],
-    command: &dyn Command,
-) -> Result<Option<Execution>, Failure> {
-    let may_lose_updates = may_lose_updates(shop, options);
-    if !may_lose_updates && options.payment_window <= shop.payment_window {
-        return Ok(None);
-    }
-    let failure = match catalog::first_shop_item(shop, skus).await {
-        Ok(None) => return Ok(None),
-        Ok(Some(sku)) if may_lose_updates => Rejection::Forbidden(format!(
-            "this is kept to lab items, and {sku} is the shop's own: under Holdfast-Lock: {} or with \
-             a Holdfast-Ttl-Ms, beside others under {}, sales could be lost. The admin makes a lab \
-             item with POST /api/lab/items",
-            options.strategy.name, shop.strategy.name,
-        ))
-        .into(),
-        Ok(Some(sku)) => Rejection::Forbidden(format!(
-            "a Holdfast-Hold-Ms of more than {} is kept to lab items, and {sku} is the shop's own",
-            shop.payment_window.as_millis()
-        ))
-        .into(),
-        Err(error) => error.into(),
+) -> Result<Cow<'a, RequestOptions>, Failure> {
+    let kinds = shop.engine.known_items.kinds(skus).await?;
+    let Some(own) = kinds.iter().position(|kind| *kind == ItemKind::Shop) else {
+        return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options.clone() }));
     };
-    let replays = &shop.engine.replays;
-    replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await.map(Some)
+    check_options(shop, options, &skus[own])?;
+    Ok(Cow::Borrowed(options))
+}
+
+/// Rejects options that are kept to lab items, for a request on `sku`, which is the shop's own.
+fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(), Rejection> {
+    let why = if options.lab_items_only {
+        "only the admin may send lab headers (Holdfast-*) with it".to_owned()
+    } else if may_lose_updates(shop, options) {
+        let (name, beside) = (options.strategy.name, shop.strategy.name);
+        format!(
+            "under Holdfast-Lock: {name} or with a Holdfast-Ttl-Ms, beside others under {beside}, \
+             sales could be lost. The admin makes a lab item with POST /api/lab/items"
+        )
+    } else if options.payment_window > shop.payment_window {
+        let max_ms = shop.payment_window.as_millis();
+        format!("it keeps its units unpaid for {max_ms} ms at most (Holdfast-Hold-Ms)")
+    } else {
+        return Ok(());
+    };
+    let kept = format!("this is kept to lab items, and {sku} is the shop's own: {why}");
+    Err(Rejection::Forbidden(kept))
+}
+
+/// Returns the stored response of a duplicate that would be rejected.
+async fn replay_or(
+    shop: &Shop,
+    command: &dyn Command,
+    failure: Failure,
+) -> Result<Execution, Failure> {
+    shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
 }
 
 /// Returns whether the changes may be wrong by design; then only lab items may be changed.

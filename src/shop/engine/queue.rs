@@ -237,6 +237,8 @@ mod tests {
             queue_options: crate::locks::QueueOptions::default(),
             ttl: None,
             probe: Probe::Off,
+            lab_items_only: false,
+            in_lab: false,
             payment_window: DEFAULT_PAYMENT_WINDOW,
             deadline: Instant::now() + Duration::from_secs(60),
             request_id: Uuid::nil(),

@@ -83,7 +83,10 @@ async fn send(
         batch.entries.first().is_some_and(|entry| entry.options.batch_key(entry.command).is_some());
     match session {
         DatabaseSession::Autocommit(_) if shared => {
-            batch.shop.engine.group_commit.write(session, write).await
+            let engine = &batch.shop.engine;
+            let groups =
+                if batch.is_in_lab() { &engine.lab_group_commit } else { &engine.group_commit };
+            groups.write(session, write).await
         }
         DatabaseSession::Autocommit(_) => {
             group_commit::send(&batch.shop.pool, session, &[write]).await

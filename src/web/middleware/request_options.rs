@@ -10,7 +10,7 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use uuid::Uuid;
 
 use super::auth::known_caller;
-use crate::lab::{InvalidLabHeader, LabHeaders};
+use crate::lab::{LabHeaderError, LabHeaders};
 use crate::shop::{IdempotencyKey, RequestOptions};
 use crate::web::{Problem, ProblemType, app_state};
 
@@ -74,12 +74,25 @@ fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
         let detail = "Holdfast-* headers are the lab's, and the lab is off";
         return Err(Problem::new(ProblemType::Forbidden, detail));
     }
-    let owner = known_caller(request).map(|caller| caller.id);
-    let options = lab_headers
+    let caller = known_caller(request);
+    let owner = caller.as_ref().map(|caller| caller.id);
+    let mut options = lab_headers
         .options(&state.shop, &state.replica, &state.board, id, owner)
-        .map_err(|InvalidLabHeader(header, why)| Problem::field(header, why))?;
+        .map_err(problem)?;
+    options.lab_items_only = caller.is_none_or(|caller| !caller.admin);
     request.extensions_mut().insert(EffectiveStrategy(options.strategy.name));
     Ok(options)
+}
+
+fn problem(error: LabHeaderError) -> Problem {
+    match error {
+        LabHeaderError::Invalid(header, why) => Problem::field(header, why),
+        LabHeaderError::TooManyPauses => {
+            let detail = "as many requests of the lab are paused here as may be at a time; \
+                          nothing was changed";
+            Problem::new(ProblemType::Overloaded, detail)
+        }
+    }
 }
 
 fn header_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {

@@ -239,6 +239,11 @@ impl From<Rejection> for Problem {
                 let detail = format!("waited {} ms", waited.as_millis());
                 Problem::new(ProblemType::LockTimeout, detail).held_by(holder)
             }
+            Rejection::LabBusy => Problem::new(
+                ProblemType::Overloaded,
+                "requests on lab items hold all connections that the lab may use at a time; the \
+                 others are the shop's; nothing was changed",
+            ),
         }
     }
 }
