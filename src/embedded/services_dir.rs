@@ -89,8 +89,7 @@ impl ServicesDir {
         create_folder(&path, 0o711)?;
         identity.external = Some(folder_id(&path)?);
         identity.write(&path.join(OWNER))?;
-        let lock = lock(&path, data)?;
-        Ok(Self { _lock: Some(lock), ..Self::prepare(path)? })
+        Ok(Self { _lock: try_lock(&path)?, ..Self::prepare(path)? })
     }
 
     fn open_internal(data: &Path, mut identity: Identity, adopt: bool) -> Result<Self> {
@@ -118,18 +117,24 @@ impl ServicesDir {
         let missing = || Error::ExternalMissing { data: data.to_owned(), external: path.clone() };
         fs::symlink_metadata(&path).map_err(|_| missing())?;
         check_folder(&path)?;
+        // Before the record is read: the holder may change it.
+        let lock = try_lock(&path)?;
         let owner = Identity::read(&path.join(OWNER))?;
         let owner = owner.filter(|owner| owner.id == identity.id).ok_or_else(missing)?;
+        let in_use = Error::ExternalInUse { external: path.clone(), owner: owner.path.clone() };
 
         let origin = owner.origin(folder_id(data)?);
         if origin == Origin::CopyOfPresent {
-            if adopt {
-                return Self::copy_external(data, owner, &path);
+            if !adopt {
+                let (data, original) = (data.to_owned(), owner.path);
+                return Err(Error::Copy { data, original, is_torn: false });
             }
-            let (data, original) = (data.to_owned(), owner.path);
-            return Err(Error::Copy { data, original, is_torn: false });
+            if lock.is_none() || path.join("postgres/postmaster.pid").exists() {
+                return Err(in_use);
+            }
+            return Self::copy_external(data, owner, &path);
         }
-        let lock = lock(&path, &owner.path)?;
+        let lock = lock.ok_or(in_use)?;
         let external = folder_id(&path)?;
         let is_restored = owner.external.is_none_or(|recorded| !external.is_same_folder(recorded));
         let is_copy = is_restored || origin == (Origin::Moved { is_copy: true });
@@ -142,13 +147,9 @@ impl ServicesDir {
         Ok(Self { _lock: Some(lock), ..Self::prepare(path)? })
     }
 
-    /// Makes a copy of the data folder of `owner`, a stopped shop, a shop with its own data.
+    /// Makes a copy of the data folder of `owner` a shop with its own data, copied from `source`,
+    /// which no other process uses.
     fn copy_external(data: &Path, owner: Identity, source: &Path) -> Result<Self> {
-        let _source_lock = lock(source, &owner.path)?;
-        if source.join("postgres/postmaster.pid").exists() {
-            let external = source.to_owned();
-            return Err(Error::ExternalInUse { external, owner: owner.path });
-        }
         let id = Uuid::new_v4();
         let path = external_path(id);
         print_progress(&format!("copying {} to {} …", source.display(), path.display()));
@@ -162,8 +163,7 @@ impl ServicesDir {
         let identity = Identity { id, external: Some(folder_id(&path)?), ..owner };
         let records = [path.join(OWNER), data.join(IDENTITY)];
         claim(data, &identity, Origin::CopyOfPresent, &records)?;
-        let lock = lock(&path, data)?;
-        Ok(Self { _lock: Some(lock), ..Self::prepare(path)? })
+        Ok(Self { _lock: try_lock(&path)?, ..Self::prepare(path)? })
     }
 
     /// Creates what the services need, and checks that their account can use it.
@@ -269,17 +269,15 @@ fn copy_folders(source: &Path, target: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Locks external data; `owner` is the data folder that uses it otherwise.
-fn lock(external: &Path, owner: &Path) -> Result<File> {
+/// Locks external data; `None` if another `up` uses it.
+fn try_lock(external: &Path) -> Result<Option<File>> {
     let path = external.join("lock");
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let lock = open_own(&path, &mut options).map_err(file("cannot open", &path))?;
     match lock.try_lock() {
-        Ok(()) => Ok(lock),
-        Err(TryLockError::WouldBlock) => {
-            Err(Error::ExternalInUse { external: external.to_owned(), owner: owner.to_owned() })
-        }
+        Ok(()) => Ok(Some(lock)),
+        Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(file("cannot lock", &path)(error)),
     }
 }
