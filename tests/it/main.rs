@@ -74,6 +74,7 @@ mod silence;
 mod slow_clients;
 mod strategies;
 mod strategy_failures;
+mod strategy_pairs;
 mod tls;
 mod traces;
 mod upgrade_check;

@@ -248,8 +248,7 @@ async fn replay_or(
 
 /// Returns whether the changes may be wrong by design; then only lab items may be changed.
 ///
-/// A strategy is correct among requests of the same strategy. Two different strategies are correct
-/// together only if Postgres isolates both.
+/// A strategy is correct among requests of its own family.
 fn may_lose_updates(shop: &Shop, options: &RequestOptions) -> bool {
     !options.strategy.is_compatible_with(shop.strategy) || options.ttl.is_some()
 }

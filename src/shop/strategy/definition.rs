@@ -1,6 +1,6 @@
 //! The definition of a strategy.
 
-use holdfast_lock::Wait;
+use holdfast_lock::{LockKind, Wait};
 
 use crate::locks::Mechanism;
 
@@ -112,8 +112,32 @@ pub enum Guarantee {
     /// Among its own changes, which Postgres isolates from each other but not from other
     /// strategies.
     AmongItself,
-    /// Always: Postgres isolates its changes from all others.
+    /// Always: it writes a value only if no other change was committed since it read it.
     Always,
+}
+
+/// Strategies that may change one value at the same time, on different replicas: each keeps the
+/// guarantee that it has alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// Each writes a value only if no other change was committed since it read it.
+    Postgres,
+    /// Each holds the same key in one Redis as a lease. (`fenced` holds it too, but excludes others
+    /// also after its lease.)
+    Redis,
+    /// That strategy alone.
+    Alone(&'static str),
+}
+
+impl Family {
+    /// Returns its name, which the database records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Family::Postgres => "postgres",
+            Family::Redis => "redis",
+            Family::Alone(strategy) => strategy,
+        }
+    }
 }
 
 impl Strategy {
@@ -122,11 +146,21 @@ impl Strategy {
         matches!(self.guarantee, Guarantee::Never | Guarantee::OneReplica)
     }
 
-    /// Returns whether this strategy and `other` may change one value: they are the same, or
-    /// Postgres isolates the changes of each from all others.
+    /// Returns the strategies that may change the same values.
+    pub fn family(&self) -> Family {
+        match (self.guarantee, self.lock) {
+            (Guarantee::Always, _) => Family::Postgres,
+            // A quorum's keys are on other servers.
+            (Guarantee::WhileLeased, lock) if lock != Some(Mechanism::Lock(LockKind::Quorum)) => {
+                Family::Redis
+            }
+            _ => Family::Alone(self.name),
+        }
+    }
+
+    /// Returns whether this strategy and `other` may change one value.
     pub fn is_compatible_with(&self, other: &Strategy) -> bool {
-        let always = |strategy: &Strategy| strategy.guarantee == Guarantee::Always;
-        self.name == other.name || always(self) && always(other)
+        self.family() == other.family()
     }
 
     /// Returns the ways to wait for its lock; the first is the default.

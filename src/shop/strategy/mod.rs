@@ -5,7 +5,7 @@
 //! which condition the write checks; and the transaction around both. Each strategy has a file that
 //! states its guarantee and when it breaks; [`table`] lists them.
 //!
-//! Tests: `tests/it/strategies.rs`, `tests/it/strategy_failures.rs`.
+//! Tests: `tests/it/strategies.rs`, `tests/it/strategy_failures.rs`, `tests/it/strategy_pairs.rs`.
 
 pub mod advisory;
 pub mod atomic;
@@ -23,7 +23,8 @@ pub mod wrong_key;
 
 use crate::shop::OrderId;
 pub use definition::{
-    Guarantee, Isolation, LockTarget, PurchaseCount, ReadMethod, ReleaseTime, Strategy, WriteGuard,
+    Family, Guarantee, Isolation, LockTarget, PurchaseCount, ReadMethod, ReleaseTime, Strategy,
+    WriteGuard,
 };
 use holdfast_lock::LockKey;
 pub use table::STRATEGIES;

@@ -8,8 +8,10 @@
 //! in it would take predicate locks on index pages.
 //!
 //! # Breaks when
-//! One of the two is not serializable. Under contention it gives up, as `version` does, and more
-//! often: Postgres tracks reads coarsely, and also aborts transactions that share no row.
+//! The decision depends on rows that are not written, and another writer is not serializable. A row
+//! that is written is safe from any other writer: if it changed since the read, the write fails.
+//! Under contention it gives up, as `version` does, and more often: Postgres tracks reads coarsely,
+//! and also aborts transactions that share no row.
 //!
 //! # Seen in the wild
 //! “Just set the isolation level”: one line of configuration, without the retry that it requires.
@@ -21,7 +23,7 @@ pub(super) const STRATEGY: Strategy = Strategy {
     name: "serializable",
     transaction: Isolation::Serializable,
     attempts: none::MANY_ATTEMPTS,
-    guarantee: Guarantee::AmongItself,
+    guarantee: Guarantee::Always,
     source: file!(),
     code: include_str!("serializable.rs"),
     ..none::STRATEGY

@@ -89,6 +89,7 @@ pub static STRATEGIES: &[Strategy] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shop::strategy::Family;
     use crate::shop::strategy::exclusion::Exclusion;
     use holdfast_lock::Guards;
 
@@ -113,15 +114,21 @@ mod tests {
     }
 
     #[test]
-    fn different_strategies_are_compatible_only_if_always_safe() {
-        let beside = |one: &str, other: &str| {
-            Strategy::named(one).unwrap().is_compatible_with(Strategy::named(other).unwrap())
+    fn families_are_those_of_the_pair_tests() {
+        let of = |family| {
+            let members = STRATEGIES.iter().filter(|strategy| strategy.family() == family);
+            members.map(|strategy| strategy.name).collect::<Vec<_>>()
         };
-        for one in ["fenced", "row-lock", "atomic", "version", "batched"] {
-            assert!(beside(one, "batched") && beside("row-lock", one), "{one}");
-            assert!(!beside(one, "advisory") && !beside("serializable", one), "{one}");
-            assert!(!beside(one, "owner") && !beside("setnx", one), "{one}");
+        assert_eq!(
+            of(Family::Postgres),
+            ["fenced", "row-lock", "atomic", "version", "serializable", "batched"]
+        );
+        assert_eq!(
+            of(Family::Redis),
+            ["setnx-expire", "ttl", "check-then-del", "expire-only", "owner", "watchdog"]
+        );
+        for name in ["none", "local", "setnx", "redlock", "wrong-key", "advisory", "queue"] {
+            assert_eq!(of(Family::Alone(name)), [name]);
         }
-        assert!(beside("advisory", "advisory") && !beside("advisory", "serializable"));
     }
 }
