@@ -1,6 +1,7 @@
 //! The composition root: builds one replica and runs it until a signal stops it.
 
 use std::net::{SocketAddr, TcpListener};
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -24,6 +25,7 @@ use crate::embedded::reachable;
 use crate::jobs::{self, order_expiry::OrderExpiry};
 use crate::lab::interleaving::Games;
 use crate::lab::race::runner::RaceRunner;
+use crate::lock_family::{self, Candidate, Registration};
 use crate::locks::ShopLocks;
 use crate::metrics::{BUILD_INFO, METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
@@ -62,6 +64,7 @@ pub struct Replica {
     listener: TcpListener,
     connections: ConnectionLimit,
     state: web::Data<AppState>,
+    registration: Registration,
     drain: Duration,
 }
 
@@ -85,6 +88,8 @@ impl Replica {
         db::warn_of_plain_text(&shop.pool).await?;
         redis_connection::check_eviction_policy(shop.locks.redis()).await?;
         warn_of_demo_users(&shop, options.listen).await?;
+        let candidate = Candidate::new(&options.database_url, &replica, &shop);
+        let registration = Registration::new(candidate, options.lock.change_lock).await?;
         let board = PauseBoard::default();
         let games = Games::new(&shop, &board);
         let hosts = race_hosts(options, listener.local_addr()?)?;
@@ -126,7 +131,7 @@ impl Replica {
         let max_files = files.saturating_sub(reserved);
         let connections = ConnectionLimit::new(max_files, max_connections, proxies);
         let drain = Duration::from_secs(options.drain_s);
-        Ok(Self { listener, connections, state: web::Data::new(state), drain })
+        Ok(Self { listener, connections, state: web::Data::new(state), registration, drain })
     }
 
     pub fn port(&self) -> std::io::Result<u16> {
@@ -142,7 +147,7 @@ impl Replica {
         self,
         mut signals: UnboundedReceiver<&'static str>,
     ) -> anyhow::Result<()> {
-        let Self { listener, connections, state, drain } = self;
+        let Self { listener, connections, state, registration, drain } = self;
         state.shop.tasks.running.spawn(state.jobs.clone().run());
         let metrics = state.metrics.clone();
         tokio::spawn(async move {
@@ -153,8 +158,11 @@ impl Replica {
             }
         });
         let mut server = server::start(listener, connections, state.clone(), FINISH_TIMEOUT)?;
+        // Not dropped before the end: a replica that drains still sells.
+        let mut keeping = pin!(registration.keep());
         tokio::select! {
             ended = &mut server => return ended.context("the server ended"),
+            refusal = &mut keeping => return Err(refusal.into()),
             Some(_) = signals.recv() => {}
         }
         tokio::select! {
@@ -235,6 +243,7 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
     redis_connection::warn_of_plain_text(nodes.iter().chain([&redis]));
     let locks = ShopLocks::new(redis, nodes, settings)?;
     let strategy = strategy(&lock.strategy)?;
+    lock_family::check_hazard(strategy, lock.unsafe_lock == Switch::On)?;
     if strategy.lock.is_some_and(|kind| !locks.is_configured(kind)) {
         bail!("the lock {} needs several Redis servers; set REDLOCK_URLS", strategy.name);
     }

@@ -19,6 +19,7 @@ pub mod locks;
 pub mod db;
 pub mod shop;
 
+pub mod lock_family;
 pub mod rate_limit;
 
 pub mod big_keys;

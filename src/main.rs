@@ -124,7 +124,10 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
     }
     let prepare = async |database_url: &str| {
         db::migrate(database_url).await?;
-        seed::seed(&db::pool(database_url, 2)?, SeedContents::EVERYTHING).await?;
+        let pool = db::pool(database_url, 2)?;
+        seed::seed(&pool, SeedContents::EVERYTHING).await?;
+        // No other replica uses this database.
+        db::forget_lock_family(&pool).await?;
         Ok(())
     };
     let companion = async |running: RunningUp, control| {

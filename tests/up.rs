@@ -91,6 +91,15 @@ async fn data_survives_a_restart() {
     up.stop().await;
 }
 
+#[tokio::test]
+async fn restart_changes_the_lock_freely() {
+    let test_folder = TestFolder::new();
+    Running::start(&test_folder, &[]).await.stop().await;
+    let up = Running::start(&test_folder, &[("HOLDFAST_LOCK", "none")]).await;
+    assert!(up.line.contains("2 replicas, lock: none"), "{}", up.line);
+    up.stop().await;
+}
+
 /// Without `setpriv`, as on macOS, the children outlive a killed `up`.
 #[tokio::test]
 async fn next_up_cleans_up_after_a_kill() {
@@ -254,7 +263,7 @@ impl TestFolder {
         }
         command.env_remove("DATABASE_URL").env_remove("REDIS_URL").arg("up");
         command.env("HOLDFAST_LISTEN", format!("127.0.0.1:{}", self.port));
-        command.args(["--lock", "owner"]).arg("--data").arg(self.data());
+        command.env("HOLDFAST_LOCK", "owner").arg("--data").arg(self.data());
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         command
     }

@@ -6,6 +6,7 @@
 mod documentation;
 mod environment;
 mod judge;
+mod lock;
 mod users;
 mod values;
 
@@ -16,6 +17,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub use environment::variable;
 pub use judge::JudgeArgs;
+pub use lock::LockArgs;
 pub use users::{PasswordArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs};
 use values::{address, quorum_nodes, seconds, whole_number};
 
@@ -230,26 +232,6 @@ pub struct RateLimitArgs {
     /// trusted proxies are not counted [default: 4096; off while the lab is on]
     #[arg(long, value_name = "NUMBER", env = "HOLDFAST_LIMIT_CONNECTIONS")]
     pub limit_connections: Option<String>,
-}
-
-/// Settings of the lock.
-#[derive(Debug, Clone, Args)]
-pub struct LockArgs {
-    /// Strategy: none, local, setnx, setnx-expire, ttl, check-then-del, expire-only, owner,
-    /// watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic, version,
-    /// serializable, advisory, queue or batched
-    #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
-    pub strategy: String,
-    /// Expiry of a lock that is not released, in milliseconds (`fenced` and `batched`: 3 s,
-    /// renewed)
-    #[arg(long, env = "HOLDFAST_LOCK_TTL_MS", default_value_t = 10_000, value_parser = whole_number::<u64>(1_000..=600_000))]
-    pub lock_ttl_ms: u64,
-    /// Pause between two attempts of a polling waiter, in milliseconds, with ± 50 % jitter
-    #[arg(long, env = "HOLDFAST_LOCK_RETRY_MS", default_value_t = 50, value_parser = whole_number::<u64>(1..=10_000))]
-    pub lock_retry_ms: u64,
-    /// Timeout of a waiter, in milliseconds; 0: a single attempt
-    #[arg(long, env = "HOLDFAST_LOCK_TIMEOUT_MS", default_value_t = 5_000, value_parser = whole_number::<u64>(0..=7_000))]
-    pub lock_timeout_ms: u64,
 }
 
 /// Options of `holdfast healthcheck`.

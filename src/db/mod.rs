@@ -10,6 +10,7 @@ mod error_class;
 mod migrate;
 mod pool;
 mod pool_state;
+mod replica_session;
 mod tls;
 
 use std::str::FromStr;
@@ -25,6 +26,7 @@ pub use connection::{Connection, Transaction};
 pub use error_class::{ErrorClass, classify, violates};
 pub use migrate::{MIGRATIONS, migrate};
 pub use pool::Pool;
+pub use replica_session::{RecordedFamily, ReplicaSession, forget_lock_family};
 pub use tls::warn_of_plain_text;
 
 /// Timeout of [`check_reachable`]; a running server accepts a connection sooner.

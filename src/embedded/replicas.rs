@@ -74,6 +74,7 @@ pub(super) fn spec(
         .env("REDLOCK_URLS", running.redlock_urls.join(","))
         .env("HOLDFAST_LISTEN", address.to_string())
         .env("HOLDFAST_LOCK", &options.lock)
+        .env("HOLDFAST_UNSAFE_LOCK", "on")
         .env("HOLDFAST_LAB", options.lab.name())
         // The replicas' listeners are `up`'s own.
         .env("HOLDFAST_LOCAL_VISITORS", "on")

@@ -18,6 +18,7 @@ pub mod expire_only;
 pub mod priority;
 pub mod queue;
 mod queue_options;
+mod redis_mark;
 pub mod setnx;
 pub mod setnx_expire;
 mod shop_locks;
@@ -27,5 +28,6 @@ mod waiting_list;
 
 pub use priority::Priority;
 pub use queue_options::{DEFAULT_CAPACITY, QueueDeadlines, QueueFull, QueueOptions, WhenFull};
+pub use redis_mark::RedisMark;
 pub use shop_locks::{LockError, LockRequest, Mechanism, ShopLocks};
 pub use teaching_lock::TeachingLock;

@@ -79,6 +79,8 @@ pub enum LockError {
 #[derive(Debug, Clone)]
 pub struct ShopLocks {
     leases: Locks,
+    /// The nodes of [`LockKind::Quorum`].
+    nodes: Vec<Redis>,
     queues: KeyQueues,
 }
 
@@ -87,7 +89,8 @@ impl ShopLocks {
     /// [`LockKind::Quorum`].
     pub fn new(redis: Redis, quorum: Vec<Redis>, settings: Settings) -> Result<Self, Error> {
         let queues = KeyQueues::new(redis.runtime().clone());
-        Ok(Self { leases: Locks::new(redis, settings)?.with_quorum(quorum), queues })
+        let leases = Locks::new(redis, settings)?.with_quorum(quorum.clone());
+        Ok(Self { leases, nodes: quorum, queues })
     }
 
     #[must_use]
@@ -110,6 +113,16 @@ impl ShopLocks {
     #[must_use]
     pub fn redis(&self) -> &Redis {
         self.leases.redis()
+    }
+
+    /// Returns the servers on which that mechanism holds its locks.
+    #[must_use]
+    pub fn servers(&self, mechanism: Mechanism) -> Vec<Redis> {
+        match mechanism {
+            Mechanism::Lock(LockKind::Quorum) => self.nodes.clone(),
+            mechanism if mechanism.needs_redis() => vec![self.redis().clone()],
+            _ => Vec::new(),
+        }
     }
 
     /// Returns whether that mechanism is configured. Does not call Redis.

@@ -166,6 +166,27 @@ impl Shop {
         start: impl FnOnce(&[(&str, &str)]) -> Replica,
         env: &[(&str, &str)],
     ) {
+        let replica = self.with_environment(env, start);
+        self.replicas.push(replica);
+    }
+
+    /// One more replica with these flags. The error is what it printed before it ended.
+    pub fn try_add_replica(&mut self, flags: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
+        let replica = self.with_environment(env, |all| Replica::try_start(flags, all))?;
+        self.replicas.push(replica);
+        Ok(())
+    }
+
+    /// Lets the next replica start beside replicas that it does not exclude.
+    pub async fn forget_lock_family(&self) {
+        sqlx::query("delete from lock_family").execute(&self.pool).await.unwrap();
+    }
+
+    fn with_environment<T>(
+        &self,
+        env: &[(&str, &str)],
+        start: impl FnOnce(&[(&str, &str)]) -> T,
+    ) -> T {
         let url = self.database_url();
         let redis = redis_settings(env);
         let mut all = vec![
@@ -174,12 +195,13 @@ impl Shop {
             ("HOLDFAST_LAB", "on"),
             ("HOLDFAST_LOCAL_VISITORS", "on"),
             ("HOLDFAST_LOCK", "batched"),
+            ("HOLDFAST_UNSAFE_LOCK", "on"),
             // The hourly audit would disturb tests that look at every row, lock or statement.
             ("HOLDFAST_JOBS", "off"),
         ];
         all.extend(redis.iter().map(|(name, value)| (*name, value.as_str())));
         all.extend(env);
-        self.replicas.push(start(&all));
+        start(&all)
     }
 
     /// Where the test's own database is.

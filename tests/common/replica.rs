@@ -38,9 +38,23 @@ impl Replica {
         Self::run(command, env)
     }
 
+    /// Starts one with these flags. The error is what it printed before it ended.
+    pub fn try_start(flags: &[&str], env: &[(&str, &str)]) -> Result<Self, String> {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command.arg("serve").args(flags).stderr(log.reopen().unwrap());
+        Self::try_run(command, env).map_err(|_| std::fs::read_to_string(log.path()).unwrap())
+    }
+
     fn run(mut command: Command, env: &[(&str, &str)]) -> Self {
+        command.arg("serve");
+        let run = Self::try_run(command, env);
+        run.unwrap_or_else(|line| panic!("the replica did not start: {line:?}"))
+    }
+
+    /// The error is its first line, which names no address.
+    fn try_run(mut command: Command, env: &[(&str, &str)]) -> Result<Self, String> {
         command
-            .arg("serve")
             .env("HOLDFAST_LISTEN", "127.0.0.1:0")
             .env("HOLDFAST_LOG", "holdfast=warn,error")
             .env("HOLDFAST_DRAIN_S", "0")
@@ -52,11 +66,13 @@ impl Replica {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let base_url = line
-            .split_whitespace()
-            .find(|word| word.starts_with("http://"))
-            .unwrap_or_else(|| panic!("the replica did not start: {line:?}"));
-        Self { base_url: base_url.to_owned(), child }
+        match line.split_whitespace().find(|word| word.starts_with("http://")) {
+            Some(base_url) => Ok(Self { base_url: base_url.to_owned(), child }),
+            None => {
+                child.wait().unwrap();
+                Err(line)
+            }
+        }
     }
 
     /// Its name in answers: its port.

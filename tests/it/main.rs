@@ -39,6 +39,7 @@ mod keys;
 mod keys_command;
 mod keys_confirmation;
 mod lab_limits;
+mod lock_family;
 mod lock_holders;
 mod log_volume;
 mod logs;

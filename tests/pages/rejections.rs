@@ -159,6 +159,7 @@ async fn foreign_orders_are_not_shown() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bar_shows_strategy_and_failing_audit() {
     let mut shop = Shop::start(1).await;
+    shop.forget_lock_family().await;
     shop.add_replica(&[("HOLDFAST_LOCK", "none")]);
     let sound = Visitor::signed_in(&shop, "admin").await;
     let broken = Visitor { http: sound.http.clone(), base: shop.replicas[1].base_url.clone() };
@@ -218,6 +219,7 @@ async fn page_orders_without_redis_under_row_lock() {
     let redis_url = format!("redis://127.0.0.1:{}", redis.port);
     let mut shop = Shop::without_replicas().await;
     for lock in ["owner", "row-lock"] {
+        shop.forget_lock_family().await;
         shop.add_replica(&[("REDIS_URL", &redis_url), ("HOLDFAST_LOCK", lock)]);
     }
     let alice = Visitor::signed_in(&shop, "alice").await;

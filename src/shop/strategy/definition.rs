@@ -146,6 +146,20 @@ impl Strategy {
         matches!(self.guarantee, Guarantee::Never | Guarantee::OneReplica)
     }
 
+    /// Returns why the shop should not sell its own items under it, if it should not.
+    pub fn hazard(&self) -> Option<&'static str> {
+        match (self.guarantee, self.lock) {
+            (Guarantee::Never, _) => Some("two orders at the same time can get the same unit"),
+            (Guarantee::OneReplica, _) => {
+                Some("it excludes no other replica: with two, the same unit can be sold twice")
+            }
+            (_, Some(Mechanism::Teaching(_))) => {
+                Some("it is a lock of the lessons, with a mistake on purpose")
+            }
+            _ => None,
+        }
+    }
+
     /// Returns the strategies that may change the same values.
     pub fn family(&self) -> Family {
         match (self.guarantee, self.lock) {

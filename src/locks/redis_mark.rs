@@ -1,0 +1,71 @@
+//! The mark of a Redis: a key by which replicas find out whether they lock in the same one.
+//!
+//! Guarantees: the key exists only where a replica has set it, and under the prefix of its locks,
+//! so that another server, another database of a server, or another prefix lacks it. A Redis that
+//! lost its data lacks it, too, until a running replica sets it again. Of the nodes of a quorum,
+//! those that do not respond are not compared, if a majority does.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use holdfast_lock::Redis;
+use holdfast_lock::redis::Error;
+use redis::cmd;
+use uuid::Uuid;
+
+use super::{Mechanism, ShopLocks};
+
+/// Expiry of a mark; running replicas renew it.
+const TTL: Duration = Duration::from_hours(24);
+
+/// A mark on the servers of one mechanism.
+#[derive(Debug)]
+pub struct RedisMark {
+    servers: Vec<Redis>,
+    key: String,
+}
+
+impl RedisMark {
+    #[must_use]
+    pub fn new(locks: &ShopLocks, mechanism: Mechanism, id: Uuid) -> Self {
+        let prefix = &locks.leases().settings().key_prefix;
+        Self { servers: locks.servers(mechanism), key: format!("{prefix}mark:{id}") }
+    }
+
+    /// Returns whether all servers that respond have the mark. Fails if too few respond.
+    pub async fn is_set(&self) -> Result<bool, Error> {
+        let responses = self.on_each(|server| {
+            let exists = cmd("EXISTS").arg(&self.key).clone();
+            async move { server.query::<bool>(exists).await }
+        });
+        Ok(responses.await?.into_iter().all(|exists| exists))
+    }
+
+    /// Sets the mark, or renews it. Fails if too few servers respond.
+    pub async fn set(&self) -> Result<(), Error> {
+        let responses = self.on_each(|server| {
+            let set = cmd("SET").arg(&self.key).arg(1).arg("EX").arg(TTL.as_secs()).clone();
+            async move { server.query::<()>(set).await }
+        });
+        responses.await.map(drop)
+    }
+
+    /// Returns the responses, if more than half of the servers respond.
+    async fn on_each<T, F>(&self, request: impl Fn(Redis) -> F) -> Result<Vec<T>, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let requests = self.servers.iter().cloned().map(request);
+        let (mut responses, mut failure) = (Vec::new(), None);
+        for response in join_all(requests).await {
+            match response {
+                Ok(response) => responses.push(response),
+                Err(error) => failure = Some(error),
+            }
+        }
+        match failure {
+            Some(error) if responses.len() <= self.servers.len() / 2 => Err(error),
+            _ => Ok(responses),
+        }
+    }
+}

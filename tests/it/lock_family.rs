@@ -1,0 +1,215 @@
+//! A replica starts only beside replicas that it excludes, and under an unsafe lock only if told so.
+
+use holdfast::shop::strategy::STRATEGIES;
+use serde_json::json;
+
+use crate::common::{Shop, services, until};
+use crate::topology::{self, Running, Topology, ask};
+
+const OWNER: (&str, &str) = ("HOLDFAST_LOCK", "owner");
+const ROW_LOCK: (&str, &str) = ("HOLDFAST_LOCK", "row-lock");
+const WATCHDOG: (&str, &str) = ("HOLDFAST_LOCK", "watchdog");
+const CHANGE: &[&str] = &["--change-lock"];
+
+impl Shop {
+    /// Fails if the replica starts. Returns what it printed.
+    fn refused(&mut self, flags: &[&str], env: &[(&str, &str)]) -> String {
+        let refused = self.try_add_replica(flags, env);
+        refused.expect_err("it starts")
+    }
+
+    /// Waits until Postgres knows that many running replicas.
+    async fn until_registered(&self, replicas: i64) {
+        let registered = "select count(*) from pg_locks
+                           where locktype = 'advisory' and objid = 2 and mode = 'ShareLock'
+                             and database = (select oid from pg_database
+                                              where datname = current_database())";
+        until("the replicas are registered", async || self.number(registered).await == replicas)
+            .await;
+    }
+
+    /// Ends the sessions by which replicas are registered.
+    async fn end_registrations(&self) {
+        let end = "select count(*) filter (where pg_terminate_backend(pid, 10000)) from pg_stat_activity
+                    where datname = current_database() and application_name like 'holdfast replica%'";
+        assert!(self.number(end).await > 0);
+    }
+}
+
+async fn own_redis() -> Running {
+    let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
+    redis.await.unwrap().expect("redis-server is there")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_of_other_family_is_refused() {
+    let mut shop = Shop::start_with(1, &[ROW_LOCK]).await;
+    let words = shop.refused(&[], &[WATCHDOG]);
+    assert!(words.contains("the lock watchdog does not exclude row-lock"), "{words}");
+    let remedy = "Use fenced, row-lock, atomic, version, serializable, batched. To change the lock, \
+                  stop all replicas, then start one with `holdfast serve --change-lock`";
+    assert!(words.contains(remedy), "{words}");
+
+    shop.add_replica(&[("HOLDFAST_LOCK", "batched")]);
+    shop.add_replica(&[("HOLDFAST_LOCK", "serializable")]);
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let sku = shop.lab_item(30).await;
+    let orders = (0..45).map(|n| shop.order(&alice, n % 3, &sku, 1).send());
+    let sold = futures_util::future::join_all(orders).await.into_iter();
+    let sold = sold.filter(|order| order.as_ref().unwrap().status() == 201).count();
+    let audit = shop.item_audit(&sku).await;
+    assert_eq!(
+        (&audit["sold"], &audit["ok"], &audit["forks"]),
+        (&sold.into(), &true.into(), &json!([]))
+    );
+    assert!(shop.paused_requests(&admin, 0).await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_changes_only_while_no_other_replica_runs() {
+    let mut shop = Shop::start_with(2, &[ROW_LOCK]).await;
+    shop.replicas[1].pause();
+    let words = shop.refused(CHANGE, &[WATCHDOG]);
+    assert!(words.contains("can't be changed from row-lock to watchdog"), "{words}");
+    for replica in &shop.replicas {
+        assert!(words.contains(replica.name()), "{words}");
+    }
+    shop.replicas[0].kill();
+    shop.until_registered(1).await;
+    assert!(shop.refused(CHANGE, &[WATCHDOG]).contains(shop.replicas[1].name()));
+    shop.replicas[1].kill();
+    shop.until_registered(0).await;
+
+    assert!(shop.refused(&[], &[WATCHDOG]).contains("--change-lock"), "not by itself");
+    shop.try_add_replica(CHANGE, &[WATCHDOG]).unwrap();
+    shop.add_replica(&[OWNER]);
+    assert!(shop.refused(&[], &[ROW_LOCK]).contains("does not exclude watchdog"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn draining_replica_still_counts_as_running() {
+    let mut shop = Shop::start_with(1, &[ROW_LOCK, ("HOLDFAST_DRAIN_S", "60")]).await;
+    shop.replicas[0].terminate();
+    until("it drains", async || {
+        let ready = shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
+        ready.status() == 503
+    })
+    .await;
+    assert!(shop.refused(CHANGE, &[WATCHDOG]).contains(shop.replicas[0].name()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_in_other_redis_is_refused() {
+    let mut shop = Shop::start_with(1, &[OWNER]).await;
+    let other = own_redis().await;
+    let words = shop.refused(&[], &[WATCHDOG, ("REDIS_URL", &other.url)]);
+    assert!(words.contains("lock with another Redis"), "{words}");
+    assert!(words.contains(shop.replicas[0].name()), "{words}");
+    assert_eq!(ask::<i64>(&other.url, "DBSIZE").unwrap(), 0, "it leaves nothing there");
+    let words = shop.refused(CHANGE, &[OWNER, ("HOLDFAST_REDIS_PREFIX", "other:")]);
+    assert!(words.contains("under the prefix other:"), "{words}");
+    shop.add_replica(&[WATCHDOG]);
+
+    // Under a lock that Postgres protects, each may have its own.
+    let mut shop = Shop::start_with(1, &[]).await;
+    shop.add_replica(&[("REDIS_URL", &other.url)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn quorum_with_one_other_node_is_refused() {
+    let redlock = ("HOLDFAST_LOCK", "redlock");
+    let mut shop = Shop::start_with(1, &[redlock]).await;
+    let other = own_redis().await;
+    let mut nodes = services().running.redlock_urls.clone();
+    nodes[2].clone_from(&other.url);
+    let words = shop.refused(&[], &[redlock, ("REDLOCK_URLS", &nodes.join(","))]);
+    assert!(words.contains("one of REDLOCK_URLS"), "{words}");
+    let five: Vec<_> = nodes.iter().chain(&nodes[..2]).map(String::as_str).collect();
+    let words = shop.refused(&[], &[redlock, ("REDLOCK_URLS", &five.join(","))]);
+    assert!(
+        words.contains("redlock on 5 servers does not exclude redlock on 3 servers"),
+        "{words}"
+    );
+    shop.add_replica(&[redlock]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn flushed_redis_keeps_no_replica_out() {
+    let redis = own_redis().await;
+    let env = [OWNER, ("REDIS_URL", redis.url.as_str())];
+    let mut shop = Shop::start_with(1, &env).await;
+    let flush = || ask::<String>(&redis.url, "FLUSHALL").unwrap();
+    let find = format!("KEYS {}mark:*", shop.prefix);
+    let marks = || ask::<Vec<String>>(&redis.url, &find).unwrap();
+    let mark = marks();
+    flush();
+    shop.add_replica(&env);
+    assert_eq!(marks(), mark, "the running one sets its mark again");
+
+    shop.replicas.clear();
+    shop.until_registered(0).await;
+    flush();
+    shop.add_replica(&env);
+    assert_ne!(marks(), mark, "none ran that could tell; another mark");
+    assert_eq!(marks().len(), 1);
+    shop.add_replica(&env);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_session_is_opened_again() {
+    let mut shop = Shop::start_with(2, &[OWNER]).await;
+    shop.until_registered(2).await;
+    shop.end_registrations().await;
+    shop.until_registered(2).await;
+    assert!(shop.refused(CHANGE, &[ROW_LOCK]).contains("while other replicas run"));
+
+    // The lock is changed while a replica that is lost can't know.
+    for replica in &shop.replicas {
+        replica.pause();
+    }
+    shop.end_registrations().await;
+    shop.try_add_replica(CHANGE, &[ROW_LOCK]).unwrap();
+    for replica in &mut shop.replicas[..2] {
+        replica.resume();
+        assert!(!replica.wait_for_exit().await, "it ends, with an error");
+    }
+    let alice = shop.sign_in_at(2, "alice").await;
+    assert_eq!(shop.order(&alice, 2, "deadbolt", 1).send().await.unwrap().status(), 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unsafe_lock_must_be_allowed() {
+    let mut shop = Shop::without_replicas().await;
+    let refuse = ("HOLDFAST_UNSAFE_LOCK", "off");
+    let hazardous = STRATEGIES.iter().filter(|strategy| strategy.hazard().is_some());
+    let hazardous: Vec<&str> = hazardous.map(|strategy| strategy.name).collect();
+    assert_eq!(
+        hazardous,
+        [
+            "none",
+            "local",
+            "setnx",
+            "setnx-expire",
+            "ttl",
+            "check-then-del",
+            "expire-only",
+            "early-release",
+            "wrong-key",
+            "queue",
+        ]
+    );
+    for name in hazardous {
+        let words = shop.refused(&[], &[("HOLDFAST_LOCK", name), refuse]);
+        assert!(words.contains(&format!("the lock {name} is unsafe")), "{words}");
+        assert!(words.contains("--unsafe-lock"), "{words}");
+    }
+    assert_eq!(shop.number("select count(*) from lock_family").await, 0);
+
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let start = |env: &[(&str, &str)]| crate::common::Replica::start_with_log(log.path(), env);
+    shop.add_replica_with(start, &[("HOLDFAST_LOCK", "none"), ("HOLDFAST_UNSAFE_LOCK", "on")]);
+    let alice = shop.sign_in("alice").await;
+    shop.place_order(&alice, "deadbolt", 1).await;
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    assert_eq!(log.matches("UNSAFE LOCK none").count(), 1, "{log}");
+}
