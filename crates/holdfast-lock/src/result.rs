@@ -83,6 +83,13 @@ pub enum Error {
     },
 }
 
+impl Error {
+    /// Returns whether Redis may know of the attempt.
+    pub(crate) fn was_sent(&self) -> bool {
+        !matches!(self, Error::Unavailable(error) if !error.was_sent())
+    }
+}
+
 impl From<redis::Error> for Error {
     fn from(error: redis::Error) -> Self {
         match error.cause() {
