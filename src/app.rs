@@ -58,6 +58,9 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Interval at which buffered metric samples are merged, for when nothing scrapes them.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Interval of the checks of Redis, several within the interval of a scrape.
+const REDIS_CHECK_INTERVAL: Duration = Duration::from_secs(3);
+
 /// One replica, bound to its address and not yet serving.
 #[derive(Debug)]
 pub struct Replica {
@@ -86,6 +89,9 @@ impl Replica {
         db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         db::warn_of_plain_text(&shop.pool).await?;
+        if let Some(mechanism) = shop.strategy.lock_in_redis() {
+            redis_connection::check_locks(async || shop.locks.probe(mechanism).await).await?;
+        }
         redis_connection::check_eviction_policy(shop.locks.redis()).await?;
         warn_of_demo_users(&shop, options.listen).await?;
         let candidate = Candidate::new(&options.database_url, &replica, &shop);
@@ -157,6 +163,7 @@ impl Replica {
                 metrics.run_upkeep();
             }
         });
+        state.shop.tasks.running.spawn(check_redis_periodically(state.clone()));
         let mut server = server::start(listener, connections, state.clone(), FINISH_TIMEOUT)?;
         // Not dropped before the end: a replica that drains still sells.
         let mut keeping = pin!(registration.keep());
@@ -168,6 +175,21 @@ impl Replica {
         tokio::select! {
             ended = shut_down(server, &state, drain) => ended,
             Some(_) = signals.recv() => bail!("second signal: requests in flight were aborted"),
+        }
+    }
+}
+
+/// Keeps the metric of Redis, and the line of the log about its state, current when nothing asks
+/// whether the replica is ready.
+async fn check_redis_periodically(state: web::Data<AppState>) {
+    if state.shop.strategy.lock_in_redis().is_none() {
+        return;
+    }
+    let mut ticks = tokio::time::interval(REDIS_CHECK_INTERVAL);
+    while !state.stop.is_cancelled() {
+        tokio::select! {
+            _ = ticks.tick() => drop(state.readiness.check(&state.shop).await),
+            () = state.stop.cancelled() => {}
         }
     }
 }

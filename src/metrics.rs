@@ -83,12 +83,15 @@ metrics_table! {
     PASSWORD_MAX_WAITING: "holdfast_password_hash_max_waiting_requests", Gauge [] &[],
         "Upper bound of these requests; one beyond it is rejected";
 
+    REDIS_OK: "holdfast_redis_ok", Gauge [] &[],
+        "1 if Redis does what a lock does, 0 if not; absent under a strategy without Redis";
+
     RATE_LIMIT_REJECTIONS: "holdfast_rate_limit_rejections_total", Counter ["limit"] &[],
         "Requests rejected by a rate limit";
     RATE_LIMIT_CALLS: "holdfast_rate_limit_calls_total", Counter [] &[],
         "Calls to Redis for permits, each for all waiting requests";
     RATE_LIMIT_DEGRADED: "holdfast_rate_limit_degraded", Gauge [] &[],
-        "1 while Redis is unavailable and this replica applies the rate limits alone";
+        "1 while Redis grants no permits and this replica applies the rate limits alone";
 
     JOB_DURATION: "holdfast_job_duration_seconds", Histogram ["job"] SECONDS,
         "Duration of one attempt of a scheduled job";

@@ -5,9 +5,11 @@
 //! Tests: `tests/it/tls.rs`.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use holdfast_lock::{Redis, TlsFailure};
+use holdfast_lock::{Error, ProbeFailure, Redis, TlsFailure};
+use tokio::time::{Instant, sleep};
 
 use crate::config::RedisTlsArgs;
 use crate::tls::{self, SettingNames};
@@ -18,6 +20,10 @@ const SETTINGS: SettingNames = SettingNames {
     chain: "HOLDFAST_REDIS_CERT",
     key: "HOLDFAST_REDIS_KEY",
 };
+
+/// Time for which a refusal is no failure yet: Redis may be loading its data, or its users.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// Opens a connection, which is established with the first command. Must be called on the main
 /// runtime.
@@ -36,12 +42,36 @@ pub fn open(url: &str, certificates: &RedisTlsArgs) -> anyhow::Result<Redis> {
 
 /// Fails if Redis does not respond.
 pub async fn check_reachable(redis: &Redis) -> anyhow::Result<()> {
-    redis.ping().await.map_err(|error| explain(error.into()))
+    redis.ping().await.map_err(|error| explain(&error.into()))
+}
+
+/// Fails if `probe`, which does what a lock does, finds that Redis does not respond, or refuses it
+/// for ten seconds.
+pub async fn check_locks(probe: impl AsyncFn() -> Result<(), ProbeFailure>) -> anyhow::Result<()> {
+    let deadline = Instant::now() + PATIENCE;
+    let mut is_first = true;
+    loop {
+        let error = match probe().await {
+            Ok(()) => return Ok(()),
+            Err(ProbeFailure::Locks(error)) => error,
+            Err(failure @ ProbeFailure::Messages(_)) => {
+                tracing::warn!("{failure}. docs/SECURITY.md has the permissions to give");
+                return Ok(());
+            }
+        };
+        if error.refusal().is_none() || Instant::now() >= deadline {
+            return Err(explain(&error));
+        }
+        if std::mem::take(&mut is_first) {
+            tracing::warn!("{error}. Repeated for {PATIENCE:?}");
+        }
+        sleep(PAUSE).await;
+    }
 }
 
 /// Fails if Redis does not respond, or evicts keys when it is full.
 pub async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
-    let policy = redis.eviction_policy().await.map_err(|error| explain(error.into()))?;
+    let policy = redis.eviction_policy().await.map_err(|error| explain(&error.into()))?;
     match policy.as_deref() {
         None => tracing::warn!("Redis does not report its maxmemory-policy; it must be noeviction"),
         Some("noeviction") => {}
@@ -54,9 +84,20 @@ pub async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
 }
 
 /// Adds to an error of the first command what to change.
-fn explain(error: anyhow::Error) -> anyhow::Error {
-    let Some(failure) = TlsFailure::find(error.as_ref()) else {
-        return error.context(
+fn explain(error: &Error) -> anyhow::Error {
+    if let Some(refusal) = error.refusal() {
+        let advice = refusal.advice();
+        let permissions = match refusal.code() {
+            "NOPERM" => " (docs/SECURITY.md has the line for the ACL)",
+            _ => "",
+        };
+        return anyhow::anyhow!("{error}").context(format!(
+            "Redis (REDIS_URL) refuses what a lock needs: {refusal}. What to do: {advice}\
+             {permissions}"
+        ));
+    }
+    let Some(failure) = TlsFailure::find(error) else {
+        return anyhow::Error::from(error.clone()).context(
             "Redis does not answer. Is it running, and is REDIS_URL right? It begins with rediss \
              if the server requires TLS, and only then",
         );

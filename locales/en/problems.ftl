@@ -126,6 +126,25 @@ problem-unavailable-title = Postgres or Redis is unavailable
 problem-unavailable-meaning = Without them the shop cannot guarantee that a unit is sold only once, so it does not sell. If `outcome` is `unknown`, the change may have been made.
 problem-unavailable-advice = Try again after `Retry-After`, with the same key: you will receive the actual result.
 problem-unavailable-page-advice = Wait a moment and try again. Sending the same form again is safe.
+problem-redis-refused = Redis refused: { $code ->
+    [NOAUTH] NOAUTH (it demands a password)
+    [WRONGPASS] WRONGPASS (it does not accept the user and the password)
+    [NOPERM] NOPERM (the user lacks a permission)
+    [NODB] it has no database of that number
+    [NOPRIMARY] the sentinels do not know the primary
+    [NOTREDIS] the server at its address is not Redis
+    [MOVED] MOVED (it is one node of a Cluster)
+    [CROSSSLOT] CROSSSLOT (it is a Cluster)
+    [READONLY] READONLY (it is a read-only replica)
+    [MASTERDOWN] MASTERDOWN (it is a replica without its primary)
+    [OOM] OOM (its memory is full)
+    [NOREPLICAS] NOREPLICAS (it has too few replicas)
+    [MISCONF] MISCONF (it can't save its data)
+    [WRONGTYPE] WRONGTYPE (another program uses its keys)
+    [LOADING] LOADING (it is loading its data)
+    [CLUSTERDOWN] CLUSTERDOWN (a part of the Cluster is down)
+   *[other] its error { $code }
+ }
 
 problem-shutting-down-title = This replica is shutting down
 problem-shutting-down-meaning = It accepts requests for a few more seconds, finishes them and then stops. Only `/readyz` responds with this problem.

@@ -135,6 +135,25 @@ problem-unavailable-title = Postgres 或 Redis 不可用
 problem-unavailable-meaning = 没有它们，商店无法保证一件商品只卖一次，所以暂停销售。若 `outcome` 为 `unknown`，修改可能已经完成。
 problem-unavailable-advice = 请在 `Retry-After` 之后用同一个幂等键重试，您将得到真实的结果。
 problem-unavailable-page-advice = 请稍候再试。重复提交同一个表单是安全的。
+problem-redis-refused = Redis 拒绝了请求：{ $code ->
+    [NOAUTH] NOAUTH（它要求密码）
+    [WRONGPASS] WRONGPASS（它不接受该用户名和密码）
+    [NOPERM] NOPERM（该用户缺少权限）
+    [NODB] 它没有该编号的数据库
+    [NOPRIMARY] 哨兵不认识主节点
+    [NOTREDIS] 该地址上的服务器不是 Redis
+    [MOVED] MOVED（它是 Cluster 的一个节点）
+    [CROSSSLOT] CROSSSLOT（它是一个 Cluster）
+    [READONLY] READONLY（它是只读副本）
+    [MASTERDOWN] MASTERDOWN（它是没有主节点的副本）
+    [OOM] OOM（它的内存已满）
+    [NOREPLICAS] NOREPLICAS（它的副本太少）
+    [MISCONF] MISCONF（它无法保存数据）
+    [WRONGTYPE] WRONGTYPE（其他程序在使用它的键）
+    [LOADING] LOADING（它正在加载数据）
+    [CLUSTERDOWN] CLUSTERDOWN（Cluster 的一部分已停止）
+   *[other] 它的错误是 { $code }
+ }
 
 problem-shutting-down-title = 此副本正在停机
 problem-shutting-down-meaning = 它还会接收几秒钟的请求，处理完后停止。只有 `/readyz` 会返回这个错误。

@@ -201,7 +201,8 @@ impl Scheduler {
     }
 
     fn note_unavailable(&self, error: &Error) {
-        let redis = matches!(error, Error::Unavailable { what: "Redis", .. });
+        let redis =
+            matches!(error, Error::Unavailable { what: "Redis", .. } | Error::RedisRefuses { .. });
         let unavailable =
             if redis { &self.0.redis_is_unavailable } else { &self.0.postgres_is_unavailable };
         if !unavailable.swap(true, Ordering::Relaxed) {

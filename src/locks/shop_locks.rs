@@ -6,7 +6,7 @@ use holdfast_lock::idempotency_locks::REDIS_KEY_PREFIX;
 use holdfast_lock::inspect::HeldLock;
 use holdfast_lock::locks::sorted;
 use holdfast_lock::{AcquireOutcome, AcquireRequest, Error, Guard, Guards, Holder, LockKey};
-use holdfast_lock::{LockKind, Locks, Redis, Settings, Wait};
+use holdfast_lock::{LockKind, Locks, ProbeFailure, Redis, Settings, Wait};
 use tokio::time::Instant;
 
 use super::commands::LockCommands;
@@ -129,6 +129,16 @@ impl ShopLocks {
     #[must_use]
     pub fn is_configured(&self, mechanism: Mechanism) -> bool {
         !matches!(mechanism, Mechanism::Lock(kind) if !self.leases.is_configured(kind))
+    }
+
+    /// Checks that locks of that mechanism, and those of idempotency keys beside them, can be
+    /// acquired: see [`Locks::probe`].
+    pub async fn probe(&self, mechanism: Mechanism) -> Result<(), ProbeFailure> {
+        self.leases.probe(LockKind::Fenced).await?;
+        match mechanism {
+            Mechanism::Lock(LockKind::Quorum) => self.leases.probe(LockKind::Quorum).await,
+            _ => Ok(()),
+        }
     }
 
     /// Acquires all keys, in sorted order, or none: as [`Locks::acquire`], with the same errors and

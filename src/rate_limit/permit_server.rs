@@ -1,5 +1,5 @@
 //! Takes permits from the buckets in Redis. If a call fails, this replica applies the whole limit
-//! alone until Redis responds again.
+//! alone until Redis grants permits again.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -13,10 +13,11 @@ use holdfast_lock::clock::{jittered, monotonic_us};
 use holdfast_lock::redis::Error as RedisError;
 use redis::Script;
 use tokio::time::{sleep, timeout};
+use uuid::Uuid;
 
 use super::bucket::{self, BucketGrant};
 use super::local_bucket::{PermitResult, SharedLocalBucket};
-use super::rate::Policy;
+use super::rate::{Policy, Rate};
 use crate::metrics::{RATE_LIMIT_CALLS, RATE_LIMIT_DEGRADED};
 
 static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("bucket.lua")));
@@ -38,7 +39,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(400);
 pub(super) struct PermitServer {
     redis: Redis,
     prefix: String,
-    /// Set when a call failed, until Redis responds again; Redis is not called while it is set.
+    /// Set when a call failed, until a probe's call succeeds; no other is made while it is set.
     degraded: AtomicBool,
 }
 
@@ -130,12 +131,12 @@ impl PermitServer {
         Ok(responses.into_iter().flatten().map(grant).collect())
     }
 
-    /// Applies the limits in this replica alone until Redis responds again.
+    /// Applies the limits in this replica alone until Redis grants permits again.
     fn enter_degraded(self: &Arc<Self>, cause: &dyn Display) {
         if self.degraded.swap(true, Ordering::Relaxed) {
             return;
         }
-        tracing::warn!(%cause, "Redis does not respond: each replica applies its rate limits alone");
+        tracing::warn!(%cause, "Redis grants no permits: this replica applies its rate limits alone");
         metrics::gauge!(RATE_LIMIT_DEGRADED).set(1.0);
         self.redis.runtime().spawn(probe_until_available(Arc::downgrade(self)));
     }
@@ -166,13 +167,19 @@ impl PermitServer {
     }
 }
 
-/// Checks until Redis responds or the [`PermitServer`] is dropped.
+/// Takes a permit of a bucket of its own, until Redis grants it or the [`PermitServer`] is dropped:
+/// a Redis that is full responds to a `PING`.
 async fn probe_until_available(server: Weak<PermitServer>) {
+    let policy = Policy { name: "probe", rate: Rate::PROBE };
+    let name = format!("probe:{}", Uuid::new_v4().simple());
+    let bucket = ClientBucket { policy, name, local: SharedLocalBucket::default() };
     loop {
         sleep(jittered(PROBE_INTERVAL)).await;
         let Some(server) = server.upgrade() else { return };
-        if matches!(timeout(CALL_TIMEOUT, server.redis.ping()).await, Ok(Ok(()))) {
-            tracing::info!("Redis responds again: the replicas share their rate limits");
+        let mut result = PermitResult::Unknown;
+        let requests = WaitingRequests { bucket: &bucket, results: vec![&mut result], lease: 0 };
+        if matches!(timeout(CALL_TIMEOUT, server.call(&[requests])).await, Ok(Ok(_))) {
+            tracing::info!("Redis grants permits again: the replicas share their rate limits");
             metrics::gauge!(RATE_LIMIT_DEGRADED).set(0.0);
             server.degraded.store(false, Ordering::Relaxed);
             return;

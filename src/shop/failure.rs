@@ -7,6 +7,7 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use holdfast_lock::redis::Refusal;
 use holdfast_lock::{Holder, LockKey};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -172,6 +173,9 @@ pub enum Error {
         /// True if the change may have been written.
         outcome_unknown: bool,
     },
+    /// Redis responds, and refuses what a lock needs.
+    #[error("Redis refuses: {cause}")]
+    RedisRefuses { refusal: Refusal, cause: String },
     /// Postgres is read-only, out of disk or memory, or gone before the write was sent: nothing was
     /// written.
     #[error("Postgres cannot write: {0}")]
@@ -203,7 +207,10 @@ impl Error {
 
     /// Returns whether a component is unavailable, so that other commands would fail too.
     pub(crate) fn is_outage(&self) -> bool {
-        matches!(self, Error::Unavailable { .. } | Error::CannotWrite(_))
+        matches!(
+            self,
+            Error::Unavailable { .. } | Error::RedisRefuses { .. } | Error::CannotWrite(_)
+        )
     }
 
     /// Creates the error of a read, or of a write whose outcome the caller resolves.
@@ -280,18 +287,17 @@ impl From<LockError> for Error {
 
 impl From<holdfast_lock::Error> for Error {
     fn from(error: holdfast_lock::Error) -> Self {
-        use holdfast_lock::Error::{
-            InvalidAddress, QueueFull, Refused, Unavailable, UnexpectedResponse,
-        };
+        use holdfast_lock::Error::{QueueFull, Unavailable};
 
+        let cause = error.to_string();
+        // The shop works again once an operator has corrected Redis or its address.
+        if let Some(refusal) = error.refusal() {
+            return Error::RedisRefuses { refusal, cause };
+        }
         match error {
             Unavailable(error) => Error::unavailable("Redis", error),
-            // The shop works again once an operator has corrected Redis or its address.
-            Refused(_) | InvalidAddress(_) | UnexpectedResponse(_) => {
-                Error::unavailable("Redis", error)
-            }
-            QueueFull(_) => Error::Overloaded(error.to_string()),
-            _ => Error::Bug(error.to_string()),
+            QueueFull(_) => Error::Overloaded(cause),
+            _ => Error::Bug(cause),
         }
     }
 }

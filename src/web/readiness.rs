@@ -1,20 +1,23 @@
-//! The readiness of a replica: the check of Postgres, which must be writable, and of Redis, and
-//! whether the replica is shutting down.
+//! The readiness of a replica: the check of Postgres, which must be writable, and of Redis, which
+//! must do what a lock does, and whether the replica is shutting down.
 //!
 //! Health endpoints have no rate limit, so they must be cheap. [`Readiness`] runs one check at a
-//! time, with one connection and one ping, however many probes wait for it. A result is from a
+//! time, with one connection and one script, however many probes wait for it. A result is from a
 //! check that ended at most [`RESULT_TTL`] ago, and takes at most [`CHECK_TIMEOUT`]: a component
 //! that is unavailable is reported within two seconds, and its recovery by the next check.
 //! Tests: `tests/it/readiness.rs`, `tests/it/shutdown.rs`.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use holdfast_lock::ProbeFailure;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use crate::db::ErrorClass;
+use crate::metrics::REDIS_OK;
 use crate::shop::Shop;
 
 /// Timeout of a check; a component that has not responded by then is unavailable.
@@ -37,11 +40,22 @@ pub enum PostgresState {
     Away,
 }
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RedisState {
+    /// It does what a lock does.
+    Ok,
+    Away,
+    /// The reason names no address, user or key.
+    Refused(String),
+    /// The strategy has no lock in Redis, so it is not checked.
+    NotNeeded,
+}
+
+#[derive(Debug, Clone)]
 pub struct ComponentCheck {
     at: Instant,
     pub postgres: PostgresState,
-    pub redis: bool,
+    pub redis: RedisState,
 }
 
 impl Readiness {
@@ -66,13 +80,57 @@ impl Readiness {
         // it.
         let task = shop.tasks.runtime.spawn(async move {
             let mut last_check = last_check.lock().await;
-            match *last_check {
-                Some(check) if check.at.elapsed() < RESULT_TTL => check,
-                _ => *last_check.insert(check_components(&owned_shop).await),
+            if let Some(check) = last_check.as_ref().filter(|last| last.at.elapsed() < RESULT_TTL) {
+                return check.clone();
             }
+            let check = check_components(&owned_shop).await;
+            let before = last_check.replace(check.clone()).map(|last| last.redis);
+            note(before.unwrap_or(RedisState::Ok), &check.redis);
+            check
         });
-        let postgres = PostgresState::Away;
-        task.await.unwrap_or(ComponentCheck { at: Instant::now(), postgres, redis: false })
+        let (postgres, redis) = (PostgresState::Away, RedisState::Away);
+        task.await.unwrap_or(ComponentCheck { at: Instant::now(), postgres, redis })
+    }
+}
+
+impl RedisState {
+    fn of(probe: Result<(), ProbeFailure>) -> Self {
+        let Err(failure) = probe else { return Self::Ok };
+        let Some(refusal) = failure.error().refusal() else { return Self::Away };
+        Self::Refused(match failure {
+            ProbeFailure::Locks(_) => refusal.to_string(),
+            ProbeFailure::Messages(_) => {
+                format!("{refusal}: locks work, but waiters are not notified")
+            }
+        })
+    }
+}
+
+impl fmt::Display for RedisState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ok => f.write_str("ok"),
+            Self::Away => f.write_str("away"),
+            Self::Refused(reason) => write!(f, "refused: {reason}"),
+            Self::NotNeeded => f.write_str("not needed"),
+        }
+    }
+}
+
+/// Records the state of Redis in its metric, and a change in the log.
+fn note(before: RedisState, now: &RedisState) {
+    if *now == RedisState::NotNeeded {
+        return;
+    }
+    let is_ok = *now == RedisState::Ok;
+    metrics::gauge!(REDIS_OK).set(if is_ok { 1.0 } else { 0.0 });
+    if before == *now {
+        return;
+    }
+    if is_ok {
+        tracing::info!("Redis does what a lock needs again");
+    } else {
+        tracing::warn!(redis = %now, "Redis does not do what a lock needs");
     }
 }
 
@@ -85,9 +143,17 @@ async fn check_components(shop: &Shop) -> ComponentCheck {
             Err(_) => PostgresState::Away,
         }
     };
-    let redis = async { shop.locks.redis().ping().await.is_ok() };
+    let redis = async {
+        match shop.strategy.lock_in_redis() {
+            Some(lock) => RedisState::of(shop.locks.probe(lock).await),
+            None => RedisState::NotNeeded,
+        }
+    };
     let (postgres, redis) =
         futures_util::join!(timeout(CHECK_TIMEOUT, postgres), timeout(CHECK_TIMEOUT, redis));
-    let (postgres, redis) = (postgres.unwrap_or(PostgresState::Away), redis.unwrap_or(false));
-    ComponentCheck { at: Instant::now(), postgres, redis }
+    ComponentCheck {
+        at: Instant::now(),
+        postgres: postgres.unwrap_or(PostgresState::Away),
+        redis: redis.unwrap_or(RedisState::Away),
+    }
 }

@@ -63,6 +63,7 @@ mod rate_limits;
 mod read_only;
 mod readiness;
 mod recorded_state;
+mod redis_refusals;
 mod redis_topologies;
 mod rejections;
 mod reports;

@@ -13,6 +13,8 @@ use reqwest::StatusCode;
 use serde_json::Value;
 
 use crate::common::{Shop, User, ports, until};
+use crate::redis_refusals::shop_of_user;
+use crate::topology::ask;
 
 /// Time after which every metric must exist.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -205,4 +207,42 @@ async fn dashboard_metrics_exist_after_load() {
     let firing = firing["alerts"].as_array().unwrap().iter();
     let firing: Vec<_> = firing.filter(|alert| alert["state"] == "firing").collect();
     assert!(firing.is_empty(), "{firing:#?}");
+}
+
+/// The alert lasts in each state: Redis is dead, it is full, and it does not accept the password.
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_alert_lasts_in_each_state() {
+    if !is_installed() {
+        return;
+    }
+    let permissions = "~holdfast:* &holdfast:* +@all";
+    let (dead, mut dead_redis) = shop_of_user(1, permissions).await;
+    let (full, full_redis) = shop_of_user(1, permissions).await;
+    let (wrong, wrong_redis) = shop_of_user(1, permissions).await;
+    let target = |shop: &Shop| shop.url(0, "").trim_start_matches("http://").to_owned();
+    let targets = [&dead, &full, &wrong].map(target);
+    let prometheus = Prometheus::start(&targets).await;
+    let alerts = async || {
+        let data = prometheus.get("alerts", &[]).await;
+        let mut alerts: Vec<String> = Vec::new();
+        for alert in data["alerts"].as_array().unwrap() {
+            if alert["labels"]["alertname"] == "HoldfastRedisAway" {
+                alerts.push(format!("{} {}", alert["labels"]["instance"], alert["activeAt"]));
+            }
+        }
+        alerts.sort();
+        alerts
+    };
+    until("all are scraped", async || !prometheus.is_empty("sum(holdfast_redis_ok) == 3").await)
+        .await;
+    assert_eq!(alerts().await, Vec::<String>::new());
+
+    dead_redis.data[0].0.kill();
+    let _: String = ask(&full_redis.url, "CONFIG SET maxmemory 1").unwrap();
+    let _: i64 = ask(&wrong_redis.url, "ACL DELUSER shop").unwrap();
+    until("all are reported", async || alerts().await.len() == 3).await;
+
+    let (since, began) = (alerts().await, Instant::now());
+    until("many checks follow", async || began.elapsed() > Duration::from_secs(8)).await;
+    assert_eq!(alerts().await, since, "it did not end meanwhile");
 }

@@ -32,6 +32,6 @@ pub use observer::Observer;
 pub use redis::Redis;
 #[cfg(feature = "tls")]
 pub use redis::{TlsFailure, TlsSettings};
-pub use result::{Error, Holder, Released};
+pub use result::{Error, Holder, ProbeFailure, Released};
 pub use settings::Settings;
 pub use waiters::MAX_WAITERS;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::Wait;
 use crate::clock::after;
 use crate::fenced::{FencedGuard, FencedLocks};
 use crate::guard::GuardInner;
@@ -16,7 +17,7 @@ use crate::process::Process;
 use crate::quorum::Quorum;
 use crate::settings::check_ttl;
 use crate::waiters::Waiters;
-use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, Redis, Settings, Wait};
+use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, ProbeFailure, Redis, Settings};
 
 /// Least time to wait for each key after the first. With less, acquiring one would delay its other
 /// callers, for a caller that has no time left to use it.
@@ -268,6 +269,25 @@ impl Locks {
         };
         drop(place);
         Ok(acquired.map(|inner| Guard::new(key, inner)))
+    }
+
+    /// Checks that locks of that kind can be acquired: does what they do in Redis, on keys of its
+    /// own, and sends the message with which they notify waiters. In a Cluster this is done on each
+    /// primary; of a quorum, a majority must do it. It leaves nothing in Redis.
+    ///
+    /// # Errors
+    /// [`ProbeFailure::Locks`] with the error with which an acquisition would fail;
+    /// [`ProbeFailure::Messages`] if only the message fails.
+    pub async fn probe(&self, kind: LockKind) -> Result<(), ProbeFailure> {
+        match (kind, &self.quorum) {
+            (LockKind::Local, _) => Ok(()),
+            (LockKind::Quorum, None) => Err(ProbeFailure::Locks(Error::NoQuorum)),
+            (LockKind::Quorum, Some(quorum)) => {
+                let key = format!("{}probe", self.settings.key_prefix);
+                quorum.probe(&key).await.map_err(ProbeFailure::Locks)
+            }
+            _ => self.fenced.probe(&self.settings.key_prefix).await,
+        }
     }
 
     /// Returns the holder of the lock on `key`, from its value in Redis; empty if it is free.

@@ -40,6 +40,9 @@ const MAX_NODE_TIMEOUT: Duration = Duration::from_millis(50);
 /// an outage within two seconds, however long it would wait for a busy lock.
 const MAX_TIME_WITHOUT_MAJORITY: Duration = Duration::from_millis(1_500);
 
+/// Time after which a probe's lock expires if its release is lost.
+const PROBE_TTL: Duration = Duration::from_secs(1);
+
 /// The nodes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Quorum {
@@ -97,6 +100,23 @@ impl Quorum {
             .min_by_key(|state| state.remaining)
             .map(inspect::KeyState::holder)
             .unwrap_or_default()
+    }
+
+    /// Checks that a majority grants and releases a lock, whose key begins with `start`.
+    pub async fn probe(&self, start: &str) -> Result<(), Error> {
+        let owner = self.process.new_owner();
+        let key = format!("{start}:{owner}");
+        let probe = async |node: &Redis| {
+            let set = set_if_absent(&key, &owner, PROBE_TTL);
+            node.query::<Option<String>>(set).await?;
+            node.delete_if(&key, &owner).await
+        };
+        let results = join_all(self.nodes.iter().map(probe)).await;
+        let passed = results.iter().filter(|result| result.is_ok()).count();
+        match results.into_iter().find_map(Result::err) {
+            Some(error) if passed < self.majority() => Err(error.into()),
+            _ => Ok(()),
+        }
     }
 
     async fn attempt(&self, request: PollingRequest<'_>) -> Result<QuorumAttempt, Error> {

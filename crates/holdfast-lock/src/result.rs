@@ -83,10 +83,38 @@ pub enum Error {
     },
 }
 
+/// What [`crate::Locks::probe`] found.
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum ProbeFailure {
+    /// No lock can be acquired.
+    #[error(transparent)]
+    Locks(Error),
+    /// Locks can be acquired, but processes can't notify each other: waiters find a free lock only
+    /// when they poll.
+    #[error("locks work, but waiters are not notified: {0}")]
+    Messages(Error),
+}
+
+impl ProbeFailure {
+    /// Returns the error of Redis.
+    #[must_use]
+    pub fn error(&self) -> &Error {
+        match self {
+            ProbeFailure::Locks(error) | ProbeFailure::Messages(error) => error,
+        }
+    }
+}
+
 impl Error {
-    /// Returns whether Redis may know of the attempt.
-    pub(crate) fn was_sent(&self) -> bool {
-        !matches!(self, Error::Unavailable(error) if !error.was_sent())
+    /// Returns why Redis refuses the command, if it does: `None` if it does not respond.
+    #[must_use]
+    pub fn refusal(&self) -> Option<redis::Refusal> {
+        match self {
+            Error::Refused(error)
+            | Error::InvalidAddress(error)
+            | Error::UnexpectedResponse(error) => error.refusal(),
+            _ => None,
+        }
     }
 }
 
@@ -126,17 +154,7 @@ fn outage_advice(error: &redis::Error) -> &'static str {
 
 /// Returns what to do about an error that Redis reported.
 fn advice(error: &redis::Error) -> &'static str {
-    match error.code() {
-        Some("WRONGTYPE") => "another program uses the keys: choose another key_prefix",
-        Some("NOPERM") => "allow this user the command, the key and the channel",
-        Some("READONLY" | "MASTERDOWN") => "connect to the primary, or wait for the failover",
-        Some("OOM") => "raise maxmemory, or delete keys",
-        Some("LOADING" | "CLUSTERDOWN" | "TRYAGAIN" | "BUSY") => "try again later",
-        Some("MISCONF") => "make the disk of Redis writable, or turn its snapshots off",
-        // Behind sentinels, a wrong password fails the connection without a code.
-        Some("NOAUTH" | "WRONGPASS") | None => "check the user and the password in the address",
-        Some(_) => "see the documentation of Redis for this code",
-    }
+    error.refusal().map_or("try again later", |refusal| refusal.advice())
 }
 
 #[cfg(test)]

@@ -184,7 +184,12 @@ impl Strategy {
 
     /// Returns whether it requires Redis.
     pub fn needs_redis(&self) -> bool {
-        self.lock.is_some_and(Mechanism::needs_redis)
+        self.lock_in_redis().is_some()
+    }
+
+    /// Returns the lock, if it lives in Redis.
+    pub fn lock_in_redis(&self) -> Option<Mechanism> {
+        self.lock.filter(|lock| lock.needs_redis())
     }
 
     /// Returns when a customer's purchases are counted.

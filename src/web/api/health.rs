@@ -16,8 +16,10 @@ pub async fn alive() -> HttpResponse {
     HttpResponse::Ok().json(json!({ "ok": true }))
 }
 
-/// Reports whether Postgres is writable; otherwise 503. The body also says whether Redis responds:
-/// without it reads work, so the replica stays ready. A replica that shuts down is not ready.
+/// Reports whether Postgres is writable; otherwise 503. In the body, `redis` is `ok` if Redis does
+/// what a lock does, else `away` or `refused:` with the reason, or `not needed` if the strategy has
+/// no lock in Redis. Reads work without it, so the replica stays ready. A replica that shuts down is
+/// not ready.
 #[utoipa::path(get, path = "/readyz", tag = "machines", security(()),
     responses((status = 200), (status = 503, description = "Postgres is `away` or `read-only`; \
         or the replica is shutting down (a problem)")))]
@@ -38,7 +40,7 @@ pub async fn ready(state: State) -> HttpResult {
     let body = json!({
         "ok": is_ready,
         "postgres": postgres,
-        "redis": if redis { "ok" } else { "away" },
+        "redis": redis.to_string(),
         "replica": state.replica,
     });
     Ok(if is_ready {

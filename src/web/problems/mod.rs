@@ -286,6 +286,14 @@ impl From<Error> for Problem {
                     Problem::new(ProblemType::Unavailable, format!("{what} does not respond"));
                 if outcome_unknown { problem.with("outcome", "unknown") } else { problem }
             }
+            Error::RedisRefuses { refusal, cause } => {
+                if let Some(left_out) = log_limit::admit("Redis refuses") {
+                    tracing::warn!(cause, left_out, "Redis refuses what a lock needs");
+                }
+                let code = refusal.code().to_owned();
+                let detail = message!("problem-redis-refused", code);
+                Problem::with_message(ProblemType::Unavailable, detail)
+            }
             Error::CannotWrite(cause) => {
                 if let Some(left_out) = log_limit::admit("Postgres cannot write") {
                     tracing::warn!(cause, left_out, "Postgres cannot write");

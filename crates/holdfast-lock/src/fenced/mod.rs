@@ -26,6 +26,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
@@ -33,7 +34,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::process::Process;
 use crate::redis::RESPONSE_TIMEOUT;
 use crate::task::AbortOnDrop;
-use crate::{Error, Holder, Redis, Settings, Wait};
+use crate::{Error, Holder, ProbeFailure, Redis, Settings, Wait};
 use crate::{clock, inspect};
 use actor::KeyActor;
 pub use guard::FencedGuard;
@@ -66,6 +67,21 @@ impl FencedLocks {
         let listening = listener::listen(redis.clone(), Arc::downgrade(&shared));
         let _ = shared.listener.set(AbortOnDrop::spawn(redis.runtime(), listening));
         Self(shared)
+    }
+
+    /// Does what the locks do, on each server that stores keys, on keys of its own.
+    pub(crate) async fn probe(&self, prefix: &str) -> Result<(), ProbeFailure> {
+        let protocol = &self.0.protocol;
+        // Without a hash tag, its keys lie in several slots: if the server is a node of a Cluster,
+        // it refuses that, even if it owns all of them.
+        let keys = protocol.redis.key_of_each_primary(&format!("{prefix}probe")).await;
+        let keys = keys.map_err(|error| ProbeFailure::Locks(error.into()))?;
+        let id = format!("{}.probe", self.0.process);
+        let results = join_all(keys.iter().map(|key| protocol.probe(key, &id))).await;
+        // That no lock can be acquired is worse than that nobody is notified.
+        let is_worse = |result: &Result<_, _>| matches!(result, Err(ProbeFailure::Locks(_)));
+        let worst = results.iter().find(|result| is_worse(result));
+        worst.or(results.iter().find(|result| result.is_err())).cloned().unwrap_or(Ok(()))
     }
 
     /// Acquires the lock; tries once if there is no time to wait. Returns the holder instead if the

@@ -7,7 +7,7 @@ use redis::{Script, ScriptInvocation};
 
 use super::timing::Timing;
 use crate::clock::ms;
-use crate::{Error, Redis};
+use crate::{Error, ProbeFailure, Redis};
 
 /// Number of fences per grant, as in `constants.lua`.
 pub(super) const FENCES_PER_GRANT: i64 = 64;
@@ -29,6 +29,7 @@ macro_rules! script {
 static ACQUIRE: LazyLock<Script> = script!("prelude.lua", "acquire.lua");
 static CONFIRM: LazyLock<Script> = script!("prelude.lua", "confirm.lua");
 static RELEASE: LazyLock<Script> = script!("handoff.lua", "prelude.lua", "release.lua");
+static PROBE: LazyLock<Script> = script!("prelude.lua", "probe.lua");
 static RAISE_FENCE: LazyLock<Script> = script!("prelude.lua", "raise_fence.lua");
 /// Sent as text, because it follows calls that timed out. A Redis that stalled executes those when
 /// it is back; if it did not know this script by its hash, it would say so to a caller that no
@@ -135,6 +136,18 @@ impl Protocol {
             _ => AcquireResponse::Busy { fence, queued: true },
         };
         Ok((state == "held", next))
+    }
+
+    /// Does what the locks do on `key`, and deletes it.
+    pub(super) async fn probe(&self, key: &str, id: &str) -> Result<(), ProbeFailure> {
+        let mut call = prepare(&PROBE, key, id);
+        call.arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
+        let not_sent: String =
+            self.redis.run_script(call).await.map_err(|error| ProbeFailure::Locks(error.into()))?;
+        if not_sent.is_empty() {
+            return Ok(());
+        }
+        Err(ProbeFailure::Messages(crate::redis::Error::of_script(&not_sent).into()))
     }
 
     /// Leaves the queue, or releases the lock if it was granted already.

@@ -26,6 +26,10 @@ use crate::clock::ms;
 /// Keys examined per `SCAN` call.
 const SCAN_STEP: usize = 200;
 
+/// Keys of which one is looked for on each primary of a Cluster.
+#[cfg(feature = "cluster")]
+const MAX_KEYS_TRIED: usize = 1_000;
+
 static DELETE_IF: LazyLock<Script> =
     LazyLock::new(|| Script::new(include_str!("../compare_and_delete.lua")));
 static RENEW_IF: LazyLock<Script> =
@@ -113,7 +117,7 @@ impl Redis {
     /// response is unlikely, because a server that stalled executes them later.
     #[must_use]
     pub fn for_release(&self) -> Self {
-        Self { fails_fast: false, connection: self.connection.for_release(), ..self.clone() }
+        Self { fails_fast: false, ..self.clone() }
     }
 
     /// Returns whether commands leave this machine without TLS, according to the address.
@@ -142,8 +146,7 @@ impl Redis {
     ///
     /// # Errors
     /// If the server does not respond within 0.8 s, or reports an error; at once, without sending
-    /// it, for 0.25 s after another command had no response (in a Cluster: of the same node, until
-    /// that responds).
+    /// it, for 0.25 s after another command had no response.
     ///
     /// # Cancel safety
     /// Dropped before the first poll, nothing is sent. A command that was sent is executed.
@@ -214,7 +217,7 @@ impl Redis {
         }
         let sent = Instant::now();
         let result = self.spawn_on_own_runtime(work).await;
-        // A Cluster remembers the outage of each node.
+        // In a Cluster, other nodes than the silent one respond.
         if !self.is_cluster() {
             self.outage.record(sent, &result);
         }
@@ -253,6 +256,21 @@ impl Redis {
             return Ok(primaries.into_iter().map(only).collect());
         }
         Ok(vec![self.clone()])
+    }
+
+    /// Returns a key on each server that stores keys, whose name begins with `start`. In a Cluster,
+    /// each has a hash tag, and a primary with few slots may be left out.
+    pub(crate) async fn key_of_each_primary(&self, start: &str) -> Result<Vec<String>, Error> {
+        #[cfg(feature = "cluster")]
+        if let RedisConnection::Cluster(cluster) = self.connection.clone() {
+            let start = start.to_owned();
+            let found = async move {
+                let keys = (0..MAX_KEYS_TRIED).map(|number| format!("{start}:{{{number}}}"));
+                cluster.key_of_each_primary(keys).await
+            };
+            return self.on_own_runtime(found).await;
+        }
+        Ok(vec![start.to_owned()])
     }
 
     /// Checks that Redis responds; in a Cluster, that one primary does.

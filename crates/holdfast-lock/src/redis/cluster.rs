@@ -3,8 +3,7 @@
 //! Guarantees: a command is sent once. It is sent again only if the node responded that it did not
 //! execute it (`MOVED`, `ASK`, `TRYAGAIN`). The Cluster client of redis-rs resends a command whose
 //! connection broke; a `SET NX` that executes twice reports to its own holder that the lock is
-//! busy. A node that does not respond delays only commands for its own keys, and only those that
-//! were under way when it fell silent: see `node.rs`.
+//! busy. A silent node delays only the commands for its own keys.
 //!
 //! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous.
 //! While a slot migrates, neither node executes a script if one of its keys is absent (`TRYAGAIN`):
@@ -21,9 +20,6 @@ use redis::{ServerErrorKind, Value};
 use tokio::time::sleep;
 
 use super::address::{host_and_port, replace_host};
-use super::connection::RedisConnection;
-use super::error::not_sent;
-use super::node::ClusterNode;
 use super::request::{RedisRequest, in_time};
 use super::search::{SearchLock, first_ok};
 use super::server::ServerConnection;
@@ -33,14 +29,11 @@ use super::slots::{self, Node, SlotMap};
 const MAX_ATTEMPTS: usize = 6;
 /// Pause before a command is sent again after `TRYAGAIN`: its keys are being migrated.
 const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(20);
-/// Pause after a slot map was fetched in the background: while a node is silent, each failing call
-/// asks for one.
-const REFRESH_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Cluster {
     /// Nodes of the address; the first one also has the connection settings of all others.
     seeds: Vec<ConnectionInfo>,
-    nodes: Mutex<HashMap<Node, ClusterNode>>,
+    nodes: Mutex<HashMap<Node, ServerConnection>>,
     map: Mutex<Arc<SlotMap>>,
     search_lock: SearchLock,
     refreshing: AtomicBool,
@@ -51,8 +44,6 @@ pub(super) struct Cluster {
 pub(super) struct ClusterConnection {
     cluster: Arc<Cluster>,
     last: Option<Node>,
-    /// False for commands that must be sent even if a response is unlikely.
-    fails_fast: bool,
 }
 
 /// The response of a node that did not execute a command.
@@ -71,12 +62,7 @@ impl ClusterConnection {
             search_lock: SearchLock::default(),
             refreshing: AtomicBool::new(false),
         });
-        Self { cluster, last: None, fails_fast: true }
-    }
-
-    /// As [`super::Redis::for_release`].
-    pub(super) fn for_release(&self) -> Self {
-        Self { fails_fast: false, ..self.clone() }
+        Self { cluster, last: None }
     }
 
     /// Sends to the node that owns the keys; without keys, to the node of the last command, so that
@@ -103,7 +89,12 @@ impl ClusterConnection {
         let mut asking = false;
         for _ in 0..MAX_ATTEMPTS {
             self.last = Some(node.clone());
-            let values = self.send_to(&node, request, asking).await?;
+            let connection = self.cluster.node(&node)?;
+            let values = if asking {
+                send_asking(request, &connection).await?
+            } else {
+                connection.send(request).await?
+            };
             match redirect(&values, &node) {
                 None => return Ok(values),
                 Some(Redirect::Moved(to)) => {
@@ -117,32 +108,30 @@ impl ClusterConnection {
         Err((ErrorKind::Io, "the nodes of the Cluster point to each other").into())
     }
 
-    async fn send_to(
-        &self,
-        node: &Node,
-        request: RedisRequest<'_>,
-        asking: bool,
-    ) -> Result<Vec<Value>, RedisError> {
-        let node = self.cluster.node(node)?;
-        if self.fails_fast
-            && let Some(outage) = node.outage()
-        {
-            return Err(not_sent(&outage));
-        }
-        let call = node.begin_call();
-        let values = if asking {
-            send_asking(request, node.connection()).await
-        } else {
-            node.connection().send(request).await
-        };
-        call.end(&values);
-        values
-    }
-
     /// Returns the connections to all primaries.
     pub(super) async fn each_primary(&self) -> Result<Vec<ServerConnection>, RedisError> {
         let nodes = self.cluster.primaries().await?;
-        nodes.iter().map(|node| Ok(self.cluster.node(node)?.connection().clone())).collect()
+        nodes.iter().map(|node| self.cluster.node(node)).collect()
+    }
+
+    /// Returns, for each primary, the first of `keys` that it owns.
+    pub(super) async fn key_of_each_primary(
+        &self,
+        keys: impl Iterator<Item = String>,
+    ) -> Result<Vec<String>, RedisError> {
+        let mut missing = self.cluster.primaries().await?;
+        let mut found = Vec::new();
+        for key in keys {
+            let owner = self.cluster.owner(slots::of_key(key.as_bytes())).await?;
+            if let Some(at) = missing.iter().position(|node| *node == owner) {
+                missing.swap_remove(at);
+                found.push(key);
+            }
+            if missing.is_empty() {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// Returns the connection settings of each known node.
@@ -159,14 +148,14 @@ impl Cluster {
         seed.clone().set_addr(replace_host(seed.addr(), host.clone(), *port))
     }
 
-    fn node(&self, at: &Node) -> Result<ClusterNode, RedisError> {
+    fn node(&self, node: &Node) -> Result<ServerConnection, RedisError> {
         let mut nodes = self.nodes.lock();
-        if let Some(node) = nodes.get(at) {
-            return Ok(node.clone());
+        if let Some(connection) = nodes.get(node) {
+            return Ok(connection.clone());
         }
-        let node = ClusterNode::new(self.address(at))?;
-        nodes.insert(at.clone(), node.clone());
-        Ok(node)
+        let connection = ServerConnection::new(self.address(node))?;
+        nodes.insert(node.clone(), connection.clone());
+        Ok(connection)
     }
 
     fn map(&self) -> Arc<SlotMap> {
@@ -218,8 +207,10 @@ impl Cluster {
     }
 
     async fn ask(&self, node: &Node) -> Result<SlotMap, RedisError> {
-        let mut connection = RedisConnection::One(self.node(node)?.connection().clone());
-        let response = redis::cmd("CLUSTER").arg("SLOTS").query_async(&mut connection).await?;
+        let command = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
+        let connection = self.node(node)?;
+        let mut values = in_time(connection.send(RedisRequest::Command(&command))).await?;
+        let response = values.pop().unwrap_or(Value::Nil).extract_error()?;
         let map = SlotMap::read(response, node)?;
         if map.primaries().is_empty() {
             return Err((ErrorKind::Io, "the node knows of no slots").into());
@@ -237,7 +228,6 @@ impl Cluster {
             if let Err(error) = cluster.refresh(|_| true).await {
                 tracing::debug!(%error, "no node of the Cluster returned a slot map");
             }
-            sleep(REFRESH_PAUSE).await;
             cluster.refreshing.store(false, Ordering::Release);
         });
     }

@@ -5,11 +5,14 @@ use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError};
 
+use super::refusal::Refusal;
 #[cfg(feature = "tls")]
 use super::tls::TlsFailure;
 
-/// The kind of an error that stands for a command which was not sent.
-const NOT_SENT: ErrorKind = ErrorKind::ClusterConnectionNotFound;
+/// Part of the error of Redis 7.0 about a permission that is missing in a script.
+const NO_PERMISSION: &str = "The user executing the script can't";
+/// Part of the error of redis-rs about the database of an address.
+const NO_DATABASE: &str = "refused to switch database";
 
 /// A command failed, or its response did not arrive in time. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -41,12 +44,6 @@ impl Error {
         Self::new(super::request::timed_out())
     }
 
-    /// Returns whether a server may know of the command. False only in a Cluster, whose node did not
-    /// respond to earlier ones.
-    pub(crate) fn was_sent(&self) -> bool {
-        self.0.kind() != NOT_SENT
-    }
-
     /// Creates the error of a response that does not have the expected form.
     #[must_use]
     pub fn unexpected_response(cause: impl fmt::Display) -> Self {
@@ -54,10 +51,31 @@ impl Error {
         Self::new(error.into())
     }
 
+    /// Creates the error that a command in a script had: its code and its text.
+    pub(crate) fn of_script(text: &str) -> Self {
+        let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
+        Self::new(::redis::make_extension_error(code.to_owned(), Some(detail.to_owned())))
+    }
+
     /// Returns the code of an error that the server reported, e.g. `WRONGTYPE`.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
-        self.0.code()
+        // Redis 7.0 has no code of its own for a permission that is missing in a script.
+        let of_script = self.0.detail().is_some_and(|detail| detail.contains(NO_PERMISSION));
+        if of_script { Some("NOPERM") } else { self.0.code() }
+    }
+
+    /// Returns why the server refuses the command, if it does: not if it does not respond.
+    #[must_use]
+    pub fn refusal(&self) -> Option<Refusal> {
+        let code = match self.cause() {
+            ErrorCause::Unavailable => return None,
+            ErrorCause::InvalidAddress => "NOPRIMARY",
+            ErrorCause::UnexpectedResponse => "NOTREDIS",
+            ErrorCause::Refused if self.to_string().contains(NO_DATABASE) => "NODB",
+            ErrorCause::Refused => self.code().unwrap_or("ERR"),
+        };
+        Some(Refusal::of_code(code))
     }
 
     /// Returns whether the server could not be reached, or did not respond in time. The command may
@@ -76,18 +94,12 @@ impl Error {
 
     pub(crate) fn cause(&self) -> ErrorCause {
         match self.0.kind() {
-            ErrorKind::Io | NOT_SENT => ErrorCause::Unavailable,
+            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => ErrorCause::Unavailable,
             ErrorKind::InvalidClientConfig => ErrorCause::InvalidAddress,
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => ErrorCause::UnexpectedResponse,
             _ => ErrorCause::Refused,
         }
     }
-}
-
-/// Creates the error of a command that is not sent, because an earlier one failed with `cause`.
-#[cfg(feature = "cluster")]
-pub(super) fn not_sent(cause: &RedisError) -> RedisError {
-    (NOT_SENT, "not sent, because the node does not respond", cause.to_string()).into()
 }
 
 impl fmt::Display for Error {

@@ -90,7 +90,7 @@ fn argument(command: &Cmd, at: usize) -> Option<&[u8]> {
     }
 }
 
-fn of_key(key: &[u8]) -> u16 {
+pub(super) fn of_key(key: &[u8]) -> u16 {
     crc16(hash_tag(key).unwrap_or(key)) % SLOTS
 }
 

@@ -9,7 +9,7 @@ use crate::topology::{self, Topology};
 everywhere!(refused_login_is_retried, user_without_channels_gets_every_lock);
 
 /// The locks of a process that signs in as `user`, on Redis in any shape.
-fn process_of(server: &Server, user: &str) -> Process {
+pub fn process_of(server: &Server, user: &str) -> Process {
     let url = match server.url() {
         url if url.starts_with("redis+unix:") => format!("{url}?user={user}&pass=word"),
         url => url.replace("://", &format!("://{user}:word@")),
@@ -65,7 +65,7 @@ async fn user_without_channels_gets_every_lock(server: &Server) {
 }
 
 #[test]
-fn password_that_is_demanded_for_a_while_is_survived() {
+fn password_demanded_for_a_while_is_survived() {
     run(Topology::Redis, async |server| {
         server.spoil();
         let admin = format!("{}?user=admin&pass=word", server.url());

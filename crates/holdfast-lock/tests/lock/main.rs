@@ -23,6 +23,7 @@ mod idempotency_locks;
 mod known_issues;
 mod leases;
 mod logins;
+mod probe;
 mod quorum;
 mod robustness;
 mod server;

@@ -1,0 +1,249 @@
+//! A Redis that responds, and refuses what a lock needs: the replica says so and why, and sells
+//! again as soon as Redis permits it. `serve` names what to change.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use crate::common::{Replica, Shop, User, body, until};
+use crate::metrics::{metrics, value};
+use crate::topology::{self, Running, Topology, ask};
+
+/// The state of Redis by `/readyz` of the last replica, which is ready.
+async fn redis_state(shop: &Shop) -> String {
+    let url = shop.url(shop.replicas.len() - 1, "/readyz");
+    let ready = body(shop.http.get(url).send().await.unwrap(), StatusCode::OK).await;
+    ready["redis"].as_str().unwrap().to_owned()
+}
+
+async fn place_order(shop: &Shop, alice: &User) -> (StatusCode, Value) {
+    let order = shop.order(alice, shop.replicas.len() - 1, "deadbolt", 1);
+    let response = order.send().await.unwrap();
+    (response.status(), serde_json::from_str(&response.text().await.unwrap()).unwrap())
+}
+
+/// Waits until Redis is refused with that code, and checks that the order and the metric agree.
+async fn is_refused(shop: &Shop, alice: &User, code: &str) {
+    let refused = format!("refused: {code}");
+    until("it is reported", async || redis_state(shop).await.starts_with(&refused)).await;
+    let (status, problem) = place_order(shop, alice).await;
+    assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{code}: {problem}");
+    assert_eq!(problem["type"], "/problems/unavailable");
+    let detail = problem["detail"].as_str().unwrap();
+    assert!(detail.starts_with(&format!("Redis refused: {code}")), "{detail}");
+    let metrics = metrics(shop, shop.replicas.len() - 1).await;
+    assert_eq!(value(&metrics, "holdfast_redis_ok"), Some(0.0), "{code}");
+}
+
+async fn sells_again(shop: &Shop, alice: &User) {
+    until("it sells again", async || place_order(shop, alice).await.0 == StatusCode::CREATED).await;
+    until("it is reported", async || redis_state(shop).await == "ok").await;
+    let metrics = metrics(shop, shop.replicas.len() - 1).await;
+    assert_eq!(value(&metrics, "holdfast_redis_ok"), Some(1.0));
+}
+
+async fn own_redis() -> Running {
+    let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
+    redis.await.unwrap().expect("redis-server is there")
+}
+
+/// A user with these permissions on a Redis of its own, and a shop whose replicas are that user.
+pub async fn shop_of_user(replicas: usize, permissions: &str) -> (Shop, Running) {
+    let redis = own_redis().await;
+    let mut shop = Shop::without_replicas().await;
+    let permissions = permissions.replace("holdfast:", &shop.prefix);
+    let _: String = ask(&redis.url, &format!("ACL SETUSER shop on >word {permissions}")).unwrap();
+    let url = format!("{}?user=shop&pass=word", redis.url);
+    for _ in 0..replicas {
+        shop.add_replica(&[("REDIS_URL", &url)]);
+    }
+    (shop, redis)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusing_redis_is_named_everywhere() {
+    let (shop, redis) = Shop::with_own_redis().await;
+    let alice = shop.sign_in_at(1, "alice").await;
+    let tell = |command: &str| ask::<redis::Value>(&redis.url, command).unwrap();
+    for (begin, end, code) in [
+        ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "OOM"),
+        ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0", "NOREPLICAS"),
+        ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "READONLY"),
+    ] {
+        tell(begin);
+        is_refused(&shop, &alice, code).await;
+        tell(end);
+        sells_again(&shop, &alice).await;
+    }
+}
+
+/// Redis restarts, and its users are loaded later.
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_sells_after_its_login_was_refused() {
+    let permissions = "~holdfast:* &holdfast:* +@all";
+    let (shop, mut redis) = shop_of_user(1, permissions).await;
+    let alice = shop.sign_in("alice").await;
+    sells_again(&shop, &alice).await;
+
+    redis.data[0].0.start_again();
+    is_refused(&shop, &alice, "WRONGPASS").await;
+
+    let permissions = permissions.replace("holdfast:", &shop.prefix);
+    let _: String = ask(&redis.url, &format!("ACL SETUSER shop on >word {permissions}")).unwrap();
+    sells_again(&shop, &alice).await;
+}
+
+/// The default of Redis 7 for new users. Their locks work: messages are hints.
+#[tokio::test(flavor = "multi_thread")]
+async fn user_without_channels_sells() {
+    let (shop, _redis) = shop_of_user(2, "~holdfast:* resetchannels +@all").await;
+    assert!(redis_state(&shop).await.starts_with("refused: NOPERM"));
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(100).await;
+    for lock in ["batched", "fenced"] {
+        let orders = (0..20).map(|n| {
+            let order = shop.order(&alice, n % 2, &sku, 1);
+            order.header("Holdfast-Lock", lock).send()
+        });
+        for order in join_all(orders).await {
+            assert_eq!(order.unwrap().status(), StatusCode::CREATED, "{lock}");
+        }
+    }
+}
+
+/// The line of the ACL in the documentation, which is all that a replica needs.
+#[tokio::test(flavor = "multi_thread")]
+async fn documented_permissions_are_enough() {
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/SECURITY.md");
+    let text = std::fs::read_to_string(file).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("ACL SETUSER holdfast "));
+    let permissions = line.unwrap().strip_prefix("on >PASSWORD ").unwrap();
+    let (shop, _redis) = shop_of_user(2, permissions).await;
+    assert_eq!(redis_state(&shop).await, "ok");
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(100).await;
+    let orders = (0..20).map(|n| shop.order(&alice, n % 2, &sku, 1).send());
+    for order in join_all(orders).await {
+        assert_eq!(order.unwrap().status(), StatusCode::CREATED);
+    }
+    let admin = shop.sign_in("admin").await;
+    shop.read(&admin, "/api/locks").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strategy_without_redis_does_not_check_it() {
+    let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", "row-lock")]).await;
+    assert_eq!(redis_state(&shop).await, "not needed");
+    assert_eq!(value(&metrics(&shop, 0).await, "holdfast_redis_ok"), None);
+}
+
+/// Runs `serve` until it exits, and returns what it wrote to stderr and how long that took.
+async fn serve_fails(database: String, url: String) -> (String, Duration) {
+    let run = move || {
+        let started = Instant::now();
+        let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+            .args(["serve", "--listen", "127.0.0.1:0", "--lock", "batched"])
+            .env("DATABASE_URL", database)
+            .env("REDIS_URL", &url)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap();
+        assert!(!output.status.success(), "{url}: {output:?}");
+        (String::from_utf8(output.stderr).unwrap(), started.elapsed())
+    };
+    tokio::task::spawn_blocking(run).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_names_what_redis_refuses() {
+    let (shop, redis) = (Shop::without_replicas().await, own_redis().await);
+    let cluster = tokio::task::spawn_blocking(|| topology::start(Topology::Cluster));
+    let cluster = cluster.await.unwrap().unwrap();
+    let full = own_redis().await;
+    let tell = |redis: &Running, command: &str| ask::<redis::Value>(&redis.url, command).unwrap();
+    tell(&redis, "ACL SETUSER noscripts on >geheim ~* &* +@all -@scripting");
+    tell(&redis, "ACL SETUSER nokeys on >geheim resetkeys &* +@all");
+    tell(&full, "CONFIG SET maxmemory 1");
+    let user = |name: &str| format!("{}?user={name}&pass=geheim", redis.url);
+    let address = "address of the form redis-cluster://";
+    let failures = [
+        (user("nobody"), "WRONGPASS", "check the user and the password"),
+        (user("noscripts"), "NOPERM", "docs/SECURITY.md has the line for the ACL"),
+        (user("nokeys"), "NOPERM", "docs/SECURITY.md has the line for the ACL"),
+        (format!("{}?db=99", redis.url), "NODB", "correct the number at the end of the address"),
+        (cluster.data[1].1.clone(), "CROSSSLOT", address),
+        (full.url.clone(), "OOM", "raise maxmemory, or delete keys"),
+    ];
+    let runs = failures.map(async |(url, code, advice)| {
+        let (text, time) = serve_fails(shop.database_url(), url).await;
+        assert!(text.contains(&format!("refuses what a lock needs: {code}")), "{text}");
+        assert!(text.contains(advice), "{code}: {text}");
+        assert!((9..25).contains(&time.as_secs()), "{code}: {time:?}");
+        assert!(!text.contains("geheim"), "{text}");
+    });
+    join_all(runs).await;
+}
+
+/// A refusal at the start that ends within ten seconds does no harm.
+#[tokio::test(flavor = "multi_thread")]
+async fn serve_waits_for_users_of_redis() {
+    let redis = own_redis().await;
+    let mut shop = Shop::without_replicas().await;
+    let (url, prefix) = (format!("{}?user=shop&pass=word", redis.url), shop.prefix.clone());
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let load = async {
+        until("it was refused", async || {
+            std::fs::read_to_string(log.path()).unwrap().contains("WRONGPASS")
+        })
+        .await;
+        let user = format!("ACL SETUSER shop on >word ~{prefix}* &{prefix}* +@all");
+        let _: String = ask(&redis.url, &user).unwrap();
+    };
+    let path = log.path().to_owned();
+    let start = tokio::task::spawn_blocking(move || {
+        let env = [("REDIS_URL", url.as_str())];
+        shop.add_replica_with(|env| Replica::start_with_log(&path, env), &env);
+        shop
+    });
+    let (shop, ()) = tokio::join!(start, load);
+    assert_eq!(redis_state(&shop.unwrap()).await, "ok");
+}
+
+/// What a full Redis, rate limits and orders write to the log in some seconds.
+#[tokio::test(flavor = "multi_thread")]
+async fn full_redis_writes_few_lines() {
+    let redis = own_redis().await;
+    let mut shop = Shop::without_replicas().await;
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let start = |env: &[(&str, &str)]| Replica::start_with_log(log.path(), env);
+    let limit = ("HOLDFAST_LIMIT_ADDRESS", "100000/s");
+    let level = ("HOLDFAST_LOG", "holdfast=info,warn");
+    shop.add_replica_with(start, &[("REDIS_URL", redis.url.as_str()), limit, level]);
+    let alice = shop.sign_in("alice").await;
+    let before = std::fs::read_to_string(log.path()).unwrap().len();
+
+    let _: String = ask(&redis.url, "CONFIG SET maxmemory 1").unwrap();
+    let began = Instant::now();
+    let mut orders = 0;
+    until("some seconds pass", async || {
+        orders += 1;
+        let (status, problem) = place_order(&shop, &alice).await;
+        assert_eq!(
+            (status, &problem["title"]),
+            (StatusCode::SERVICE_UNAVAILABLE, &json!("Postgres or Redis is unavailable"))
+        );
+        began.elapsed() > Duration::from_secs(6)
+    })
+    .await;
+
+    let log = std::fs::read_to_string(log.path()).unwrap();
+    let lines: Vec<&str> = log[before..].lines().collect();
+    assert!(orders > 50 && lines.len() <= 8, "{orders} orders: {lines:#?}");
+    let is_degraded = "this replica applies its rate limits alone";
+    let degraded = lines.iter().filter(|line| line.contains(is_degraded)).count();
+    assert_eq!(degraded, 1, "{lines:#?}");
+}
