@@ -276,7 +276,7 @@ fn rejection_matches_the_state() {
                         && before.purchased[&(sku.clone(), user)] == *already
                         && already + requested > *limit
                 }
-                Rejection::InsufficientFunds { needed_cents, balance_cents } => {
+                Rejection::InsufficientFunds { needed_cents, balance_cents, in_lab: false } => {
                     before.accounts[&user].balance_cents == *balance_cents
                         && balance_cents < needed_cents
                 }

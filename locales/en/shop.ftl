@@ -122,6 +122,14 @@ shop-back-to-order = Back to the order
 shop-account-ledger = Ledger of your account
 shop-no-entries = No entries yet.
 
+# The lab account.
+lab-account = Lab account
+lab-account-balance = Beside it, { $balance } on your lab account. It pays for items of the lab, and for nothing in the shop.
+lab-pay-short = This is of the lab: your lab account pays. Its balance is { $balance }: { $missing } is missing. Refund another order of lab items to get its price back.
+lab-pay-after = This is of the lab: your lab account pays. Its balance is { $balance }. After paying: { $after }.
+lab-thanks = Paid from your lab account. Its balance is { $balance }.
+lab-no-money-changes = None. The balance of your lab account is { $balance }.
+
 # Password and sessions.
 shop-security = Password and sessions
 shop-password-changed = Your password was changed. Your other sessions have ended.

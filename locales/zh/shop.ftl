@@ -109,6 +109,15 @@ shop-back-to-order = 返回订单
 shop-account-ledger = 账户账本
 shop-no-entries = 还没有记录。
 
+# 实验室账户。
+lab-account = 实验室账户
+lab-account-balance = 另有实验室账户余额 { $balance }，只用于支付实验室商品，不能在商店使用。
+lab-pay-short = 这是实验室的订单，由您的实验室账户支付。其余额 { $balance }，还差 { $missing }。退掉另一个实验室订单，可以拿回它的价款。
+lab-pay-after = 这是实验室的订单，由您的实验室账户支付。其余额 { $balance }，付款后剩 { $after }。
+lab-thanks = 已由实验室账户支付。其余额 { $balance }。
+lab-no-money-changes = 无。实验室账户余额 { $balance }。
+
+
 # 密码与会话。
 shop-security = 密码与会话
 shop-password-changed = 密码已修改，其他会话已结束。

@@ -19,7 +19,8 @@ use crate::embedded::TempShop;
 use crate::jobs::order_expiry::{queue::DelayQueue, queue_of};
 use crate::load::{self, LoadClient, LoadPlan, Posts};
 use crate::shop::command::MAX_AMOUNT;
-use crate::shop::{Sku, audit, passwords, sessions, users};
+use crate::shop::store::accounts::open_lab_account;
+use crate::shop::{Sku, UserId, audit, passwords, sessions, users};
 
 pub(super) const REPLICAS: usize = 2;
 /// Duration over which the counters of the idle shop are measured.
@@ -51,6 +52,8 @@ pub(super) struct Harness {
     pool_sizes: Vec<u32>,
     /// Session tokens of the users.
     tokens: Vec<String>,
+    /// The same users.
+    users: Vec<UserId>,
     admin: String,
 }
 
@@ -73,11 +76,12 @@ impl Harness {
         preallocate_wal(&pool).await?;
         let locks = lock::Redis::open(&running.redis_url)?;
         let unpaid = queue_of(locks, &lock::Settings::default().key_prefix);
-        let mut tokens = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
+        let (users, mut tokens) = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
         let admin = tokens.pop().context("an admin")?;
         let (replicas, pool_sizes) = (replicas?, pool_sizes.to_vec());
         let idle = ServerCounters::default();
-        let mut harness = Self { pool, redis, unpaid, idle, replicas, pool_sizes, tokens, admin };
+        let mut harness =
+            Self { pool, redis, unpaid, idle, replicas, pool_sizes, tokens, users, admin };
         harness.empty().await?;
         let before = harness.counters().await?;
         sleep(IDLE_PERIOD).await;
@@ -151,19 +155,16 @@ impl Harness {
         length: Duration,
     ) -> anyhow::Result<Vec<LoadClient>> {
         let each = (PAYMENTS_PER_SECOND * length.as_secs_f64()).clamp(3.0, 1_000.0) as u64;
-        let money = format!("{{\"amount_cents\":{}}}", each * PRICE_CENTS);
+        let money = i64::try_from(each * PRICE_CENTS)?;
         let by = [lock(SETUP_STRATEGY)];
-        let (mut top_ups, mut order_clients) = (Vec::new(), Vec::new());
+        let mut order_clients = Vec::new();
         for (i, token) in self.tokens.iter().take(users).enumerate() {
+            open_lab_account(&self.pool, self.users[i], money).await?;
             let target = replicas[i % replicas.len()];
-            let bodies = std::slice::from_ref(&money);
-            let top_up = Posts::new("/api/me/top-ups", token, &[], bodies, 0).limit(1);
-            top_ups.push(LoadClient { target, script: top_up });
             let bodies = [order(&skus[i % skus.len()])];
             let order = Posts::new("/api/orders", token, &by, &bodies, 0).limit(each);
             order_clients.push(LoadClient { target, script: order });
         }
-        run_setup(top_ups).await?;
         let mut orders = vec![Vec::new(); users];
         for (buyer, id) in run_setup(order_clients).await? {
             orders[buyer].push(format!("/api/orders/{}/pay", id.id.context("an order has an id")?));
@@ -193,8 +194,8 @@ impl Harness {
         Ok(self.replicas[at * REPLICAS..][..REPLICAS].to_vec())
     }
 
-    /// Deletes items, orders and ledgers, so that every run begins with the same small tables.
-    /// Keeps users, with a balance of 0, and their sessions.
+    /// Deletes items, orders, ledgers and lab accounts, so that every run begins with the same
+    /// small tables. Keeps users, who have no money, and their sessions.
     async fn empty(&self) -> anyhow::Result<()> {
         let mut attempt = 1;
         while let Err(error) = self.truncate_tables().await {
@@ -212,8 +213,8 @@ impl Harness {
         sqlx::raw_sql(
             "truncate items, orders, order_lines, idempotency, top_ups, stock_ledger, balance_ledger
                  cascade;
-             update accounts set balance_cents = 0, kind = 'shop'
-              where balance_cents <> 0 or kind <> 'shop'",
+             delete from accounts where kind = 'lab';
+             delete from users where lab_account_of is not null",
         )
         .execute(&mut *tx)
         .await?;
@@ -295,20 +296,21 @@ async fn preallocate_wal(pool: &Pool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Creates `count` users, the last an admin, and returns a session token of each. Writes to the
-/// database directly, because hashing a password is slow by design.
-async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
+/// Creates `count` users, the last an admin, and returns them with a session token of each. Writes
+/// to the database directly, because hashing a password is slow by design.
+async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<(Vec<UserId>, Vec<String>)> {
     let hash = passwords::hash("an unused password".to_owned()).await?;
     let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
-    let mut tokens = Vec::with_capacity(count);
+    let (mut ids, mut tokens) = (Vec::with_capacity(count), Vec::with_capacity(count));
     for i in 1..=count {
         let name = format!("bench-{i}");
         let id = users::insert(&mut tx, &name, &hash, i == count).await?;
         let id = id.context("the shop is not new")?;
         tokens.push(sessions::begin(&mut tx, id).await?.token);
+        ids.push(id);
     }
     tx.commit().await?;
-    Ok(tokens)
+    Ok((ids, tokens))
 }
 
 /// The parts of a response that are used.

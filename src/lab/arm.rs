@@ -146,7 +146,7 @@ async fn prepare(
                 let paths: Vec<_> = orders.map(|id| format!("/api/orders/{id}/pay")).collect();
                 client(buyer, Posts::to_paths(&paths, &payer.token, &headers))
             });
-            Ok((ContendedValue::Account(payer.id), clients.collect()))
+            Ok((ContendedValue::Account(payer.account), clients.collect()))
         }
     }
 }

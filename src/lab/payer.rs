@@ -1,27 +1,26 @@
 //! A user with money of its own, for a single run.
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use uuid::Uuid;
 
 use super::lesson_request::LessonRequest;
 use super::scenario::Scenario;
 use crate::messages::Argument;
+use crate::shop::store::accounts::open_lab_account;
 use crate::shop::{Sku, UserId};
 
 #[derive(Debug)]
 pub struct Payer {
-    pub id: UserId,
+    /// The lab account that pays.
+    pub account: UserId,
     pub token: String,
 }
 
 impl Payer {
     pub async fn create(lab: &Scenario, cents: i64) -> anyhow::Result<Self> {
         let (id, token) = lab.cluster.create_payer().await?;
-        let body = format!("{{\"amount_cents\":{cents}}}");
-        let top_up = lab.post("top up", 0, "/api/me/top-ups", &body, "row-lock").by(&token);
-        let top_up = top_up.send().unrecorded_response().await?;
-        ensure!(top_up.is_success(), "the top-up failed: {}", top_up.body);
-        Ok(Self { id, token })
+        open_lab_account(&lab.cluster.pool, id, cents).await?;
+        Ok(Self { account: id.lab_account(), token })
     }
 
     /// Places orders for one unit each, without recording them.

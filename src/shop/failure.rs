@@ -119,6 +119,8 @@ pub enum Rejection {
         needed_cents: i64,
         /// The balance at the decision.
         balance_cents: i64,
+        /// True for the lab account.
+        in_lab: bool,
     },
     /// The order's status does not allow the action.
     OrderState {

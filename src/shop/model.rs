@@ -96,6 +96,16 @@ impl OrderStatus {
     }
 }
 
+/// The purpose of an item.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
+#[sqlx(type_name = "text", rename_all = "lowercase")]
+pub enum ItemKind {
+    /// Sale to customers.
+    Shop,
+    /// Experiments of the lab.
+    Lab,
+}
+
 /// An order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Order {

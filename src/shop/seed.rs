@@ -4,9 +4,9 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use super::failure::Error;
-use super::model::Item;
+use super::model::{Item, ItemKind};
 use super::store::accounts::open_balance;
-use super::store::items::{self, ItemKind};
+use super::store::items;
 use super::{Sku, passwords};
 use crate::db::Pool;
 use crate::messages::Language;

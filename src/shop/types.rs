@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -77,6 +78,15 @@ pub struct UserId(pub Uuid);
 impl UserId {
     pub fn lock_key(self) -> LockKey {
         lock_key(format!("{{user:{}}}", self.0))
+    }
+
+    /// Returns the id of the user's lab account. It is computed, so that a payment in the lab needs
+    /// no lookup.
+    #[must_use]
+    pub fn lab_account(self) -> Self {
+        let digest: [u8; 32] = Sha256::digest(format!("lab account of {}", self.0)).into();
+        let [start @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = digest;
+        Self(uuid::Builder::from_custom_bytes(start).into_uuid())
     }
 
     /// Returns the key of the buyer's lock, which admits one order of a user at a time, on the

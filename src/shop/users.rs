@@ -231,7 +231,7 @@ pub async fn set_password(
     let hash = passwords::hash(password).await?;
     let mut tx = pool.begin().await?;
     let user = sqlx::query!(
-        r#"update users set password_hash = $2 where name = $1
+        r#"update users set password_hash = $2 where name = $1 and lab_account_of is null
            returning id, disabled_at is not null as "disabled!""#,
         name,
         hash,
@@ -248,7 +248,8 @@ pub async fn set_password(
 pub async fn disable(pool: &Pool, name: &str) -> Result<(), Failure> {
     let mut tx = pool.begin().await?;
     let id = sqlx::query_scalar!(
-        "update users set disabled_at = coalesce(disabled_at, now()) where name = $1 returning id",
+        "update users set disabled_at = coalesce(disabled_at, now())
+          where name = $1 and lab_account_of is null returning id",
         name,
     )
     .fetch_optional(&mut *tx)
@@ -262,9 +263,12 @@ pub async fn disable(pool: &Pool, name: &str) -> Result<(), Failure> {
 /// Enables a disabled user, with the same password.
 pub async fn enable(pool: &Pool, name: &str) -> Result<(), Failure> {
     let mut connection = pool.acquire().await?;
-    let enabled = sqlx::query!("update users set disabled_at = null where name = $1", name)
-        .execute(&mut *connection)
-        .await?;
+    let enabled = sqlx::query!(
+        "update users set disabled_at = null where name = $1 and lab_account_of is null",
+        name,
+    )
+    .execute(&mut *connection)
+    .await?;
     if enabled.rows_affected() == 0 {
         return Err(unknown_user(name).into());
     }

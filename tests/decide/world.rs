@@ -248,7 +248,7 @@ impl World {
             1 => self.place(dice, &[sku]),
             2..=3 if !own.is_empty() => self.pay(dice, user, &own),
             kind @ 4..=7 if !own.is_empty() => {
-                let kind = if kind < 6 { ReturnKind::Cancel } else { ReturnKind::Refund };
+                let kind = if kind < 6 { ReturnKind::Cancel } else { ReturnKind::Refund(user) };
                 let order = self.as_read(pick(dice, &own), dice);
                 Box::new(ReturnOrder::new(kind, user, order, Some(key)))
             }
@@ -285,7 +285,7 @@ impl World {
 
     fn pay(&mut self, dice: &mut StdRng, user: UserId, own: &[PlacedOrder]) -> Box<dyn Command> {
         let order = self.as_read(pick(dice, own), dice);
-        Box::new(PayOrder::new(user, order, self.key()))
+        Box::new(PayOrder::new(user, user, order, self.key()))
     }
 
     /// Orders of any status, due or not, perhaps one of them twice.

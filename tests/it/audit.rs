@@ -38,6 +38,21 @@ pub async fn busy_books() -> Shop {
     shop
 }
 
+/// Pays and refunds orders of a lab item.
+async fn pay_in_lab(shop: &Shop) {
+    let alice = shop.sign_in("alice").await;
+    let lab = shop.lab_item(5).await;
+    for actions in [&["pay"][..], &["pay", "refund"]] {
+        let order = shop.place_order(&alice, &lab, 1).await;
+        for action in actions {
+            let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
+            let done = shop.request(&alice, Method::POST, 0, &path);
+            let done = done.header("Idempotency-Key", Uuid::new_v4().to_string());
+            body(done.send().await.unwrap(), StatusCode::OK).await;
+        }
+    }
+}
+
 /// A way to forge the books, and the checks that must fail because of it.
 struct Forgery {
     what: &'static str,
@@ -45,7 +60,7 @@ struct Forgery {
     caught_by: &'static [&'static str],
 }
 
-const FORGERIES: [Forgery; 39] = [
+const FORGERIES: [Forgery; 40] = [
     Forgery {
         what: "a unit vanishes from the shelf",
         sql: "update items set stock = stock - 1 where sku = 'deadbolt'",
@@ -248,6 +263,12 @@ const FORGERIES: [Forgery; 39] = [
         caught_by: &["balance-entries", "payments"],
     },
     Forgery {
+        what: "an account of the shop is counted apart",
+        sql: "update accounts set kind = 'lab'
+               where user_id = (select id from users where name = 'bob')",
+        caught_by: &["counted-apart"],
+    },
+    Forgery {
         what: "the books are counted apart",
         sql: "update items set kind = 'lab'; update accounts set kind = 'lab'",
         caught_by: &["counted-apart"],
@@ -296,13 +317,26 @@ const FORGERIES: [Forgery; 39] = [
     },
 ];
 
-#[tokio::test]
-async fn every_forgery_is_caught() {
-    let mut books = busy_books().await;
+const LAB_FORGERIES: [Forgery; 2] = [
+    Forgery {
+        what: "a user pays for the lab",
+        sql: "update balance_ledger e set user_id = o.user_id from orders o
+               where o.id = e.order_id and o.status = 'paid' and e.user_id <> o.user_id",
+        caught_by: &["payments"],
+    },
+    Forgery {
+        what: "the lab pays for the shop",
+        sql: "update balance_ledger e set user_id = u.id from orders o, users u
+               where o.id = e.order_id and o.status = 'paid' and u.lab_account_of = e.user_id",
+        caught_by: &["payments", "balance-drift", "money-conserved"],
+    },
+];
+
+async fn assert_caught(mut books: Shop, forgeries: &[Forgery]) {
     // A database with open connections can't be copied.
     books.replicas.clear();
     books.pool.close().await;
-    for forgery in FORGERIES {
+    for forgery in forgeries {
         let forged = books.copy().await;
         forged.assert_sound().await;
         sqlx::raw_sql(AssertSqlSafe(forgery.sql.to_owned())).execute(&forged.pool).await.unwrap();
@@ -312,6 +346,18 @@ async fn every_forgery_is_caught() {
         }
         forged.pool.close().await;
     }
+}
+
+#[tokio::test]
+async fn every_forgery_is_caught() {
+    assert_caught(busy_books().await, &FORGERIES).await;
+}
+
+#[tokio::test]
+async fn forged_payer_is_caught() {
+    let books = busy_books().await;
+    pay_in_lab(&books).await;
+    assert_caught(books, &LAB_FORGERIES).await;
 }
 
 /// A statement may take its number before another one that commits first. Here all sales and

@@ -38,6 +38,7 @@ mod jobs_replicas;
 mod keys;
 mod keys_command;
 mod keys_confirmation;
+mod lab_accounts;
 mod lab_limits;
 mod lock_family;
 mod lock_holders;

@@ -284,7 +284,7 @@ async fn unsafe_payment_does_not_unbalance_shop() {
         let order = shop.place_order(&carol, &sku, 1).await;
         paths.push(format!("/api/orders/{}/pay", order["id"].as_str().unwrap()));
     }
-    // The first one marks the account; from then on they overlap.
+    // The first one opens the lab account; from then on they overlap.
     let pay = |n: usize| {
         shop.request(&carol, Method::POST, n % 2, &paths[n])
             .header("Idempotency-Key", Uuid::new_v4().to_string())
@@ -296,8 +296,10 @@ async fn unsafe_payment_does_not_unbalance_shop() {
     for paid in futures_util::future::join_all((1..12).map(pay)).await {
         body(paid.unwrap(), StatusCode::OK).await;
     }
-    let spent = 100_000 - shop.read(&carol, "/api/me").await["balance_cents"].as_i64().unwrap();
+    let me = shop.read(&carol, "/api/me").await;
+    let spent = 100_000 - me["lab_balance_cents"].as_i64().unwrap();
     assert!(spent < 12 * 100, "{spent} cents were paid for twelve orders of 100");
+    assert_eq!(me["balance_cents"], 100_000);
     shop.assert_sound().await;
 }
 
@@ -348,7 +350,7 @@ async fn invalid_lab_headers_are_rejected() {
         .json(&json!({ "lines": [
             { "sku": sku, "quantity": 1 }, { "sku": "deadbolt", "quantity": 1 },
         ] }));
-    assert_eq!(problem(mixed.send().await.unwrap(), 403).await, "forbidden");
+    assert_eq!(problem(mixed.send().await.unwrap(), 422).await, "invalid-request");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
 }
 

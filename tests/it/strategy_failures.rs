@@ -312,7 +312,7 @@ async fn conflicting_payments_are_retried() {
             body(paid.unwrap(), StatusCode::OK).await;
         }
         let me = lab.shop.read(&lab.alice, "/api/me").await;
-        assert_eq!(me["balance_cents"], 100_000 - 6 * 100, "{strategy}");
+        assert_eq!(me["lab_balance_cents"], 100_000 - 6 * 100, "{strategy}");
     }
 }
 

@@ -128,8 +128,8 @@ const WRITES_ELSEWHERE: [(&str, &str, &str); 5] = [
     ("src/shop/users.rs", "insert into accounts", "a user is created with an account"),
     (
         "src/bench/harness.rs",
-        "update accounts",
-        "resets accounts between runs, in a shop of its own",
+        "delete from accounts",
+        "deletes lab accounts between runs, in a shop of its own",
     ),
     ("src/web/pages/lab/steps.rs", "update orders", "shows the statement, does not execute it"),
     ("src/web/pages/lab/steps.rs", "insert into orders", "shows the statement"),

@@ -25,9 +25,9 @@ use crate::messages::message;
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::audit;
 use crate::shop::context::lab_connections;
-use crate::shop::model::{Item, RequestedLine};
+use crate::shop::model::{Item, ItemKind, RequestedLine};
 use crate::shop::query::ledger;
-use crate::shop::store::items::{self, ItemKind};
+use crate::shop::store::items;
 use crate::shop::users::{self, LAB_NAME_PREFIX};
 use crate::shop::{
     Error, Failure, IdempotencyKey, Rejection, RequestOptions, Shop, Sku, UserId, engine,

@@ -148,7 +148,7 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     lab.say(message!("run-unpaid-step-6", why));
     lab.evidence(message!("run-unpaid-fact-3"), why, why == "order-expired");
     let balance = "select balance_cents from accounts where user_id = $1";
-    let kept: i64 = lab.select(balance, payer.id.0).await?;
+    let kept: i64 = lab.select(balance, payer.account.0).await?;
     let back = times_returned(lab, order).await?;
     let sound = audit.ok && audit.stock == 10 && kept == MONEY - PRICE;
     Ok(why == "order-expired" && back == 1 && sound)

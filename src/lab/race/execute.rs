@@ -17,8 +17,8 @@ use uuid::Uuid;
 use super::buyers::Peer;
 use super::model::{NO_ANSWER, RaceEvent, RaceLane, RaceRequest, RaceResult, SOLD};
 use crate::lab::headers::{LabHeaders, PAUSE, WORK_MS};
-use crate::shop::model::Item;
-use crate::shop::store::items::{self, ItemKind};
+use crate::shop::model::{Item, ItemKind};
+use crate::shop::store::items;
 use crate::shop::{Shop, Sku, audit};
 use holdfast_lock::clock::monotonic_us;
 

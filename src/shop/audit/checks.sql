@@ -138,50 +138,60 @@ select format('order %s: total %s, lines %s', o.id, o.total_cents,
 having o.total_cents <> coalesce(sum(l.quantity * l.unit_price_cents), 0)
     or count(l.sku) = 0 order by 1;
 
--- check payments: each order has exactly the payment and the refund that its status requires
-select format('order %s (%s, total %s): entries %s', o.id, o.status, o.total_cents,
-              coalesce(string_agg(e.reason || ' ' || e.delta, ', '
-                                  order by e.user_id, e.version, e.seq), 'none'))
-  from orders o
-  join accounts a on a.user_id = o.user_id and a.kind = 'shop'
-  left join balance_ledger e on e.order_id = o.id
- group by o.id
-having count(*) filter (where e.reason = 'payment' and e.delta = -o.total_cents
-           and e.user_id = o.user_id)
-       <> case when o.status in ('paid', 'refunded') then 1 else 0 end
-    or count(*) filter (where e.reason = 'refund' and e.delta = o.total_cents
-           and e.user_id = o.user_id)
-       <> case when o.status = 'refunded' then 1 else 0 end
-    or count(e.seq)
-       <> case o.status when 'paid' then 1 when 'refunded' then 2 else 0 end
+-- check payments: each order has exactly the payment and the refund that its status requires, on its buyer's account or, of lab items, lab account
+-- Before there were lab accounts (migration 114), users paid for lab items from their own.
+select format('order %s (%s, total %s): entries %s', id, status, total_cents,
+              coalesce(string_agg(reason || ' ' || delta || whose, ', '
+                                  order by user_id, version, seq), 'none')) from (
+    select o.id, o.status, o.total_cents, e.reason, e.delta, e.user_id, e.version, e.seq,
+           e.user_id = payer.id as of_payer,
+           case when e.user_id = payer.id then '' else ' of another account' end as whose
+      from orders o
+      left join (select l.order_id from order_lines l join items i on i.sku = l.sku
+                  group by l.order_id having bool_and(i.kind = 'lab')) lab on lab.order_id = o.id
+      left join users u on u.lab_account_of = o.user_id
+      left join balance_ledger early
+             on early.order_id = o.id and early.reason = 'payment' and early.user_id = o.user_id
+            and early.at < (select installed_on from _sqlx_migrations where version = 114)
+     cross join lateral (select case when lab.order_id is null or early.seq is not null
+                                     then o.user_id else u.id end as id) payer
+      left join balance_ledger e on e.order_id = o.id) entries
+ group by id, status, total_cents
+having count(*) filter (where reason = 'payment' and delta = -total_cents and of_payer)
+       <> case when status in ('paid', 'refunded') then 1 else 0 end
+    or count(*) filter (where reason = 'refund' and delta = total_cents and of_payer)
+       <> case when status = 'refunded' then 1 else 0 end
+    or count(seq) <> case status when 'paid' then 1 when 'refunded' then 2 else 0 end
  order by 1;
 
--- check balance-entries: each entry is the payment or the refund of its order, or a top-up or welcome credit
+-- check balance-entries: each entry is the payment or the refund of an order of its user, or the opening of a lab account, a top-up or welcome credit
 select format('%s entry %s (%s %s): order %s', u.name, e.seq, e.reason, e.delta,
               case when e.order_id is null then 'none'
                    when o.id is null then e.order_id::text || ' is not there'
-                   else e.order_id::text || case when o.user_id = e.user_id then ''
+                   else e.order_id::text || case when o.user_id = owner.id then ''
                         else ' is somebody else''s' end end)
   from balance_ledger e
-  join accounts a on a.user_id = e.user_id and a.kind = 'shop'
   join users u on u.id = e.user_id
+ cross join lateral (select coalesce(u.lab_account_of, u.id) as id) owner
   left join orders o on o.id = e.order_id
- where (e.order_id is null) <> (e.reason in ('top-up', 'welcome'))
-    or o.user_id is distinct from e.user_id and e.order_id is not null
+ where (e.order_id is null)
+       <> (e.reason = any(case when u.lab_account_of is null then '{top-up,welcome}'
+                               else '{lab,top-up}' end::text[]))
+    or o.user_id is distinct from owner.id and e.order_id is not null
  order by u.name, e.version, e.seq;
 
 -- check counted-apart: only items and accounts of the lab are counted separately
 select format('item %s is marked as the lab''s', sku) from items
  where kind = 'lab' and sku !~ '^lab-[0-9a-f]{32}$'
 union all
-select format('account of %s is marked as the lab''s, and has no order of lab items',
-              u.name)
+select format('account of %s is marked as the lab''s, and is none', u.name)
   from accounts a join users u on u.id = a.user_id
- where a.kind = 'lab' and not exists (
-       select from orders o join order_lines l on l.order_id = o.id
-         join items i on i.sku = l.sku
-        where o.user_id = a.user_id
-        group by o.id having bool_and(i.kind = 'lab'));
+ where a.kind = 'lab' and (u.lab_account_of is null or u.name not like 'lab-%')
+union all
+select format('lab account %s is marked as the shop''s', u.name)
+  from accounts a join users u on u.id = a.user_id
+ where a.kind = 'shop' and u.lab_account_of is not null
+ order by 1;
 
 -- check balance-drift: the balance of each account equals the sum of its ledger
 select format('%s: balance %s cents, by the ledger %s', u.name, a.balance_cents,
@@ -228,13 +238,16 @@ select format('%s: topped up %s, by the ledger %s', u.name, coalesce(t.total, 0)
  order by u.name;
 
 -- check money-conserved: balances plus spending equal the money paid in
+-- Without the lab: what a lab account paid is not spent in the shop.
 select format('put in %s, on accounts %s, spent %s', came, held, spent) from (
     select (select coalesce(sum(t.amount_cents), 0) from top_ups t
               join accounts a on a.user_id = t.user_id and a.kind = 'shop') as came,
            (select coalesce(sum(balance_cents), 0) from accounts where kind = 'shop') as held,
            (select coalesce(sum(o.total_cents), 0) from orders o
-              join accounts a on a.user_id = o.user_id and a.kind = 'shop'
-             where o.status = 'paid') as spent) sums
+             where o.status = 'paid' and not exists (
+                   select from balance_ledger e
+                     join accounts a on a.user_id = e.user_id and a.kind = 'lab'
+                    where e.order_id = o.id and e.reason = 'payment')) as spent) sums
  where came <> held + spent;
 
 -- check nothing-negative: no stock, balance, quantity or total is below zero

@@ -1,4 +1,4 @@
-//! Pays a pending order from its customer's account, before it expires.
+//! Pays a pending order from its customer's account, or lab account, before it expires.
 
 use holdfast_lock::LockKey;
 
@@ -13,14 +13,16 @@ use crate::shop::{IdempotencyKey, OrderId, UserId};
 #[derive(Debug, Clone)]
 pub struct PayOrder {
     idempotency: IdempotencyRequest,
+    /// The account that pays.
+    account: UserId,
     /// The order as read before the command; its lines and its total never change.
     order: Order,
 }
 
 impl PayOrder {
-    pub fn new(user: UserId, order: Order, key: IdempotencyKey) -> Self {
+    pub fn new(user: UserId, account: UserId, order: Order, key: IdempotencyKey) -> Self {
         let path = format!("/api/orders/{}/pay", order.id);
-        Self { idempotency: IdempotencyRequest::post(user, path, Some(key), ""), order }
+        Self { idempotency: IdempotencyRequest::post(user, path, Some(key), ""), account, order }
     }
 }
 
@@ -30,7 +32,7 @@ impl Command for PayOrder {
     }
 
     fn reads(&self) -> ReadSet {
-        let account = Some(self.idempotency.user);
+        let account = Some(self.account);
         ReadSet { account, orders: vec![self.order.id], ..ReadSet::default() }
     }
 
@@ -39,16 +41,16 @@ impl Command for PayOrder {
     }
 
     fn batch_key(&self) -> Option<LockKey> {
-        Some(self.idempotency.user.lock_key())
+        Some(self.account.lock_key())
     }
 
     fn conditional_update(&self) -> Option<ConditionalUpdate> {
-        let balance = Some((self.idempotency.user, -self.order.total_cents));
+        let balance = Some((self.account, -self.order.total_cents));
         Some(ConditionalUpdate { balance, ..ConditionalUpdate::default() })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
-        let (user, id) = (self.idempotency.user, self.order.id);
+        let (account, id) = (self.account, self.order.id);
         // A late payment gets this rejection whether the expiry is already written or not.
         if state.orders.get(&id).is_some_and(|order| order.expired) {
             return Err(Rejection::OrderExpired);
@@ -59,12 +61,13 @@ impl Command for PayOrder {
             return Err(Rejection::OrderExpired);
         }
         let needed_cents = self.order.total_cents;
-        let balance_cents = state.balance_cents(user)?;
+        let balance_cents = state.balance_cents(account)?;
         if balance_cents < needed_cents {
-            return Err(Rejection::InsufficientFunds { needed_cents, balance_cents });
+            let in_lab = account != self.idempotency.user;
+            return Err(Rejection::InsufficientFunds { needed_cents, balance_cents, in_lab });
         }
         let paid_at = Some(state.now);
-        let balance = state.change_balance(user, -needed_cents, "payment", Some(id))?;
+        let balance = state.change_balance(account, -needed_cents, "payment", Some(id))?;
         let after = OrderSnapshot { status: to, paid_at, ..found };
         let transition = state.change_order(id, from, after);
         let order = Order { status: to.name().to_owned(), paid_at, ..self.order.clone() };

@@ -1,5 +1,5 @@
 //! Returns an order's units to stock, once: cancels a pending order, or refunds a paid one, whose
-//! price returns to the account.
+//! price returns to the account that paid.
 
 use std::collections::BTreeMap;
 
@@ -18,8 +18,8 @@ use crate::shop::{IdempotencyKey, OrderId, UserId};
 pub enum ReturnKind {
     /// It is pending, and its customer cancels it.
     Cancel,
-    /// It is paid, and the money is returned.
-    Refund,
+    /// It is paid, and the money is returned to this account.
+    Refund(UserId),
 }
 
 impl ReturnKind {
@@ -27,7 +27,7 @@ impl ReturnKind {
     fn name(self) -> &'static str {
         match self {
             ReturnKind::Cancel => "cancel",
-            ReturnKind::Refund => "refund",
+            ReturnKind::Refund(_) => "refund",
         }
     }
 
@@ -35,7 +35,7 @@ impl ReturnKind {
     fn transition(self) -> (OrderStatus, OrderStatus) {
         match self {
             ReturnKind::Cancel => (OrderStatus::Pending, OrderStatus::Cancelled),
-            ReturnKind::Refund => (OrderStatus::Paid, OrderStatus::Refunded),
+            ReturnKind::Refund(_) => (OrderStatus::Paid, OrderStatus::Refunded),
         }
     }
 }
@@ -56,7 +56,10 @@ impl ReturnOrder {
 
     /// Returns the account to which the price returns.
     fn account(&self) -> Option<UserId> {
-        (self.kind == ReturnKind::Refund).then_some(self.idempotency.user)
+        match self.kind {
+            ReturnKind::Cancel => None,
+            ReturnKind::Refund(account) => Some(account),
+        }
     }
 }
 

@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use holdfast_lock::LockKey;
 use rand::RngExt as _;
 use tokio::sync::OwnedSemaphorePermit;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 use tracing::debug_span;
 
 use super::batch::{AttemptError, Batch, LockState, pass_point};
@@ -28,9 +28,8 @@ use crate::shop::store::{CommandWrite, conditional_update, key_records};
 use crate::shop::strategy::{Isolation, PurchaseCount, ReadMethod, advisory};
 use crate::shop::{Shop, UserId};
 
-/// Time to wait for one of the lab's connections: longer than a call to a silent Postgres takes, so
-/// that an outage is not reported as a busy lab.
-const LAB_CONNECTION_TIMEOUT: Duration = Duration::from_millis(1_800);
+/// Time to wait for one of the lab's connections: as long as for a lock. It takes none of another.
+const LAB_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An attempt that has read its snapshot.
 pub(super) struct BegunAttempt {
@@ -171,13 +170,10 @@ async fn open_and_read(batch: Batch<'_>) -> ReadResult {
 }
 
 async fn lab_permit(shop: &Shop) -> Result<OwnedSemaphorePermit, AttemptError> {
-    let acquiring = Arc::clone(&shop.lab_connections).acquire_owned();
-    match timeout(LAB_CONNECTION_TIMEOUT, acquiring).await {
-        Ok(Ok(permit)) => Ok(permit),
-        Ok(Err(_)) | Err(_) => Err(match shop.pool.recent_failure() {
-            Some(outage) => AttemptError::Failed(outage.into()),
-            None => AttemptError::Rejected(Rejection::LabBusy),
-        }),
+    tokio::select! {
+        Ok(permit) = Arc::clone(&shop.lab_connections).acquire_owned() => Ok(permit),
+        () = shop.pool.silence() => Err(AttemptError::Failed(Error::postgres_timeout())),
+        () = sleep(LAB_CONNECTION_TIMEOUT) => Err(AttemptError::Rejected(Rejection::LabBusy)),
     }
 }
 

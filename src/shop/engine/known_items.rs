@@ -17,7 +17,7 @@ use crate::coalesce::Coalescer;
 use crate::db::Pool;
 use crate::shop::Sku;
 use crate::shop::failure::{Error, Failure, Rejection};
-use crate::shop::store::items::ItemKind;
+use crate::shop::model::ItemKind;
 use crate::tasks::Tasks;
 
 /// Size at which the set is emptied; larger than a catalogue.

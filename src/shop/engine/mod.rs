@@ -22,6 +22,7 @@ mod direct;
 mod group_commit;
 mod in_flight;
 mod known_items;
+mod lab_accounts;
 mod leader;
 mod locks;
 mod prepare;
@@ -41,6 +42,7 @@ use crate::tasks::Tasks;
 use group_commit::GroupCommit;
 use in_flight::InFlightKeys;
 use known_items::KnownItems;
+use lab_accounts::LabAccounts;
 pub use prepare::{
     cancel_order, check_order, expire_orders, pay_order, place_order, refund_order, restock,
     set_limit, top_up,
@@ -63,6 +65,7 @@ pub struct Engine {
     pub replays: ReplayLookup,
     sold_out: SoldOutCache,
     known_items: KnownItems,
+    lab_accounts: LabAccounts,
     unpaid: UnpaidOrders,
 }
 
@@ -76,6 +79,7 @@ impl Engine {
             replays: ReplayLookup::new(pool, tasks),
             sold_out: SoldOutCache::new(pool, tasks),
             known_items: KnownItems::new(pool, tasks),
+            lab_accounts: LabAccounts::new(pool),
             unpaid: UnpaidOrders::new(pool, tasks),
         }
     }

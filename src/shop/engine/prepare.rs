@@ -20,10 +20,8 @@ use crate::shop::command::set_limit::{SetLimit, check_limit};
 use crate::shop::command::state::{ShopState, StockSnapshot};
 use crate::shop::command::top_up::TopUp;
 use crate::shop::failure::{Execution, Failure, Rejection};
-use crate::shop::model::{ExpiredOrders, Order, RequestedLine};
-use crate::shop::query::{catalog, orders};
-use crate::shop::store::accounts;
-use crate::shop::store::items::ItemKind;
+use crate::shop::model::{ExpiredOrders, ItemKind, Order, RequestedLine};
+use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
     DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId,
 };
@@ -41,7 +39,7 @@ pub async fn place_order(
     let single = command.single_line().map(|(sku, quantity)| (sku.clone(), quantity));
     let command = Arc::new(command);
     let admitted = async {
-        let options = admit(shop, options, &skus).await?;
+        let options = admit(shop, options, &skus, Mixture::Rejected).await?;
         check_unpaid(shop, &options, user).await?;
         Ok(options)
     };
@@ -88,17 +86,16 @@ pub async fn pay_order(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
-    let skus = order.skus();
-    let command = Arc::new(PayOrder::new(user, order, key));
-    let options = match admit(shop, options, &skus).await {
-        Ok(options) => options,
-        Err(failure) => return replay_or(shop, command.as_ref(), failure).await,
+    let options = admit(shop, options, &order.skus(), Mixture::Admitted).await;
+    let account = match &options {
+        Ok(options) if options.in_lab => shop.engine.lab_accounts.of(user).await?,
+        _ => user,
     };
-    if may_lose_updates(shop, &options) {
-        // Not in the payment's transaction: the row lock of the mark would serialize payments.
-        accounts::mark_lab(shop, user).await?;
+    let command = Arc::new(PayOrder::new(user, account, order, key));
+    match options {
+        Ok(options) => execute(shop, &options, command).await,
+        Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
-    execute(shop, &options, command).await
 }
 
 /// Cancels a pending order.
@@ -109,10 +106,13 @@ pub async fn cancel_order(
     order: OrderId,
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
-    return_order(shop, options, ReturnKind::Cancel, user, order, key).await
+    let order = own_order(shop, user, order).await?;
+    let options = admit(shop, options, &order.skus(), Mixture::Admitted).await?;
+    let command = ReturnOrder::new(ReturnKind::Cancel, user, order, key);
+    execute(shop, &options, Arc::new(command)).await
 }
 
-/// Refunds a paid order.
+/// Refunds a paid order, to the account that paid it.
 pub async fn refund_order(
     shop: &Shop,
     options: &RequestOptions,
@@ -120,20 +120,15 @@ pub async fn refund_order(
     order: OrderId,
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
-    return_order(shop, options, ReturnKind::Refund, user, order, key).await
-}
-
-async fn return_order(
-    shop: &Shop,
-    options: &RequestOptions,
-    kind: ReturnKind,
-    user: UserId,
-    order: OrderId,
-    key: Option<IdempotencyKey>,
-) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
-    let options = admit(shop, options, &order.skus()).await?;
-    execute(shop, &options, Arc::new(ReturnOrder::new(kind, user, order, key))).await
+    let options = admit(shop, options, &order.skus(), Mixture::Admitted).await?;
+    // Before there were lab accounts, users paid for lab items, too.
+    let account = match options.in_lab {
+        true => ledger::payer(shop, order.id).await?.unwrap_or(user),
+        false => user,
+    };
+    let command = ReturnOrder::new(ReturnKind::Refund(account), user, order, key);
+    execute(shop, &options, Arc::new(command)).await
 }
 
 /// Changes an item's stock on behalf of an admin.
@@ -146,7 +141,7 @@ pub async fn restock(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
-    match admit(shop, options, &[sku]).await {
+    match admit(shop, options, &[sku], Mixture::Rejected).await {
         Ok(options) => execute(shop, &options, command).await,
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
@@ -202,18 +197,35 @@ async fn check_unpaid(shop: &Shop, options: &RequestOptions, user: UserId) -> Re
     shop.engine.unpaid.admit(user, max, window).await
 }
 
+/// Whether an order may have items of the lab and of the shop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Mixture {
+    Rejected,
+    /// An order that exists; there were such before there were lab accounts.
+    Admitted,
+}
+
 /// Returns the options of a request on these items. Rejects an unknown item and, unless all are the
 /// lab's, options that could lose sales or money, keep units too long, or are not the user's to set.
 async fn admit<'a>(
     shop: &Shop,
     options: &'a RequestOptions,
     skus: &[Sku],
+    mixture: Mixture,
 ) -> Result<Cow<'a, RequestOptions>, Failure> {
     let kinds = shop.engine.known_items.kinds(skus).await?;
-    let Some(own) = kinds.iter().position(|kind| *kind == ItemKind::Shop) else {
+    let first = |of: ItemKind| kinds.iter().position(|kind| *kind == of).map(|at| &skus[at]);
+    let Some(own) = first(ItemKind::Shop) else {
         return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options.clone() }));
     };
-    check_options(shop, options, &skus[own])?;
+    if let (Some(lab), Mixture::Rejected) = (first(ItemKind::Lab), mixture) {
+        let why = format!(
+            "an order has items of the lab or the shop's own, not both: {lab} is the lab's, and \
+             {own} is the shop's own; place two orders"
+        );
+        return Err(Rejection::Invalid("lines".into(), why).into());
+    }
+    check_options(shop, options, own)?;
     Ok(Cow::Borrowed(options))
 }
 

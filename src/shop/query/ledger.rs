@@ -3,6 +3,7 @@
 
 use crate::shop::failure::Error;
 use crate::shop::model::LedgerEntry;
+use crate::shop::store::accounts::LAB_CENTS;
 use crate::shop::{OrderId, Shop, Sku, UserId};
 
 /// Executes a query of either ledger.
@@ -127,9 +128,41 @@ pub async fn balance_entries_of_order(
     entries!(shop, "balance_ledger where order_id = $1 order by seq", order.0)
 }
 
+/// Returns the account that paid an order, if any has.
+pub async fn payer(shop: &Shop, order: OrderId) -> Result<Option<UserId>, Error> {
+    let payer = sqlx::query_scalar!(
+        r#"select user_id as "user: UserId" from balance_ledger
+            where order_id = $1 and reason = 'payment'"#,
+        order.0,
+    );
+    Ok(payer.fetch_optional(&mut *shop.connection().await?).await?)
+}
+
 /// Returns a user's balance; `None` if there is no account.
 pub async fn balance(shop: &Shop, user: UserId) -> Result<Option<i64>, Error> {
     Ok(sqlx::query_scalar!("select balance_cents from accounts where user_id = $1", user.0)
         .fetch_optional(&mut *shop.connection().await?)
         .await?)
+}
+
+/// The balances of a user, in cents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Balances {
+    /// On the account.
+    pub own_cents: i64,
+    /// On the lab account.
+    pub lab_cents: i64,
+}
+
+/// Returns a user's balances. A lab account that is not open yet has its opening balance.
+pub async fn balances(shop: &Shop, user: UserId) -> Result<Balances, Error> {
+    let row = sqlx::query!(
+        r#"select (select balance_cents from accounts where user_id = $1) as own,
+                  (select balance_cents from accounts where user_id = $2) as lab"#,
+        user.0,
+        user.lab_account().0,
+    )
+    .fetch_one(&mut *shop.connection().await?)
+    .await?;
+    Ok(Balances { own_cents: row.own.unwrap_or(0), lab_cents: row.lab.unwrap_or(LAB_CENTS) })
 }

@@ -1,18 +1,14 @@
-//! Writes to accounts: the mark that broken strategies were tried, and opening balances.
+//! Writes the opening balances of accounts, and opens lab accounts.
 
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::db::Pool;
 use crate::shop::failure::Error;
-use crate::shop::{IdempotencyKey, Shop, UserId};
+use crate::shop::{IdempotencyKey, UserId};
 
-/// Marks an account on which broken strategies are tried: the audit counts it separately.
-pub async fn mark_lab(shop: &Shop, user: UserId) -> Result<(), Error> {
-    sqlx::query!("update accounts set kind = 'lab' where user_id = $1 and kind <> 'lab'", user.0)
-        .execute(&mut *shop.connection().await?)
-        .await?;
-    Ok(())
-}
+/// Opening balance of a lab account.
+pub const LAB_CENTS: i64 = 100_000;
 
 /// Writes the opening balance of an account that no other transaction has seen, as a ledger entry
 /// with that reason.
@@ -43,4 +39,32 @@ pub async fn open_balance(
     .execute(tx)
     .await?;
     Ok(())
+}
+
+/// Opens the user's lab account with `cents`, unless it is open. Of several calls at once one opens
+/// it, and the others wait for it.
+///
+/// It belongs to a user of its own, who is disabled and has no password, and stays so.
+pub async fn open_lab_account(pool: &Pool, owner: UserId, cents: i64) -> Result<(), Error> {
+    let id = owner.lab_account();
+    let mut tx = pool.begin().await?;
+    let inserted = sqlx::query!(
+        "insert into users (id, name, password_hash, disabled_at, lab_account_of)
+         values ($1, $2, '', now(), $3) on conflict do nothing",
+        id.0,
+        // A name that begins with `lab-` is reserved: nobody can sign up with it.
+        format!("lab-account-{}", owner.0.simple()),
+        owner.0,
+    )
+    .execute(&mut *tx)
+    .await?;
+    if inserted.rows_affected() == 0 {
+        tx.rollback().await?;
+        return Ok(());
+    }
+    sqlx::query!("insert into accounts (user_id, kind) values ($1, 'lab')", id.0)
+        .execute(&mut *tx)
+        .await?;
+    open_balance(&mut tx, id, cents, "lab", Uuid::now_v7()).await?;
+    Ok(tx.commit().await?)
 }

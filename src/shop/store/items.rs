@@ -9,17 +9,7 @@ use crate::shop::Shop;
 use crate::shop::command::MAX_AMOUNT;
 use crate::shop::command::set_limit::check_limit;
 use crate::shop::failure::{Error, Failure, Rejection, StoredResponse};
-use crate::shop::model::Item;
-
-/// The purpose of an item.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
-#[sqlx(type_name = "text", rename_all = "lowercase")]
-pub enum ItemKind {
-    /// Sale to customers.
-    Shop,
-    /// Experiments of the lab.
-    Lab,
-}
+use crate::shop::model::{Item, ItemKind};
 
 /// Creates an item.
 pub async fn create(

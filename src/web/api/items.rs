@@ -9,9 +9,9 @@ use super::responses::{command_response, json, stored_response, with_location};
 use crate::shop::audit::ItemAudit;
 use crate::shop::command::restock::RestockRequest;
 use crate::shop::command::set_limit::deserialize_limit;
-use crate::shop::model::{Item, LedgerEntry};
+use crate::shop::model::{Item, ItemKind, LedgerEntry};
 use crate::shop::query::{catalog, ledger};
-use crate::shop::store::items::{self, ItemKind};
+use crate::shop::store::items;
 use crate::shop::{RequestOptions, Sku, engine};
 use crate::web::middleware::{
     AdminUser, Json, KeyParameters, LabOptions, LabParameters, ListParameters, ListQuery, Query,

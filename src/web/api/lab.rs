@@ -16,8 +16,8 @@ use crate::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
 use crate::lab::headers::TTL_RANGE_MS;
 use crate::probe::{PausedRequest, Point};
 use crate::shop::command::set_limit::deserialize_limit;
-use crate::shop::model::{Item, Order};
-use crate::shop::store::items::{self, ItemKind};
+use crate::shop::model::{Item, ItemKind, Order};
+use crate::shop::store::items;
 use crate::shop::{RequestOptions, Strategy, UserId, engine};
 use crate::web::middleware::{
     Json, KeyParameters, LabAdmin, LabOptions, LabParameters, SignedInUser, idempotency_key,

@@ -16,13 +16,16 @@ use crate::web::middleware::{
 };
 use crate::web::{HttpResult, State};
 
-/// The caller's name and balance.
+/// The caller's name and balances.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct Me {
     /// The user name.
     pub user: String,
     /// The balance, in cents.
     pub balance_cents: i64,
+    /// The balance of the lab account, in cents: it pays for items of the lab, and for nothing in the
+    /// shop.
+    pub lab_balance_cents: i64,
 }
 
 /// The amount of a top-up.
@@ -40,11 +43,15 @@ struct CreatedEntry {
     seq: i64,
 }
 
-/// Returns the caller's name and balance.
+/// Returns the caller's name and balances.
 #[utoipa::path(get, path = "/api/me", tag = "account", responses((status = 200, body = Me)))]
 pub async fn read(state: State, user: SignedInUser) -> HttpResult {
-    let balance_cents = ledger::balance(&state.shop, user.caller.id).await?.unwrap_or(0);
-    json(Me { user: user.caller.name.clone(), balance_cents })
+    let balances = ledger::balances(&state.shop, user.caller.id).await?;
+    json(Me {
+        user: user.caller.name.clone(),
+        balance_cents: balances.own_cents,
+        lab_balance_cents: balances.lab_cents,
+    })
 }
 
 /// Lists the account's ledger, oldest entry first.

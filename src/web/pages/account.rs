@@ -25,6 +25,8 @@ const AMOUNT: &str = "amount_cents";
 struct AccountPage {
     layout: Layout,
     balance: Cents,
+    /// While the lab is on.
+    lab_balance: Option<Cents>,
     ledger: LedgerTable,
     key: IdempotencyKey,
     amount: String,
@@ -95,10 +97,13 @@ async fn page(
     input: TopUpInput,
     errors: FormErrors,
 ) -> HttpResult {
-    let shop = &app_state(request)?.shop;
+    let state = app_state(request)?;
+    let shop = &state.shop;
+    let balances = ledger::balances(shop, user).await?;
     let entries = ledger::latest_balance_entries(shop, user, before, PAGE_LENGTH + 1).await?;
     let page = AccountPage {
-        balance: Cents(ledger::balance(shop, user).await?.unwrap_or(0)),
+        balance: Cents(balances.own_cents),
+        lab_balance: state.lab.then_some(Cents(balances.lab_cents)),
         ledger: LedgerTable::new(entries, true, "/account".to_owned(), before),
         key: IdempotencyKey::generate(),
         amount: input.amount,

@@ -39,6 +39,9 @@ struct OrderPage {
     items: Vec<Item>,
     stock: Vec<(Sku, LedgerRow)>,
     money: Vec<LedgerRow>,
+    /// True if it is of lab items, which the lab account pays.
+    in_lab: bool,
+    /// The balance of the account that pays.
     balance: Cents,
     after_paying: Cents,
     /// The idempotency key of the forms: pay, cancel or refund.
@@ -66,6 +69,18 @@ impl OrderPage {
     /// Returns the amount that the account lacks to pay the order.
     fn missing(&self) -> Option<Cents> {
         (self.after_paying.0 < 0).then(|| self.after_paying.minus())
+    }
+
+    /// Returns the sentence about the balance of the account that pays: `shop`, or `lab` for the lab
+    /// account.
+    fn balance_text(&self, shop: &str, lab: &str) -> String {
+        let missing = self.missing().unwrap_or(Cents(0));
+        let variables = [
+            ("balance", self.balance.money().into()),
+            ("missing", missing.money().into()),
+            ("after", self.after_paying.money().into()),
+        ];
+        self.layout.text_with(if self.in_lab { lab } else { shop }, &variables)
     }
 
     /// Returns whether there is anything to do: not for a cancelled or refunded order.
@@ -118,7 +133,7 @@ pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
                                 user: UserId,
                                 id: OrderId,
                                 key: IdempotencyKey| {
-        if is_payable(shop, user, id).await? {
+        if is_payable(shop, user, id).await? && !is_in_lab(shop, id).await? {
             match engine::top_up(shop, options, user, key.clone(), cents).await {
                 Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {}
                 Err(failure) => return Err(failure),
@@ -134,6 +149,11 @@ async fn is_payable(shop: &Shop, user: UserId, id: OrderId) -> Result<bool, Erro
     let Some(order) = orders::order(shop, user, id).await? else { return Ok(false) };
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
     Ok(status(&order, left) == "pending")
+}
+
+/// Returns whether the lab account pays the order, which nobody tops up.
+async fn is_in_lab(shop: &Shop, id: OrderId) -> Result<bool, Error> {
+    Ok(orders::lab_orders_among(shop, &[id]).await?.contains(&id))
 }
 
 /// Cancels the order, once per form: its units return to stock.
@@ -183,7 +203,9 @@ async fn page(
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
-    let balance_cents = ledger::balance(shop, user).await?.unwrap_or(0);
+    let in_lab = is_in_lab(shop, id).await?;
+    let balances = ledger::balances(shop, user).await?;
+    let balance_cents = if in_lab { balances.lab_cents } else { balances.own_cents };
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
     let items = catalog::items_by_sku(shop, &skus).await?;
     let layout = Layout::of(request).await?;
@@ -201,6 +223,7 @@ async fn page(
         items,
         stock: stock.into_iter().map(|(sku, entry)| (sku, LedgerRow::new(entry, false))).collect(),
         money: money.into_iter().map(|entry| LedgerRow::new(entry, true)).collect(),
+        in_lab,
         balance: Cents(balance_cents),
         after_paying: Cents(balance_cents - order.total_cents),
         key: IdempotencyKey::generate(),

@@ -200,12 +200,8 @@ impl From<Rejection> for Problem {
                     .with("requested", requested)
             }
             Rejection::TooManyUnpaid { max, wait } => too_many_unpaid(max, wait),
-            Rejection::InsufficientFunds { needed_cents, balance_cents } => {
-                let detail =
-                    format!("{needed_cents} cents due, {balance_cents} cents in the account");
-                Problem::new(ProblemType::InsufficientFunds, detail)
-                    .with("needed_cents", needed_cents)
-                    .with("balance_cents", balance_cents)
+            Rejection::InsufficientFunds { needed_cents, balance_cents, in_lab } => {
+                insufficient_funds(needed_cents, balance_cents, in_lab)
             }
             Rejection::OrderState { status, action } => {
                 let detail = message!("problem-order-state-detail", action, status);
@@ -239,13 +235,28 @@ impl From<Rejection> for Problem {
                 let detail = format!("waited {} ms", waited.as_millis());
                 Problem::new(ProblemType::LockTimeout, detail).held_by(holder)
             }
-            Rejection::LabBusy => Problem::new(
-                ProblemType::Overloaded,
-                "requests on lab items hold all connections that the lab may use at a time; the \
-                 others are the shop's; nothing was changed",
-            ),
+            Rejection::LabBusy => lab_busy(),
         }
     }
+}
+
+fn lab_busy() -> Problem {
+    let detail = "requests on lab items hold all connections that the lab may use at a time; the \
+                  others are the shop's; nothing was changed";
+    Problem::new(ProblemType::Overloaded, detail)
+}
+
+fn insufficient_funds(needed_cents: i64, balance_cents: i64, in_lab: bool) -> Problem {
+    let account = if in_lab {
+        "lab account, which pays for lab items; refund one to get its price back"
+    } else {
+        "account"
+    };
+    let detail = format!("{needed_cents} cents due, {balance_cents} cents in the {account}");
+    Problem::new(ProblemType::InsufficientFunds, detail)
+        .with("needed_cents", needed_cents)
+        .with("balance_cents", balance_cents)
+        .with("account", if in_lab { "lab" } else { "shop" })
 }
 
 fn too_many_unpaid(max: u32, wait: Duration) -> Problem {

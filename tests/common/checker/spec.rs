@@ -63,11 +63,11 @@ impl<'a> OrderOperation<'a> {
                 place(user, key, units, before)
             }
             Self::Pay(_) => {
-                let command = PayOrder::new(user, priced(), idempotency_key);
+                let command = PayOrder::new(user, user, priced(), idempotency_key);
                 decide(&command, OrderStatus::Pending, before)
             }
             Self::Refund(_) => {
-                let (kind, key) = (ReturnKind::Refund, Some(idempotency_key));
+                let (kind, key) = (ReturnKind::Refund(user), Some(idempotency_key));
                 let command = ReturnOrder::new(kind, user, priced(), key);
                 decide(&command, OrderStatus::Paid, before)
             }
@@ -88,7 +88,7 @@ pub(super) fn is_insufficient(
         ObservedOperation::Pay(_) if !(0..=MAX_BALANCE).contains(&requested) => Err(out_of_range()),
         ObservedOperation::Pay(order) => {
             let order = priced_order(*order, requested);
-            let command = PayOrder::new(user, order, IdempotencyKey::generate());
+            let command = PayOrder::new(user, user, order, IdempotencyKey::generate());
             decide(&command, OrderStatus::Pending, available)
         }
     };

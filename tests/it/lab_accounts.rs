@@ -1,0 +1,146 @@
+//! Money of the lab stays in the lab: its orders are paid from an account of their own.
+
+use futures_util::future::join_all;
+use holdfast::shop::store::purge_lab_item;
+use holdfast::shop::{Sku, UserId};
+use reqwest::{Method, RequestBuilder, StatusCode};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use crate::common::requests::{fresh_key, problem_of, response_of, send};
+use crate::common::{Shop, User, body, problem};
+
+/// A request to change an order, under a new key.
+fn change(shop: &Shop, who: &User, at: usize, order: &Value, action: &str) -> RequestBuilder {
+    let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
+    shop.request(who, Method::POST, at, &path).header("Idempotency-Key", fresh_key())
+}
+
+async fn balances(shop: &Shop, who: &User) -> [i64; 2] {
+    let me = shop.read(who, "/api/me").await;
+    ["balance_cents", "lab_balance_cents"].map(|name| me[name].as_i64().unwrap())
+}
+
+#[tokio::test]
+async fn minted_lab_money_buys_nothing_in_shop() {
+    let shop = Shop::start(2).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let sku = shop.lab_item(10).await;
+    assert_eq!(balances(&shop, &alice).await, [100_000, 100_000]);
+    let mut orders = Vec::new();
+    for _ in 0..2 {
+        orders.push(shop.place_order(&alice, &sku, 1).await);
+    }
+    // Both read the same balance, and each refund adds its price.
+    let pay =
+        |n: usize| change(&shop, &alice, 0, &orders[n], "pay").header("Holdfast-Lock", "none");
+    let paid = [0, 1].map(|n| send(pay(n).header("Holdfast-Pause", "read")));
+    shop.until_paused_count(&admin, 2, "read").await;
+    for request in shop.paused_requests(&admin, 0).await {
+        assert!(shop.resume_request(&admin, 0, &request.request).await);
+    }
+    for sent in paid {
+        body(response_of(sent).await, StatusCode::OK).await;
+    }
+    for order in &orders {
+        body(change(&shop, &alice, 1, order, "refund").send().await.unwrap(), StatusCode::OK).await;
+    }
+    assert_eq!(balances(&shop, &alice).await, [100_000, 100_100], "the lab minted 1.00");
+    let own = shop.shop_item(10, 4_000).await;
+    let order = shop.place_order(&alice, &own, 1).await;
+    body(change(&shop, &alice, 0, &order, "pay").send().await.unwrap(), StatusCode::OK).await;
+    assert_eq!(balances(&shop, &alice).await, [96_000, 100_100]);
+    let dear = shop.shop_item(10, 96_001).await;
+    let order = shop.place_order(&alice, &dear, 1).await;
+    let refused = change(&shop, &alice, 0, &order, "pay").send().await.unwrap();
+    assert_eq!(problem(refused, 402).await, "insufficient-funds");
+    shop.assert_sound().await;
+    let apart = "select count(*) from accounts where kind = 'lab'";
+    assert_eq!(shop.number(apart).await, 1, "only the lab account is counted apart");
+}
+
+#[tokio::test]
+async fn failed_lab_payment_leaves_audit_sound() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let dear = json!({ "stock": 5, "price_cents": 100_001 });
+    let item = shop.request(&admin, Method::POST, 0, "/api/lab/items").json(&dear);
+    let item = body(item.send().await.unwrap(), StatusCode::CREATED).await;
+    let sku = item["sku"].as_str().unwrap();
+    let order = shop.place_order(&alice, sku, 1).await;
+    let pay = change(&shop, &alice, 0, &order, "pay").header("Holdfast-Lock", "none");
+    let (status, kind, told) = problem_of(pay.send().await.unwrap()).await;
+    assert_eq!((status, kind.as_str()), (402, "insufficient-funds"));
+    assert!(told["detail"].as_str().unwrap().contains("lab account"), "{told}");
+    body(change(&shop, &alice, 0, &order, "cancel").send().await.unwrap(), StatusCode::OK).await;
+    let sku = Sku::try_from(sku.to_owned()).unwrap();
+    assert!(purge_lab_item(&shop.pool.clone().into(), &sku).await.unwrap());
+    assert_eq!(balances(&shop, &alice).await, [100_000, 100_000]);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn order_mixes_no_lab_and_shop_items() {
+    let shop = Shop::start(1).await;
+    let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(5).await);
+    let mixed = shop
+        .request(&alice, Method::POST, 0, "/api/orders")
+        .header("Idempotency-Key", fresh_key())
+        .json(&json!({ "lines": [
+            { "sku": sku, "quantity": 1 }, { "sku": "deadbolt", "quantity": 1 },
+        ] }));
+    let (status, kind, told) = problem_of(mixed.send().await.unwrap()).await;
+    assert_eq!((status, kind.as_str()), (422, "invalid-request"));
+    let why = told["errors"][0]["detail"].as_str().unwrap();
+    assert!(why.contains("not both") && why.contains("deadbolt"), "{told}");
+    assert_eq!(shop.number("select count(*) from orders").await, 0);
+}
+
+#[tokio::test]
+async fn first_payments_at_once_open_one_account() {
+    let shop = Shop::start(2).await;
+    let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(20).await);
+    let mut orders = Vec::new();
+    for _ in 0..8 {
+        orders.push(shop.place_order(&alice, &sku, 1).await);
+    }
+    let paid =
+        orders.iter().enumerate().map(|(n, order)| change(&shop, &alice, n % 2, order, "pay"));
+    for paid in join_all(paid.map(RequestBuilder::send)).await {
+        body(paid.unwrap(), StatusCode::OK).await;
+    }
+    assert_eq!(balances(&shop, &alice).await, [100_000, 100_000 - 8 * 100]);
+    assert_eq!(shop.number("select count(*) from accounts where kind = 'lab'").await, 1);
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn lab_account_cannot_sign_in() {
+    let shop = Shop::start(1).await;
+    let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(5).await);
+    let order = shop.place_order(&alice, &sku, 1).await;
+    body(change(&shop, &alice, 0, &order, "pay").send().await.unwrap(), StatusCode::OK).await;
+    let owner: Uuid = sqlx::query_scalar("select id from users where name = 'alice'")
+        .fetch_one(&shop.pool)
+        .await
+        .unwrap();
+    let (id, name): (Uuid, String) =
+        sqlx::query_as("select id, name from users where lab_account_of = $1")
+            .bind(owner)
+            .fetch_one(&shop.pool)
+            .await
+            .unwrap();
+    assert_eq!(UserId(id), UserId(owner).lab_account());
+    for password in ["", &name, "a password of mine"] {
+        let credentials = json!({ "user": name, "password": password });
+        let sent = shop.http.post(shop.url(0, "/api/sessions")).json(&credentials);
+        assert_eq!(sent.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
+    }
+    let taken = json!({ "user": name, "password": "a password of mine" });
+    let sign_up = shop.http.post(shop.url(0, "/api/users")).json(&taken);
+    assert_eq!(problem(sign_up.send().await.unwrap(), 422).await, "invalid-request");
+    let pool = shop.pool.clone().into();
+    let password = "a password of mine".to_owned();
+    assert!(holdfast::shop::users::set_password(&pool, &name, password, 8).await.is_err());
+    assert!(holdfast::shop::users::enable(&pool, &name).await.is_err());
+}
