@@ -195,7 +195,7 @@ impl Harness {
     }
 
     /// Deletes items, orders, ledgers and lab accounts, so that every run begins with the same
-    /// small tables. Keeps users, who have no money, and their sessions.
+    /// small tables. Keeps users, with a balance of 0, and their sessions.
     async fn empty(&self) -> anyhow::Result<()> {
         let mut attempt = 1;
         while let Err(error) = self.truncate_tables().await {
@@ -214,7 +214,8 @@ impl Harness {
             "truncate items, orders, order_lines, idempotency, top_ups, stock_ledger, balance_ledger
                  cascade;
              delete from accounts where kind = 'lab';
-             delete from users where lab_account_of is not null",
+             delete from users where lab_account_of is not null;
+             update accounts set balance_cents = 0 where balance_cents <> 0",
         )
         .execute(&mut *tx)
         .await?;
