@@ -11,10 +11,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use futures_util::future::{join_all, try_join_all};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redis::{Cmd, FromRedisValue};
-use tokio::time::Instant;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::process::Process;
 use crate::redis::set_if_absent;
@@ -27,10 +28,11 @@ const TTL: Duration = Duration::from_secs(3);
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Renewals of a lock stop this long after it was acquired: longer than any request takes.
 const MAX_RENEWAL: Duration = Duration::from_secs(15);
-/// Bounds the time for which one script blocks Redis.
-const MAX_KEYS_PER_SCRIPT: usize = 512;
-/// Upper bound of locks to delete while Redis is unavailable; they also expire by themselves.
-const MAX_TO_DELETE: usize = 10_000;
+/// Time to wait for responses, less than a call may take: these locks are no precondition of
+/// anything, and a silent node of a Cluster must not delay the keys on the others.
+const MAX_WAIT: Duration = Duration::from_millis(200);
+/// Bounds the time for which one script or pipeline blocks Redis.
+const MAX_KEYS_PER_CALL: usize = 512;
 
 /// Start of their Redis keys, behind [`crate::Settings::key_prefix`]. (*Token* is an older name of
 /// an idempotency key.)
@@ -56,8 +58,8 @@ pub struct IdempotencyLocks {
     prefix: String,
     process: Process,
     held: Arc<Mutex<HeldKeys>>,
-    /// Possibly set in Redis, to be deleted.
-    to_delete: Vec<KeyValue>,
+    /// Requested by [`IdempotencyLocks::acquire`], which has not read the responses yet.
+    requested: Vec<KeyValue>,
     renewal: Option<AbortOnDrop>,
 }
 
@@ -67,6 +69,9 @@ type HeldKeys = HashMap<String, (String, Instant)>;
 /// A Redis key and the value under which its lock is ours.
 type KeyValue = (String, String);
 
+/// The results of the keys from that position on.
+type GroupResults = (usize, Vec<Result<IdempotencyLockResult, crate::redis::Error>>);
+
 impl IdempotencyLocks {
     /// Creates a set of idempotency locks that holds none yet.
     pub fn new(locks: &Locks) -> Self {
@@ -75,56 +80,74 @@ impl IdempotencyLocks {
             prefix: format!("{}{REDIS_KEY_PREFIX}", locks.settings().key_prefix),
             process: locks.process().clone(),
             held: Arc::default(),
-            to_delete: Vec::new(),
+            requested: Vec::new(),
             renewal: None,
         }
     }
 
-    /// Tries to acquire several locks, without waiting. `requests` contains, per lock, its name
-    /// (the part of its Redis key that follows [`REDIS_KEY_PREFIX`]) and the fingerprint of the
-    /// request (without `/`). Returns one result per lock, in the same order.
+    /// Tries to acquire several locks, without waiting for their holders. `requests` contains, per
+    /// lock, its name (the part of its Redis key that follows [`REDIS_KEY_PREFIX`]) and the
+    /// fingerprint of the request (without `/`). Returns one result per lock, in the same order,
+    /// within 0.2 s.
     ///
-    /// # Errors
-    /// Those of Redis, as for [`Locks::acquire`]. The next call, or drop, releases what may have
-    /// been set, also if this future is dropped.
+    /// The errors are those of Redis, as for [`Locks::acquire`]. In a Cluster they concern only the
+    /// keys of the node that does not respond. What may have been set is released in the
+    /// background, also if this future is dropped.
     pub async fn acquire(
         &mut self,
         requests: &[(String, String)],
-    ) -> Result<Vec<IdempotencyLockResult>, Error> {
-        self.delete().await;
-        let before = self.to_delete.len();
-        // They stay there until the responses say which were set.
-        self.to_delete.extend(requests.iter().map(|(name, fingerprint)| {
+    ) -> Vec<Result<IdempotencyLockResult, Error>> {
+        self.release_in_background();
+        let until = Instant::now() + MAX_RENEWAL;
+        self.requested.extend(requests.iter().map(|(name, fingerprint)| {
             let value = format!("{fingerprint}/{}", self.process.new_owner());
             (format!("{}{name}", self.prefix), value)
         }));
-        let ours = &self.to_delete[before..];
-        let until = Instant::now() + MAX_RENEWAL;
-        let sets = ours.iter().map(|(key, value)| set_if_absent(key, value, TTL)).collect();
-        let set: Vec<Option<()>> = self.send(sets).await?;
-        let refused = ours.iter().zip(&set).filter(|(_, set)| set.is_none());
-        let gets = refused.map(|((key, _), _)| Cmd::get(key)).collect();
-        let mut current = self.send::<Option<String>>(gets).await?.into_iter();
+        let results = self.request().await;
 
         let mut held = self.held.lock();
-        let mut results = Vec::with_capacity(requests.len());
-        for ((key, value), set) in self.to_delete.drain(before..).zip(set) {
-            results.push(if set.is_some() {
+        for ((key, value), result) in self.requested.drain(..).zip(&results) {
+            if matches!(result, Ok(IdempotencyLockResult::Acquired)) {
                 held.insert(key, (value, until));
-                IdempotencyLockResult::Acquired
-            } else {
-                // Without a value, it expired between the two commands.
-                let current = current.next().flatten();
-                current.map_or(IdempotencyLockResult::InFlight, |current| compare(&current, &value))
-            });
+            }
         }
-        let any_held = !held.is_empty();
-        drop(held);
-        if any_held && self.renewal.is_none() {
+        if !held.is_empty() && self.renewal.is_none() {
             let renewal = renew_periodically(self.redis.clone(), Arc::downgrade(&self.held));
             self.renewal = Some(AbortOnDrop::spawn(self.redis.runtime(), renewal));
         }
-        Ok(results)
+        drop(held);
+        results
+    }
+
+    /// Sends the requests, and returns the results that arrive within [`MAX_WAIT`]. The requests
+    /// are tasks of their own, which release what comes later.
+    async fn request(&self) -> Vec<Result<IdempotencyLockResult, Error>> {
+        let (sender, mut arrived) = mpsc::unbounded_channel();
+        let group_size = max_keys(&self.redis);
+        for (number, group) in self.requested.chunks(group_size).enumerate() {
+            let (redis, group, sender) = (self.redis.clone(), group.to_vec(), sender.clone());
+            let request = acquire_group(redis, number * group_size, group, sender);
+            self.redis.runtime().spawn(request);
+        }
+        drop(sender);
+
+        let timed_out = || Err(crate::redis::Error::timed_out().into());
+        let mut results: Vec<_> = self.requested.iter().map(|_| timed_out()).collect();
+        let mut store = |(first, group): GroupResults| {
+            for (result, arrived) in results[first..].iter_mut().zip(group) {
+                *result = arrived.map_err(Error::from);
+            }
+        };
+        let deadline = Instant::now() + MAX_WAIT;
+        while let Ok(Some(group)) = timeout_at(deadline, arrived.recv()).await {
+            store(group);
+        }
+        // A group that sends later learns that it is late.
+        arrived.close();
+        while let Ok(group) = arrived.try_recv() {
+            store(group);
+        }
+        results
     }
 
     /// Gives up a lock without releasing it, because its command is done or its outcome unknown:
@@ -133,57 +156,100 @@ impl IdempotencyLocks {
         self.held.lock().remove(&format!("{}{name}", self.prefix));
     }
 
-    /// Releases locks under which nothing was written. It does not fail: the next call, or drop,
-    /// releases what Redis did not confirm (also if this future is dropped), and it expires within
-    /// three seconds anyway.
+    /// Releases locks under which nothing was written. It does not fail: what Redis does not
+    /// confirm within 0.2 s is released in the background, also if this future is dropped, and
+    /// expires within three seconds anyway.
     pub async fn release(&mut self, names: &[String]) {
-        {
+        let released: Vec<KeyValue> = {
             let mut held = self.held.lock();
-            let released = names.iter().filter_map(|name| {
-                let (key, (value, _)) = held.remove_entry(&format!("{}{name}", self.prefix))?;
-                Some((key, value))
-            });
-            self.to_delete.extend(released);
+            let keys = names.iter().map(|name| format!("{}{name}", self.prefix));
+            keys.filter_map(|key| held.remove_entry(&key))
+                .map(|(key, (value, _))| (key, value))
+                .collect()
+        };
+        if released.is_empty() {
+            return;
         }
-        self.delete().await;
+        let redis = self.redis.clone();
+        let deleting = self.redis.runtime().spawn(async move { delete(&redis, &released).await });
+        let _ = timeout(MAX_WAIT, deleting).await;
     }
 
-    async fn delete(&mut self) {
-        let deleted = delete(&self.redis, &self.to_delete).await.is_ok();
-        if deleted || self.to_delete.len() > MAX_TO_DELETE {
-            self.to_delete.clear();
+    /// Releases what was requested by a call that was dropped.
+    fn release_in_background(&mut self) {
+        let requested = std::mem::take(&mut self.requested);
+        if !requested.is_empty() {
+            let redis = self.redis.clone();
+            self.redis.runtime().spawn(async move { delete(&redis, &requested).await });
         }
-    }
-
-    /// Sends commands in one pipeline; in a Cluster separately, because keys are on several nodes.
-    async fn send<T>(&self, commands: Vec<Cmd>) -> Result<Vec<T>, crate::redis::Error>
-    where
-        T: FromRedisValue + Send + 'static,
-    {
-        if self.redis.is_cluster() {
-            return try_join_all(commands.into_iter().map(|one| self.redis.query(one))).await;
-        }
-        if commands.is_empty() {
-            return Ok(Vec::new());
-        }
-        let mut pipeline = ::redis::pipe();
-        for command in commands {
-            pipeline.add_command(command);
-        }
-        self.redis.query_pipeline(pipeline).await
     }
 }
 
 impl Drop for IdempotencyLocks {
     fn drop(&mut self) {
         self.renewal = None;
-        let mut rest = std::mem::take(&mut self.to_delete);
-        rest.extend(self.held.lock().drain().map(|(key, (value, _))| (key, value)));
-        if !rest.is_empty() {
-            let redis = self.redis.for_release();
-            self.redis.runtime().spawn(async move { delete(&redis, &rest).await });
-        }
+        let held = std::mem::take(&mut *self.held.lock());
+        self.requested.extend(held.into_iter().map(|(key, (value, _))| (key, value)));
+        self.release_in_background();
     }
+}
+
+/// Requests the locks of keys on one server, the first of which has that position, and sends the
+/// results. Releases what is not known to be held: after an error, and if nobody waits any more.
+async fn acquire_group(
+    redis: Redis,
+    first: usize,
+    group: Vec<KeyValue>,
+    results: mpsc::UnboundedSender<GroupResults>,
+) {
+    let set = set_all(&redis, &group).await;
+    let unknown = set.as_ref().is_err_and(crate::redis::Error::was_sent);
+    let each = match set {
+        Ok(set) => set.into_iter().map(Ok).collect(),
+        Err(error) => group.iter().map(|_| Err(error.clone())).collect(),
+    };
+    let late = results.send((first, each)).is_err();
+    // The caller waits until nobody can send any more.
+    drop(results);
+    if unknown || late {
+        delete(&redis, &group).await;
+    }
+}
+
+/// Sets the locks that do not exist, and compares the values of the others.
+async fn set_all(
+    redis: &Redis,
+    locks: &[KeyValue],
+) -> Result<Vec<IdempotencyLockResult>, crate::redis::Error> {
+    let sets = locks.iter().map(|(key, value)| set_if_absent(key, value, TTL));
+    let set: Vec<Option<()>> = send(redis, sets.collect()).await?;
+    let refused = locks.iter().zip(&set).filter(|(_, set)| set.is_none());
+    let gets = refused.map(|((key, _), _)| Cmd::get(key)).collect();
+    let mut current = send::<Option<String>>(redis, gets).await?.into_iter();
+    let result = |((_, value), set): (&KeyValue, Option<()>)| match set {
+        Some(()) => IdempotencyLockResult::Acquired,
+        // Without a value, it expired between the two commands.
+        None => match current.next().flatten() {
+            Some(current) => compare(&current, value),
+            None => IdempotencyLockResult::InFlight,
+        },
+    };
+    Ok(locks.iter().zip(set).map(result).collect())
+}
+
+/// Sends commands in one pipeline.
+async fn send<T>(redis: &Redis, commands: Vec<Cmd>) -> Result<Vec<T>, crate::redis::Error>
+where
+    T: FromRedisValue + Send + 'static,
+{
+    if commands.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut pipeline = ::redis::pipe();
+    for command in commands {
+        pipeline.add_command(command);
+    }
+    redis.query_pipeline(pipeline).await
 }
 
 /// Returns `InFlight` for values of the same request, else `Mismatch`, by their fingerprints.
@@ -192,10 +258,10 @@ fn compare(theirs: &str, ours: &str) -> IdempotencyLockResult {
     if theirs == ours { IdempotencyLockResult::InFlight } else { IdempotencyLockResult::Mismatch }
 }
 
-async fn delete(redis: &Redis, locks: &[KeyValue]) -> Result<(), crate::redis::Error> {
-    let chunks = locks.chunks(max_keys(redis)).map(|some| redis.delete_all_if(some));
-    // Sends all chunks, even if some fail.
-    join_all(chunks).await.into_iter().try_for_each(|deleted| deleted.map(drop))
+/// Deletes locks. A server that stalled does so when it is back.
+async fn delete(redis: &Redis, locks: &[KeyValue]) {
+    let redis = redis.for_release();
+    join_all(locks.chunks(max_keys(&redis)).map(|some| redis.delete_all_if(some))).await;
 }
 
 /// Renews the held locks until [`IdempotencyLocks`] is dropped. The next tick repeats a failed
@@ -217,6 +283,7 @@ async fn renew_periodically(redis: Redis, held: Weak<Mutex<HeldKeys>>) {
     }
 }
 
+/// Returns how many keys one call may have: those of a Cluster lie on several nodes.
 fn max_keys(redis: &Redis) -> usize {
-    if redis.is_cluster() { 1 } else { MAX_KEYS_PER_SCRIPT }
+    if redis.is_cluster() { 1 } else { MAX_KEYS_PER_CALL }
 }

@@ -106,6 +106,11 @@ impl ProbeFailure {
 }
 
 impl Error {
+    /// Returns whether Redis may know of the attempt.
+    pub(crate) fn was_sent(&self) -> bool {
+        !matches!(self, Error::Unavailable(error) if !error.was_sent())
+    }
+
     /// Returns why Redis refuses the command, if it does: `None` if it does not respond.
     #[must_use]
     pub fn refusal(&self) -> Option<redis::Refusal> {

@@ -83,11 +83,8 @@ async fn prepare(
     let in_flight = shop.engine.in_flight.register(request)?;
     let mut idempotency_locks = IdempotencyLocks::new(shop.locks.leases());
     if !request.is_generated {
-        match acquire_idempotency_locks(&mut idempotency_locks, &[request]).await {
-            Ok(results) => results.into_iter().collect::<Result<(), _>>()?,
-            Err(error) if options.strategy.needs_redis() => return Err(error.into()),
-            // Without Redis, the key record in Postgres alone excludes a duplicate.
-            Err(_) => {}
+        for acquired in acquire_idempotency_locks(&mut idempotency_locks, &[request]).await {
+            acquired?;
         }
     }
     match acquire(shop, options, command).await {

@@ -29,7 +29,7 @@ use super::attempt;
 use super::batch::{AttemptError, Batch, LockState, pass_point};
 use super::decision::{BatchEntry, EntryResult};
 use super::locks::{AcquiredLocks, LeaderLock, acquired};
-use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
+use super::queue::{EnqueueResult, KeyLock, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::responder::Responder;
@@ -77,7 +77,7 @@ pub(super) async fn enqueue(
         command: command.clone(),
         options: options.clone(),
         joined_at: Instant::now(),
-        has_idempotency_lock: false,
+        key_lock: KeyLock::NotRequested,
         looked_up: false,
         in_flight,
         span: CommandSpan::waiting(),
@@ -193,7 +193,7 @@ struct BatchLeader {
 }
 
 impl BatchLeader {
-    /// Executes the entries whose idempotency lock can be acquired, and returns their results.
+    /// Executes the entries whose idempotency key is not in flight, and returns their results.
     async fn execute(
         &mut self,
         locks: &mut AcquiredLocks,
@@ -215,7 +215,7 @@ impl BatchLeader {
         let dropped =
             queued.iter().map(QueueEntry::entry).enumerate().filter(|(at, _)| !retained[*at]);
         pass_point(dropped, Point::Release, locks, |_, _| None).await;
-        let queued = self.responder.retain_locked(queued, acquired);
+        let queued = self.responder.retain_admitted(queued, acquired);
         if queued.is_empty() {
             return match begun {
                 Ok(begun) => {
@@ -346,7 +346,7 @@ impl BatchLeader {
             self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));
         self.responder.reject(dead, Error::deadline_passed()).await;
         let acquired = self.responder.acquire_idempotency_locks(&alive).await;
-        let waiting = self.responder.retain_locked(alive, acquired);
+        let waiting = self.responder.retain_admitted(alive, acquired);
         let (known, fresh): (Vec<_>, Vec<_>) =
             waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
         let fresh = self.responder.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;

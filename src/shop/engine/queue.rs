@@ -22,13 +22,21 @@ pub(super) struct QueueEntry {
     pub command: Arc<dyn Command>,
     pub options: RequestOptions,
     pub joined_at: Instant,
-    /// True if this process holds the lock of its idempotency key.
-    pub has_idempotency_lock: bool,
+    pub key_lock: KeyLock,
     /// Set once its idempotency key was looked up.
     pub looked_up: bool,
     pub in_flight: InFlightKey,
     pub span: CommandSpan,
     pub reply: oneshot::Sender<EntryResult>,
+}
+
+/// The lock of a command's idempotency key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum KeyLock {
+    NotRequested,
+    Held,
+    /// Redis did not grant it; the command goes on without.
+    Unavailable,
 }
 
 impl QueueEntry {
@@ -251,7 +259,7 @@ mod tests {
             command,
             options,
             joined_at,
-            has_idempotency_lock: false,
+            key_lock: KeyLock::NotRequested,
             looked_up: false,
             in_flight,
             span: CommandSpan::waiting(),

@@ -6,7 +6,7 @@ use futures_util::future::join_all;
 use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
 
 use super::decision::EntryResult;
-use super::queue::QueueEntry;
+use super::queue::{KeyLock, QueueEntry};
 use super::replay::{LOOKUP_TIMEOUT, ReplayLookup};
 use crate::shop::Shop;
 use crate::shop::failure::{Error, Failure, Rejection};
@@ -24,47 +24,45 @@ impl Responder {
         Self { shop: shop.clone(), idempotency_locks: IdempotencyLocks::new(shop.locks.leases()) }
     }
 
-    /// Acquires the idempotency locks that are missing, in one round trip. Returns one result per
-    /// entry.
+    /// Requests the idempotency locks that were not requested yet, in one round trip. Returns one
+    /// result per entry.
     pub(super) async fn acquire_idempotency_locks(
         &mut self,
         entries: &[QueueEntry],
-    ) -> Vec<Result<(), Failure>> {
-        let missing = entries.iter().filter(|entry| !entry.has_idempotency_lock);
+    ) -> Vec<Result<KeyLock, Rejection>> {
+        let missing = entries.iter().filter(|entry| entry.key_lock == KeyLock::NotRequested);
         let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
-        let mut acquired = acquire_idempotency_locks(&mut self.idempotency_locks, &requests)
-            .await
-            .map(Vec::into_iter);
-        let result = |entry: &QueueEntry| match &mut acquired {
-            _ if entry.has_idempotency_lock => Ok(()),
-            Ok(locks) => Ok(locks.next().unwrap_or(Err(Rejection::KeyInFlight))?),
-            Err(error) => Err(error.clone().into()),
+        let acquired = acquire_idempotency_locks(&mut self.idempotency_locks, &requests).await;
+        let mut acquired = acquired.into_iter();
+        let result = |entry: &QueueEntry| match entry.key_lock {
+            KeyLock::NotRequested => acquired.next().unwrap_or(Ok(KeyLock::Unavailable)),
+            requested => Ok(requested),
         };
         entries.iter().map(result).collect()
     }
 
-    /// Returns the entries with an idempotency lock, and responds to the others.
-    pub(super) fn retain_locked(
+    /// Returns the entries that may go on, and responds to the duplicates of requests in flight.
+    pub(super) fn retain_admitted(
         &self,
         entries: Vec<QueueEntry>,
-        acquired: Vec<Result<(), Failure>>,
+        acquired: Vec<Result<KeyLock, Rejection>>,
     ) -> Vec<QueueEntry> {
-        let (mut locked, mut unlocked) = (Vec::with_capacity(entries.len()), Vec::new());
+        let (mut admitted, mut rejected) = (Vec::with_capacity(entries.len()), Vec::new());
         for (mut entry, acquired) in entries.into_iter().zip(acquired) {
             match acquired {
-                Ok(()) => {
-                    entry.has_idempotency_lock = true;
-                    locked.push(entry);
+                Ok(key_lock) => {
+                    entry.key_lock = key_lock;
+                    admitted.push(entry);
                 }
-                Err(failure) => unlocked.push((entry, failure)),
+                Err(rejection) => rejected.push((entry, rejection.into())),
             }
         }
-        if !unlocked.is_empty() {
-            // In a task of its own: the entries with an idempotency lock do not wait for it.
+        if !rejected.is_empty() {
+            // In a task of its own: the admitted entries do not wait for it.
             let replays = self.shop.engine.replays.clone();
-            self.shop.tasks.spawn(replay_or_reject(replays, unlocked));
+            self.shop.tasks.spawn(replay_or_reject(replays, rejected));
         }
-        locked
+        admitted
     }
 
     /// Responds to the entries whose key has a record, and returns the others; all of them if
@@ -98,12 +96,9 @@ impl Responder {
             self.idempotency_locks.leave_to_expire(&entry.command.idempotency().lock_name());
             entry.respond(result);
         }
-        let locked = open.iter().map(|(entry, _)| entry).filter(|entry| entry.has_idempotency_lock);
         let names: Vec<String> =
-            locked.map(|entry| entry.command.idempotency().lock_name()).collect();
-        if !names.is_empty() {
-            self.idempotency_locks.release(&names).await;
-        }
+            open.iter().map(|(entry, _)| entry.command.idempotency().lock_name()).collect();
+        self.idempotency_locks.release(&names).await;
         for (entry, result) in open {
             entry.respond(result);
         }
@@ -121,22 +116,27 @@ impl Responder {
 }
 
 /// Acquires the locks of idempotency keys, in one round trip. Returns one result per key.
+///
+/// A key whose lock cannot be had goes on without: the lock only answers duplicates sooner. Of two
+/// commands with the same key, the second reads the record of the first, or fails to insert its
+/// own.
 pub(super) async fn acquire_idempotency_locks(
     locks: &mut IdempotencyLocks,
     requests: &[&IdempotencyRequest],
-) -> Result<Vec<Result<(), Rejection>>, Error> {
+) -> Vec<Result<KeyLock, Rejection>> {
     if requests.is_empty() {
-        return Ok(Vec::new());
+        return Vec::new();
     }
     let keys: Vec<(String, String)> =
         requests.iter().map(|request| (request.lock_name(), request.fingerprint_hex())).collect();
-    let acquired = locks.acquire(&keys).await?.into_iter();
+    let acquired = locks.acquire(&keys).await.into_iter();
     let result = |lock| match lock {
-        IdempotencyLockResult::Acquired => Ok(()),
-        IdempotencyLockResult::InFlight => Err(Rejection::KeyInFlight),
-        IdempotencyLockResult::Mismatch => Err(Rejection::KeyMismatch),
+        Ok(IdempotencyLockResult::Acquired) => Ok(KeyLock::Held),
+        Ok(IdempotencyLockResult::InFlight) => Err(Rejection::KeyInFlight),
+        Ok(IdempotencyLockResult::Mismatch) => Err(Rejection::KeyMismatch),
+        Err(_) => Ok(KeyLock::Unavailable),
     };
-    Ok(acquired.map(result).collect())
+    acquired.map(result).collect()
 }
 
 /// Returns whether the idempotency lock is left to expire, because its command was executed now or
@@ -150,7 +150,7 @@ pub(super) fn keeps_idempotency_lock(result: &EntryResult) -> bool {
     }
 }
 
-/// Responds to entries without an idempotency lock: replays the key's record, or rejects.
+/// Responds to duplicates of requests in flight: replays the key's record, or rejects.
 async fn replay_or_reject(replays: ReplayLookup, entries: Vec<(QueueEntry, Failure)>) {
     let responses = entries.into_iter().map(async |(entry, failure)| {
         let request = entry.command.idempotency();

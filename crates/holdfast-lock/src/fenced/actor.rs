@@ -164,6 +164,10 @@ impl KeyActor {
                 };
                 self.state = if waits { self.queued(id, sent_us, fence) } else { LocalState::Idle };
             }
+            // Redis does not know this id. Leaving would only add to what a silent node has to do.
+            Err(error) if !error.was_sent() && matches!(self.state, LocalState::Idle) => {
+                self.respond_with(&error);
+            }
             Err(error) => self.fail_waiters(id, &error),
         }
     }
@@ -199,10 +203,14 @@ impl KeyActor {
     /// have been acquired; if it fails, the grant or lease expires.
     pub(super) fn fail_waiters(&mut self, id: String, error: &Error) {
         self.leave_in_background(id);
+        self.respond_with(error);
+        self.state = LocalState::Idle;
+    }
+
+    fn respond_with(&mut self, error: &Error) {
         for waiter in self.waiters.drain(..) {
             let _ = waiter.responder.send(Err(error.clone()));
         }
-        self.state = LocalState::Idle;
     }
 
     fn leave_in_background(&self, id: String) {

@@ -117,7 +117,7 @@ impl Redis {
     /// response is unlikely, because a server that stalled executes them later.
     #[must_use]
     pub fn for_release(&self) -> Self {
-        Self { fails_fast: false, ..self.clone() }
+        Self { fails_fast: false, connection: self.connection.for_release(), ..self.clone() }
     }
 
     /// Returns whether commands leave this machine without TLS, according to the address.
@@ -146,7 +146,8 @@ impl Redis {
     ///
     /// # Errors
     /// If the server does not respond within 0.8 s, or reports an error; at once, without sending
-    /// it, for 0.25 s after another command had no response.
+    /// it, for 0.25 s after another command had no response (in a Cluster: of the same node, until
+    /// that responds).
     ///
     /// # Cancel safety
     /// Dropped before the first poll, nothing is sent. A command that was sent is executed.
@@ -217,7 +218,7 @@ impl Redis {
         }
         let sent = Instant::now();
         let result = self.spawn_on_own_runtime(work).await;
-        // In a Cluster, other nodes than the silent one respond.
+        // A Cluster remembers the outage of each node.
         if !self.is_cluster() {
             self.outage.record(sent, &result);
         }

@@ -3,7 +3,8 @@
 //! Guarantees: a command is sent once. It is sent again only if the node responded that it did not
 //! execute it (`MOVED`, `ASK`, `TRYAGAIN`). The Cluster client of redis-rs resends a command whose
 //! connection broke; a `SET NX` that executes twice reports to its own holder that the lock is
-//! busy. A silent node delays only the commands for its own keys.
+//! busy. A node that does not respond delays only commands for its own keys, and only those that
+//! were under way when it fell silent: see `node.rs`.
 //!
 //! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous.
 //! While a slot migrates, neither node executes a script if one of its keys is absent (`TRYAGAIN`):
@@ -20,6 +21,8 @@ use redis::{ServerErrorKind, Value};
 use tokio::time::sleep;
 
 use super::address::{host_and_port, replace_host};
+use super::error::not_sent;
+use super::node::ClusterNode;
 use super::request::{RedisRequest, in_time};
 use super::search::{SearchLock, first_ok};
 use super::server::ServerConnection;
@@ -29,11 +32,14 @@ use super::slots::{self, Node, SlotMap};
 const MAX_ATTEMPTS: usize = 6;
 /// Pause before a command is sent again after `TRYAGAIN`: its keys are being migrated.
 const TRY_AGAIN_PAUSE: Duration = Duration::from_millis(20);
+/// Pause after a slot map was fetched in the background: while a node is silent, each failing call
+/// asks for one.
+const REFRESH_PAUSE: Duration = Duration::from_millis(50);
 
 pub(super) struct Cluster {
     /// Nodes of the address; the first one also has the connection settings of all others.
     seeds: Vec<ConnectionInfo>,
-    nodes: Mutex<HashMap<Node, ServerConnection>>,
+    nodes: Mutex<HashMap<Node, ClusterNode>>,
     map: Mutex<Arc<SlotMap>>,
     search_lock: SearchLock,
     refreshing: AtomicBool,
@@ -44,6 +50,8 @@ pub(super) struct Cluster {
 pub(super) struct ClusterConnection {
     cluster: Arc<Cluster>,
     last: Option<Node>,
+    /// False for commands that must be sent even if a response is unlikely.
+    fails_fast: bool,
 }
 
 /// The response of a node that did not execute a command.
@@ -62,7 +70,12 @@ impl ClusterConnection {
             search_lock: SearchLock::default(),
             refreshing: AtomicBool::new(false),
         });
-        Self { cluster, last: None }
+        Self { cluster, last: None, fails_fast: true }
+    }
+
+    /// As [`super::Redis::for_release`].
+    pub(super) fn for_release(&self) -> Self {
+        Self { fails_fast: false, ..self.clone() }
     }
 
     /// Sends to the node that owns the keys; without keys, to the node of the last command, so that
@@ -89,12 +102,7 @@ impl ClusterConnection {
         let mut asking = false;
         for _ in 0..MAX_ATTEMPTS {
             self.last = Some(node.clone());
-            let connection = self.cluster.node(&node)?;
-            let values = if asking {
-                send_asking(request, &connection).await?
-            } else {
-                connection.send(request).await?
-            };
+            let values = self.send_to(&node, request, asking).await?;
             match redirect(&values, &node) {
                 None => return Ok(values),
                 Some(Redirect::Moved(to)) => {
@@ -108,10 +116,32 @@ impl ClusterConnection {
         Err((ErrorKind::Io, "the nodes of the Cluster point to each other").into())
     }
 
+    async fn send_to(
+        &self,
+        node: &Node,
+        request: RedisRequest<'_>,
+        asking: bool,
+    ) -> Result<Vec<Value>, RedisError> {
+        let node = self.cluster.node(node)?;
+        if self.fails_fast
+            && let Some(outage) = node.outage()
+        {
+            return Err(not_sent(&outage));
+        }
+        let call = node.begin_call();
+        let values = if asking {
+            send_asking(request, node.connection()).await
+        } else {
+            node.connection().send(request).await
+        };
+        call.end(&values);
+        values
+    }
+
     /// Returns the connections to all primaries.
     pub(super) async fn each_primary(&self) -> Result<Vec<ServerConnection>, RedisError> {
         let nodes = self.cluster.primaries().await?;
-        nodes.iter().map(|node| self.cluster.node(node)).collect()
+        nodes.iter().map(|node| Ok(self.cluster.node(node)?.connection().clone())).collect()
     }
 
     /// Returns, for each primary, the first of `keys` that it owns.
@@ -148,14 +178,14 @@ impl Cluster {
         seed.clone().set_addr(replace_host(seed.addr(), host.clone(), *port))
     }
 
-    fn node(&self, node: &Node) -> Result<ServerConnection, RedisError> {
+    fn node(&self, at: &Node) -> Result<ClusterNode, RedisError> {
         let mut nodes = self.nodes.lock();
-        if let Some(connection) = nodes.get(node) {
-            return Ok(connection.clone());
+        if let Some(node) = nodes.get(at) {
+            return Ok(node.clone());
         }
-        let connection = ServerConnection::new(self.address(node))?;
-        nodes.insert(node.clone(), connection.clone());
-        Ok(connection)
+        let node = ClusterNode::new(self.address(at))?;
+        nodes.insert(at.clone(), node.clone());
+        Ok(node)
     }
 
     fn map(&self) -> Arc<SlotMap> {
@@ -208,7 +238,7 @@ impl Cluster {
 
     async fn ask(&self, node: &Node) -> Result<SlotMap, RedisError> {
         let command = redis::cmd("CLUSTER").arg("SLOTS").to_owned();
-        let connection = self.node(node)?;
+        let connection = self.node(node)?.connection().clone();
         let mut values = in_time(connection.send(RedisRequest::Command(&command))).await?;
         let response = values.pop().unwrap_or(Value::Nil).extract_error()?;
         let map = SlotMap::read(response, node)?;
@@ -228,6 +258,7 @@ impl Cluster {
             if let Err(error) = cluster.refresh(|_| true).await {
                 tracing::debug!(%error, "no node of the Cluster returned a slot map");
             }
+            sleep(REFRESH_PAUSE).await;
             cluster.refreshing.store(false, Ordering::Release);
         });
     }

@@ -21,6 +21,15 @@ pub(super) enum RedisConnection {
 }
 
 impl RedisConnection {
+    /// As [`super::Redis::for_release`].
+    pub(super) fn for_release(&self) -> Self {
+        match self {
+            #[cfg(feature = "cluster")]
+            RedisConnection::Cluster(cluster) => RedisConnection::Cluster(cluster.for_release()),
+            other => other.clone(),
+        }
+    }
+
     async fn send(&mut self, request: RedisRequest<'_>) -> Result<Vec<Value>, RedisError> {
         match self {
             RedisConnection::One(one) => in_time(one.send(request)).await,

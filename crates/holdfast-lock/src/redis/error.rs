@@ -9,6 +9,8 @@ use super::refusal::Refusal;
 #[cfg(feature = "tls")]
 use super::tls::TlsFailure;
 
+/// The kind of an error that stands for a command which was not sent.
+const NOT_SENT: ErrorKind = ErrorKind::ClusterConnectionNotFound;
 /// Part of the error of Redis 7.0 about a permission that is missing in a script.
 const NO_PERMISSION: &str = "The user executing the script can't";
 /// Part of the error of redis-rs about the database of an address.
@@ -42,6 +44,12 @@ impl Error {
     /// Creates the error of a server that did not respond in time.
     pub(crate) fn timed_out() -> Self {
         Self::new(super::request::timed_out())
+    }
+
+    /// Returns whether a server may know of the command. False only in a Cluster, whose node did not
+    /// respond to earlier ones.
+    pub(crate) fn was_sent(&self) -> bool {
+        self.0.kind() != NOT_SENT
     }
 
     /// Creates the error of a response that does not have the expected form.
@@ -94,12 +102,18 @@ impl Error {
 
     pub(crate) fn cause(&self) -> ErrorCause {
         match self.0.kind() {
-            ErrorKind::Io | ErrorKind::ClusterConnectionNotFound => ErrorCause::Unavailable,
+            ErrorKind::Io | NOT_SENT => ErrorCause::Unavailable,
             ErrorKind::InvalidClientConfig => ErrorCause::InvalidAddress,
             ErrorKind::Parse | ErrorKind::UnexpectedReturnType => ErrorCause::UnexpectedResponse,
             _ => ErrorCause::Refused,
         }
     }
+}
+
+/// Creates the error of a command that is not sent, because an earlier one failed with `cause`.
+#[cfg(feature = "cluster")]
+pub(super) fn not_sent(cause: &RedisError) -> RedisError {
+    (NOT_SENT, "not sent, because the node does not respond", cause.to_string()).into()
 }
 
 impl fmt::Display for Error {

@@ -1,9 +1,9 @@
 //! Locks of idempotency keys, in every topology.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdfast_lock::IdempotencyLockResult::{Acquired, InFlight, Mismatch};
-use holdfast_lock::{Error, IdempotencyLocks};
+use holdfast_lock::{Error, IdempotencyLockResult, IdempotencyLocks};
 use rustix::process::Signal;
 
 use crate::server::{Server, everywhere, run, until};
@@ -17,6 +17,9 @@ everywhere!(
     dropped_locks_are_released,
 );
 
+/// The most that an acquisition takes, on a busy machine.
+const MOMENT: Duration = Duration::from_millis(500);
+
 /// More than one script or pipeline of the Cluster's nodes.
 const BATCH: usize = 600;
 
@@ -28,8 +31,21 @@ fn wanted(keys: &[(&str, &str)]) -> Vec<(String, String)> {
     keys.iter().map(|(name, hex)| ((*name).to_owned(), (*hex).to_owned())).collect()
 }
 
+/// The results of an acquisition while Redis responds.
+async fn acquire(
+    locks: &mut IdempotencyLocks,
+    keys: &[(String, String)],
+) -> Vec<IdempotencyLockResult> {
+    locks.acquire(keys).await.into_iter().map(Result::unwrap).collect()
+}
+
 fn batch() -> Vec<(String, String)> {
     (0..BATCH).map(|number| (format!("{{alice:{number}}}"), "af".to_owned())).collect()
+}
+
+/// A key on each master of a Cluster, in their order.
+fn wanted_on_each(number: u32) -> Vec<(String, String)> {
+    ["{b}", "{c}", "{a}"].map(|tag| (format!("{tag}{number}"), "af".to_owned())).into()
 }
 
 fn tokens_left(server: &Server) -> usize {
@@ -38,69 +54,97 @@ fn tokens_left(server: &Server) -> usize {
 
 async fn duplicate_is_told_from_mismatch(server: &Server) {
     let (mut here, mut there) = (idempotency_locks(server), idempotency_locks(server));
-    let first = here.acquire(&wanted(&[("{a:1}", "af"), ("{b:1}", "b0")])).await.unwrap();
+    let first = acquire(&mut here, &wanted(&[("{a:1}", "af"), ("{b:1}", "b0")])).await;
     assert_eq!(first, [Acquired, Acquired]);
     let asked = wanted(&[("{b:1}", "af"), ("{c:1}", "af"), ("{a:1}", "af"), ("{c:1}", "b0")]);
-    let second = there.acquire(&asked).await.unwrap();
+    let second = acquire(&mut there, &asked).await;
     assert_eq!(second[..1], [Mismatch]);
     assert_eq!(second[2], InFlight);
     assert!(matches!(second[1..4], [Acquired, _, Mismatch] | [Mismatch, _, Acquired]));
-    let again = here.acquire(&wanted(&[("{a:1}", "af")])).await.unwrap();
+    let again = acquire(&mut here, &wanted(&[("{a:1}", "af")])).await;
     assert_eq!(again, [InFlight], "also by its own holder");
 }
 
 async fn released_locks_are_free_at_once(server: &Server) {
     let (mut here, mut there) = (idempotency_locks(server), idempotency_locks(server));
     let asked = batch();
-    assert_eq!(here.acquire(&asked).await.unwrap(), [Acquired; BATCH]);
-    assert_eq!(there.acquire(&asked).await.unwrap(), [InFlight; BATCH]);
+    assert_eq!(acquire(&mut here, &asked).await, [Acquired; BATCH]);
+    assert_eq!(acquire(&mut there, &asked).await, [InFlight; BATCH]);
     let (front, back) = asked.split_at(BATCH - 1);
     there.release(&[back[0].0.clone()]).await;
     assert_eq!(tokens_left(server), BATCH, "only the holder's release counts");
     here.release(&front.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).await;
-    assert_eq!(there.acquire(front).await.unwrap(), [Acquired; BATCH - 1]);
-    assert_eq!(there.acquire(back).await.unwrap(), [InFlight]);
+    assert_eq!(acquire(&mut there, front).await, [Acquired; BATCH - 1]);
+    assert_eq!(acquire(&mut there, back).await, [InFlight]);
 }
 
 async fn kept_lock_is_not_renewed(server: &Server) {
     let (mut here, mut there) = (idempotency_locks(server), idempotency_locks(server));
     let asked = wanted(&[("{a:1}", "af")]);
-    assert_eq!(here.acquire(&asked).await.unwrap(), [Acquired]);
+    assert_eq!(acquire(&mut here, &asked).await, [Acquired]);
     here.leave_to_expire("{a:1}");
     here.release(&["{a:1}".to_owned()]).await;
     drop(here);
-    assert_eq!(there.acquire(&asked).await.unwrap(), [InFlight], "it is not released");
+    assert_eq!(acquire(&mut there, &asked).await, [InFlight], "it is not released");
     until("it has expired", async || tokens_left(server) == 0).await;
 }
 
 async fn held_lock_outlives_its_ttl(server: &Server) {
     let mut here = idempotency_locks(server);
-    assert_eq!(here.acquire(&batch()).await.unwrap(), [Acquired; BATCH]);
+    assert_eq!(acquire(&mut here, &batch()).await, [Acquired; BATCH]);
     tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(tokens_left(server), BATCH);
 }
 
 async fn dropped_locks_are_released(server: &Server) {
     let mut here = idempotency_locks(server);
-    assert_eq!(here.acquire(&batch()).await.unwrap(), [Acquired; BATCH]);
+    assert_eq!(acquire(&mut here, &batch()).await, [Acquired; BATCH]);
     drop(here);
-    let dropped = std::time::Instant::now();
+    let dropped = Instant::now();
     until("nothing is left", async || tokens_left(server) == 0).await;
     assert!(dropped.elapsed() < Duration::from_secs(2), "released, not expired");
 }
 
 #[test]
-fn unanswered_acquire_is_released_by_the_next() {
+fn unanswered_lock_is_released_soon() {
     run(Topology::Redis, async |server| {
         let mut here = idempotency_locks(server);
         let asked = wanted(&[("{a:1}", "af")]);
-        assert_eq!(here.acquire(&wanted(&[("{b:1}", "af")])).await.unwrap(), [Acquired]);
+        assert_eq!(acquire(&mut here, &wanted(&[("{b:1}", "af")])).await, [Acquired]);
         server.signal(Signal::STOP);
-        let error = here.acquire(&asked).await.unwrap_err();
-        assert!(matches!(error, Error::Unavailable(_)), "{error}");
+        let results = here.acquire(&asked).await;
+        assert!(matches!(*results, [Err(Error::Unavailable(_))]), "{results:?}");
         server.signal(Signal::CONT);
-        until("it is ours", async || {
-            matches!(here.acquire(&asked).await.as_deref(), Ok([Acquired]))
+        until("it is ours", async || matches!(*here.acquire(&asked).await, [Ok(Acquired)])).await;
+    });
+}
+
+#[test]
+fn silent_master_fails_only_its_keys() {
+    run(Topology::Cluster, async |server| {
+        let mut here = idempotency_locks(server);
+        // One on each of the three masters; the last one stops.
+        let asked = |number| wanted_on_each(number);
+        assert_eq!(acquire(&mut here, &asked(0)).await, [Acquired; 3]);
+        server.signal_one(2, Signal::STOP);
+        for number in 1..20 {
+            let began = Instant::now();
+            let results = here.acquire(&asked(number)).await;
+            assert!(
+                matches!(*results, [Ok(Acquired), Ok(Acquired), Err(Error::Unavailable(_))]),
+                "{results:?}"
+            );
+            assert!(began.elapsed() < MOMENT, "{number}: {:?}", began.elapsed());
+        }
+        until("the outage is remembered", async || {
+            let began = Instant::now();
+            let results = here.acquire(&asked(20)).await;
+            results[2].is_err() && began.elapsed() < MOMENT / 10
+        })
+        .await;
+        server.signal_one(2, Signal::CONT);
+        until("all are granted again", async || {
+            here.acquire(&asked(21)).await.iter().all(Result::is_ok)
         })
         .await;
     });
@@ -110,7 +154,7 @@ fn unanswered_acquire_is_released_by_the_next() {
 fn renewals_of_a_held_lock_are_bounded() {
     run(Topology::Redis, async |server| {
         let mut here = idempotency_locks(server);
-        assert_eq!(here.acquire(&wanted(&[("{a:1}", "af")])).await.unwrap(), [Acquired]);
+        assert_eq!(acquire(&mut here, &wanted(&[("{a:1}", "af")])).await, [Acquired]);
         tokio::time::sleep(Duration::from_secs(14)).await;
         assert_eq!(tokens_left(server), 1);
         tokio::time::sleep(Duration::from_secs(5)).await;
