@@ -35,6 +35,7 @@ pub mod web;
 pub mod app;
 pub mod config;
 pub mod redis_connection;
+pub mod settings;
 pub mod telemetry;
 
 pub mod bench;

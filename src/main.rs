@@ -21,6 +21,7 @@ use holdfast::judge;
 use holdfast::lab;
 use holdfast::output::{self, ProgressLine, ResultFile};
 use holdfast::redis_connection;
+use holdfast::settings;
 use holdfast::shop::audit::{self, AuditProgress};
 use holdfast::shop::seed::SeedContents;
 use holdfast::shop::users::Credentials;
@@ -118,8 +119,8 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
         bail!("the lock redlock needs several Redis servers: add --redlock 3");
     }
     // So are other settings that the replicas would reject.
-    let settings = options.settings_of_replicas().map_err(anyhow::Error::msg)?;
-    if let Err(invalid) = app::validate(&settings) {
+    let of_replicas = options.settings_of_replicas().map_err(anyhow::Error::msg)?;
+    if let Err(invalid) = settings::validate(&of_replicas) {
         bail!("{}: {}", config::variable(invalid.flag), invalid.why);
     }
     let prepare = async |database_url: &str| {

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn remounted_folder_is_the_same_but_no_reused_inode() {
+    fn reused_inode_is_not_the_same_folder() {
         let folder = FolderId { device: 1, inode: 2, born: Some(3) };
         assert!(folder.is_same_folder(FolderId { device: 9, ..folder }));
         assert!(!folder.is_same_folder(FolderId { born: Some(4), ..folder }));
