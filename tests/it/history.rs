@@ -49,7 +49,8 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
 
 async fn run(strategy: &str) {
     let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", strategy)]).await;
-    let (hot, other) = (shop.lab_item(80).await, shop.lab_item(25).await);
+    let hot = shop.shop_item(80, 100).await;
+    let other = shop.shop_item(25, 100).await;
     let observer = Observer::of(&shop).await;
     stream::iter(0..ORDERS)
         .for_each_concurrent(CONCURRENT_CLIENTS, |n| journey(&observer, n, &hot, &other))
