@@ -13,6 +13,7 @@ use std::time::Duration;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{Connection as _, PgConnection};
 
+use super::session::{self, SessionSettings};
 use super::{Error, ErrorClass, check_encoding, classify, options, tls};
 
 /// The schema, compiled into the binary.
@@ -36,9 +37,11 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// program; [`Error::MigrationBlocked`] when another session holds a lock; [`Error::Migrate`] when
 /// a migration fails. The migration that failed is rolled back; those before it stay applied.
 pub async fn migrate(url: &str) -> Result<(), Error> {
-    let options = options(url)?.options([("lock_timeout", LOCK_TIMEOUT)]);
+    let options = options(url)?;
     let connection = PgConnection::connect_with(&options).await;
     let mut connection = connection.map_err(|error| tls::explain(error, &options))?;
+    session::check_own(&mut connection, &options).await?;
+    SessionSettings::one("lock_timeout", LOCK_TIMEOUT).apply(&mut connection).await?;
     let result = match check_encoding(&mut connection).await {
         Ok(()) => apply(&mut connection).await,
         refused => refused,

@@ -11,6 +11,7 @@ mod migrate;
 mod pool;
 mod pool_state;
 mod replica_session;
+mod session;
 mod tls;
 
 use std::str::FromStr;
@@ -21,6 +22,7 @@ use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 
 use crate::tls::UnusableCertificate;
+use session::SessionSettings;
 
 pub use connection::{Connection, Transaction};
 pub use error_class::{ErrorClass, classify, violates};
@@ -34,32 +36,6 @@ const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Duration from which the log, at level debug, lists a statement as slow.
 const SLOW_STATEMENT: Duration = Duration::from_secs(1);
-
-/// The settings of every session. A statement may take 4 s, of which it may wait 3 s for a row. A
-/// transaction that is idle for 3 s, the TTL of a lease, is ended: a paused process blocks its rows
-/// no longer than its items.
-///
-/// A statement whose client has closed the connection is cancelled. A connection to a client that
-/// vanished is closed after 45 s of silence, or 10 s if it has not acknowledged a response. These
-/// settings are the server's; `sqlx` has none for the client's side, so `Pool` tests connections.
-///
-/// The data is in memory, or on an SSD. At the default cost of a random page (4), Postgres plans to
-/// read a small table as a whole for every order, and keeps that plan when the table has grown.
-/// Statements over arrays are planned once: if planned for each list of values, the write of one
-/// order costs four times as much.
-const SESSION_SETTINGS: [(&str, &str); 11] = [
-    ("statement_timeout", "4s"),
-    ("lock_timeout", "3s"),
-    ("idle_in_transaction_session_timeout", "3s"),
-    ("client_connection_check_interval", "500ms"),
-    ("tcp_keepalives_idle", "30s"),
-    ("tcp_keepalives_interval", "5s"),
-    ("tcp_keepalives_count", "3"),
-    ("tcp_user_timeout", "10s"),
-    ("timezone", "UTC"),
-    ("random_page_cost", "1.1"),
-    ("plan_cache_mode", "force_generic_plan"),
-];
 
 /// Errors of the connection, the server's settings, and the schema.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +60,14 @@ pub enum Error {
          created with `createdb --encoding=UTF8 --locale=C --template=template0 NAME`"
     )]
     Encoding { name: String, encoding: String },
+    /// A pooler gives several connections the same session, one transaction each.
+    #[error(
+        "between Holdfast and Postgres is a pooler in transaction mode, such as PgBouncer with \
+         pool_mode = transaction: timeouts and prepared statements, which belong to a session, \
+         would be those of other clients. Set pool_mode = session for this database, or let \
+         DATABASE_URL name Postgres itself"
+    )]
+    SharedSession,
     #[error("the schema is not up to date: {0}. Run `holdfast migrate`")]
     Schema(String),
     /// The database has the migrations of the first version, which `0101` replaced.
@@ -120,8 +104,8 @@ pub enum Error {
 /// Creates a pool of at most `size` connections, or fails with [`Error::Address`] or
 /// [`Error::Certificate`]. Does not connect yet. Must be called on the main runtime.
 pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
-    let options = options(url)?.application_name("holdfast").options(SESSION_SETTINGS);
-    Ok(Pool::new(options, size))
+    let options = options(url)?.application_name("holdfast");
+    Ok(Pool::new(options, size, SessionSettings::standard()))
 }
 
 /// Parses the address. Slow statements are no warnings: the lab pauses processes within one, and
@@ -129,6 +113,7 @@ pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
 fn options(url: &str) -> Result<PgConnectOptions, Error> {
     let options = PgConnectOptions::from_str(url).map_err(Error::Address)?;
     let options = tls::check_certificates(url, options)?;
+    let options = session::without_startup_settings(options);
     Ok(options.log_slow_statements(LevelFilter::Debug, SLOW_STATEMENT))
 }
 
@@ -140,6 +125,8 @@ pub async fn check_reachable(url: &str) -> Result<(), Error> {
     let connection = tokio::time::timeout(REACH_TIMEOUT, connect).await;
     let connection = connection.unwrap_or(Err(sqlx::Error::PoolTimedOut));
     let mut connection = connection.map_err(|error| tls::explain(error, &options))?;
+    session::check_own(&mut connection, &options).await?;
+    SessionSettings::standard().apply(&mut connection).await?;
     let checked = check_encoding(&mut connection).await;
     connection.close().await?;
     checked

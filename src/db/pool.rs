@@ -22,6 +22,7 @@ use tracing::Instrument as _;
 use super::connection::{Connection, Transaction};
 use super::error_class::{ErrorClass, classify};
 use super::pool_state::{ConnectionInUse, PoolState, SILENCE};
+use super::session::SessionSettings;
 
 /// Timeout of acquiring a connection: `unavailable` must be reported within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -47,12 +48,14 @@ pub struct Pool {
     pool: PgPool,
     runtime: Handle,
     state: Arc<PoolState>,
+    settings: SessionSettings,
 }
 
 impl Pool {
     /// Creates a pool of at most `size` connections. Does not connect yet. Must be called on the
     /// main runtime.
-    pub(super) fn new(options: PgConnectOptions, size: u32) -> Self {
+    pub(super) fn new(options: PgConnectOptions, size: u32, settings: SessionSettings) -> Self {
+        let of_new_connections = settings.clone();
         let pool = PgPoolOptions::new()
             .max_connections(size)
             .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -68,8 +71,12 @@ impl Pool {
                 }
                 .boxed()
             })
+            .after_connect(move |connection, _| {
+                let settings = of_new_connections.clone();
+                async move { settings.apply(connection).await }.boxed()
+            })
             .connect_lazy_with(options);
-        pool.into()
+        Self { settings, ..pool.into() }
     }
 
     /// Acquires a connection that responds to a ping. If none is free in time, the error is
@@ -262,14 +269,8 @@ impl Pool {
     /// sessions may wait, and be idle in a transaction, for up to `timeout`. Must be called on the
     /// main runtime.
     pub fn with_session_timeout(&self, size: u32, timeout: Duration) -> Self {
-        let timeout = format!("{}ms", timeout.as_millis());
-        let timeouts = [
-            ("statement_timeout", timeout.as_str()),
-            ("lock_timeout", &timeout),
-            ("idle_in_transaction_session_timeout", &timeout),
-        ];
-        let options = self.connect_options().as_ref().clone().options(timeouts);
-        Self::new(options, size)
+        let options = self.connect_options().as_ref().clone();
+        Self::new(options, size, self.settings.clone().with_timeout(timeout))
     }
 
     /// Closes all connections, and waits for those in use.
@@ -281,6 +282,7 @@ impl Pool {
 /// Must be called on the main runtime.
 impl From<PgPool> for Pool {
     fn from(pool: PgPool) -> Self {
-        Self { pool, runtime: Handle::current(), state: Arc::default() }
+        let settings = SessionSettings::standard();
+        Self { pool, runtime: Handle::current(), state: Arc::default(), settings }
     }
 }

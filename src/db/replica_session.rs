@@ -12,7 +12,8 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::{Error, Pool, SESSION_SETTINGS, options, tls};
+use super::session::SessionSettings;
+use super::{Error, Pool, options, tls};
 
 /// First number of the advisory locks, which the strategies do not use: they lock one number.
 const LOCKS: i32 = 0x484f_4c44;
@@ -42,9 +43,10 @@ impl ReplicaSession {
     /// Connects, and takes the turn of comparing and recording, until [`Self::end_turn`].
     pub async fn open(url: &str, replica: &str) -> Result<Self, Error> {
         let name = format!("holdfast replica {replica}");
-        let options = options(url)?.application_name(&name).options(SESSION_SETTINGS);
+        let options = options(url)?.application_name(&name);
         let connected = PgConnection::connect_with(&options).await;
         let mut connection = connected.map_err(|error| tls::explain(error, &options))?;
+        SessionSettings::standard().apply(&mut connection).await?;
         sqlx::raw_sql("begin").execute(&mut connection).await?;
         sqlx::query("select pg_advisory_xact_lock($1, $2)")
             .bind(LOCKS)

@@ -57,6 +57,7 @@ mod outages;
 mod overload;
 mod passwords;
 mod pause_points;
+mod poolers;
 mod prometheus;
 mod purge;
 mod race;

@@ -15,8 +15,7 @@ use std::time::{Duration, Instant};
 use redis::{Client, ClientTlsConfig, FromRedisValue, RedisResult, TlsCertificates};
 
 pub use certificates::certificates;
-pub use daemon::free_ports;
-use daemon::{Daemon, program};
+pub use daemon::{Daemon, free_ports, program};
 
 /// Under which name the sentinels know the primary.
 const MASTER: &str = "shop";

@@ -1,0 +1,150 @@
+//! PgBouncer between the replicas and Postgres, and a database with settings of its own.
+
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::Command;
+
+use futures_util::future::join_all;
+use holdfast::db::{self, Error};
+use sqlx::{AssertSqlSafe, Executor as _};
+
+use crate::common::{Shop, options, services};
+use crate::topology::{self, Daemon, free_ports};
+
+/// What administrators set so that more clients can connect; `options` drops settings silently.
+const LENIENT: &str = "ignore_startup_parameters = extra_float_digits, options";
+
+/// PgBouncer in front of the services' Postgres.
+struct Pooler {
+    port: u16,
+    _process: Daemon,
+}
+
+impl Pooler {
+    /// `None` where it is not installed; see [`topology::skip`].
+    fn start(settings: &str) -> Option<Self> {
+        // Debian's is not on every user's PATH.
+        let elsewhere = PathBuf::from("/usr/sbin/pgbouncer");
+        let found = topology::program("pgbouncer").unwrap_or(elsewhere);
+        let Some(program) = Some(found).filter(|program| program.is_file()) else {
+            topology::skip("no pgbouncer (script/bootstrap --tests)");
+            return None;
+        };
+        let [port] = free_ports();
+        let process = Daemon::start(&program, |folder| {
+            let file = folder.join("pgbouncer.ini");
+            std::fs::write(&file, configuration(port, settings)).unwrap();
+            vec![file.to_str().unwrap().to_owned()]
+        });
+        topology::until("it listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        Some(Self { port, _process: process })
+    }
+
+    /// The address of that shop's database through it.
+    fn url(&self, shop: &Shop) -> String {
+        format!("postgres://anyone@127.0.0.1:{}/{}?sslmode=disable", self.port, shop.database)
+    }
+}
+
+fn configuration(port: u16, settings: &str) -> String {
+    let postgres = options();
+    let socket = postgres.get_socket().unwrap().to_str().unwrap();
+    // PgBouncer does not run as root; that user can reach the socket.
+    let owner = Command::new("stat").args(["-c", "%U", socket]).output().unwrap();
+    let owner = String::from_utf8(owner.stdout).unwrap();
+    let user = if rustix::process::geteuid().is_root() {
+        format!("user = {owner}")
+    } else {
+        String::new()
+    };
+    format!(
+        "[databases]\n* = host={socket} port={} user={}\n[pgbouncer]\nlisten_addr = 127.0.0.1\n\
+         listen_port = {port}\nunix_socket_dir =\nauth_type = any\n{user}\n{settings}\n",
+        postgres.get_port(),
+        postgres.get_username(),
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn session_pooler_keeps_all_settings() {
+    let mut shop = Shop::without_replicas().await;
+    for settings in ["pool_mode = session", &format!("pool_mode = session\n{LENIENT}")] {
+        let Some(pooler) = Pooler::start(settings) else { return };
+        let url = pooler.url(&shop);
+        let pool = db::pool(&url, 1).unwrap();
+        for (name, value) in [
+            ("statement_timeout", "4s"),
+            ("lock_timeout", "3s"),
+            ("idle_in_transaction_session_timeout", "3s"),
+            ("plan_cache_mode", "force_generic_plan"),
+        ] {
+            let mut connection = pool.acquire().await.unwrap();
+            let query = sqlx::query_scalar("select current_setting($1)").bind(name);
+            let current: String = query.fetch_one(&mut *connection).await.unwrap();
+            assert_eq!(current, value, "{name}, {settings}");
+        }
+        shop.add_replica(&[("DATABASE_URL", &url)]);
+        let alice = shop.sign_in("alice").await;
+        let sku = shop.lab_item(10).await;
+        let orders = (0..10).map(|_| shop.order(&alice, 0, &sku, 1).send());
+        for response in join_all(orders).await {
+            assert_eq!(response.unwrap().status(), 201, "{settings}");
+        }
+        shop.replicas.clear();
+    }
+    shop.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn unreset_pooler_session_is_usable() {
+    let shop = Shop::without_replicas().await;
+    let settings = "pool_mode = session\ndefault_pool_size = 1\nserver_reset_query =";
+    let Some(pooler) = Pooler::start(settings) else { return };
+    for _ in 0..2 {
+        let pool = db::pool(&pooler.url(&shop), 1).unwrap();
+        let mut connection = pool.acquire().await.unwrap();
+        // A prepared statement, whose name the next client chooses again.
+        let one: i32 = sqlx::query_scalar("select 1").fetch_one(&mut *connection).await.unwrap();
+        assert_eq!(one, 1);
+        drop(connection);
+        pool.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transaction_pooler_is_refused_at_start() {
+    let shop = Shop::without_replicas().await;
+    for mode in ["transaction", "statement"] {
+        let Some(pooler) = Pooler::start(&format!("pool_mode = {mode}\n{LENIENT}")) else { return };
+        let url = pooler.url(&shop);
+        let migrated = db::migrate(&url).await;
+        assert!(matches!(migrated, Err(Error::SharedSession)), "{migrated:?}");
+        let mut serve = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--database-url", &url]);
+        serve.args(["--redis-url", &services().running.redis_url]);
+        let output = tokio::task::spawn_blocking(move || serve.output()).await.unwrap().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{output:?}");
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(error.contains("pool_mode = session"), "{error}");
+    }
+}
+
+/// Under a stricter level, a row that another order has changed would be a conflict.
+#[tokio::test(flavor = "multi_thread")]
+async fn isolation_of_the_database_changes_no_strategy() {
+    let mut shop = Shop::without_replicas().await;
+    let alter = "alter database {} set default_transaction_isolation = 'serializable'";
+    let alter = alter.replace("{}", &shop.database);
+    shop.pool.execute(AssertSqlSafe(alter)).await.unwrap();
+    shop.add_replica(&[]);
+    let alice = shop.sign_in("alice").await;
+    for strategy in ["row-lock", "atomic", "advisory", "batched"] {
+        let sku = shop.lab_item(40).await;
+        let order = || shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).send();
+        for response in join_all((0..40).map(|_| order())).await {
+            let response = response.unwrap();
+            assert_eq!(response.status(), 201, "{strategy}: {}", response.text().await.unwrap());
+        }
+    }
+    shop.assert_sound().await;
+}
