@@ -28,9 +28,11 @@ const TTL: Duration = Duration::from_secs(3);
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Renewals of a lock stop this long after it was acquired: longer than any request takes.
 const MAX_RENEWAL: Duration = Duration::from_secs(15);
-/// Time to wait for responses, less than a call may take: these locks are no precondition of
-/// anything, and a silent node of a Cluster must not delay the keys on the others.
-const MAX_WAIT: Duration = Duration::from_millis(200);
+/// Time to wait for the nodes of a Cluster, less than a call may take: these locks are no precondition
+/// of anything, and a silent node must not delay the keys on the others.
+const MAX_WAIT_FOR_NODES: Duration = Duration::from_millis(200);
+/// Longer than the two calls to one server take.
+const MAX_WAIT_FOR_SERVER: Duration = Duration::from_secs(2);
 /// Bounds the time for which one script or pipeline blocks Redis.
 const MAX_KEYS_PER_CALL: usize = 512;
 
@@ -88,7 +90,7 @@ impl IdempotencyLocks {
     /// Tries to acquire several locks, without waiting for their holders. `requests` contains, per
     /// lock, its name (the part of its Redis key that follows [`REDIS_KEY_PREFIX`]) and the
     /// fingerprint of the request (without `/`). Returns one result per lock, in the same order,
-    /// within 0.2 s.
+    /// within 2 s; in a Cluster, within 0.2 s.
     ///
     /// The errors are those of Redis, as for [`Locks::acquire`]. In a Cluster they concern only the
     /// keys of the node that does not respond. What may have been set is released in the
@@ -119,7 +121,7 @@ impl IdempotencyLocks {
         results
     }
 
-    /// Sends the requests, and returns the results that arrive within [`MAX_WAIT`]. The requests
+    /// Sends the requests, and returns the results that arrive in time. The requests
     /// are tasks of their own, which release what comes later.
     async fn request(&self) -> Vec<Result<IdempotencyLockResult, Error>> {
         let (sender, mut arrived) = mpsc::unbounded_channel();
@@ -138,7 +140,7 @@ impl IdempotencyLocks {
                 *result = arrived.map_err(Error::from);
             }
         };
-        let deadline = Instant::now() + MAX_WAIT;
+        let deadline = Instant::now() + max_wait(&self.redis);
         while let Ok(Some(group)) = timeout_at(deadline, arrived.recv()).await {
             store(group);
         }
@@ -157,7 +159,7 @@ impl IdempotencyLocks {
     }
 
     /// Releases locks under which nothing was written. It does not fail: what Redis does not
-    /// confirm within 0.2 s is released in the background, also if this future is dropped, and
+    /// confirm in time is released in the background, also if this future is dropped, and
     /// expires within three seconds anyway.
     pub async fn release(&mut self, names: &[String]) {
         let released: Vec<KeyValue> = {
@@ -172,7 +174,7 @@ impl IdempotencyLocks {
         }
         let redis = self.redis.clone();
         let deleting = self.redis.runtime().spawn(async move { delete(&redis, &released).await });
-        let _ = timeout(MAX_WAIT, deleting).await;
+        let _ = timeout(max_wait(&self.redis), deleting).await;
     }
 
     /// Releases what was requested by a call that was dropped.
@@ -281,6 +283,10 @@ async fn renew_periodically(redis: Redis, held: Weak<Mutex<HeldKeys>>) {
         let chunks = locks.chunks(max_keys(&redis));
         join_all(chunks.map(|some| redis.renew_all_if(some, TTL))).await;
     }
+}
+
+fn max_wait(redis: &Redis) -> Duration {
+    if redis.is_cluster() { MAX_WAIT_FOR_NODES } else { MAX_WAIT_FOR_SERVER }
 }
 
 /// Returns how many keys one call may have: those of a Cluster lie on several nodes.

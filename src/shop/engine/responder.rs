@@ -29,10 +29,14 @@ impl Responder {
     pub(super) async fn acquire_idempotency_locks(
         &mut self,
         entries: &[QueueEntry],
-    ) -> Vec<Result<KeyLock, Rejection>> {
+    ) -> Vec<Result<KeyLock, Failure>> {
         let missing = entries.iter().filter(|entry| entry.key_lock == KeyLock::NotRequested);
         let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
-        let acquired = acquire_idempotency_locks(&mut self.idempotency_locks, &requests).await;
+        // In a Cluster another node may have the item's lock; one Redis that does not respond
+        // rejects every write under its locks.
+        let go_on = self.shop.locks.redis().is_cluster();
+        let acquired =
+            acquire_idempotency_locks(&mut self.idempotency_locks, &requests, go_on).await;
         let mut acquired = acquired.into_iter();
         let result = |entry: &QueueEntry| match entry.key_lock {
             KeyLock::NotRequested => acquired.next().unwrap_or(Ok(KeyLock::Unavailable)),
@@ -45,7 +49,7 @@ impl Responder {
     pub(super) fn retain_admitted(
         &self,
         entries: Vec<QueueEntry>,
-        acquired: Vec<Result<KeyLock, Rejection>>,
+        acquired: Vec<Result<KeyLock, Failure>>,
     ) -> Vec<QueueEntry> {
         let (mut admitted, mut rejected) = (Vec::with_capacity(entries.len()), Vec::new());
         for (mut entry, acquired) in entries.into_iter().zip(acquired) {
@@ -54,7 +58,7 @@ impl Responder {
                     entry.key_lock = key_lock;
                     admitted.push(entry);
                 }
-                Err(rejection) => rejected.push((entry, rejection.into())),
+                Err(failure) => rejected.push((entry, failure)),
             }
         }
         if !rejected.is_empty() {
@@ -117,24 +121,26 @@ impl Responder {
 
 /// Acquires the locks of idempotency keys, in one round trip. Returns one result per key.
 ///
-/// A key whose lock cannot be had goes on without: the lock only answers duplicates sooner. Of two
-/// commands with the same key, the second reads the record of the first, or fails to insert its
-/// own.
+/// If `go_on`, a key whose lock cannot be had goes on without: the lock only answers duplicates
+/// sooner. Of two commands with the same key, the second reads the record of the first, or fails to
+/// insert its own.
 pub(super) async fn acquire_idempotency_locks(
     locks: &mut IdempotencyLocks,
     requests: &[&IdempotencyRequest],
-) -> Vec<Result<KeyLock, Rejection>> {
+    go_on: bool,
+) -> Vec<Result<KeyLock, Failure>> {
     if requests.is_empty() {
         return Vec::new();
     }
     let keys: Vec<(String, String)> =
         requests.iter().map(|request| (request.lock_name(), request.fingerprint_hex())).collect();
     let acquired = locks.acquire(&keys).await.into_iter();
-    let result = |lock| match lock {
+    let result = |lock: Result<_, holdfast_lock::Error>| match lock {
         Ok(IdempotencyLockResult::Acquired) => Ok(KeyLock::Held),
-        Ok(IdempotencyLockResult::InFlight) => Err(Rejection::KeyInFlight),
-        Ok(IdempotencyLockResult::Mismatch) => Err(Rejection::KeyMismatch),
-        Err(_) => Ok(KeyLock::Unavailable),
+        Ok(IdempotencyLockResult::InFlight) => Err(Rejection::KeyInFlight.into()),
+        Ok(IdempotencyLockResult::Mismatch) => Err(Rejection::KeyMismatch.into()),
+        Err(_) if go_on => Ok(KeyLock::Unavailable),
+        Err(error) => Err(error.into()),
     };
     acquired.map(result).collect()
 }
