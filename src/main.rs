@@ -256,6 +256,7 @@ async fn audit(options: AuditArgs) -> anyhow::Result<ExitCode> {
     db::check_reachable(&database_url).await?;
     let locks = redis_url.as_deref().map(|url| app::locks(url, &redis_tls)).transpose()?;
     let pool = db::pool(&database_url, 2)?;
+    db::check_readable(&pool).await?;
     let mut line = ProgressLine::new(Duration::ZERO);
     let audit = audit::check_all(&pool, locks.as_ref(), |AuditProgress { done, total, check }| {
         line.draw(|| format!("check {} of {total}: {check}", done + 1));

@@ -118,7 +118,15 @@ problem-lock-lost-advice = Try again with the same key.
 problem-lock-lost-page-advice = Wait a moment and try again.
 
 problem-overloaded-title = Overloaded
-problem-overloaded-meaning = The queue is full, so this request was rejected at once and changed nothing. An earlier request with the same key may have been executed.
+problem-overloaded-queue = too many requests wait already; nothing was changed
+problem-overloaded-connections = every connection to Postgres is in use; nothing was changed
+problem-overloaded-cancelled = Postgres cancelled a statement that took too long; nothing was changed
+problem-overloaded-given-up = its time was over before anything was written; nothing was changed
+problem-overloaded-conflicts = { $attempts ->
+    [one] another change was written first
+   *[other] in each of { $attempts } attempts another change was written first
+}; nothing was changed
+problem-overloaded-meaning = The shop has more to do than it can: too many requests wait, or other changes of the same goods or balance came first each time. This request changed nothing. An earlier request with the same key may have been executed.
 problem-overloaded-advice = Try again after `Retry-After`, with the same key: a request that was executed is not executed again.
 problem-overloaded-page-advice = Wait a moment and try again.
 

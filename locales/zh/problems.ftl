@@ -127,7 +127,14 @@ problem-lock-lost-advice = 请用同一个幂等键重试。
 problem-lock-lost-page-advice = 请稍候再试。
 
 problem-overloaded-title = 过载
-problem-overloaded-meaning = 队列已满，所以立即拒绝了本请求，没有做任何修改。之前使用同一个幂等键的请求可能已经执行。
+problem-overloaded-queue = 等待的请求已经过多；没有做任何修改
+problem-overloaded-connections = 到 Postgres 的连接都在使用；没有做任何修改
+problem-overloaded-cancelled = Postgres 取消了一条耗时过长的语句；没有做任何修改
+problem-overloaded-given-up = 在写入之前，时间已经用完；没有做任何修改
+problem-overloaded-conflicts = { $attempts ->
+   *[other] 尝试了 { $attempts } 次，每次都有其他修改先写入
+}；没有做任何修改
+problem-overloaded-meaning = 商店要做的事超出了它的能力：等待的请求过多，或者对同一商品或余额的其他修改每次都先写入。本请求没有做任何修改。之前使用同一个幂等键的请求可能已经执行。
 problem-overloaded-advice = 请在 `Retry-After` 之后用同一个幂等键重试：已执行的请求不会再执行一次。
 problem-overloaded-page-advice = 请稍候再试。
 

@@ -6,11 +6,16 @@ pub enum ErrorClass {
     /// A serialization failure or a deadlock; the whole transaction may be retried.
     Conflict,
     LockTimeout,
-    /// All connections are in use, or a statement took too long.
-    Overloaded,
+    /// All connections are in use.
+    NoConnection,
+    /// A statement took too long, or an operator cancelled it.
+    Cancelled,
     /// The server cannot write now: it is a standby, or its disk or memory is full. It responded,
     /// so nothing was written. Another session may be with another server.
     CannotWrite,
+    /// The server refuses the user, the database or the statement: a wrong password or a missing
+    /// right, which an operator corrects. Nothing was written.
+    Refused,
     /// The connection or the server is lost; the outcome of a write is unknown.
     Unavailable,
     Bug,
@@ -18,7 +23,7 @@ pub enum ErrorClass {
 
 pub fn classify(error: &sqlx::Error) -> ErrorClass {
     match error {
-        sqlx::Error::PoolTimedOut => ErrorClass::Overloaded,
+        sqlx::Error::PoolTimedOut => ErrorClass::NoConnection,
         sqlx::Error::PoolClosed
         | sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
@@ -39,9 +44,13 @@ fn classify_code(code: &str) -> ErrorClass {
         // 25006: read-only; 53100, 53200: out of disk or memory; class 58: I/O error.
         "25006" | "53100" | "53200" => ErrorClass::CannotWrite,
         _ if code.starts_with("58") => ErrorClass::CannotWrite,
-        // 57014: timeout; class 53: out of connections or of another configured resource.
-        "57014" => ErrorClass::Overloaded,
-        _ if code.starts_with("53") => ErrorClass::Overloaded,
+        // The timeout of a statement, or pg_cancel_backend.
+        "57014" => ErrorClass::Cancelled,
+        // Class 53: out of connections or of another configured resource.
+        _ if code.starts_with("53") => ErrorClass::NoConnection,
+        // 42501: a right is missing; 3D000: no such database; class 28: the user is refused.
+        "42501" | "3D000" => ErrorClass::Refused,
+        _ if code.starts_with("28") => ErrorClass::Refused,
         // 25P03: idle in a transaction for too long; 0A000: a migration changed the result of a
         // statement that this session has prepared; class 08: connection; 57P: shutdown.
         "25P03" | "0A000" => ErrorClass::Unavailable,

@@ -14,7 +14,7 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{Connection as _, PgConnection};
 
 use super::session::{self, SessionSettings};
-use super::{Error, ErrorClass, check_encoding, classify, options, tls};
+use super::{Error, ErrorClass, check_encoding, classify, connect_error, options};
 
 /// The schema, compiled into the binary.
 pub static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -32,14 +32,15 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// Applies the migrations that are missing.
 ///
 /// # Errors
-/// [`Error::Unreachable`] or [`Error::Tls`] when Postgres cannot be used; [`Error::Encoding`],
-/// [`Error::Superseded`], [`Error::Changed`] or [`Error::Newer`] when the database has other migrations than this
+/// [`Error::Unreachable`], [`Error::Refused`] or [`Error::Tls`] when Postgres cannot be used;
+/// [`Error::Encoding`]; [`Error::Superseded`], [`Error::Changed`] or [`Error::Newer`] when the
+/// database has other migrations than this
 /// program; [`Error::MigrationBlocked`] when another session holds a lock; [`Error::Migrate`] when
 /// a migration fails. The migration that failed is rolled back; those before it stay applied.
 pub async fn migrate(url: &str) -> Result<(), Error> {
     let options = options(url)?;
     let connection = PgConnection::connect_with(&options).await;
-    let mut connection = connection.map_err(|error| tls::explain(error, &options))?;
+    let mut connection = connection.map_err(|error| connect_error::explain(error, &options))?;
     session::check_own(&mut connection, &options).await?;
     SessionSettings::one("lock_timeout", LOCK_TIMEOUT).apply(&mut connection).await?;
     let result = match check_encoding(&mut connection).await {
@@ -66,15 +67,21 @@ async fn apply(connection: &mut PgConnection) -> Result<(), Error> {
 }
 
 fn is_lock_timeout(error: &MigrateError) -> bool {
+    failed_statement(error).is_some_and(|error| classify(error) == ErrorClass::LockTimeout)
+}
+
+/// Returns the error of the statement that failed.
+fn failed_statement(error: &MigrateError) -> Option<&sqlx::Error> {
     match error {
-        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
-            classify(error) == ErrorClass::LockTimeout
-        }
-        _ => false,
+        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => Some(error),
+        _ => None,
     }
 }
 
 fn convert_error(error: MigrateError) -> Error {
+    if let Some(refusal) = failed_statement(&error).and_then(connect_error::explain_refusal) {
+        return refusal;
+    }
     match error {
         MigrateError::VersionMissing(version) if is_superseded(version) => Error::Superseded,
         MigrateError::VersionMissing(version) => Error::Newer(version),
@@ -93,10 +100,11 @@ fn is_superseded(version: i64) -> bool {
 /// missing). Accepts newer ones, which work while this version serves (`migrations/README.md`).
 pub(super) async fn check_applied(connection: &mut PgConnection) -> Result<(), Error> {
     let applied = "select version, checksum from _sqlx_migrations where success order by version";
-    let applied: Vec<(i64, Vec<u8>)> = sqlx::query_as(applied)
-        .fetch_all(connection)
-        .await
-        .map_err(|_| Error::Schema("the database has no tables of Holdfast".to_owned()))?;
+    let applied: Vec<(i64, Vec<u8>)> =
+        sqlx::query_as(applied).fetch_all(connection).await.map_err(|error| {
+            let no_tables = || Error::Schema("the database has no tables of Holdfast".to_owned());
+            connect_error::explain_refusal(&error).unwrap_or_else(no_tables)
+        })?;
     let applied: BTreeMap<i64, Vec<u8>> = applied.into_iter().collect();
     if applied.keys().any(|version| is_superseded(*version)) {
         return Err(Error::Superseded);

@@ -5,6 +5,7 @@
 //! with `synchronous_commit = off`). It does not retry transactions: only their owner can repeat
 //! one as a whole.
 
+mod connect_error;
 mod connection;
 mod error_class;
 mod migrate;
@@ -42,8 +43,18 @@ const SLOW_STATEMENT: Duration = Duration::from_secs(1);
 pub enum Error {
     #[error("DATABASE_URL can't be read: {0}. It looks like postgres://user:password@host/name")]
     Address(sqlx::Error),
-    #[error("Postgres does not respond: {0}. Is it running, and is DATABASE_URL correct?")]
-    Unreachable(sqlx::Error),
+    #[error(
+        "Postgres does not respond at {place}: {cause}. Is it running, and is DATABASE_URL correct?"
+    )]
+    Unreachable { place: String, cause: String },
+    #[error(
+        "what responds at {place} is not Postgres: {cause}. Correct the host and the port in \
+         DATABASE_URL"
+    )]
+    NotPostgres { place: String, cause: String },
+    /// It responds, and refuses the connection or a statement.
+    #[error("Postgres refuses: {cause}. {advice}")]
+    Refused { cause: String, advice: &'static str },
     /// A certificate that the address names is unusable.
     #[error(transparent)]
     Certificate(#[from] UnusableCertificate),
@@ -124,7 +135,7 @@ pub async fn check_reachable(url: &str) -> Result<(), Error> {
     let connect = PgConnection::connect_with(&options);
     let connection = tokio::time::timeout(REACH_TIMEOUT, connect).await;
     let connection = connection.unwrap_or(Err(sqlx::Error::PoolTimedOut));
-    let mut connection = connection.map_err(|error| tls::explain(error, &options))?;
+    let mut connection = connection.map_err(|error| connect_error::explain(error, &options))?;
     session::check_own(&mut connection, &options).await?;
     SessionSettings::standard().apply(&mut connection).await?;
     let checked = check_encoding(&mut connection).await;
@@ -141,16 +152,19 @@ async fn check_encoding(connection: &mut PgConnection) -> Result<(), Error> {
     if encoding == "UTF8" { Ok(()) } else { Err(Error::Encoding { name, encoding }) }
 }
 
-/// Rejects a server that may lose commits or lacks the schema: [`Error::Unsafe`],
-/// [`Error::Schema`], [`Error::Superseded`], [`Error::Changed`] or [`Error::Unreachable`].
+/// Rejects a server that may lose commits, lacks the schema or refuses the user: [`Error::Unsafe`],
+/// [`Error::Schema`], [`Error::Superseded`], [`Error::Changed`], [`Error::Refused`] or
+/// [`Error::Unreachable`].
 pub async fn check_server(pool: &Pool) -> Result<(), Error> {
-    let mut connection = pool.acquire().await.map_err(|(_, error)| Error::Unreachable(error))?;
+    let options = pool.connect_options();
+    let explain = |error| connect_error::explain(error, &options);
+    let mut connection = pool.acquire().await.map_err(|(_, error)| explain(error))?;
     let settings: Vec<(String, String)> = sqlx::query_as(
         "select name, setting from pg_settings where name in ('synchronous_commit', 'fsync')",
     )
     .fetch_all(&mut *connection)
     .await
-    .map_err(Error::Unreachable)?;
+    .map_err(explain)?;
     for (name, value) in settings {
         // A test server may turn off fsync; synchronous_commit = off loses orders by design.
         if value == "off" && name == "synchronous_commit" {
@@ -160,5 +174,41 @@ pub async fn check_server(pool: &Pool) -> Result<(), Error> {
             tracing::warn!("Postgres runs with fsync = off: a power cut may lose everything");
         }
     }
-    migrate::check_applied(&mut connection).await
+    migrate::check_applied(&mut connection).await?;
+    check_rights(&mut connection, &["select", "insert"]).await
+}
+
+/// Rejects a database that can't be read: without the schema, or whose tables the user may not
+/// read.
+pub async fn check_readable(pool: &Pool) -> Result<(), Error> {
+    let options = pool.connect_options();
+    let connection = pool.acquire().await;
+    let mut connection =
+        connection.map_err(|(_, error)| connect_error::explain(error, &options))?;
+    migrate::check_applied(&mut connection).await?;
+    check_rights(&mut connection, &["select"]).await
+}
+
+/// Rejects a user who lacks one of the rights on a table of the schema.
+async fn check_rights(connection: &mut PgConnection, rights: &[&str]) -> Result<(), Error> {
+    let missing: Option<String> = sqlx::query_scalar(
+        "select wanted || ' on ' || string_agg(relname, ', ' order by relname)
+           from pg_class, unnest($1::text[]) wanted
+          where relkind = 'r'
+            and relnamespace = (select relnamespace from pg_class
+                                 where oid = to_regclass('_sqlx_migrations'))
+            and relname <> '_sqlx_migrations'
+            and not has_table_privilege(pg_class.oid, wanted)
+          group by wanted limit 1",
+    )
+    .bind(rights)
+    .fetch_optional(connection)
+    .await?;
+    match missing {
+        None => Ok(()),
+        Some(missing) => Err(Error::Refused {
+            cause: format!("permission denied: {missing}"),
+            advice: connect_error::GRANT,
+        }),
+    }
 }

@@ -80,7 +80,7 @@ impl Pool {
     }
 
     /// Acquires a connection that responds to a ping. If none is free in time, the error is
-    /// [`ErrorClass::Overloaded`] if Postgres responds to others or callers use all connections;
+    /// [`ErrorClass::NoConnection`] if Postgres responds to others or callers use all connections;
     /// without a response on the connections it is [`ErrorClass::Unavailable`].
     pub async fn acquire(&self) -> Result<Connection, (ErrorClass, sqlx::Error)> {
         let ((), connection) = self.read(|connection| connection.ping().boxed()).await?;
@@ -211,7 +211,7 @@ impl Pool {
         let is_busy = !self.state.is_silent_since(began)
             || self.state.connections_in_use() >= self.max_connections();
         let class = match classify(&error) {
-            ErrorClass::Overloaded if matches!(error, sqlx::Error::PoolTimedOut) && !is_busy => {
+            ErrorClass::NoConnection if matches!(error, sqlx::Error::PoolTimedOut) && !is_busy => {
                 ErrorClass::Unavailable
             }
             class => class,

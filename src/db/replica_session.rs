@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::session::SessionSettings;
-use super::{Error, Pool, options, tls};
+use super::{Error, Pool, connect_error, options};
 
 /// First number of the advisory locks, which the strategies do not use: they lock one number.
 const LOCKS: i32 = 0x484f_4c44;
@@ -45,7 +45,7 @@ impl ReplicaSession {
         let name = format!("holdfast replica {replica}");
         let options = options(url)?.application_name(&name);
         let connected = PgConnection::connect_with(&options).await;
-        let mut connection = connected.map_err(|error| tls::explain(error, &options))?;
+        let mut connection = connected.map_err(|error| connect_error::explain(error, &options))?;
         SessionSettings::standard().apply(&mut connection).await?;
         sqlx::raw_sql("begin").execute(&mut connection).await?;
         sqlx::query("select pg_advisory_xact_lock($1, $2)")

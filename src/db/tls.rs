@@ -70,28 +70,34 @@ fn is_plain(mode: PgSslMode) -> bool {
     matches!(mode, PgSslMode::Disable | PgSslMode::Allow)
 }
 
-/// Converts the error of a connection attempt.
-pub(super) fn explain(error: sqlx::Error, options: &PgConnectOptions) -> Error {
-    if let Some(failure) = TlsFailure::find(&error) {
+/// Explains the error of a connection attempt; `None` if neither TLS nor its absence is the cause.
+pub(super) fn explain(error: &sqlx::Error, options: &PgConnectOptions) -> Option<Error> {
+    if let Some(failure) = TlsFailure::find(error) {
         let advice = tls::advice(failure, &SETTINGS);
-        return Error::Tls { cause: format!("{failure} ({error})"), advice };
+        return Some(Error::Tls { cause: format!("{failure} ({error})"), advice });
     }
-    let advice = match &error {
+    let advice = match error {
         sqlx::Error::Tls(_) => {
             "Set ssl = on at the server, or sslmode=disable in DATABASE_URL if nothing else can \
              read the network"
         }
         // These words are in every translation of the server's messages, or in English only.
         sqlx::Error::Database(refusal) => match refusal.message() {
-            text if text.contains("pg_hba.conf") && is_plain(options.get_ssl_mode()) => {
-                "If the server requires TLS, set sslmode=verify-full in DATABASE_URL"
+            text if text.contains("pg_hba.conf") && is_plain_text(options) => {
+                "If the server requires TLS, set sslmode=verify-full in DATABASE_URL; otherwise \
+                 add a line for this user, database and address to its pg_hba.conf"
             }
             text if text.contains("client certificate") => "Set sslcert and sslkey in DATABASE_URL",
-            _ => return Error::Unreachable(error),
+            _ => return None,
         },
-        _ => return Error::Unreachable(error),
+        _ => return None,
     };
-    Error::Tls { cause: error.to_string(), advice: advice.to_owned() }
+    Some(Error::Tls { cause: error.to_string(), advice: advice.to_owned() })
+}
+
+/// Returns whether connections never use TLS although they could.
+fn is_plain_text(options: &PgConnectOptions) -> bool {
+    options.get_socket().is_none() && is_plain(options.get_ssl_mode())
 }
 
 /// Warns if statements leave this machine without TLS.

@@ -78,7 +78,7 @@ impl Shop {
     }
 
     /// Acquires a connection to Postgres; fails with [`Error::Unavailable`] or
-    /// [`Error::Overloaded`] within 1.5 s.
+    /// [`Error::NoConnection`] within 1.5 s.
     pub async fn connection(&self) -> Result<Connection, Error> {
         Ok(self.pool.acquire().await?)
     }

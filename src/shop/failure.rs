@@ -182,18 +182,31 @@ pub enum Error {
     /// written.
     #[error("Postgres cannot write: {0}")]
     CannotWrite(String),
-    /// The load exceeds the capacity of the shop.
+    /// Postgres refuses the shop's user, e.g. after its password or its rights were changed: nothing
+    /// was written.
+    #[error("Postgres refuses: {0}")]
+    Refused(String),
+    /// A queue is full.
     #[error("overloaded: {0}")]
     Overloaded(String),
+    /// Every connection to Postgres is in use, here or at the server.
+    #[error("no free connection to Postgres: {0}")]
+    NoConnection(String),
+    /// A statement took too long, or an operator cancelled it: Postgres rolled it back.
+    #[error("Postgres cancelled a statement: {0}")]
+    Cancelled(String),
     /// The command was given up before anything was written, e.g. because its deadline passed.
     #[error("given up: {0}")]
     GivenUp(&'static str),
     #[error("a row stayed locked: {0}")]
     RowLocked(String),
     /// Another change was written between read and write, or Postgres aborted one of two
-    /// transactions. A caller sees it after the last of the strategy's attempts.
+    /// transactions. The engine retries it.
     #[error("conflict: {0}")]
     Conflict(String),
+    /// Each of the strategy's attempts was a conflict: nothing was written.
+    #[error("given up after {attempts} attempts: {cause}")]
+    Conflicts { attempts: u32, cause: String },
     /// The lock was lost, and a later holder may have written: nothing is written.
     #[error("the lock on {0} was lost before the write")]
     LockLost(LockKey),
@@ -211,7 +224,10 @@ impl Error {
     pub(crate) fn is_outage(&self) -> bool {
         matches!(
             self,
-            Error::Unavailable { .. } | Error::RedisRefuses { .. } | Error::CannotWrite(_)
+            Error::Unavailable { .. }
+                | Error::RedisRefuses { .. }
+                | Error::CannotWrite(_)
+                | Error::Refused(_)
         )
     }
 
@@ -259,8 +275,10 @@ impl From<(ErrorClass, sqlx::Error)> for Error {
         match class {
             ErrorClass::Conflict => Error::Conflict(cause),
             ErrorClass::LockTimeout => Error::RowLocked(cause),
-            ErrorClass::Overloaded => Error::Overloaded(cause),
+            ErrorClass::NoConnection => Error::NoConnection(cause),
+            ErrorClass::Cancelled => Error::Cancelled(cause),
             ErrorClass::CannotWrite => Error::CannotWrite(cause),
+            ErrorClass::Refused => Error::Refused(cause),
             ErrorClass::Unavailable => Error::unavailable("Postgres", cause),
             ErrorClass::Bug => Error::Bug(cause),
         }

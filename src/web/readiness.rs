@@ -138,7 +138,9 @@ async fn check_components(shop: &Shop) -> ComponentCheck {
     let postgres = async {
         match shop.pool.is_writable().await {
             // An exhausted pool does not mean that Postgres is unavailable.
-            Ok(true) | Err((ErrorClass::Overloaded, _)) => PostgresState::Writable,
+            Ok(true) | Err((ErrorClass::NoConnection | ErrorClass::Cancelled, _)) => {
+                PostgresState::Writable
+            }
             Ok(false) => PostgresState::ReadOnly,
             Err(_) => PostgresState::Away,
         }

@@ -21,7 +21,7 @@ use crate::metrics::STALE_FENCES;
 use crate::probe::{Point, Probe};
 use crate::shop::command::ReadSet;
 use crate::shop::command::state::{BalanceSnapshot, ShopState};
-use crate::shop::failure::{Error, Execution, Rejection};
+use crate::shop::failure::{Error, Execution, Failure, Rejection};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::read::{self, ReadRequest, ReadSnapshot};
 use crate::shop::store::{CommandWrite, conditional_update, key_records};
@@ -78,8 +78,8 @@ pub(super) async fn execute(
                 attempts += 1;
             }
             Err(AttemptError::Failed(Error::Conflict(cause))) => {
-                let cause = format!("given up after {attempts} attempts: {cause}");
-                return (batch.fail_all(Error::Conflict(cause)), LockState::Held);
+                let conflicts = Error::Conflicts { attempts, cause };
+                return (batch.fail_all(conflicts), LockState::Held);
             }
             // A bug in one command must not fail the others.
             Err(AttemptError::Failed(error @ Error::Bug(_))) if batch.entries.len() > 1 => {
@@ -106,12 +106,24 @@ async fn execute_halves(
     let (front, back) = (Batch { entries: front, ..batch }, Batch { entries: back, ..batch });
     let (mut results, state) = Box::pin(execute(front, locks, None)).await;
     if !matches!(state, LockState::Held) {
-        results.extend(back.fail_all(Error::GivenUp("the first half of its batch failed")));
+        results.extend(back.fail_all(why_unexecuted(&state, &results)));
         return (results, state);
     }
     let (more, state) = Box::pin(execute(back, locks, None)).await;
     results.extend(more);
     (results, state)
+}
+
+/// Returns why the back half of a batch is not executed: what failed the front half.
+fn why_unexecuted(state: &LockState, front: &[EntryResult]) -> Failure {
+    if let LockState::HeldInOutage(outage) | LockState::LeaveToExpire(outage) = state {
+        return outage.clone().into();
+    }
+    let lost = front.iter().find_map(|result| match result {
+        Err(failure @ Failure::Error(Error::LockLost(_))) => Some(failure.clone()),
+        _ => None,
+    });
+    lost.unwrap_or_else(|| Error::GivenUp("the first half of its batch failed").into())
 }
 
 async fn attempt(

@@ -63,7 +63,9 @@ pub(super) async fn write(
         }
         match session.commit().await {
             Ok(()) => {}
-            Err(error @ (Error::Conflict(_) | Error::CannotWrite(_))) => return Err(error.into()),
+            Err(error @ (Error::Conflict(_) | Error::CannotWrite(_) | Error::Refused(_))) => {
+                return Err(error.into());
+            }
             Err(error) => return Err(AttemptError::UnknownOutcome(error, write, results)),
         }
     }

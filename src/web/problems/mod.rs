@@ -312,9 +312,21 @@ impl From<Error> for Problem {
                 let detail = "Postgres accepts no writes now; nothing was written";
                 Problem::new(ProblemType::Unavailable, detail)
             }
-            error @ (Error::Overloaded(_) | Error::GivenUp(_) | Error::Conflict(_)) => {
+            Error::Refused(cause) => {
+                if let Some(left_out) = log_limit::admit("Postgres refuses") {
+                    tracing::error!(cause, left_out, "Postgres refuses the shop's user");
+                }
+                let detail = "Postgres refuses the shop's user; nothing was written";
+                Problem::new(ProblemType::Unavailable, detail)
+            }
+            error @ (Error::Overloaded(_)
+            | Error::NoConnection(_)
+            | Error::Cancelled(_)
+            | Error::GivenUp(_)
+            | Error::Conflict(_)
+            | Error::Conflicts { .. }) => {
                 tracing::debug!(%error, "the command is not executed");
-                Problem::new(ProblemType::Overloaded, "the queue is full; nothing was changed")
+                Problem::with_message(ProblemType::Overloaded, why_not_executed(&error))
             }
             Error::RowLocked(cause) => {
                 tracing::debug!(cause, "a row stayed locked");
@@ -325,7 +337,7 @@ impl From<Error> for Problem {
             }
             Error::LockLost(_) => Problem::new(
                 ProblemType::LockLost,
-                "a later holder of the lock wrote first; nothing was written",
+                "the lock was lost before the write; nothing was written",
             ),
             Error::Bug(cause) => {
                 if let Some(left_out) = log_limit::admit("bug") {
@@ -334,6 +346,18 @@ impl From<Error> for Problem {
                 Problem::new(ProblemType::InternalError, "the shop's log has the details")
             }
         }
+    }
+}
+
+/// Returns the detail of `overloaded`.
+fn why_not_executed(error: &Error) -> Message {
+    match error {
+        Error::NoConnection(_) => message!("problem-overloaded-connections"),
+        Error::Cancelled(_) => message!("problem-overloaded-cancelled"),
+        Error::GivenUp(_) => message!("problem-overloaded-given-up"),
+        Error::Conflict(_) => message!("problem-overloaded-conflicts", attempts = 1_u32),
+        Error::Conflicts { attempts, .. } => message!("problem-overloaded-conflicts", attempts),
+        _ => message!("problem-overloaded-queue"),
     }
 }
 

@@ -1,0 +1,74 @@
+//! Problems name their true cause, whatever failed in Postgres.
+
+use reqwest::StatusCode;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Executor as _};
+
+use crate::common::requests::problem_of;
+use crate::common::{Shop, body};
+
+/// Lets every insert of an order fail with that code.
+async fn refuse_orders(shop: &Shop, code: &str) {
+    let trigger = format!(
+        "create function refuse() returns trigger language plpgsql as $$ begin
+             raise exception using errcode = '{code}';
+         end $$;
+         create trigger refuse before insert on orders
+             for each statement execute function refuse()"
+    );
+    shop.pool.execute(AssertSqlSafe(trigger)).await.unwrap();
+}
+
+#[tokio::test]
+async fn failed_orders_name_their_cause() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    for (code, problem_type, cause) in [
+        ("40001", "overloaded", "another change was written first"),
+        ("40P01", "overloaded", "another change was written first"),
+        ("57014", "overloaded", "Postgres cancelled a statement"),
+        ("53300", "overloaded", "every connection to Postgres is in use"),
+        ("55P03", "lock-timeout", "a row stayed locked in Postgres"),
+        ("25006", "unavailable", "Postgres accepts no writes now"),
+        ("42501", "unavailable", "Postgres refuses the shop's user"),
+    ] {
+        refuse_orders(&shop, code).await;
+        let refused = shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap();
+        let (status, name, body) = problem_of(refused).await;
+        assert_eq!((status, name.as_str()), (503, problem_type), "{code}: {body}");
+        assert!(body["detail"].as_str().unwrap().contains(cause), "{code}: {body}");
+        assert_eq!(body["outcome"], Value::Null, "{code}: nothing was written");
+        shop.pool.execute("drop function refuse cascade").await.unwrap();
+    }
+    shop.place_order(&alice, "deadbolt", 1).await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn given_up_retries_say_how_often_they_conflicted() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.lab_item(10).await;
+    refuse_orders(&shop, "40001").await;
+    for strategy in ["version", "serializable"] {
+        let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy);
+        let (status, name, body) = problem_of(order.send().await.unwrap()).await;
+        assert_eq!((status, name.as_str()), (503, "overloaded"), "{strategy}: {body}");
+        let detail = body["detail"].as_str().unwrap();
+        let attempts: Vec<u32> = detail.split(' ').filter_map(|it| it.parse().ok()).collect();
+        assert!(attempts.iter().any(|attempts| *attempts > 1), "{strategy}: {detail}");
+        assert!(detail.contains("attempts another change was written first"), "{detail}");
+    }
+    shop.pool.execute("drop function refuse cascade").await.unwrap();
+    let placed = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "version").send().await;
+    body(placed.unwrap(), StatusCode::CREATED).await;
+    shop.assert_sound().await;
+}
+
+#[tokio::test]
+async fn pages_explain_given_up_retries_in_chinese() {
+    let shop = Shop::start(1).await;
+    let page = shop.http.get(shop.url(0, "/problems/overloaded")).header("Accept-Language", "zh");
+    let page = page.send().await.unwrap().text().await.unwrap();
+    assert!(page.contains("其他修改每次都先写入"), "{page}");
+}

@@ -1,0 +1,184 @@
+//! What a command says when it can't use its Postgres: the true cause, and what to do.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use holdfast::embedded::{TempFolder, TempPostgres};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::process::Command;
+
+use crate::common::ports::free_ports;
+
+/// The commands that connect to Postgres.
+const COMMANDS: [&[&str]; 4] = [&["serve"], &["migrate"], &["audit"], &["user", "add", "ann"]];
+
+/// A Postgres that asks for passwords and admits the roles in its `pg_hba.conf` only.
+struct Server {
+    postgres: TempPostgres,
+    _folder: TempFolder,
+}
+
+impl Server {
+    async fn start() -> Self {
+        let folder = TempFolder::create().unwrap();
+        let postgres = TempPostgres::start(&folder).await.unwrap();
+        Self { postgres, _folder: folder }
+    }
+
+    /// The folder of its sockets.
+    fn folder(&self) -> PathBuf {
+        self.postgres.socket().parent().unwrap().to_owned()
+    }
+
+    fn url(&self, user: &str, database: &str, password: &str) -> String {
+        let folder = self.folder().display().to_string();
+        format!("postgres:///{database}?host={folder}&port=5432&user={user}&password={password}")
+    }
+
+    fn owner_url(&self) -> String {
+        self.url("holdfast", "holdfast", &self.postgres.password)
+    }
+
+    async fn execute(&self, statements: &str) {
+        let mut connection = PgConnection::connect(&self.owner_url()).await.unwrap();
+        // One by one: a database can't be created among others.
+        for statement in statements.split(';') {
+            connection.execute(AssertSqlSafe(statement.to_owned())).await.unwrap();
+        }
+        connection.close().await.unwrap();
+    }
+}
+
+/// Runs a command that must fail. Returns what it says.
+async fn failure_of(arguments: &[&str], database_url: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .args(arguments)
+        .env("DATABASE_URL", database_url)
+        .env("REDIS_URL", "redis://127.0.0.1:1")
+        .env("HOLDFAST_LISTEN", "127.0.0.1:0")
+        .env("HOLDFAST_PASSWORD", "a long password")
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    assert!(!output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Fails unless each command says the cause and what to do, and does not blame silence.
+async fn all_commands_say(database_url: &str, words: &[&str]) {
+    for arguments in COMMANDS {
+        let text = failure_of(arguments, database_url).await;
+        assert!(words.iter().all(|word| text.contains(word)), "{arguments:?} {words:?}: {text}");
+        assert!(!text.contains("does not respond"), "{arguments:?}: {text}");
+    }
+}
+
+#[tokio::test]
+async fn refused_connections_name_their_cause() {
+    let server = Server::start().await;
+    server
+        .execute(
+            "create role crowd login password 'secret' connection limit 0;
+             create role barred login password 'secret';
+             create role idle nologin password 'secret';
+             create database closed;
+             revoke connect on database closed from public",
+        )
+        .await;
+    let access = server.folder().join("postgres/pg_hba.conf");
+    let rules = "local all holdfast,crowd,barred,idle,nobody scram-sha-256\n";
+    std::fs::write(access, rules).unwrap();
+    server.execute("select pg_reload_conf()").await;
+
+    let wrong_login = "Correct the user and the password in DATABASE_URL";
+    for (user, database, cause, advice) in [
+        ("holdfast", "holdfast", "password authentication failed", wrong_login),
+        ("nobody", "holdfast", "password authentication failed", wrong_login),
+        ("idle", "holdfast", "not permitted to log in", "alter role"),
+        ("barred", "missing", "does not exist", "Create the database"),
+        ("stranger", "holdfast", "no pg_hba.conf entry", "Add a line for this user"),
+        ("crowd", "holdfast", "too many connections for role", "HOLDFAST_POOL_SIZE"),
+        ("barred", "closed", "permission denied for database", "Grant it"),
+    ] {
+        let password = if user == "holdfast" { "wrong" } else { "secret" };
+        all_commands_say(&server.url(user, database, password), &[cause, advice]).await;
+    }
+    server.postgres.stop().await;
+}
+
+#[tokio::test]
+async fn missing_rights_on_tables_are_named() {
+    let server = Server::start().await;
+    let migrate = Command::new(env!("CARGO_BIN_EXE_holdfast"))
+        .arg("migrate")
+        .env("DATABASE_URL", server.owner_url())
+        .output();
+    assert!(migrate.await.unwrap().status.success());
+    server.execute("create role reader login password 'secret'").await;
+    let url = server.url("reader", "holdfast", "secret");
+    for arguments in COMMANDS {
+        let text = failure_of(arguments, &url).await;
+        assert!(text.contains("permission denied") && text.contains("Grant it"), "{text}");
+        assert!(!text.contains("no tables of Holdfast") && !text.contains("bug"), "{text}");
+    }
+
+    server.execute("grant select on all tables in schema public to reader").await;
+    for arguments in [COMMANDS[0], COMMANDS[3]] {
+        let text = failure_of(arguments, &url).await;
+        assert!(text.contains("accounts") && text.contains("Grant it"), "{arguments:?}: {text}");
+    }
+    server.postgres.stop().await;
+}
+
+/// Responds to the first message of each connection with the given bytes.
+async fn respond_always(response: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut message = [0; 1024];
+            let _ = client.read(&mut message).await;
+            let _ = client.write_all(&response).await;
+            let _ = client.shutdown().await;
+        }
+    });
+    port
+}
+
+/// The message with which Postgres refuses a connection.
+fn refusal(code: &str, message: &str) -> Vec<u8> {
+    let fields = format!("SFATAL\0VFATAL\0C{code}\0M{message}\0\0");
+    let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
+    [b"E", &length[..], fields.as_bytes()].concat()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_that_cannot_serve_are_named() {
+    let starting = refusal("57P03", "the database system is starting up");
+    let full = refusal("53300", "sorry, too many clients already");
+    let web_server = b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec();
+    for (response, mode, words) in [
+        (starting, "disable", ["the database system is starting up", "Try again"]),
+        (full, "disable", ["too many clients already", "max_connections"]),
+        (web_server, "prefer", ["is not Postgres", "Correct the host and the port"]),
+    ] {
+        let port = respond_always(response).await;
+        let url = format!("postgres://holdfast@127.0.0.1:{port}/holdfast?sslmode={mode}");
+        all_commands_say(&url, &words).await;
+    }
+}
+
+#[tokio::test]
+async fn unreachable_server_is_named_with_its_address() {
+    let port = free_ports(1);
+    let url = format!("postgres://holdfast@127.0.0.1:{port}/holdfast");
+    for arguments in COMMANDS {
+        let text = failure_of(arguments, &url).await;
+        let address = format!("Postgres does not respond at 127.0.0.1:{port}");
+        assert!(text.contains(&address) && text.contains("refused"), "{arguments:?}: {text}");
+    }
+}
