@@ -27,14 +27,23 @@ use holdfast::shop::seed::SeedContents;
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Failure, Rejection, seed, users};
 use holdfast::signals;
-use holdfast::telemetry::{self, TraceExporter};
+use holdfast::telemetry::{self, FlushOnDrop, TraceExporter};
 
 /// With glibc's allocator, a quarter of a replica's time under load is allocation.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    // Dropped last, and after a panic, too.
+    let _flush = FlushOnDrop;
+    if let Err(error) = telemetry::start_writer() {
+        eprintln!("holdfast: can't start its threads: {error}");
+        return ExitCode::FAILURE;
+    }
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return explain_usage(&error),
+    };
     // Exit code 1 of these is their result: the books are not sound, the claim was not shown, the
     // lock is not safe. Errors are 2.
     let answers =
@@ -43,7 +52,7 @@ fn main() -> ExitCode {
     let exporter = match start_telemetry(&cli.command) {
         Ok(exporter) => exporter,
         Err(error) => {
-            eprintln!("holdfast: {}", format_error(&error));
+            telemetry::report_failure(&format_error(&error));
             return ExitCode::from(failure);
         }
     };
@@ -61,10 +70,19 @@ fn main() -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("holdfast: {}", format_error(&error));
+            telemetry::report_failure(&format_error(&error));
             ExitCode::from(failure)
         }
     }
+}
+
+/// Prints the help that was asked for, or what is wrong with the command line.
+fn explain_usage(error: &clap::Error) -> ExitCode {
+    if !error.use_stderr() || !telemetry::is_json() {
+        error.exit();
+    }
+    telemetry::report_failure(error.render().to_string().trim_end());
+    ExitCode::from(2)
 }
 
 /// Starts the log, and in a replica the export of traces.
@@ -73,6 +91,11 @@ fn start_telemetry(command: &CliCommand) -> anyhow::Result<Option<TraceExporter>
         CliCommand::Serve(options) => {
             let port = options.listen.port().to_string();
             TraceExporter::from_environment(options.replica.as_ref().unwrap_or(&port))?
+        }
+        // Its replicas export them, and would not start.
+        CliCommand::Up(_) => {
+            TraceExporter::check_environment()?;
+            None
         }
         _ => None,
     };
@@ -141,17 +164,17 @@ async fn up(options: UpArgs) -> anyhow::Result<()> {
 
 async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
     // First: process 1 of a container ignores signals until it listens.
-    let mut signals = signals::listen(&signals::STOP).context("signals can't be listened to")?;
+    let mut signals = signals::listen().context("signals can't be listened to")?;
     let replica = tokio::select! {
         built = Replica::build(options) => built?,
         Some(_) = signals.recv() => return Ok(()),
     };
-    output::print(&format!(
-        "Holdfast replica on http://{}:{} (lock: {})\n",
+    telemetry::announce(&format!(
+        "Holdfast replica on http://{}:{} (lock: {})",
         options.listen.ip(),
         replica.port()?,
         options.lock.strategy
-    ))?;
+    ));
     replica.run_until_stopped(signals).await
 }
 
@@ -164,7 +187,7 @@ async fn healthcheck(options: &HealthcheckArgs) -> anyhow::Result<()> {
 
 async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
     db::migrate(&options.database_url).await?;
-    output::print("the schema is up to date\n")?;
+    telemetry::announce("the schema is up to date");
     let contents = SeedContents { catalogue: options.seed, users: options.demo_users };
     if contents == SeedContents::default() {
         return Ok(());
@@ -177,7 +200,8 @@ async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
         SeedContents { catalogue: true, .. } => "demo catalogue added",
         SeedContents { .. } => "demo users added",
     };
-    Ok(output::print(&format!("{added}\n"))?)
+    telemetry::announce(added);
+    Ok(())
 }
 
 async fn add_user(options: UserAddArgs) -> anyhow::Result<()> {

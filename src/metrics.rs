@@ -50,6 +50,9 @@ metrics_table! {
     BUILD_INFO: "holdfast_build_info", Gauge ["version"] &[],
         "Always 1; the label is the version";
 
+    LOG_LINES_DROPPED: "holdfast_log_lines_dropped_total", Counter [] &[],
+        "Lines of the log that were dropped, because their reader did not read";
+
     HTTP_REQUEST_DURATION: "holdfast_http_request_duration_seconds",
         Histogram ["method", "route", "status"] SECONDS,
         "From the arrival of a request to its response";

@@ -2,26 +2,47 @@
 
 use std::io;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-/// The signals that stop every command.
-pub const STOP: [SignalKind; 2] = [SignalKind::interrupt(), SignalKind::terminate()];
-
-/// Listens to signals of these kinds from now on. Returns their names as they arrive.
-pub fn listen(kinds: &[SignalKind]) -> io::Result<UnboundedReceiver<&'static str>> {
+/// Listens from now on to the signals that stop a command: INT, TERM, and HUP, with which a closed
+/// terminal ends its programs. Returns their names as they arrive.
+///
+/// HUP only begins a stop: a closed terminal sends it twice, from its shell and from the kernel,
+/// and nobody asks with it to stop at once. Under `nohup` it stays ignored.
+pub fn listen() -> io::Result<UnboundedReceiver<&'static str>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = match ignores_hang_up() {
+        true => None,
+        false => Some(signal(SignalKind::hangup())?),
+    };
     let (sender, signals) = mpsc::unbounded_channel();
-    for kind in kinds {
-        let mut arrivals = signal(*kind)?;
-        let name = match kind {
-            kind if *kind == SignalKind::interrupt() => "interrupted",
-            kind if *kind == SignalKind::terminate() => "terminated",
-            _ => "hung up",
-        };
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while arrivals.recv().await.is_some() && sender.send(name).is_ok() {}
-        });
-    }
+    tokio::spawn(async move {
+        let mut is_first = true;
+        loop {
+            let name = tokio::select! {
+                _ = interrupt.recv() => "interrupted",
+                _ = terminate.recv() => "terminated",
+                Some(()) = next(&mut hang_up), if is_first => "hung up",
+            };
+            is_first = false;
+            if sender.send(name).is_err() {
+                return;
+            }
+        }
+    });
     Ok(signals)
+}
+
+async fn next(signal: &mut Option<Signal>) -> Option<()> {
+    signal.as_mut()?.recv().await
+}
+
+/// Returns whether HUP is ignored, which is known on Linux only.
+fn ignores_hang_up() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask & 1 == 1)
 }

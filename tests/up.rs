@@ -5,6 +5,8 @@
 //! Needs Postgres and Redis installed (script/test installs them); uses free ports below the
 //! ephemeral ones and a temporary folder per test.
 
+#[path = "up/hang_up.rs"]
+mod hang_up;
 #[path = "up/identity.rs"]
 mod identity;
 #[path = "up/owners.rs"]

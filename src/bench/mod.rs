@@ -48,7 +48,7 @@ const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
     let lock = options.lock_json.as_deref().map(LockBench::read).transpose()?;
-    let mut signals = signals::listen(&signals::STOP)?;
+    let mut signals = signals::listen()?;
     let pool_sizes =
         options.pool_sizes.iter().flat_map(|size| [*size; harness::REPLICAS]).collect();
     let plan = TempShopOptions { name: "bench", pool_sizes, nodes: REDLOCK_NODES, jobs: false };

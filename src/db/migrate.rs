@@ -34,9 +34,9 @@ const RETRY_DELAY: Duration = Duration::from_millis(500);
 /// # Errors
 /// [`Error::Unreachable`], [`Error::Refused`] or [`Error::Tls`] when Postgres cannot be used;
 /// [`Error::Encoding`]; [`Error::Superseded`], [`Error::Changed`] or [`Error::Newer`] when the
-/// database has other migrations than this
-/// program; [`Error::MigrationBlocked`] when another session holds a lock; [`Error::Migrate`] when
-/// a migration fails. The migration that failed is rolled back; those before it stay applied.
+/// database has other migrations than this program; [`Error::MigrationBlocked`] when another
+/// session holds a lock; [`Error::Migrate`] when a migration fails. The migration that failed is
+/// rolled back; those before it stay applied.
 pub async fn migrate(url: &str) -> Result<(), Error> {
     let options = options(url)?;
     let connection = PgConnection::connect_with(&options).await;

@@ -38,9 +38,8 @@ pub enum Error {
     )]
     NoSuchPort { listen: SocketAddr, replicas: u16 },
     #[error(
-        "replica {number} cannot listen on {address}: {source}. Choose another first port with \
-         --listen, e.g. --listen {}",
-        elsewhere(*address)
+        "replica {number} cannot listen on {address}: {source}. {}",
+        other_address(*address, source)
     )]
     PortTaken { number: usize, address: SocketAddr, source: io::Error },
     #[error(
@@ -130,9 +129,14 @@ pub(super) fn system(what: &'static str) -> impl FnOnce(io::Error) -> Error {
     move |source| Error::System { what, source }
 }
 
-/// Returns another port of the same address, as a suggestion.
-fn elsewhere(taken: SocketAddr) -> SocketAddr {
+/// Suggests another address.
+fn other_address(taken: SocketAddr, error: &io::Error) -> String {
+    if error.kind() == io::ErrorKind::AddrNotAvailable {
+        return "Use an address of this machine with --listen, e.g. --listen 127.0.0.1:8080"
+            .to_owned();
+    }
     let port = taken.port();
     let other = port.checked_add(1_000).unwrap_or(port - 1_000);
-    SocketAddr::new(taken.ip(), other)
+    let other = SocketAddr::new(taken.ip(), other);
+    format!("Choose another first port with --listen, e.g. --listen {other}")
 }

@@ -29,6 +29,8 @@ mod temp_redis;
 mod temp_shop;
 mod up;
 
+use crate::telemetry::print_progress;
+
 pub use data_dir::{RunningUp, read_env};
 pub use error::Error;
 pub use process::tied_command;
@@ -38,10 +40,3 @@ pub use temp_postgres::{TempFolder, TempPostgres};
 pub use temp_redis::TempRedis;
 pub use temp_shop::{TempShop, TempShopOptions};
 pub use up::{ProcessControl, up};
-
-/// Prints a progress message to stderr, apart from results on stdout.
-fn print_progress(message: &str) {
-    use std::io::Write;
-    // A closed stderr is no reason to stop.
-    let _ = writeln!(std::io::stderr(), "{message}");
-}

@@ -10,7 +10,6 @@ use std::path::Path;
 use std::rc::Rc;
 
 use futures_util::future::{join_all, select_all};
-use tokio::signal::unix::SignalKind;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
@@ -23,7 +22,7 @@ use super::services_dir::ServicesDir;
 use super::supervisor::{ProcessHandle, SupervisedChild};
 use super::{postgres, print_progress, redis, replicas, sockets};
 use crate::config::UpArgs;
-use crate::{output, signals};
+use crate::{signals, telemetry};
 
 /// Control of the children that lessons pause and kill.
 #[derive(Debug, Clone)]
@@ -54,7 +53,7 @@ async fn run_until_stopped(
     prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
     companion: impl AsyncFnOnce(RunningUp, ProcessControl),
 ) -> Result<()> {
-    let mut signals = stop_signals()?;
+    let mut signals = signals::listen().map_err(system("cannot listen to signals"))?;
     if !options.listen.ip().is_loopback() && !options.demo_users_on_network {
         return Err(Error::NotLoopback(options.listen));
     }
@@ -100,14 +99,13 @@ async fn run_until_stopped(
 fn announce(options: &UpArgs, running: &RunningUp) {
     let count = running.replicas.len();
     let line = format!(
-        "Holdfast is ready: {} ({count} replica{}, lock: {}, lab: {}). Ctrl-C stops it.\n",
+        "Holdfast is ready: {} ({count} replica{}, lock: {}, lab: {}). Ctrl-C stops it.",
         running.replicas[0],
         if count == 1 { "" } else { "s" },
         options.lock,
         options.lab.name(),
     );
-    // A closed stdout is no reason to stop.
-    let _ = output::print(&line);
+    telemetry::announce(&line);
 }
 
 struct ChildStack {
@@ -222,22 +220,4 @@ impl ChildStack {
 fn push(children: &mut Vec<SupervisedChild>, child: SupervisedChild) -> &SupervisedChild {
     children.push(child);
     &children[children.len() - 1]
-}
-
-/// Listens to the signals that stop the shop.
-fn stop_signals() -> Result<mpsc::UnboundedReceiver<&'static str>> {
-    let mut kinds = signals::STOP.to_vec();
-    // Under `nohup` a handler would override it.
-    if !ignores_hang_up() {
-        kinds.push(SignalKind::hangup());
-    }
-    signals::listen(&kinds).map_err(system("cannot listen to signals"))
-}
-
-/// Returns whether HUP is ignored, which is known on Linux only.
-fn ignores_hang_up() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
-    mask.is_some_and(|mask| mask & 1 == 1)
 }

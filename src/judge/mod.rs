@@ -36,7 +36,6 @@ use std::cell::RefCell;
 use std::time::Duration;
 
 use anyhow::anyhow;
-use tokio::signal::unix::SignalKind;
 
 use self::plan::JudgePlan;
 use self::report::Judgement;
@@ -51,8 +50,7 @@ pub use self::worker::run_worker;
 /// Judges a lock. Must be called from the main thread, with which its processes end.
 pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
     let plan = JudgePlan::new(args)?;
-    let [interrupt, terminate] = signals::STOP;
-    let mut signals = signals::listen(&[interrupt, terminate, SignalKind::hangup()])?;
+    let mut signals = signals::listen()?;
     let folder = TempFolder::create()?;
     let line = RefCell::new(ProgressLine::new(Duration::ZERO));
     let faults = plan.faults.len();

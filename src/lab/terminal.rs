@@ -49,7 +49,7 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let Some(lesson) = lessons::named(name) else {
         bail!("there is no lesson “{name}”; the lessons are {}", lessons::names());
     };
-    let mut signals = signals::listen(&signals::STOP)?;
+    let mut signals = signals::listen()?;
     let mut own = None;
     // Page of the run, set if it is executed by a shop that outlives this command.
     let page = OnceLock::new();

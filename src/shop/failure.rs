@@ -182,8 +182,8 @@ pub enum Error {
     /// written.
     #[error("Postgres cannot write: {0}")]
     CannotWrite(String),
-    /// Postgres refuses the shop's user, e.g. after its password or its rights were changed: nothing
-    /// was written.
+    /// Postgres refuses the shop's user, e.g. after its password or its rights were changed:
+    /// nothing was written.
     #[error("Postgres refuses: {0}")]
     Refused(String),
     /// A queue is full.

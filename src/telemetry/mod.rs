@@ -4,9 +4,13 @@
 //! that shows a line also shows its span. Spans of the steps of a command are of level `debug`:
 //! without an exporter they are disabled, and cost one comparison.
 //!
-//! A failing stderr (a full disk) loses lines, and changes nothing else.
-//! Tests: `tests/it/logs.rs`, `tests/it/traces.rs`.
+//! A stderr that fails (a full disk), or that nobody reads, loses lines, and changes nothing else:
+//! all lines go through the thread of `log_writer`.
+//! Tests: `tests/it/logs.rs`, `tests/it/log_reader.rs`, `tests/it/traces.rs`.
 
+mod line_format;
+mod log_writer;
+mod notices;
 mod otlp;
 mod trace_context;
 
@@ -19,29 +23,38 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
+use line_format::LineFormat;
+use log_writer::LineWriter;
+
+pub use line_format::is_json;
+pub use notices::{FlushOnDrop, announce, print_progress, report_failure};
 pub use otlp::TraceExporter;
 pub use trace_context::{continue_trace, describe_response, is_exporting};
 
 const FILTER: &str = "HOLDFAST_LOG";
-const FORMAT: &str = "HOLDFAST_LOG_FORMAT";
 /// Log filter without `HOLDFAST_LOG`.
 const DEFAULT_FILTER: &str = "holdfast=info,warn";
 /// Precedes every filter, which may override it: actix logs an error for every connection with a
 /// malformed request, and any client can send any number of those.
 const FILTER_PREFIX: &str = "actix_http::h1=off";
 
+/// Starts the thread that writes all lines; until then they wait. Reports panics as lines.
+pub fn start_writer() -> std::io::Result<()> {
+    std::panic::set_hook(Box::new(notices::log_panic));
+    log_writer::start()
+}
+
 /// Starts the log of the process, and the export of traces if there is an exporter.
 pub fn start(exporter: Option<&TraceExporter>) -> anyhow::Result<()> {
     let filter = parse_filter(variable(FILTER)?.as_deref().unwrap_or(DEFAULT_FILTER))?;
     // By default a failed write to stderr is reported on stderr, which panics.
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(std::io::stderr)
+        .with_writer(LineWriter)
         .with_ansi(std::io::stderr().is_terminal())
         .log_internal_errors(false);
-    let lines = match variable(FORMAT)?.as_deref() {
-        None | Some("text") => lines.boxed(),
-        Some("json") => lines.json().flatten_event(true).with_current_span(false).boxed(),
-        Some(other) => bail!("{FORMAT} is “{other}”; it can be text or json"),
+    let lines = match LineFormat::from_environment()? {
+        LineFormat::Text => lines.boxed(),
+        LineFormat::Json => lines.json().flatten_event(true).with_current_span(false).boxed(),
     };
     let traces = exporter.map(TraceExporter::layer);
     tracing_subscriber::registry().with(traces).with(lines.with_filter(filter)).try_init()?;

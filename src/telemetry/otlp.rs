@@ -8,7 +8,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow, bail};
 use opentelemetry::KeyValue;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_otlp::{Protocol, WithExportConfig as _};
@@ -26,6 +26,7 @@ const SERVICE: &str = "holdfast";
 const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+const EXAMPLE: &str = "http://127.0.0.1:4318";
 /// Upper bound of the time that the last spans delay the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -36,19 +37,8 @@ pub struct TraceExporter(SdkTracerProvider);
 impl TraceExporter {
     /// Creates the exporter, unless no endpoint is set. `replica` is its `service.instance.id`.
     pub fn from_environment(replica: &str) -> anyhow::Result<Option<Self>> {
-        let Some((endpoint, url)) = first_of(&ENDPOINTS)? else { return Ok(None) };
+        let Some((endpoint, url)) = read_endpoint()? else { return Ok(None) };
         let shown = without_credentials(&url);
-        if !url.starts_with("http://") {
-            bail!(
-                "{endpoint} is “{shown}”; it can be a URL such as http://127.0.0.1:4318. For TLS, \
-                 run a collector on this host that forwards the spans"
-            );
-        }
-        if let Some((name, protocol)) = first_of(&PROTOCOLS)?
-            && protocol != "http/protobuf"
-        {
-            bail!("{name} is “{protocol}”; it can be http/protobuf");
-        }
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
@@ -66,6 +56,11 @@ impl TraceExporter {
             .build();
         trace_context::set_exporting();
         Ok(Some(Self(provider)))
+    }
+
+    /// Fails if the variables name a collector that can't work.
+    pub fn check_environment() -> anyhow::Result<()> {
+        read_endpoint().map(drop)
     }
 
     /// Returns the layer that turns the product's spans, and its lines above `debug`, into those of
@@ -93,6 +88,47 @@ impl TraceExporter {
         // An unavailable collector has been reported.
         let _ = self.0.shutdown_with_timeout(FLUSH_TIMEOUT);
     }
+}
+
+/// Returns the variable with the address of the collector, and the address; `None` if none is set.
+fn read_endpoint() -> anyhow::Result<Option<(&'static str, String)>> {
+    let Some((endpoint, url)) = first_of(&ENDPOINTS)? else { return Ok(None) };
+    let shown = without_credentials(&url);
+    check_url(&url).map_err(|why| {
+        anyhow!("{endpoint} is “{shown}”, which {why}; it can be a URL such as {EXAMPLE}")
+    })?;
+    if let Some((name, protocol)) = first_of(&PROTOCOLS)?
+        && protocol != "http/protobuf"
+    {
+        bail!("{name} is “{protocol}”; it can be http/protobuf");
+    }
+    Ok(Some((endpoint, url)))
+}
+
+/// Says why nothing can be sent to an address.
+fn check_url(url: &str) -> Result<(), &'static str> {
+    if url.starts_with("https://") {
+        return Err("needs TLS (for TLS, run a collector on this host that forwards the spans)");
+    }
+    let rest = url.strip_prefix("http://").ok_or("does not begin with http://")?;
+    if rest.contains(char::is_whitespace) {
+        return Err("is no URL");
+    }
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let address = authority.rsplit_once('@').map_or(authority, |(_, address)| address);
+    // A host in brackets has colons, too.
+    let (host, port) = match address.rsplit_once(':') {
+        Some((host, port)) if !address.ends_with(']') => (host, Some(port)),
+        _ => (address, None),
+    };
+    if host.is_empty() {
+        return Err("names no host");
+    }
+    let is_valid = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
+    if port.is_some_and(|port| !is_valid(port)) {
+        return Err("has a port that is not 1 to 65535");
+    }
+    Ok(())
 }
 
 /// Returns the first of the variables that is set, and its value.

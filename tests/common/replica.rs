@@ -104,6 +104,11 @@ impl Replica {
         self.signal(Signal::TERM);
     }
 
+    /// SIGHUP, e.g. of a terminal that is closed.
+    pub fn hang_up(&self) {
+        self.signal(Signal::HUP);
+    }
+
     /// SIGKILL, without waiting for the exit.
     pub fn send_kill(&self) {
         self.signal(Signal::KILL);

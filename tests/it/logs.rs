@@ -4,11 +4,12 @@ use std::path::Path;
 use std::process::Command;
 
 use reqwest::StatusCode;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::common::proxy::Proxy;
 use crate::common::requests::send;
-use crate::common::{Replica, Shop, body, until};
+use crate::common::{Replica, Shop, body, services, until};
 use crate::pause_points::with_pause;
 
 /// The JSON lines of a log that have this message.
@@ -85,17 +86,109 @@ fn invalid_settings_are_errors_at_start() {
         ("HOLDFAST_LOG", "holdfast=loud", "holdfast=loud"),
         ("HOLDFAST_LOG_FORMAT", "xml", "text or json"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318", "http://127.0.0.1:4318"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "names no host"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://:4318", "names no host"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:99999", "65535"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:0", "65535"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a collector:4318", "is no URL"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"),
     ] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
-        command.args(["serve", "--database-url", "postgres://", "--redis-url", "redis://"]);
-        command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1").env(variable, value);
-        let output = command.output().unwrap();
-        assert_eq!(output.status.code(), Some(1), "{output:?}");
-        let error = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            error.contains(variable) && error.contains(value) && error.contains(why),
-            "{error}"
-        );
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path().join("data");
+        for arguments in [
+            &["serve", "--database-url", "postgres://", "--redis-url", "redis://"][..],
+            &["up", "--data", data.to_str().unwrap()],
+        ] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+            command.env("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1");
+            let output = command.args(arguments).env(variable, value).output().unwrap();
+            assert_eq!(output.status.code(), Some(1), "{output:?}");
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                error.contains(variable) && error.contains(value) && error.contains(why),
+                "{arguments:?}: {error}"
+            );
+        }
+        assert!(!data.exists(), "`up` has checked it before it started anything");
     }
+}
+
+/// Returns the lines of stdout and stderr, each of which must be an object as a log has it.
+fn json_lines(text: &str) -> Vec<Value> {
+    let lines = text.lines().map(|line| {
+        let value: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
+        for field in ["timestamp", "level", "target", "message"] {
+            assert!(value[field].is_string(), "{field}: {line}");
+        }
+        value
+    });
+    lines.collect()
+}
+
+/// Runs a command to its end with a JSON log; returns its exit code and its lines.
+fn run_with_json(arguments: &[&str], environment: &[(&str, &str)]) -> (Option<i32>, Vec<Value>) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(arguments).env("HOLDFAST_LOG_FORMAT", "json").envs(environment.iter().copied());
+    let output = command.output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), json_lines(&String::from_utf8(text).unwrap()))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fatal_errors_are_json_lines() {
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let closed = "postgres://holdfast@127.0.0.1:1/holdfast";
+    let servers = [("DATABASE_URL", closed), ("REDIS_URL", "redis://127.0.0.1:1")];
+    let with = |more: (&'static str, &'static str)| [&servers[..], &[more]].concat();
+    for (arguments, environment, code, words) in [
+        (&["serve", "--nonsense"][..], vec![], 2, "unexpected argument '--nonsense'"),
+        (&["serve"], vec![], 2, "--database-url"),
+        (&["migrate"], vec![], 2, "--database-url"),
+        (&["serve"], with(("HOLDFAST_LOG", "inof")), 1, "inof"),
+        (&["serve"], with(("OTEL_EXPORTER_OTLP_ENDPOINT", "https://c")), 1, "https://c"),
+        (&["serve", "--listen", &taken], servers.to_vec(), 1, "can't listen"),
+        (&["serve", "--listen", "127.0.0.1:0"], servers.to_vec(), 1, "Postgres does not respond"),
+        (&["migrate"], servers.to_vec(), 1, "Postgres does not respond"),
+    ] {
+        let (exit, lines) = run_with_json(arguments, &environment);
+        assert_eq!(exit, Some(code), "{arguments:?}: {lines:#?}");
+        let last = lines.last().unwrap_or_else(|| panic!("{arguments:?} says nothing"));
+        assert_eq!(last["level"], "ERROR", "{arguments:?}: {last}");
+        assert!(last["message"].as_str().unwrap().contains(words), "{arguments:?}: {last}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_line_of_a_container_is_json() {
+    let shop = Shop::without_replicas().await;
+    let database = shop.database_url();
+    let flags = ["migrate", "--seed", "--demo-users"];
+    let (exit, lines) = run_with_json(&flags, &[("DATABASE_URL", &database)]);
+    assert_eq!(exit, Some(0), "{lines:#?}");
+    assert!(lines.iter().any(|line| line["message"] == "the schema is up to date"), "{lines:#?}");
+
+    let log = tempfile::NamedTempFile::new().unwrap();
+    let append = || std::fs::File::options().append(true).open(log.path()).unwrap();
+    let mut serve = tokio::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    serve
+        .arg("serve")
+        .env("DATABASE_URL", &database)
+        .env("REDIS_URL", &services().running.redis_url)
+        .env("HOLDFAST_REDIS_PREFIX", &shop.prefix)
+        .env("HOLDFAST_LISTEN", "127.0.0.1:0")
+        .env("HOLDFAST_DRAIN_S", "0")
+        .env("HOLDFAST_LOG_FORMAT", "json")
+        .stdout(append())
+        .stderr(append())
+        .kill_on_drop(true);
+    let mut serve = serve.spawn().unwrap();
+    let text = || std::fs::read_to_string(log.path()).unwrap();
+    until("it is ready", async || text().contains("Holdfast replica on http://")).await;
+    let pid = Pid::from_raw(i32::try_from(serve.id().unwrap()).unwrap()).unwrap();
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(serve.wait().await.unwrap().success());
+    let lines = json_lines(&text());
+    let ready = lines.iter().find(|it| it["message"].as_str().unwrap().contains("replica on"));
+    assert_eq!(ready.unwrap()["level"], "INFO");
 }

@@ -44,6 +44,7 @@ mod lab_accounts;
 mod lab_limits;
 mod lock_family;
 mod lock_holders;
+mod log_reader;
 mod log_volume;
 mod logs;
 mod malformed_requests;

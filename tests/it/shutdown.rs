@@ -72,6 +72,21 @@ async fn shutdown_finishes_slow_requests_in_flight() {
     shop.assert_sound().await;
 }
 
+/// A closed terminal sends the signal twice: from its shell, and from the kernel.
+#[tokio::test(flavor = "multi_thread")]
+async fn hung_up_replica_drains_before_it_exits() {
+    let mut shop = Shop::start_with(1, &[("HOLDFAST_DRAIN_S", "2")]).await;
+    let alice = shop.sign_in("alice").await;
+    let sku = shop.shop_item(10, 100).await;
+    shop.replicas[0].hang_up();
+    let ready = async || shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
+    until("it is not ready", async || ready().await.status() == 503).await;
+    shop.replicas[0].hang_up();
+    shop.place_order(&alice, &sku, 1).await;
+    assert!(shop.replicas[0].wait_for_exit().await, "it did not end well");
+    shop.assert_sound().await;
+}
+
 /// A balancer of clients in this process: it knows the replicas, and which of them are ready.
 #[derive(Default)]
 struct TestBalancer {

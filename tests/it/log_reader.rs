@@ -1,0 +1,75 @@
+//! A reader of the log that stops reading: it delays nothing, and learns what it has missed.
+
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use futures_util::future::join_all;
+use tokio::time::timeout;
+
+use crate::common::{Replica, Shop, User, until};
+use crate::metrics::metrics;
+
+/// Requests at once: each writes several lines.
+const FLOOD: usize = 50;
+/// Upper bound of a health check, on a busy machine.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
+/// Upper bound of a shutdown without a drain.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Returns how many lines of the log the replica has dropped.
+async fn dropped_lines(shop: &Shop) -> u64 {
+    let text = metrics(shop, 0).await;
+    let mut lines = text.lines();
+    let value = lines.find_map(|line| line.strip_prefix("holdfast_log_lines_dropped_total "));
+    value.expect("the metric exists").parse().unwrap()
+}
+
+/// Sends requests until more lines have been dropped than before.
+async fn flood_log(shop: &Shop, alice: &User, before: u64) {
+    until("lines are dropped", async || {
+        let reads = (0..FLOOD).map(|_| shop.read(alice, "/api/orders"));
+        join_all(reads).await;
+        dropped_lines(shop).await > before
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_log_reader_stops_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("log");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    // Open in both directions, so that neither end waits for the other.
+    let reader = File::options().read(true).write(true).open(&pipe).unwrap();
+
+    let mut shop = Shop::without_replicas().await;
+    let start = |env: &[(&str, &str)]| Replica::start_with_log(&pipe, env);
+    shop.add_replica_with(start, &[("HOLDFAST_LOG", "trace")]);
+    let alice = shop.sign_in("alice").await;
+    flood_log(&shop, &alice, 0).await;
+
+    let begun = Instant::now();
+    let health = shop.http.get(shop.url(0, "/healthz")).send().await.unwrap();
+    assert_eq!(health.status(), 200);
+    assert!(begun.elapsed() < HEALTH_TIMEOUT, "{:?}", begun.elapsed());
+    shop.place_order(&alice, "deadbolt", 1).await;
+
+    // It reads on.
+    let read = tokio::task::spawn_blocking(move || {
+        let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
+        let notice = lines.find(|line| line.contains("lines of the log were dropped")).unwrap();
+        (notice, lines)
+    });
+    let (notice, _reader) = timeout(EXIT_TIMEOUT, read).await.expect("a notice").unwrap();
+    assert!(notice.contains("WARN holdfast: "), "{notice}");
+
+    // It stops again, and so does the replica.
+    let before = dropped_lines(&shop).await;
+    flood_log(&shop, &alice, before).await;
+    shop.replicas[0].terminate();
+    let exit = timeout(EXIT_TIMEOUT, shop.replicas[0].wait_for_exit()).await;
+    assert!(exit.expect("it exits in time"), "it exits well");
+    shop.assert_sound().await;
+}
