@@ -50,8 +50,8 @@ async fn json_lines_carry_request_id() {
     let line = line.unwrap_or_else(|| panic!("{id} in {completed:#?}"));
     assert_eq!(span_field(line, "request", "client_request_id"), Some("mine/1"));
 
-    // The line of a batch lists the requests in it.
-    let (id, order) = with_pause(shop.order(&alice, 0, "deadbolt", 1), "commit");
+    // The line of a batch lists the requests in it. Only an admin pauses an order of the shop.
+    let (id, order) = with_pause(shop.order(&admin, 0, "deadbolt", 1), "commit");
     let order = send(order);
     shop.until_paused(&admin, 0, id, "commit").await;
     postgres.cut();
