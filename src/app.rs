@@ -56,9 +56,6 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Interval at which buffered metric samples are merged, for when nothing scrapes them.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Interval of the checks of Redis, several within the interval of a scrape.
-const REDIS_CHECK_INTERVAL: Duration = Duration::from_secs(3);
-
 /// One replica, bound to its address and not yet serving.
 #[derive(Debug)]
 pub struct Replica {
@@ -161,7 +158,10 @@ impl Replica {
                 metrics.run_upkeep();
             }
         });
-        state.shop.tasks.running.spawn(check_redis_periodically(state.clone()));
+        let checked = state.clone();
+        state.shop.tasks.running.spawn(async move {
+            checked.readiness.check_periodically(&checked.shop, &checked.stop).await;
+        });
         let mut server = server::start(listener, connections, state.clone(), FINISH_TIMEOUT)?;
         // Not dropped before the end: a replica that drains still sells.
         let mut keeping = pin!(registration.keep());
@@ -173,21 +173,6 @@ impl Replica {
         tokio::select! {
             ended = shut_down(server, &state, drain) => ended,
             Some(_) = signals.recv() => bail!("second signal: requests in flight were aborted"),
-        }
-    }
-}
-
-/// Keeps the metric of Redis, and the line of the log about its state, current when nothing asks
-/// whether the replica is ready.
-async fn check_redis_periodically(state: web::Data<AppState>) {
-    if state.shop.strategy.lock_in_redis().is_none() {
-        return;
-    }
-    let mut ticks = tokio::time::interval(REDIS_CHECK_INTERVAL);
-    while !state.stop.is_cancelled() {
-        tokio::select! {
-            _ = ticks.tick() => drop(state.readiness.check(&state.shop).await),
-            () = state.stop.cancelled() => {}
         }
     }
 }

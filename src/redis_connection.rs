@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use holdfast_lock::{Error, ProbeFailure, Redis, TlsFailure};
+use holdfast_lock::{Error, ProbeFailure, Redis};
 use tokio::time::{Instant, sleep};
 
 use crate::config::RedisTlsArgs;
@@ -83,27 +83,34 @@ pub async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds to an error of the first command what to change.
+/// Adds to an error of Redis what to change.
 fn explain(error: &Error) -> anyhow::Error {
-    if let Some(refusal) = error.refusal() {
+    let (Error::Unavailable(cause)
+    | Error::Refused(cause)
+    | Error::InvalidAddress(cause)
+    | Error::UnexpectedResponse(cause)) = error
+    else {
+        return error.clone().into();
+    };
+    if let Some(refusal) = cause.refusal() {
         let advice = refusal.advice();
-        let permissions = match refusal.code() {
-            "NOPERM" => " (docs/SECURITY.md has the line for the ACL)",
+        let acl = match refusal.code() {
+            "NOPERM" => "; docs/SECURITY.md has the line for the ACL",
             _ => "",
         };
-        return anyhow::anyhow!("{error}").context(format!(
-            "Redis (REDIS_URL) refuses what a lock needs: {refusal}. What to do: {advice}\
-             {permissions}"
-        ));
+        return anyhow::anyhow!(
+            "Redis (REDIS_URL) refuses what a lock needs: {refusal} ({cause}). What to do: \
+             {advice}{acl}"
+        );
     }
-    let Some(failure) = TlsFailure::find(error) else {
-        return anyhow::Error::from(error.clone()).context(
+    let Some(failure) = cause.tls_failure() else {
+        return anyhow::Error::from(cause.clone()).context(
             "Redis does not answer. Is it running, and is REDIS_URL right? It begins with rediss \
              if the server requires TLS, and only then",
         );
     };
     let advice = tls::advice(failure, &SETTINGS);
-    anyhow::anyhow!("can't connect to Redis with TLS: {error}. {advice}")
+    anyhow::anyhow!("can't connect to Redis with TLS: {cause}. {advice}")
 }
 
 /// Warns if commands to one of the servers leave this machine without TLS.

@@ -15,6 +15,7 @@ use std::time::Duration;
 use holdfast_lock::ProbeFailure;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
 use crate::db::ErrorClass;
 use crate::metrics::REDIS_OK;
@@ -24,6 +25,8 @@ use crate::shop::Shop;
 const CHECK_TIMEOUT: Duration = Duration::from_millis(1_800);
 /// Lifetime of a result. Shorter than the interval of a probe, which is a second or more.
 const RESULT_TTL: Duration = Duration::from_millis(250);
+/// Interval of the checks that nothing asks for: several within the interval of a scrape.
+const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Readiness of this replica.
 #[derive(Debug, Default)]
@@ -90,6 +93,21 @@ impl Readiness {
         });
         let (postgres, redis) = (PostgresState::Away, RedisState::Away);
         task.await.unwrap_or(ComponentCheck { at: Instant::now(), postgres, redis })
+    }
+
+    /// Keeps the metric of Redis, and the lines of the log about it, current when nothing asks
+    /// whether the replica is ready.
+    pub async fn check_periodically(&self, shop: &Shop, stop: &CancellationToken) {
+        if shop.strategy.lock_in_redis().is_none() {
+            return;
+        }
+        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
+        while !stop.is_cancelled() {
+            tokio::select! {
+                _ = ticks.tick() => drop(self.check(shop).await),
+                () = stop.cancelled() => {}
+            }
+        }
     }
 }
 
