@@ -81,8 +81,8 @@ pub struct UpArgs {
     /// Folder that keeps the data between runs
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
-    /// Use a data folder that is a copy of another one: that of a stopped shop becomes a shop of its
-    /// own, that of a running one may be damaged
+    /// Use a data folder that is a copy of another one: that of a stopped shop becomes a shop of
+    /// its own, that of a running one may be damaged
     #[arg(long)]
     pub adopt: bool,
     /// Number of independent Redis servers to start for the lock `redlock`: 3 or 5
