@@ -34,8 +34,8 @@ pub struct Rate {
 }
 
 impl Rate {
-    /// The rate of the bucket that is asked for a permit to learn whether Redis grants any: a permit
-    /// is there at each of those calls.
+    /// The rate of the bucket that is asked for a permit to learn whether Redis grants any: a
+    /// permit is there at each of those calls.
     pub(super) const PROBE: Self = Self { permits: 1_000, period_us: 1_000_000, burst: 1_000 };
 
     /// Formats the rate for display: `50 a second`.

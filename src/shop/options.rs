@@ -20,7 +20,8 @@ pub struct RequestOptions {
     /// The TTL of its lease, if the request sets it.
     pub ttl: Option<Duration>,
     pub probe: Probe,
-    /// True if a user who is no admin set options by lab headers: then only lab items may be changed.
+    /// True if a user who is no admin set options by lab headers: then only lab items may be
+    /// changed.
     pub lab_items_only: bool,
     /// True if it concerns lab items: its connections are those of [`Shop::lab_connections`].
     ///

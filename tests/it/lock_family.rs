@@ -1,4 +1,5 @@
-//! A replica starts only beside replicas that it excludes, and under an unsafe lock only if told so.
+//! A replica starts only beside replicas that it excludes, and under an unsafe lock only if told
+//! so.
 
 use holdfast::shop::strategy::STRATEGIES;
 use serde_json::json;

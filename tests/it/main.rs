@@ -30,6 +30,7 @@ mod delay_queue;
 mod disconnects;
 mod expiry_rate;
 mod fenced;
+mod forgeries;
 mod group_commit;
 mod healthcheck;
 mod history;

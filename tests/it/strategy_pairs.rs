@@ -1,5 +1,5 @@
-//! Two strategies at the same time, one per replica: those of a family sell exactly, and others lose
-//! updates.
+//! Two strategies at the same time, one per replica: those of a family sell exactly, and others
+//! lose updates.
 //!
 //! The first order is paused between its read and its write, and the second one is sent then.
 

@@ -1,4 +1,5 @@
-//! Forms of other sites, and forms of this site that a proxy or a browser has made hard to recognize.
+//! Forms of other sites, and forms of this site that a proxy or a browser has made hard to
+//! recognize.
 
 use crate::common::Shop;
 use crate::visitor::{Page, Visitor};

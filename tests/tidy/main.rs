@@ -13,7 +13,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 28] = [
+const MAY_USE: [(&str, &[&str]); 29] = [
     ("backoff", &[]),
     ("tasks", &[]),
     ("coalesce", &["tasks"]),
@@ -85,8 +85,10 @@ const MAY_USE: [(&str, &[&str]); 28] = [
             "web",
             "config",
             "redis_connection",
+            "settings",
         ],
     ),
+    ("settings", &["config", "embedded", "rate_limit", "web"]),
     ("bench", &["output", "signals", "config", "load", "db", "shop", "jobs", "embedded"]),
     ("judge", &["output", "signals", "config", "db", "embedded"]),
     ("lib", &[]),
@@ -104,6 +106,7 @@ const MAY_USE: [(&str, &[&str]); 28] = [
             "judge",
             "lab",
             "redis_connection",
+            "settings",
             "shop",
             "telemetry",
         ],

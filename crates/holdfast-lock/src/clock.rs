@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use rand::RngExt as _;
 use tokio::time::Instant;
 
-/// Longer than any process runs. Longer durations, as [`Duration::MAX`] for *without end*, cannot be
-/// added to a time.
+/// Longer than any process runs. Longer durations, as [`Duration::MAX`] for *without end*, cannot
+/// be added to a time.
 const ENDLESS: Duration = Duration::from_hours(24 * 365 * 100);
 
 /// Returns 50 % to 150 % of `pause`, so that waiters that started together spread out.

@@ -28,8 +28,8 @@ const TTL: Duration = Duration::from_secs(3);
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
 /// Renewals of a lock stop this long after it was acquired: longer than any request takes.
 const MAX_RENEWAL: Duration = Duration::from_secs(15);
-/// Time to wait for the nodes of a Cluster, less than a call may take: these locks are no precondition
-/// of anything, and a silent node must not delay the keys on the others.
+/// Time to wait for the nodes of a Cluster, less than a call may take: these locks are no
+/// precondition of anything, and a silent node must not delay the keys on the others.
 const MAX_WAIT_FOR_NODES: Duration = Duration::from_millis(200);
 /// Longer than the two calls to one server take.
 const MAX_WAIT_FOR_SERVER: Duration = Duration::from_secs(2);

@@ -89,7 +89,8 @@ impl<'a> Batch<'a> {
         write.commands.iter().map(|command| (command.position, self.entries[command.position]))
     }
 
-    /// Returns whether it changes lab items. A batch has one key, so all of its commands do or none.
+    /// Returns whether it changes lab items. A batch has one key, so all of its commands do or
+    /// none.
     pub(super) fn is_in_lab(&self) -> bool {
         self.entries.iter().any(|entry| entry.options.in_lab)
     }

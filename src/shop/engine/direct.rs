@@ -83,8 +83,8 @@ async fn prepare(
     let in_flight = shop.engine.in_flight.register(request)?;
     let mut idempotency_locks = IdempotencyLocks::new(shop.locks.leases());
     if !request.is_generated {
-        // Without Redis, the key record in Postgres alone excludes a duplicate. In a Cluster another
-        // node may have the locks of the values.
+        // Without Redis, the key record in Postgres alone excludes a duplicate. In a Cluster
+        // another node may have the locks of the values.
         let go_on = !options.strategy.needs_redis() || shop.locks.redis().is_cluster();
         let acquired = acquire_idempotency_locks(&mut idempotency_locks, &[request], go_on).await;
         acquired.into_iter().collect::<Result<Vec<_>, _>>()?;

@@ -206,7 +206,8 @@ enum Mixture {
 }
 
 /// Returns the options of a request on these items. Rejects an unknown item and, unless all are the
-/// lab's, options that could lose sales or money, keep units too long, or are not the user's to set.
+/// lab's, options that could lose sales or money, keep units too long, or are not the user's to
+/// set.
 async fn admit<'a>(
     shop: &Shop,
     options: &'a RequestOptions,

@@ -18,8 +18,8 @@ pub async fn alive() -> HttpResponse {
 
 /// Reports whether Postgres is writable; otherwise 503. In the body, `redis` is `ok` if Redis does
 /// what a lock does, else `away` or `refused:` with the reason, or `not needed` if the strategy has
-/// no lock in Redis. Reads work without it, so the replica stays ready. A replica that shuts down is
-/// not ready.
+/// no lock in Redis. Reads work without it, so the replica stays ready. A replica that shuts down
+/// is not ready.
 #[utoipa::path(get, path = "/readyz", tag = "machines", security(()),
     responses((status = 200), (status = 503, description = "Postgres is `away` or `read-only`; \
         or the replica is shutting down (a problem)")))]

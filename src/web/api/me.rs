@@ -23,8 +23,8 @@ pub struct Me {
     pub user: String,
     /// The balance, in cents.
     pub balance_cents: i64,
-    /// The balance of the lab account, in cents: it pays for items of the lab, and for nothing in the
-    /// shop.
+    /// The balance of the lab account, in cents: it pays for items of the lab, and for nothing in
+    /// the shop.
     pub lab_balance_cents: i64,
 }
 

@@ -1,8 +1,8 @@
 //! Decides which visitors may run lessons and loads from the lab's pages.
 //!
-//! Everybody may read the lab while it is on. Under `up`, everybody on this machine may run it; from
-//! elsewhere an admin, and with `--lab public` every signed-in user. A form without a session must
-//! come from a page of this site ([`check_public_form`]). Tests: `tests/pages/lab_access.rs`.
+//! Everybody may read the lab while it is on. Under `up`, everybody on this machine may run it;
+//! from elsewhere an admin, and with `--lab public` every signed-in user. A form without a session
+//! must come from a page of this site ([`check_public_form`]). Tests: `tests/pages/lab_access.rs`.
 
 use std::net::IpAddr;
 

@@ -71,8 +71,8 @@ impl OrderPage {
         (self.after_paying.0 < 0).then(|| self.after_paying.minus())
     }
 
-    /// Returns the sentence about the balance of the account that pays: `shop`, or `lab` for the lab
-    /// account.
+    /// Returns the sentence about the balance of the account that pays: `shop`, or `lab` for the
+    /// lab account.
     fn balance_text(&self, shop: &str, lab: &str) -> String {
         let missing = self.missing().unwrap_or(Cents(0));
         let variables = [

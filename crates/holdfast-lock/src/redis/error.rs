@@ -46,8 +46,8 @@ impl Error {
         Self::new(super::request::timed_out())
     }
 
-    /// Returns whether a server may know of the command. False only in a Cluster, whose node did not
-    /// respond to earlier ones.
+    /// Returns whether a server may know of the command. False only in a Cluster, whose node did
+    /// not respond to earlier ones.
     pub(crate) fn was_sent(&self) -> bool {
         self.0.kind() != NOT_SENT
     }

@@ -4,10 +4,11 @@
 //! Guarantees: a command succeeds or fails within 0.8 s. If this process is stopped meanwhile, the
 //! response that arrived is read before the command fails, which may take 0.1 s more. After a
 //! command without a response, further ones fail at once for 0.25 s, unless the server responds to
-//! another meanwhile; in a Cluster, those to the silent node, until it responds. A broken connection
-//! is re-established in the background, and a login that was refused is repeated. A command is sent
-//! once, unless the server responded that it did not execute it. A command that timed out *may have
-//! been executed*: a caller that acquires something must be prepared to release it.
+//! another meanwhile; in a Cluster, those to the silent node, until it responds. A broken
+//! connection is re-established in the background, and a login that was refused is repeated. A
+//! command is sent once, unless the server responded that it did not execute it. A command that
+//! timed out *may have been executed*: a caller that acquires something must be prepared to release
+//! it.
 
 mod address;
 mod client;

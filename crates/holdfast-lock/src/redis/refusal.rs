@@ -59,8 +59,8 @@ impl Refusal {
         Self { code: code.to_owned(), meaning, advice }
     }
 
-    /// The code of Redis, e.g. `NOAUTH`. Where Redis has none: `NODB` if the database of the address
-    /// does not exist, `NOPRIMARY` if the sentinels do not know its name, and `NOTREDIS`.
+    /// The code of Redis, e.g. `NOAUTH`. Where Redis has none: `NODB` if the database of the
+    /// address does not exist, `NOPRIMARY` if the sentinels do not know its name, and `NOTREDIS`.
     #[must_use]
     pub fn code(&self) -> &str {
         &self.code
