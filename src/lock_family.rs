@@ -129,7 +129,7 @@ impl Registration {
                 continue;
             }
             drop(session);
-            match Self::again(&candidate).await {
+            match Self::again(&candidate, mark.as_ref()).await {
                 Ok(again) => {
                     tracing::info!("this replica is registered again: its session had ended");
                     (session, mark) = (again.session, again.mark);
@@ -140,8 +140,12 @@ impl Registration {
     }
 
     /// Registers a replica that lost its session.
-    async fn again(candidate: &Candidate) -> Result<Self, Error> {
+    async fn again(candidate: &Candidate, mark: Option<&RedisMark>) -> Result<Self, Error> {
         loop {
+            // Redis may lose its data while Postgres is away.
+            if let Some(mark) = mark {
+                let _ = mark.set().await;
+            }
             match Self::new(candidate.clone(), false).await {
                 Err(error) if error.is_temporary() => sleep(INTERVAL).await,
                 ended => return ended,

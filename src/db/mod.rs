@@ -189,14 +189,15 @@ pub async fn check_readable(pool: &Pool) -> Result<(), Error> {
     check_rights(&mut connection, &["select"]).await
 }
 
-/// Rejects a user who lacks one of the rights on a table of the schema.
+/// Rejects a user who lacks one of the rights on a table of Holdfast: the schema may have those of
+/// others, with other owners.
 async fn check_rights(connection: &mut PgConnection, rights: &[&str]) -> Result<(), Error> {
     let missing: Option<String> = sqlx::query_scalar(
         "select wanted || ' on ' || string_agg(relname, ', ' order by relname)
            from pg_class, unnest($1::text[]) wanted
           where relkind = 'r'
-            and relnamespace = (select relnamespace from pg_class
-                                 where oid = to_regclass('_sqlx_migrations'))
+            and (relnamespace, relowner) = (select relnamespace, relowner from pg_class
+                                             where oid = to_regclass('_sqlx_migrations'))
             and relname <> '_sqlx_migrations'
             and not has_table_privilege(pg_class.oid, wanted)
           group by wanted limit 1",

@@ -73,7 +73,15 @@ impl Pool {
             })
             .after_connect(move |connection, _| {
                 let settings = of_new_connections.clone();
-                async move { settings.apply(connection).await }.boxed()
+                async move {
+                    match settings.apply(connection).await {
+                        // sqlx would try again and hide the cause. The connection is lost; its first
+                        // statement says why.
+                        Err(error) if classify(&error) == ErrorClass::Unavailable => Ok(()),
+                        applied => applied,
+                    }
+                }
+                .boxed()
             })
             .connect_lazy_with(options);
         Self { settings, ..pool.into() }

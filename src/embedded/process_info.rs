@@ -3,6 +3,9 @@
 //! Linux has all of it in `/proc`; elsewhere `ps` prints what it can.
 
 use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -37,8 +40,24 @@ pub(super) fn uses_folder(pid: i32, folder: &Path) -> bool {
     if !cfg!(target_os = "linux") {
         return has_argument(pid, folder);
     }
-    let current = FolderId::of(Path::new(&format!("/proc/{pid}/cwd")));
-    current.is_ok_and(|current| FolderId::of(folder).is_ok_and(|folder| folder == current))
+    let current = format!("/proc/{pid}/cwd");
+    match FolderId::of(Path::new(&current)) {
+        Ok(current) => FolderId::of(folder).is_ok_and(|folder| folder == current),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            has_argument(pid, folder) || is_same_for_owner(pid, &current, folder)
+        }
+        Err(_) => false,
+    }
+}
+
+/// Compares two folders as the user of a process. Root in a container usually lacks the right
+/// (`CAP_SYS_PTRACE`) to look at other users' processes; those users may.
+fn is_same_for_owner(pid: i32, current: &str, folder: &Path) -> bool {
+    let Ok(owner) = fs::metadata(format!("/proc/{pid}")) else { return false };
+    let mut compare = Command::new("/bin/sh");
+    compare.args(["-c", r#"test "$1" -ef "$2""#, "sh", current]).arg(folder);
+    let compared = compare.uid(owner.uid()).gid(owner.gid()).status();
+    compared.is_ok_and(|status| status.success())
 }
 
 fn ps(pid: i32, columns: &str) -> Option<Vec<u8>> {

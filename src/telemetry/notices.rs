@@ -13,6 +13,8 @@ use super::log_writer::{self, Output};
 
 /// Upper bound of the time that a reader who does not read delays the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+/// The same after a panic, which does not end the process in most cases.
+const PANIC_FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Prints a line to stdout: what the command has done, or that it is ready.
 pub fn announce(message: &str) {
@@ -40,6 +42,8 @@ pub fn print_progress(message: &str) {
 pub(super) fn log_panic(panic: &PanicHookInfo<'_>) {
     let line = format_line(Level::ERROR, &describe_panic(panic));
     log_writer::write_line(Output::Stderr, line.as_bytes());
+    // What follows may be an abort.
+    log_writer::flush(PANIC_FLUSH_TIMEOUT);
 }
 
 fn describe_panic(panic: &PanicHookInfo<'_>) -> String {

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::common::requests::{fresh_key, problem_of, response_of, send};
-use crate::common::{Shop, User, body, problem};
+use crate::common::{Shop, User, body, problem, until};
 
 /// A request to change an order, under a new key.
 fn change(shop: &Shop, who: &User, at: usize, order: &Value, action: &str) -> RequestBuilder {
@@ -57,6 +57,34 @@ async fn minted_lab_money_buys_nothing_in_shop() {
     shop.assert_sound().await;
     let apart = "select count(*) from accounts where kind = 'lab'";
     assert_eq!(shop.number(apart).await, 1, "only the lab account is counted apart");
+}
+
+/// The refund looks for the payer before the payment, and executes after it.
+#[tokio::test]
+async fn early_refund_keeps_lab_money_in_lab() {
+    let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let sku = shop.lab_item(10).await;
+    let order = shop.place_order(&alice, &sku, 1).await;
+    // Holds the lock of the item, which the refund needs and the payment does not.
+    let holder = send(shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "held"));
+    shop.until_paused_count(&admin, 1, "held").await;
+    let refund = send(change(&shop, &alice, 1, &order, "refund"));
+    let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
+    until("the refund waits", async || {
+        let locks = shop.read(&admin, "/api/locks").await;
+        let held = locks.as_array().unwrap().iter().find(|lock| lock["key"] == key);
+        held.is_some_and(|held| held["waiting"] == 1)
+    })
+    .await;
+    body(change(&shop, &alice, 0, &order, "pay").send().await.unwrap(), StatusCode::OK).await;
+    for request in shop.paused_requests(&admin, 0).await {
+        assert!(shop.resume_request(&admin, 0, &request.request).await);
+    }
+    body(response_of(holder).await, StatusCode::CREATED).await;
+    body(response_of(refund).await, StatusCode::OK).await;
+    assert_eq!(balances(&shop, &alice).await, [100_000, 100_000]);
+    shop.assert_sound().await;
 }
 
 #[tokio::test]

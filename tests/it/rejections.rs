@@ -335,7 +335,10 @@ async fn user_name_is_unique() {
     let token = session["token"].as_str().unwrap().to_owned();
     let dave = User { name: "dave".to_owned(), token };
     let me = shop.read(&dave, "/api/me").await;
-    assert_eq!(me, json!({ "user": "dave", "balance_cents": 10_000, "lab_balance_cents": 100_000 }));
+    assert_eq!(
+        me,
+        json!({ "user": "dave", "balance_cents": 10_000, "lab_balance_cents": 100_000 })
+    );
 }
 
 #[tokio::test]

@@ -121,8 +121,8 @@ impl IdempotencyLocks {
         results
     }
 
-    /// Sends the requests, and returns the results that arrive in time. The requests
-    /// are tasks of their own, which release what comes later.
+    /// Sends the requests, and returns the results that arrive in time. The requests are tasks of
+    /// their own, which release what comes later.
     async fn request(&self) -> Vec<Result<IdempotencyLockResult, Error>> {
         let (sender, mut arrived) = mpsc::unbounded_channel();
         let group_size = max_keys(&self.redis);
@@ -133,11 +133,11 @@ impl IdempotencyLocks {
         }
         drop(sender);
 
-        let timed_out = || Err(crate::redis::Error::timed_out().into());
-        let mut results: Vec<_> = self.requested.iter().map(|_| timed_out()).collect();
+        let mut results: Vec<Option<Result<IdempotencyLockResult, Error>>> =
+            self.requested.iter().map(|_| None).collect();
         let mut store = |(first, group): GroupResults| {
             for (result, arrived) in results[first..].iter_mut().zip(group) {
-                *result = arrived.map_err(Error::from);
+                *result = Some(arrived.map_err(Error::from));
             }
         };
         let deadline = Instant::now() + max_wait(&self.redis);
@@ -149,7 +149,9 @@ impl IdempotencyLocks {
         while let Ok(group) = arrived.try_recv() {
             store(group);
         }
-        results
+
+        let timed_out = || Err(crate::redis::Error::timed_out().into());
+        results.into_iter().map(|result| result.unwrap_or_else(timed_out)).collect()
     }
 
     /// Gives up a lock without releasing it, because its command is done or its outcome unknown:

@@ -122,10 +122,16 @@ pub async fn refund_order(
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
     let options = admit(shop, options, &order.skus(), Mixture::Admitted).await?;
-    // Before there were lab accounts, users paid for lab items, too.
-    let account = match options.in_lab {
-        true => ledger::payer(shop, order.id).await?.unwrap_or(user),
-        false => user,
+    let account = if options.in_lab {
+        match ledger::payer(shop, order.id).await? {
+            // Before there were lab accounts, users paid for lab items, too.
+            Some(payer) => payer,
+            // It may be paid before the refund has its locks, and by the lab account alone: lab
+            // money must not reach the shop.
+            None => shop.engine.lab_accounts.of(user).await?,
+        }
+    } else {
+        user
     };
     let command = ReturnOrder::new(ReturnKind::Refund(account), user, order, key);
     execute(shop, &options, Arc::new(command)).await
@@ -261,9 +267,10 @@ async fn replay_or(
 
 /// Returns whether the changes may be wrong by design; then only lab items may be changed.
 ///
-/// A strategy is correct among requests of its own family.
+/// A strategy is correct among requests of its own family, except the locks of the lessons: they
+/// may delete the lock of another one.
 fn may_lose_updates(shop: &Shop, options: &RequestOptions) -> bool {
-    !options.strategy.is_compatible_with(shop.strategy) || options.ttl.is_some()
+    !options.strategy.is_safe_beside(shop.strategy) || options.ttl.is_some()
 }
 
 /// Executes a command, at most once per idempotency key. After a [`Failure`] nothing changed,

@@ -177,6 +177,11 @@ impl Strategy {
         self.family() == other.family()
     }
 
+    /// Returns whether single requests may use it where `own` is the shop's strategy.
+    pub fn is_safe_beside(&self, own: &Strategy) -> bool {
+        self.name == own.name || self.is_compatible_with(own) && self.hazard().is_none()
+    }
+
     /// Returns the ways to wait for its lock; the first is the default.
     pub fn waits(&self) -> &'static [Wait] {
         self.lock.map_or(&[], Mechanism::wait_modes)

@@ -156,7 +156,7 @@ fn parse_instruction(
     let strategy = match instruction.lock.as_deref() {
         None => None,
         Some(name) => {
-            let beside = Strategy::named(name).filter(|strategy| strategy.is_compatible_with(own));
+            let beside = Strategy::named(name).filter(|strategy| strategy.is_safe_beside(own));
             let why =
                 || Problem::field("lock", format!("a strategy that holds beside {}", own.name));
             Some(beside.ok_or_else(why)?)
