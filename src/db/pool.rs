@@ -75,8 +75,8 @@ impl Pool {
                 let settings = of_new_connections.clone();
                 async move {
                     match settings.apply(connection).await {
-                        // sqlx would try again and hide the cause. The connection is lost; its first
-                        // statement says why.
+                        // sqlx would try again and hide the cause. The connection is lost; its
+                        // first statement says why.
                         Err(error) if classify(&error) == ErrorClass::Unavailable => Ok(()),
                         applied => applied,
                     }
