@@ -11,8 +11,9 @@ use super::tls::TlsFailure;
 
 /// The kind of an error that stands for a command which was not sent.
 const NOT_SENT: ErrorKind = ErrorKind::ClusterConnectionNotFound;
-/// Part of the error of Redis 7.0 about a permission that is missing in a script.
-const NO_PERMISSION: &str = "The user executing the script can't";
+/// Parts of the errors of Redis 7.0, and of later ones and Valkey, about a permission that is
+/// missing in a script.
+const NO_PERMISSION: [&str; 2] = ["The user executing the script can't", "ACL failure in script"];
 /// Part of the error of redis-rs about the database of an address.
 const NO_DATABASE: &str = "refused to switch database";
 
@@ -68,8 +69,9 @@ impl Error {
     /// Returns the code of an error that the server reported, e.g. `WRONGTYPE`.
     #[must_use]
     pub fn code(&self) -> Option<&str> {
-        // Redis 7.0 has no code of its own for a permission that is missing in a script.
-        let of_script = self.0.detail().is_some_and(|detail| detail.contains(NO_PERMISSION));
+        // There is no code for a permission that is missing in a script.
+        let detail = self.0.detail().unwrap_or_default();
+        let of_script = NO_PERMISSION.iter().any(|text| detail.contains(text));
         if of_script { Some("NOPERM") } else { self.0.code() }
     }
 
