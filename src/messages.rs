@@ -10,7 +10,6 @@ use std::fmt::Display;
 pub use fluent_templates::fluent_bundle::FluentValue;
 use fluent_templates::{LanguageIdentifier, Loader as _, langid, static_loader};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
 
 static ENGLISH: LanguageIdentifier = langid!("en");
 static CHINESE: LanguageIdentifier = langid!("zh");
@@ -104,25 +103,23 @@ pub fn is_chinese(c: char) -> bool {
 }
 
 /// A message of the catalogue with its arguments, stored to be formatted in any language.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
     /// Name in the catalogue.
     id: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    #[schema(no_recursion)]
-    arguments: BTreeMap<String, Argument>,
+    arguments: BTreeMap<String, Text>,
 }
 
-/// An argument of a message.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+/// A text that is stored, and an argument of a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged)]
-pub enum Argument {
+pub enum Text {
     /// A number or a name, the same in every language.
-    Text(String),
+    Plain(String),
     Message(Message),
     /// Parts of a list.
-    #[schema(no_recursion)]
-    List(Vec<Argument>),
+    List(Vec<Text>),
 }
 
 impl Message {
@@ -131,7 +128,7 @@ impl Message {
     }
 
     #[must_use]
-    pub fn with(mut self, name: &str, value: impl Into<Argument>) -> Self {
+    pub fn with(mut self, name: &str, value: impl Into<Text>) -> Self {
         self.arguments.insert(name.to_owned(), value.into());
         self
     }
@@ -162,19 +159,23 @@ impl Message {
     }
 }
 
-impl Argument {
-    /// Returns the text in English, as [`Message::english`].
-    pub fn english(&self) -> String {
+impl Text {
+    /// Returns the text in a language, as [`Message::text`].
+    pub fn text(&self, language: Language) -> String {
         match self {
-            Self::Message(message) => message.english(),
-            other => other.format(Language::English).unwrap_or_default(),
+            Self::Message(message) => message.text(language),
+            other => other.format(language).unwrap_or_default(),
         }
+    }
+
+    pub fn english(&self) -> String {
+        self.text(Language::English)
     }
 
     /// Returns the value as a variable. A whole number is passed as one, for the choice of plurals.
     fn format_variable(&self, language: Language) -> Option<FluentValue<'static>> {
         let number = match self {
-            Self::Text(text) => {
+            Self::Plain(text) => {
                 text.parse::<i64>().ok().filter(|number| number.to_string() == *text)
             }
             _ => None,
@@ -183,9 +184,9 @@ impl Argument {
     }
 
     /// Formats the value; the parts of a list are separated by a dot in every language.
-    pub fn format(&self, language: Language) -> Option<String> {
+    fn format(&self, language: Language) -> Option<String> {
         match self {
-            Self::Text(text) => Some(text.clone()),
+            Self::Plain(text) => Some(text.clone()),
             Self::Message(message) => message.format(language),
             Self::List(parts) => {
                 let parts: Option<Vec<String>> =
@@ -196,27 +197,27 @@ impl Argument {
     }
 }
 
-impl<T: Display> From<T> for Argument {
+impl<T: Display> From<T> for Text {
     fn from(value: T) -> Self {
-        Self::Text(value.to_string())
+        Self::Plain(value.to_string())
     }
 }
 
-impl From<Message> for Argument {
+impl From<Message> for Text {
     fn from(message: Message) -> Self {
         Self::Message(message)
     }
 }
 
-impl From<&Message> for Argument {
+impl From<&Message> for Text {
     fn from(message: &Message) -> Self {
         Self::Message(message.clone())
     }
 }
 
-impl From<&Argument> for Argument {
-    fn from(argument: &Argument) -> Self {
-        argument.clone()
+impl From<&Text> for Text {
+    fn from(text: &Text) -> Self {
+        text.clone()
     }
 }
 

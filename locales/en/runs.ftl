@@ -253,6 +253,7 @@ run-replicas-verdict = one replica: { $one } · { $replicas } replicas: { $all }
 run-restarted = { $name } did not respond again, so it was killed and restarted.
 
 ## Runs without a result, and custom loads
+run-abandoned = the shop was stopped before the run finished, or the result could not be stored
 run-failed = the run failed: { $error }
 run-not-shown = not shown: { $why }
 run-no-units = there are 0 units to sell

@@ -253,6 +253,7 @@ run-replicas-verdict = 一个副本：{ $one } · { $replicas } 个副本：{ $a
 run-restarted = { $name } 没有恢复响应，因此被杀死并重启。
 
 ## 没有结果的运行，以及自定义负载
+run-abandoned = 商店在运行结束前被停止，或结果无法保存
 run-failed = 运行失败：{ $error }
 run-not-shown = 未重现：{ $why }
 run-no-units = 可卖的商品为 0 件

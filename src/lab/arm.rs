@@ -229,7 +229,7 @@ fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[Requ
         let replica = body.pointer("/trace/0/replica").and_then(Value::as_str).unwrap_or("?");
         lab.record_lane(Lane {
             request_id: request.key,
-            label: lab.english(message!("run-label-order", number = earlier + at + 1)),
+            label: message!("run-label-order", number = earlier + at + 1).into(),
             replica: replica.to_owned(),
             arm: Some(number),
             sent_us: lab.since_start_us(request.invoked_us),

@@ -60,11 +60,11 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> 
         text.push('\n');
     }
     if !outcome.evidence.is_empty() {
-        let name = |evidence: &Evidence| run.text(&evidence.name, language);
+        let name = |evidence: &Evidence| evidence.name.text(language);
         let width = outcome.evidence.iter().map(|evidence| width_of(&name(evidence))).max();
         for evidence in &outcome.evidence {
             let name = pad(&name(evidence), width.unwrap_or(0));
-            let value = run.text(&evidence.value, language);
+            let value = evidence.value.text(language);
             let mark = match evidence.ok {
                 true => String::new(),
                 false => format!("  ({})", language.text("terminal-contradicts")),
@@ -84,7 +84,8 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> 
         Some(false) => "terminal-not-shown",
         None => "terminal-failed",
     };
-    let verdict = [("verdict", run.text(&outcome.verdict, language).into())];
+    let verdict = outcome.verdict.as_ref().map(|verdict| verdict.text(language));
+    let verdict = [("verdict", verdict.unwrap_or_default().into())];
     text += &format!("{}\n\n", wrapped(&language.text_with(id, &verdict), WIDTH, 2));
     for sentence in lesson.takeaways(language) {
         text += &format!("  - {}\n", wrapped(&sentence, WIDTH - 4, 4));
@@ -151,11 +152,11 @@ fn draw_swimlane(lanes: &[&Lane], language: Language) -> String {
     let step = (AXIS / columns).clamp(1, MAX_STEP);
     let column = |t_us: u64| event_times.partition_point(|time| *time < t_us) * step;
     let axis = (event_times.len().saturating_sub(1)) * step + 1;
-    let width = lanes.iter().map(|lane| width_of(&lane.label)).max().unwrap_or(0);
+    let width = lanes.iter().map(|lane| width_of(&lane.label.text(language))).max().unwrap_or(0);
     let mut text = String::new();
     for lane in lanes {
         let line: String = draw_lane(lane, axis, column).into_iter().collect();
-        let label = pad(&lane.label, width);
+        let label = pad(&lane.label.text(language), width);
         text += &format!("  {:>5} {label} {}\n", lane.replica, line.trim_end());
     }
     let legend = language.text("terminal-legend");
@@ -167,7 +168,7 @@ fn draw_swimlane(lanes: &[&Lane], language: Language) -> String {
     let more = events.len().saturating_sub(MAX_EVENTS);
     for (lane, event) in events.into_iter().take(MAX_EVENTS) {
         let at = ms(event.t_us.saturating_sub(begin));
-        let label = pad(&lane.label, width);
+        let label = pad(&lane.label.text(language), width);
         text += &format!("  {at:>10}  {label}  {}\n", describe(event, language));
     }
     if more > 0 {
@@ -289,7 +290,7 @@ mod tests {
     fn swimlane_shows_interleaved_reads_and_writes() {
         let lane = |label: &str, sent_us, answered_us, events| Lane {
             request_id: Uuid::nil(),
-            label: label.to_owned(),
+            label: label.into(),
             replica: "8080".to_owned(),
             arm: None,
             sent_us,

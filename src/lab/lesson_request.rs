@@ -8,14 +8,14 @@ use super::headers::{LabHeader, LabHeaders, PAUSE, TTL_MS, WAIT};
 use super::request::{InFlightRequest, LabResponse, post};
 use super::scenario::Scenario;
 use crate::load;
-use crate::messages::Argument;
+use crate::messages::Text;
 use crate::shop::Sku;
 
 #[derive(Debug)]
 #[must_use = "it is not sent yet"]
 pub struct LessonRequest<'a> {
     lab: &'a Scenario,
-    label: String,
+    label: Text,
     replica: usize,
     path: String,
     body: String,
@@ -28,13 +28,13 @@ impl Scenario {
     /// Prepares a `POST` of the lab's first buyer, traced and under a strategy.
     pub fn post(
         &self,
-        label: impl Into<Argument>,
+        label: impl Into<Text>,
         replica: usize,
         path: &str,
         body: &str,
         strategy: &str,
     ) -> LessonRequest<'_> {
-        let (label, path, body) = (self.english(label), path.to_owned(), body.to_owned());
+        let (label, path, body) = (label.into(), path.to_owned(), body.to_owned());
         let (headers, token, key) =
             (LabHeaders::under(strategy), &self.cluster.buyers[0], Uuid::now_v7());
         LessonRequest { lab: self, label, replica, path, body, headers, token, key }
@@ -42,7 +42,7 @@ impl Scenario {
 
     pub fn order(
         &self,
-        label: impl Into<Argument>,
+        label: impl Into<Text>,
         replica: usize,
         sku: &Sku,
         strategy: &str,

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use super::lesson_request::LessonRequest;
 use super::scenario::Scenario;
-use crate::messages::Argument;
+use crate::messages::Text;
 use crate::shop::store::accounts::open_lab_account;
 use crate::shop::{Sku, UserId};
 
@@ -43,7 +43,7 @@ impl Payer {
     pub fn pay<'a>(
         &'a self,
         lab: &'a Scenario,
-        label: impl Into<Argument>,
+        label: impl Into<Text>,
         replica: usize,
         order: Uuid,
         strategy: &str,

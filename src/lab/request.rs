@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::headers::LabHeaders;
 use super::run::LaneEvent;
+use crate::messages::Text;
 
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
@@ -33,7 +34,7 @@ pub(super) fn post(
 #[derive(Debug)]
 pub struct InFlightRequest {
     pub id: Uuid,
-    pub(super) label: String,
+    pub(super) label: Text,
     pub(super) replica: usize,
     pub(super) sent_us: u64,
     pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,

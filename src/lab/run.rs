@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::messages::{Argument, Language, Message, message};
+use crate::messages::{Language, Message, Text, message};
 
 /// Upper bound of concurrent buyers.
 pub const MAX_BUYERS: u32 = 64;
@@ -147,19 +147,14 @@ impl LabRunState {
     }
 }
 
-/// The messages of a run's English sentences, by sentence: pages format them in other languages.
-/// The sentences of runs of earlier versions have none.
-pub type RunMessages = BTreeMap<String, Message>;
-
 /// Progress of a run, for display while it is executed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RunProgress {
     /// Steps so far, as sentences.
     #[serde(rename = "said")]
-    pub steps: Vec<String>,
-    /// Messages of the sentences, by sentence.
-    pub messages: RunMessages,
+    #[schema(value_type = Vec<String>)]
+    pub steps: Vec<Text>,
     pub arms: usize,
     /// Index of the current arm, from 0.
     pub arm: usize,
@@ -195,14 +190,14 @@ pub struct RunResult {
     /// True if the lesson's claim was shown; `None` without a lesson, or if the run failed.
     pub claim_shown: Option<bool>,
     /// Conclusion from the ledger, or from Redis, in one line.
-    pub verdict: String,
+    #[schema(value_type = Option<String>)]
+    pub verdict: Option<Text>,
     /// Measurements for or against the claim, besides those of the arms.
     pub evidence: Vec<Evidence>,
     /// Steps of the run, as sentences.
     #[serde(rename = "said")]
-    pub steps: Vec<String>,
-    /// Messages of the sentences in steps, verdict, evidence and labels, by sentence.
-    pub messages: RunMessages,
+    #[schema(value_type = Vec<String>)]
+    pub steps: Vec<Text>,
     /// Traced requests, for the swimlanes.
     pub lanes: Vec<Lane>,
 }
@@ -210,9 +205,11 @@ pub struct RunResult {
 /// A measurement for or against the claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Evidence {
-    pub name: String,
+    #[schema(value_type = String)]
+    pub name: Text,
     /// Value with its unit.
-    pub value: String,
+    #[schema(value_type = String)]
+    pub value: Text,
     /// False if the value contradicts the claim.
     pub ok: bool,
 }
@@ -277,11 +274,11 @@ impl ArmResult {
     /// Returns a display name, which includes what arms of one strategy may differ in: the waiting
     /// mode and the number of replicas.
     pub fn name(&self, language: Language) -> String {
-        self.label().format(language).unwrap_or_else(|| self.strategy.clone())
+        self.label().text(language)
     }
 
     /// Returns [`Self::name`] as an argument of a message.
-    pub fn label(&self) -> Argument {
+    pub fn label(&self) -> Text {
         let mut name = self.strategy.clone();
         if let Some(wait) = &self.wait {
             name += &format!(", {wait}");
@@ -329,7 +326,8 @@ pub struct ForkedEntry {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lane {
     pub request_id: Uuid,
-    pub label: String,
+    #[schema(value_type = String)]
+    pub label: Text,
     /// Replica that served it.
     pub replica: String,
     /// Index of the arm that sent it, from 0; `None` if a lesson sent it individually.
@@ -386,21 +384,17 @@ pub struct LabRun {
 }
 
 impl LabRun {
-    /// Replaces the steps so far by those in a language.
+    /// Replaces the messages by their texts in a language, as the API returns them.
     #[must_use]
-    pub fn with_steps_in(mut self, language: Language) -> Self {
-        let steps = self.progress.steps.iter().map(|step| self.text(step, language));
-        self.progress.steps = steps.collect();
-        self
-    }
+    pub fn in_language(mut self, language: Language) -> Self {
+        let RunResult { verdict, evidence, steps, lanes, .. } = &mut self.outcome;
+        let facts = evidence.iter_mut().flat_map(|fact| [&mut fact.name, &mut fact.value]);
+        let labels = lanes.iter_mut().map(|lane| &mut lane.label);
+        let texts = facts.chain(labels).chain(steps).chain(verdict);
 
-    /// Returns a sentence of the run in another language, or in English if its message is unknown.
-    pub fn text(&self, english: &str, language: Language) -> String {
-        let known = self.outcome.messages.get(english);
-        let message = known.or_else(|| self.progress.messages.get(english));
-        let text = message
-            .filter(|_| language != Language::English)
-            .and_then(|message| message.format(language));
-        text.unwrap_or_else(|| english.to_owned())
+        for text in texts.chain(&mut self.progress.steps) {
+            *text = text.text(language).into();
+        }
+        self
     }
 }

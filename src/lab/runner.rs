@@ -16,7 +16,7 @@ use super::scenario::Scenario;
 use super::store;
 use crate::db::{self, Pool};
 use crate::embedded::{ProcessControl, RunningUp};
-use crate::messages::{Argument, Message, message};
+use crate::messages::{Message, Text, message};
 use crate::shop::Cents;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -102,15 +102,13 @@ async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> 
         Ok(LessonResult { shown, verdict }) => {
             let supported = outcome.evidence.iter().all(|evidence| evidence.ok);
             outcome.claim_shown = shown.map(|shown| shown && supported);
-            outcome.verdict = verdict.english();
-            outcome.messages.insert(outcome.verdict.clone(), verdict);
+            outcome.verdict = Some(verdict.into());
             LabRunState::Done
         }
         Err(error) => {
             let verdict = message!("run-failed", error = format!("{error:#}"));
-            outcome.verdict = verdict.english();
-            outcome.messages.insert(outcome.verdict.clone(), verdict);
-            tracing::warn!(%id, verdict = outcome.verdict, "a run failed");
+            tracing::warn!(%id, verdict = verdict.english(), "a run failed");
+            outcome.verdict = Some(verdict.into());
             LabRunState::Failed
         }
     };
@@ -165,7 +163,7 @@ fn verdict(arms: &[ArmResult]) -> Message {
             arm if !arm.ok => message!("run-arm-unsound", name = arm.label(), forks),
             _ => message!("run-arm-sound", name = arm.label()),
         };
-        Argument::from(line)
+        Text::from(line)
     });
-    message!("run-arms", arms = Argument::List(lines.collect()))
+    message!("run-arms", arms = Text::List(lines.collect()))
 }

@@ -21,7 +21,7 @@ use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT};
 use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use crate::load;
-use crate::messages::Argument;
+use crate::messages::Text;
 use crate::probe::PausedRequest;
 use crate::shop::Sku;
 use crate::shop::audit::{self, ItemAudit};
@@ -56,7 +56,6 @@ impl Scenario {
         let progress = self.progress.into_inner();
         let mut outcome = self.outcome.into_inner();
         outcome.steps = progress.steps;
-        outcome.messages = progress.messages;
         (self.cluster, outcome)
     }
 
@@ -75,31 +74,21 @@ impl Scenario {
         Ok(self.cluster.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 
-    /// Returns the text in English, and keeps its message for the pages.
-    pub(super) fn english(&self, text: impl Into<Argument>) -> String {
-        let text = text.into();
-        let english = text.english();
-        if let Argument::Message(message) = text {
-            self.progress.lock().messages.insert(english.clone(), message);
-        }
-        english
-    }
-
-    pub fn say(&self, step: impl Into<Argument>) {
-        let step = self.english(step);
-        self.progress.lock().steps.push(step);
+    pub fn say(&self, step: impl Into<Text>) {
+        self.progress.lock().steps.push(step.into());
     }
 
     /// Records a measurement; `ok` is false if it contradicts the claim.
-    pub fn evidence(&self, name: impl Into<Argument>, value: impl Into<Argument>, ok: bool) {
-        let evidence = Evidence { name: self.english(name), value: self.english(value), ok };
+    pub fn evidence(&self, name: impl Into<Text>, value: impl Into<Text>, ok: bool) {
+        let evidence = Evidence { name: name.into(), value: value.into(), ok };
         self.outcome.lock().evidence.push(evidence);
     }
 
     /// Waits for the response, and records the request's lane.
     pub async fn response(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
         let joined = tokio::time::timeout(RESPONSE_TIMEOUT, request.response).await;
-        let joined = joined.with_context(|| format!("{} received no response", request.label))?;
+        let joined =
+            joined.with_context(|| format!("{} received no response", request.label.english()))?;
         let answered_us = monotonic_us();
         let (status, body) = match joined? {
             Ok((status, body)) => (Some(status), serde_json::from_slice(&body).unwrap_or_default()),
@@ -119,7 +108,7 @@ impl Scenario {
     /// # Errors
     /// If the request is answered before, or is not paused within 20 s.
     pub async fn wait_until_paused(&self, request: &InFlightRequest) -> anyhow::Result<()> {
-        let label = &request.label;
+        let label = request.label.english();
         wait_until(&format!("{label} is paused at its point"), async || {
             let paused = self.paused_requests(request.replica).await?;
             let is_paused = paused.iter().any(|paused| paused.request_id == request.id);
@@ -139,7 +128,7 @@ impl Scenario {
 
     pub async fn resume_request(&self, request: &InFlightRequest) -> anyhow::Result<()> {
         let resumed = self.resume_by_id(request.replica, request.id).await;
-        resumed.with_context(|| request.label.clone())
+        resumed.with_context(|| request.label.english())
     }
 
     /// Resumes a paused request whose response the lesson does not await.
@@ -268,7 +257,7 @@ impl Scenario {
     }
 
     /// Returns a lane without events, for a request that was sent individually.
-    pub(super) fn new_lane(&self, replica: usize, id: Uuid, label: String, sent_us: u64) -> Lane {
+    pub(super) fn new_lane(&self, replica: usize, id: Uuid, label: Text, sent_us: u64) -> Lane {
         Lane {
             request_id: id,
             label,

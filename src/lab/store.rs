@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::run::{LabRun, LabRunState, RunProgress, RunRequest, RunResult};
 use crate::db::Pool;
-use crate::messages::{Language, Message};
+use crate::messages::{Text, message};
 use crate::shop::{Error, UserId};
 
 pub const MAX_KEPT_RUNS: i64 = 200;
@@ -64,10 +64,8 @@ pub struct RunSummary {
     pub request: RunRequest,
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: OffsetDateTime,
-    pub verdict: Option<String>,
-    /// Message of the verdict; the verdicts of earlier versions have none.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub message: Option<Message>,
+    #[schema(value_type = Option<String>)]
+    pub verdict: Option<Text>,
     pub claim_shown: Option<bool>,
 }
 
@@ -78,12 +76,6 @@ impl RunSummary {
 
     pub fn is_over(&self) -> bool {
         self.state.is_over()
-    }
-
-    /// Returns the verdict in a language, or in English if its message is unknown.
-    pub fn verdict_in(&self, language: Language) -> Option<String> {
-        let message = self.message.as_ref().and_then(|message| message.format(language));
-        message.or_else(|| self.verdict.clone())
     }
 }
 
@@ -223,8 +215,7 @@ pub async fn newest(
     limit: i64,
 ) -> Result<Vec<RunSummary>, Error> {
     let rows = sqlx::query!(
-        r#"select id, wanted, state, created_at, outcome ->> 'verdict' as verdict,
-                  outcome -> 'messages' -> (outcome ->> 'verdict') as message,
+        r#"select id, wanted, state, created_at, outcome -> 'verdict' as verdict,
                   (outcome ->> 'claim_shown')::boolean as claim_shown
              from lab_runs
             where $1::uuid is null
@@ -242,8 +233,7 @@ pub async fn newest(
                 state: read(row.state.into())?,
                 request: read(row.wanted)?,
                 created_at: row.created_at,
-                verdict: row.verdict.filter(|verdict| !verdict.is_empty()),
-                message: row.message.map(read).transpose()?,
+                verdict: row.verdict.map(read).transpose()?.flatten(),
                 claim_shown: row.claim_shown,
             })
         })
@@ -310,13 +300,13 @@ pub(super) async fn heartbeat(pool: &Pool) -> Result<(), Error> {
 
 /// Marks every `running` run as failed. The runner calls it only while it executes none.
 pub(super) async fn fail_abandoned(pool: &Pool) -> Result<(), Error> {
-    let verdict = "the shop was stopped before the run finished, or the result could not be stored";
+    let verdict = Some(message!("run-abandoned").into());
+    let outcome = RunResult { verdict, ..RunResult::default() };
     sqlx::query!(
         "update lab_runs
-            set state = 'failed', frame = frame + 1, ended_at = now(),
-                outcome = jsonb_build_object('verdict', $1::text)
+            set state = 'failed', frame = frame + 1, ended_at = now(), outcome = $1
           where state = 'running'",
-        verdict,
+        json(&outcome)?,
     )
     .execute(&mut *pool.acquire().await?)
     .await?;

@@ -80,7 +80,9 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
             let page = Language::of_environment().text_with("terminal-page", &page);
             output::print(&format!("\n{page}\n"))?;
         }
-        ensure!(run.state == LabRunState::Done, "{}", run.outcome.verdict);
+        if run.state == LabRunState::Failed {
+            bail!("{}", run.outcome.verdict.map(|it| it.english()).unwrap_or_default());
+        }
         Ok(run.outcome.claim_shown == Some(true))
     };
     let result = tokio::select! {
@@ -120,6 +122,7 @@ async fn show_run(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow:
     }
     let run = follow(pool, id, json, language).await?;
     if json {
+        let run = run.clone().in_language(Language::English);
         output::print(&(serde_json::to_string_pretty(&run)? + "\n"))?;
     } else {
         output::print(&drawing::draw_result(&run, lesson, language))?;
@@ -163,7 +166,7 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool, language: Language) -> anyho
                 line.clear();
             }
             for (number, step) in steps.iter().enumerate().skip(shown) {
-                output::print(&(drawing::draw_step(number + 1, &run.text(step, language)) + "\n"))?;
+                output::print(&(drawing::draw_step(number + 1, &step.text(language)) + "\n"))?;
             }
             shown = shown.max(steps.len());
         }

@@ -82,7 +82,7 @@ impl Scenario {
             fence: None,
         };
         let events = vec![at(paused.since_us, paused.point.name()), at(monotonic_us(), event)];
-        let label = self.english(message!("run-label-the-worker"));
+        let label = message!("run-label-the-worker").into();
         let lane = self.new_lane(replica, paused.request_id, label, paused.since_us);
         self.record_lane(Lane { events, ..lane });
     }

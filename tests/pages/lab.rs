@@ -1,9 +1,8 @@
 //! The lab's pages: the map, a lesson, a run, errors beside fields.
 
-use std::collections::BTreeMap;
-
 use holdfast::lab::run::{LabRun, LabRunState, RunProgress};
 use holdfast::lab::store;
+use holdfast::messages::Message;
 use reqwest::header::{ACCEPT_ENCODING, CONTENT_TYPE};
 use serde_json::{Value, json};
 
@@ -264,23 +263,13 @@ async fn run_page_shows_verdict_and_evidence() {
     assert!(!page.text.contains("http-equiv") && !main.contains('✓'));
 }
 
-/// A run stores its sentences in English, and the messages that they were made of.
 #[tokio::test(flavor = "multi_thread")]
 async fn run_follows_language_of_the_page() {
     let mut run = oversold();
-    let steps = [
-        ("A resumes and writes 9. Sold: 2. Stock: 9.", "run-lost-update-step-3", "stock", "9"),
-        ("order 16", "run-label-order", "number", "16"),
-        ("of a later version", "run-of-a-later-version", "stock", "9"),
-    ];
-    let messages = steps.map(|(sentence, id, name, value)| {
-        (sentence, json!({ "id": id, "arguments": { name: value } }))
-    });
-    let messages: BTreeMap<&str, Value> = messages.into_iter().collect();
-    run.outcome.messages = serde_json::from_value(json!(messages)).unwrap();
-    run.outcome.steps = vec![steps[0].0.to_owned(), steps[2].0.to_owned()];
-    run.outcome.verdict = steps[0].0.to_owned();
-    run.outcome.lanes[0].label = "order 16".to_owned();
+    let resumed = Message::new("run-lost-update-step-3").with("stock", 9);
+    run.outcome.steps = vec![resumed.clone().into(), Message::new("run-of-a-later-version").into()];
+    run.outcome.verdict = Some(resumed.into());
+    run.outcome.lanes[0].label = Message::new("run-label-order").with("number", 16).into();
     let shop = with_run(&run).await;
     let visitor = Visitor::new(&shop);
     let read = async |path: &str, language: &str| {
@@ -297,10 +286,12 @@ async fn run_follows_language_of_the_page() {
         assert!(path == "/lab" || rest.contains("订单 16"), "{path}: {rest}");
         assert!(read(&path, "en").await.contains("A resumes and writes 9."), "{path}");
     }
-    // A message that this version does not know is shown in English.
-    assert!(read(&path, "zh").await.contains("of a later version"));
+    // A message that this version does not know is shown by its name.
+    assert!(read(&path, "zh").await.contains("run-of-a-later-version"));
     let api = shop.read(&shop.sign_in("alice").await, &format!("/api/lab/runs/{ID}")).await;
-    assert_eq!(api["said"][0], steps[0].0, "the API is in English");
+    let english = "A resumes and writes 9. Sold: 2. Stock: 9.";
+    assert_eq!((&api["said"][0], &api["verdict"]), (&json!(english), &json!(english)));
+    assert_eq!(api["lanes"][0]["label"], "order 16");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -395,7 +386,7 @@ async fn run_file_with_extreme_numbers_is_shown() {
     money.sku = None;
     run.outcome.arms.push(money);
     for (place, lane) in run.outcome.lanes.iter_mut().enumerate() {
-        lane.label = "</ol><script>".to_owned();
+        lane.label = "</ol><script>".into();
         lane.arm = Some(usize::MAX);
         lane.answered_us = None;
         lane.events[1].t_us = if place == 0 { u64::MAX } else { 0 };

@@ -44,7 +44,7 @@ async fn exported_run_opens_in_another_shop() {
     let mut long = run.clone();
     long.outcome.lanes = vec![run.outcome.lanes[0].clone(); 601];
     let mut zero = run.clone();
-    zero.outcome.verdict = "a\0b".to_owned();
+    zero.outcome.verdict = Some("a\0b".into());
     let text = |run: &LabRun| serde_json::to_vec(run).unwrap();
     for (kind, file) in [
         ("empty", b"".to_vec()),
@@ -75,8 +75,9 @@ async fn exported_run_opens_in_another_shop() {
 #[tokio::test(flavor = "multi_thread")]
 async fn saved_run_plays_from_disk() {
     let mut run = oversold();
-    run.outcome.verdict = "</script><script>document.title = 'attacked'</script>".to_owned();
-    run.outcome.lanes[0].label = "<img src=x onerror=alert(1)>".to_owned();
+    let attack = "</script><script>document.title = 'attacked'</script>";
+    run.outcome.verdict = Some(attack.into());
+    run.outcome.lanes[0].label = "<img src=x onerror=alert(1)>".into();
     let shop = with_run(&run).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
     let page = admin.get(&format!("/lab/runs/{ID}/file")).await;
@@ -90,7 +91,7 @@ async fn saved_run_plays_from_disk() {
     browser.driver.goto(format!("file://{}", path.display())).await.unwrap();
     assert!(browser.driver.title().await.unwrap().ends_with("Holdfast"));
     let verdict = browser.find(".saved-verdict").await.text().await.unwrap();
-    assert_eq!(verdict, run.outcome.verdict);
+    assert_eq!(verdict, attack);
     let swimlane = browser.find(".swimlane").await;
     swimlane.send_keys(Key::Home).await.unwrap();
     browser.until_text(".step-description", "Step 1 of 16").await;

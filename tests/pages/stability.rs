@@ -114,7 +114,7 @@ fn running() -> LabRun {
     let mut run = oversold();
     run.state = LabRunState::Running;
     run.outcome = RunResult::default();
-    run.progress.steps = vec!["A has read 57.".to_owned()];
+    run.progress.steps = vec!["A has read 57.".into()];
     run
 }
 

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::{Chapter, LabResponse, Lesson, LessonRequest, LessonResult, Scenario, order_of, poll};
-use crate::messages::{Argument, message};
+use crate::messages::{Text, message};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -33,7 +33,7 @@ struct RetryingClient<'a> {
 impl RetryingClient<'_> {
     fn order(
         &self,
-        label: impl Into<Argument>,
+        label: impl Into<Text>,
         replica: usize,
         key: Uuid,
         quantity: u32,
@@ -44,7 +44,7 @@ impl RetryingClient<'_> {
 
     async fn resend(
         &self,
-        label: impl Into<Argument>,
+        label: impl Into<Text>,
         key: Uuid,
         quantity: u32,
     ) -> anyhow::Result<LabResponse> {
@@ -54,7 +54,7 @@ impl RetryingClient<'_> {
     /// Repeats the request until the command of that idempotency key is no longer in flight.
     async fn resend_until_done(
         &self,
-        label: impl Into<Argument>,
+        label: impl Into<Text>,
         key: Uuid,
     ) -> anyhow::Result<LabResponse> {
         let label = label.into();
@@ -134,7 +134,7 @@ async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     Ok(repeated.is_success() && before == 8 && repeated.order() == once_more.order())
 }
 
-fn describe(response: &LabResponse) -> Argument {
+fn describe(response: &LabResponse) -> Text {
     match (response.problem(), response.order()) {
         (Some(problem), _) => problem.into(),
         (None, Some(_)) => message!("run-the-order").into(),

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use sqlx::PgConnection;
 
 use super::{Chapter, Lesson, LessonResult, Scenario};
-use crate::messages::{Argument, message};
+use crate::messages::{Text, message};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -83,7 +83,7 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
     let sold = 4 + i64::from(first.is_success());
     let result = match first.stock_before() {
         Some(stock) => message!("run-fence-wrote", stock, written = stock - 1).into(),
-        None => Argument::from(first.rejection()),
+        None => Text::from(first.rejection()),
     };
     lab.say(message!("run-fence-step-7", of_a, result));
     let numbers = format!("{before}, {number}");

@@ -5,7 +5,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value, cmd};
 
 use super::{Chapter, Lesson, LessonResult, Scenario};
-use crate::messages::{Argument, Message, message};
+use crate::messages::{Message, Text, message};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "no-rollback",
@@ -59,7 +59,7 @@ type StockAndSold = (Option<i64>, Option<i64>);
 
 fn describe((stock, sold): &StockAndSold) -> Message {
     let number = |value: &Option<i64>| match value {
-        Some(value) => Argument::from(value),
+        Some(value) => Text::from(value),
         None => message!("run-no-value").into(),
     };
     message!("run-stock-and-sold", stock = number(stock), sold = number(sold))

@@ -11,7 +11,7 @@ use super::{Chapter, Lesson, LessonRequest, LessonResult, Scenario, poll, wait_u
 use crate::jobs::history::{self, JobRun};
 use crate::jobs::lab_tick;
 use crate::jobs::store::{self, RunState};
-use crate::messages::{Argument, Message, message};
+use crate::messages::{Message, Text, message};
 
 pub(super) const LESSON: Lesson = Lesson {
     name: "run-once",
@@ -154,7 +154,7 @@ async fn count_marks(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<u
 
 fn tick<'a>(
     lab: &'a Scenario,
-    label: impl Into<Argument>,
+    label: impl Into<Text>,
     replica: usize,
     due_at: OffsetDateTime,
     once: &str,

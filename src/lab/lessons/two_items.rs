@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use tokio::time::Instant;
 
 use super::{Chapter, Lesson, LessonResult, Scenario, acquire, lock_client, order_of};
-use crate::messages::{Argument, message};
+use crate::messages::{Text, message};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -31,8 +31,7 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let expected = 2 * PAIRS;
     let sold = i64::try_from(expected)?;
     let sound = first.ok && second.ok && (first.sold, second.sold) == (sold, sold);
-    let waited =
-        waited_ms.map_or(message!("run-no").into(), |ms| Argument::from(format!("{ms} ms")));
+    let waited = waited_ms.map_or(message!("run-no").into(), |ms| Text::from(format!("{ms} ms")));
     lab.evidence(message!("run-two-items-fact-1"), waited, waited_ms.is_some());
     lab.evidence(message!("run-two-items-fact-2"), message!("run-two-items-of", ended), ended == 1);
     Ok(LessonResult::new(

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{
     Chapter, LabResponse, Lesson, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, wait_until,
 };
-use crate::messages::{Argument, Message, message};
+use crate::messages::{Message, Text, message};
 use crate::shop::Sku;
 
 pub(super) const LESSON: Lesson = Lesson {
@@ -68,7 +68,7 @@ fn times(number: i64) -> Message {
 /// -1 if the ledger is inconsistent afterwards.
 async fn kill_worker_at(
     lab: &Scenario,
-    label: impl Into<Argument>,
+    label: impl Into<Text>,
     point: &str,
     when: Message,
 ) -> anyhow::Result<i64> {
@@ -158,7 +158,7 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
 async fn order(
     lab: &Scenario,
     token: &str,
-    label: impl Into<Argument>,
+    label: impl Into<Text>,
     sku: &Sku,
     period_ms: u64,
 ) -> anyhow::Result<Uuid> {

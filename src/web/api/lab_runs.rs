@@ -103,7 +103,10 @@ pub async fn list(
 ) -> HttpResult {
     let query = query.read()?;
     let limit = query.limit()?;
-    let runs = store::newest(&state.shop.pool, query.after, limit + 1).await?;
+    let mut runs = store::newest(&state.shop.pool, query.after, limit + 1).await?;
+    for verdict in runs.iter_mut().filter_map(|run| run.verdict.as_mut()) {
+        *verdict = verdict.english().into();
+    }
     page(&request, runs, limit, |run| run.id)
 }
 
@@ -111,7 +114,7 @@ pub async fn list(
 #[utoipa::path(get, path = "/api/lab/runs/{id}", tag = "lab", security(()),
     responses((status = 200, body = LabRun), (status = 403)))]
 pub async fn read(state: State, _: LabReader, id: Path<String>) -> HttpResult {
-    json(find_run(&state, &id).await?)
+    json(find_run(&state, &id).await?.in_language(Language::English))
 }
 
 pub async fn find_run(state: &AppState, id: &str) -> Result<LabRun, Problem> {
@@ -187,7 +190,7 @@ impl RunStream {
             match store::frame(pool, self.id).await {
                 Ok(Some(frame)) if self.last != Some(frame) || frame.is_over => {
                     let run = store::find(pool, self.id).await.ok().flatten();
-                    let run = run.map(|run| run.with_steps_in(self.language));
+                    let run = run.map(|run| run.in_language(self.language));
                     let json = run.as_ref().and_then(|run| serde_json::to_string(run).ok());
                     let (Some(run), Some(json)) = (run, json) else {
                         sleep(FRAME_INTERVAL).await;

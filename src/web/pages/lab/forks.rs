@@ -39,7 +39,7 @@ pub fn forks_by_arm(run: &LabRun, language: Language) -> Vec<ArmForks<'_>> {
             let (apart, track) = match fork.lanes(&lanes)[..] {
                 [one, other, ..] => {
                     let requests = traced(arm, fork, [one, other]);
-                    (apart(one, other), is_detailed.then(|| track(run, &requests, language)))
+                    (apart(one, other), is_detailed.then(|| track(&requests, language)))
                 }
                 _ => (None, None),
             };
@@ -70,7 +70,7 @@ fn apart(one: &Lane, other: &Lane) -> Option<String> {
 /// Returns the request that wrote an entry: its name if it was traced, otherwise the end of its id.
 pub fn request_name(run: &LabRun, entry: &ForkedEntry, language: Language) -> String {
     match run.outcome.lanes.iter().find(|lane| lane.request_id == entry.request_id) {
-        Some(lane) => format!("{} · {}", lane.replica, run.text(&lane.label, language)),
+        Some(lane) => format!("{} · {}", lane.replica, lane.label.text(language)),
         None => {
             let id = short_id(&entry.request_id).to_string();
             language.text_with("lab-request", &[("id", id.into())])
@@ -91,7 +91,7 @@ impl ForkPair<'_> {
         entry.map_or(self.fork.before, |entry| entry.after)
     }
 
-    pub fn track(&self, run: &LabRun, language: Language) -> StepTrack {
-        track(run, &traced(self.arm, self.fork, self.lanes), language)
+    pub fn track(&self, language: Language) -> StepTrack {
+        track(&traced(self.arm, self.fork, self.lanes), language)
     }
 }

@@ -18,7 +18,7 @@ use super::views;
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::run::{Journey, LabRun, LabRunState};
 use crate::lab::store::MAX_QUEUED_RUNS;
-use crate::messages::Language;
+use crate::messages::{Language, Text};
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::{LabReader, Query};
 use crate::web::pages::format::{self, FormatTime as _};
@@ -70,7 +70,7 @@ impl RunPage {
         serde_json::json!({ "queued": queue, "running": running }).to_string()
     }
 
-    fn steps(&self) -> &[String] {
+    fn steps(&self) -> &[Text] {
         if self.is_over() { &self.run.outcome.steps } else { &self.run.progress.steps }
     }
 

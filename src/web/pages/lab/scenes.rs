@@ -53,7 +53,7 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane], language: Language) -> Scene {
     let entries = run.outcome.arms.iter().flat_map(|arm| &arm.forked);
     let duplicates: BTreeSet<_> =
         entries.flat_map(|fork| fork.entries.iter().skip(1)).map(|e| e.request_id).collect();
-    let labels = scene.iter().map(|lane| run.text(&lane.label, language));
+    let labels = scene.iter().map(|lane| lane.label.text(language));
     let mut names: Vec<String> = labels.collect();
     names.sort_unstable();
     let strategy =
@@ -74,9 +74,5 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane], language: Language) -> Scene {
         }
         (many, None) => language.text_with("lab-scene", &[("requests", many.into())]),
     };
-    Scene {
-        title,
-        is_large: names.len() > MAX_NAMED_REQUESTS,
-        track: track(run, &requests, language),
-    }
+    Scene { title, is_large: names.len() > MAX_NAMED_REQUESTS, track: track(&requests, language) }
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::lab::drawing::ms;
-use crate::lab::run::{LabRun, Lane, LaneEvent};
+use crate::lab::run::{Lane, LaneEvent};
 use crate::messages::Language;
 use crate::shop::strategy::{Isolation, ReadMethod, WriteGuard};
 use crate::shop::{Cents, Strategy};
@@ -86,7 +86,7 @@ pub struct TracedRequest<'a> {
 }
 
 /// Returns the steps of these requests, from sending a request to its response.
-pub fn track(run: &LabRun, requests: &[TracedRequest<'_>], language: Language) -> StepTrack {
+pub fn track(requests: &[TracedRequest<'_>], language: Language) -> StepTrack {
     let events = || requests.iter().flat_map(|request| request.lane.events.iter());
     let keys: BTreeSet<&str> = events().map(|event| event.key.as_str()).collect();
     let has_many_keys = keys.len() > 1;
@@ -98,7 +98,7 @@ pub fn track(run: &LabRun, requests: &[TracedRequest<'_>], language: Language) -
             t_us,
             event: event.to_owned(),
             value: String::new(),
-            request: format!("{} · {}", lane.replica, run.text(&lane.label, language)),
+            request: format!("{} · {}", lane.replica, lane.label.text(language)),
             key: String::new(),
             fence: None,
             message,
@@ -135,7 +135,7 @@ pub fn track(run: &LabRun, requests: &[TracedRequest<'_>], language: Language) -
     let heads: Vec<_> = requests
         .iter()
         .map(|TracedRequest { lane, is_duplicate, .. }| {
-            (&lane.replica, run.text(&lane.label, language), is_duplicate)
+            (&lane.replica, lane.label.text(language), is_duplicate)
         })
         .collect();
     let heads = serde_json::to_string(&heads).unwrap_or_default();

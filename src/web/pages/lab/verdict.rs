@@ -48,10 +48,9 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
         let is_short = text.chars().count() <= MAX_NUMBER_LENGTH && !text.contains(", ");
         is_short && text.starts_with(|c: char| c.is_ascii_digit())
     };
-    match evidence.clone().find(|evidence| is_number(&evidence.value)) {
+    match evidence.clone().find(|evidence| is_number(&evidence.value.english())) {
         Some(evidence) => {
-            let [number, label] = [&evidence.value, &evidence.name];
-            let [number, label] = [number, label].map(|text| run.text(text, language));
+            let [number, label] = [&evidence.value, &evidence.name].map(|it| it.text(language));
             Verdict { number, label, is_sound: None }
         }
         None => Verdict {
