@@ -58,7 +58,7 @@ admin-jobs-failed-state = failed
 admin-jobs-parked-state = parked
 admin-jobs-not-finished = not finished
 admin-jobs-attempt = attempt { $attempt }
-admin-jobs-earlier =
+admin-jobs-previous-attempts =
     { $attempts ->
         [one] { $attempts } earlier attempt
        *[other] { $attempts } earlier attempts
@@ -103,7 +103,7 @@ admin-result-keys =
         [one] { $count } idempotency key deleted
        *[other] { $count } idempotency keys deleted
     }
-admin-result-answers =
+admin-result-responses =
     { $number ->
         [one] { $count } stored response deleted
        *[other] { $count } stored responses deleted
@@ -146,4 +146,4 @@ audit-check-balance-forks = no two entries were computed from the same read
 audit-check-top-ups = each top-up has its entry, and each such entry its top-up
 audit-check-money-conserved = balances plus spending equal the money paid in
 audit-check-nothing-negative = no stock, balance, quantity or total is below zero
-audit-check-answers = each order has its key record, and each stored response its order
+audit-check-key-records = each order has its key record, and each stored response its order

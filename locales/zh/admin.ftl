@@ -58,7 +58,7 @@ admin-jobs-failed-state = 失败
 admin-jobs-parked-state = 已搁置
 admin-jobs-not-finished = 未结束
 admin-jobs-attempt = 第 { $attempt } 次尝试
-admin-jobs-earlier =
+admin-jobs-previous-attempts =
     { $attempts ->
        *[other] 之前的 { $attempts } 次尝试
      }
@@ -99,7 +99,7 @@ admin-result-keys =
     { $number ->
        *[other] 删除 { $count } 个幂等键
     }
-admin-result-answers =
+admin-result-responses =
     { $number ->
        *[other] 删除 { $count } 个保存的响应
     }
@@ -138,4 +138,4 @@ audit-check-balance-forks = 没有两条记录由同一次读取算出
 audit-check-top-ups = 每笔充值都有记录，每条充值记录都有对应的充值
 audit-check-money-conserved = 余额加支出等于存入的金额
 audit-check-nothing-negative = 没有低于零的库存、余额、数量或总额
-audit-check-answers = 每个订单都有幂等键记录，每个已存储的响应都有对应的订单
+audit-check-key-records = 每个订单都有幂等键记录，每个已存储的响应都有对应的订单

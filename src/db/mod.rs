@@ -27,7 +27,7 @@ use session::SessionSettings;
 
 pub use connection::{Connection, Transaction};
 pub use error_class::{ErrorClass, classify, violates};
-pub use migrate::{MIGRATIONS, migrate};
+pub use migrate::migrate;
 pub use pool::Pool;
 pub use replica_session::{RecordedFamily, ReplicaSession, forget_lock_family};
 pub use tls::warn_of_plain_text;
@@ -81,31 +81,12 @@ pub enum Error {
     SharedSession,
     #[error("the schema is not up to date: {0}. Run `holdfast migrate`")]
     Schema(String),
-    /// The database has the migrations of the first version, which `0101` replaced.
+    /// There is no release yet, so there is no path from one build's schema to another's.
     #[error(
-        "this database has the schema of Holdfast's first version, which this version replaced and \
-         cannot upgrade: export what you need with pg_dump while that version runs, then use an \
-         empty database, or with `holdfast up` another --data folder"
+        "this database has the schema of another build of Holdfast, which this one cannot upgrade: \
+         use an empty database, or with `holdfast up` another folder: --data FOLDER"
     )]
-    Superseded,
-    #[error(
-        "this database was made while this version of Holdfast was developed (migration {0} had \
-         another text) and cannot be upgraded: use an empty database, or with `holdfast up` \
-         another --data folder"
-    )]
-    Changed(i64),
-    #[error(
-        "this database has migration {0}, which this version of Holdfast does not know: use the \
-         version that applied it, or a later one"
-    )]
-    Newer(i64),
-    /// A migration did not get a lock within its timeout, in several attempts.
-    #[error(
-        "a migration did not get its lock within {attempts} attempts, because another session held \
-         it, such as an audit or a dump: wait for that transaction or end it, then run `holdfast \
-         migrate` again"
-    )]
-    MigrationBlocked { attempts: u32 },
+    OtherBuild,
     #[error("the migration failed: {0}")]
     Migrate(sqlx::migrate::MigrateError),
     #[error("Postgres: {0}")]
@@ -153,8 +134,7 @@ async fn check_encoding(connection: &mut PgConnection) -> Result<(), Error> {
 }
 
 /// Rejects a server that may lose commits, lacks the schema or refuses the user: [`Error::Unsafe`],
-/// [`Error::Schema`], [`Error::Superseded`], [`Error::Changed`], [`Error::Refused`] or
-/// [`Error::Unreachable`].
+/// [`Error::Schema`], [`Error::OtherBuild`], [`Error::Refused`] or [`Error::Unreachable`].
 pub async fn check_server(pool: &Pool) -> Result<(), Error> {
     let options = pool.connect_options();
     let explain = |error| connect_error::explain(error, &options);

@@ -55,11 +55,6 @@ impl SessionSettings {
         Self(STANDARD.map(|(name, value)| (name, value.to_owned())).into())
     }
 
-    /// Only the given one, for a session that executes migrations.
-    pub(super) fn one(name: &'static str, value: &str) -> Self {
-        Self(vec![(name, value.to_owned())])
-    }
-
     /// The same, for sessions that may wait, and be idle in a transaction, for up to `timeout`.
     pub(super) fn with_timeout(mut self, timeout: Duration) -> Self {
         let timeout = format!("{}ms", timeout.as_millis());

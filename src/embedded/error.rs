@@ -59,8 +59,8 @@ pub enum Error {
     )]
     WritableByOthers { folder: PathBuf },
     #[error(
-        "{} was made by an earlier version of Holdfast, which this one cannot tell from a copy: dump \
-         its database with that version, and load it into another folder: --data FOLDER",
+        "{} has data of another build of Holdfast, which this one cannot upgrade: use another folder: \
+         --data FOLDER",
         data.display()
     )]
     NoIdentity { data: PathBuf },

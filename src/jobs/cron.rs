@@ -134,8 +134,8 @@ mod tests {
             ended_at: None,
             next_at: None,
             result: None,
-            trouble: None,
-            earlier: Json(Vec::new()),
+            error: None,
+            previous_attempts: Json(Vec::new()),
         };
         [run]
     }

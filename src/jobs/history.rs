@@ -42,15 +42,15 @@ pub struct JobRun {
     /// The job's own summary of a successful run.
     pub result: Option<Value>,
     /// Error of an unsuccessful run.
-    pub trouble: Option<String>,
+    pub error: Option<String>,
     /// The previous attempts, the latest twenty.
-    #[schema(value_type = Vec<EarlierAttempt>)]
-    pub earlier: Json<Vec<EarlierAttempt>>,
+    #[schema(value_type = Vec<PreviousAttempt>)]
+    pub previous_attempts: Json<Vec<PreviousAttempt>>,
 }
 
 /// A previous attempt, which was unsuccessful.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-pub struct EarlierAttempt {
+pub struct PreviousAttempt {
     /// Number of the attempt, from 1.
     pub attempt: i32,
     /// The replica that executed it.
@@ -64,7 +64,7 @@ pub struct EarlierAttempt {
     #[serde(with = "time::serde::rfc3339::option")]
     pub ended_at: Option<OffsetDateTime>,
     /// Its error.
-    pub trouble: String,
+    pub error: String,
 }
 
 impl JobRun {
@@ -80,8 +80,9 @@ macro_rules! job_runs {
         sqlx::query_as!(
             JobRun,
             r#"select id, job, due_at, state as "state: RunState", attempt, attempts_allowed,
-                      replica, fence, started_at, ended_at, next_at, result, trouble,
-                      earlier as "earlier: Json<Vec<EarlierAttempt>>" from job_runs "# + $rows,
+                      replica, fence, started_at, ended_at, next_at, result, error,
+                      previous_attempts as "previous_attempts: Json<Vec<PreviousAttempt>>"
+                 from job_runs "# + $rows,
             $($argument),+
         )
     };

@@ -78,7 +78,7 @@ pub struct PurgeResult {
     /// Key records, except those of orders.
     pub keys: u64,
     /// Stored responses of orders, whose key records stay.
-    pub answers: u64,
+    pub responses: u64,
     pub sessions: u64,
     pub runs: u64,
     pub marks: u64,
@@ -112,10 +112,10 @@ impl PurgeResult {
         for PurgeFailure { kind, cause } in &self.failed {
             let _ = write!(message, "{kind}: {cause}; ");
         }
-        let Self { keys, answers, sessions, runs, marks, .. } = self;
+        let Self { keys, responses, sessions, runs, marks, .. } = self;
         let _ = write!(
             message,
-            "purged: keys {keys}, answers {answers}, sessions {sessions}, runs {runs}, marks {marks}"
+            "purged: keys {keys}, responses {responses}, sessions {sessions}, runs {runs}, marks {marks}"
         );
         message
     }
@@ -140,15 +140,15 @@ pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
     let keys = BlockScan { kind: "keys", pool, limits, until: until(4) };
     let records = |blocks, before| purge::purge_records(pool, blocks, before);
     let keys = keys.run(&mut result.keys, blocks, records).await;
-    let answers = BlockScan { kind: "answers", pool, limits, until: until(KINDS) };
+    let responses = BlockScan { kind: "responses", pool, limits, until: until(KINDS) };
     let bodies = |blocks, before| purge::purge_bodies(pool, blocks, before);
-    let answers = answers.run(&mut result.answers, blocks, bodies).await;
+    let responses = responses.run(&mut result.responses, blocks, bodies).await;
     let ended: [(&'static str, Result<bool, Error>); KINDS as usize] = [
         ("marks", marks),
         ("runs", runs),
         ("sessions", sessions),
         ("keys", keys),
-        ("answers", answers),
+        ("responses", responses),
     ];
     for (kind, ended) in ended {
         result.all &= matches!(ended, Ok(true));
@@ -256,7 +256,7 @@ mod tests {
         let purged = PurgeResult { keys: 3, failed, ..PurgeResult::default() };
         assert_eq!(
             purged.error_message(),
-            "sessions: no such table; purged: keys 3, answers 0, sessions 0, runs 0, marks 0"
+            "sessions: no such table; purged: keys 3, responses 0, sessions 0, runs 0, marks 0"
         );
     }
 

@@ -21,7 +21,7 @@ pub const MAX_ATTEMPTS: i32 = 5;
 pub const RETRY_BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
 /// Upper bound of the previous attempts that a row keeps.
-const MAX_EARLIER_ATTEMPTS: i32 = 20;
+const MAX_PREVIOUS_ATTEMPTS: i32 = 20;
 
 /// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
@@ -127,20 +127,21 @@ async fn take_over(pool: &Pool, holder: JobLockHolder<'_>, id: i64) -> Result<Cl
         ClaimedAttempt,
         r#"update job_runs
               set state = 'running', attempt = attempt + 1, replica = $2, fence = $3,
-                  started_at = clock_timestamp(), ended_at = null, next_at = null, trouble = null,
-                  earlier = (case when jsonb_array_length(earlier) < $5 then earlier
-                                  else earlier - 0 end)
+                  started_at = clock_timestamp(), ended_at = null, next_at = null, error = null,
+                  previous_attempts =
+                      (case when jsonb_array_length(previous_attempts) < $5 then previous_attempts
+                            else previous_attempts - 0 end)
                       || jsonb_build_array(jsonb_build_object(
                              'attempt', attempt, 'replica', replica, 'fence', fence,
                              'started_at', to_json(started_at), 'ended_at', to_json(ended_at),
-                             'trouble', coalesce(trouble, $4)))
+                             'error', coalesce(error, $4)))
             where id = $1 and fence < $3 and state <> 'done'
         returning id, attempt, attempts_allowed, started_at"#,
         id,
         holder.replica,
         holder.fence,
         HOLDER_DIED,
-        MAX_EARLIER_ATTEMPTS,
+        MAX_PREVIOUS_ATTEMPTS,
     )
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
@@ -159,7 +160,7 @@ async fn park_dead(
 ) -> Result<ClaimResult, Error> {
     sqlx::query!(
         "update job_runs set state = 'parked', ended_at = clock_timestamp(), next_at = $3,
-                trouble = $4, fence = $2
+                error = $4, fence = $2
           where id = $1 and fence < $2 and state = 'running'",
         id,
         holder.fence,
@@ -192,7 +193,7 @@ pub async fn record_result(
     attempt_result: &AttemptResult,
     next_tick: Option<OffsetDateTime>,
 ) -> Result<bool, Error> {
-    let (state, result, trouble, pause, at, extra_attempts) = match attempt_result {
+    let (state, result, error, pause, at, extra_attempts) = match attempt_result {
         AttemptResult::Done(result) => (RunState::Done, Some(result), None, None, None, 0),
         AttemptResult::Failed(cause) => {
             let pause = RETRY_BACKOFF.after(attempt.attempt.unsigned_abs());
@@ -213,7 +214,7 @@ pub async fn record_result(
     let mut connection = pool.acquire().await?;
     let written = sqlx::query!(
         "update job_runs
-            set state = $3, result = $4, trouble = $5, ended_at = clock_timestamp(),
+            set state = $3, result = $4, error = $5, ended_at = clock_timestamp(),
                 next_at = coalesce(clock_timestamp() + $6::interval, $7),
                 attempts_allowed = attempts_allowed + $8
           where id = $1 and fence = $2 and state = 'running'",
@@ -221,7 +222,7 @@ pub async fn record_result(
         fence,
         state as RunState,
         result,
-        trouble,
+        error,
         pause,
         at,
         extra_attempts,

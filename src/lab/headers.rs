@@ -49,7 +49,7 @@ lab_headers! {
         "adds `trace` to the response: each probe point with time, replica, key, value and fence";
     PAUSE: "Holdfast-Pause", "POINT, POINT:MS, every",
         "pauses the request at a probe point, for at most MS (0 to 8,000), until it is resumed";
-    PAYMENT_WINDOW_MS: "Holdfast-Hold-Ms", "1 to 3,600,000",
+    PAYMENT_WINDOW_MS: "Holdfast-Pay-Within-Ms", "1 to 3,600,000",
         "time for which the order keeps its units unpaid";
 }
 

@@ -16,7 +16,7 @@ async fn place_due_orders(shop: &Shop, skus: &[String], orders: usize) {
     let lines = |sku| format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}");
     let bodies: Vec<String> = skus.iter().map(lines).collect();
     let each = (orders / CONNECTIONS) as u64;
-    let headers = ["Holdfast-Hold-Ms: 1".to_owned()];
+    let headers = ["Holdfast-Pay-Within-Ms: 1".to_owned()];
     let client = |n: usize| LoadClient {
         target: shop.replicas[0].base_url[7..].parse().unwrap(),
         script: Posts::new("/api/orders", &alice.token, &headers, &bodies, n).limit(each),

@@ -223,13 +223,13 @@ pub const FORGERIES: [Forgery; 40] = [
     Forgery {
         what: "an answer that is no text at all",
         sql: "update idempotency set body = '\\xff' where path = '/api/orders'",
-        caught_by: &["answers"],
+        caught_by: &["key-records"],
     },
     Forgery {
         what: "a key could be used a second time",
         sql: "update idempotency set id = gen_random_uuid()
                where key = (select min(key) from idempotency)",
-        caught_by: &["answers"],
+        caught_by: &["key-records"],
     },
     Forgery {
         what: "two payments claim the same read",
@@ -260,7 +260,7 @@ pub const FORGERIES: [Forgery; 40] = [
         what: "an answer speaks of an order that is not there",
         sql: "update idempotency set body = convert_to(replace(convert_from(body, 'UTF8'), '-7', '-6'), 'UTF8')
                where path = '/api/orders'",
-        caught_by: &["answers"],
+        caught_by: &["key-records"],
     },
 ];
 

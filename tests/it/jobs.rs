@@ -239,7 +239,7 @@ async fn failing_job_is_retried_parked_and_resumed() {
         })
         .await;
         let run = until_is(&shop, &FAILS, state, attempt).await;
-        assert_eq!(run.trouble.as_deref(), Some("it is broken"));
+        assert_eq!(run.error.as_deref(), Some("it is broken"));
         pauses.push(run.next_at.unwrap() - run.ended_at.unwrap());
         // Its time has not come: however often one looks, nothing is tried.
         for _ in 0..3 {
@@ -251,8 +251,8 @@ async fn failing_job_is_retried_parked_and_resumed() {
     let grow = pauses.windows(2).all(|two| two[0] < two[1]);
     assert!(grow && pauses[0] >= Duration::from_millis(1_500), "{pauses:?}");
     let parked = run_of(&shop, &FAILS, DUE).await.unwrap();
-    assert_eq!(parked.earlier.0.len(), 4, "every attempt is remembered");
-    assert!(parked.earlier.0.iter().all(|one| one.trouble == "it is broken"));
+    assert_eq!(parked.previous_attempts.0.len(), 4, "every attempt is remembered");
+    assert!(parked.previous_attempts.0.iter().all(|one| one.error == "it is broken"));
     assert_eq!(parked.next_at.map(|at| at.year()), Some(OffsetDateTime::now_utc().year() + 1));
 
     IS_BROKEN.store(false, Ordering::SeqCst);
@@ -264,7 +264,7 @@ async fn failing_job_is_retried_parked_and_resumed() {
     })
     .await;
     let done = until_is(&shop, &FAILS, RunState::Done, MAX_ATTEMPTS + 1).await;
-    assert_eq!(done.earlier.0.len(), 5);
+    assert_eq!(done.previous_attempts.0.len(), 5);
     assert_eq!(shop.number("select count(*) from job_runs").await, 1, "it was one run all along");
     assert_eq!(shop.number("select count(*) from effects").await, 1);
 }
@@ -343,7 +343,7 @@ async fn stale_run_cannot_write_after_flush() {
     let done = run_of(&shop, &WAITS, DUE).await.unwrap();
     assert_eq!((done.state, done.attempt, done.replica.as_str()), (RunState::Done, 2, "b"));
     assert!(done.fence > begun.fence, "{} after {}", done.fence, begun.fence);
-    assert_eq!(done.earlier.0[0].trouble, HOLDER_DIED);
+    assert_eq!(done.previous_attempts.0[0].error, HOLDER_DIED);
     // The first one finds its lock gone, and what it would say is not written.
     let late = first.await.unwrap();
     assert!(matches!(late, RunOutcome::Stale), "{late:?}");
@@ -367,7 +367,7 @@ async fn run_that_killed_every_holder_is_parked() {
     a.poll().await;
     let parked = until_is(&shop, &DEADLY, RunState::Parked, MAX_ATTEMPTS).await;
     assert_eq!(
-        (parked.trouble.as_deref(), parked.replica.as_str()),
+        (parked.error.as_deref(), parked.replica.as_str()),
         (Some(HOLDER_DIED), "the fifth")
     );
     a.poll().await;

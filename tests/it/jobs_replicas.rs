@@ -65,7 +65,7 @@ async fn killed_run_is_taken_over_once() {
         let done = until_done(&shop).await;
         assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()), "{at}");
         assert!(done.fence > begun.fence, "{at}: {} after {}", done.fence, begun.fence);
-        assert_eq!(done.earlier.0[0].replica, shop.replicas[0].name());
+        assert_eq!(done.previous_attempts.0[0].replica, shop.replicas[0].name());
         assert_eq!(shop.number(MARKS).await, 1, "killed at {at}");
     }
 }
@@ -97,7 +97,7 @@ async fn stopping_replica_hands_over_its_run() {
     shop.replicas[0].terminate();
     let done = until_done(&shop).await;
     assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
-    assert_eq!(done.earlier.0[0].trouble, "its replica was stopped");
+    assert_eq!(done.previous_attempts.0[0].error, "its replica was stopped");
     assert_eq!(done.attempts_allowed, 6, "which does not count as a failure");
     assert!(shop.replicas[0].wait_for_exit().await, "and it ends as it should");
     asked.abort();

@@ -109,7 +109,7 @@ async fn lab_headers_with_shop_items_are_the_admins() {
         ("Holdfast-Work-Ms", "0"),
         ("Holdfast-Pause", "read:1"),
         ("Holdfast-Trace", "on"),
-        ("Holdfast-Hold-Ms", "1000"),
+        ("Holdfast-Pay-Within-Ms", "1000"),
     ];
     let unpaid = shop.place_order(&alice, "deadbolt", 1).await;
     let pay = format!("/api/orders/{}/pay", unpaid["id"].as_str().unwrap());

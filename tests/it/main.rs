@@ -85,5 +85,4 @@ mod strategy_failures;
 mod strategy_pairs;
 mod tls;
 mod traces;
-mod upgrade_check;
 mod upgrade_requests;

@@ -28,7 +28,7 @@ impl Shop {
         sku: &str,
         hold_ms: u64,
     ) -> String {
-        let order = self.order(who, replica, sku, 1).header("Holdfast-Hold-Ms", hold_ms);
+        let order = self.order(who, replica, sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
         let order = body(order.send().await.unwrap(), StatusCode::CREATED).await;
         order["id"].as_str().unwrap().to_owned()
     }
@@ -366,7 +366,7 @@ async fn hold_time_of_shop_items_is_bounded() {
     let shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "60")]).await;
     let alice = shop.promoted("alice").await;
     let kept = async |sku: &str, hold_ms: u64| {
-        let order = shop.order(&alice, 0, sku, 1).header("Holdfast-Hold-Ms", hold_ms);
+        let order = shop.order(&alice, 0, sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
         order.send().await.unwrap()
     };
     assert_eq!(problem(kept("deadbolt", 60_001).await, 403).await, "forbidden");

@@ -72,7 +72,7 @@ async fn purge_deletes_only_old_rows() {
     let purged = purge::purge(&pool, &PurgeLimits::default()).await;
     let expected = PurgeResult {
         keys: 2_400,
-        answers: 1_200,
+        responses: 1_200,
         sessions: 1_500,
         runs: 31,
         marks: 1,
@@ -239,11 +239,11 @@ async fn failing_kind_does_not_block_others() {
     }
     let outcome = offer(&replica(&shop, "a", &PURGES), DUE).await;
     let RunOutcome::Failed(why) = outcome else { panic!("{outcome:?}") };
-    for word in ["marks: ", "sessions: ", "answers: ", "not these", "keys 2400", "runs 31"] {
+    for word in ["marks: ", "sessions: ", "responses: ", "not these", "keys 2400", "runs 31"] {
         assert!(why.contains(word), "{word}: {why}");
     }
     assert!(!why.contains("runs: ") && !why.contains("keys: "), "{why}");
-    let kept = "select trouble from job_runs where job = 'purges' and state = 'failed'";
+    let kept = "select error from job_runs where job = 'purges' and state = 'failed'";
     let kept: String = sqlx::query_scalar(kept).fetch_one(&shop.pool).await.unwrap();
     assert_eq!(kept, why);
     assert_eq!(shop.number(KEYS_WALKED).await, shop.number(BLOCKS).await);
@@ -254,7 +254,7 @@ async fn failing_kind_does_not_block_others() {
 
     run(&shop, "drop function no cascade").await;
     let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
-    let rest = (purged.keys, purged.runs, purged.marks, purged.sessions, purged.answers);
+    let rest = (purged.keys, purged.runs, purged.marks, purged.sessions, purged.responses);
     assert_eq!(rest, (0, 0, 1, 1_500, 1_200), "what failed begins where it failed");
     assert!(purged.all);
 }
@@ -266,7 +266,7 @@ async fn purge_without_postgres_reports_every_kind() {
     pool.close().await;
     let purged = purge::purge(&pool, &PurgeLimits::default()).await;
     let kinds: Vec<&str> = purged.failed.iter().map(|PurgeFailure { kind, .. }| *kind).collect();
-    assert_eq!(kinds, ["marks", "runs", "sessions", "keys", "answers"]);
+    assert_eq!(kinds, ["marks", "runs", "sessions", "keys", "responses"]);
     assert!(!purged.all);
 }
 
@@ -291,7 +291,7 @@ async fn keys_stay_used_after_purge() {
     let old = "update idempotency set created_at = created_at - interval '25 hours'";
     sqlx::query(old).execute(&shop.pool).await.unwrap();
     let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
-    assert_eq!((purged.keys, purged.answers), (2, 1));
+    assert_eq!((purged.keys, purged.responses), (2, 1));
     // Also for a clock that was put back since: an answer that is gone is not made up.
     let young = "update idempotency set created_at = now()";
     sqlx::query(young).execute(&shop.pool).await.unwrap();

@@ -13,17 +13,18 @@ use crate::visitor::Visitor;
 /// A run of `purge` that has failed five times, and is not retried automatically.
 async fn parked() -> Shop {
     let shop = Shop::without_replicas().await;
-    let earlier = json!([{ "attempt": 4, "replica": "till-4", "fence": 257,
+    let previous = json!([{ "attempt": 4, "replica": "till-4", "fence": 257,
         "started_at": "2026-11-21T10:00:00Z", "ended_at": "2026-11-21T10:00:01Z",
-        "trouble": "it took longer than 300s, and was cancelled" }]);
+        "error": "it took longer than 300s, and was cancelled" }]);
     sqlx::query(
         "insert into job_runs (job, due_at, state, attempt, attempts_allowed, replica, fence,
-                               started_at, ended_at, next_at, trouble, earlier)
+                               started_at, ended_at, next_at, error,
+                               previous_attempts)
          values ('purge', '2026-11-21 09:23', 'parked', 5, 5, 'till-5', 321,
                  '2026-11-21 10:00:02', '2026-11-21 10:00:14.5', null,
                  'it panicked: <b>on purpose</b>', $1)",
     )
-    .bind(earlier)
+    .bind(previous)
     .execute(&shop.pool)
     .await
     .unwrap();

@@ -1,4 +1,4 @@
-//! `up` and data folders that were copied, moved, restored, or made by an earlier version.
+//! `up` and data folders that were copied, moved, restored, or made by another build.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -158,10 +158,25 @@ async fn data_without_identity_is_refused() {
         fs::create_dir_all(file.parent().expect("a folder")).expect("a folder");
         fs::write(&file, "15\n").expect("a file");
         let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
-        assert!(stderr.contains("earlier version of Holdfast"), "{stderr}");
+        assert!(stderr.contains("another build of Holdfast"), "{stderr}");
         assert_eq!(fs::read_to_string(&file).expect("it is unchanged"), "15\n");
         assert!(!test_folder.data().join("id").exists());
     }
+}
+
+#[tokio::test]
+async fn database_of_another_build_is_refused() {
+    let test_folder = TestFolder::new();
+    let up = Running::start(&test_folder, &[]).await;
+    let mut database = PgConnection::connect(&up.env().database_url).await.expect("Postgres");
+    let other_text = "update _sqlx_migrations set checksum = ''";
+    sqlx::raw_sql(other_text).execute(&mut database).await.expect("the table is there");
+    drop(database);
+    up.stop().await;
+
+    let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
+    assert!(stderr.contains("another build of Holdfast"), "{stderr}");
+    assert!(stderr.contains("another folder: --data FOLDER"), "{stderr}");
 }
 
 /// The children outlive a killed `up` without `setpriv`, and its record of them is lost.

@@ -36,8 +36,7 @@ const MAX_WAIT_FOR_SERVER: Duration = Duration::from_secs(2);
 /// Bounds the time for which one script or pipeline blocks Redis.
 const MAX_KEYS_PER_CALL: usize = 512;
 
-/// Start of their Redis keys, behind [`crate::Settings::key_prefix`]. (*Token* is an older name of
-/// an idempotency key.)
+/// Start of their Redis keys, behind [`crate::Settings::key_prefix`].
 pub const REDIS_KEY_PREFIX: &str = "token:";
 
 /// The result of acquiring the lock of one idempotency key.

@@ -139,7 +139,6 @@ having o.total_cents <> coalesce(sum(l.quantity * l.unit_price_cents), 0)
     or count(l.sku) = 0 order by 1;
 
 -- check payments: each order has exactly the payment and the refund that its status requires, on its buyer's account or, of lab items, lab account
--- Before there were lab accounts (migration 114), users paid for lab items from their own.
 select format('order %s (%s, total %s): entries %s', id, status, total_cents,
               coalesce(string_agg(reason || ' ' || delta || whose, ', '
                                   order by user_id, version, seq), 'none')) from (
@@ -150,11 +149,8 @@ select format('order %s (%s, total %s): entries %s', id, status, total_cents,
       left join (select l.order_id from order_lines l join items i on i.sku = l.sku
                   group by l.order_id having bool_and(i.kind = 'lab')) lab on lab.order_id = o.id
       left join users u on u.lab_account_of = o.user_id
-      left join balance_ledger early
-             on early.order_id = o.id and early.reason = 'payment' and early.user_id = o.user_id
-            and early.at < (select installed_on from _sqlx_migrations where version = 114)
-     cross join lateral (select case when lab.order_id is null or early.seq is not null
-                                     then o.user_id else u.id end as id) payer
+     cross join lateral (select case when lab.order_id is null then o.user_id else u.id end as id)
+                        payer
       left join balance_ledger e on e.order_id = o.id) entries
  group by id, status, total_cents
 having count(*) filter (where reason = 'payment' and delta = -total_cents and of_payer)
@@ -263,11 +259,11 @@ union all select format('%s entry %s: %s → %s', sku, seq, before, after)
 union all select format('balance entry %s: %s → %s', seq, before, after)
   from balance_ledger where before < 0 or after < 0;
 
--- check answers: each order has its key record, and each stored response its order
+-- check key-records: each order has its key record, and each stored response its order
 select case when i.key is null then format('order %s has no key record', o.id)
             else format('key %s of user %s: %s', i.key, i.user_id,
                         case when o.id is null then 'no order has it'
-                             else 'the answer is not about order ' || o.id end) end
+                             else 'the response is not about order ' || o.id end) end
   from (select * from idempotency where path = '/api/orders') as i
   full join orders o on o.user_id = i.user_id and o.token = i.key
  where i.key is null or o.id is null or i.order_id is distinct from o.id

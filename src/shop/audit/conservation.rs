@@ -1,6 +1,6 @@
 //! Conservation of stock: opening and restocked units equal sold units and stock, at any moment.
 //!
-//! Adds up the items' running sums (`migrations/0108_running_sums.sql`), in one statement, so the
+//! Adds up the items' running sums (`migrations/0001_shop.sql`), in one statement, so the
 //! figures are of one moment. A surplus of one item does not balance a shortage of another. The
 //! audit compares the running sums with ledgers and orders.
 //!

@@ -248,7 +248,7 @@ fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(),
         )
     } else if options.payment_window > shop.payment_window {
         let max_ms = shop.payment_window.as_millis();
-        format!("it keeps its units unpaid for {max_ms} ms at most (Holdfast-Hold-Ms)")
+        format!("it keeps its units unpaid for {max_ms} ms at most (Holdfast-Pay-Within-Ms)")
     } else {
         return Ok(());
     };

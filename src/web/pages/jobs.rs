@@ -110,7 +110,7 @@ fn short_duration(ms: i64) -> String {
 /// Counts in a job's result that the page shows, in this order; others measure only the amount of
 /// work.
 const COUNTS: [&str; 8] =
-    ["due_soon", "no_room", "forgotten", "keys", "answers", "sessions", "runs", "marks"];
+    ["due_soon", "no_room", "forgotten", "keys", "responses", "sessions", "runs", "marks"];
 
 /// Formats a job's result: the audit's verdict, or all counts of another job that are not 0.
 fn result_text(result: &Value, language: Language) -> Option<ResultText> {
@@ -165,7 +165,7 @@ mod tests {
             Some(("not sound: 1 of 18 checks fail: stock-drift".to_owned(), true))
         );
         let texts = |result: Value| text(result).unwrap().0;
-        let purged = json!({ "keys": 3_000, "answers": 1, "runs": 0, "blocks": 9, "all": false });
+        let purged = json!({ "keys": 3_000, "responses": 1, "runs": 0, "blocks": 9, "all": false });
         assert_eq!(
             texts(purged),
             "3,000 idempotency keys deleted, 1 stored response deleted, the next run does \

@@ -29,9 +29,9 @@ create table job_runs (
     -- The job's own summary of a successful run.
     result           jsonb,
     -- The error of a failed run.
-    trouble          text,
+    error            text,
     -- The previous attempts: replica, times, fence and error.
-    earlier          jsonb       not null default '[]',
+    previous_attempts jsonb      not null default '[]',
     constraint job_runs_once unique (job, due_at),
     constraint job_runs_ended check ((ended_at is null) = (state = 'running')),
     constraint job_runs_result check ((result is not null) = (state = 'done'))
