@@ -163,8 +163,8 @@ create table orders (
 
 -- A user's orders, newest first: the list of orders and the cursor of its pages.
 create index orders_user_newest on orders (user_id, id desc);
--- Pending orders by due time. The expiry queue in Redis is rebuilt from it. Partial: an order leaves
--- the index when it is paid or cancelled, so its size is the number of unpaid orders.
+-- Pending orders by due time: the queue of their expiry. Partial: an order leaves the index when it
+-- is paid or cancelled, so its size is the number of unpaid orders.
 create index orders_unpaid_due on orders (expires_at) where status = 'pending';
 
 create table order_lines (

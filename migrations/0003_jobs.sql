@@ -44,10 +44,11 @@ create unique index job_runs_one_open on job_runs (job) where state <> 'done';
 create index job_runs_newest on job_runs (job, id desc);
 
 -- Expiries of unpaid orders that failed. They are retried with a growing backoff; after the last
--- attempt they are parked until an admin acts. Rows of orders that were paid or cancelled since are
--- deleted when the job reads them.
+-- attempt they are parked until an admin acts. The job `purge` deletes the rows of orders that were
+-- settled since.
 create table unpaid_failures (
-    order_id  uuid        primary key constraint unpaid_failures_order references orders (id),
+    order_id  uuid        primary key
+                          constraint unpaid_failures_order references orders (id) on delete cascade,
     attempts  integer     not null constraint unpaid_failures_attempts check (attempts > 0),
     -- The last error.
     cause     text        not null,
@@ -55,6 +56,18 @@ create table unpaid_failures (
     -- The time of the next attempt; null when parked.
     next_at   timestamptz
 );
+
+-- Which worker expires unpaid orders. It only saves work: two workers that both believe to be that one
+-- expire an order once all the same, because its status changes by compare-and-set.
+create table expiry_lease (
+    -- A worker, not a replica: a replica's worker is replaced after a panic.
+    holder      uuid        not null,
+    -- By Postgres's clock. Another worker takes over after it.
+    lease_until timestamptz not null
+);
+create unique index expiry_lease_one_row on expiry_lease ((true));
+insert into expiry_lease (holder, lease_until)
+values ('00000000-0000-0000-0000-000000000000', '-infinity');
 
 -- The position of each incremental table scan of the purge job. Not part of a run's result: a run
 -- that is interrupted or fails has still made progress.

@@ -32,7 +32,6 @@ use crate::rate_limit::Limiter;
 use crate::redis_connection;
 use crate::settings::{WebSettings, parse_settings, race_hosts};
 use crate::shop::context::lab_connections;
-use crate::shop::expiry::ExpiryNotifier;
 use crate::shop::{REQUEST_TIMEOUT, Shop, Strategy, seed};
 use crate::web::demo_user::DemoUser;
 use crate::web::middleware::connections::ConnectionLimit;
@@ -77,10 +76,9 @@ impl Replica {
         })?;
         let port = listener.local_addr()?.port();
         let replica = options.replica.clone().unwrap_or_else(|| port.to_string());
-        let (expiry, placed) = ExpiryNotifier::new();
         let WebSettings { rates, proxies, max_connections, public_hosts, max_unpaid_orders } =
             parse_settings(options)?;
-        let shop = Shop { max_unpaid_orders, ..shop(options, &replica, expiry)? };
+        let shop = Shop { max_unpaid_orders, ..shop(options, &replica)? };
         db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         db::warn_of_plain_text(&shop.pool).await?;
@@ -96,8 +94,7 @@ impl Replica {
         let hosts = race_hosts(options, listener.local_addr()?)?;
         let stop = CancellationToken::new();
         let races = RaceRunner::new(&shop, &replica, hosts, &stop);
-        let order_expiry = OrderExpiry::new(&shop);
-        order_expiry.start_enqueuing(&shop, placed, &stop);
+        let order_expiry = OrderExpiry::default();
         let jobs_on = options.jobs == Switch::On;
         if jobs_on {
             order_expiry.start_worker(&shop, &replica, &board, &stop);
@@ -229,7 +226,7 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 const MAX_LOCK_HOLD: Duration = Duration::from_secs(15);
 
 /// Builds the shop of a replica. Must be called on the main runtime.
-fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::Result<Shop> {
+fn shop(options: &ServeArgs, replica: &str) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     let settings = Settings {
         key_prefix: options.redis_prefix.clone(),
@@ -254,7 +251,7 @@ fn shop(options: &ServeArgs, replica: &str, expiry: ExpiryNotifier) -> anyhow::R
     }
     let pool = db::pool(&options.database_url, options.pool_size)?;
     let payment_window = Duration::from_secs(options.pay_within_s);
-    let mut shop = Shop::new(pool, locks, strategy, payment_window, expiry);
+    let mut shop = Shop::new(pool, locks, strategy, payment_window);
     if let Some(count) = options.lab_connections {
         shop.lab_connections = lab_connections(count);
     }

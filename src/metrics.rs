@@ -107,13 +107,11 @@ metrics_table! {
         "End of the newest completed audit job, in seconds since 1970";
 
     EXPIRY_DELAY: "holdfast_expiry_delay_seconds", Histogram [] SECONDS,
-        "From the due time of an unpaid order until a worker processes it";
+        "From the due time of an unpaid order until it has expired";
     EXPIRED_ORDERS: "holdfast_expiry_orders_total", Counter [] &[],
         "Unpaid orders that expired and returned their units";
     EXPIRY_FAILURES: "holdfast_expiry_failures_total", Counter [] &[],
         "Failed attempts to expire an unpaid order";
-    EXPIRY_ENQUEUE_FAILURES: "holdfast_expiry_enqueue_failures_total", Counter [] &[],
-        "Placed orders that were not added to the delay queue; workers find them in Postgres";
 
     // Recorded by the observer of `holdfast-lock`, under its names.
     LOCK_QUEUE_REQUESTS: "holdfast_lock_queue_requests", Histogram [] COUNTS,

@@ -167,10 +167,6 @@ async fn assert_no_locks(url: &str) {
     let keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
     for key in keys {
         assert!(!key.starts_with("holdfast-lab:"), "{key} is left");
-        // The delay queue has no expiry.
-        if key.starts_with("holdfast:expiry:") {
-            continue;
-        }
         let ttl: i64 = redis::cmd("PTTL").arg(&key).query_async(&mut connection).await.unwrap();
         assert_ne!(ttl, -1, "{key} has no expiry");
     }

@@ -70,13 +70,10 @@ admin-jobs-clock = Times are those of Postgres, whose clock decides when a job i
 admin-jobs-fences = A fencing token numbers the holders of a job’s lock: a later holder has a higher one. Redis reserves 64 numbers with each grant, so they read 1, 65, 129. They are compared within one run only, so it does no harm if they restart at 1 after Redis has lost its data.
 admin-job-audit = Compares ledgers, orders and accounts with each other, and stores the result.
 admin-job-purge = Deletes data that is kept for a limited time: stored responses for a day, sessions until they expire, job runs for a month.
-admin-job-requeue-orders = Adds unpaid orders that are due soon to the queue again, in case Redis has lost them.
 admin-job-lab-tick = Does nothing for the shop. The lesson “A job that runs once” counts how often one tick runs.
 
 admin-expiry-title = Unpaid orders
-admin-expiry-about = An order that is not paid in time is cancelled, and its units are returned to stock. A queue in Redis says when. Any replica may do it; the order’s status in Postgres makes it happen once.
-admin-expiry-queued = In the queue
-admin-expiry-no-redis = Redis does not respond
+admin-expiry-about = An order that is not paid in time is cancelled, and its units are returned to stock. Any replica may do it; the order’s status in Postgres makes it happen once.
 admin-expiry-due = Due now
 admin-expiry-failed = Order { $order }: expiry failed
 admin-expiry-parked = Order { $order } is parked
@@ -87,12 +84,6 @@ admin-result-sound = sound: all { $checks } checks hold
 admin-result-unsound = not sound: { $failed } of { $checks } checks fail: { $names }
 admin-result-nothing = nothing to do
 admin-result-rest = the next run does the rest
-admin-result-due-soon =
-    { $number ->
-        [one] { $count } unpaid order is due within five minutes
-       *[other] { $count } unpaid orders are due within five minutes
-    }
-admin-result-no-room = { $count } of them found no room in the queue
 admin-result-forgotten =
     { $number ->
         [one] { $count } failure record deleted

@@ -233,14 +233,14 @@ lesson-machine-gun-takeaway-3 = Requests per second need a counter with a time: 
 
 lesson-unpaid-title = Unpaid orders
 lesson-unpaid-claim = An unpaid order returns its units to stock exactly once, even if the worker dies halfway. If payment and expiry happen at the same moment, one wins, and money and stock agree.
-lesson-unpaid-question = A worker returns a unit to stock, commits, and is killed before it removes the order from the queue. The queue delivers the order to the next worker. How often is the unit returned?
+lesson-unpaid-question = A worker takes an order from a queue, returns a unit to stock, commits, and is killed before it removes the order from the queue. The queue delivers the order to the next worker. How often is the unit returned?
 lesson-unpaid-guess-1 = once
 lesson-unpaid-guess-2 = twice: the queue delivers it twice
 lesson-unpaid-guess-3 = never: the next worker skips it, and the first one’s work is undone
 lesson-unpaid-guess-4 = once or twice, depending on the timing
 lesson-unpaid-takeaway-1 = A queue that loses nothing delivers at least once. The row that changes must make the effect happen once.
 lesson-unpaid-takeaway-2 = The order’s status changes by compare-and-set, in the statement that moves stock or money. Of two competing changes, one succeeds.
-lesson-unpaid-takeaway-3 = Redis says when an order is due. Postgres decides whether it expires, and still knows every order that Redis has lost.
+lesson-unpaid-takeaway-3 = What a flush of Redis deletes is lost for ever, unless another record says what was in it. The order’s row is that record, and can be the queue itself.
 
 lesson-queue-title = A queue instead of a lock
 lesson-queue-claim = A bounded queue with one consumer per item is exact on one replica and oversells on two. If it is full, an offer can fail, be refused, wait, or wait for a limited time. Its contents are lost with the process.

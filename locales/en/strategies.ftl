@@ -20,7 +20,7 @@ strategy-advisory = pg_advisory_xact_lock in a statement of its own, before the 
 strategy-queue = a bounded queue and one consumer per item, in the process: exact on one replica, oversells on two
 strategy-batched = fenced, and all waiting commands of an item share one lock, one read and one write
 
-source-claim-lua = how a worker claims due orders: it postpones them in the queue and does not remove them
+source-claim-lua = how a worker claims an entry of a sorted set: it postpones the entry and does not remove it
 source-conditional-update-rs = the conditional update, in place of a read
 source-expire-orders-rs = how the units of an unpaid order are returned to stock exactly once
 source-place-rs = the write of an order: one statement, which stores the computed value

@@ -69,13 +69,10 @@ admin-jobs-clock = 时间以 Postgres 的时钟为准，由它决定任务何时
 admin-jobs-fences = 栅栏令牌是任务锁的持锁者的编号：越晚获得锁，编号越大。Redis 每次发锁预留 64 个编号，所以依次是 1、65、129。编号只在同一次执行内比较，因此 Redis 丢失数据后从 1 重新开始也没有影响。
 admin-job-audit = 相互核对账本、订单和账户，并保存结果。
 admin-job-purge = 删除限期保存的数据：保存的响应留一天，会话留到过期，执行记录留一个月。
-admin-job-requeue-orders = 把即将到期的未付款订单重新加入队列，以防 Redis 丢失它们。
 admin-job-lab-tick = 与商店无关。课程“只执行一次的定时任务”用它统计一次计划执行了几次。
 
 admin-expiry-title = 未付款订单
-admin-expiry-about = 未及时付款的订单会被取消，商品退回库存。何时取消由 Redis 中的队列决定；任何副本都可以执行，而 Postgres 中的订单状态保证只执行一次。
-admin-expiry-queued = 队列中
-admin-expiry-no-redis = Redis 没有响应
+admin-expiry-about = 未及时付款的订单会被取消，商品退回库存。任何副本都可以执行，而 Postgres 中的订单状态保证只执行一次。
 admin-expiry-due = 现在到期
 admin-expiry-failed = 订单 { $order }：取消失败
 admin-expiry-parked = 订单 { $order } 已搁置
@@ -86,11 +83,6 @@ admin-result-sound = 账目相符：{ $checks } 项检查全部通过
 admin-result-unsound = 账目不符：{ $checks } 项检查中 { $failed } 项未通过：{ $names }
 admin-result-nothing = 无事可做
 admin-result-rest = 其余留给下次执行
-admin-result-due-soon =
-    { $number ->
-       *[other] { $count } 个未付款订单将在五分钟内到期
-    }
-admin-result-no-room = 其中 { $count } 个因队列已满未能加入
 admin-result-forgotten =
     { $number ->
        *[other] 删除 { $count } 条失败记录

@@ -233,14 +233,14 @@ lesson-machine-gun-takeaway-3 = 每秒多少次要靠带时间的计数器，即
 
 lesson-unpaid-title = 未付款订单
 lesson-unpaid-claim = 未付款订单的库存正好归还一次，工作进程中途崩溃也一样。付款与超时取消同时发生时只有一方成功，金额与库存保持一致。
-lesson-unpaid-question = 工作进程归还了一件库存，提交，然后在把订单移出队列之前被杀死。队列把这个订单交给下一个工作进程。这件库存归还几次？
+lesson-unpaid-question = 工作进程从队列取出一个订单，归还了一件库存，提交，然后在把订单移出队列之前被杀死。队列把这个订单交给下一个工作进程。这件库存归还几次？
 lesson-unpaid-guess-1 = 一次
 lesson-unpaid-guess-2 = 两次：队列投递了两次
 lesson-unpaid-guess-3 = 零次：下一个进程跳过它，前一个进程的操作被撤销
 lesson-unpaid-guess-4 = 一次或两次，取决于时机
 lesson-unpaid-takeaway-1 = 不丢消息的队列至少投递一次。要让效果只发生一次，得靠被修改的那一行。
 lesson-unpaid-takeaway-2 = 订单状态用“比较并设置”修改，与库存或金额的变动在同一条语句里。两个互相竞争的变更只有一个成功。
-lesson-unpaid-takeaway-3 = Redis 提示订单何时到期；是否取消由 Postgres 决定，Redis 丢失的订单它也都记得。
+lesson-unpaid-takeaway-3 = Redis 被清空时丢失的内容再也找不回来，除非另有记录。订单所在的行就是这份记录，它本身也可以当队列。
 
 lesson-queue-title = 用队列代替锁
 lesson-queue-claim = 每种商品一个有界队列加一个消费者，单副本时准确，两个副本时超卖。队列满时，入队可以抛错、返回失败、阻塞，或限时等待。进程一死，队列内容就丢失。

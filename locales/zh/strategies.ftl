@@ -20,7 +20,7 @@ strategy-advisory = 读取之前，用单独的语句获取 pg_advisory_xact_loc
 strategy-queue = 进程内的有界队列，每种商品一个消费者：一个副本时准确，两个副本时超卖
 strategy-batched = fenced，并且同一商品所有等待的命令共用一把锁、一次读、一次写
 
-source-claim-lua = 工作进程如何认领到期订单：在队列中推迟它们，而不是移除
+source-claim-lua = 工作进程如何认领有序集合中的条目：推迟它，而不是移除
 source-conditional-update-rs = 代替读取的条件更新
 source-expire-orders-rs = 未付款订单的库存如何正好归还一次
 source-place-rs = 订单的写入：一条语句，存入计算出的值

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use futures_util::StreamExt as _;
-use holdfast_lock as lock;
 use redis::aio::MultiplexedConnection;
 use serde::Deserialize;
 use tokio::time::{Instant, sleep};
@@ -16,7 +15,6 @@ use super::runs::{
 };
 use crate::db::{self, Pool};
 use crate::embedded::TempShop;
-use crate::jobs::order_expiry::{queue::DelayQueue, queue_of};
 use crate::load::{self, LoadClient, LoadPlan, Posts};
 use crate::shop::command::MAX_AMOUNT;
 use crate::shop::store::accounts::open_lab_account;
@@ -45,7 +43,6 @@ pub(super) struct Harness {
     pub(super) pool: Pool,
     /// The shop's Redis, then the nodes of the quorum.
     pub(super) redis: Vec<MultiplexedConnection>,
-    unpaid: DelayQueue,
     /// Counters per second of the idle shop.
     idle: ServerCounters,
     replicas: Vec<SocketAddr>,
@@ -74,14 +71,11 @@ impl Harness {
         }
         let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
         preallocate_wal(&pool).await?;
-        let locks = lock::Redis::open(&running.redis_url)?;
-        let unpaid = queue_of(locks, &lock::Settings::default().key_prefix);
         let (users, mut tokens) = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
         let admin = tokens.pop().context("an admin")?;
         let (replicas, pool_sizes) = (replicas?, pool_sizes.to_vec());
         let idle = ServerCounters::default();
-        let mut harness =
-            Self { pool, redis, unpaid, idle, replicas, pool_sizes, tokens, users, admin };
+        let mut harness = Self { pool, redis, idle, replicas, pool_sizes, tokens, users, admin };
         harness.empty().await?;
         let before = harness.counters().await?;
         sleep(IDLE_PERIOD).await;
@@ -222,8 +216,7 @@ impl Harness {
         tx.commit().await?;
         // Otherwise the disk is busy with the previous run, or with a checkpoint during this one.
         sqlx::raw_sql("checkpoint").execute(&mut *self.connection().await?).await?;
-        // The queue still contains the deleted orders, and is slower when it is long.
-        Ok(self.unpaid.clear().await?)
+        Ok(())
     }
 
     /// Audits the items' ledgers, and everything that `holdfast audit` checks.

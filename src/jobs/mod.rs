@@ -30,7 +30,7 @@ pub use execute::RunOutcome;
 pub use job::{Job, JobContext, OncePolicy};
 pub use scheduler::Scheduler;
 
-pub static JOBS: &[&Job] = &[&audit::JOB, &purge::JOB, &order_expiry::requeue::JOB, &lab_tick::JOB];
+pub static JOBS: &[&Job] = &[&audit::JOB, &purge::JOB, &lab_tick::JOB];
 
 #[cfg(test)]
 mod tests {

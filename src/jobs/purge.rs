@@ -1,4 +1,5 @@
-//! The job `purge`: deletes old stored responses, ended sessions, old runs of jobs and lab marks.
+//! The job `purge`: deletes old stored responses, ended sessions, old runs of jobs, lab marks and
+//! records of failed expiries.
 //!
 //! Guarantees: every statement is a transaction of its own, bounded by rows or by blocks, so it
 //! holds row locks briefly, and an interrupted run keeps its progress. No statement reads all of a
@@ -22,6 +23,7 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 
 use super::job::{Job, JobContext};
+use super::order_expiry::failures;
 use super::{lab_tick, store};
 use crate::db::Pool;
 use crate::shop::store::purge;
@@ -29,7 +31,7 @@ use crate::shop::{Error, sessions};
 
 /// Days for which the row of a run is kept.
 pub const RUNS_KEPT_DAYS: i32 = 30;
-const KINDS: u32 = 5;
+const KINDS: u32 = 6;
 
 pub(super) const JOB: Job = Job {
     name: "purge",
@@ -68,7 +70,7 @@ impl Default for PurgeLimits {
             blocks_per_statement: 256,
             min_blocks_per_run: 8_192,
             runs_per_scan: 24,
-            time_per_kind: Duration::from_secs(45),
+            time_per_kind: Duration::from_secs(35),
         }
     }
 }
@@ -82,6 +84,8 @@ pub struct PurgeResult {
     pub sessions: u64,
     pub runs: u64,
     pub marks: u64,
+    /// Failed expiries of orders that have expired since, or were paid or cancelled.
+    pub forgotten: u64,
     /// Blocks read to find key records and responses.
     pub blocks: u64,
     /// True if the run had time for all of its share.
@@ -112,10 +116,11 @@ impl PurgeResult {
         for PurgeFailure { kind, cause } in &self.failed {
             let _ = write!(message, "{kind}: {cause}; ");
         }
-        let Self { keys, responses, sessions, runs, marks, .. } = self;
+        let Self { keys, responses, sessions, runs, marks, forgotten, .. } = self;
         let _ = write!(
             message,
-            "purged: keys {keys}, responses {responses}, sessions {sessions}, runs {runs}, marks {marks}"
+            "purged: keys {keys}, responses {responses}, sessions {sessions}, runs {runs}, marks {marks}, \
+             failures {forgotten}"
         );
         message
     }
@@ -137,7 +142,9 @@ pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
     let runs = delete_all(&mut result.runs, until(2), runs).await;
     let sessions = || sessions::purge(pool, rows);
     let sessions = delete_all(&mut result.sessions, until(3), sessions).await;
-    let keys = BlockScan { kind: "keys", pool, limits, until: until(4) };
+    let failures = || failures::delete_obsolete(pool, rows);
+    let failures = delete_all(&mut result.forgotten, until(4), failures).await;
+    let keys = BlockScan { kind: "keys", pool, limits, until: until(5) };
     let records = |blocks, before| purge::purge_records(pool, blocks, before);
     let keys = keys.run(&mut result.keys, blocks, records).await;
     let responses = BlockScan { kind: "responses", pool, limits, until: until(KINDS) };
@@ -147,6 +154,7 @@ pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
         ("marks", marks),
         ("runs", runs),
         ("sessions", sessions),
+        ("failures", failures),
         ("keys", keys),
         ("responses", responses),
     ];
@@ -256,7 +264,8 @@ mod tests {
         let purged = PurgeResult { keys: 3, failed, ..PurgeResult::default() };
         assert_eq!(
             purged.error_message(),
-            "sessions: no such table; purged: keys 3, responses 0, sessions 0, runs 0, marks 0"
+            "sessions: no such table; purged: keys 3, responses 0, sessions 0, runs 0, marks 0, \
+             failures 0"
         );
     }
 

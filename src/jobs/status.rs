@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use super::cron::CronSchedule;
 use super::history::{self, JobRun};
-use super::order_expiry::{ExpiryStatus, OrderExpiry};
+use super::order_expiry::{self, ExpiryStatus};
 use super::scheduler::{ScheduledJob, Scheduler};
 use super::store::RunState;
 use crate::shop::{Error, Shop};
@@ -55,11 +55,7 @@ pub struct JobStatus {
     pub last_done: Option<JobRun>,
 }
 
-pub async fn jobs_status(
-    shop: &Shop,
-    scheduler: &Scheduler,
-    expiry: &OrderExpiry,
-) -> Result<JobsStatus, Error> {
+pub async fn jobs_status(shop: &Shop, scheduler: &Scheduler) -> Result<JobsStatus, Error> {
     let pool = &shop.pool;
     let (now, newest_and_open) = history::newest_and_open(pool, scheduler.names()).await?;
     let runs = history::latest(pool, MAX_LATEST_RUNS).await?;
@@ -81,6 +77,6 @@ pub async fn jobs_status(
     });
     let jobs = jobs.collect();
     let parked = newest_and_open.into_iter().filter(|run| run.state == RunState::Parked).collect();
-    let unpaid = expiry.status(shop).await?;
+    let unpaid = order_expiry::status(shop).await?;
     Ok(JobsStatus { on: scheduler.is_on(), now, jobs, parked, runs, unpaid })
 }

@@ -23,6 +23,7 @@ mod arm;
 mod arm_spec;
 mod cluster;
 mod contended_value;
+mod delay_queue;
 pub(crate) mod drawing;
 mod faults;
 pub mod fork_pair;

@@ -24,7 +24,7 @@ macro_rules! files {
 }
 
 files! {
-    "claim.lua": "jobs/order_expiry/claim.lua";
+    "claim.lua": "lab/claim.lua";
     "conditional_update.rs": "shop/store/conditional_update.rs";
     "expire_orders.rs": "shop/command/expire_orders.rs";
     "place.rs": "shop/store/place.rs";

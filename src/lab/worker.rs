@@ -4,13 +4,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use holdfast_lock::clock::monotonic_us;
-use holdfast_lock::{Redis, Settings};
 
 use super::poll::poll;
 use super::run::{Lane, LaneEvent};
 use super::scenario::Scenario;
-use crate::jobs::order_expiry::queue::DelayQueue;
-use crate::jobs::order_expiry::queue_of;
 use crate::messages::message;
 use crate::probe::PausedRequest;
 use crate::shop::Sku;
@@ -85,10 +82,6 @@ impl Scenario {
         let label = message!("run-label-the-worker").into();
         let lane = self.new_lane(replica, paused.request_id, label, paused.since_us);
         self.record_lane(Lane { events, ..lane });
-    }
-
-    pub fn unpaid_queue(&self) -> anyhow::Result<DelayQueue> {
-        Ok(queue_of(Redis::open(&self.cluster.redis_url)?, &Settings::default().key_prefix))
     }
 
     async fn control_worker(&self, replica: usize, instruction: &str) -> anyhow::Result<()> {

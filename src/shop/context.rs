@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use super::audit::Reports;
 use super::engine::Engine;
-use super::expiry::ExpiryNotifier;
 use super::failure::Error;
 use super::options::RequestOptions;
 use super::strategy::Strategy;
@@ -43,8 +42,6 @@ pub struct Shop {
     /// Limits the connections that requests on lab items hold at once: a paused one, and those that
     /// wait for its rows, leave the others to the shop.
     pub lab_connections: Arc<Semaphore>,
-    /// Notified of placed orders, which may stay unpaid, and of paid and cancelled ones.
-    pub expiry: ExpiryNotifier,
 }
 
 impl Shop {
@@ -55,7 +52,6 @@ impl Shop {
         locks: ShopLocks,
         strategy: &'static Strategy,
         payment_window: Duration,
-        expiry: ExpiryNotifier,
     ) -> Self {
         let tasks = Tasks::on_current_runtime();
         let engine = Engine::new(&pool, &tasks);
@@ -73,7 +69,6 @@ impl Shop {
             payment_window,
             max_unpaid_orders,
             lab_connections,
-            expiry,
         }
     }
 

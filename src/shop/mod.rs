@@ -13,7 +13,6 @@ pub mod strategy;
 
 pub mod store;
 
-pub mod expiry;
 mod metrics;
 mod options;
 

@@ -27,7 +27,6 @@ use std::time::{Duration, Instant};
 
 use holdfast::embedded::{RunningUp, read_env};
 use holdfast::locks::ShopLocks;
-use holdfast::shop::expiry::ExpiryNotifier;
 use holdfast::shop::seed::{self, SeedContents};
 use holdfast::shop::{DEFAULT_PAYMENT_WINDOW, Shop as Domain, Strategy};
 use holdfast_lock::{Redis, Settings};
@@ -147,7 +146,7 @@ impl Shop {
         let pool = holdfast::db::pool(&self.database_url(), 4).unwrap();
         let locks = ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap();
         let strategy = Strategy::named(strategy).unwrap();
-        Domain::new(pool, locks, strategy, DEFAULT_PAYMENT_WINDOW, ExpiryNotifier::new().0)
+        Domain::new(pool, locks, strategy, DEFAULT_PAYMENT_WINDOW)
     }
 
     /// A shop with a copy of the database, without replicas.

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::jobs::order_expiry::OrderExpiry;
 use holdfast::rate_limit::Limiter;
 use holdfast_lock::Redis;
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
@@ -13,7 +11,7 @@ use uuid::Uuid;
 
 use crate::common::requests::{fresh_key, is_replayed, keyed};
 use crate::common::{Shop, User, body, problem, services, until};
-use crate::topology::{ask, command_calls};
+use crate::topology::ask;
 
 /// An order of these items, not sent yet.
 fn order_of(shop: &Shop, who: &User, replica: usize, skus: &[String]) -> RequestBuilder {
@@ -72,76 +70,7 @@ async fn orders_of_unknown_items_take_no_lock() {
     assert!(fences().iter().all(|key| key.contains(&sku)), "{:?}", fences());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn settled_orders_leave_the_delay_queue() {
-    let shop = Shop::start(2).await;
-    let alice = shop.sign_in("alice").await;
-    let queue = OrderExpiry::new(&shop.in_process("batched")).queue().clone();
-    let length = async || queue.lengths().await.unwrap().0;
-    let place = async |replica: usize| {
-        placed_id(shop.order(&alice, replica, "key-ring", 1).send().await.unwrap()).await
-    };
-    let mut orders = Vec::new();
-    for n in 0..6 {
-        orders.push(place(n % 2).await);
-    }
-    until("the queue has all of them", async || length().await == 6).await;
-    for (n, order) in orders.iter().enumerate() {
-        if n < 3 {
-            let path = format!("/api/orders/{order}/pay");
-            let pay = shop.request(&alice, Method::POST, 0, &path);
-            let pay = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
-            assert_eq!(pay.status(), StatusCode::OK);
-        } else {
-            cancel(&shop, &alice, 1, order).await;
-        }
-    }
-    until("it has none of them", async || length().await == 0).await;
-    // Cancelled before, and while, they are added: at the same replica, and at the other one.
-    for n in 0..40 {
-        cancel(&shop, &alice, (n / 2) % 2, &place(n % 2).await).await;
-    }
-    // Each replica adds its orders in the order in which they are placed.
-    let last: Vec<Uuid> = [place(0).await, place(1).await].map(|id| id.parse().unwrap()).to_vec();
-    until("all are added", async || {
-        join_all(last.iter().map(|id| queue.contains(*id))).await.into_iter().all(Result::unwrap)
-    })
-    .await;
-    until("only the unpaid ones are left", async || length().await == 2).await;
-}
-
-/// The replica that placed the order is stopped before it adds the order, and resumed when the
-/// other one has tried to remove it.
-#[tokio::test(flavor = "multi_thread")]
-async fn order_added_late_is_removed_again() {
-    let (shop, redis) = Shop::with_own_redis().await;
-    let alice = shop.sign_in("alice").await;
-    let executor = OrderExpiry::new(&shop.in_process_with_redis("batched", &redis.url));
-    let queue = executor.queue();
-    let calls = |command: &str| command_calls(&redis.url).get(command).copied().unwrap_or(0);
-    // Orders are added once a second: most are stopped in time. Redis executes what the stopped
-    // replica has sent before it responds to a new connection.
-    let (placed, added) = loop {
-        let response = shop.order(&alice, 0, "key-ring", 1).send().await.unwrap();
-        let order = placed_id(response).await;
-        shop.replicas[0].pause();
-        let added = calls("zadd");
-        if !queue.contains(order.parse().unwrap()).await.unwrap() {
-            break (order, added);
-        }
-        shop.replicas[0].resume();
-    };
-    let removed = calls("zrem");
-    cancel(&shop, &alice, 1, &placed).await;
-    until("the absent order was to be removed", async || calls("zrem") > removed).await;
-    shop.replicas[0].resume();
-    until("it is added", async || calls("zadd") > added).await;
-    let id = placed.parse().unwrap();
-    until("it is removed", async || !queue.contains(id).await.unwrap()).await;
-}
-
-/// If unknown items were locked, 400 orders would leave 20,000 fences of some 180 bytes: 3.6 MB. If
-/// settled orders stayed in the delay queue until they are due, it would not become empty.
+/// If unknown items were locked, 400 orders would leave 20,000 fences of some 180 bytes: 3.6 MB.
 #[tokio::test(flavor = "multi_thread")]
 async fn worst_orders_cost_less_than_a_megabyte() {
     let (shop, redis) = Shop::with_own_redis().await;
@@ -168,9 +97,6 @@ async fn worst_orders_cost_less_than_a_megabyte() {
         })
         .await;
     let most = used() - before;
-    let queue = OrderExpiry::new(&shop.in_process_with_redis("batched", &redis.url));
-    until("settled orders leave the queue", async || queue.queue().lengths().await.unwrap().0 == 0)
-        .await;
     until("only bounded data is left", async || used() - before < 1_000_000).await;
     println!("Redis grew by {most} bytes, and kept {}", used() - before);
     shop.assert_sound().await;

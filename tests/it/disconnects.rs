@@ -4,15 +4,12 @@
 //! The other waiters came earlier and are served: had the wait ended by its timeout, theirs would
 //! have ended first.
 
-use holdfast::jobs::order_expiry::queue_of;
-use holdfast_lock::Redis;
 use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::barrier::InFlightRequests;
 use crate::common::requests::{fresh_key, keyed, response_of, send};
-use crate::common::{Shop, body, services, until};
-use crate::order_expiry::JOBS_ON;
+use crate::common::{Shop, body};
 use crate::pause_points::with_pause;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -47,30 +44,5 @@ async fn disconnected_client_leaves_the_lock_queue() {
         let audit = shop.item_audit(&sku).await;
         assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(3)), "{strategy}");
         in_flight.until(0, &format!("{strategy}: no token is left")).await;
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn order_of_disconnected_client_is_queued_for_expiry() {
-    for strategy in ["batched", "fenced"] {
-        let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
-        let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
-        let sku = shop.lab_item(10).await;
-        let (id, order) = with_pause(keyed(&shop, &alice, 0, &fresh_key(), &sku, 1), "commit");
-        let buyer = send(order);
-        shop.until_paused(&admin, 0, id, "commit").await;
-        buyer.abort();
-        assert!(buyer.await.is_err_and(|ended| ended.is_cancelled()));
-        shop.resume_request(&admin, 0, &id.to_string()).await;
-        let redis = Redis::open(&services().running.redis_url).unwrap();
-        let queue = queue_of(redis, &shop.prefix);
-        // It is due in a quarter of an hour, so neither a worker nor the job `requeue-orders` has
-        // found it.
-        until(&format!("{strategy}: the queue knows of it"), async || {
-            queue.lengths().await.unwrap().0 == 1
-        })
-        .await;
-        let pending = "select count(*) from orders where status = 'pending'";
-        assert_eq!(shop.number(pending).await, 1, "{strategy}");
     }
 }

@@ -26,7 +26,6 @@ mod connections;
 mod constraints;
 mod customer_limit_changes;
 mod customer_limits;
-mod delay_queue;
 mod disconnects;
 mod expiry_rate;
 mod fenced;

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use holdfast::jobs::order_expiry::{OrderExpiry, failures, requeue};
+use holdfast::jobs::order_expiry::failures;
+use holdfast::jobs::purge::{PurgeLimits, purge};
 use holdfast::shop::{OrderId, RequestOptions, Strategy, engine};
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -130,10 +131,10 @@ async fn check_kill_at(point: &str) {
         shop.read(&alice, &status).await["status"] == "cancelled"
     })
     .await;
-    let unpaid = OrderExpiry::new(&shop.in_process("batched"));
-    until("nothing is left to do", async || unpaid.queue().lengths().await.unwrap() == (0, 0))
-        .await;
-    assert_eq!(shop.expiry_entries().await, 1, "{point}");
+    // The other worker has passed all that was due before.
+    shop.place_expiring_order(&alice, 0, "key-ring", 1).await;
+    shop.until_no_order_is_pending().await;
+    assert_eq!(shop.expiry_entries().await, 2, "{point}");
     assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{point}");
     shop.assert_sound().await;
 }
@@ -157,8 +158,6 @@ async fn orders_lost_by_redis_still_expire() {
     }
     let orders = (0..100).map(|n| shop.place_expiring_order(&alice, n % 2, "key-ring", 1));
     join_all(orders).await;
-    let queue = OrderExpiry::new(&shop.in_process_with_redis("batched", &redis.url));
-    until("the queue knows them", async || queue.queue().lengths().await.unwrap().0 == 100).await;
     ask::<String>(&redis.url, "FLUSHALL").unwrap();
     for replica in 0..2 {
         shop.configure_worker(replica, json!({ "rest_ms": 0 })).await;
@@ -167,34 +166,6 @@ async fn orders_lost_by_redis_still_expire() {
     assert_eq!(shop.expiry_entries().await, 100);
     assert_eq!(shop.stock(&alice, "key-ring").await, 300);
     shop.assert_sound().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn overdue_order_requeues_other_lost_orders() {
-    let (shop, redis) = Shop::with_own_redis_and(&[JOBS_ON]).await;
-    let alice = shop.promoted("alice").await;
-    let unpaid = OrderExpiry::new(&shop.in_process_with_redis("batched", &redis.url));
-    let known = async || unpaid.queue().lengths().await.unwrap().0;
-    join_all((0..40).map(|n| shop.place_expiring_order(&alice, n % 2, "key-ring", 55_000))).await;
-    let job_runs = "select count(*) from job_runs where job = 'requeue-orders'";
-    for _ in 0..5 {
-        for replica in 0..2 {
-            shop.configure_worker(replica, json!({ "rest_ms": 30_000 })).await;
-        }
-        let before = shop.number(job_runs).await;
-        shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
-        until("the queue knows them", async || known().await == 41).await;
-        ask::<String>(&redis.url, "FLUSHALL").unwrap();
-        for replica in 0..2 {
-            shop.configure_worker(replica, json!({ "rest_ms": 0 })).await;
-        }
-        until("the one is gone, and the others are there", async || known().await == 40).await;
-        // The job requeue-orders does the same once a minute; then it may not have been the worker.
-        if shop.number(job_runs).await == before {
-            return;
-        }
-    }
-    panic!("the job ran each time");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -219,68 +190,28 @@ async fn orders_of_many_items_expire_after_flush() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn job_requeues_lost_orders() {
-    let (shop, redis) = Shop::with_own_redis_and(&[JOBS_ON]).await;
-    let alice = shop.promoted("alice").await;
-    join_all((0..40).map(|n| shop.place_expiring_order(&alice, n % 2, "key-ring", 200_000))).await;
-    let here = shop.in_process_with_redis("batched", &redis.url);
-    let unpaid = OrderExpiry::new(&here);
-    until("the queue knows them", async || unpaid.queue().lengths().await.unwrap().0 == 40).await;
-    ask::<String>(&redis.url, "FLUSHALL").unwrap();
-    for _ in 0..2 {
-        let swept = requeue::work(&here, unpaid.queue()).await.unwrap();
-        assert_eq!((swept.due_soon, swept.no_room), (40, 0));
-        assert_eq!(unpaid.queue().lengths().await.unwrap().0, 40, "and none twice");
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn redis_clock_jump_does_not_change_expiry() {
+async fn one_worker_at_a_time_reads_the_queue() {
     let shop = Shop::start_with(2, &[JOBS_ON]).await;
-    let alice = shop.promoted("alice").await;
-    let unpaid = OrderExpiry::new(&shop.in_process("batched"));
-    let prefix = &shop.prefix;
-    let set_scores = |score: &'static str| async move {
-        for shard in 0..32 {
-            let key = format!("{prefix}expiry:{{{shard}}}");
-            let url = &services().running.redis_url;
-            for id in ask::<Vec<String>>(url, &format!("ZRANGE {key} 0 -1")).unwrap() {
-                ask::<i64>(url, &format!("ZADD {key} XX {score} {id}")).unwrap();
-            }
-        }
+    let lease = async || {
+        let lease = "select holder, lease_until::text from expiry_lease";
+        sqlx::query_as::<_, (Uuid, String)>(lease).fetch_one(&shop.pool).await.unwrap()
     };
-    // Redis's clock was set ahead: it says that the order is due, and Postgres that it is not.
-    shop.place_expiring_order(&alice, 0, "deadbolt", 60_000).await;
-    until("the queue knows it", async || unpaid.queue().lengths().await.unwrap().0 == 1).await;
-    let admin = shop.sign_in("admin").await;
-    shop.configure_worker(0, json!({ "rest_ms": 30_000 })).await;
-    for _ in 0..3 {
-        shop.configure_worker(1, json!({ "pause": "claimed" })).await;
-        until("a worker has taken it and let it be", async || {
-            set_scores("1").await;
-            let held = shop.paused_requests(&admin, 1).await;
-            !held.is_empty() && shop.resume_request(&admin, 1, &held[0].request).await
-        })
-        .await;
+    until("a worker has the lease", async || !lease().await.0.is_nil()).await;
+    let mut last = lease().await;
+    let holder = last.0;
+    for _ in 0..4 {
+        until("the lease is renewed", async || lease().await.1 != last.1).await;
+        last = lease().await;
+        assert_eq!(last.0, holder);
     }
-    shop.configure_worker(0, json!({ "rest_ms": 0 })).await;
-    let now = "update orders set expires_at = clock_timestamp()";
-    sqlx::query(now).execute(&shop.pool).await.unwrap();
-    until("it expires", async || {
-        set_scores("1").await;
-        shop.expiry_entries().await == 1
-    })
-    .await;
-    let early = "select count(*) from stock_ledger e join orders o on o.id = e.order_id
-                  where e.reason = 'expiry' and e.at < o.expires_at";
-    assert_eq!(shop.number(early).await, 0, "not before its time");
-    // And back: by Redis's clock the order is due in three hundred years, and Postgres says now.
-    shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
-    until("the queue knows it", async || unpaid.queue().lengths().await.unwrap().0 == 1).await;
-    set_scores("9000000000000").await;
-    shop.until_no_order_is_pending().await;
-    assert_eq!(shop.expiry_entries().await, 2);
-    shop.assert_sound().await;
+    let alice = shop.promoted("alice").await;
+    for replica in 0..2 {
+        shop.configure_worker(replica, json!({ "rest_ms": 30_000 })).await;
+        shop.place_expiring_order(&alice, 0, "key-ring", 1).await;
+        shop.until_no_order_is_pending().await;
+        assert_ne!((replica, lease().await.0 == holder), (1, false), "the other was at rest");
+        shop.configure_worker(replica, json!({ "rest_ms": 0 })).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -310,8 +241,6 @@ async fn failing_order_is_parked_alone() {
     let failure = failed().await.swap_remove(0);
     assert_eq!((failure.attempts, failure.order.to_string()), (10, poisoned.clone()));
     assert!(failure.cause.contains("items_stock_range"), "{}", failure.cause);
-    let empty = OrderExpiry::new(&here);
-    until("nobody tries", async || empty.queue().lengths().await.unwrap().0 == 0).await;
 
     let mend = "update items set stock = 99 where sku = $1";
     sqlx::query(mend).bind(&bad).execute(&shop.pool).await.unwrap();
@@ -326,8 +255,7 @@ async fn failing_order_is_parked_alone() {
     assert_eq!(again(&poisoned).await, StatusCode::NO_CONTENT);
     shop.until_no_order_is_pending().await;
     assert_eq!(shop.stock(&alice, &bad).await, 100);
-    let swept = requeue::work(&here, OrderExpiry::new(&here).queue()).await.unwrap();
-    assert_eq!(swept.forgotten, 1);
+    assert_eq!(purge(&here.pool, &PurgeLimits::default()).await.forgotten, 1);
     shop.assert_sound().await;
 }
 

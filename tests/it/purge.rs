@@ -76,6 +76,7 @@ async fn purge_deletes_only_old_rows() {
         sessions: 1_500,
         runs: 31,
         marks: 1,
+        forgotten: 0,
         blocks: purged.blocks,
         all: true,
         failed: Vec::new(),
@@ -266,7 +267,7 @@ async fn purge_without_postgres_reports_every_kind() {
     pool.close().await;
     let purged = purge::purge(&pool, &PurgeLimits::default()).await;
     let kinds: Vec<&str> = purged.failed.iter().map(|PurgeFailure { kind, .. }| *kind).collect();
-    assert_eq!(kinds, ["marks", "runs", "sessions", "keys", "responses"]);
+    assert_eq!(kinds, ["marks", "runs", "sessions", "failures", "keys", "responses"]);
     assert!(!purged.all);
 }
 

@@ -1,5 +1,5 @@
-//! Failed expiries of orders: attempts, cause, and time of the next attempt. They are in Postgres,
-//! because Redis may lose them, and are parked in the end, never lost.
+//! Failed expiries of orders: attempts, cause, and time of the next attempt. They are parked in the
+//! end, never lost.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use rand::RngExt as _;
 use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
+use crate::db::Pool;
 use crate::shop::{Error, OrderId, Shop};
 
 /// Attempts (about nine minutes) after which an order is parked until an admin acts.
@@ -65,42 +65,6 @@ pub(super) async fn record(
     Ok(pause_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
 }
 
-/// An unpaid order that is past its due time.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct OverdueOrder {
-    pub(super) id: Uuid,
-    expires_at: OffsetDateTime,
-}
-
-/// Returns unpaid orders that have been due for at least this time and are neither parked nor in a
-/// pause, behind the order `after`: the longest due first.
-pub(super) async fn overdue(
-    shop: &Shop,
-    for_at_least: Duration,
-    after: Option<OverdueOrder>,
-    max: i64,
-) -> Result<Vec<OverdueOrder>, Error> {
-    let start = OverdueOrder { id: Uuid::nil(), expires_at: OffsetDateTime::UNIX_EPOCH };
-    let after = after.unwrap_or(start);
-    // Outside a transaction `now()` is the start of the statement, and an index can be searched for
-    // it.
-    let overdue = sqlx::query_as!(
-        OverdueOrder,
-        "select o.id, o.expires_at from orders o left join unpaid_failures f on f.order_id = o.id
-          where o.status = 'pending' and o.expires_at <= now() - make_interval(secs => $1)
-            and (o.expires_at, o.id) > ($2, $3)
-            and (f.order_id is null or f.next_at <= now())
-          order by o.expires_at, o.id limit $4",
-        for_at_least.as_secs_f64(),
-        after.expires_at,
-        after.id,
-        max,
-    )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    Ok(overdue)
-}
-
 /// Returns the failures of unpaid orders; parked ones first, then the latest.
 pub async fn list(shop: &Shop, max: i64) -> Result<Vec<ExpiryFailure>, Error> {
     let rows = sqlx::query!(
@@ -135,16 +99,14 @@ pub async fn try_again(shop: &Shop, order: OrderId) -> Result<bool, Error> {
 }
 
 /// Deletes failures of orders that are no longer pending, at most `max`; returns their number.
-pub(super) async fn delete_obsolete(shop: &Shop, max: i64) -> Result<u64, Error> {
-    let obsolete: Vec<Uuid> = sqlx::query_scalar!(
-        "select f.order_id from unpaid_failures f join orders o on o.id = f.order_id
-          where o.status <> 'pending' limit $1",
+pub(in crate::jobs) async fn delete_obsolete(pool: &Pool, max: i64) -> Result<u64, Error> {
+    let deleted = sqlx::query!(
+        "delete from unpaid_failures where order_id in (
+             select f.order_id from unpaid_failures f join orders o on o.id = f.order_id
+              where o.status <> 'pending' limit $1)",
         max,
     )
-    .fetch_all(&mut *shop.connection().await?)
+    .execute(&mut *pool.acquire().await?)
     .await?;
-    let deleted = sqlx::query!("delete from unpaid_failures where order_id = any($1)", &obsolete)
-        .execute(&mut *shop.connection().await?)
-        .await?;
     Ok(deleted.rows_affected())
 }

@@ -44,15 +44,10 @@ impl LabRequests {
         matches!(*self.0.lock(), Some((LabRequest::Rest(_), until)) if Instant::now() < until)
     }
 
-    /// Takes the pause, if `accepts` returns true for its point and it has not ended.
-    pub(super) fn take_pause(&self, accepts: impl Fn(Point) -> bool) -> Option<LabRequest> {
-        let mut current = self.0.lock();
-        match *current {
-            Some((request @ LabRequest::Pause { at, .. }, until)) if accepts(at) => {
-                *current = None;
-                (Instant::now() < until).then_some(request)
-            }
-            _ => None,
-        }
+    /// Takes the pause, if it has not ended.
+    pub(super) fn take_pause(&self) -> Option<LabRequest> {
+        let is_pause = |(request, _): &mut _| matches!(request, LabRequest::Pause { .. });
+        let (pause, until) = self.0.lock().take_if(is_pause)?;
+        (Instant::now() < until).then_some(pause)
     }
 }

@@ -34,6 +34,7 @@ pub use super::arm_spec::DefaultLoad;
 pub use super::lesson::{Chapter, GUESSES, Lesson};
 // What the lessons are made of.
 pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
+pub(super) use super::delay_queue::DelayQueue;
 pub(super) use super::headers::{OFFER, PAYMENT_WINDOW_MS, PLACES, PRIORITY};
 pub(super) use super::lesson::{LessonResult, compare_replicas, sales, throughputs, yes_or_no};
 pub(super) use super::lesson_request::{LessonRequest, order_of};

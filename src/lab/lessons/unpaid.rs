@@ -1,13 +1,16 @@
 //! Lesson `unpaid`: order expiry. The worker that returns the stock is killed before its commit and
 //! after it; then a payment and the expiry of the same order overlap, with either of them first.
+//! Last, orders are in a sorted set of Redis: one is delivered twice, and one is lost by a flush.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
+use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use super::{
-    Chapter, LabResponse, Lesson, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, wait_until,
+    Chapter, DelayQueue, LabResponse, Lesson, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario,
+    poll, wait_until,
 };
 use crate::messages::{Message, Text, message};
 use crate::shop::Sku;
@@ -30,6 +33,10 @@ const ROW_LOCK: &str = "row-lock";
 const SHORT_PERIOD_MS: u64 = 200;
 /// Payment period of an order that is paid in time; long enough for the setup before its end.
 const LONG_PERIOD_MS: u64 = 900;
+/// Payment period of an order that only the sorted set says to be due.
+const HOUR_MS: u64 = 3_600_000;
+/// Time until an entry of the sorted set is due.
+const QUEUED_FOR: Duration = Duration::from_secs(1);
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
@@ -42,17 +49,25 @@ async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let payer = Payer::create(lab, MONEY).await?;
     let paid = payment_first(lab, &payer).await?;
     let late = expiry_first(lab, &payer).await?;
+    let mut queue = DelayQueue::new(lab.redis().await?, lab.unique_key("due"));
+    let returned = delivered_twice(lab, &mut queue).await?;
+    let is_lost = lost_by_flush(lab, &mut queue).await?;
     lab.evidence(message!("run-unpaid-fact-1"), times(before), before == 1);
     lab.evidence(message!("run-unpaid-fact-2"), times(after), after == 1);
+    lab.evidence(message!("run-unpaid-fact-4"), times(returned), returned == 1);
+    let lost = if is_lost { message!("run-unpaid-never") } else { message!("run-unpaid-wrong") };
+    lab.evidence(message!("run-unpaid-fact-5"), lost.clone(), is_lost);
     Ok(LessonResult::new(
-        before == 1 && after == 1 && paid && late,
+        before == 1 && after == 1 && paid && late && returned == 1 && is_lost,
         message!(
             "run-unpaid-verdict",
             before = times(before),
             after = times(after),
             payment = if paid { message!("run-unpaid-paid") } else { message!("run-unpaid-wrong") },
             expiry =
-                if late { message!("run-unpaid-rejected") } else { message!("run-unpaid-wrong") }
+                if late { message!("run-unpaid-rejected") } else { message!("run-unpaid-wrong") },
+            returned = times(returned),
+            lost
         ),
     ))
 }
@@ -81,11 +96,9 @@ async fn kill_worker_at(
     lab.kill_worker(worker, &sku).await;
     lab.say(message!("run-unpaid-step-1", when));
     lab.idle_worker(1, Duration::ZERO).await?;
-    let queue = lab.unpaid_queue()?;
-    wait_until("the order has expired", async || {
-        Ok(status(lab, order).await? == "cancelled" && !queue.contains(order).await?)
-    })
-    .await?;
+    wait_until("the order has expired", async || Ok(status(lab, order).await? == "cancelled"))
+        .await?;
+    worker_passes(lab, &sku).await?;
     let back = times_returned(lab, order).await?;
     let audit = lab.audit(&sku).await?;
     lab.say(message!("run-unpaid-step-2", stock = audit.stock));
@@ -107,11 +120,7 @@ async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     lab.say(message!("run-unpaid-step-3"));
     let is_due = "select expires_at < now() from orders where id = $1";
     wait_until("the payment window has ended", async || lab.select(is_due, order).await).await?;
-    // This order is due after the first: once it is cancelled, a worker has passed the first.
-    let buyer = &lab.cluster.buyers[0];
-    let after = self::order(lab, buyer, message!("run-label-another-order"), &sku, 1).await?;
-    wait_until("a worker has passed", async || Ok(status(lab, after).await? == "cancelled"))
-        .await?;
+    worker_passes(lab, &sku).await?;
     let paid = lab.finish(pay).await?;
     let status = status(lab, order).await?;
     let audit = lab.audit(&sku).await?;
@@ -154,6 +163,77 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     Ok(why == "order-expired" && back == 1 && sound)
 }
 
+/// Puts an order into the sorted set, whose worker cancels it and is gone before it removes it.
+/// Returns how often the unit was returned, or -1 if the set or the ledger is not as claimed.
+async fn delivered_twice(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result<i64> {
+    let sku = lab.item(10).await?;
+    let buyer = &lab.cluster.buyers[0];
+    let order = order(lab, buyer, message!("run-label-in-the-set"), &sku, HOUR_MS).await?;
+    queue.add(order, QUEUED_FOR).await?;
+    lab.say(message!("run-unpaid-step-7"));
+    let is_early = queue.claim().await?.is_some();
+    let first = poll("the entry is due", async || queue.claim().await).await?;
+    let is_hidden = queue.claim().await?.is_none();
+    let by_a = cancel(lab, message!("run-label-worker", name = "A"), order).await?;
+    lab.say(message!("run-unpaid-step-8"));
+
+    let second = poll("the claim ends", async || queue.claim().await).await?;
+    let by_b = cancel(lab, message!("run-label-worker", name = "B"), order).await?;
+    queue.remove(order).await?;
+    let why = by_b.rejection();
+    lab.say(message!("run-unpaid-step-9", why));
+    let is_delivered_twice = !is_early && is_hidden && (first, second) == (order, order);
+    let done_once = by_a.is_success() && why == "order-state";
+    let sound = is_delivered_twice && done_once && lab.audit(&sku).await?.stock == 10;
+    Ok(if sound { times_returned(lab, order).await? } else { -1 })
+}
+
+/// Flushes Redis while one order is in the sorted set and another one only in Postgres. Returns
+/// whether the set never delivers its order, and the shop's worker expires the other one.
+async fn lost_by_flush(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result<bool> {
+    let sku = lab.item(10).await?;
+    let buyer = &lab.cluster.buyers[0];
+    let queued = order(lab, buyer, message!("run-label-in-the-set"), &sku, HOUR_MS).await?;
+    queue.add(queued, QUEUED_FOR).await?;
+    let due_at = Instant::now() + QUEUED_FOR;
+    let other =
+        order(lab, buyer, message!("run-label-another-order"), &sku, LONG_PERIOD_MS).await?;
+    redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
+    lab.say(message!("run-unpaid-step-10"));
+
+    wait_until(
+        "the other order has expired",
+        async || Ok(status(lab, other).await? == "cancelled"),
+    )
+    .await?;
+    sleep_until(due_at).await;
+    let is_lost = queue.claim().await?.is_none();
+    let is_known: bool = lab
+        .select(
+            "select status = 'pending' and expires_at > now() from orders where id = $1",
+            queued,
+        )
+        .await?;
+    lab.say(message!("run-unpaid-step-11"));
+    cancel(lab, message!("run-label-cancellation"), queued).await?;
+    Ok(is_lost && is_known)
+}
+
+async fn cancel(
+    lab: &Scenario,
+    label: impl Into<Text>,
+    order: Uuid,
+) -> anyhow::Result<LabResponse> {
+    lab.post(label, 1, &format!("/api/orders/{order}/cancel"), "", STRATEGY).response().await
+}
+
+/// Waits until a worker has passed all orders that are due: one that is due after them expires.
+async fn worker_passes(lab: &Scenario, sku: &Sku) -> anyhow::Result<()> {
+    let buyer = &lab.cluster.buyers[0];
+    let after = order(lab, buyer, message!("run-label-another-order"), sku, 1).await?;
+    wait_until("a worker has passed", async || Ok(status(lab, after).await? == "cancelled")).await
+}
+
 /// Places an order at B's replica that expires after `period_ms`.
 async fn order(
     lab: &Scenario,
@@ -181,7 +261,7 @@ async fn status(lab: &Scenario, order: Uuid) -> anyhow::Result<String> {
 
 /// Returns how often units of the order were returned, according to the ledger.
 async fn times_returned(lab: &Scenario, order: Uuid) -> anyhow::Result<i64> {
-    let returned = "select count(*) from stock_ledger where order_id = $1 and reason = 'expiry'";
+    let returned = "select count(*) from stock_ledger where order_id = $1 and delta > 0";
     lab.select(returned, order).await
 }
 

@@ -1,11 +1,8 @@
-//! Writes the changes of one batch: sends one statement, which other batches may share, commits,
-//! and notifies order expiry of new and settled orders.
+//! Writes the changes of one batch: sends one statement, which other batches may share, and commits.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use holdfast_lock::LockKey;
-use tokio::time::Instant;
 
 use super::batch::{AttemptError, Batch, pass_point};
 use super::decision::{BatchDecision, EntryResult, values};
@@ -13,14 +10,10 @@ use super::group_commit;
 use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;
 use crate::probe::Point;
-use crate::shop::Shop;
-use crate::shop::command::changes::{CommandResponse, NewOrder};
 use crate::shop::command::state::ShopState;
-use crate::shop::expiry::OrderEvent;
 use crate::shop::failure::{Error, Failure};
-use crate::shop::model::OrderStatus;
 use crate::shop::store::changed_rows::ChangedRows;
-use crate::shop::store::{BatchWrite, CommandWrite, WriteResult};
+use crate::shop::store::{BatchWrite, WriteResult};
 use crate::shop::strategy::{PurchaseCount, ReleaseTime};
 
 /// Sends the write and commits it. Fails with [`Error::Bug`] if the locks do not cover a row.
@@ -69,7 +62,6 @@ pub(super) async fn write(
             Err(error) => return Err(AttemptError::UnknownOutcome(error, write, results)),
         }
     }
-    notify_expiry(batch.shop, &write);
     pass_point(batch.written(&write), Point::Committed, locks, |_, _| None).await;
     Ok(results)
 }
@@ -152,24 +144,4 @@ async fn check_limits(
 fn value_after(write: &BatchWrite, position: usize, key: &LockKey) -> Option<i64> {
     let command = write.commands.iter().find(|command| command.position == position)?;
     values(&command.changes, key).map(|(_, after)| after)
-}
-
-/// Notifies order expiry of the placed orders, and of those that need no expiry any more.
-fn notify_expiry(shop: &Shop, write: &BatchWrite) {
-    let now = Instant::now();
-    let mut events = Vec::new();
-    for CommandWrite { changes, .. } in &write.commands {
-        if let Some(NewOrder { id, created_at, expires_at, .. }) = &changes.order {
-            let due_in = Duration::try_from(*expires_at - *created_at).unwrap_or_default();
-            events.push(OrderEvent::Placed { order: *id, due_at: now + due_in });
-        }
-        // The worker itself removes the orders that it expires.
-        if !matches!(changes.response, CommandResponse::Expired(_)) {
-            let pending = changes.transitions.iter().filter(|it| it.from == OrderStatus::Pending);
-            events.extend(pending.map(|it| OrderEvent::Settled { order: it.order, at: now }));
-        }
-    }
-    if !events.is_empty() {
-        shop.expiry.notify(events);
-    }
 }

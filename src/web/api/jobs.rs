@@ -19,7 +19,7 @@ use crate::web::{HttpResult, Problem, ProblemType, State};
 #[utoipa::path(get, path = "/api/jobs", tag = "proof",
     responses((status = 200, body = JobsStatus), (status = 403)))]
 pub async fn read(state: State, _: AdminUser) -> HttpResult {
-    json(status::jobs_status(&state.shop, &state.jobs, &state.order_expiry).await?)
+    json(status::jobs_status(&state.shop, &state.jobs).await?)
 }
 
 /// Retries a parked run now; it has all its attempts again (admin).

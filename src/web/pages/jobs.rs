@@ -73,7 +73,7 @@ struct ResultText {
 }
 
 pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
-    let status = status::jobs_status(&state.shop, &state.jobs, &state.order_expiry).await?;
+    let status = status::jobs_status(&state.shop, &state.jobs).await?;
     html(StatusCode::OK, &JobsPage { layout: Layout::of(&request).await?, status })
 }
 
@@ -109,8 +109,7 @@ fn short_duration(ms: i64) -> String {
 
 /// Counts in a job's result that the page shows, in this order; others measure only the amount of
 /// work.
-const COUNTS: [&str; 8] =
-    ["due_soon", "no_room", "forgotten", "keys", "responses", "sessions", "runs", "marks"];
+const COUNTS: [&str; 6] = ["forgotten", "keys", "responses", "sessions", "runs", "marks"];
 
 /// Formats a job's result: the audit's verdict, or all counts of another job that are not 0.
 fn result_text(result: &Value, language: Language) -> Option<ResultText> {
@@ -171,12 +170,6 @@ mod tests {
             "3,000 idempotency keys deleted, 1 stored response deleted, the next run does \
              the rest"
         );
-        let swept = json!({ "due_soon": 2, "no_room": 1, "forgotten": 0 });
-        assert_eq!(
-            texts(swept),
-            "2 unpaid orders are due within five minutes, 1 of them found no room in the queue"
-        );
-        assert_eq!(texts(json!({ "due_soon": 0, "no_room": 0, "forgotten": 0 })), "nothing to do");
         assert_eq!(texts(json!({ "keys": 0, "blocks": 9, "all": true })), "nothing to do");
     }
 
