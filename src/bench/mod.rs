@@ -8,7 +8,7 @@
 //! median over the rounds.
 //!
 //! The figures do not say how fast a shop is: the clients run on the same cores, so only ratios
-//! carry over. Tests: `tests/bench.rs`.
+//! carry over. Tests: `tests/alone/bench.rs`.
 
 mod chart;
 mod goals;

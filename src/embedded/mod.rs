@@ -7,7 +7,7 @@
 //!
 //! Reading order: `up` (the whole sequence), `data_dir`, `identity`, `services_dir`, `owned`,
 //! `account`, `programs`, `sockets`, `orphans`, `process_info`, `process`, `supervisor`, then one
-//! file per kind of child. Tests: `tests/up.rs`.
+//! file per kind of child. Tests: `tests/alone/up/mod.rs`.
 
 mod account;
 mod data_dir;

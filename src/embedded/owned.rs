@@ -5,7 +5,7 @@
 //! does the data folder. For root, whom a planted file could make overwrite anything: no other user
 //! can replace the data folder or a folder above it. An ordinary user's folders above are trusted,
 //! because that user's own files are all that is at stake. No umask changes a mode: another account
-//! must be able to pass through root's folders. Tests: `tests/up.rs`.
+//! must be able to pass through root's folders. Tests: `tests/alone/up/mod.rs`.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Write};

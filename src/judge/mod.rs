@@ -9,7 +9,7 @@
 //! that an adapter detached), and no folder but after a SIGKILL.
 //!
 //! Reading order: `run`, `faults`, `stage`, `worker`, `ledger`, `holds`, `violations`. Tests:
-//! `tests/judge.rs`.
+//! `tests/alone/judge/mod.rs`.
 
 mod adapter;
 mod events;

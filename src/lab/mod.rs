@@ -5,7 +5,7 @@
 //! restored at its end.
 //!
 //! Writes that may go wrong touch only throw-away items and accounts of the lab's own users.
-//! Tests: `tests/runs.rs`, `tests/lessons.rs`, `tests/it/scheduler.rs`.
+//! Tests: `tests/alone/runs.rs`, `tests/alone/lessons.rs`, `tests/it/scheduler.rs`.
 
 pub mod headers;
 pub mod interleaving;

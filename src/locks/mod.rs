@@ -9,7 +9,7 @@
 //! Each has a file, whose header states the guarantee and when it breaks; a lesson demonstrates
 //! both.
 //!
-//! Tests: `tests/locks`, `tests/it/strategy_failures.rs`, `tests/it/strategies.rs`,
+//! Tests: `tests/it/locks`, `tests/it/strategy_failures.rs`, `tests/it/strategies.rs`,
 //! `tests/it/bounded_queue.rs`.
 
 pub mod check_then_del;

@@ -5,7 +5,7 @@
 //! is served or cancelled; no arrival is missed. In a channel a cancelled request would keep its
 //! place until the consumer reaches it.
 //!
-//! Tests: `tests/locks/queue.rs`.
+//! Tests: `tests/it/locks/queue.rs`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -9,6 +9,15 @@ mod common;
 #[path = "../../crates/holdfast-lock/tests/topology/mod.rs"]
 mod topology;
 
+#[path = "../../crates/holdfast-lock/tests/lock/server.rs"]
+#[expect(
+    dead_code,
+    unused_macros,
+    unused_imports,
+    reason = "the tests of the lock crate use the rest"
+)]
+mod server;
+
 mod abuse;
 mod audit;
 mod audit_command;
@@ -44,6 +53,7 @@ mod lab_accounts;
 mod lab_limits;
 mod lock_family;
 mod lock_holders;
+mod locks;
 mod log_reader;
 mod log_volume;
 mod logs;

@@ -15,8 +15,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+#[path = "../common/checker/mod.rs"]
+mod checker;
+
 mod actor;
+mod checker_tests;
 mod database;
+mod decide;
 mod engine;
 mod protocol;
 mod resolve;

@@ -1,7 +1,7 @@
 //! Lessons: each makes a claim, shows it with a run, and ends with takeaways. One file per lesson,
 //! all of the same shape.
 //!
-//! Tests: `tests/lessons.rs` plays every lesson and fails if its claim is not shown.
+//! Tests: `tests/alone/lessons.rs` plays every lesson and fails if its claim is not shown.
 
 mod big_key;
 mod check_then_delete;

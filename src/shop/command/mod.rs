@@ -5,7 +5,7 @@
 //! module. The same function decides a command alone and in a batch, on the state that the previous
 //! commands left.
 //!
-//! Tests: `tests/decide.rs`.
+//! Tests: `tests/model/decide/mod.rs`.
 
 pub mod changes;
 pub mod expire_orders;

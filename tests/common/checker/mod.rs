@@ -12,7 +12,7 @@
 //! Not proven: that the *sold out*s of several values fit together; the time of an unobserved
 //! change, beyond the bounds of its neighbours; an unobserved change that is missing from ledger
 //! and value alike; that a rejection for other reasons was necessary. Test:
-//! `tests/checker/agreement.rs`.
+//! `tests/model/checker_tests/agreement.rs`.
 
 mod chain;
 mod input;

@@ -14,7 +14,7 @@ use holdfast_lock::{
 };
 use holdfast_lock::{Redis, Released, Settings};
 
-use crate::cut::Cut;
+use crate::common::cut::Cut;
 use crate::server::{Server, until};
 
 const LEASE: Duration = Duration::from_secs(60);

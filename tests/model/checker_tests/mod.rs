@@ -1,18 +1,14 @@
 //! The checker of histories, tried on those of a shop in memory that keeps recorded as the real one
 //! does.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
-
 mod agreement;
-#[path = "../common/checker/mod.rs"]
-mod checker;
 mod growth;
 mod mutations;
 mod response;
 
 use std::collections::BTreeMap;
 
-use checker::*;
+use crate::checker::*;
 use holdfast::shop::{OrderId, UserId};
 use uuid::Uuid;
 

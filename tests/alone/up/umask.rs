@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use tokio::process::Command;
 
-use crate::{NOBODY, Running, TestFolder, is_ready};
+use super::{NOBODY, Running, TestFolder, is_ready};
 
 #[tokio::test]
 async fn up_starts_under_any_umask() {

@@ -1,26 +1,7 @@
 //! The cost of `batched`: reads of Redis and transactions of Postgres per order, and the cost of a
 //! rejection as sold out.
 //!
-//! A binary of its own, because other tests at the same time make batches smaller and orders more
-//! expensive.
-
-#![expect(clippy::unwrap_used, reason = "a panic fails the test")]
-
-#[expect(dead_code, reason = "other tests use the rest")]
-#[path = "it/barrier.rs"]
-mod barrier;
-#[expect(dead_code, unused_imports, reason = "other tests use the rest")]
-#[path = "common/checker/mod.rs"]
-mod checker;
-#[path = "common/mod.rs"]
-mod common;
-#[expect(dead_code, reason = "other tests use the rest")]
-#[path = "it/observer.rs"]
-mod observer;
-#[path = "it/recorded_state.rs"]
-mod recorded_state;
-#[path = "../crates/holdfast-lock/tests/topology/mod.rs"]
-mod topology;
+//! Other tests at the same time would make batches smaller and orders more expensive.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -28,22 +9,19 @@ use std::time::{Duration, Instant};
 use futures_util::future::join_all;
 use holdfast::load::{self, LoadClient, LoadPlan, Posts};
 use sqlx::{Connection as _, PgConnection};
-use tokio::sync::Mutex;
 
 use crate::checker::ObservedOutcome;
 use crate::common::requests::fresh_key;
 use crate::common::{Shop, options, until};
 use crate::observer::Observer;
 use crate::topology::{ask, command_calls};
+use crate::whole_machine;
 
 /// Connections of the load.
 const CONNECTIONS: usize = 128;
 const ORDERS: usize = 25 * CONNECTIONS;
 /// Upper bounds per order: reads of Redis, and writing transactions of Postgres.
 const MAX_COST: (f64, f64) = (0.14, 0.06);
-
-/// Locked by the test that runs: the servers' counters include all clients.
-static SERIAL: Mutex<()> = Mutex::const_new(());
 
 /// The resources that a shop has used since its start.
 #[derive(Debug, Clone)]
@@ -139,7 +117,7 @@ const ALL_FEATURES: [(&str, &str); 4] = [
 /// depend on that: three times is less than a tenth per order in a full batch of 32.
 #[tokio::test(flavor = "multi_thread")]
 async fn batched_order_costs_fraction_of_a_write() {
-    let _alone = SERIAL.lock().await;
+    let _machine = whole_machine();
     let (shop, redis) = Shop::with_own_redis_and(&ALL_FEATURES).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(1_000_000, 100).await;
@@ -183,7 +161,7 @@ async fn batched_order_costs_fraction_of_a_write() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sold_out_costs_no_lock_or_write() {
-    let _alone = SERIAL.lock().await;
+    let _machine = whole_machine();
     let (shop, redis) = Shop::with_own_redis().await;
     let observer = Observer::of(&shop).await;
     let sku = shop.shop_item(5, 100).await;

@@ -3,9 +3,6 @@
 //! A [`World`] stands for the database; commands are decided alone and in the batches that the
 //! engine makes. A test that fails prints the seed of its case.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
-
-#[path = "decide/world.rs"]
 mod world;
 
 use std::collections::{BTreeMap, HashMap};
@@ -18,7 +15,7 @@ use holdfast::shop::model::OrderStatus;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use crate::world::{Amounts, PlacedOrder, World, pick};
+use world::{Amounts, PlacedOrder, World, pick};
 
 /// Random shops per test.
 const CASES: u64 = 80;

@@ -8,7 +8,7 @@ use std::process::Command;
 use rustix::process::Signal;
 use sqlx::{Connection as _, PgConnection};
 
-use crate::{
+use super::{
     Running, TestFolder, create_marker, has_marker, is_alive, is_ready, run, send,
     stderr_of_failure, wait_until,
 };
@@ -183,7 +183,7 @@ async fn database_of_another_build_is_refused() {
 #[tokio::test]
 async fn unrecorded_postgres_is_left_alone() {
     let test_folder = TestFolder::new();
-    let path = crate::path_without_setpriv(&test_folder);
+    let path = super::path_without_setpriv(&test_folder);
     let mut up = Running::start(&test_folder, &[("PATH", &path)]).await;
     let pids = up.pids();
     up.child.kill().await.expect("up is killed");

@@ -4,10 +4,6 @@
 //! lessons in order, through the API, as a page does.
 //! Needs Postgres and Redis installed (script/test installs them).
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
-
-mod common;
-
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -19,7 +15,8 @@ use serde_json::{Value, json};
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use common::up::{Up, state_of};
+use crate::common::up::{Up, state_of};
+use crate::whole_machine;
 
 /// Upper bound of a lesson's duration on a busy machine.
 const LESSON_TIMEOUT: Duration = Duration::from_secs(90);
@@ -79,6 +76,7 @@ impl<'a> Lab<'a> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_lesson_shows_its_claim() {
+    let _machine = whole_machine();
     let up = Up::start(&["--lab", "on"]);
     let lab = Lab::open(&up).await;
     let before = count_children(&up);
@@ -126,7 +124,7 @@ fn lesson_definitions_are_valid() {
         }
     }
     // No text of a lesson that is not there.
-    let catalogue = include_str!("../locales/en/lessons.ftl");
+    let catalogue = include_str!("../../locales/en/lessons.ftl");
     let messages = catalogue.lines().filter(|line| line.starts_with("lesson-")).count();
     assert_eq!(messages, texts + Chapter::ALL.len());
 }
@@ -141,8 +139,8 @@ fn answers(document: &str) -> Vec<(String, String, String)> {
 
 #[test]
 fn quiz_answers_stand_in_linked_lessons() {
-    let english = answers(include_str!("../docs/TEACHING.md"));
-    let chinese = answers(include_str!("../docs/TEACHING.zh.md"));
+    let english = answers(include_str!("../../docs/TEACHING.md"));
+    let chinese = answers(include_str!("../../docs/TEACHING.zh.md"));
     for (language, answers) in Language::ALL.into_iter().zip([&english, &chinese]) {
         assert_eq!(answers.len(), 10, "{answers:#?}");
         for (sentence, link, id) in answers {

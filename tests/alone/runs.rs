@@ -1,9 +1,5 @@
 //! Runs of the lab on a whole `holdfast up`: start, progress, faults, and results after a restart.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
-
-mod common;
-
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -12,8 +8,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
-use common::until;
-use common::up::{Up, state_of};
+use crate::common::until;
+use crate::common::up::{Up, state_of};
+use crate::{SharedMachine, share_machine};
 
 /// A shop with its lab on, in a folder that a later `up` can use.
 struct Lab {
@@ -21,6 +18,7 @@ struct Lab {
     base: String,
     http: Client,
     admin: String,
+    _machine: SharedMachine,
 }
 
 impl Lab {
@@ -30,7 +28,8 @@ impl Lab {
 
     async fn at(up: Up) -> Self {
         let (http, base) = (Client::new(), up.running.replicas[0].clone());
-        let mut lab = Self { up, base, http, admin: String::new() };
+        let (admin, _machine) = (String::new(), share_machine());
+        let mut lab = Self { up, base, http, admin, _machine };
         lab.admin = lab.sign_in("admin").await;
         lab
     }

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::time::timeout;
 
-use crate::{TIMEOUT, TestFolder, is_alive, send};
+use super::{TIMEOUT, TestFolder, is_alive, send};
 
 /// A closed terminal sends the signal twice: from its shell, and from the kernel.
 #[tokio::test]

@@ -2,20 +2,13 @@
 //! broken lock fails, excess load is rejected, and abuse changes nothing for others. Needs the
 //! tools of `load/setup`, which `script/test` runs first.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
-
-mod common;
-
 use std::path::Path;
 use std::process::Command;
 
 use serde_json::{Value, json};
 
-use common::Shop;
-use tokio::sync::RwLock;
-
-/// Held for writing by a test that measures latencies, which other load would raise.
-static MACHINE: RwLock<()> = RwLock::const_new(());
+use crate::common::Shop;
+use crate::{share_machine, whole_machine};
 
 struct Report {
     code: Option<i32>,
@@ -28,7 +21,7 @@ fn load_script(name: &str) -> Command {
 }
 
 async fn run_script(replicas: usize, script: &str, arguments: &'static [&'static str]) -> Report {
-    let _shared = MACHINE.read().await;
+    let _machine = share_machine();
     let shop = Shop::start(replicas).await;
     let urls: Vec<&str> = shop.replicas.iter().map(|it| it.base_url.as_str()).collect();
     let urls = urls.join(",");
@@ -120,7 +113,7 @@ async fn sustainable_load_is_not_overload() {
 #[cfg(target_os = "linux")]
 #[tokio::test]
 async fn abuse_changes_nothing_for_others() {
-    let _alone = MACHINE.write().await;
+    let _machine = whole_machine();
     let mut command = load_script("abuse");
     command.args(["mixed", "--seconds", "20", "--program", env!("CARGO_BIN_EXE_holdfast")]);
     let output = tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap();

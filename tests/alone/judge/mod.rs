@@ -3,9 +3,6 @@
 //!
 //! Needs Postgres, Redis, Python 3 and, on Linux, libfaketime (script/test installs them).
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
-
-#[path = "judge/command.rs"]
 mod command;
 
 use std::path::Path;

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
 
-use crate::{NOBODY, TestFolder, run, stderr_of_failure};
+use super::{NOBODY, TestFolder, run, stderr_of_failure};
 
 #[tokio::test]
 async fn linked_files_are_refused() {

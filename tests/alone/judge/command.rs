@@ -1,4 +1,4 @@
-//! Runs `holdfast judge` with an adapter of `tests/judge/adapter.py`, and watches its processes.
+//! Runs `holdfast judge` with an adapter of `tests/alone/judge/adapter.py`, and watches its processes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,7 +13,9 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
 
-const ADAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/judge/adapter.py");
+use crate::{SharedMachine, share_machine};
+
+const ADAPTER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/alone/judge/adapter.py");
 /// Clients of each of the two workers: few, as the tests run side by side.
 const CLIENTS: &str = "3";
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -30,6 +32,7 @@ pub struct JudgeRun {
     watcher: JoinHandle<()>,
     outputs: [JoinHandle<String>; 2],
     _folder: TempDir,
+    _machine: SharedMachine,
 }
 
 pub struct JudgeEnd {
@@ -61,6 +64,7 @@ impl JudgeRun {
     }
 
     pub fn start_command(options: &[&str], command: &[&str]) -> Self {
+        let machine = share_machine();
         let folder = tempfile::tempdir().unwrap();
         let clients: &[&str] =
             if options.contains(&"--clients") { &[] } else { &["--clients", CLIENTS] };
@@ -85,7 +89,15 @@ impl JudgeRun {
         });
         let stdout = read(child.stdout.take().unwrap());
         let stderr = read(child.stderr.take().unwrap());
-        Self { child, seen, watched, watcher, outputs: [stdout, stderr], _folder: folder }
+        Self {
+            child,
+            seen,
+            watched,
+            watcher,
+            outputs: [stdout, stderr],
+            _folder: folder,
+            _machine: machine,
+        }
     }
 
     pub fn send(&self, signal: Signal) {

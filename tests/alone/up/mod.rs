@@ -5,13 +5,9 @@
 //! Needs Postgres and Redis installed (script/test installs them); uses free ports below the
 //! ephemeral ones and a temporary folder per test.
 
-#[path = "up/hang_up.rs"]
 mod hang_up;
-#[path = "up/identity.rs"]
 mod identity;
-#[path = "up/owners.rs"]
 mod owners;
-#[path = "up/umask.rs"]
 mod umask;
 
 use std::collections::HashMap;
@@ -30,6 +26,8 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
+
+use crate::{SharedMachine, share_machine};
 
 /// Longer than any wait takes on a busy machine: only a failure reaches it.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -231,6 +229,7 @@ async fn public_address_requires_confirmation() {
 struct TestFolder {
     path: PathBuf,
     port: u16,
+    _machine: SharedMachine,
 }
 
 impl TestFolder {
@@ -249,7 +248,7 @@ impl TestFolder {
         let name = format!("hf-up-test-{}-{port}", std::process::id());
         let path = std::env::temp_dir().join(name);
         fs::create_dir(&path).expect("a new folder");
-        Self { path, port }
+        Self { path, port, _machine: share_machine() }
     }
 
     fn data(&self) -> PathBuf {

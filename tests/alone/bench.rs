@@ -10,6 +10,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
+use crate::{share_machine, whole_machine};
+
 fn bench(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
     command.arg("bench").args(arguments).stdin(Stdio::null());
@@ -33,6 +35,7 @@ fn is_a_spread(value: &Value) -> bool {
 
 #[test]
 fn only_sound_arms_have_measurements() {
+    let _machine = whole_machine();
     let files = tempfile::tempdir().unwrap();
     let (json, svg) = (files.path().join("b.json"), files.path().join("b.svg"));
     let output = bench(&["--rounds", "1", "--seconds", "0.5", "--connections", "8"])
@@ -96,6 +99,7 @@ fn only_sound_arms_have_measurements() {
 
 #[test]
 fn interrupted_benchmark_leaves_nothing_behind() {
+    let _machine = share_machine();
     let mut child: Child =
         bench(&["--rounds", "50", "--seconds", "0.2", "--connections", "4", "--only", "atomic"])
             .spawn()

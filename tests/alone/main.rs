@@ -1,0 +1,49 @@
+//! What must not share the machine: whole shops, load and judges, as processes with all their
+//! services. Cargo runs no other binary meanwhile; tests that measure also wait for those in here.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
+
+#[expect(dead_code, reason = "other tests use the rest")]
+#[path = "../it/barrier.rs"]
+mod barrier;
+#[expect(dead_code, unused_imports, reason = "other tests use the rest")]
+#[path = "../common/checker/mod.rs"]
+mod checker;
+#[path = "../common/mod.rs"]
+mod common;
+#[expect(dead_code, reason = "other tests use the rest")]
+#[path = "../it/observer.rs"]
+mod observer;
+#[path = "../it/recorded_state.rs"]
+mod recorded_state;
+#[path = "../../crates/holdfast-lock/tests/topology/mod.rs"]
+mod topology;
+
+mod bench;
+mod judge;
+mod lessons;
+mod load;
+mod price;
+mod runs;
+mod up;
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+static MACHINE: RwLock<()> = RwLock::new(());
+
+/// Held by a test that others may run beside.
+struct SharedMachine(#[expect(dead_code, reason = "held")] RwLockReadGuard<'static, ()>);
+
+/// Held by a test that measures, which other load would change.
+struct WholeMachine(#[expect(dead_code, reason = "held")] RwLockWriteGuard<'static, ()>);
+
+/// Waits for the tests that measure.
+fn share_machine() -> SharedMachine {
+    // Recursive, as one test may share it several times.
+    SharedMachine(MACHINE.read_recursive())
+}
+
+/// Waits for all other tests.
+fn whole_machine() -> WholeMachine {
+    WholeMachine(MACHINE.write())
+}

@@ -1,0 +1,6 @@
+//! The locks of the shop against Redis servers of their own: the teaching locks, the queue, and
+//! what a cancelled future leaves behind, for every mechanism.
+
+mod cancelled;
+mod queue;
+mod teaching_locks;
