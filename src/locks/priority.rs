@@ -103,30 +103,6 @@ mod tests {
 
     use super::*;
 
-    fn drained(queue: &mut PriorityQueue<u32>) -> Vec<u32> {
-        std::iter::from_fn(|| queue.pop()).collect()
-    }
-
-    #[test]
-    fn high_priority_goes_first_in_arrival_order() {
-        let mut queue = PriorityQueue::default();
-        for who in 0..6 {
-            queue.join(if who % 3 == 2 { Priority::High } else { Priority::Normal }, who);
-        }
-        assert_eq!(drained(&mut queue), [2, 5, 0, 1, 3, 4]);
-        assert!(queue.is_empty());
-    }
-
-    #[test]
-    fn middle_waiter_leaves_once_without_gap() {
-        let mut queue = PriorityQueue::default();
-        let numbers: Vec<Number> = (0..4).map(|who| queue.join(Priority::Normal, who)).collect();
-        assert_eq!(queue.leave(numbers[1]), Some(1));
-        assert_eq!(queue.leave(numbers[1]), None);
-        assert_eq!((queue.len(), drained(&mut queue)), (3, vec![0, 2, 3]));
-        assert_eq!(queue.leave(numbers[0]), None, "they have had their turn");
-    }
-
     #[test]
     fn normal_priority_never_starves() {
         let mut queue = PriorityQueue::default();

@@ -5,7 +5,7 @@
 //! released by compare-and-delete instead, which never touches another owner's lock; under
 //! [`TeachingLock::ExpireOnly`] nothing is deleted.
 //!
-//! Tests: `tests/it/locks/teaching_locks.rs`.
+//! Tests: `tests/it/strategy_failures.rs`.
 
 use std::future::Future;
 use std::pin::Pin;

@@ -6,7 +6,7 @@
 #[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../it/barrier.rs"]
 mod barrier;
-#[expect(dead_code, unused_imports, reason = "other tests use the rest")]
+#[expect(dead_code, reason = "other tests use the rest")]
 #[path = "../common/checker/mod.rs"]
 mod checker;
 #[path = "../common/mod.rs"]

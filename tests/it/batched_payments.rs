@@ -6,12 +6,12 @@ use crate::checker::{self, ObservedOutcome};
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 use holdfast::shop::{OrderId, UserId};
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::barrier::Barrier;
-use crate::common::requests::{fresh_key, problem_of, response_of, send};
-use crate::common::{Shop, body};
+use crate::common::Shop;
+use crate::common::requests::{Answer as _, fresh_key, send};
 use crate::observer::Observer;
 
 /// Cents on a demo user's account.
@@ -82,7 +82,7 @@ async fn order_is_paid_once_under_two_keys() {
         barrier.open().await;
         let mut answers = Vec::new();
         for sent in sent {
-            let (status, kind, body) = problem_of(response_of(sent).await).await;
+            let (status, kind, body) = sent.outcome().await;
             answers.push((status, kind, body["order_status"].clone()));
         }
         answers.sort_by_key(|(status, _, _)| *status);
@@ -123,10 +123,10 @@ async fn batches_coexist_with_all_other_commands() {
     let restocks = async {
         for n in 0..30 {
             let path = format!("/api/items/{}/stock", if n % 2 == 0 { &hot } else { &other });
-            let more = shop
-                .request(&admin, Method::POST, n / 2 % 2, &path)
-                .json(&json!({ "delta": 2, "reason": "restock" }));
-            body(more.send().await.unwrap(), StatusCode::OK).await;
+            shop.request(&admin, Method::POST, n / 2 % 2, &path)
+                .json(&json!({ "delta": 2, "reason": "restock" }))
+                .gives(200)
+                .await;
         }
     };
     let customers =
@@ -144,9 +144,8 @@ async fn batches_coexist_with_all_other_commands() {
     let (recorded, seen) = observer.history(&[&hot, &other]).await;
     let found = checker::check(&recorded, &seen);
     assert!(found.is_empty(), "{found:#?}");
-    let sold = recorded.stock.entries.iter().filter(|entry| entry.reason == "order").count();
-    let given_back = ["cancel", "refund"];
-    let back =
-        recorded.stock.entries.iter().filter(|entry| given_back.contains(&entry.reason.as_str()));
-    assert!(sold > 80 && back.count() > 20, "{sold}");
+    let sold = recorded.entries.iter().filter(|entry| entry.reason == "order").count();
+    let is_return = |reason: &str| ["cancel", "refund"].contains(&reason);
+    let returns = recorded.entries.iter().filter(|entry| is_return(&entry.reason));
+    assert!(sold > 80 && returns.count() > 20, "{sold}");
 }

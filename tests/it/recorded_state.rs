@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::checker::{RecordedEntry, RecordedLedger, RecordedOrder, RecordedState, RecordedValue};
+use crate::checker::{RecordedEntry, RecordedOrder, RecordedState};
 use holdfast::shop::{OrderId, UserId};
 use sqlx::{PgConnection, PgPool};
 use uuid::Uuid;
@@ -20,53 +20,54 @@ pub async fn read(pool: &PgPool, skus: &[impl ToString], users: &[UserId]) -> Re
         .execute(&mut *tx)
         .await
         .unwrap();
-    let stock = ledger(
+    let mut state = RecordedState::default();
+    ledger(
         &mut tx,
         "select sku, stock from items where sku = any($1)",
         "select sku, seq, before, delta, after, version, fence, order_id, reason, request_id
-           from stock_ledger where sku = any($1) order by sku, version, seq",
+           from stock_ledger where sku = any($1)",
         skus.clone(),
-    );
-    let stock = stock.await;
-    let money = ledger(
+        &mut state,
+    )
+    .await;
+    ledger(
         &mut tx,
         "select user_id::text, balance_cents from accounts where user_id = any($1)",
         "select user_id::text, seq, before, delta, after, version, fence, order_id, reason,
                 request_id
-           from balance_ledger where user_id = any($1) order by user_id, version, seq",
+           from balance_ledger where user_id = any($1)",
         users.clone(),
-    );
-    let money = money.await;
-    let money = (!users.is_empty()).then_some(money);
-    let orders = orders(&mut tx, &skus, &users).await;
+        &mut state,
+    )
+    .await;
+    state.orders = orders(&mut tx, &skus, &users).await;
     tx.rollback().await.unwrap();
-    RecordedState { stock, money, orders }
+    state
 }
 
 /// Key, seq, before, delta, after, version, fence, order, reason and request of an entry.
 type EntryRow = (String, i64, i64, i64, i64, i64, Option<i64>, Option<Uuid>, String, Uuid);
 
-/// Reads the values and the entries of `keys`. The ledgers are complete, so each value opens at 0.
+/// Adds the values and the entries of `keys`.
 async fn ledger<K>(
     tx: &mut PgConnection,
     values: &'static str,
     entries: &'static str,
     keys: Vec<K>,
-) -> RecordedLedger
-where
+    state: &mut RecordedState,
+) where
     Vec<K>: Clone + Send + for<'q> sqlx::Encode<'q, sqlx::Postgres> + sqlx::Type<sqlx::Postgres>,
     K: Send + 'static,
 {
     let values: Vec<(String, i64)> =
         sqlx::query_as(values).bind(keys.clone()).fetch_all(&mut *tx).await.unwrap();
+    state.values.extend(values);
     let rows: Vec<EntryRow> = sqlx::query_as(entries).bind(keys).fetch_all(tx).await.unwrap();
-    let values = values.into_iter().map(|(key, now)| (key, RecordedValue { opening: 0, now }));
-    let entries = rows.into_iter().map(|row| {
+    state.entries.extend(rows.into_iter().map(|row| {
         let (key, seq, before, delta, after, version, fence, order, reason, request) = row;
         let order = order.map(OrderId);
         RecordedEntry { key, seq, before, delta, after, version, fence, order, reason, request }
-    });
-    RecordedLedger { values: values.collect(), entries: entries.collect() }
+    }));
 }
 
 async fn orders(tx: &mut PgConnection, skus: &[String], users: &[Uuid]) -> Vec<RecordedOrder> {

@@ -21,6 +21,7 @@ pub struct Row {
 /// The condition of a write on the row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Guard {
+    Nothing,
     Fence,
     Version,
     VersionAndFence,
@@ -63,6 +64,8 @@ pub struct Database {
     /// The statement that has locked the row.
     pub running: Option<Write>,
     pub late: Vec<LateStatement>,
+    /// A write was accepted after one with a larger fence.
+    pub is_out_of_order: bool,
 }
 
 impl Database {
@@ -72,12 +75,12 @@ impl Database {
 
     /// Locks the row and checks everything that can fail. Callers see to it that none is running.
     pub fn begin(&mut self, write: Write, guard: Guard, unique: bool) -> StartResult {
-        let in_order = self.row.fence <= write.fence || guard == Guard::Version;
-        let same = self.row.version == write.read.version || guard == Guard::Fence;
-        if !in_order {
+        let checks_fence = matches!(guard, Guard::Fence | Guard::VersionAndFence);
+        let checks_version = matches!(guard, Guard::Version | Guard::VersionAndFence);
+        if checks_fence && self.row.fence > write.fence {
             return StartResult::Stale;
         }
-        if !same {
+        if checks_version && self.row.version != write.read.version {
             return StartResult::RowChanged;
         }
         if unique && self.recorded() & write.keys != 0 {
@@ -92,6 +95,7 @@ impl Database {
         let write = self.running.take()?;
         let stock = write.read.stock - sold(write.keys);
         let fence = self.row.fence.max(write.fence);
+        self.is_out_of_order |= write.fence < self.row.fence;
         self.row = Row { stock, version: self.row.version + 1, fence };
         let keys = (0..Keys::BITS).map(|bit| 1 << bit).filter(|key| write.keys & key != 0);
         self.records.extend(keys.map(|key| (key, write.request)));

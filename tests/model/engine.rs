@@ -7,9 +7,9 @@
 //! After a write was sent the connection may be lost, and the process must resolve the outcome. A
 //! process that does nothing more is one that crashed.
 //!
-//! Checked in every state: no lost update; each key is executed at most once; a key that was
-//! reported done is done; a key that was reported not done is not written by that request, before
-//! the report or after it. Tests: `unknown` and `strategy`.
+//! Checked in every state: no lost update; writes come in the order of their fences; each key is
+//! executed at most once; a key that was reported done is done; a key that was reported not done is
+//! not written by that request, before the report or after it. Tests: `unknown` and `strategy`.
 
 use crate::actor::Step;
 use crate::database::{Database, Guard, Keys, LateStatement, Row, StartResult, Write, sold};
@@ -89,6 +89,8 @@ pub struct Engine {
     pub reads_keys: bool,
     /// Redis raises the fence of a holder to the row's.
     pub raises: bool,
+    /// A holder must not write after a later one, even if the row is as it read it.
+    pub in_order: bool,
     /// A client orders again, with another key, what was reported not done. The check is then that
     /// it does not get both.
     pub reorders: bool,
@@ -111,6 +113,7 @@ impl Engine {
             unique: true,
             reads_keys: true,
             raises: true,
+            in_order: false,
             reorders: false,
         }
     }
@@ -118,7 +121,8 @@ impl Engine {
     /// The default strategy.
     pub fn fenced(keys: &[Keys]) -> Self {
         let by_version = Self::by_version(keys, Resolution::Invalidate);
-        Self { guard: Guard::VersionAndFence, locks: true, flushes: 1, ..by_version }
+        let guard = Guard::VersionAndFence;
+        Self { guard, locks: true, flushes: 1, in_order: true, ..by_version }
     }
 
     fn fresh(&self, who: usize, reordered: bool) -> Process {
@@ -361,7 +365,13 @@ impl Machine for Engine {
 
     fn start(&self) -> State {
         let row = Row { stock: STOCK, version: 0, fence: FENCE };
-        let database = Database { row, records: Vec::new(), running: None, late: Vec::new() };
+        let database = Database {
+            row,
+            records: Vec::new(),
+            running: None,
+            late: Vec::new(),
+            is_out_of_order: false,
+        };
         let processes = (0..self.keys.len()).map(|who| self.fresh(who, false)).collect();
         let (faults, flushes) = (self.faults, self.flushes);
         State { database, processes, lock: None, fences: FENCE, faults, flushes }
@@ -383,6 +393,9 @@ impl Machine for Engine {
         let lost = sold_by(records) - (STOCK - state.database.row.stock);
         if lost != 0 {
             return Some(format!("a lost update: {lost} of {} sales", records.len()));
+        }
+        if self.in_order && state.database.is_out_of_order {
+            return Some("a late holder wrote after a later one".to_owned());
         }
         if records.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             return Some("a key was executed twice".to_owned());

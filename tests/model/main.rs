@@ -19,17 +19,17 @@
 mod checker;
 
 mod actor;
-mod checker_tests;
 mod database;
 mod decide;
 mod engine;
+mod forged_histories;
 mod protocol;
 mod resolve;
 mod scripts;
+mod story;
 mod strategy;
 mod unknown;
 mod waiting;
-mod writes;
 
 use std::collections::HashSet;
 use std::fmt::{Debug, Display};

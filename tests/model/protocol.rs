@@ -1,30 +1,16 @@
 //! The protocol between processes: a process that believes it holds the lock does hold it.
 //!
-//! Two or three processes (`actor`) against one Redis (`scripts`). At any moment: time passes, so
-//! that leases, grants and deadlines end under anybody; answers and commands take as long as they
-//! like; a waiter leaves, a guard is passed on or abandoned, a lease renewed. Counted as faults: a
-//! command is never carried out, or carried out and not answered, or carried out when its sender
-//! has long given up, or sent again; a process dies, with its command on the way or without, and
-//! another one starts in its place.
+//! Two or three processes (`actor`) against one Redis (`scripts`). At any moment time passes, and
+//! answers and commands take as long as they like. Faults: a command is lost, is carried out and
+//! not answered, or is carried out long after its sender gave up; a process dies and another one
+//! starts in its place. Messages (*granted*) come at any time, or never.
 //!
-//! Words between processes (*granted*) come at any time, or never. One is believed when its grant
-//! must have been made after the process asked last; otherwise it makes the process confirm sooner
-//! than it would poll.
+//! Proven, over all orders of these: the process that believes it holds is the one that Redis has
+//! as holder; fences of guards grow; a grant goes to the first waiter in line that is alive, and no
+//! newcomer overtakes; a script that is run twice in a row is as one run.
 //!
-//! Proven, over all orders of these:
-//! - a process that believes it holds (its own deadline has not passed) is the one that Redis has
-//!   as holder, at every moment: there is never a second;
-//! - every guard's fence is larger than that of every guard before it;
-//! - a grant goes to the first in line who is alive, never to one that was dropped from the line;
-//!   no newcomer overtakes; a waiter that left is not in the queue;
-//! - a script that is run twice in a row leaves Redis as one run does, and says the same. The last
-//!   test looks at a release that queues again, which the actor does not repeat: run twice, it
-//!   differs in when waiters were last seen.
-//!
-//! Not proven: more faults than the tests say, more given-up commands on the way than one (two in
-//! the long walk), more than three owners of one process about; clocks that drift further than a
-//! deadline allows for and a Redis that forgets (mutants here: both make two holders, and `writes`
-//! is what saves the rows then).
+//! Not proven: more faults or abandoned commands than the tests say; clocks that drift further than
+//! a deadline allows, and a Redis that forgets (mutants here: the row's version saves the rows).
 
 use crate::actor::*;
 use crate::scripts::{FENCES_PER_GRANT, Mutant, NOBODY, Redis, Reply, Rules, Verb};

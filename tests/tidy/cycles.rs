@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use regex::Regex;
+
 /// The modules whose files import without cycles, with the least number of their files.
 const ACYCLIC: [(&str, usize); 10] = [
     ("bench", 8),
@@ -41,41 +43,18 @@ struct File {
 /// The text without comments, strings and inline tests, as words and signs; `::` is one sign.
 fn tokens(text: &str) -> Vec<String> {
     let text = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap();
-    let chars: Vec<char> = text.chars().collect();
-    let mut tokens = Vec::new();
-    let mut at = 0;
-    while let Some(&c) = chars.get(at) {
-        let from = at;
-        at += 1;
-        if c == '/' && chars.get(at) == Some(&'/') {
-            at = (at..chars.len()).find(|i| chars[*i] == '\n').unwrap_or(chars.len());
-        } else if c == '"' {
-            let hashes = chars[..from].iter().rev().take_while(|c| **c == '#').count();
-            let raw = chars[..from - hashes].last() == Some(&'r');
-            let ends = |i: &usize| {
-                let slashes = chars[..*i].iter().rev().take_while(|c| **c == '\\').count();
-                let escaped = !raw && slashes % 2 == 1;
-                let closed = chars[*i + 1..].iter().take_while(|c| **c == '#').count() >= hashes;
-                chars[*i] == '"' && !escaped && (closed || !raw)
-            };
-            at = (at..chars.len()).find(ends).map_or(chars.len(), |i| i + 1);
-        } else if c == '\'' && chars.get(from + 2) == Some(&'\'') {
-            at = from + 3;
-        } else if c == '\'' && chars.get(at) == Some(&'\\') {
-            at = (at + 2..chars.len()).find(|i| chars[*i] == '\'').unwrap_or(chars.len()) + 1;
-        } else if c.is_alphanumeric() || c == '_' {
-            at = (at..chars.len())
-                .find(|i| !chars[*i].is_alphanumeric() && chars[*i] != '_')
-                .unwrap_or(chars.len());
-            tokens.push(chars[from..at].iter().collect());
-        } else if c == ':' && chars.get(at) == Some(&':') {
-            at += 1;
-            tokens.push("::".to_owned());
-        } else if !c.is_whitespace() {
-            tokens.push(c.to_string());
-        }
-    }
-    tokens
+    let ignored = [
+        r"//[^\n]*",
+        r##"r#".*?"#"##,
+        r#"r"[^"]*""#,
+        r#""(?:[^"\\]|\\.)*""#,
+        // A character, and not a lifetime.
+        r"'(?:[^'\\]|\\.[^']*)'",
+    ];
+    let ignored = Regex::new(&format!("(?s){}", ignored.join("|"))).unwrap();
+    let token = Regex::new(r"::|\w+|[^\s\w]").unwrap();
+    let code = ignored.replace_all(text, " ");
+    token.find_iter(&code).map(|found| found.as_str().to_owned()).collect()
 }
 
 fn is_word(token: &str) -> bool {

@@ -21,8 +21,7 @@ struct ProblemFields {
 impl ObservedOutcome {
     /// Parses a response: its status, whether it has `Idempotent-Replayed: true`, its body.
     ///
-    /// A response that can't be parsed, or does not promise that nothing was written, is
-    /// [`ObservedOutcome::Unknown`], which causes no false violation.
+    /// A response that can't be parsed, or does not promise that nothing was written, is unknown.
     pub fn parse(
         user: UserId,
         operation: &ObservedOperation,
