@@ -38,6 +38,7 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 pub use replica::Replica;
+use requests::Answer as _;
 use tls::TlsServers;
 
 /// Time after which a test fails if a condition is still false.
@@ -235,6 +236,25 @@ impl Shop {
         }
     }
 
+    /// A GET of a signed-in user.
+    pub fn get(&self, who: &User, replica: usize, path: &str) -> RequestBuilder {
+        self.request(who, Method::GET, replica, path)
+    }
+
+    /// A POST of a signed-in user, with a fresh key.
+    pub fn post(&self, who: &User, replica: usize, path: &str) -> RequestBuilder {
+        self.http
+            .post(self.url(replica, path))
+            .bearer_auth(&who.token)
+            .header("Idempotency-Key", Uuid::new_v4().to_string())
+    }
+
+    /// Pays, cancels or refunds an order.
+    pub fn act(&self, who: &User, replica: usize, order: &Value, action: &str) -> RequestBuilder {
+        let id = order["id"].as_str().unwrap();
+        self.post(who, replica, &format!("/api/orders/{id}/{action}"))
+    }
+
     /// Signs in; the password is the name.
     pub async fn sign_in(&self, name: &str) -> User {
         self.sign_in_at(0, name).await
@@ -242,14 +262,9 @@ impl Shop {
 
     /// The same at that replica.
     pub async fn sign_in_at(&self, replica: usize, name: &str) -> User {
-        let response = self
-            .http
-            .post(self.url(replica, "/api/sessions"))
-            .json(&json!({ "user": name, "password": name }))
-            .send()
-            .await
-            .unwrap();
-        let session = body(response, StatusCode::CREATED).await;
+        let credentials = json!({ "user": name, "password": name });
+        let request = self.http.post(self.url(replica, "/api/sessions")).json(&credentials);
+        let session = request.gives(201).await;
         User { name: name.to_owned(), token: session["token"].as_str().unwrap().to_owned() }
     }
 
@@ -263,30 +278,28 @@ impl Shop {
     /// A throw-away item of the lab, by sku.
     pub async fn lab_item(&self, stock: i64) -> String {
         let admin = self.sign_in("admin").await;
-        let response = self
-            .request(&admin, Method::POST, 0, "/api/lab/items")
-            .json(&json!({ "stock": stock }))
-            .send()
-            .await
-            .unwrap();
-        body(response, StatusCode::CREATED).await["sku"].as_str().unwrap().to_owned()
+        let item = self.post(&admin, 0, "/api/lab/items").json(&json!({ "stock": stock }));
+        item.gives(201).await["sku"].as_str().unwrap().to_owned()
     }
 
     /// An order of one item, not sent yet; a fresh key.
     pub fn order(&self, who: &User, replica: usize, sku: &str, quantity: i64) -> RequestBuilder {
-        self.request(who, Method::POST, replica, "/api/orders")
-            .header("Idempotency-Key", Uuid::new_v4().to_string())
-            .json(&json!({ "lines": [{ "sku": sku, "quantity": quantity }] }))
+        self.order_lines(who, replica, &[(sku, quantity)])
+    }
+
+    /// An order of several lines, not sent yet; a fresh key.
+    pub fn order_lines(&self, who: &User, replica: usize, lines: &[(&str, i64)]) -> RequestBuilder {
+        self.post(who, replica, "/api/orders").json(&requests::order_body(lines))
     }
 
     /// Places an order and expects it to succeed.
     pub async fn place_order(&self, who: &User, sku: &str, quantity: i64) -> Value {
-        body(self.order(who, 0, sku, quantity).send().await.unwrap(), StatusCode::CREATED).await
+        self.order(who, 0, sku, quantity).gives(201).await
     }
 
     /// The body of a GET, which must have status 200.
     pub async fn read(&self, who: &User, path: &str) -> Value {
-        body(self.request(who, Method::GET, 0, path).send().await.unwrap(), StatusCode::OK).await
+        self.get(who, 0, path).gives(200).await
     }
 
     /// The item's audit.
@@ -296,8 +309,7 @@ impl Shop {
 
     /// The item's audit, by that replica.
     pub async fn item_audit_at(&self, replica: usize, sku: &str) -> Value {
-        let url = self.url(replica, &format!("/api/items/{sku}/audit"));
-        body(self.http.get(url).send().await.unwrap(), StatusCode::OK).await
+        self.http.get(self.url(replica, &format!("/api/items/{sku}/audit"))).gives(200).await
     }
 
     /// The whole audit.
@@ -315,6 +327,11 @@ impl Shop {
     pub async fn assert_sound(&self) {
         let audit = self.audit().await;
         assert!(audit.ok, "{:#?}", audit.checks.iter().filter(|c| !c.ok).collect::<Vec<_>>());
+    }
+
+    /// Executes a statement in the test's own database.
+    pub async fn execute(&self, sql: &'static str) {
+        sqlx::query(sql).execute(&self.pool).await.unwrap();
     }
 
     /// A number from the test's own database.

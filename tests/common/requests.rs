@@ -7,6 +7,12 @@ use uuid::Uuid;
 
 use super::{Shop, User};
 
+/// The body of an order of these skus and quantities.
+pub fn order_body(lines: &[(&str, i64)]) -> Value {
+    let line = |(sku, quantity): &(&str, i64)| json!({ "sku": sku, "quantity": quantity });
+    json!({ "lines": lines.iter().map(line).collect::<Vec<_>>() })
+}
+
 /// An order under that idempotency key, not sent yet.
 pub fn keyed(
     shop: &Shop,
@@ -18,7 +24,7 @@ pub fn keyed(
 ) -> RequestBuilder {
     shop.request(who, Method::POST, at, "/api/orders")
         .header("Idempotency-Key", key)
-        .json(&json!({ "lines": [{ "sku": sku, "quantity": many }] }))
+        .json(&order_body(&[(sku, many)]))
 }
 
 /// A new idempotency key.
@@ -37,6 +43,51 @@ pub type Sent = JoinHandle<reqwest::Result<Response>>;
 /// Sends the request in a task.
 pub fn send(request: RequestBuilder) -> Sent {
     tokio::spawn(request.send())
+}
+
+/// What a test expects of a request or its response.
+pub trait Answer: Sized {
+    async fn response(self) -> Response;
+
+    /// The body of a response with that status.
+    async fn gives(self, status: u16) -> Value {
+        super::body(self.response().await, status.try_into().unwrap()).await
+    }
+
+    /// The name of the problem in a response with that status.
+    async fn fails(self, status: u16) -> String {
+        super::problem(self.response().await, status).await
+    }
+
+    /// The body of a response with that status and that problem.
+    async fn refuses(self, status: u16, problem: &str) -> Value {
+        let (actual_status, actual_problem, body) = self.outcome().await;
+        assert_eq!((actual_status, actual_problem.as_str()), (status, problem), "{body}");
+        body
+    }
+
+    /// The status, the name of the problem (empty if there is none), and the body.
+    async fn outcome(self) -> (u16, String, Value) {
+        problem_of(self.response().await).await
+    }
+}
+
+impl Answer for RequestBuilder {
+    async fn response(self) -> Response {
+        self.send().await.unwrap()
+    }
+}
+
+impl Answer for Response {
+    async fn response(self) -> Response {
+        self
+    }
+}
+
+impl Answer for Sent {
+    async fn response(self) -> Response {
+        response_of(self).await
+    }
 }
 
 /// Waits for the response.

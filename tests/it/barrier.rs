@@ -6,12 +6,13 @@ use std::time::Duration;
 use holdfast_lock::{
     AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Locks, Redis, Settings, Wait,
 };
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::json;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::common::{CONDITION_TIMEOUT, Shop, body, services, until};
+use crate::common::requests::Answer as _;
+use crate::common::{CONDITION_TIMEOUT, Shop, services, until};
 use crate::topology::{self, Running, Topology};
 
 /// The requests of a shop that are queued or executed, counted by their key locks in Redis.
@@ -128,8 +129,7 @@ impl Shop {
         let sku = format!("item-{}", Uuid::new_v4().simple());
         let item =
             json!({ "sku": sku, "name": "Item", "price_cents": price_cents, "stock": stock });
-        let item = self.request(&admin, Method::POST, 0, "/api/items").json(&item);
-        body(item.send().await.unwrap(), StatusCode::CREATED).await;
+        self.request(&admin, Method::POST, 0, "/api/items").json(&item).gives(201).await;
         sku
     }
 
@@ -138,8 +138,7 @@ impl Shop {
         let admin = self.sign_in("admin").await;
         let path = format!("/api/items/{sku}/stock");
         let more = json!({ "delta": delta, "reason": "restock" });
-        let more = self.request(&admin, Method::POST, 0, &path).json(&more);
-        body(more.send().await.unwrap(), StatusCode::OK).await;
+        self.request(&admin, Method::POST, 0, &path).json(&more).gives(200).await;
     }
 
     /// The number of transactions that wrote orders.

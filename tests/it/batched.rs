@@ -5,8 +5,8 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::barrier::Barrier;
-use crate::common::requests::{fresh_key, is_replayed, keyed, problem_of, response_of, send};
-use crate::common::{Shop, body, problem, until};
+use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, response_of, send};
+use crate::common::{Shop, until};
 
 #[tokio::test]
 async fn hundred_duplicates_execute_once() {
@@ -22,11 +22,11 @@ async fn hundred_duplicates_execute_once() {
     for other in join_all(others).await {
         let other = other.unwrap();
         assert_eq!(other.headers()["retry-after"], "1");
-        assert_eq!(problem(other, 409).await, "idempotency-key-in-flight");
+        assert_eq!(other.fails(409).await, "idempotency-key-in-flight");
     }
     for at in 0..2 {
         let mismatch = keyed(&shop, &alice, at, &key, &sku, 3).send().await.unwrap();
-        assert_eq!(problem(mismatch, 422).await, "idempotency-key-mismatch");
+        assert_eq!(mismatch.fails(422).await, "idempotency-key-mismatch");
     }
     barrier.open().await;
     let first = response_of(first).await;
@@ -42,7 +42,7 @@ async fn hundred_duplicates_execute_once() {
             assert_eq!(again.bytes().await.unwrap(), bytes);
             replayed += 1;
         } else {
-            assert_eq!(problem(again, 409).await, "idempotency-key-in-flight");
+            assert_eq!(again.fails(409).await, "idempotency-key-in-flight");
         }
     }
     assert!(replayed > 0);
@@ -51,7 +51,7 @@ async fn hundred_duplicates_execute_once() {
         assert!(is_replayed(&again));
         assert_eq!(again.bytes().await.unwrap(), bytes);
         let mismatch = keyed(&shop, &alice, at, &key, &sku, 3).send().await.unwrap();
-        assert_eq!(problem(mismatch, 422).await, "idempotency-key-mismatch");
+        assert_eq!(mismatch.fails(422).await, "idempotency-key-mismatch");
     }
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     shop.assert_sound().await;
@@ -90,7 +90,7 @@ async fn batch_replays_finished_keys_and_rejects_mismatches() {
     for expected in ["fresh", "replay", "mismatch", "fresh", "fresh"] {
         let answer = response_of(sent.next().unwrap()).await;
         match expected {
-            "mismatch" => assert_eq!(problem(answer, 422).await, "idempotency-key-mismatch"),
+            "mismatch" => assert_eq!(answer.fails(422).await, "idempotency-key-mismatch"),
             _ => {
                 assert_eq!(answer.status(), StatusCode::CREATED);
                 assert_eq!(is_replayed(&answer), expected == "replay");
@@ -125,7 +125,7 @@ async fn key_locks_of_queued_commands_are_renewed() {
     }
     barrier.open().await;
     for sent in sent {
-        body(response_of(sent).await, StatusCode::CREATED).await;
+        sent.gives(201).await;
     }
     shop.until_no_locks_are_held(0).await;
 }
@@ -141,8 +141,7 @@ async fn key_of_rejected_command_is_free_at_once() {
         // Both at once: which is first does not matter. Neither leaves its key taken.
         for at in [0, 1, 0, 1] {
             let refused = keyed(&shop, &alice, at, key, &sku, 1).send().await.unwrap();
-            let (status, kind, body) = problem_of(refused).await;
-            assert_eq!((status, kind.as_str()), (409, "sold-out"), "{body}");
+            let body = refused.refuses(409, "sold-out").await;
             assert_eq!(body["available"], 0);
         }
     });
@@ -152,7 +151,7 @@ async fn key_of_rejected_command_is_free_at_once() {
     let placed = keys.iter().enumerate();
     let placed = placed.map(|(n, key)| keyed(&shop, &alice, n % 2, key, &sku, 1).send());
     for placed in join_all(placed).await {
-        body(placed.unwrap(), StatusCode::CREATED).await;
+        placed.unwrap().gives(201).await;
     }
     assert_eq!(shop.item_audit(&sku).await["stock"], 0);
     shop.assert_sound().await;
@@ -173,7 +172,7 @@ async fn batch_sells_in_order_of_arrival() {
     }
     barrier.open().await;
     for ((many, there), sent) in cases.into_iter().zip(sent) {
-        let (status, kind, body) = problem_of(response_of(sent).await).await;
+        let (status, kind, body) = sent.outcome().await;
         if many <= there {
             let change = json!({ "before": there, "delta": -many, "after": there - many });
             assert_eq!((status, &body["lines"][0]["stock"]), (201, &change), "{body}");
@@ -187,84 +186,6 @@ async fn batch_sells_in_order_of_arrival() {
 }
 
 #[tokio::test]
-async fn expired_keys_are_rejected_alone() {
-    let shop = Shop::start(1).await;
-    let alice = shop.sign_in("alice").await;
-    let sku = shop.shop_item(30, 100).await;
-    let (aged, forgotten) = (fresh_key(), fresh_key());
-    let place = |key: &str| keyed(&shop, &alice, 0, key, &sku, 1);
-    let mut orders = Vec::new();
-    for key in [&aged, &forgotten] {
-        let order = body(place(key).send().await.unwrap(), StatusCode::CREATED).await;
-        orders.push(order["id"].clone());
-    }
-    for (what, key) in [
-        ("update idempotency set created_at = now() - interval '25 hours' where key = $1", &aged),
-        ("update idempotency set status = null, body = null where key = $1", &forgotten),
-    ] {
-        let done = sqlx::query(what).bind(key).execute(&shop.pool).await.unwrap();
-        assert_eq!(done.rows_affected(), 1);
-    }
-    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
-    let mut sent = Vec::new();
-    for n in 0..12 {
-        let key = match n {
-            3 => &aged,
-            7 => &forgotten,
-            _ => &fresh_key(),
-        };
-        sent.push(send(place(key)));
-        if *key == aged || *key == forgotten {
-            until("it is answered", async || sent.last().unwrap().is_finished()).await;
-        }
-        let answered = sent.iter().filter(|sent| sent.is_finished()).count();
-        barrier.until_queued(sent.len() - answered).await;
-    }
-    barrier.open().await;
-    for (n, sent) in sent.into_iter().enumerate() {
-        let (status, kind, body) = problem_of(response_of(sent).await).await;
-        let old = [3, 7].iter().position(|old| *old == n);
-        match old {
-            Some(old) => {
-                assert_eq!((status, kind.as_str()), (409, "idempotency-key-used"), "{body}");
-                assert_eq!(body["order_id"], orders[old]);
-            }
-            None => assert_eq!(status, 201, "{body}"),
-        }
-    }
-    assert_eq!(shop.item_audit(&sku).await["sold"], 12);
-    assert_eq!(shop.order_transactions().await, 3);
-    shop.assert_sound().await;
-}
-
-#[tokio::test]
-async fn order_with_price_overflow_is_rejected_alone() {
-    let shop = Shop::start(1).await;
-    let alice = shop.sign_in("alice").await;
-    let sku = shop.shop_item(30, 100).await;
-    // No price that the shop lets in can do it.
-    for statement in [
-        "alter domain item_price drop constraint items_price_range",
-        "update items set price_cents = 5000000000000000000 where kind = 'shop'",
-    ] {
-        sqlx::query(statement).execute(&shop.pool).await.unwrap();
-    }
-    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
-    let quantities = [1, 1, 2, 1, 3, 1];
-    let sent = quantities.map(|many| send(shop.order(&alice, 0, &sku, many)));
-    barrier.until_queued(sent.len()).await;
-    barrier.open().await;
-    for (many, sent) in quantities.into_iter().zip(sent) {
-        let (status, kind, body) = problem_of(response_of(sent).await).await;
-        let expected = if many == 1 { (201, "") } else { (422, "invalid-request") };
-        assert_eq!((status, kind.as_str()), expected, "{body}");
-    }
-    assert_eq!(shop.item_audit(&sku).await["sold"], 4);
-    assert_eq!(shop.order_transactions().await, 1);
-    assert_eq!(shop.number("select count(*) from idempotency").await, 4);
-}
-
-#[tokio::test]
 async fn failed_entry_does_not_fail_its_batch() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
@@ -275,7 +196,7 @@ async fn failed_entry_does_not_fail_its_batch() {
         "create trigger refuse_some before insert on orders for each row
          when (new.token like 'refused-by-postgres%') execute function refuse_some()",
     ] {
-        sqlx::query(statement).execute(&shop.pool).await.unwrap();
+        shop.execute(statement).await;
     }
     let bad = format!("refused-by-postgres-{}", fresh_key());
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
@@ -287,7 +208,7 @@ async fn failed_entry_does_not_fail_its_batch() {
     barrier.until_queued(sent.len()).await;
     barrier.open().await;
     for (n, sent) in sent.into_iter().enumerate() {
-        let (status, kind, body) = problem_of(response_of(sent).await).await;
+        let (status, kind, body) = sent.outcome().await;
         let expected = if n == 13 { (500, "internal-error") } else { (201, "") };
         assert_eq!((status, kind.as_str()), expected, "{body}");
     }
@@ -296,29 +217,9 @@ async fn failed_entry_does_not_fail_its_batch() {
     let transactions = shop.order_transactions().await;
     assert!((2..=5).contains(&transactions), "{transactions}");
     assert_eq!(shop.number("select count(*) from idempotency").await, 20);
-    sqlx::query("drop trigger refuse_some on orders").execute(&shop.pool).await.unwrap();
+    shop.execute("drop trigger refuse_some on orders").await;
     let again = keyed(&shop, &alice, 0, &bad, &sku, 1).send().await.unwrap();
     assert!(!is_replayed(&again));
-    body(again, StatusCode::CREATED).await;
-    shop.assert_sound().await;
-}
-
-#[tokio::test]
-async fn orders_of_unknown_items_affect_no_others() {
-    let shop = Shop::start(2).await;
-    let alice = shop.sign_in("alice").await;
-    let sku = shop.shop_item(100, 100).await;
-    let asked = (0..60).map(|n| {
-        let sku = if n % 3 == 0 { "no-such-thing" } else { sku.as_str() };
-        shop.order(&alice, n % 2, sku, 1).send()
-    });
-    for (n, answer) in join_all(asked).await.into_iter().enumerate() {
-        let (status, kind, body) = problem_of(answer.unwrap()).await;
-        let expected = if n % 3 == 0 { (404, "not-found") } else { (201, "") };
-        assert_eq!((status, kind.as_str()), expected, "{body}");
-    }
-    assert_eq!(shop.item_audit(&sku).await["sold"], 40);
-    assert_eq!(shop.number("select count(*) from idempotency").await, 40);
-    shop.until_no_locks_are_held(0).await;
+    again.gives(201).await;
     shop.assert_sound().await;
 }

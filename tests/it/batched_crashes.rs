@@ -6,76 +6,15 @@ use std::time::{Duration, Instant};
 use crate::checker::ObservedOutcome;
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use reqwest::StatusCode;
 
 use crate::barrier::{Barrier, InFlightRequests};
-use crate::batched_faults::{REQUEST_TIMEOUT, buy_during, until_sold_more};
-use crate::common::requests::{fresh_key, response_of, send};
-use crate::common::{Shop, body, until};
+use crate::batched_faults::REQUEST_TIMEOUT;
+use crate::common::requests::fresh_key;
+use crate::common::{Shop, until};
 use crate::observer::Observer;
 
 /// More than are sold here.
 const LARGE_STOCK: i64 = 1_000_000;
-
-/// Waits until that replica accepts no connections.
-async fn until_closed(shop: &Shop, replica: usize) {
-    let address = shop.replicas[replica].base_url.trim_start_matches("http://").to_owned();
-    until("nobody is let in", async || tokio::net::TcpStream::connect(&address).await.is_err())
-        .await;
-}
-
-#[tokio::test]
-async fn stopping_replica_completes_its_queue() {
-    let mut shop = Shop::start(2).await;
-    let alice = shop.promoted("alice").await;
-    let sku = shop.shop_item(100, 100).await;
-    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
-    let sent: Vec<_> = (0..50).map(|n| send(shop.order(&alice, n % 5 / 4, &sku, 1))).collect();
-    barrier.until_queued(50).await;
-    shop.replicas[0].terminate();
-    until_closed(&shop, 0).await;
-    barrier.open().await;
-    for sent in sent {
-        body(response_of(sent).await, StatusCode::CREATED).await;
-    }
-    let stopped = shop.replicas[0].wait_for_exit().await;
-    assert!(stopped, "it did not end well");
-    assert_eq!(shop.number("select count(*) from orders").await, 50);
-    shop.until_no_locks_are_held(1).await;
-    shop.assert_sound().await;
-}
-
-#[tokio::test]
-async fn stopping_under_load_loses_nothing() {
-    let mut shop = Shop::start(2).await;
-    let sku = shop.shop_item(LARGE_STOCK, 100).await;
-    {
-        let observer = Observer::of(&shop).await;
-        let fault = async {
-            until_sold_more(&shop, 150).await;
-            shop.replicas[0].terminate();
-            until_closed(&shop, 0).await;
-            until_sold_more(&shop, 100).await;
-        };
-        buy_during(&observer, &sku, fault).await;
-        observer.assert_consistent(1, &[&sku]).await;
-    }
-    assert!(shop.replicas[0].wait_for_exit().await, "it did not end well");
-}
-
-#[tokio::test]
-async fn kill_under_load_loses_nothing() {
-    let shop = Shop::start(2).await;
-    let observer = Observer::of(&shop).await;
-    let sku = shop.shop_item(LARGE_STOCK, 100).await;
-    let fault = async {
-        until_sold_more(&shop, 150).await;
-        shop.replicas[0].send_kill();
-        until_sold_more(&shop, 100).await;
-    };
-    buy_during(&observer, &sku, fault).await;
-    observer.assert_consistent(1, &[&sku]).await;
-}
 
 /// A batch of replica 0 that stands still at that point: twenty-five orders, the first of which is
 /// paused there, as `standing` sees.
@@ -156,18 +95,10 @@ async fn check_paused_at(point: &'static str) {
 }
 
 #[tokio::test]
-async fn replica_paused_after_read_blocks_for_one_lease() {
-    check_paused_at("read").await;
-}
-
-#[tokio::test]
-async fn replica_paused_before_write_blocks_for_one_lease() {
-    check_paused_at("commit").await;
-}
-
-#[tokio::test]
-async fn replica_paused_after_write_blocks_for_one_lease() {
-    check_paused_at("committed").await;
+async fn paused_replica_blocks_for_one_lease() {
+    for point in ["read", "commit", "committed"] {
+        check_paused_at(point).await;
+    }
 }
 
 /// Ten thousand people want one of a hundred, and a replica dies with a batch of theirs in its

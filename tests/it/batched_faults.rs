@@ -8,12 +8,11 @@ use std::time::Duration;
 use crate::checker::ObservedOutcome;
 use futures_util::{StreamExt as _, stream};
 use reqwest::StatusCode;
-use serde_json::Value;
 
 use crate::barrier::Barrier;
 use crate::common::proxy::Proxy;
-use crate::common::requests::{fresh_key, is_replayed, keyed, problem_of, response_of, send};
-use crate::common::{Shop, body, until};
+use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, response_of, send};
+use crate::common::{Shop, until};
 use crate::observer::Observer;
 use crate::outages::shop_behind;
 use crate::topology::ask;
@@ -101,7 +100,7 @@ async fn unknown_batch_outcome_is_resolved() {
     for (n, sent) in sent.into_iter().enumerate() {
         let answer = response_of(sent).await;
         assert!(!is_replayed(&answer));
-        let (status, kind, body) = problem_of(answer).await;
+        let (status, kind, body) = answer.outcome().await;
         // Those five were refused for want of what the others took, and the others have it.
         let expected = if n < 25 { (201, "") } else { (409, "sold-out") };
         assert_eq!((status, kind.as_str()), expected, "{body}");
@@ -110,12 +109,11 @@ async fn unknown_batch_outcome_is_resolved() {
     for (key, first) in keys.iter().zip(answers).take(25) {
         let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
         assert!(is_replayed(&again));
-        assert_eq!(body(again, StatusCode::CREATED).await, first);
+        assert_eq!(again.gives(201).await, first);
     }
     for key in &keys[25..] {
         let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
-        let (status, kind, _) = problem_of(again).await;
-        assert_eq!((status, kind.as_str()), (409, "sold-out"));
+        again.refuses(409, "sold-out").await;
     }
     assert_eq!(shop.order_transactions().await, 1);
     shop.until_no_locks_are_held(0).await;
@@ -136,7 +134,7 @@ async fn late_write_after_resolution_changes_nothing() {
         let sent = send(order().header("Holdfast-Pause", "commit:1000"));
         shop.until_one_is_paused(&admin, "commit").await;
         postgres.delay_next_statement();
-        let (status, kind, body) = problem_of(response_of(sent).await).await;
+        let (status, kind, body) = sent.outcome().await;
         assert_eq!((status, kind.as_str()), (503, "unavailable"), "{strategy}: {body}");
         // The response says that nothing was done, and this must stay true.
         postgres.deliver().await;
@@ -170,8 +168,7 @@ async fn batch_outcome_is_unknown_without_postgres() {
     postgres.cut();
     let mut outcomes = Vec::new();
     for sent in sent {
-        let (status, kind, body) = problem_of(response_of(sent).await).await;
-        assert_eq!((status, kind.as_str()), (503, "unavailable"), "{body}");
+        let body = sent.refuses(503, "unavailable").await;
         outcomes.push(body["outcome"].clone());
     }
     // Cut while the answer to the last statement was on its way, there was no commit to ask about.
@@ -209,34 +206,6 @@ async fn repeated_redis_flushes_lose_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deleted_or_stolen_lock_loses_nothing() {
-    let (shop, redis) = Shop::with_own_redis().await;
-    let observer = Observer::of(&shop).await;
-    let sku = shop.shop_item(LARGE_STOCK, 100).await;
-    let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
-    let fault = async {
-        for round in 0..16 {
-            until_sold_more(&shop, 30).await;
-            let theft = match round % 3 {
-                0 => format!("SET {key} somebody/else XX PX 300"),
-                _ => format!("DEL {key}"),
-            };
-            until("the lock was held", async || {
-                let done: Value = match ask::<redis::Value>(&redis.url, &theft).unwrap() {
-                    redis::Value::Int(deleted) => deleted.into(),
-                    redis::Value::Nil => 0.into(),
-                    _ => 1.into(),
-                };
-                done == 1
-            })
-            .await;
-        }
-    };
-    buy_during(&observer, &sku, fault).await;
-    observer.assert_consistent(0, &[&sku]).await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn batch_without_its_lock_cannot_write() {
     let (shop, redis) = Shop::with_own_redis().await;
     let alice = shop.promoted("alice").await;
@@ -249,10 +218,9 @@ async fn batch_without_its_lock_cannot_write() {
     assert_eq!(deleted, 1);
     // The next holder does not wait: no row is locked.
     let second = response_of(send(shop.order(&alice, 1, &sku, 1))).await;
-    let second = body(second, StatusCode::CREATED).await;
+    let second = second.gives(201).await;
     assert_eq!(second["lines"][0]["stock"]["before"], 10);
-    let (status, kind, body) = problem_of(response_of(first).await).await;
-    assert_eq!((status, kind.as_str()), (503, "lock-lost"), "{body}");
+    first.refuses(503, "lock-lost").await;
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     shop.until_no_locks_are_held(0).await;
     shop.assert_sound().await;

@@ -6,12 +6,12 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::requests::{Sent, problem_of, response_of, send};
-use crate::common::{Shop, User, body, problem, until};
+use crate::common::requests::{Answer as _, Sent, response_of, send};
+use crate::common::{Shop, User, until};
 use crate::pause_points::with_pause;
 
 /// One replica and one item.
@@ -63,8 +63,7 @@ impl QueueTest {
     }
 
     async fn get(&self, path: &str) -> Value {
-        let get = self.shop.request(&self.admin, Method::GET, 0, path);
-        body(get.send().await.unwrap(), StatusCode::OK).await
+        self.shop.get(&self.admin, 0, path).gives(200).await
     }
 
     /// The lengths of the queue and of the line outside of it.
@@ -100,7 +99,7 @@ impl QueueTest {
     /// Finishes the running order, then those in line. All succeed, and are all that was sold.
     async fn finish_line(&self, running: RunningOrder, line: Vec<Sent>) {
         let sold = 1 + line.len();
-        body(self.finish(running).await, StatusCode::CREATED).await;
+        self.finish(running).await.gives(201).await;
         for waits in line {
             created(waits).await;
         }
@@ -110,7 +109,7 @@ impl QueueTest {
 }
 
 async fn created(sent: Sent) -> Value {
-    body(response_of(sent).await, StatusCode::CREATED).await
+    sent.gives(201).await
 }
 
 #[tokio::test]
@@ -121,19 +120,14 @@ async fn full_queue_follows_the_offer_mode() {
     let mut line = test.enqueue(2, || test.offer("put")).await;
 
     for fails in [test.bounded_order(), test.offer("add")] {
-        assert_eq!(problem(fails.send().await.unwrap(), 503).await, "overloaded");
+        assert_eq!(fails.fails(503).await, "overloaded");
     }
-    let (status, kind, refused) = problem_of(test.offer("offer").send().await.unwrap()).await;
-    assert_eq!((status, kind.as_str()), (423, "lock-busy"));
+    let refused = test.offer("offer").refuses(423, "lock-busy").await;
     assert_eq!(refused["holder_process"], test.shop.replicas[0].name());
     assert!(refused["holder_since"].is_string(), "{refused}");
     for (offer, ms) in [("offer-for:300", 300), ("offer-for", 700)] {
         let (began, least) = (Instant::now(), Duration::from_millis(ms));
-        assert_eq!(
-            problem(test.offer(offer).send().await.unwrap(), 503).await,
-            "lock-timeout",
-            "{offer}"
-        );
+        assert_eq!(test.offer(offer).fails(503).await, "lock-timeout", "{offer}");
         assert!(began.elapsed() >= least, "{offer}: {:?}", began.elapsed());
     }
     line.push(send(test.offer("put")));
@@ -150,8 +144,8 @@ async fn restock_overtakes_waiting_orders() {
     let line = test.enqueue(3, || test.order()).await;
     let restock = send(test.restock(3).header("Holdfast-Lock", "queue"));
     test.until_lengths(4, 0).await;
-    body(test.finish(running).await, StatusCode::CREATED).await;
-    let entry = body(response_of(restock).await, StatusCode::OK).await;
+    test.finish(running).await.gives(201).await;
+    let entry = restock.gives(200).await;
     assert_eq!((&entry["before"], &entry["after"]), (&json!(0), &json!(3)));
     for (waits, left) in line.into_iter().zip([3, 2, 1]) {
         assert_eq!(
@@ -170,11 +164,11 @@ async fn restock_without_priority_waits_its_turn() {
     let restock = test.restock(2).header("Holdfast-Lock", "queue");
     let restock = send(restock.header("Holdfast-Priority", "normal"));
     test.until_lengths(3, 0).await;
-    body(test.finish(running).await, StatusCode::CREATED).await;
+    test.finish(running).await.gives(201).await;
     for waits in line {
-        assert_eq!(problem(response_of(waits).await, 409).await, "sold-out");
+        assert_eq!(waits.fails(409).await, "sold-out");
     }
-    let entry = body(response_of(restock).await, StatusCode::OK).await;
+    let entry = restock.gives(200).await;
     assert_eq!((&entry["before"], &entry["after"]), (&json!(0), &json!(2)));
 }
 
@@ -184,63 +178,17 @@ async fn cancelled_unit_goes_to_next_waiter() {
     test.sku = test.shop.shop_item(1, 100).await;
     test.alice = test.shop.promoted("alice").await;
     let order = test.shop.order(&test.alice, 0, &test.sku, 1);
-    let order = body(order.send().await.unwrap(), StatusCode::CREATED).await;
+    let order = order.gives(201).await;
     let running = test.start(test.order()).await;
     let line = test.enqueue(1, || test.order()).await;
     let path = format!("/api/orders/{}/cancel", order["id"].as_str().unwrap());
     let cancel = send(test.shop.request(&test.alice, Method::POST, 0, &path));
     test.until_lengths(2, 0).await;
-    assert_eq!(problem(test.finish(running).await, 409).await, "sold-out");
-    body(response_of(cancel).await, StatusCode::OK).await;
+    assert_eq!(test.finish(running).await.fails(409).await, "sold-out");
+    cancel.gives(200).await;
     for next in line {
         created(next).await;
     }
-}
-
-#[tokio::test]
-async fn timed_out_waiter_frees_its_place() {
-    let test = QueueTest::with(10, &[("HOLDFAST_LOCK_TIMEOUT_MS", "2000")]).await;
-    let running = test.start(test.bounded_order()).await;
-    let mut line = test.enqueue(1, || test.offer("put")).await;
-    let timed_out = send(test.offer("offer"));
-    test.until_lengths(2, 0).await;
-    assert_eq!(problem(test.offer("offer").send().await.unwrap(), 423).await, "lock-busy");
-    assert_eq!(problem(response_of(timed_out).await, 503).await, "lock-timeout");
-    assert_eq!(test.lengths().await, (1, 0));
-    line.push(send(test.offer("put")));
-    test.until_lengths(2, 0).await;
-    test.finish_line(running, line).await;
-}
-
-#[tokio::test]
-async fn disconnected_client_frees_its_place() {
-    let test = QueueTest::with(10, &[]).await;
-    let running = test.start(test.bounded_order()).await;
-    let mut line = test.enqueue(2, || test.offer("put")).await;
-    let outside = send(test.offer("put"));
-    test.until_lengths(2, 1).await;
-    // The second waiter disconnects, and the request outside takes its place.
-    line.remove(1).abort();
-    test.until_lengths(2, 0).await;
-    outside.abort();
-    test.until_lengths(1, 0).await;
-    line.push(send(test.offer("put")));
-    test.until_lengths(2, 0).await;
-    test.finish_line(running, line).await;
-}
-
-#[tokio::test]
-async fn try_never_joins_the_queue() {
-    let test = QueueTest::with(10, &[]).await;
-    let trying = || test.order().header("Holdfast-Wait", "try");
-    let running = test.start(trying()).await;
-    assert_eq!(problem(trying().send().await.unwrap(), 423).await, "lock-busy");
-    let line = test.enqueue(1, || test.order()).await;
-    assert_eq!(problem(trying().send().await.unwrap(), 423).await, "lock-busy");
-    let both = trying().header("Holdfast-Offer", "put");
-    assert_eq!(problem(both.send().await.unwrap(), 422).await, "invalid-request");
-    test.finish_line(running, line).await;
-    body(trying().send().await.unwrap(), StatusCode::CREATED).await;
 }
 
 #[tokio::test]
@@ -252,11 +200,15 @@ async fn restock_obeys_lab_restrictions() {
         let request = test.shop.request(&test.admin, Method::POST, 0, path).json(&more);
         request.header("Holdfast-Lock", lock)
     };
-    assert_eq!(problem(of_the_shop("queue").send().await.unwrap(), 403).await, "forbidden");
-    assert_eq!(problem(of_the_shop("hope").send().await.unwrap(), 422).await, "invalid-request");
-    body(of_the_shop("row-lock").send().await.unwrap(), StatusCode::OK).await;
-    let traced = test.restock(1).header("Holdfast-Trace", "on").header("Holdfast-Lock", "queue");
-    let entry = body(traced.send().await.unwrap(), StatusCode::OK).await;
+    assert_eq!(of_the_shop("queue").fails(403).await, "forbidden");
+    assert_eq!(of_the_shop("hope").fails(422).await, "invalid-request");
+    of_the_shop("row-lock").gives(200).await;
+    let entry = test
+        .restock(1)
+        .header("Holdfast-Trace", "on")
+        .header("Holdfast-Lock", "queue")
+        .gives(200)
+        .await;
     let events: Vec<&str> =
         entry["trace"].as_array().unwrap().iter().map(|e| e["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["wait", "held", "read", "write", "commit", "committed", "release"]);

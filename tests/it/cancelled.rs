@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdfast::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use holdfast::shop::engine;
 use holdfast::shop::model::{Order, RequestedLine};
-use holdfast::shop::{
-    Execution, Failure, IdempotencyKey, Rejection, RequestOptions, Shop as Domain, UserId,
-};
+use holdfast::shop::{Execution, Failure, IdempotencyKey, RequestOptions, Shop as Domain, UserId};
 use holdfast_lock::inspect::HeldLock;
 use uuid::Uuid;
 
@@ -154,34 +152,5 @@ async fn caller_lost_at_any_probe_point_is_safe() {
             sold += 1;
         }
         world.assert_sound(sold).await;
-    }
-}
-
-/// At moments from the beginning to the end of the order, with a concurrent order of the item.
-#[tokio::test(flavor = "multi_thread")]
-async fn caller_lost_at_any_moment_is_safe() {
-    for strategy in STRATEGIES {
-        let world = World::new(strategy).await;
-        let whole = Instant::now();
-        world.place(&world.options(), &IdempotencyKey::generate()).await.unwrap();
-        let step = whole.elapsed() / 12;
-        for n in 0..24 {
-            let (key, other) = (IdempotencyKey::generate(), IdempotencyKey::generate());
-            let options = world.options();
-            let leaves = tokio::time::timeout(step * n, world.place(&options, &key));
-            let stays = world.place(&options, &other);
-            let (left, stayed) = futures_util::join!(leaves, stays);
-            for outcome in left.into_iter().chain([stayed]) {
-                let fine = match &outcome {
-                    Ok(executed) => !executed.replayed,
-                    Err(Failure::Rejected(Rejection::LockTimeout { .. })) => true,
-                    Err(_) => false,
-                };
-                assert!(fine, "{outcome:?}");
-            }
-            world.assert_retry_is_consistent(&key).await;
-            world.assert_retry_is_consistent(&other).await;
-        }
-        world.assert_sound(1 + 2 * 24).await;
     }
 }

@@ -1,11 +1,10 @@
 //! Problems name their true cause, whatever failed in Postgres.
 
-use reqwest::StatusCode;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
 
-use crate::common::requests::problem_of;
-use crate::common::{Shop, body};
+use crate::common::Shop;
+use crate::common::requests::Answer as _;
 
 /// Lets every insert of an order fail with that code.
 async fn refuse_orders(shop: &Shop, code: &str) {
@@ -34,7 +33,7 @@ async fn failed_orders_name_their_cause() {
     ] {
         refuse_orders(&shop, code).await;
         let refused = shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap();
-        let (status, name, body) = problem_of(refused).await;
+        let (status, name, body) = refused.outcome().await;
         assert_eq!((status, name.as_str()), (503, problem_type), "{code}: {body}");
         assert!(body["detail"].as_str().unwrap().contains(cause), "{code}: {body}");
         assert_eq!(body["outcome"], Value::Null, "{code}: nothing was written");
@@ -51,8 +50,8 @@ async fn given_up_retries_say_how_often_they_conflicted() {
     let sku = shop.lab_item(10).await;
     refuse_orders(&shop, "40001").await;
     for strategy in ["version", "serializable"] {
-        let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy);
-        let (status, name, body) = problem_of(order.send().await.unwrap()).await;
+        let (status, name, body) =
+            shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).outcome().await;
         assert_eq!((status, name.as_str()), (503, "overloaded"), "{strategy}: {body}");
         let detail = body["detail"].as_str().unwrap();
         let attempts: Vec<u32> = detail.split(' ').filter_map(|it| it.parse().ok()).collect();
@@ -61,7 +60,7 @@ async fn given_up_retries_say_how_often_they_conflicted() {
     }
     shop.pool.execute("drop function refuse cascade").await.unwrap();
     let placed = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "version").send().await;
-    body(placed.unwrap(), StatusCode::CREATED).await;
+    placed.unwrap().gives(201).await;
     shop.assert_sound().await;
 }
 

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
 
 use crate::common::Shop;
-use crate::common::requests::{fresh_key, is_replayed, keyed, problem_of};
+use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed};
 
 /// Pairs per strategy, and those in flight at a time.
 const PAIRS: usize = 250;
@@ -17,7 +17,7 @@ async fn check_winners(strategy: &str) {
     let send = async |replica: usize, key: &str, quantity: i64| {
         let response = keyed(&shop, &alice, replica, key, &sku, quantity).send().await.unwrap();
         let is_replay = is_replayed(&response);
-        let (status, problem, body) = problem_of(response).await;
+        let (status, problem, body) = response.outcome().await;
         (status, problem, is_replay, body)
     };
     let pair = async |n: usize| {

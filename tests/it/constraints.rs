@@ -39,10 +39,9 @@ const REFUSED: [(&str, &str); 28] = [
 #[tokio::test]
 async fn invalid_values_violate_a_named_constraint() {
     let books = busy_books().await;
-    sqlx::query("insert into items (sku, name, price_cents, stock) values ('lonely', 'L', 1, 0)")
-        .execute(&books.pool)
-        .await
-        .unwrap();
+    books
+        .execute("insert into items (sku, name, price_cents, stock) values ('lonely', 'L', 1, 0)")
+        .await;
     for (sql, name) in REFUSED {
         let done = sqlx::raw_sql(sql).execute(&books.pool).await;
         let refused = done.as_ref().err().and_then(sqlx::Error::as_database_error);

@@ -1,11 +1,11 @@
 //! The admin sets, removes and mistypes the limit per customer; earlier purchases count, and an
 //! order that read an older limit is not placed by it.
 
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::{Value, json};
 
-use crate::common::requests::{problem_of, response_of, send};
-use crate::common::{Shop, body, problem};
+use crate::common::Shop;
+use crate::common::requests::{Answer as _, send};
 use crate::customer_limits::{LIMIT, under};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,7 +29,7 @@ async fn changed_limit_counts_earlier_purchases() {
     let all = shop.read(&alice, "/api/items").await;
     assert!(all["items"].as_array().unwrap().contains(&set), "{all}");
     let refused = shop.order(&alice, 0, &sku, 1).send().await.unwrap();
-    let (status, kind, body) = problem_of(refused).await;
+    let (status, kind, body) = refused.outcome().await;
     assert_eq!((status, kind.as_str(), &body["already"]), (409, "limit-reached", &json!(4)));
     shop.place_order(&bob, &sku, 3).await;
     // Nothing is taken from anybody, and the books know by which limit each line was sold.
@@ -37,7 +37,7 @@ async fn changed_limit_counts_earlier_purchases() {
     shop.assert_sound().await;
     shop.set_limit(&sku, 5).await;
     shop.place_order(&alice, &sku, 1).await;
-    assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
+    assert_eq!(shop.order(&alice, 0, &sku, 1).fails(409).await, LIMIT);
     let lifted = shop.set_limit(&sku, Value::Null).await;
     assert_eq!(lifted.as_object().unwrap().len(), 4, "{lifted}");
     shop.place_order(&alice, &sku, 9).await;
@@ -68,8 +68,8 @@ async fn order_uses_the_limit_at_commit() {
         let held = shop.pause_after_read(&admin, 1, order).await;
         let set = send(shop.limit(&admin, 0, &sku, &json!(1)));
         assert_eq!(shop.resume_until_response(&admin, 1, held).await.0, 201, "{strategy}");
-        body(response_of(set).await, StatusCode::OK).await;
-        assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
+        set.gives(200).await;
+        assert_eq!(shop.order(&alice, 0, &sku, 1).fails(409).await, LIMIT);
     }
     shop.assert_sound().await;
 }
@@ -97,7 +97,7 @@ async fn invalid_limit_is_rejected_with_range() {
             post("/api/lab/items", &lab).await.unwrap(),
             shop.limit(&admin, 0, "deadbolt", &bad).send().await.unwrap(),
         ] {
-            let refused = body(response, StatusCode::UNPROCESSABLE_ENTITY).await;
+            let refused = response.gives(422).await;
             assert_eq!(refused["errors"][0]["field"], field, "{refused}");
             if bad.is_i64() {
                 let detail = refused["errors"][0]["detail"].as_str().unwrap();
@@ -109,13 +109,13 @@ async fn invalid_limit_is_rejected_with_range() {
         shop.request(&admin, Method::PUT, 0, &format!("/api/items/{path}/limit")).json(&json).send()
     };
     // It is not lifted by a word that was forgotten.
-    assert_eq!(problem(put("deadbolt", json!({})).await.unwrap(), 422).await, "invalid-request");
+    assert_eq!(put("deadbolt", json!({})).await.unwrap().fails(422).await, "invalid-request");
     let unknown = put("nothing", json!({ "limit_per_user": 1 })).await.unwrap();
-    assert_eq!(problem(unknown, 404).await, "not-found");
+    assert_eq!(unknown.fails(404).await, "not-found");
     let not_the_admin = shop.limit(&alice, 0, "deadbolt", &json!(1)).send().await.unwrap();
-    assert_eq!(problem(not_the_admin, 403).await, "forbidden");
+    assert_eq!(not_the_admin.fails(403).await, "forbidden");
     let nobody = shop.http.put(shop.url(0, "/api/items/deadbolt/limit"));
     let nobody = nobody.json(&json!({ "limit_per_user": 1 })).send().await.unwrap();
-    assert_eq!(problem(nobody, 401).await, "unauthenticated");
+    assert_eq!(nobody.fails(401).await, "unauthenticated");
     assert_eq!(shop.number("select count(limit_per_user) from items").await, 1, "the seeded one");
 }

@@ -3,14 +3,14 @@
 
 use futures_util::future::join_all;
 use holdfast::shop::strategy::STRATEGIES;
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::barrier::Barrier;
-use crate::common::requests::{Sent, fresh_key, is_replayed, keyed, problem_of, response_of, send};
-use crate::common::{CONDITION_TIMEOUT, Shop, User, body, problem, until};
+use crate::common::requests::{Answer as _, Sent, fresh_key, is_replayed, keyed, order_body, send};
+use crate::common::{CONDITION_TIMEOUT, Shop, User, until};
 use crate::pause_points::with_pause;
 
 /// The problem type of the rejection.
@@ -29,7 +29,7 @@ impl Shop {
             ("/api/items", item)
         };
         let made = self.request(&admin, Method::POST, 0, path).json(&item).send().await.unwrap();
-        let made = body(made, StatusCode::CREATED).await;
+        let made = made.gives(201).await;
         assert_eq!(made["limit_per_user"], limit);
         made["sku"].as_str().unwrap().to_owned()
     }
@@ -44,7 +44,7 @@ impl Shop {
     pub async fn set_limit(&self, sku: &str, limit: impl Into<Value>) -> Value {
         let admin = self.sign_in("admin").await;
         let set = self.limit(&admin, 0, sku, &limit.into()).send().await.unwrap();
-        body(set, StatusCode::OK).await
+        set.gives(200).await
     }
 
     /// Units of an item in a customer's pending and paid orders.
@@ -59,13 +59,6 @@ impl Shop {
         .fetch_one(&self.pool)
         .await
         .unwrap()
-    }
-
-    async fn act(&self, who: &User, order: &Value, action: &str) {
-        let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
-        let act = self.request(who, Method::POST, 0, &path);
-        let act = act.header("Idempotency-Key", fresh_key()).send().await.unwrap();
-        body(act, StatusCode::OK).await;
     }
 
     /// Sends an order and waits until it is paused after its read.
@@ -104,7 +97,7 @@ impl Shop {
             sent.is_finished()
         })
         .await;
-        let (status, _, body) = problem_of(response_of(sent).await).await;
+        let (status, _, body) = sent.outcome().await;
         (status, body)
     }
 
@@ -114,11 +107,9 @@ impl Shop {
 }
 
 fn several(shop: &Shop, who: &User, at: usize, key: &str, lines: &[(&str, i64)]) -> RequestBuilder {
-    let lines: Vec<Value> =
-        lines.iter().map(|(sku, many)| json!({ "sku": sku, "quantity": many })).collect();
     shop.request(who, Method::POST, at, "/api/orders")
         .header("Idempotency-Key", key)
-        .json(&json!({ "lines": lines }))
+        .json(&order_body(lines))
 }
 
 /// Retries with one key until the outcome is final (a lost conflict or a lock timeout is not).
@@ -126,7 +117,7 @@ fn several(shop: &Shop, who: &User, at: usize, key: &str, lines: &[(&str, i64)])
 async fn ordered(what: &str, order: impl Fn() -> RequestBuilder) -> bool {
     let until = Instant::now() + CONDITION_TIMEOUT;
     loop {
-        let (status, kind, body) = problem_of(order().send().await.unwrap()).await;
+        let (status, kind, body) = order().outcome().await;
         match (status, kind.as_str()) {
             (201, _) => return true,
             (409, "limit-reached") => {
@@ -229,8 +220,7 @@ async fn customer_limit_holds_without_a_lock() {
                     where datname = current_database() and wait_event_type = 'Lock'";
     until("the second waits for the row", async || shop.number(waiting).await == 1).await;
     assert_eq!(shop.resume_until_response(&admin, 0, first).await.0, 201);
-    let (status, kind, refused) = problem_of(response_of(second).await).await;
-    assert_eq!((status, kind.as_str()), (409, LIMIT), "{refused}");
+    let refused = second.refuses(409, LIMIT).await;
     assert_eq!(refused["already"], 1);
     assert_eq!(shop.resume_until_response(&admin, 1, third).await.0, 201);
     let audit = shop.item_audit(&sku).await;
@@ -266,7 +256,7 @@ async fn batch_counts_its_own_orders_toward_limit() {
     }
     barrier.open().await;
     for ((who, many, there, sold), sent) in cases.into_iter().zip(sent) {
-        let (status, kind, body) = problem_of(response_of(sent).await).await;
+        let (status, kind, body) = sent.outcome().await;
         let what = format!("{} {many}: {body}", who.name);
         match there {
             _ if sold => assert_eq!(status, 201, "{what}"),
@@ -295,25 +285,25 @@ async fn cancelled_and_refunded_units_are_free_again() {
         let sku = shop.limited_item(false, 50, 2).await;
         let place = |key: &str, many| under(strategy)(keyed(&shop, &alice, 0, key, &sku, many));
         let (first, second, third) = (fresh_key(), fresh_key(), fresh_key());
-        let order = body(place(&first, 2).send().await.unwrap(), StatusCode::CREATED).await;
+        let order = place(&first, 2).gives(201).await;
         let refused = || async {
-            let (status, kind, body) = problem_of(place(&second, 1).send().await.unwrap()).await;
+            let (status, kind, body) = place(&second, 1).outcome().await;
             assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{strategy}: {body}");
             assert_eq!(body["already"], 2);
         };
         refused().await;
-        shop.act(&alice, &order, "pay").await;
+        shop.act(&alice, 0, &order, "pay").gives(200).await;
         refused().await;
         // A finished key is looked up before anything is refused.
         let again = place(&first, 2).send().await.unwrap();
         assert!(is_replayed(&again));
-        assert_eq!(body(again, StatusCode::CREATED).await, order);
-        shop.act(&alice, &order, "refund").await;
+        assert_eq!(again.gives(201).await, order);
+        shop.act(&alice, 0, &order, "refund").gives(200).await;
         // A refusal is not stored: the same key succeeds now.
-        let one = body(place(&second, 1).send().await.unwrap(), StatusCode::CREATED).await;
-        assert_eq!(problem(place(&third, 2).send().await.unwrap(), 409).await, "limit-reached");
-        shop.act(&alice, &one, "cancel").await;
-        body(place(&third, 2).send().await.unwrap(), StatusCode::CREATED).await;
+        let one = place(&second, 1).gives(201).await;
+        assert_eq!(place(&third, 2).fails(409).await, "limit-reached");
+        shop.act(&alice, 0, &one, "cancel").gives(200).await;
+        place(&third, 2).gives(201).await;
         assert_eq!(shop.has(&alice, &sku).await, 2);
         assert_eq!(shop.item_audit(&sku).await["stock"], 48);
     }
@@ -331,14 +321,13 @@ async fn order_beyond_limit_changes_nothing() {
         let keys = shop.number("select count(*) from idempotency").await;
         for lines in [&[(&*free, 4), (&*limited, 3)][..], &[(&*limited, 2), (&*limited, 1)]] {
             let order = several(&shop, &alice, 0, &fresh_key(), lines);
-            let (status, kind, body) =
-                problem_of(under(strategy)(order).send().await.unwrap()).await;
+            let (status, kind, body) = under(strategy)(order).outcome().await;
             assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{strategy}: {body}");
             assert_eq!((&body["sku"], &body["requested"]), (&json!(limited), &json!(3)));
         }
         // Sold out comes first, in every line.
         let short = several(&shop, &alice, 0, &fresh_key(), &[(&limited, 3), (&free, 11)]);
-        let (status, kind, body) = problem_of(under(strategy)(short).send().await.unwrap()).await;
+        let (status, kind, body) = under(strategy)(short).outcome().await;
         assert_eq!((status, kind.as_str()), (409, "sold-out"), "{strategy}: {body}");
         assert_eq!(shop.number("select count(*) from stock_ledger").await, entries, "{strategy}");
         assert_eq!(shop.number("select count(*) from idempotency").await, keys, "{strategy}");
@@ -357,10 +346,10 @@ async fn sold_out_comes_before_customer_limit() {
     // From the queue, then from the sold-out cache, which does not check the limit.
     for who in [&alice, &bob, &alice, &alice] {
         let refused = shop.order(who, 0, &sku, 1).send().await.unwrap();
-        assert_eq!(problem(refused, 409).await, "sold-out");
+        assert_eq!(refused.fails(409).await, "sold-out");
     }
     shop.restock(&sku, 5).await;
-    assert_eq!(problem(shop.order(&alice, 0, &sku, 1).send().await.unwrap(), 409).await, LIMIT);
+    assert_eq!(shop.order(&alice, 0, &sku, 1).fails(409).await, LIMIT);
     shop.place_order(&bob, &sku, 1).await;
     shop.assert_sound().await;
 }

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{Response, StatusCode};
+use reqwest::Response;
 use serde_json::json;
 
-use crate::common::{Shop, body, problem, services, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, services, until};
 
 /// The lease of a fenced lock, unless a request says otherwise.
 const LEASE: Duration = Duration::from_secs(3);
@@ -29,24 +30,6 @@ async fn flush(shop: &Shop) {
 }
 
 #[tokio::test]
-async fn fences_in_ledger_increase() {
-    let shop = fenced(2).await;
-    let alice = shop.sign_in("alice").await;
-    let orders = (0..20).map(|n| shop.order(&alice, n % 2, "key-ring", 1).send());
-    for response in futures_util::future::join_all(orders).await {
-        body(response.unwrap(), StatusCode::CREATED).await;
-    }
-    let ledger = shop.read(&alice, "/api/items/key-ring/ledger").await;
-    let fences: Vec<i64> = ledger["items"].as_array().unwrap()[1..]
-        .iter()
-        .map(|e| e["fence"].as_i64().unwrap())
-        .collect();
-    assert_eq!(fences.len(), 20);
-    assert!(fences.is_sorted_by(|a, b| a < b), "{fences:?}");
-    shop.assert_sound().await;
-}
-
-#[tokio::test]
 async fn paused_holder_cannot_write() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
@@ -59,11 +42,11 @@ async fn paused_holder_cannot_write() {
     shop.replicas[0].pause();
     let paused = Instant::now();
     let next = shop.order(&alice, 1, &sku, 1).send().await.unwrap();
-    let next = body(next, StatusCode::CREATED).await;
+    let next = next.gives(201).await;
     assert!(paused.elapsed() < LEASE + Duration::from_secs(2), "{:?}", paused.elapsed());
     assert_eq!(next["lines"][0]["stock"], json!({ "before": 10, "delta": -1, "after": 9 }));
     shop.replicas[0].resume();
-    assert_eq!(problem(late.await.unwrap().unwrap(), 503).await, "lock-lost");
+    assert_eq!(late.fails(503).await, "lock-lost");
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["sold"], &audit["ok"]), (&json!(1), &json!(true)));
     assert_eq!(audit["forks"], json!([]));
@@ -74,14 +57,12 @@ async fn fences_are_raised_after_redis_flush() {
     let shop = fenced(2).await;
     let alice = shop.sign_in("alice").await;
     for n in 0..4 {
-        body(shop.order(&alice, n % 2, "deadbolt", 1).send().await.unwrap(), StatusCode::CREATED)
-            .await;
+        shop.order(&alice, n % 2, "deadbolt", 1).gives(201).await;
     }
     flush(&shop).await;
     let flushed = Instant::now();
     for n in 0..4 {
-        body(shop.order(&alice, n % 2, "deadbolt", 1).send().await.unwrap(), StatusCode::CREATED)
-            .await;
+        shop.order(&alice, n % 2, "deadbolt", 1).gives(201).await;
     }
     assert!(flushed.elapsed() < Duration::from_secs(2), "{:?}", flushed.elapsed());
     let ledger = shop.read(&alice, "/api/items/deadbolt/ledger").await;
@@ -100,10 +81,10 @@ async fn accepted(answers: Vec<reqwest::Result<Response>>) -> usize {
         let answer = answer.unwrap();
         match answer.status().as_u16() {
             201 => accepted += 1,
-            409 => assert_eq!(problem(answer, 409).await, "sold-out"),
+            409 => assert_eq!(answer.fails(409).await, "sold-out"),
             _ => assert!(
                 ["lock-lost", "overloaded", "lock-timeout"]
-                    .contains(&problem(answer, 503).await.as_str())
+                    .contains(&answer.fails(503).await.as_str())
             ),
         }
     }
@@ -118,28 +99,6 @@ async fn assert_exact(shop: &Shop, sku: &str, sold: usize) {
         (&audit["ok"], &audit["forks"], &audit["oversold"]),
         (&json!(true), &json!([]), &json!(0))
     );
-}
-
-#[tokio::test]
-async fn version_guard_survives_redis_flushes() {
-    let shop = fenced(2).await;
-    let alice = shop.sign_in("alice").await;
-    let sku = shop.lab_item(30).await;
-    let orders = futures_util::future::join_all(
-        (0..60).map(|n| shop.order(&alice, n % 2, &sku, 1).header("Holdfast-Work-Ms", "5").send()),
-    );
-    let flushes = async {
-        for sold in [5, 10, 15, 20] {
-            until("some are sold", async || {
-                shop.item_audit(&sku).await["sold"].as_i64().unwrap() >= sold
-            })
-            .await;
-            flush(&shop).await;
-        }
-    };
-    let (answers, ()) = futures_util::join!(orders, flushes);
-    let accepted = accepted(answers).await;
-    assert_exact(&shop, &sku, accepted).await;
 }
 
 #[tokio::test]
@@ -178,6 +137,6 @@ async fn locks_list_shows_holder_and_waiters() {
     })
     .await;
     for order in orders {
-        body(order.await.unwrap().unwrap(), StatusCode::CREATED).await;
+        order.gives(201).await;
     }
 }

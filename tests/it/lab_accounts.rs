@@ -4,17 +4,11 @@ use futures_util::future::join_all;
 use holdfast::shop::store::purge_lab_item;
 use holdfast::shop::{Sku, UserId};
 use reqwest::{Method, RequestBuilder, StatusCode};
-use serde_json::{Value, json};
+use serde_json::json;
 use uuid::Uuid;
 
-use crate::common::requests::{fresh_key, problem_of, response_of, send};
-use crate::common::{Shop, User, body, problem, until};
-
-/// A request to change an order, under a new key.
-fn change(shop: &Shop, who: &User, at: usize, order: &Value, action: &str) -> RequestBuilder {
-    let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
-    shop.request(who, Method::POST, at, &path).header("Idempotency-Key", fresh_key())
-}
+use crate::common::requests::{Answer as _, send};
+use crate::common::{Shop, User, until};
 
 async fn balances(shop: &Shop, who: &User) -> [i64; 2] {
     let me = shop.read(who, "/api/me").await;
@@ -32,28 +26,27 @@ async fn minted_lab_money_buys_nothing_in_shop() {
         orders.push(shop.place_order(&alice, &sku, 1).await);
     }
     // Both read the same balance, and each refund adds its price.
-    let pay =
-        |n: usize| change(&shop, &alice, 0, &orders[n], "pay").header("Holdfast-Lock", "none");
+    let pay = |n: usize| shop.act(&alice, 0, &orders[n], "pay").header("Holdfast-Lock", "none");
     let paid = [0, 1].map(|n| send(pay(n).header("Holdfast-Pause", "read")));
     shop.until_paused_count(&admin, 2, "read").await;
     for request in shop.paused_requests(&admin, 0).await {
         assert!(shop.resume_request(&admin, 0, &request.request).await);
     }
     for sent in paid {
-        body(response_of(sent).await, StatusCode::OK).await;
+        sent.gives(200).await;
     }
     for order in &orders {
-        body(change(&shop, &alice, 1, order, "refund").send().await.unwrap(), StatusCode::OK).await;
+        shop.act(&alice, 1, order, "refund").gives(200).await;
     }
     assert_eq!(balances(&shop, &alice).await, [100_000, 100_100], "the lab minted 1.00");
     let own = shop.shop_item(10, 4_000).await;
     let order = shop.place_order(&alice, &own, 1).await;
-    body(change(&shop, &alice, 0, &order, "pay").send().await.unwrap(), StatusCode::OK).await;
+    shop.act(&alice, 0, &order, "pay").gives(200).await;
     assert_eq!(balances(&shop, &alice).await, [96_000, 100_100]);
     let dear = shop.shop_item(10, 96_001).await;
     let order = shop.place_order(&alice, &dear, 1).await;
-    let refused = change(&shop, &alice, 0, &order, "pay").send().await.unwrap();
-    assert_eq!(problem(refused, 402).await, "insufficient-funds");
+    let refused = shop.act(&alice, 0, &order, "pay").send().await.unwrap();
+    assert_eq!(refused.fails(402).await, "insufficient-funds");
     shop.assert_sound().await;
     let apart = "select count(*) from accounts where kind = 'lab'";
     assert_eq!(shop.number(apart).await, 1, "only the lab account is counted apart");
@@ -69,7 +62,7 @@ async fn early_refund_keeps_lab_money_in_lab() {
     // Holds the lock of the item, which the refund needs and the payment does not.
     let holder = send(shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "held"));
     shop.until_paused_count(&admin, 1, "held").await;
-    let refund = send(change(&shop, &alice, 1, &order, "refund"));
+    let refund = send(shop.act(&alice, 1, &order, "refund"));
     let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
     until("the refund waits", async || {
         let locks = shop.read(&admin, "/api/locks").await;
@@ -77,12 +70,12 @@ async fn early_refund_keeps_lab_money_in_lab() {
         held.is_some_and(|held| held["waiting"] == 1)
     })
     .await;
-    body(change(&shop, &alice, 0, &order, "pay").send().await.unwrap(), StatusCode::OK).await;
+    shop.act(&alice, 0, &order, "pay").gives(200).await;
     for request in shop.paused_requests(&admin, 0).await {
         assert!(shop.resume_request(&admin, 0, &request.request).await);
     }
-    body(response_of(holder).await, StatusCode::CREATED).await;
-    body(response_of(refund).await, StatusCode::OK).await;
+    holder.gives(201).await;
+    refund.gives(200).await;
     assert_eq!(balances(&shop, &alice).await, [100_000, 100_000]);
     shop.assert_sound().await;
 }
@@ -93,14 +86,16 @@ async fn failed_lab_payment_leaves_audit_sound() {
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let dear = json!({ "stock": 5, "price_cents": 100_001 });
     let item = shop.request(&admin, Method::POST, 0, "/api/lab/items").json(&dear);
-    let item = body(item.send().await.unwrap(), StatusCode::CREATED).await;
+    let item = item.gives(201).await;
     let sku = item["sku"].as_str().unwrap();
     let order = shop.place_order(&alice, sku, 1).await;
-    let pay = change(&shop, &alice, 0, &order, "pay").header("Holdfast-Lock", "none");
-    let (status, kind, told) = problem_of(pay.send().await.unwrap()).await;
-    assert_eq!((status, kind.as_str()), (402, "insufficient-funds"));
+    let told = shop
+        .act(&alice, 0, &order, "pay")
+        .header("Holdfast-Lock", "none")
+        .refuses(402, "insufficient-funds")
+        .await;
     assert!(told["detail"].as_str().unwrap().contains("lab account"), "{told}");
-    body(change(&shop, &alice, 0, &order, "cancel").send().await.unwrap(), StatusCode::OK).await;
+    shop.act(&alice, 0, &order, "cancel").gives(200).await;
     let sku = Sku::try_from(sku.to_owned()).unwrap();
     assert!(purge_lab_item(&shop.pool.clone().into(), &sku).await.unwrap());
     assert_eq!(balances(&shop, &alice).await, [100_000, 100_000]);
@@ -111,14 +106,8 @@ async fn failed_lab_payment_leaves_audit_sound() {
 async fn order_mixes_no_lab_and_shop_items() {
     let shop = Shop::start(1).await;
     let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(5).await);
-    let mixed = shop
-        .request(&alice, Method::POST, 0, "/api/orders")
-        .header("Idempotency-Key", fresh_key())
-        .json(&json!({ "lines": [
-            { "sku": sku, "quantity": 1 }, { "sku": "deadbolt", "quantity": 1 },
-        ] }));
-    let (status, kind, told) = problem_of(mixed.send().await.unwrap()).await;
-    assert_eq!((status, kind.as_str()), (422, "invalid-request"));
+    let mixed = shop.order_lines(&alice, 0, &[(&sku, 1), ("deadbolt", 1)]);
+    let told = mixed.refuses(422, "invalid-request").await;
     let why = told["errors"][0]["detail"].as_str().unwrap();
     assert!(why.contains("not both") && why.contains("deadbolt"), "{told}");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
@@ -132,10 +121,9 @@ async fn first_payments_at_once_open_one_account() {
     for _ in 0..8 {
         orders.push(shop.place_order(&alice, &sku, 1).await);
     }
-    let paid =
-        orders.iter().enumerate().map(|(n, order)| change(&shop, &alice, n % 2, order, "pay"));
+    let paid = orders.iter().enumerate().map(|(n, order)| shop.act(&alice, n % 2, order, "pay"));
     for paid in join_all(paid.map(RequestBuilder::send)).await {
-        body(paid.unwrap(), StatusCode::OK).await;
+        paid.unwrap().gives(200).await;
     }
     assert_eq!(balances(&shop, &alice).await, [100_000, 100_000 - 8 * 100]);
     assert_eq!(shop.number("select count(*) from accounts where kind = 'lab'").await, 1);
@@ -147,7 +135,7 @@ async fn lab_account_cannot_sign_in() {
     let shop = Shop::start(1).await;
     let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(5).await);
     let order = shop.place_order(&alice, &sku, 1).await;
-    body(change(&shop, &alice, 0, &order, "pay").send().await.unwrap(), StatusCode::OK).await;
+    shop.act(&alice, 0, &order, "pay").gives(200).await;
     let owner: Uuid = sqlx::query_scalar("select id from users where name = 'alice'")
         .fetch_one(&shop.pool)
         .await
@@ -165,8 +153,10 @@ async fn lab_account_cannot_sign_in() {
         assert_eq!(sent.send().await.unwrap().status(), StatusCode::UNAUTHORIZED);
     }
     let taken = json!({ "user": name, "password": "a password of mine" });
-    let sign_up = shop.http.post(shop.url(0, "/api/users")).json(&taken);
-    assert_eq!(problem(sign_up.send().await.unwrap(), 422).await, "invalid-request");
+    assert_eq!(
+        shop.http.post(shop.url(0, "/api/users")).json(&taken).fails(422).await,
+        "invalid-request"
+    );
     let pool = shop.pool.clone().into();
     let password = "a password of mine".to_owned();
     assert!(holdfast::shop::users::set_password(&pool, &name, password, 8).await.is_err());

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Method, StatusCode};
 
-use crate::common::requests::{fresh_key, keyed, problem_of, response_of, send};
-use crate::common::{Shop, body, problem, until};
+use crate::common::requests::{Answer as _, fresh_key, keyed, response_of, send};
+use crate::common::{Shop, until};
 
 /// More than the pool has connections.
 const ATTACKERS: usize = 40;
@@ -35,16 +35,16 @@ async fn paused_orders_leave_connections_to_shop() {
     let began = Instant::now();
     let orders = (0..24).map(|_| send(shop.order(&bob, 0, &own, 1)));
     for order in orders.collect::<Vec<_>>() {
-        body(response_of(order).await, StatusCode::CREATED).await;
+        order.gives(201).await;
     }
     for page in ["/shop", "/items/deadbolt", "/api/items", "/api/orders"] {
-        let response = shop.request(&bob, Method::GET, 0, page).send().await.unwrap();
+        let response = shop.get(&bob, 0, page).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK, "{page}");
     }
     assert!(began.elapsed() < QUICK, "{:?}", began.elapsed());
     let mut refused = 0;
     for sent in attack {
-        let (status, kind, told) = problem_of(response_of(sent).await).await;
+        let (status, kind, told) = sent.outcome().await;
         if (status, kind.as_str()) == (503, "overloaded") {
             refused += usize::from(told["detail"].as_str().unwrap().contains("the lab may use"));
         }
@@ -65,7 +65,7 @@ async fn orders_behind_paused_one_leave_connections() {
     let own = shop.shop_item(1_000, 100).await;
     let began = Instant::now();
     for order in (0..24).map(|_| send(shop.order(&bob, 0, &own, 1))).collect::<Vec<_>>() {
-        body(response_of(order).await, StatusCode::CREATED).await;
+        order.gives(201).await;
     }
     assert!(began.elapsed() < QUICK, "{:?}", began.elapsed());
     for sent in behind.into_iter().chain([paused]) {
@@ -85,13 +85,13 @@ async fn pauses_beyond_budget_are_refused_at_once() {
     let began = Instant::now();
     let refused = pausing().send().await.unwrap();
     assert_eq!(refused.headers()["retry-after"], "1");
-    assert_eq!(problem(refused, 503).await, "overloaded");
+    assert_eq!(refused.fails(503).await, "overloaded");
     assert!(began.elapsed() < QUICK, "{:?}", began.elapsed());
     for request in shop.paused_requests(&admin, 0).await {
         shop.resume_request(&admin, 0, &request.request).await;
     }
     for sent in paused {
-        body(response_of(sent).await, StatusCode::CREATED).await;
+        sent.gives(201).await;
     }
     let again = send(pausing());
     shop.until_one_is_paused(&admin, "wait").await;
@@ -115,14 +115,13 @@ async fn lab_headers_with_shop_items_are_the_admins() {
     let pay = format!("/api/orders/{}/pay", unpaid["id"].as_str().unwrap());
     for (name, value) in headers {
         let order = || shop.order(&alice, 0, "deadbolt", 1).header(name, value);
-        let (status, kind, told) = problem_of(order().send().await.unwrap()).await;
+        let (status, kind, told) = order().outcome().await;
         assert_eq!((status, kind.as_str()), (403, "forbidden"), "{name}");
         assert!(told["detail"].as_str().unwrap().contains("only the admin"), "{told}");
         let payment = shop.request(&alice, Method::POST, 0, &pay).header(name, value);
         let payment = payment.header("Idempotency-Key", fresh_key()).send().await.unwrap();
-        assert_eq!(problem(payment, 403).await, "forbidden", "{name}");
-        let order = keyed(&shop, &admin, 0, &fresh_key(), "deadbolt", 1).header(name, value);
-        body(order.send().await.unwrap(), StatusCode::CREATED).await;
+        assert_eq!(payment.fails(403).await, "forbidden", "{name}");
+        keyed(&shop, &admin, 0, &fresh_key(), "deadbolt", 1).header(name, value).gives(201).await;
     }
     assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, 0);
 }

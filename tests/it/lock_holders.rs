@@ -1,9 +1,10 @@
 //! A rejected request names the holder of the lock, as the list of locks does.
 
-use reqwest::{RequestBuilder, StatusCode};
+use reqwest::RequestBuilder;
 use serde_json::{Value, json};
 
-use crate::common::{Shop, User, body, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, User, until};
 
 /// Holds the lock of `sku` at the first replica, for some seconds.
 async fn hold_lock(shop: &Shop, who: &User, sku: &str, strategy: &str) {
@@ -13,9 +14,8 @@ async fn hold_lock(shop: &Shop, who: &User, sku: &str, strategy: &str) {
     shop.until_one_is_paused(&admin, "read").await;
 }
 
-async fn rejected(order: RequestBuilder, strategy: &str, status: StatusCode) -> Value {
-    let order = order.header("Holdfast-Lock", strategy);
-    body(order.send().await.unwrap(), status).await
+async fn rejected(order: RequestBuilder, strategy: &str, status: u16) -> Value {
+    order.header("Holdfast-Lock", strategy).gives(status).await
 }
 
 #[tokio::test]
@@ -27,7 +27,7 @@ async fn lock_timeout_names_the_holder() {
         let sku = shop.lab_item(10).await;
         hold_lock(&shop, &alice, &sku, strategy).await;
         let order = shop.order(&alice, 1, &sku, 1);
-        let timeout = rejected(order, strategy, StatusCode::SERVICE_UNAVAILABLE).await;
+        let timeout = rejected(order, strategy, 503).await;
         assert_eq!(timeout["type"], "/problems/lock-timeout");
         assert_eq!(timeout["holder_process"], shop.replicas[0].name(), "{strategy}: {timeout}");
         assert!(timeout["holder_since"].as_str().unwrap().starts_with("20"), "{timeout}");
@@ -37,8 +37,9 @@ async fn lock_timeout_names_the_holder() {
             "{timeout}"
         );
         let order = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "try");
-        let busy = rejected(order, strategy, StatusCode::LOCKED).await;
+        let busy = rejected(order, strategy, 423).await;
         assert_eq!(busy["type"], "/problems/lock-busy");
+        assert!(busy["retry_after_ms"].as_u64().unwrap() > 0, "{busy}");
         assert_eq!(busy["holder_process"], timeout["holder_process"]);
         assert_eq!(busy["holder_fence"], timeout["holder_fence"]);
         // The nodes of a majority are none of the shop's own Redis, and not in its list.
@@ -62,7 +63,7 @@ async fn local_lock_names_its_process() {
     let sku = shop.lab_item(10).await;
     hold_lock(&shop, &alice, &sku, "local").await;
     let order = shop.order(&alice, 0, &sku, 1);
-    let timeout = rejected(order, "local", StatusCode::SERVICE_UNAVAILABLE).await;
+    let timeout = rejected(order, "local", 503).await;
     assert_eq!(timeout["holder_process"], shop.replicas[0].name());
     assert_eq!((&timeout["holder_since"], &timeout["holder_fence"]), (&json!(null), &json!(null)));
 }

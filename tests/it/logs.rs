@@ -3,13 +3,12 @@
 use std::path::Path;
 use std::process::Command;
 
-use reqwest::StatusCode;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::send;
-use crate::common::{Replica, Shop, body, services, until};
+use crate::common::requests::{Answer as _, send};
+use crate::common::{Replica, Shop, services, until};
 use crate::pause_points::with_pause;
 
 /// The JSON lines of a log that have this message.
@@ -44,7 +43,7 @@ async fn json_lines_carry_request_id() {
     let response = shop.order(&alice, 0, "deadbolt", 1).header("X-Request-Id", "mine/1");
     let response = response.send().await.unwrap();
     let id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
-    body(response, StatusCode::CREATED).await;
+    response.gives(201).await;
     let completed = lines(log.path(), "request completed");
     let line = completed.iter().find(|it| span_field(it, "request", "request_id") == Some(&id));
     let line = line.unwrap_or_else(|| panic!("{id} in {completed:#?}"));

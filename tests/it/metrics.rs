@@ -3,9 +3,9 @@
 use std::time::Instant;
 
 use futures_util::future::join_all;
-use reqwest::StatusCode;
 
-use crate::common::{Shop, body, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, until};
 
 /// All metrics of that replica.
 pub async fn metrics(shop: &Shop, replica: usize) -> String {
@@ -39,11 +39,11 @@ async fn lock_metrics_measure_wait_and_hold() {
     let sku = shop.lab_item(20).await;
     for strategy in ["local", "owner", "watchdog", "redlock", "fenced", "batched"] {
         let held_ms = 30;
-        let order = shop
-            .order(&alice, 0, &sku, 1)
+        shop.order(&alice, 0, &sku, 1)
             .header("Holdfast-Lock", strategy)
-            .header("Holdfast-Work-Ms", held_ms.to_string());
-        body(order.send().await.unwrap(), StatusCode::CREATED).await;
+            .header("Holdfast-Work-Ms", held_ms.to_string())
+            .gives(201)
+            .await;
         let line = |name: &str, part: &str| {
             format!("holdfast_lock_{name}_seconds_{part}{{strategy=\"{strategy}\"}}")
         };
@@ -71,8 +71,7 @@ async fn waiting_queue_counts_no_hold_time() {
     let began = Instant::now();
     let client = async |replica| {
         for _ in 0..6 {
-            let order = shop.order(&alice, replica, &sku, 1).header("Holdfast-Work-Ms", "100");
-            body(order.send().await.unwrap(), StatusCode::CREATED).await;
+            shop.order(&alice, replica, &sku, 1).header("Holdfast-Work-Ms", "100").gives(201).await;
         }
     };
     join_all((0..16).map(|n| client(n % 2))).await;
@@ -112,7 +111,7 @@ async fn waiting_requests_are_counted_per_replica() {
     })
     .await;
     for order in orders {
-        body(order.await.unwrap().unwrap(), StatusCode::CREATED).await;
+        order.gives(201).await;
     }
     until("nobody waits any more", async || {
         let (here, there) = (metrics(&shop, 0).await, metrics(&shop, 1).await);

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use crate::checker::{self, ObservedOperation, ObservedOutcome, ObservedRequest};
 use holdfast::shop::{OrderId, UserId};
 use holdfast_lock::clock;
-use reqwest::{Method, RequestBuilder, StatusCode};
-use serde_json::json;
+use reqwest::{Method, RequestBuilder};
 use uuid::Uuid;
 
-use crate::common::{CONDITION_TIMEOUT, Shop, User, body, until};
+use crate::common::requests::{Answer as _, order_body};
+use crate::common::{CONDITION_TIMEOUT, Shop, User, until};
 use crate::recorded_state;
 
 /// Three clients, and the record of their requests.
@@ -81,14 +81,10 @@ impl<'a> Observer<'a> {
         customize: impl FnOnce(RequestBuilder) -> RequestBuilder,
         timeout: Option<Duration>,
     ) -> ObservedOutcome {
-        let body_lines: Vec<_> =
-            lines.iter().map(|(sku, many)| json!({ "sku": sku, "quantity": many })).collect();
         let replica = n % self.shop.replicas.len();
         let who = &self.users[n % 3].0;
-        let request = self
-            .shop
-            .request(who, Method::POST, replica, "/api/orders")
-            .json(&json!({ "lines": body_lines }));
+        let request =
+            self.shop.request(who, Method::POST, replica, "/api/orders").json(&order_body(lines));
         let asked = ObservedOperation::Place(
             lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect(),
         );
@@ -184,8 +180,8 @@ impl Shop {
     pub async fn until_no_locks_are_held(&self, replica: usize) {
         let admin = self.sign_in_at(replica, "admin").await;
         until("nothing is locked", async || {
-            let locks = self.request(&admin, Method::GET, replica, "/api/locks").send().await;
-            body(locks.unwrap(), StatusCode::OK).await.as_array().unwrap().is_empty()
+            let locks = self.get(&admin, replica, "/api/locks").send().await;
+            locks.unwrap().gives(200).await.as_array().unwrap().is_empty()
         })
         .await;
     }

@@ -2,15 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use reqwest::StatusCode;
-
-use crate::common::{Shop, body};
+use crate::common::Shop;
+use crate::common::requests::Answer as _;
 
 #[tokio::test]
 async fn openapi_describes_every_route() {
     let shop = Shop::start(1).await;
     let url = shop.url(0, "/api/openapi.json");
-    let description = body(shop.http.get(url).send().await.unwrap(), StatusCode::OK).await;
+    let description = shop.http.get(url).gives(200).await;
     let mut described = BTreeSet::new();
     for (path, methods) in description["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys() {
@@ -72,7 +71,7 @@ async fn openapi_describes_every_route() {
 async fn reference_shows_every_operation() {
     let shop = Shop::start(1).await;
     let url = shop.url(0, "/api/openapi.json");
-    let document = body(shop.http.get(url).send().await.unwrap(), StatusCode::OK).await;
+    let document = shop.http.get(url).gives(200).await;
     let page = shop.http.get(shop.url(0, "/api/docs/")).send().await.unwrap();
     assert_eq!((page.status().as_u16(), page.url().path()), (200, "/api/docs"));
     let page = page.text().await.unwrap();

@@ -1,29 +1,18 @@
 //! Orders, payments, cancellations and refunds, and their ledger entries.
 
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::{Shop, body, problem};
+use crate::common::Shop;
+use crate::common::requests::Answer as _;
 
 #[tokio::test]
 async fn order_and_payment_are_in_the_ledgers() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
-    let order = body(
-        shop.request(&alice, Method::POST, 0, "/api/orders")
-            .header("Idempotency-Key", "journey-journey-1")
-            .json(&json!({ "lines": [
-                { "sku": "key-ring", "quantity": 2 },
-                { "sku": "deadbolt", "quantity": 1 },
-                { "sku": "key-ring", "quantity": 1 },
-            ] }))
-            .send()
-            .await
-            .unwrap(),
-        StatusCode::CREATED,
-    )
-    .await;
+    let lines = [("key-ring", 2), ("deadbolt", 1), ("key-ring", 1)];
+    let order = shop.order_lines(&alice, 0, &lines).gives(201).await;
     assert_eq!(order["status"], "pending");
     assert_eq!(order["total_cents"], 4_900 + 3 * 650);
     assert_eq!(order["lines"][0]["sku"], "deadbolt", "lines are sorted");
@@ -40,7 +29,7 @@ async fn order_and_payment_are_in_the_ledgers() {
         .unwrap();
     assert_eq!(paid.headers()["holdfast-replica"], shop.replicas[1].name());
     assert_eq!(paid.headers()["holdfast-strategy"], "batched");
-    let paid = body(paid, StatusCode::OK).await;
+    let paid = paid.gives(200).await;
     assert_eq!(paid["order"]["status"], "paid");
     assert_eq!(paid["balance"], json!({ "before": 100_000, "delta": -6_850, "after": 93_150 }));
 
@@ -61,21 +50,18 @@ async fn refund_returns_units_and_money_once() {
     let alice = shop.sign_in("alice").await;
     let order = shop.place_order(&alice, "deadbolt", 2).await;
     let id = order["id"].as_str().unwrap();
-    let post = |action: &'static str| {
-        shop.request(&alice, Method::POST, 0, &format!("/api/orders/{id}/{action}"))
-            .header("Idempotency-Key", Uuid::new_v4().to_string())
-    };
-    let refused = problem(post("refund").send().await.unwrap(), 409).await;
+    let post = |action: &'static str| shop.post(&alice, 0, &format!("/api/orders/{id}/{action}"));
+    let refused = post("refund").fails(409).await;
     assert_eq!(refused, "order-state", "what was not paid can't be refunded");
-    body(post("pay").send().await.unwrap(), StatusCode::OK).await;
-    assert_eq!(problem(post("pay").send().await.unwrap(), 409).await, "order-state");
-    assert_eq!(problem(post("cancel").send().await.unwrap(), 409).await, "order-state");
+    post("pay").gives(200).await;
+    assert_eq!(post("pay").fails(409).await, "order-state");
+    assert_eq!(post("cancel").fails(409).await, "order-state");
 
-    let refunded = body(post("refund").send().await.unwrap(), StatusCode::OK).await;
+    let refunded = post("refund").gives(200).await;
     assert_eq!(refunded["order"]["status"], "refunded");
     assert_eq!(refunded["stock"]["deadbolt"], json!({ "before": 38, "delta": 2, "after": 40 }));
     assert_eq!(refunded["balance"], json!({ "before": 90_200, "delta": 9_800, "after": 100_000 }));
-    assert_eq!(problem(post("refund").send().await.unwrap(), 409).await, "order-state");
+    assert_eq!(post("refund").fails(409).await, "order-state");
     shop.assert_sound().await;
 }
 
@@ -99,17 +85,8 @@ async fn cancelled_order_returns_stock_once() {
 async fn order_of_several_items_is_atomic() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    let both = shop
-        .request(&alice, Method::POST, 0, "/api/orders")
-        .header("Idempotency-Key", "all-or-nothing-1")
-        .json(&json!({ "lines": [
-            { "sku": "deadbolt", "quantity": 1 },
-            { "sku": "last-lantern", "quantity": 2 },
-        ] }));
-    let response = both.send().await.unwrap();
-    assert_eq!(response.status(), 409);
-    let refusal: Value = response.json().await.unwrap();
-    assert_eq!(refusal["type"], "/problems/sold-out");
+    let lines = [("deadbolt", 1), ("last-lantern", 2)];
+    let refusal = shop.order_lines(&alice, 0, &lines).refuses(409, "sold-out").await;
     assert_eq!(refusal["sku"], "last-lantern");
     assert_eq!((&refusal["requested"], &refusal["available"]), (&json!(2), &json!(1)));
     assert_eq!(shop.item_audit("deadbolt").await["stock"], 40, "the other line took nothing");
@@ -127,15 +104,16 @@ async fn payment_needs_sufficient_balance() {
             .header("Idempotency-Key", "not-enough-money-1")
             .send()
     };
-    assert_eq!(problem(pay().await.unwrap(), 402).await, "insufficient-funds");
-    let top_up = shop
+    assert_eq!(pay().await.unwrap().fails(402).await, "insufficient-funds");
+    let entry = shop
         .request(&bob, Method::POST, 0, "/api/me/top-ups")
         .header("Idempotency-Key", "not-enough-money-2")
-        .json(&json!({ "amount_cents": 50_000 }));
-    let entry = body(top_up.send().await.unwrap(), StatusCode::CREATED).await;
+        .json(&json!({ "amount_cents": 50_000 }))
+        .gives(201)
+        .await;
     assert_eq!(entry["after"], 150_000);
     // A refusal is not stored: the same key succeeds now.
-    let paid = body(pay().await.unwrap(), StatusCode::OK).await;
+    let paid = pay().await.unwrap().gives(200).await;
     assert_eq!(paid["balance"]["after"], 150_000 - 6 * 18_900);
     shop.assert_sound().await;
 }
@@ -145,15 +123,15 @@ async fn expired_order_cannot_be_paid() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let order = shop.place_order(&alice, "deadbolt", 1).await;
-    sqlx::query("update orders set expires_at = clock_timestamp()")
-        .execute(&shop.pool)
-        .await
-        .unwrap();
+    shop.execute("update orders set expires_at = clock_timestamp()").await;
     let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
-    let pay = shop
-        .request(&alice, Method::POST, 0, &path)
-        .header("Idempotency-Key", "it-is-too-late-now");
-    assert_eq!(problem(pay.send().await.unwrap(), 409).await, "order-expired");
+    assert_eq!(
+        shop.request(&alice, Method::POST, 0, &path)
+            .header("Idempotency-Key", "it-is-too-late-now")
+            .fails(409)
+            .await,
+        "order-expired"
+    );
     assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000);
     shop.assert_sound().await;
 }
@@ -166,13 +144,14 @@ async fn admin_creates_and_restocks_items() {
     let create = || shop.request(&admin, Method::POST, 0, "/api/items").json(&item).send();
     let created = create().await.unwrap();
     assert_eq!(created.headers()["location"], "/api/items/hasp");
-    body(created, StatusCode::CREATED).await;
-    assert_eq!(problem(create().await.unwrap(), 409).await, "exists");
+    created.gives(201).await;
+    assert_eq!(create().await.unwrap().fails(409).await, "exists");
     for (delta, after) in [(20, 30), (-5, 25)] {
-        let restock = shop
-            .request(&admin, Method::POST, 0, "/api/items/hasp/stock")
-            .json(&json!({ "delta": delta, "reason": "inventory" }));
-        let entry = body(restock.send().await.unwrap(), StatusCode::OK).await;
+        let entry = shop
+            .post(&admin, 0, "/api/items/hasp/stock")
+            .json(&json!({ "delta": delta, "reason": "inventory" }))
+            .gives(200)
+            .await;
         assert_eq!(entry["after"], after);
     }
     let audit = shop.item_audit("hasp").await;
@@ -230,8 +209,7 @@ async fn link_header_leads_through_the_list() {
     }
     for start in ["/api/items", "/api/items/key-ring/ledger", "/api/me/ledger", "/api/lab/runs"] {
         for _ in 0..2 {
-            shop.request(&admin, Method::POST, 0, "/api/me/top-ups")
-                .header("Idempotency-Key", Uuid::new_v4().to_string())
+            shop.post(&admin, 0, "/api/me/top-ups")
                 .json(&json!({ "amount_cents": 1 }))
                 .send()
                 .await
@@ -241,9 +219,9 @@ async fn link_header_leads_through_the_list() {
         let whole = shop.read(&admin, start).await["items"].clone();
         let (mut path, mut entries) = (format!("{start}?limit=1"), Vec::new());
         loop {
-            let response = shop.request(&admin, Method::GET, 0, &path).send().await.unwrap();
+            let response = shop.get(&admin, 0, &path).send().await.unwrap();
             let link = response.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
-            let page = body(response, StatusCode::OK).await;
+            let page = response.gives(200).await;
             entries.extend(page["items"].as_array().unwrap().clone());
             assert_eq!(link.is_none(), page["next"].is_null(), "{page}");
             let Some(link) = link else { break };
@@ -279,7 +257,7 @@ async fn created_responses_have_a_location() {
             let request = shop.request(who, Method::POST, 0, path).header("Idempotency-Key", &key);
             let created = request.json(&sent).send().await.unwrap();
             let location = created.headers()["location"].to_str().unwrap().to_owned();
-            bodies.push(body(created, StatusCode::CREATED).await);
+            bodies.push(created.gives(201).await);
             if path == "/api/sessions" {
                 continue;
             }
@@ -332,18 +310,15 @@ async fn stock_above_maximum_may_only_shrink() {
     let sku = shop.shop_item(5, 1).await;
     let order = shop.place_order(&alice, &sku, 2).await;
     let path = format!("/api/orders/{}", order["id"].as_str().unwrap());
-    let pay = shop.request(&alice, Method::POST, 0, &format!("{path}/pay"));
-    let pay = pay.header("Idempotency-Key", Uuid::new_v4().to_string());
-    body(pay.send().await.unwrap(), StatusCode::OK).await;
+    shop.post(&alice, 0, &format!("{path}/pay")).gives(200).await;
     shop.restock(&sku, 1_000_000_000 - 3).await;
-    let refund = shop.request(&alice, Method::POST, 0, &format!("{path}/refund"));
-    body(refund.send().await.unwrap(), StatusCode::OK).await;
+    shop.request(&alice, Method::POST, 0, &format!("{path}/refund")).gives(200).await;
     let change = async |delta: i64| {
         let change = shop.request(&admin, Method::POST, 0, &format!("/api/items/{sku}/stock"));
         change.json(&json!({ "delta": delta, "reason": "correction" })).send().await.unwrap()
     };
-    assert_eq!(problem(change(1).await, 422).await, "invalid-request");
-    let entry = body(change(-1).await, StatusCode::OK).await;
+    assert_eq!(change(1).await.fails(422).await, "invalid-request");
+    let entry = change(-1).await.gives(200).await;
     assert_eq!((&entry["before"], &entry["after"]), (&json!(1_000_000_002), &json!(1_000_000_001)));
     shop.assert_sound().await;
 }

@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use crate::barrier::Barrier;
-use crate::common::requests::{fresh_key, is_replayed, keyed, response_of, send};
-use crate::common::{Replica, Shop, body, problem, until};
+use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, send};
+use crate::common::{Replica, Shop, until};
 use crate::metrics::{metrics, value};
 
 /// Two batches, which always fit: `MIN_LENGTH` in `src/shop/engine/queue_limit.rs`.
@@ -62,21 +62,21 @@ async fn slow_queue_rejects_at_once() {
     let sku = shop.lab_item(10_000).await;
     let order = |key: &str| keyed(&shop, &alice, 0, key, &sku, 1);
     let done = fresh_key();
-    body(order(&done).send().await.unwrap(), StatusCode::CREATED).await;
+    order(&done).gives(201).await;
     // One order takes so long that none behind it is executed in time …
     let slow = send(order(&fresh_key()).header("Holdfast-Pause", "read:1500"));
     shop.until_one_is_paused(&admin, "read").await;
     let behind = send(order(&fresh_key()));
     // … and then the test holds the lock.
     let mut barrier = Barrier::before_item(&shop, &sku).await;
-    body(response_of(slow).await, StatusCode::CREATED).await;
+    slow.gives(201).await;
     let crowd: Vec<_> = (1..ROOM).map(|_| send(order(&fresh_key()))).collect();
     barrier.until_queued(ROOM).await;
     let key = fresh_key();
     let began = Instant::now();
     let refused = order(&key).send().await.unwrap();
     assert_eq!(refused.headers()["retry-after"], "1");
-    assert_eq!(problem(refused, 503).await, "overloaded");
+    assert_eq!(refused.fails(503).await, "overloaded");
     assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
     let text = metrics(&shop, 0).await;
     assert_eq!(value(&text, "holdfast_batch_queue_full_total"), Some(1.0));
@@ -88,7 +88,7 @@ async fn slow_queue_rejects_at_once() {
     .await;
     barrier.open().await;
     for sent in crowd.into_iter().chain([behind]) {
-        body(response_of(sent).await, StatusCode::CREATED).await;
+        sent.gives(201).await;
     }
     until("the refused key succeeds", async || {
         order(&key).send().await.unwrap().status() == StatusCode::CREATED
@@ -106,7 +106,7 @@ async fn rejected_duplicates_still_get_replays() {
     let sku = shop.shop_item(10, 100).await;
     let finished = fresh_key();
     let order = || keyed(&shop, &alice, 0, &finished, &sku, 1).send();
-    let placed = body(order().await.unwrap(), StatusCode::CREATED).await;
+    let placed = order().await.unwrap().gives(201).await;
     let (user, fingerprint): (_, Vec<u8>) =
         sqlx::query_as("select user_id, fingerprint from idempotency where key = $1")
             .bind(&finished)

@@ -3,14 +3,14 @@
 use std::process::{Output, Stdio};
 
 use futures_util::future::join_all;
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::process::Command;
 use uuid::Uuid;
 
-use crate::common::requests::{problem_of, response_of, send};
-use crate::common::{Shop, User, body, problem, services, until};
+use crate::common::requests::{Answer as _, response_of, send};
+use crate::common::{Shop, User, services, until};
 
 const NEW_PASSWORD: &str = "a new password";
 
@@ -21,7 +21,7 @@ async fn sign_in(shop: &Shop, user: &str, password: &str) -> Response {
 
 /// The session's status at a replica.
 async fn status_of(shop: &Shop, who: &User, replica: usize) -> u16 {
-    let me = shop.request(who, Method::GET, replica, "/api/me").send().await.unwrap();
+    let me = shop.get(who, replica, "/api/me").send().await.unwrap();
     me.status().as_u16()
 }
 
@@ -67,9 +67,7 @@ async fn password_change_ends_other_sessions() {
         assert_eq!(status_of(&shop, &other, replica).await, 200);
     }
     for (old, new, field) in [("wrong", NEW_PASSWORD, "old"), ("alice", "seven77", "new")] {
-        let (status, kind, body) =
-            problem_of(change(&shop, &alice, old, new).send().await.unwrap()).await;
-        assert_eq!((status, kind.as_str()), (422, "invalid-request"));
+        let body = change(&shop, &alice, old, new).refuses(422, "invalid-request").await;
         assert_eq!(body["errors"][0]["field"], field);
     }
     assert_eq!(sessions_of(&shop, "alice").await, 2);
@@ -83,7 +81,7 @@ async fn password_change_ends_other_sessions() {
     assert_eq!(sign_in(&shop, "alice", NEW_PASSWORD).await.status(), 201);
     let stranger = User { name: "alice".to_owned(), token: "none".to_owned() };
     let rejected = change(&shop, &stranger, NEW_PASSWORD, "another one").send().await.unwrap();
-    assert_eq!(problem(rejected, 401).await, "unauthenticated");
+    assert_eq!(rejected.fails(401).await, "unauthenticated");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -98,7 +96,7 @@ async fn concurrent_sign_in_cannot_survive_password_change() {
     let late = send(shop.http.post(shop.url(0, "/api/sessions")).json(&credentials));
     until_blocked(&shop).await;
     commit(change_first).await;
-    assert_eq!(problem(response_of(late).await, 401).await, "unauthenticated");
+    assert_eq!(late.fails(401).await, "unauthenticated");
     assert_eq!(sessions_of(&shop, "bob").await, 0);
 
     // The session begins before the change, which has to find it.
@@ -127,10 +125,10 @@ async fn flood_of_sign_ins_is_rejected_early() {
         for response in flood.await {
             if response.status() == 503 {
                 assert!(response.headers().contains_key("retry-after"));
-                assert_eq!(problem(response, 503).await, "overloaded");
+                assert_eq!(response.fails(503).await, "overloaded");
                 rejected += 1;
             } else {
-                assert_eq!(problem(response, 401).await, "unauthenticated");
+                assert_eq!(response.fails(401).await, "unauthenticated");
             }
         }
         assert!(rejected > 0, "{name}");
@@ -165,7 +163,7 @@ async fn duplicate_sign_up_logs_no_error() {
         shop.http.post(shop.url(0, "/api/users")).json(&credentials).send().await.unwrap()
     };
     assert_eq!(sign_up().await.status(), 201);
-    assert_eq!(problem(sign_up().await, 409).await, "exists");
+    assert_eq!(sign_up().await.fails(409).await, "exists");
     // A marker, behind which the log has what Postgres wrote before it.
     let marker = format!("marker_{}", Uuid::new_v4().simple());
     let statement = AssertSqlSafe(format!("select {marker}"));
@@ -189,7 +187,7 @@ async fn new_user_gets_one_welcome_credit() {
     assert_eq!((created.status().as_u16(), sign_up().await.status().as_u16()), (201, 409));
     let url = shop.url(0, "/api/sessions");
     let session = shop.http.post(url).json(&credentials).send().await.unwrap();
-    let token = body(session, StatusCode::CREATED).await["token"].as_str().unwrap().to_owned();
+    let token = session.gives(201).await["token"].as_str().unwrap().to_owned();
     let dora = User { name: "dora".to_owned(), token };
     assert_eq!(shop.read(&dora, "/api/me").await["balance_cents"], 10_000);
     let ledger = shop.read(&dora, "/api/me/ledger").await;
@@ -203,10 +201,7 @@ async fn new_user_gets_one_welcome_credit() {
     );
     shop.assert_sound().await;
     // The audit misses the credit if its money is gone.
-    sqlx::query("delete from top_ups where amount_cents = 10000")
-        .execute(&shop.pool)
-        .await
-        .unwrap();
+    shop.execute("delete from top_ups where amount_cents = 10000").await;
     assert_eq!(shop.failing_checks().await, ["top-ups", "money-conserved"]);
 }
 
@@ -222,11 +217,11 @@ async fn new_password_has_minimum_length() {
             let credentials = json!({ "user": name, "password": "p".repeat(length) });
             shop.http.post(url).json(&credentials).send()
         };
-        let (status, _, short) = problem_of(sign_up(least - 1).await.unwrap()).await;
+        let (status, _, short) = sign_up(least - 1).await.unwrap().outcome().await;
         assert_eq!((status, &short["errors"][0]["field"]), (422, &json!("password")));
         let why = format!("{least} to 256 characters");
         assert_eq!(short["errors"][0]["detail"], Value::from(why));
-        body(sign_up(least).await.unwrap(), StatusCode::CREATED).await;
+        sign_up(least).await.unwrap().gives(201).await;
     }
 }
 

@@ -4,7 +4,8 @@ use reqwest::{Method, RequestBuilder, StatusCode};
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::common::{Shop, User, body, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, User, until};
 
 /// A paused request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,8 +17,7 @@ pub struct PausedRequest {
 impl Shop {
     /// All requests that are paused at that replica.
     pub async fn paused_requests(&self, admin: &User, replica: usize) -> Vec<PausedRequest> {
-        let holds = self.request(admin, Method::GET, replica, "/api/lab/paused");
-        let holds = body(holds.send().await.unwrap(), StatusCode::OK).await;
+        let holds = self.get(admin, replica, "/api/lab/paused").gives(200).await;
         let word = |held: &Value, name: &str| held[name].as_str().unwrap().to_owned();
         let holds = holds.as_array().unwrap().iter();
         holds

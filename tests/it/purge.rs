@@ -6,11 +6,12 @@ use std::time::Duration;
 use holdfast::db::Pool;
 use holdfast::jobs::purge::{self, PurgeFailure, PurgeLimits, PurgeResult};
 use holdfast::jobs::{Job, RunOutcome};
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::{Shop, body, problem, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, until};
 use crate::jobs::{DUE, job, offer, replica};
 
 /// Rows of every kind, old and young.
@@ -53,10 +54,6 @@ const BLOCKS: &str = "select pg_relation_size('idempotency') / 8192";
 const KEYS_WALKED: &str =
     "select coalesce(max(next_block), 0) from purge_walks where kind = 'keys'";
 
-async fn run(shop: &Shop, sql: &'static str) {
-    sqlx::query(sql).execute(&shop.pool).await.unwrap();
-}
-
 async fn old_orders(pool: &Pool, rows: i32, answered: bool) {
     let insert = sqlx::query(OLD_ORDERS).bind(rows).bind(answered);
     insert.execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
@@ -66,7 +63,7 @@ async fn old_orders(pool: &Pool, rows: i32, answered: bool) {
 async fn purge_deletes_only_old_rows() {
     let shop = Shop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
-        run(&shop, sql).await;
+        shop.execute(sql).await;
     }
     let pool = shop.pool.clone().into();
     let purged = purge::purge(&pool, &PurgeLimits::default()).await;
@@ -105,7 +102,7 @@ async fn purge_deletes_only_old_rows() {
 async fn purge_stops_in_time_and_resumes() {
     let shop = Shop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
-        run(&shop, sql).await;
+        shop.execute(sql).await;
     }
     let pool = shop.pool.clone().into();
     let pace = PurgeLimits {
@@ -159,7 +156,7 @@ async fn large_table_is_purged_in_parts() {
     assert!(left.is_sorted_by(does_its_part), "each run does its part: {left:?}");
     assert_eq!(left.last(), Some(&0));
     // What grows old behind a walk is the next one's.
-    run(&shop, "update idempotency set status = 201, body = 'x'").await;
+    shop.execute("update idempotency set status = 201, body = 'x'").await;
     let walks = 2 * RUNS;
     for _ in 0..walks {
         purge::purge(&pool, &pace).await;
@@ -193,7 +190,7 @@ async fn each_purge_reads_only_its_part() {
     const PART: u64 = 64;
     let shop = Shop::without_replicas().await;
     // It would read, too.
-    run(&shop, "alter table idempotency set (autovacuum_enabled = off)").await;
+    shop.execute("alter table idempotency set (autovacuum_enabled = off)").await;
     apart(&shop, async |pool| {
         old_orders(pool, 50_000, false).await;
         let analyze = sqlx::query("analyze idempotency");
@@ -222,10 +219,9 @@ static PURGES: Job = job("purges", |turn| Box::pin(purge::work(turn)));
 async fn failing_kind_does_not_block_others() {
     let shop = Shop::without_replicas().await;
     for sql in OLD_AND_YOUNG {
-        run(&shop, sql).await;
+        shop.execute(sql).await;
     }
-    run(
-        &shop,
+    shop.execute(
         "create function no() returns trigger language plpgsql as
          $$ begin raise 'not these'; end $$",
     )
@@ -236,7 +232,7 @@ async fn failing_kind_does_not_block_others() {
         "create trigger no before update on idempotency execute function no()",
     ];
     for sql in triggers {
-        run(&shop, sql).await;
+        shop.execute(sql).await;
     }
     let outcome = offer(&replica(&shop, "a", &PURGES), DUE).await;
     let RunOutcome::Failed(why) = outcome else { panic!("{outcome:?}") };
@@ -253,7 +249,7 @@ async fn failing_kind_does_not_block_others() {
         2_400
     );
 
-    run(&shop, "drop function no cascade").await;
+    shop.execute("drop function no cascade").await;
     let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
     let rest = (purged.keys, purged.runs, purged.marks, purged.sessions, purged.responses);
     assert_eq!(rest, (0, 0, 1, 1_500, 1_200), "what failed begins where it failed");
@@ -282,20 +278,20 @@ async fn keys_stay_used_after_purge() {
     };
     let request_body = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
     let order = post("/api/orders", &keys[0], request_body.clone()).await.unwrap();
-    let order = body(order, StatusCode::CREATED).await;
+    let order = order.gives(201).await;
     let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
     let paid = post(&pay, &keys[1], json!({})).await.unwrap();
-    body(paid, StatusCode::OK).await;
+    paid.gives(200).await;
     let amount = json!({ "amount_cents": 100 });
     let topped = post("/api/me/top-ups", &keys[2], amount.clone()).await.unwrap();
-    body(topped, StatusCode::CREATED).await;
+    topped.gives(201).await;
     let old = "update idempotency set created_at = created_at - interval '25 hours'";
-    sqlx::query(old).execute(&shop.pool).await.unwrap();
+    shop.execute(old).await;
     let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
     assert_eq!((purged.keys, purged.responses), (2, 1));
     // Also for a clock that was put back since: an answer that is gone is not made up.
     let young = "update idempotency set created_at = now()";
-    sqlx::query(young).execute(&shop.pool).await.unwrap();
+    shop.execute(young).await;
     shop.until_no_locks_are_held(0).await;
     let again = [
         post("/api/orders", &keys[0], request_body).await.unwrap(),
@@ -305,7 +301,7 @@ async fn keys_stay_used_after_purge() {
     // The record of a payment is gone: its order says that it is paid.
     let used = ["idempotency-key-used", "order-state", "idempotency-key-used"];
     for (answer, problem_type) in again.into_iter().zip(used) {
-        assert_eq!(problem(answer, 409).await, problem_type);
+        assert_eq!(answer.fails(409).await, problem_type);
     }
     assert_eq!(shop.number("select count(*) from balance_ledger where delta < 0").await, 1);
     shop.assert_sound().await;

@@ -4,7 +4,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::barrier::Barrier;
-use crate::common::requests::{fresh_key, keyed, problem_of, response_of, send};
+use crate::common::requests::{Answer as _, fresh_key, keyed, response_of, send};
 use crate::common::{Shop, until};
 
 /// The codes of errors that mean so, or that the session must be replaced.
@@ -38,7 +38,7 @@ async fn refused_write_is_unavailable_and_known() {
         for sent in sent {
             let response = response_of(sent).await;
             assert!(response.headers().contains_key("retry-after"), "{code}");
-            let (status, kind, body) = problem_of(response).await;
+            let (status, kind, body) = response.outcome().await;
             assert_eq!((status, kind.as_str()), (503, "unavailable"), "{code}: {body}");
             assert_eq!(body["outcome"], Value::Null, "{code}: it is known");
         }
@@ -77,8 +77,8 @@ async fn read_only_server_is_not_ready() {
     set_read_only("on").await;
     until("the replica is not ready", async || ready().await == (503, "read-only".into())).await;
     for strategy in ["batched", "fenced", "version", "row-lock"] {
-        let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy);
-        let (status, kind, body) = problem_of(order.send().await.unwrap()).await;
+        let (status, kind, body) =
+            shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).outcome().await;
         assert_eq!((status, kind.as_str()), (503, "unavailable"), "{strategy}: {body}");
         assert_eq!(body["outcome"], Value::Null, "{strategy}");
     }

@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use futures_util::{StreamExt as _, stream};
-use reqwest::{Response, StatusCode};
+use reqwest::Response;
 use serde_json::Value;
 
 use crate::common::proxy::Proxy;
-use crate::common::{Shop, body, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, until};
 use crate::outages::{send_in_time, shop_behind};
 use crate::topology::command_calls;
 
@@ -67,5 +68,5 @@ async fn readiness_follows_redis_under_flood() {
 
 /// The state of Redis in a response of a replica that is ready.
 async fn redis_state(ready: Response) -> Value {
-    body(ready, StatusCode::OK).await["redis"].clone()
+    ready.gives(200).await["redis"].clone()
 }

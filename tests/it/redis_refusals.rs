@@ -9,14 +9,15 @@ use futures_util::future::join_all;
 use reqwest::StatusCode;
 use serde_json::{Value, json};
 
-use crate::common::{Replica, Shop, User, body, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Replica, Shop, User, until};
 use crate::metrics::{metrics, value};
 use crate::topology::{self, Running, Topology, ask};
 
 /// The state of Redis by `/readyz` of the last replica, which is ready.
 async fn redis_state(shop: &Shop) -> String {
     let url = shop.url(shop.replicas.len() - 1, "/readyz");
-    let ready = body(shop.http.get(url).send().await.unwrap(), StatusCode::OK).await;
+    let ready = shop.http.get(url).gives(200).await;
     ready["redis"].as_str().unwrap().to_owned()
 }
 

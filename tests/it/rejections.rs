@@ -1,10 +1,11 @@
 //! Invalid input at every route: the documented problem, and no change.
 
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::{Shop, User, body, problem};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, User};
 
 /// Counts and sums of everything that could have changed.
 async fn state(shop: &Shop) -> Vec<i64> {
@@ -84,10 +85,7 @@ async fn invalid_body_names_the_field() {
         ("/api/users", json!({ "user": "No Spaces", "password": "long enough" }), "user"),
     ];
     for (path, bad, field) in refused {
-        let request = shop
-            .request(&admin, Method::POST, 0, path)
-            .header("Idempotency-Key", Uuid::new_v4().to_string())
-            .json(&bad);
+        let request = shop.post(&admin, 0, path).json(&bad);
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 422, "{path} {bad}");
         let problem: Value = response.json().await.unwrap();
@@ -117,10 +115,7 @@ async fn malformed_large_and_missing_have_own_problems() {
         "/api/lab/noop",
     ];
     for path in json_addresses {
-        let post = || {
-            shop.request(&admin, Method::POST, 0, path)
-                .header("Idempotency-Key", Uuid::new_v4().to_string())
-        };
+        let post = || shop.post(&admin, 0, path);
         let json = "application/json";
         for (kind, body, status, name) in [
             (json, "{\"lines\": [".to_owned(), 400, "invalid-request"),
@@ -132,12 +127,12 @@ async fn malformed_large_and_missing_have_own_problems() {
             (json, format!("{{\"x\": \"{}\"}}", "x".repeat(70_000)), 413, "payload-too-large"),
         ] {
             let sent = post().header("Content-Type", kind).body(body.clone()).send().await.unwrap();
-            assert_eq!(problem(sent, status).await, name, "{path} {:.40}", body);
+            assert_eq!(sent.fails(status).await, name, "{path} {:.40}", body);
         }
         // Not inflated: a short body could become a thousand times as long.
         let sent = post().header("Content-Type", json).header("Content-Encoding", "gzip");
         let sent = sent.body(EMPTY_OBJECT_IN_GZIP).send().await.unwrap();
-        assert_eq!(problem(sent, 415).await, "invalid-request", "{path}");
+        assert_eq!(sent.fails(415).await, "invalid-request", "{path}");
     }
     let missing = [
         "/api/nothing",
@@ -149,8 +144,8 @@ async fn malformed_large_and_missing_have_own_problems() {
         "/api/orders/00000000-0000-7000-8000-000000000000",
     ];
     for path in missing {
-        let response = shop.request(&admin, Method::GET, 0, path).send().await.unwrap();
-        assert_eq!(problem(response, 404).await, "not-found", "{path}");
+        let response = shop.get(&admin, 0, path).send().await.unwrap();
+        assert_eq!(response.fails(404).await, "not-found", "{path}");
     }
     for path in [
         "/api/orders?limit=0",
@@ -161,29 +156,30 @@ async fn malformed_large_and_missing_have_own_problems() {
         "/api/me/ledger?after=x",
         "/api/items/deadbolt/ledger?limit=-1",
     ] {
-        let response = shop.request(&admin, Method::GET, 0, path).send().await.unwrap();
-        assert_eq!(problem(response, 422).await, "invalid-request", "{path}");
+        let response = shop.get(&admin, 0, path).send().await.unwrap();
+        assert_eq!(response.fails(422).await, "invalid-request", "{path}");
     }
     let unknown = shop.order(&admin, 0, "nothing", 1).send().await.unwrap();
-    assert_eq!(problem(unknown, 404).await, "not-found");
-    let restock = shop
-        .request(&admin, Method::POST, 0, "/api/items/nothing/stock")
-        .json(&json!({ "delta": 1, "reason": "x" }));
-    assert_eq!(problem(restock.send().await.unwrap(), 404).await, "not-found");
+    assert_eq!(unknown.fails(404).await, "not-found");
+    assert_eq!(
+        shop.post(&admin, 0, "/api/items/nothing/stock")
+            .json(&json!({ "delta": 1, "reason": "x" }))
+            .fails(404)
+            .await,
+        "not-found"
+    );
     assert_eq!(state(&shop).await, before);
 }
 
 #[tokio::test]
 async fn wrong_method_lists_allowed_methods() {
     let shop = Shop::start(1).await;
-    let description =
-        body(shop.http.get(shop.url(0, "/api/openapi.json")).send().await.unwrap(), StatusCode::OK)
-            .await;
+    let description = shop.http.get(shop.url(0, "/api/openapi.json")).gives(200).await;
     for path in description["paths"].as_object().unwrap().keys() {
         let path = path.replace("{sku}", "deadbolt").replace("{id}", &Uuid::nil().to_string());
         let response = shop.http.patch(shop.url(0, &path)).send().await.unwrap();
         let allowed = response.headers()["allow"].clone();
-        assert_eq!(problem(response, 405).await, "invalid-request", "{path}");
+        assert_eq!(response.fails(405).await, "invalid-request", "{path}");
         assert!(!allowed.is_empty());
     }
 }
@@ -194,16 +190,12 @@ async fn foreign_orders_are_invisible_and_immutable() {
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let order = shop.place_order(&alice, "deadbolt", 1).await;
     let id = order["id"].as_str().unwrap();
-    let read = shop.request(&bob, Method::GET, 0, &format!("/api/orders/{id}")).send().await;
-    assert_eq!(problem(read.unwrap(), 404).await, "not-found");
+    let read = shop.get(&bob, 0, &format!("/api/orders/{id}")).send().await;
+    assert_eq!(read.unwrap().fails(404).await, "not-found");
     for action in ["pay", "cancel", "refund"] {
-        let response = shop
-            .request(&bob, Method::POST, 0, &format!("/api/orders/{id}/{action}"))
-            .header("Idempotency-Key", Uuid::new_v4().to_string())
-            .send()
-            .await
-            .unwrap();
-        assert_eq!(problem(response, 404).await, "not-found", "{action}");
+        let response =
+            shop.post(&bob, 0, &format!("/api/orders/{id}/{action}")).send().await.unwrap();
+        assert_eq!(response.fails(404).await, "not-found", "{action}");
     }
     let own = shop.read(&alice, &format!("/api/orders/{id}")).await;
     assert_eq!(own["status"], "pending");
@@ -220,7 +212,7 @@ async fn foreign_orders_are_invisible_and_immutable() {
         (Method::GET, "/api/locks", json!({})),
     ] {
         let response = shop.request(&bob, method, 0, path).json(&send).send().await.unwrap();
-        assert_eq!(problem(response, 403).await, "forbidden", "{path}");
+        assert_eq!(response.fails(403).await, "forbidden", "{path}");
     }
     shop.assert_sound().await;
 }
@@ -231,22 +223,24 @@ async fn invalid_session_is_unauthenticated() {
     let alice = shop.sign_in("alice").await;
     let me = |token: &str| shop.http.get(shop.url(0, "/api/me")).bearer_auth(token).send();
     let nobody = shop.http.get(shop.url(0, "/api/me")).send().await.unwrap();
-    assert_eq!(problem(nobody, 401).await, "unauthenticated");
+    assert_eq!(nobody.fails(401).await, "unauthenticated");
     for forged in ["", "x", &alice.token[1..], &format!("{}x", alice.token)] {
-        assert_eq!(problem(me(forged).await.unwrap(), 401).await, "unauthenticated");
+        assert_eq!(me(forged).await.unwrap().fails(401).await, "unauthenticated");
     }
-    let basic = shop.http.get(shop.url(0, "/api/me")).basic_auth("alice", Some("alice"));
-    assert_eq!(problem(basic.send().await.unwrap(), 401).await, "unauthenticated");
+    assert_eq!(
+        shop.http.get(shop.url(0, "/api/me")).basic_auth("alice", Some("alice")).fails(401).await,
+        "unauthenticated"
+    );
     for (user, password) in [("alice", "bob"), ("nobody", "nobody"), ("alice", ""), ("", "")] {
         let sent = json!({ "user": user, "password": password });
         let response =
             shop.http.post(shop.url(0, "/api/sessions")).json(&sent).send().await.unwrap();
         assert_eq!(response.headers()["www-authenticate"], "Bearer realm=\"holdfast\"");
-        assert_eq!(problem(response, 401).await, "unauthenticated");
+        assert_eq!(response.fails(401).await, "unauthenticated");
     }
-    sqlx::query("update sessions set expires_at = now()").execute(&shop.pool).await.unwrap();
+    shop.execute("update sessions set expires_at = now()").await;
     // The first replica has not seen this session yet, so nothing is remembered.
-    assert_eq!(problem(me(&alice.token).await.unwrap(), 401).await, "unauthenticated");
+    assert_eq!(me(&alice.token).await.unwrap().fails(401).await, "unauthenticated");
 
     let bob = shop.sign_in("bob").await;
     let out = shop.request(&bob, Method::DELETE, 0, "/api/sessions").send().await.unwrap();
@@ -254,7 +248,7 @@ async fn invalid_session_is_unauthenticated() {
     let over = me(&bob.token).await.unwrap();
     let challenge = over.headers()["www-authenticate"].clone();
     assert_eq!(challenge, "Bearer realm=\"holdfast\", error=\"invalid_token\"");
-    assert_eq!(problem(over, 401).await, "unauthenticated");
+    assert_eq!(over.fails(401).await, "unauthenticated");
     let anonymous = shop.http.get(shop.url(0, "/api/me")).send().await.unwrap();
     assert_eq!(anonymous.headers()["www-authenticate"], "Bearer realm=\"holdfast\"");
 }
@@ -273,12 +267,12 @@ async fn cookie_session_requires_csrf_token() {
             .header("Idempotency-Key", Uuid::new_v4().to_string())
             .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
     };
-    assert_eq!(problem(order().send().await.unwrap(), 403).await, "forbidden");
+    assert_eq!(order().fails(403).await, "forbidden");
     let wrong = order().header("X-CSRF-Token", "wrong").send().await.unwrap();
-    assert_eq!(problem(wrong, 403).await, "forbidden");
+    assert_eq!(wrong.fails(403).await, "forbidden");
     assert_eq!(state(&shop).await, before);
     let right = order().header("X-CSRF-Token", csrf).send().await.unwrap();
-    body(right, StatusCode::CREATED).await;
+    right.gives(201).await;
 }
 
 #[tokio::test]
@@ -289,10 +283,7 @@ async fn parser_errors_are_plain_sentences() {
         request.send().await.unwrap().json::<Value>().await.unwrap()["detail"].clone()
     };
     let order = |text: &'static str| {
-        shop.request(&alice, Method::POST, 0, "/api/orders")
-            .header("Idempotency-Key", Uuid::new_v4().to_string())
-            .header("Content-Type", "application/json")
-            .body(text)
+        shop.post(&alice, 0, "/api/orders").header("Content-Type", "application/json").body(text)
     };
     for (text, sentence) in [
         ("{\"lines\": [", "the body is not JSON: it ends too early"),
@@ -312,7 +303,7 @@ async fn parser_errors_are_plain_sentences() {
         ("/api/orders?limit=1&limit=2", "query: limit is given twice"),
         ("/api/items?after=X", "after: a sku is 1 to 64 of a-z, 0-9 and -"),
     ] {
-        assert_eq!(detail(shop.request(&alice, Method::GET, 0, path)).await, sentence);
+        assert_eq!(detail(shop.get(&alice, 0, path)).await, sentence);
     }
 }
 
@@ -325,13 +316,12 @@ async fn user_name_is_unique() {
             .json(&json!({ "user": "dave", "password": password }))
             .send()
     };
-    assert_eq!(problem(create("seven77").await.unwrap(), 422).await, "invalid-request");
-    let made = body(create("dave's password").await.unwrap(), StatusCode::CREATED).await;
+    assert_eq!(create("seven77").await.unwrap().fails(422).await, "invalid-request");
+    let made = create("dave's password").await.unwrap().gives(201).await;
     assert_eq!(made["user"], "dave");
-    assert_eq!(problem(create("another one").await.unwrap(), 409).await, "exists");
+    assert_eq!(create("another one").await.unwrap().fails(409).await, "exists");
     let sign_in = json!({ "user": "dave", "password": "dave's password" });
-    let sign_in = shop.http.post(shop.url(0, "/api/sessions")).json(&sign_in);
-    let session = body(sign_in.send().await.unwrap(), StatusCode::CREATED).await;
+    let session = shop.http.post(shop.url(0, "/api/sessions")).json(&sign_in).gives(201).await;
     let token = session["token"].as_str().unwrap().to_owned();
     let dave = User { name: "dave".to_owned(), token };
     let me = shop.read(&dave, "/api/me").await;

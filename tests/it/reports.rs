@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
 use uuid::Uuid;
 
-use crate::common::requests::{response_of, send};
-use crate::common::{Shop, User, body, until};
+use crate::common::requests::{Answer as _, send};
+use crate::common::{Shop, User, until};
 use crate::pause_points::with_pause;
 
 /// The running sums of an item, and its stock.
@@ -100,7 +100,7 @@ async fn lost_update_breaks_the_equation() {
     }
     for (id, order) in paused {
         assert!(shop.resume_request(&admin, 0, &id.to_string()).await);
-        body(response_of(order).await, StatusCode::CREATED).await;
+        order.gives(201).await;
     }
     assert_eq!(sums(&shop, &sku).await, [10, 0, 2, 9]);
     let sku = Sku::try_from(sku).unwrap();
@@ -217,7 +217,7 @@ async fn running_audit_is_joined_not_repeated() {
     };
     assert!(report.ok, "{report:#?}");
     // The next call begins a new one.
-    sqlx::query("update items set stock = stock + 1").execute(&shop.pool).await.unwrap();
+    shop.execute("update items set stock = stock + 1").await;
     let next = reports.whole_audit(Duration::from_secs(20)).await.unwrap();
     assert!(matches!(next, AuditStatus::Done(report) if !report.ok));
 }
@@ -227,12 +227,12 @@ async fn running_audit_is_joined_not_repeated() {
 async fn long_audit_responds_with_progress() {
     let shop = Shop::start(1).await;
     let admin = shop.sign_in("admin").await;
-    let get = |path: &str| shop.request(&admin, Method::GET, 0, path).send();
+    let get = |path: &str| shop.get(&admin, 0, path).send();
     let locked = lock_tables(&shop, "top_ups").await;
     let (api, page) = futures_util::join!(get("/api/audit"), get("/audit"));
     let (api, page) = (api.unwrap(), page.unwrap());
     assert_eq!(api.headers()["retry-after"], "1");
-    let progress = body(api, StatusCode::ACCEPTED).await;
+    let progress = api.gives(202).await;
     assert_eq!(progress["check"], "top-ups");
     let [done, total] = ["done", "total"].map(|name| progress[name].as_u64().unwrap());
     assert!(0 < done && done < total, "{progress}");
@@ -242,20 +242,18 @@ async fn long_audit_responds_with_progress() {
     );
     assert!(page.text().await.unwrap().contains("check: <code>top-ups</code>"));
     drop(locked);
-    assert_eq!(body(get("/api/audit").await.unwrap(), StatusCode::OK).await["ok"], true);
+    assert_eq!(get("/api/audit").await.unwrap().gives(200).await["ok"], true);
 }
 
 #[tokio::test]
 async fn audit_counts_more_violations_than_listed() {
     let shop = Shop::without_replicas().await;
-    sqlx::query(
+    shop.execute(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
          select 'no-such-item', 0, 5, 5, n, 'found', gen_random_uuid()
            from generate_series(1, 1000) n",
     )
-    .execute(&shop.pool)
-    .await
-    .unwrap();
+    .await;
     let audit = shop.audit().await;
     let check = audit.checks.iter().find(|check| check.name == "stock-entries").unwrap();
     assert_eq!(check.detail.matches("there is no such item").count(), 5, "{}", check.detail);

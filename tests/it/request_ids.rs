@@ -1,10 +1,9 @@
 //! The id of a request: the replica's own, or in the lab the client's.
 
-use reqwest::StatusCode;
 use uuid::Uuid;
 
-use crate::common::requests::{response_of, send};
-use crate::common::{Shop, body};
+use crate::common::Shop;
+use crate::common::requests::{Answer as _, send};
 use crate::pause_points::with_pause;
 
 #[tokio::test]
@@ -17,7 +16,7 @@ async fn ledger_never_has_id_of_client() {
         let response = order.send().await.unwrap();
         assert_eq!(response.headers()["x-client-request-id"], given);
         assert_ne!(response.headers()["x-request-id"], given);
-        body(response, StatusCode::CREATED).await;
+        response.gives(201).await;
     }
     let ids = "select count(distinct request_id) from stock_ledger where order_id is not null";
     assert_eq!(shop.number(ids).await, 3);
@@ -34,12 +33,12 @@ async fn repeated_id_resumes_no_paused_request() {
     let (id, order) = with_pause(shop.order(&alice, 0, &first_item, 1), "commit");
     let first = send(order);
     shop.until_paused(&admin, 0, id, "commit").await;
-    let second = shop
-        .order(&alice, 0, &second_item, 1)
+    shop.order(&alice, 0, &second_item, 1)
         .header("X-Request-Id", id.to_string())
-        .header("Holdfast-Pause", "commit");
-    body(second.send().await.unwrap(), StatusCode::CREATED).await;
+        .header("Holdfast-Pause", "commit")
+        .gives(201)
+        .await;
     shop.until_paused(&admin, 0, id, "commit").await;
     assert!(shop.resume_request(&admin, 0, &id.to_string()).await);
-    body(response_of(first).await, StatusCode::CREATED).await;
+    first.gives(201).await;
 }

@@ -3,24 +3,25 @@
 use std::fs;
 use std::path::Path;
 
-use reqwest::{Method, StatusCode};
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::common::replica::Replica;
-use crate::common::{Shop, User, body, problem, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, User, until};
 use crate::rate_limits::NO_OTHER_LIMITS;
 
 async fn list(shop: &Shop, who: &User, query: &str) -> (Vec<Value>, Value, String) {
     let path = format!("/api/sessions{query}");
-    let response = shop.request(who, Method::GET, 0, &path).send().await.unwrap();
+    let response = shop.get(who, 0, &path).send().await.unwrap();
     let link = response.headers().get("link").map(|link| link.to_str().unwrap().to_owned());
-    let list = body(response, StatusCode::OK).await;
+    let list = response.gives(200).await;
     let items = list["items"].as_array().unwrap().clone();
     (items, list["next"].clone(), link.unwrap_or_default())
 }
 
 async fn status_of(shop: &Shop, who: &User, replica: usize) -> u16 {
-    let me = shop.request(who, Method::GET, replica, "/api/me").send().await.unwrap();
+    let me = shop.get(who, replica, "/api/me").send().await.unwrap();
     me.status().as_u16()
 }
 
@@ -52,13 +53,13 @@ async fn user_lists_and_ends_own_sessions() {
         shop.request(who, Method::DELETE, 0, &format!("/api/sessions/{id}")).send()
     };
     for unknown in [end(&bob, &id(&all[0])).await, end(&first, "first").await] {
-        assert_eq!(problem(unknown.unwrap(), 404).await, "not-found");
+        assert_eq!(unknown.unwrap().fails(404).await, "not-found");
     }
     assert_eq!(status_of(&shop, &third, 0).await, 200);
     assert_eq!(end(&first, &id(&all[0])).await.unwrap().status(), 204);
     assert_eq!(status_of(&shop, &third, 0).await, 401);
     until("the other replica ends it too", async || status_of(&shop, &third, 1).await == 401).await;
-    assert_eq!(problem(end(&first, &id(&all[0])).await.unwrap(), 404).await, "not-found");
+    assert_eq!(end(&first, &id(&all[0])).await.unwrap().fails(404).await, "not-found");
     let (rest, _, _) = list(&shop, &second, &format!("?limit=2&after={}", id(&all[0]))).await;
     assert_eq!(rest, all[1..], "from the start, because the session has ended");
     for other in [&first, &second, &bob] {

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use parking_lot::Mutex;
-use reqwest::{Client, StatusCode};
+use reqwest::Client;
 use serde_json::{Value, json};
 
 use crate::barrier::Barrier;
-use crate::common::requests::{fresh_key, keyed, response_of, send};
-use crate::common::{Shop, body, problem, until};
+use crate::common::requests::{Answer as _, fresh_key, keyed, send};
+use crate::common::{Shop, until};
 use crate::pause_points::with_pause;
 
 /// Interval at which the balancer of a test asks for readiness.
@@ -28,14 +28,14 @@ async fn draining_replica_serves_and_is_not_ready() {
     let ready = async || shop.http.get(shop.url(0, "/readyz")).send().await.unwrap();
     let before = ready().await;
     assert_eq!(before.headers().get("connection"), None, "the connection is kept");
-    assert_eq!(body(before, StatusCode::OK).await["ok"], true);
+    assert_eq!(before.gives(200).await["ok"], true);
 
     shop.replicas[0].terminate();
     until("it is not ready", async || ready().await.status() == 503).await;
     let response = ready().await;
     assert_eq!(response.headers()["connection"], "close");
     assert_eq!(response.headers()["retry-after"], "1");
-    assert_eq!(problem(response, 503).await, "shutting-down");
+    assert_eq!(response.fails(503).await, "shutting-down");
     for (path, status) in [("/healthz", 200), ("/shop", 200), ("/api/orders", 401)] {
         let response = shop.http.get(shop.url(0, path)).send().await.unwrap();
         assert_eq!(response.status(), status, "{path}");
@@ -64,7 +64,7 @@ async fn shutdown_finishes_slow_requests_in_flight() {
     shop.until_paused(&admin, 0, id, "held").await;
     shop.replicas[0].terminate();
     for sent in sent {
-        body(response_of(sent).await, StatusCode::CREATED).await;
+        sent.gives(201).await;
     }
     assert!(shop.replicas[0].wait_for_exit().await, "it did not end well");
     assert_eq!(shop.number("select count(*) from orders").await, 10);
@@ -147,7 +147,7 @@ async fn rolling_restart_fails_no_request() {
                     .header("Idempotency-Key", fresh_key())
                     .json(&json!({ "lines": [{ "sku": sku, "quantity": 1 }] }));
                 let response = order.send().await.expect("no request fails");
-                let order: Value = body(response, StatusCode::CREATED).await;
+                let order: Value = response.gives(201).await;
                 orders.push(order["id"].as_str().unwrap().to_owned());
             }
             orders

@@ -13,8 +13,8 @@ use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::{problem_of, response_of};
-use crate::common::{Shop, body, problem, services, until};
+use crate::common::requests::{Answer as _, response_of};
+use crate::common::{Shop, services, until};
 use crate::jobs::{DUE, job, offer_when_free, replica, replica_over};
 use crate::outages::{PausedOrder, send_in_time, shop_behind};
 
@@ -48,7 +48,7 @@ async fn silent_postgres_is_unavailable_in_time() {
     let (orders, direct, reads) =
         futures_util::join!(join_all(orders), join_all(direct), join_all(reads));
     for response in orders.into_iter().chain(direct).chain(reads) {
-        assert_eq!(problem(response, 503).await, "unavailable");
+        assert_eq!(response.fails(503).await, "unavailable");
     }
     assert_eq!(send_in_time(shop.http.get(shop.url(0, "/readyz"))).await.status(), 503);
     postgres.thaw();
@@ -63,13 +63,12 @@ async fn silent_postgres_is_unavailable_in_time() {
 /// wait for the timeout of the write (3.3 s) and then for a connection (1.5 s).
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_write_is_given_up_early() {
-    let PausedOrder { postgres, shop, sent, .. } = PausedOrder::behind_postgres(300).await;
+    let PausedOrder { postgres, shop, sent } = PausedOrder::behind_postgres(300).await;
     postgres.freeze();
     let began = Instant::now();
     let response = response_of(sent).await;
     let elapsed = began.elapsed();
-    let (status, kind, rejected) = problem_of(response).await;
-    assert_eq!((status, kind.as_str()), (503, "unavailable"));
+    let rejected = response.refuses(503, "unavailable").await;
     assert_eq!(rejected["outcome"], "unknown");
     assert!(elapsed < Duration::from_millis(3_050), "{elapsed:?}");
     postgres.thaw();
@@ -160,8 +159,7 @@ async fn idle_transaction_releases_rows_like_lease() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(1).await;
     let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
-    let order = order.header("Holdfast-Pause", "read:4000").send().await.unwrap();
-    body(order, reqwest::StatusCode::CREATED).await;
+    order.header("Holdfast-Pause", "read:4000").gives(201).await;
 }
 
 static CLAIMED: Job = job("claimed", |_| Box::pin(async { Ok(json!({})) }));
@@ -221,7 +219,7 @@ async fn read_does_not_wait_for_a_silent_connection() {
         until("it responds", async || read(path).await.status() == 200).await;
         postgres.delay_next_statement();
         let began = Instant::now();
-        assert_eq!(problem(read(path).await, 503).await, "unavailable", "{path}");
+        assert_eq!(read(path).await.fails(503).await, "unavailable", "{path}");
         assert!(began.elapsed() < Duration::from_millis(2_500), "{path}: {:?}", began.elapsed());
         postgres.deliver().await;
     }

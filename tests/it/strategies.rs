@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, RequestBuilder, StatusCode};
+use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::{Shop, User, body, problem, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, User, until};
 
 /// Units in the run's item, and orders thrown at it.
 const STOCK: i64 = 20;
@@ -42,8 +43,8 @@ async fn run(shop: &Shop, strategy: &str, work_ms: &str) -> Run {
         let response = response.unwrap();
         match response.status().as_u16() {
             201 => accepted += 1,
-            503 => assert_eq!(problem(response, 503).await, "lock-timeout"),
-            _ => assert_eq!(problem(response, 409).await, "sold-out"),
+            503 => assert_eq!(response.fails(503).await, "lock-timeout"),
+            _ => assert_eq!(response.fails(409).await, "sold-out"),
         }
     }
     let audit = shop.item_audit(&sku).await;
@@ -65,17 +66,6 @@ async fn shop_oversells_without_a_lock() {
 }
 
 #[tokio::test]
-async fn local_mutex_oversells_on_two_replicas() {
-    let one = Shop::start(1).await;
-    let run_on_one = run(&one, "local", "2").await;
-    assert!(run_on_one.is_sound(), "{:#}", run_on_one.audit);
-    assert_eq!(run_on_one.accepted, STOCK);
-    let two = Shop::start(2).await;
-    let run_on_two = run(&two, "local", "20").await;
-    assert!(run_on_two.forks() > 0, "{:#}", run_on_two.audit);
-}
-
-#[tokio::test]
 async fn safe_strategies_sell_exact_stock() {
     let shop = Shop::start(2).await;
     for strategy in ["owner", "watchdog", "redlock", "fenced", "batched", "row-lock", "atomic"] {
@@ -85,25 +75,6 @@ async fn safe_strategies_sell_exact_stock() {
         assert_eq!(run.audit["stock"], 0, "{strategy}");
     }
     shop.assert_sound().await;
-}
-
-#[tokio::test]
-async fn owner_breaks_when_work_outlives_lease() {
-    let shop = Shop::start(2).await;
-    let alice = shop.sign_in("alice").await;
-    let sku = shop.lab_item(STOCK).await;
-    let orders = (0..8).map(|n| {
-        shop.order(&alice, n % 2, &sku, 1)
-            .header("Holdfast-Lock", "owner")
-            .header("Holdfast-Ttl-Ms", "50")
-            .header("Holdfast-Work-Ms", "400")
-            .send()
-    });
-    for response in futures_util::future::join_all(orders).await {
-        body(response.unwrap(), StatusCode::CREATED).await;
-    }
-    let audit = shop.item_audit(&sku).await;
-    assert!(!audit["forks"].as_array().unwrap().is_empty(), "{audit:#}");
 }
 
 #[tokio::test]
@@ -119,7 +90,7 @@ async fn watchdog_renews_lease_of_long_work() {
             .send()
     });
     for response in futures_util::future::join_all(orders).await {
-        body(response.unwrap(), StatusCode::CREATED).await;
+        response.unwrap().gives(201).await;
     }
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["ok"], &audit["forks"]), (&json!(true), &json!([])));
@@ -145,21 +116,12 @@ async fn check_stale_write(strategy: &str) {
     let late = tokio::spawn(under_it(0).header("Holdfast-Pause", "read:3000").send());
     shop.until_one_is_paused(&admin, "read").await;
     shop.replicas[0].pause();
-    body(under_it(1).send().await.unwrap(), StatusCode::CREATED).await;
+    under_it(1).gives(201).await;
     shop.replicas[0].resume();
-    body(late.await.unwrap().unwrap(), StatusCode::CREATED).await;
+    late.gives(201).await;
     let audit = shop.item_audit(&sku).await;
     assert_eq!(audit["forks"].as_array().unwrap().len(), 1, "{audit:#}");
     assert_eq!(audit["ok"], false);
-}
-
-#[tokio::test]
-async fn server_without_lock_reports_strategy() {
-    let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", "none")]).await;
-    let alice = shop.sign_in("alice").await;
-    let order = shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap();
-    assert_eq!(order.headers()["holdfast-strategy"], "none");
-    body(order, StatusCode::CREATED).await;
 }
 
 /// Starts an order that holds the lock of `sku` (under `owner`) until its request times out.
@@ -172,30 +134,11 @@ async fn hold_lock(shop: &Shop, who: &User, sku: &str, ttl_ms: &str) {
     tokio::spawn(holder.send());
     let admin = shop.sign_in("admin").await;
     until("the lock is held", async || {
-        let locks = body(
-            shop.request(&admin, Method::GET, 1, "/api/locks").send().await.unwrap(),
-            StatusCode::OK,
-        )
-        .await;
+        let locks = shop.get(&admin, 1, "/api/locks").gives(200).await;
         let lock = format!("lock:{{sku:{sku}}}");
         locks.as_array().unwrap().iter().any(|l| l["key"].as_str().unwrap().ends_with(&lock))
     })
     .await;
-}
-
-#[tokio::test]
-async fn try_reports_a_busy_lock() {
-    let shop = Shop::start(2).await;
-    let alice = shop.sign_in("alice").await;
-    let sku = shop.lab_item(STOCK).await;
-    hold_lock(&shop, &alice, &sku, "20000").await;
-    let busy = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "try").send().await.unwrap();
-    assert_eq!(busy.status(), 423);
-    assert_eq!(busy.headers()["retry-after"], "1");
-    let busy: Value = busy.json().await.unwrap();
-    assert_eq!(busy["type"], "/problems/lock-busy");
-    assert!(busy["holder_since"].as_str().unwrap().starts_with("20"), "{busy}");
-    assert!(busy["retry_after_ms"].as_u64().unwrap() > 0, "{busy}");
 }
 
 #[tokio::test]
@@ -207,35 +150,15 @@ async fn dead_holder_blocks_for_one_lease() {
     hold_lock(&shop, &alice, &sku, "1500").await;
     shop.replicas[0].kill();
     let killed = Instant::now();
-    let next = shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "retry");
-    body(next.send().await.unwrap(), StatusCode::CREATED).await;
+    shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "retry").gives(201).await;
     assert!(killed.elapsed() < Duration::from_secs(4), "{:?}", killed.elapsed());
     until("no lock and no token is left", async || {
-        let locks = shop.request(&admin, Method::GET, 1, "/api/locks").send().await.unwrap();
-        body(locks, StatusCode::OK).await.as_array().unwrap().is_empty()
+        let locks = shop.get(&admin, 1, "/api/locks").send().await.unwrap();
+        locks.gives(200).await.as_array().unwrap().is_empty()
     })
     .await;
     let audit = shop.item_audit_at(1, &sku).await;
     assert_eq!((&audit["sold"], &audit["ok"]), (&json!(1), &json!(true)));
-}
-
-#[tokio::test]
-async fn disconnected_client_keeps_lock_until_commit() {
-    let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "owner")]).await;
-    let alice = shop.sign_in("alice").await;
-    let admin = shop.sign_in("admin").await;
-    let sku = shop.lab_item(STOCK).await;
-    let slow = shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "read:700");
-    let slow = tokio::spawn(slow.send());
-    shop.until_one_is_paused(&admin, "read").await;
-    slow.abort();
-    // It holds the lock until its commit: the next order reads what it wrote.
-    let next =
-        body(shop.order(&alice, 1, &sku, 1).send().await.unwrap(), StatusCode::CREATED).await;
-    assert_eq!(next["lines"][0]["stock"]["before"], STOCK - 1);
-    let audit = shop.item_audit(&sku).await;
-    assert_eq!((&audit["sold"], &audit["ok"]), (&json!(2), &json!(true)));
-    assert_eq!(audit["forks"], json!([]));
 }
 
 #[tokio::test]
@@ -259,48 +182,14 @@ async fn opposite_item_orders_never_deadlock() {
     ] {
         let orders = (0..24).map(|n| {
             let (first, second) = if n % 2 == 0 { (&a, &b) } else { (&b, &a) };
-            shop.request(&alice, Method::POST, n % 2, "/api/orders")
-                .header("Idempotency-Key", Uuid::new_v4().to_string())
-                .header("Holdfast-Lock", strategy)
-                .json(&json!({ "lines": [
-                    { "sku": first, "quantity": 1 }, { "sku": second, "quantity": 1 },
-                ] }))
-                .send()
+            let order = shop.order_lines(&alice, n % 2, &[(first, 1), (second, 1)]);
+            order.header("Holdfast-Lock", strategy).send()
         });
         for response in futures_util::future::join_all(orders).await {
             let response = response.unwrap();
             assert_eq!(response.status(), 201, "{strategy}: {}", response.text().await.unwrap());
         }
     }
-}
-
-#[tokio::test]
-async fn unsafe_payment_does_not_unbalance_shop() {
-    let shop = Shop::start(2).await;
-    let carol = shop.sign_in("carol").await;
-    let sku = shop.lab_item(100).await;
-    let mut paths = Vec::new();
-    for _ in 0..12 {
-        let order = shop.place_order(&carol, &sku, 1).await;
-        paths.push(format!("/api/orders/{}/pay", order["id"].as_str().unwrap()));
-    }
-    // The first one opens the lab account; from then on they overlap.
-    let pay = |n: usize| {
-        shop.request(&carol, Method::POST, n % 2, &paths[n])
-            .header("Idempotency-Key", Uuid::new_v4().to_string())
-            .header("Holdfast-Lock", "none")
-            .header("Holdfast-Work-Ms", "50")
-            .send()
-    };
-    body(pay(0).await.unwrap(), StatusCode::OK).await;
-    for paid in futures_util::future::join_all((1..12).map(pay)).await {
-        body(paid.unwrap(), StatusCode::OK).await;
-    }
-    let me = shop.read(&carol, "/api/me").await;
-    let spent = 100_000 - me["lab_balance_cents"].as_i64().unwrap();
-    assert!(spent < 12 * 100, "{spent} cents were paid for twelve orders of 100");
-    assert_eq!(me["balance_cents"], 100_000);
-    shop.assert_sound().await;
 }
 
 #[tokio::test]
@@ -315,7 +204,9 @@ async fn invalid_lab_headers_are_rejected() {
             .fold(order, |order: RequestBuilder, (name, value)| order.header(*name, *value))
     };
     type Headers = &'static [(&'static str, &'static str)];
-    let refused: [(&str, Headers, u16, &str); 22] = [
+    const TRY_IN_QUEUE: [(&str, &str); 3] =
+        [("Holdfast-Lock", "queue"), ("Holdfast-Wait", "try"), ("Holdfast-Offer", "put")];
+    let refused: [(&str, Headers, u16, &str); 23] = [
         ("deadbolt", &[("Holdfast-Lock", "none")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Lock", "local")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Ttl-Ms", "50")], 403, "forbidden"),
@@ -329,6 +220,7 @@ async fn invalid_lab_headers_are_rejected() {
         (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Offer", "put:9")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Places", "0")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "queue"), ("Holdfast-Priority", "1")], 422, "invalid-request"),
+        (&sku, &TRY_IN_QUEUE, 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "local"), ("Holdfast-Offer", "put")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "fenced"), ("Holdfast-Places", "2")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Lock", "setnx"), ("Holdfast-Wait", "notify")], 422, "invalid-request"),
@@ -341,16 +233,8 @@ async fn invalid_lab_headers_are_rejected() {
     ];
     for (sku, headers, status, kind) in refused {
         let response = with(sku, headers).send().await.unwrap();
-        assert_eq!(problem(response, status).await, kind, "{headers:?}");
+        assert_eq!(response.fails(status).await, kind, "{headers:?}");
     }
-    let mixed = shop
-        .request(&alice, Method::POST, 0, "/api/orders")
-        .header("Idempotency-Key", Uuid::new_v4().to_string())
-        .header("Holdfast-Lock", "none")
-        .json(&json!({ "lines": [
-            { "sku": sku, "quantity": 1 }, { "sku": "deadbolt", "quantity": 1 },
-        ] }));
-    assert_eq!(problem(mixed.send().await.unwrap(), 422).await, "invalid-request");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
 }
 
@@ -369,16 +253,26 @@ async fn lab_headers_require_lab_mode() {
         "Holdfast-Trace",
         "Holdfast-Pause",
     ] {
-        let order = shop.order(&alice, 0, "deadbolt", 1).header(header, "owner");
-        assert_eq!(problem(order.send().await.unwrap(), 403).await, "forbidden", "{header}");
+        assert_eq!(
+            shop.order(&alice, 0, "deadbolt", 1).header(header, "owner").fails(403).await,
+            "forbidden",
+            "{header}"
+        );
     }
-    let item = shop.request(&admin, Method::POST, 0, "/api/lab/items").json(&json!({ "stock": 1 }));
-    assert_eq!(problem(item.send().await.unwrap(), 403).await, "forbidden");
-    let noop = shop
-        .request(&alice, Method::POST, 0, "/api/lab/noop")
-        .header("Idempotency-Key", Uuid::new_v4().to_string())
-        .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }));
-    assert_eq!(problem(noop.send().await.unwrap(), 403).await, "forbidden");
+    assert_eq!(
+        shop.request(&admin, Method::POST, 0, "/api/lab/items")
+            .json(&json!({ "stock": 1 }))
+            .fails(403)
+            .await,
+        "forbidden"
+    );
+    assert_eq!(
+        shop.post(&alice, 0, "/api/lab/noop")
+            .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
+            .fails(403)
+            .await,
+        "forbidden"
+    );
 }
 
 #[tokio::test]
@@ -395,7 +289,7 @@ async fn trace_lists_probe_points_in_order() {
             .json(&json!({ "lines": [{ "sku": sku, "quantity": 2 }] }))
             .send()
     };
-    let order = body(send().await.unwrap(), StatusCode::CREATED).await;
+    let order = send().await.unwrap().gives(201).await;
     let trace = order["trace"].as_array().unwrap();
     let events: Vec<&str> = trace.iter().map(|event| event["event"].as_str().unwrap()).collect();
     assert_eq!(events, ["wait", "held", "read", "commit", "write", "committed", "release"]);
@@ -404,7 +298,7 @@ async fn trace_lists_probe_points_in_order() {
     assert!(times[3] - times[2] >= 30_000, "the work lies between read and commit");
     assert_eq!((&trace[2]["value"], &trace[4]["value"]), (&json!(5), &json!(3)));
     assert_eq!(trace[0]["replica"], shop.replicas[0].name());
-    let replay = body(send().await.unwrap(), StatusCode::CREATED).await;
+    let replay = send().await.unwrap().gives(201).await;
     assert!(replay.get("trace").is_none(), "a trace is not stored");
 }
 
@@ -416,7 +310,7 @@ async fn trace_shows_fence_of_ledger_entry() {
         let sku = shop.lab_item(5).await;
         let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy);
         let order = order.header("Holdfast-Trace", "on").send().await.unwrap();
-        let order = body(order, StatusCode::CREATED).await;
+        let order = order.gives(201).await;
         let ledger = shop.read(&alice, &format!("/api/items/{sku}/ledger")).await;
         let fence = &ledger["items"].as_array().unwrap().last().unwrap()["fence"];
         assert_eq!(fence.is_i64(), fenced, "{strategy}: {ledger}");

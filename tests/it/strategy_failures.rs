@@ -8,20 +8,19 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use holdfast::shop::strategy::STRATEGIES;
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use sqlx::{Connection as _, PgConnection};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use crate::common::{Shop, User, body, options, problem, services, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, User, options, services, until};
 use crate::pause_points::with_pause;
 use crate::topology;
 
 /// Units in the item.
 const STOCK: i64 = 20;
-/// Concurrent orders.
-const CONCURRENT_ORDERS: usize = 20;
 
 /// Replicas, users, and an item that admits any strategy.
 pub struct Lab {
@@ -69,13 +68,13 @@ impl Lab {
     }
 
     /// Resumes it, again after each retry, and returns its response.
-    async fn resume(&self, held: PausedOrder, status: StatusCode) -> Value {
+    async fn resume(&self, held: PausedOrder, status: u16) -> Value {
         until("the request is answered", async || {
             self.shop.resume_request(&self.admin, held.replica, &held.id.to_string()).await;
             held.sent.is_finished()
         })
         .await;
-        body(held.sent.await.unwrap().unwrap(), status).await
+        held.sent.await.unwrap().unwrap().gives(status).await
     }
 
     pub async fn forks(&self) -> usize {
@@ -98,18 +97,18 @@ impl Lab {
     async fn assert_locked_forever(&self, replica: usize, strategy: &str) {
         assert_eq!(self.redis("PTTL"), -1, "the key never ends");
         let busy = self.order(replica, strategy).header("Holdfast-Wait", "try");
-        assert_eq!(problem(busy.send().await.unwrap(), 423).await, "lock-busy");
+        assert_eq!(busy.fails(423).await, "lock-busy");
     }
 }
 
 pub type Sent = Result<Response, reqwest::Error>;
 
 async fn placed(order: RequestBuilder) -> Value {
-    body(order.send().await.unwrap(), StatusCode::CREATED).await
+    order.gives(201).await
 }
 
 async fn ended(sent: JoinHandle<Sent>) -> Value {
-    body(sent.await.unwrap().unwrap(), StatusCode::CREATED).await
+    sent.gives(201).await
 }
 
 fn before(order: &Value) -> &Value {
@@ -143,12 +142,12 @@ async fn forks_after_late_release(strategy: &str, late: &str, third_is_admitted:
     let first = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "1000");
     let first = lab.pause_at(0, first, late).await;
     let second = lab.pause_after_read(1, strategy).await;
-    let first = lab.resume(first, StatusCode::CREATED).await;
+    let first = lab.resume(first, 201).await;
     let third = tokio::spawn(lab.order(0, strategy).send());
     if third_is_admitted {
         until("the third is through", async || third.is_finished()).await;
     }
-    let second = lab.resume(second, StatusCode::CREATED).await;
+    let second = lab.resume(second, 201).await;
     ended(third).await;
     assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK - 1)));
     lab.forks().await
@@ -172,12 +171,12 @@ async fn late_owner_release_deletes_nothing() {
 
 #[tokio::test]
 async fn work_longer_than_lease_forks_ledger() {
-    for strategy in ["setnx-expire", "ttl", "check-then-del", "expire-only"] {
+    for strategy in ["owner", "setnx-expire", "ttl", "check-then-del", "expire-only"] {
         let lab = Lab::new(2).await;
         let slow = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "200");
         let slow = lab.pause_at(0, slow, "read").await;
         placed(lab.order(1, strategy)).await;
-        let slow = lab.resume(slow, StatusCode::CREATED).await;
+        let slow = lab.resume(slow, 201).await;
         assert_eq!(before(&slow), STOCK, "{strategy}");
         assert_eq!(lab.forks().await, 1, "{strategy}");
     }
@@ -208,7 +207,7 @@ async fn early_release_lets_next_read_stale_stock() {
         lab.shop.number(waiting).await == 1
     })
     .await;
-    let first = lab.resume(first, StatusCode::CREATED).await;
+    let first = lab.resume(first, 201).await;
     let second = ended(second).await;
     assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK)));
     assert_eq!(lab.forks().await, 1);
@@ -222,7 +221,7 @@ async fn wrong_key_does_not_exclude_orders() {
     let lab = Lab::new(2).await;
     let first = lab.pause_after_read(0, "wrong-key").await;
     let second = placed(lab.order(1, "wrong-key").header("Holdfast-Trace", "on")).await;
-    let first = lab.resume(first, StatusCode::CREATED).await;
+    let first = lab.resume(first, 201).await;
     assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK)));
     assert_eq!(lab.forks().await, 1);
     let held = &second["trace"][1];
@@ -236,52 +235,17 @@ async fn wrong_key_spends_one_balance_twice() {
     let mut payments = Vec::new();
     for replica in 0..2 {
         let order = lab.shop.place_order(&lab.alice, &lab.sku, 1).await;
-        let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
-        let pay = lab.shop.request(&lab.alice, Method::POST, replica, &path);
-        let pay = pay.header("Idempotency-Key", Uuid::new_v4().to_string());
+        let pay = lab.shop.act(&lab.alice, replica, &order, "pay");
         payments.push(pay.header("Holdfast-Lock", "wrong-key"));
     }
     let second = payments.pop().unwrap();
     let first = lab.pause_at(0, payments.pop().unwrap(), "read").await;
-    body(second.send().await.unwrap(), StatusCode::OK).await;
-    lab.resume(first, StatusCode::OK).await;
+    second.gives(200).await;
+    lab.resume(first, 200).await;
     let forks = "select count(*) from (select from balance_ledger
                   group by user_id, version having count(*) > 1) as forks";
     assert_eq!(lab.shop.number(forks).await, 1);
     lab.shop.assert_sound().await;
-}
-
-/// Sends concurrent orders to all replicas. Returns how many were placed; the others were rejected
-/// as `overloaded`.
-async fn order_concurrently(lab: &Lab, strategy: &str) -> usize {
-    let replicas = lab.shop.replicas.len();
-    let orders = (0..CONCURRENT_ORDERS).map(|n| lab.order(n % replicas, strategy).send());
-    let mut accepted = 0;
-    for response in futures_util::future::join_all(orders).await {
-        let response = response.unwrap();
-        if response.status() == StatusCode::CREATED {
-            accepted += 1;
-        } else {
-            assert_eq!(problem(response, 503).await, "overloaded", "{strategy}");
-        }
-    }
-    let audit = lab.shop.item_audit(&lab.sku).await;
-    assert_eq!((&audit["ok"], &audit["forks"]), (&json!(true), &json!([])), "{strategy}");
-    assert_eq!(audit["sold"], accepted, "{strategy}: what was answered is what is written");
-    accepted
-}
-
-#[tokio::test]
-async fn postgres_strategies_are_exact_on_two_replicas() {
-    for strategy in ["version", "serializable", "advisory"] {
-        let lab = Lab::new(2).await;
-        let accepted = order_concurrently(&lab, strategy).await;
-        assert!(accepted > CONCURRENT_ORDERS / 2, "{strategy}: {accepted}");
-        if strategy == "advisory" {
-            assert_eq!(accepted, CONCURRENT_ORDERS, "who waits in line is served");
-        }
-        lab.shop.assert_sound().await;
-    }
 }
 
 #[tokio::test]
@@ -290,7 +254,7 @@ async fn conflicting_order_retries_from_fresh_read() {
         let lab = Lab::new(2).await;
         let slow = lab.pause_after_read(0, strategy).await;
         assert_eq!(before(&placed(lab.order(1, strategy)).await), STOCK, "{strategy}");
-        let slow = lab.resume(slow, StatusCode::CREATED).await;
+        let slow = lab.resume(slow, 201).await;
         assert_eq!(before(&slow), STOCK - 1, "{strategy}");
         assert_eq!(lab.forks().await, 0, "{strategy}");
     }
@@ -303,13 +267,11 @@ async fn conflicting_payments_are_retried() {
         let mut payments = Vec::new();
         for n in 0..6 {
             let order = lab.shop.place_order(&lab.alice, &lab.sku, 1).await;
-            let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
-            let pay = lab.shop.request(&lab.alice, Method::POST, n % 2, &path);
-            let pay = pay.header("Idempotency-Key", Uuid::new_v4().to_string());
+            let pay = lab.shop.act(&lab.alice, n % 2, &order, "pay");
             payments.push(pay.header("Holdfast-Lock", strategy).send());
         }
         for paid in futures_util::future::join_all(payments).await {
-            body(paid.unwrap(), StatusCode::OK).await;
+            paid.unwrap().gives(200).await;
         }
         let me = lab.shop.read(&lab.alice, "/api/me").await;
         assert_eq!(me["lab_balance_cents"], 100_000 - 6 * 100, "{strategy}");
@@ -343,40 +305,17 @@ async fn advisory_lock_inside_read_sees_stale_row() {
 }
 
 #[tokio::test]
-async fn in_process_queue_forks_on_two_replicas() {
-    let one = Lab::new(1).await;
-    assert_eq!(order_concurrently(&one, "queue").await, CONCURRENT_ORDERS);
-    let two = Lab::new(2).await;
-    let slow = two.pause_after_read(0, "queue").await;
-    assert_eq!(before(&placed(two.order(1, "queue")).await), STOCK);
-    assert_eq!(before(&two.resume(slow, StatusCode::CREATED).await), STOCK);
-    assert_eq!(two.forks().await, 1);
-}
-
-#[tokio::test]
-async fn unsafe_strategies_are_forbidden_for_shop_items() {
-    let lab = Lab::new(1).await;
-    let order = |strategy: &str| {
-        lab.shop.order(&lab.admin, 0, "deadbolt", 1).header("Holdfast-Lock", strategy).send()
-    };
-    for strategy in ["version", "serializable"] {
-        body(order(strategy).await.unwrap(), StatusCode::CREATED).await;
+async fn in_process_locks_fork_on_two_replicas() {
+    for strategy in ["local", "queue"] {
+        let lab = Lab::new(2).await;
+        let slow = lab.pause_after_read(0, strategy).await;
+        // At the same replica it excludes.
+        let busy = lab.order(0, strategy).header("Holdfast-Wait", "try").send().await.unwrap();
+        assert_eq!(busy.fails(423).await, "lock-busy", "{strategy}");
+        assert_eq!(before(&placed(lab.order(1, strategy)).await), STOCK, "{strategy}");
+        assert_eq!(before(&lab.resume(slow, 201).await), STOCK, "{strategy}");
+        assert_eq!(lab.forks().await, 1, "{strategy}");
     }
-    for strategy in [
-        "setnx",
-        "setnx-expire",
-        "ttl",
-        "check-then-del",
-        "expire-only",
-        "early-release",
-        "wrong-key",
-        "advisory",
-        "queue",
-    ] {
-        let refused = order(strategy).await.unwrap();
-        assert_eq!(problem(refused, 403).await, "forbidden", "{strategy}");
-    }
-    lab.shop.assert_sound().await;
 }
 
 #[test]
@@ -407,12 +346,14 @@ async fn server_runs_under_every_strategy() {
         let ttl = ("HOLDFAST_LOCK_TTL_MS", "1000");
         let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy), ttl]).await;
         let alice = shop.sign_in("alice").await;
-        let order = shop.place_order(&alice, "deadbolt", 1).await;
+        let order = shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap();
+        assert_eq!(order.headers()["holdfast-strategy"], strategy);
+        let order = order.gives(201).await;
         let path = format!("/api/orders/{}", order["id"].as_str().unwrap());
         for (what, key) in [("pay", Some(Uuid::new_v4().to_string())), ("refund", None)] {
             let request = shop.request(&alice, Method::POST, 0, &format!("{path}/{what}"));
             let request = key.iter().fold(request, |r, key| r.header("Idempotency-Key", key));
-            body(request.send().await.unwrap(), StatusCode::OK).await;
+            request.gives(200).await;
         }
         shop.assert_sound().await;
     }

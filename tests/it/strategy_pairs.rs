@@ -8,7 +8,8 @@ use holdfast::shop::strategy::{Family, Guarantee, STRATEGIES};
 use reqwest::StatusCode;
 use serde_json::Value;
 
-use crate::common::{body, until};
+use crate::common::requests::Answer as _;
+use crate::common::until;
 use crate::strategy_failures::{Lab, PausedOrder};
 
 /// The status of each of two orders, and the stock that an accepted one read.
@@ -49,7 +50,7 @@ async fn resume(lab: &Lab, paused: PausedOrder) -> (StatusCode, Value) {
 
 async fn outcome(response: reqwest::Response) -> (StatusCode, Value) {
     let status = response.status();
-    let answer = body(response, status).await;
+    let answer = response.gives(status.as_u16()).await;
     (status, answer["lines"][0]["stock"]["before"].clone())
 }
 

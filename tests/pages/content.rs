@@ -1,10 +1,10 @@
 //! What pages contain: orders of lab items, distant forks, names of goods, held locks, assets,
 //! nothing inline.
 
-use reqwest::StatusCode;
 use serde_json::Value;
 
-use crate::common::{Shop, body, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, until};
 use crate::visitor::{Page, Visitor};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -35,14 +35,12 @@ async fn lab_orders_are_listed_separately() {
 #[tokio::test(flavor = "multi_thread")]
 async fn fork_links_to_entry_on_other_page() {
     let shop = Shop::start(1).await;
-    sqlx::query(
+    shop.execute(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
          select 'deadbolt', 39 + n, 1, 40 + n, case n when 80 then 2 else n + 1 end, 'restock',
                 gen_random_uuid() from generate_series(1, 80) n order by n",
     )
-    .execute(&shop.pool)
-    .await
-    .unwrap();
+    .await;
     let visitor = Visitor::new(&shop);
     let page = visitor.get("/items/deadbolt/ledger").await;
     let link = page.text.split("as did <a href=\"").nth(1).unwrap();
@@ -89,10 +87,7 @@ async fn demo_goods_have_a_name_in_each_language() {
         assert!(!shown.contains(name), "no Chinese name: {name}");
     }
     // The shopkeeper's own names stay.
-    sqlx::query("update items set name = 'Bolt' where sku = 'deadbolt'")
-        .execute(&shop.pool)
-        .await
-        .unwrap();
+    shop.execute("update items set name = 'Bolt' where sku = 'deadbolt'").await;
     let renamed = alice.get_in("zh", "/items/deadbolt").await.words();
     assert!(renamed.contains("Bolt") && !renamed.contains("单锁芯门闩锁"), "{renamed}");
 }
@@ -118,7 +113,7 @@ async fn locks_page_shows_holder_and_waiters() {
     })
     .await;
     for order in orders {
-        body(order.await.unwrap().unwrap(), StatusCode::CREATED).await;
+        order.gives(201).await;
     }
 }
 
@@ -147,14 +142,12 @@ async fn problem_pages_state_their_own_encoding() {
 #[tokio::test(flavor = "multi_thread")]
 async fn ledger_pages_show_no_false_break() {
     let shop = Shop::start(1).await;
-    sqlx::query(
+    shop.execute(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
          select 'deadbolt', 39 + n, 1, 40 + n, n, 'restock', gen_random_uuid()
            from generate_series(1, 99) n order by n",
     )
-    .execute(&shop.pool)
-    .await
-    .unwrap();
+    .await;
     let visitor = Visitor::new(&shop);
     let newest = visitor.get("/items/deadbolt/ledger").await;
     assert_eq!(newest.text.matches("class=\"entry").count(), 50);
@@ -172,8 +165,7 @@ async fn ledger_pages_show_no_false_break() {
 async fn pages_are_small_without_inline_code() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
-    let (token, csrf) = admin.fill_basket("deadbolt", 1).await;
-    let order = admin.order(&token, &csrf).await.location;
+    let (order, csrf) = admin.buy("deadbolt", 1).await;
     admin.fill_basket("key-ring", 1).await;
     let mut pages =
         vec![order.as_str(), "/items/deadbolt", "/items/deadbolt/ledger", "/problems/sold-out"];

@@ -25,8 +25,7 @@ const FORMS: [(&str, &str); 13] = [
 async fn form_without_csrf_token_changes_nothing() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
-    let (token, csrf) = admin.fill_basket("deadbolt", 1).await;
-    let order = admin.order(&token, &csrf).await.location;
+    let (order, csrf) = admin.buy("deadbolt", 1).await;
     let books = "select count(*) + coalesce(sum(after), 0)::bigint from stock_ledger";
     let before = shop.number(books).await;
     for (path, form) in FORMS {

@@ -124,8 +124,7 @@ async fn rejected_order_gets_a_new_token() {
 async fn duplicate_payment_and_top_up_execute_once() {
     let shop = Shop::start(2).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fill_basket("strongbox", 6).await;
-    let order = alice.order(&token, &csrf).await.location;
+    let (order, csrf) = alice.buy("strongbox", 6).await;
     let key = alice.get(&order).await.field("key");
     let pay = format!("csrf={csrf}&key={key}");
     let unpaid_page = alice.post(&format!("{order}/pay"), &pay).await;
@@ -159,8 +158,7 @@ async fn duplicate_restock_cancel_and_refund_execute_once() {
     assert_eq!(shop.item_audit("deadbolt").await["stock"], 45);
 
     for action in ["cancel", "refund"] {
-        let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
-        let order = alice.order(&token, &csrf).await.location;
+        let (order, csrf) = alice.buy("deadbolt", 1).await;
         if action == "refund" {
             let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
             assert_eq!(alice.post(&format!("{order}/pay"), &pay).await.status, 303);
@@ -177,8 +175,7 @@ async fn duplicate_restock_cancel_and_refund_execute_once() {
 async fn form_without_key_changes_nothing() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
-    let (token, csrf) = admin.fill_basket("deadbolt", 1).await;
-    let order = admin.order(&token, &csrf).await.location;
+    let (order, csrf) = admin.buy("deadbolt", 1).await;
     for (path, form) in [
         (format!("{order}/pay"), ""),
         (format!("{order}/cancel"), ""),

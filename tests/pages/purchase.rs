@@ -247,8 +247,7 @@ async fn purchase_by_keyboard_needs_few_tabs() {
 async fn missing_money_is_topped_up_once_and_pays() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fill_basket("strongbox", 6).await;
-    let order = alice.order(&token, &csrf).await.location;
+    let (order, csrf) = alice.buy("strongbox", 6).await;
     let page = alice.get(&order).await;
     assert!(page.words().contains("Top up $134.00 and pay"), "{}", page.words());
     assert!(page.words().contains("Your balance is $1,000.00: $134.00 is missing."));
@@ -277,8 +276,7 @@ async fn missing_money_is_topped_up_once_and_pays() {
 async fn stale_top_up_form_changes_no_balance() {
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
-    let order = alice.order(&token, &csrf).await.location;
+    let (order, csrf) = alice.buy("deadbolt", 1).await;
     let top_ups = "select count(*) from top_ups";
     let before = shop.number(top_ups).await;
     let form = |csrf: &str, cents: &str| {

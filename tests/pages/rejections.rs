@@ -136,8 +136,7 @@ async fn foreign_orders_are_not_shown() {
     let shop = Shop::start(1).await;
     let (alice, bob) =
         (Visitor::signed_in(&shop, "alice").await, Visitor::signed_in(&shop, "bob").await);
-    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
-    let order = alice.order(&token, &csrf).await.location;
+    let (order, csrf) = alice.buy("deadbolt", 1).await;
     let foreign = bob.get(&order).await;
     assert_eq!(foreign.status, 404);
     assert!(foreign.words().contains("or it belongs to another user"), "{}", foreign.words());
@@ -169,13 +168,11 @@ async fn bar_shows_strategy_and_failing_audit() {
     assert!(page.words().contains(&format!("by replica {}", shop.replicas[1].name())));
 
     // Deviations of two items in opposite directions must not cancel out.
-    sqlx::query(
+    shop.execute(
         "update items set stock = stock + case sku when 'deadbolt' then 3 else -3 end
           where sku in ('deadbolt', 'key-ring')",
     )
-    .execute(&shop.pool)
-    .await
-    .unwrap();
+    .await;
     let words = sound.get("/").await.words();
     assert!(words.contains("✗ The books are off by 6 units"), "{words}");
     assert!(sound.get("/items/deadbolt/ledger").await.words().contains("The books do not balance"));
@@ -187,14 +184,12 @@ async fn bar_shows_strategy_and_failing_audit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn broken_ledger_chain_is_marked() {
     let shop = Shop::start(1).await;
-    sqlx::query(
+    shop.execute(
         "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
          values ('deadbolt', 40, 2, 42, 1, 'found', gen_random_uuid()),
                 ('deadbolt', 40, 5, 45, 1, 'found', gen_random_uuid())",
     )
-    .execute(&shop.pool)
-    .await
-    .unwrap();
+    .await;
     let words = Visitor::new(&shop).get("/items/deadbolt/ledger").await.words();
     assert!(words.contains("the entry below ended at 42, this one begins at 40"), "{words}");
     assert_eq!(words.matches("Fork: it read version 1, as did").count(), 2, "{words}");
@@ -267,12 +262,11 @@ async fn overdue_order_can_only_be_cancelled() {
     // The order does not expire: the jobs are off.
     let shop = Shop::start(1).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
-    let order = alice.order(&token, &csrf).await.location;
+    let (order, csrf) = alice.buy("deadbolt", 1).await;
     let page = alice.get(&order).await;
     assert!(page.words().contains("Held for you for 1"), "{}", page.words());
     let over = "update orders set expires_at = created_at";
-    sqlx::query(over).execute(&shop.pool).await.unwrap();
+    shop.execute(over).await;
     let pay = format!("csrf={csrf}&key={}", page.field("key"));
     let rejected = alice.post(&format!("{order}/pay"), &pay).await;
     assert_eq!(rejected.status, 409);
@@ -303,11 +297,10 @@ async fn overdue_order_can_only_be_cancelled() {
 async fn expired_order_page_says_so() {
     let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
-    let order = alice.order(&token, &csrf).await.location;
+    let (order, csrf) = alice.buy("deadbolt", 1).await;
     let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
     let over = "update orders set expires_at = created_at";
-    sqlx::query(over).execute(&shop.pool).await.unwrap();
+    shop.execute(over).await;
     until("it is given back", async || {
         let words = alice.get(&order).await.words();
         words.contains("Not paid in time The units are back in the shop.")

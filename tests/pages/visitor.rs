@@ -71,6 +71,12 @@ impl Visitor {
         (basket.field("token"), basket.csrf())
     }
 
+    /// Orders an item; returns the path of the order and the CSRF token.
+    pub async fn buy(&self, sku: &str, quantity: i64) -> (String, String) {
+        let (token, csrf) = self.fill_basket(sku, quantity).await;
+        (self.order(&token, &csrf).await.location, csrf)
+    }
+
     /// Orders the basket of that token.
     pub async fn order(&self, token: &str, csrf: &str) -> Page {
         self.post("/orders", &format!("csrf={csrf}&token={token}")).await

@@ -1,4 +1,4 @@
-//! Runs `holdfast judge` with an adapter of `tests/alone/judge/adapter.py`, and watches its processes.
+//! Runs `holdfast judge` with an adapter of `adapter.py`, and watches its processes.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -3,4 +3,3 @@
 
 mod cancelled;
 mod queue;
-mod teaching_locks;

@@ -11,12 +11,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast_lock::clock::monotonic_us;
 use holdfast_lock::fenced::Timing;
 use holdfast_lock::{Guards, LockKey, Locks, Redis, Released, Settings};
 use tokio::task::JoinHandle;
 
-use crate::history::{History, Hold, assert_exclusive, client, hold_once};
+use crate::history::{History, Hold, assert_exclusive, hold_once};
 use crate::server::{Process, Server, TTL, fence, until};
 use crate::topology::skip;
 
@@ -273,45 +272,4 @@ async fn backward_redis_clock_prolongs_dead_leases() {
     there.take("{a}").await.release().await;
     let waited = jumped.elapsed();
     assert!(waited > Duration::from_secs(2) && waited < Duration::from_secs(2) + TTL * 2);
-}
-
-/// Clients of two processes, and a Redis whose clock jumps under them.
-///
-/// After a jump ahead there may be two holders until the first one's next renewal, which is what
-/// fences are for. At all other times, jumps back included, there is one, and fences grow.
-#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn redis_clock_jumps_lock_out_no_client() {
-    let Some(clock) = Clock::new() else { return };
-    let server = clock.server();
-    let history = History::default();
-    let mut clients = tokio::task::JoinSet::new();
-    for _ in 0..2 {
-        let process = server.process();
-        for _ in 0..4 {
-            clients.spawn(client(process.clone(), history.clone(), usize::MAX));
-        }
-    }
-    let mut ahead = Vec::new();
-    let mut before = 0;
-    for shift in [3_600, 0, -3_600, -3_590, 40, -1, 0] {
-        if shift > before {
-            ahead.push(monotonic_us());
-        }
-        clock.jump_to(shift);
-        before = shift;
-        let (jumped, had) = (Instant::now(), history.lock().unwrap().len());
-        until("both processes go on", async || {
-            history.lock().unwrap().len() > had + 100 && jumped.elapsed() > TTL
-        })
-        .await;
-    }
-    clients.shutdown().await;
-    let ttl_us = u64::try_from(TTL.as_micros()).unwrap();
-    let in_doubt = |hold: &Hold| {
-        ahead.iter().any(|jump| hold.to_us >= *jump && hold.from_us <= *jump + ttl_us)
-    };
-    history.lock().unwrap().retain(|hold| !in_doubt(hold));
-    assert!(history.lock().unwrap().len() > 3 * 100);
-    assert_exclusive(&history);
-    server.is_empty_soon().await;
 }

@@ -10,7 +10,6 @@ use tokio::sync::watch;
 use crate::server::{Process, Server, everywhere, fence, until};
 
 everywhere!(
-    holders_of_one_key_never_meet,
     three_processes_exclude_with_growing_fences,
     random_cancellations_never_block_the_queue,
 );
@@ -43,7 +42,7 @@ pub struct Hold {
 
 pub type History = Arc<Mutex<Vec<Hold>>>;
 
-pub async fn client(process: Process, history: History, times: usize) {
+async fn client(process: Process, history: History, times: usize) {
     for _ in 0..times {
         hold_once(&process, &history).await;
     }
@@ -55,28 +54,6 @@ pub async fn hold_once(process: &Process, history: &History) {
     tokio::time::sleep(HOLD).await;
     history.lock().unwrap().push(Hold { from_us, to_us: monotonic_us(), fence });
     guards.release().await;
-}
-
-/// The second holder stays until the first one has left, or until they meet.
-async fn holders_meet(server: &Server, keys: [&'static str; 2], window: Duration) -> bool {
-    let rendezvous = Arc::new(Rendezvous::default());
-    let holders = keys.map(|key| {
-        let (process, rendezvous) = (server.process(), rendezvous.clone());
-        tokio::spawn(async move {
-            let guards = process.take(key).await;
-            let met = rendezvous.meets(window).await;
-            guards.release().await;
-            met
-        })
-    });
-    let [first, second] = holders;
-    first.await.unwrap() | second.await.unwrap()
-}
-
-/// Holders of two keys meet, which shows that holders of one key would.
-async fn holders_of_one_key_never_meet(server: &Server) {
-    assert!(holders_meet(server, ["{a}", "{a}other"], Duration::from_secs(20)).await);
-    assert!(!holders_meet(server, ["{a}", "{a}"], Duration::from_millis(300)).await);
 }
 
 /// No two at once, and every one with a larger fence than the one before.
