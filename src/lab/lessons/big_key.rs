@@ -14,19 +14,10 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::{Chapter, Lesson, LessonResult, Scenario, wait_until};
+use super::{LessonResult, Scenario, wait_until};
 use crate::big_keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::embedded::TempRedis;
 use crate::messages::message;
-
-pub(super) const LESSON: Lesson = Lesson {
-    name: "big-key",
-    chapter: Chapter::Redis,
-    right: 3,
-    load: None,
-    shows: &["remove.rs"],
-    run: |lab| Box::pin(run(lab)),
-};
 
 /// Filling a million fields takes 3 s, and the hash is filled at least three times, hence a quarter
 /// of a million. On two cores, `DEL` of a hash that has grown to this size takes about 0.1 s, and
@@ -68,7 +59,7 @@ const DEL: RemovalMethod = None;
 const BATCHES: RemovalMethod = Some(KeyRemovalMethod::Batches);
 const UNLINK: RemovalMethod = Some(KeyRemovalMethod::Unlink);
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let spare = TempRedis::start().await?;
     let mut redis = connect(&spare.url).await?;
     let lazy = ["SET", "lazyfree-lazy-user-del", "no"];

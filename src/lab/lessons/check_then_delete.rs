@@ -1,22 +1,13 @@
 //! Lesson `check-then-delete`: A checks that it owns the lock, and is paused before the delete
 //! until its lease has expired and B has the lock.
 
-use super::{Chapter, Lesson, LessonResult, Scenario, sales};
+use super::{LessonResult, Scenario, sales};
 use crate::messages::message;
-
-pub(super) const LESSON: Lesson = Lesson {
-    name: "check-then-delete",
-    chapter: Chapter::Writing,
-    right: 1,
-    load: None,
-    shows: &["check-then-del", "owner"],
-    run: |lab| Box::pin(run(lab)),
-};
 
 /// Long enough that A certainly reaches its check within the lease, on a busy machine too.
 const LEASE_MS: u64 = 1_500;
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-check-then-delete-step-1"));
     let a = lab.order("A", 0, &sku, "check-then-del").lease_ms(LEASE_MS).pause_at("delete").await?;

@@ -1,35 +1,15 @@
 //! Lesson `database`: an advisory lock is misused, acquired in the statement that reads. Then the
 //! same load runs under the five strategies that need no Redis.
 
-use super::{
-    ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario, throughputs, wait_until,
-};
+use super::{ArmResult, DefaultLoad, LessonResult, Scenario, throughputs, wait_until};
 use crate::db::Pool;
 use crate::messages::message;
 use crate::shop::Sku;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "database",
-    chapter: Chapter::Why,
-    right: 2,
-    load: Some(LOAD),
-    shows: &[
-        "row-lock",
-        "atomic",
-        "version",
-        "serializable",
-        "advisory",
-        "read.rs",
-        "conditional_update.rs",
-        "place.rs",
-    ],
-    run: |lab| Box::pin(run(lab)),
-};
-
-const LOAD: DefaultLoad =
+pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 80, buyers: 10, orders: 100, work_ms: 1, lease: false };
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let past = same_statement(lab).await?;
     let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
     lab.say(message!("run-database-step-1"));

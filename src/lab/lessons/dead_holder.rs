@@ -1,19 +1,10 @@
 //! Lesson `dead-holder`: a replica is killed while it holds a lock without expiry, and again
 //! between the `SETNX` and the `EXPIRE` of a lock.
 
-use super::{Chapter, Lesson, LessonResult, Scenario};
+use super::{LessonResult, Scenario};
 use crate::messages::{Message, message};
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "dead-holder",
-    chapter: Chapter::Writing,
-    right: 3,
-    load: None,
-    shows: &["setnx", "setnx-expire"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let plain = kill_holder_at(lab, "setnx", "held", message!("run-dead-holder-holding")).await?;
     lab.restore().await?;

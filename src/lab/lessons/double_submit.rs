@@ -8,18 +8,9 @@ use anyhow::Context as _;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::{Chapter, LabResponse, Lesson, LessonRequest, LessonResult, Scenario, order_of, poll};
+use super::{LabResponse, LessonRequest, LessonResult, Scenario, order_of, poll};
 use crate::messages::{Text, message};
 use crate::shop::Sku;
-
-pub(super) const LESSON: Lesson = Lesson {
-    name: "double-submit",
-    chapter: Chapter::Beyond,
-    right: 2,
-    load: None,
-    shows: &["row-lock"],
-    run: |lab| Box::pin(run(lab)),
-};
 
 /// No lock in Redis on the item: the effect shown is that of the idempotency key.
 const STRATEGY: &str = "row-lock";
@@ -70,7 +61,7 @@ impl RetryingClient<'_> {
     }
 }
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let client = RetryingClient { lab, sku: lab.item(10).await? };
     let double_clicked = double_click(&client).await?;

@@ -1,19 +1,10 @@
 //! Lesson `early-release`: A releases its lock and is paused before its commit; B acquires the lock
 //! and reads the old value. Then the same with the lock around the transaction.
 
-use super::{Chapter, Lesson, LessonResult, Scenario, sales};
+use super::{LessonResult, Scenario, sales};
 use crate::messages::message;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "early-release",
-    chapter: Chapter::Costs,
-    right: 0,
-    load: None,
-    shows: &["early-release", "owner"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-early-release-step-1"));
     let a = lab

@@ -9,26 +9,16 @@ use holdfast_lock::{Guards, LockKey, LockKind, Locks, Wait};
 use redis::aio::MultiplexedConnection;
 
 use super::{
-    Chapter, LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client,
-    poll, wait_until,
+    LESSON_KEY_PREFIX, LessonResult, Scenario, acquire, connect, lock_client, poll, wait_until,
 };
 use crate::embedded::TempRedis;
 use crate::messages::message;
-
-pub(super) const LESSON: Lesson = Lesson {
-    name: "failover",
-    chapter: Chapter::Failures,
-    right: 1,
-    load: None,
-    shows: &["owner"],
-    run: |lab| Box::pin(run(lab)),
-};
 
 /// Timeout of `WAIT`; shorter than a connection's response timeout.
 const WAIT_MS: u32 = 300;
 const LEASE: Duration = Duration::from_secs(30);
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let key = LockKey::new("{sku:tea}")?;
     lab.say(message!("run-failover-step-1"));
     let (mut primary, replica) = start_pair().await?;

@@ -5,20 +5,11 @@
 use anyhow::Context as _;
 use sqlx::PgConnection;
 
-use super::{Chapter, Lesson, LessonResult, Scenario};
+use super::{LessonResult, Scenario};
 use crate::messages::{Text, message};
 use crate::shop::Sku;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "fence",
-    chapter: Chapter::Failures,
-    right: 3,
-    load: None,
-    shows: &["fenced", "place.rs"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let paused = paused_holder(lab).await?;
     let flushed = flushed_redis(lab).await?;

@@ -1,24 +1,15 @@
 //! Lesson `hot-item`: the same load for one item under five strategies, one after the other.
 
-use super::{ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario, throughputs};
+use super::{ArmResult, DefaultLoad, LessonResult, Scenario, throughputs};
 use crate::messages::message;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "hot-item",
-    chapter: Chapter::Costs,
-    right: 3,
-    load: Some(LOAD),
-    shows: &["owner", "fenced", "row-lock", "atomic", "batched"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-const LOAD: DefaultLoad =
+pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 1_000, buyers: 32, orders: 160, work_ms: 0, lease: true };
 
 /// Claimed throughput of `batched`, as a multiple of `owner`'s.
 const MIN_RATIO: f64 = 3.0;
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-hot-item-step-1"));
     let specs = LOAD.under(lab, &["owner", "fenced", "row-lock", "atomic", "batched"]);
     let arms = lab.run_arms(&specs).await?;

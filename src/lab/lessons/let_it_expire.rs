@@ -5,22 +5,13 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Chapter, Lesson, LessonResult, Scenario, sales};
+use super::{LessonResult, Scenario, sales};
 use crate::messages::message;
-
-pub(super) const LESSON: Lesson = Lesson {
-    name: "let-it-expire",
-    chapter: Chapter::Writing,
-    right: 2,
-    load: None,
-    shows: &["expire-only"],
-    run: |lab| Box::pin(run(lab)),
-};
 
 const LEASE_MS: u64 = 300;
 const CHANGES: u32 = 6;
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-let-it-expire-step-1", changes = CHANGES, lease_ms = LEASE_MS));
     let slow = place_sequentially(lab, "expire-only").await?;
     lab.say(message!("run-let-it-expire-step-2", slow = slow.as_millis()));

@@ -1,22 +1,13 @@
 //! Lesson `lost-update`: two orders are made to overlap, so that both read the same stock. Then a
 //! load overlaps by itself, and is repeated under a lock.
 
-use super::{Chapter, DefaultLoad, Lesson, LessonResult, Scenario, sales};
+use super::{DefaultLoad, LessonResult, Scenario, sales};
 use crate::messages::message;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "lost-update",
-    chapter: Chapter::Why,
-    right: 3,
-    load: Some(LOAD),
-    shows: &["none", "read.rs", "place.rs"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-const LOAD: DefaultLoad =
+pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 400, work_ms: 2, lease: false };
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-lost-update-step-1"));
     let first = lab.order("A", 0, &sku, "none").pause_at("read").await?;

@@ -8,24 +8,15 @@ use futures_util::future::join_all;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::{Chapter, Lesson, LessonResult, Scenario};
+use super::{LessonResult, Scenario};
 use crate::messages::message;
 use crate::shop::Sku;
-
-pub(super) const LESSON: Lesson = Lesson {
-    name: "machine-gun",
-    chapter: Chapter::Beyond,
-    right: 3,
-    load: None,
-    shows: &["row-lock"],
-    run: |lab| Box::pin(run(lab)),
-};
 
 const SHOTS: usize = 40;
 const OTHERS: usize = 8;
 const STRATEGY: &str = "row-lock";
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(1_000).await?;
     let others = &lab.cluster.buyers[1..=OTHERS];
     let key = Uuid::now_v7();

@@ -45,35 +45,70 @@ pub(super) use super::request::{InFlightRequest, LabResponse};
 pub(super) use super::run::{ArmResult, Journey};
 pub(super) use super::scenario::Scenario;
 
+/// Declares the list of the lessons. A row has the lesson's name and file, the index of the right
+/// answer among its guesses, the default load, if it ends with one, and the names of the sources
+/// that it shows ([`super::source`]).
+macro_rules! lessons {
+    ($($chapter:ident {
+        $($name:literal $file:ident: $right:literal, $load:expr, $sources:expr;)*
+    })*) => {
+        &[$($(&Lesson {
+            name: $name,
+            chapter: Chapter::$chapter,
+            right: $right,
+            load: $load,
+            shows: &$sources,
+            run: |lab| Box::pin($file::run(lab)),
+        }),*),*]
+    };
+}
+
 /// All lessons, in teaching order: chapter by chapter.
-pub static LESSONS: &[&Lesson] = &[
-    &lost_update::LESSON,
-    &one_replica::LESSON,
-    &database::LESSON,
-    &wrong_key::LESSON,
-    &dead_holder::LESSON,
-    &let_it_expire::LESSON,
-    &wrong_delete::LESSON,
-    &check_then_delete::LESSON,
-    &outlived::LESSON,
-    &watchdog::LESSON,
-    &fence::LESSON,
-    &failover::LESSON,
-    &redlock::LESSON,
-    &waiting::LESSON,
-    &reentrant::LESSON,
-    &two_items::LESSON,
-    &early_release::LESSON,
-    &hot_item::LESSON,
-    &double_submit::LESSON,
-    &machine_gun::LESSON,
-    &unpaid::LESSON,
-    &queue::LESSON,
-    &run_once::LESSON,
-    &big_key::LESSON,
-    &pipeline::LESSON,
-    &no_rollback::LESSON,
-];
+pub static LESSONS: &[&Lesson] = lessons! {
+    Why {
+        "lost-update" lost_update: 3, Some(lost_update::LOAD), ["none", "read.rs", "place.rs"];
+        "one-replica" one_replica: 1, Some(one_replica::LOAD), ["local"];
+        "database" database: 2, Some(database::LOAD), [
+            "row-lock", "atomic", "version", "serializable", "advisory", "read.rs",
+            "conditional_update.rs", "place.rs",
+        ];
+        "wrong-key" wrong_key: 2, Some(wrong_key::LOAD), ["wrong-key", "owner"];
+    }
+    Writing {
+        "dead-holder" dead_holder: 3, None, ["setnx", "setnx-expire"];
+        "let-it-expire" let_it_expire: 2, None, ["expire-only"];
+        "wrong-delete" wrong_delete: 3, None, ["ttl"];
+        "check-then-delete" check_then_delete: 1, None, ["check-then-del", "owner"];
+        "outlived" outlived: 0, None, ["owner"];
+        "watchdog" watchdog: 2, None, ["watchdog"];
+    }
+    Failures {
+        "fence" fence: 3, None, ["fenced", "place.rs"];
+        "failover" failover: 1, None, ["owner"];
+        "redlock" redlock: 2, None, ["redlock"];
+    }
+    Costs {
+        "waiting" waiting: 2, Some(waiting::LOAD), ["owner", "fenced"];
+        "reentrant" reentrant: 1, None, ["owner", "watchdog"];
+        "two-items" two_items: 2, None, ["owner", "row-lock"];
+        "early-release" early_release: 0, None, ["early-release", "owner"];
+        "hot-item" hot_item: 3, Some(hot_item::LOAD), [
+            "owner", "fenced", "row-lock", "atomic", "batched",
+        ];
+    }
+    Beyond {
+        "double-submit" double_submit: 2, None, ["row-lock"];
+        "machine-gun" machine_gun: 3, None, ["row-lock"];
+        "unpaid" unpaid: 0, None, ["claim.lua", "expire_orders.rs"];
+        "queue" queue: 1, Some(queue::LOAD), ["queue", "priority.rs"];
+        "run-once" run_once: 1, None, [];
+    }
+    Redis {
+        "big-key" big_key: 3, None, ["remove.rs"];
+        "pipeline" pipeline: 0, None, [];
+        "no-rollback" no_rollback: 2, None, [];
+    }
+};
 
 pub fn named(name: &str) -> Option<&'static Lesson> {
     LESSONS.iter().copied().find(|lesson| lesson.name == name)

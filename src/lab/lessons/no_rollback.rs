@@ -4,19 +4,10 @@
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value, cmd};
 
-use super::{Chapter, Lesson, LessonResult, Scenario};
+use super::{LessonResult, Scenario};
 use crate::messages::{Message, Text, message};
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "no-rollback",
-    chapter: Chapter::Redis,
-    right: 2,
-    load: None,
-    shows: &[],
-    run: |lab| Box::pin(run(lab)),
-};
-
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let (redis, stock, sold) =
         (lab.redis().await?, lab.unique_key("stock"), lab.unique_key("sold"));
     let (stock, sold) = (stock.as_str(), sold.as_str());

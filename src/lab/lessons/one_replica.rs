@@ -1,22 +1,13 @@
 //! Lesson `one-replica`: a mutex is requested at the replica that holds it, and at another replica.
 //! Then the same load runs on one replica and on all of them.
 
-use super::{Chapter, DefaultLoad, Lesson, LessonResult, Scenario, compare_replicas, sales};
+use super::{DefaultLoad, LessonResult, Scenario, compare_replicas, sales};
 use crate::messages::message;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "one-replica",
-    chapter: Chapter::Why,
-    right: 1,
-    load: Some(LOAD),
-    shows: &["local"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-const LOAD: DefaultLoad =
+pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let sku = lab.item(10).await?;
     lab.say(message!("run-one-replica-step-1"));

@@ -1,19 +1,10 @@
 //! Lesson `outlived`: A reads, and its lease expires before its write; the lesson waits until Redis
 //! no longer has the lock. B acquires it, and both are holders until both have written.
 
-use super::{Chapter, Lesson, LessonResult, Scenario, sales, yes_or_no};
+use super::{LessonResult, Scenario, sales, yes_or_no};
 use crate::messages::message;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "outlived",
-    chapter: Chapter::Writing,
-    right: 0,
-    load: None,
-    shows: &["owner"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-outlived-step-1"));
     let first = lab.order("A", 0, &sku, "owner").lease_ms(300).pause_at("read").await?;

@@ -6,24 +6,15 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use super::{Chapter, Lesson, LessonResult, Scenario};
+use super::{LessonResult, Scenario};
 use crate::messages::message;
-
-pub(super) const LESSON: Lesson = Lesson {
-    name: "pipeline",
-    chapter: Chapter::Redis,
-    right: 0,
-    load: None,
-    shows: &[],
-    run: |lab| Box::pin(run(lab)),
-};
 
 const COMMANDS: usize = 1_000;
 const ROUNDS: usize = 3;
 /// Claimed speed-up; on any machine measurements are far above it.
 const MIN_RATIO: f64 = 3.0;
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let mut redis = lab.redis().await?;
     let key = lab.unique_key("pipeline");
     let (mut singly, mut at_once) = (Vec::new(), Vec::new());

@@ -9,22 +9,13 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Chapter, DefaultLoad, InFlightRequest, Lesson, LessonRequest, LessonResult, OFFER, PLACES,
-    PRIORITY, Scenario, compare_replicas,
+    DefaultLoad, InFlightRequest, LessonRequest, LessonResult, OFFER, PLACES, PRIORITY, Scenario,
+    compare_replicas,
 };
 use crate::messages::{Message, message};
 use crate::shop::Sku;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "queue",
-    chapter: Chapter::Beyond,
-    right: 1,
-    load: Some(LOAD),
-    shows: &["queue", "priority.rs"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-const LOAD: DefaultLoad =
+pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 100, buyers: 16, orders: 160, work_ms: 5, lease: false };
 
 const CAPACITY: u16 = 2;
@@ -37,7 +28,7 @@ const QUEUED_BUYERS: usize = 3;
 /// A lease that a replica renews while it lives.
 const LEASE_MS: u64 = 300;
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let (four_ways, summary) = full_queue(lab).await?;
     lab.say(message!("run-queue-step-1"));

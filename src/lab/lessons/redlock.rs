@@ -12,26 +12,14 @@ use anyhow::{Context as _, anyhow};
 use holdfast_lock::{LockKey, LockKind, Locks, Redis, Released, Wait};
 use tokio::sync::oneshot;
 
-use super::{
-    Chapter, LESSON_KEY_PREFIX, Lesson, LessonResult, Scenario, acquire, connect, lock_client,
-    wait_until,
-};
+use super::{LESSON_KEY_PREFIX, LessonResult, Scenario, acquire, connect, lock_client, wait_until};
 use crate::embedded::TempRedis;
 use crate::messages::message;
-
-pub(super) const LESSON: Lesson = Lesson {
-    name: "redlock",
-    chapter: Chapter::Failures,
-    right: 2,
-    load: None,
-    shows: &["redlock"],
-    run: |lab| Box::pin(run(lab)),
-};
 
 const NODES: usize = 5;
 const SHORT_LEASE: Duration = Duration::from_secs(1);
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-redlock-step-1"));
     let mut nodes = Vec::new();
     for _ in 0..NODES {

@@ -7,19 +7,10 @@ use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
 
-use super::{Chapter, Lesson, LessonResult, Scenario, acquire, lock_client};
+use super::{LessonResult, Scenario, acquire, lock_client};
 use crate::messages::message;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "reentrant",
-    chapter: Chapter::Costs,
-    right: 1,
-    load: None,
-    shows: &["owner", "watchdog"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let prefix = lab.unique_key("reentrant:");
     let locks = lock_client(&lab.cluster.redis_url, &prefix, "lesson")?;
     let key = LockKey::new("{sku:tea}")?;

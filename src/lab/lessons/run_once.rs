@@ -7,22 +7,13 @@ use anyhow::{Context as _, bail};
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{Chapter, Lesson, LessonRequest, LessonResult, Scenario, poll, wait_until};
+use super::{LessonRequest, LessonResult, Scenario, poll, wait_until};
 use crate::jobs::history::{self, JobRun};
 use crate::jobs::lab_tick;
 use crate::jobs::store::{self, RunState};
 use crate::messages::{Message, Text, message};
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "run-once",
-    chapter: Chapter::Beyond,
-    right: 1,
-    load: None,
-    shows: &[],
-    run: |lab| Box::pin(run(lab)),
-};
-
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     wait_until_no_open_run(lab).await?;
     let without = without_lock(lab).await?;

@@ -7,22 +7,13 @@ use holdfast_lock::{LockKey, LockKind, Wait};
 use sqlx::PgConnection;
 use tokio::time::Instant;
 
-use super::{Chapter, Lesson, LessonResult, Scenario, acquire, lock_client, order_of};
+use super::{LessonResult, Scenario, acquire, lock_client, order_of};
 use crate::messages::{Text, message};
 use crate::shop::Sku;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "two-items",
-    chapter: Chapter::Costs,
-    right: 2,
-    load: None,
-    shows: &["owner", "row-lock"],
-    run: |lab| Box::pin(run(lab)),
-};
-
 const PAIRS: usize = 12;
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let waited_ms = in_redis(lab).await?;
     let (one, other) = (lab.item(100).await?, lab.item(100).await?);
     let ended = in_postgres(lab, &one, &other).await?;

@@ -9,20 +9,10 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use super::{
-    Chapter, DelayQueue, LabResponse, Lesson, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario,
-    poll, wait_until,
+    DelayQueue, LabResponse, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, poll, wait_until,
 };
 use crate::messages::{Message, Text, message};
 use crate::shop::Sku;
-
-pub(super) const LESSON: Lesson = Lesson {
-    name: "unpaid",
-    chapter: Chapter::Beyond,
-    right: 0,
-    load: None,
-    shows: &["claim.lua", "expire_orders.rs"],
-    run: |lab| Box::pin(run(lab)),
-};
 
 /// The shop's own strategy.
 const STRATEGY: &str = "batched";
@@ -40,7 +30,7 @@ const QUEUED_FOR: Duration = Duration::from_secs(1);
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let when = message!("run-unpaid-before");
     let before = kill_worker_at(lab, message!("run-label-unpaid-1"), "commit", when).await?;

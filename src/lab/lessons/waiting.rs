@@ -1,22 +1,13 @@
 //! Lesson `waiting`: the same load in three waiting modes: fail at once, retry at intervals, and
 //! queue for a handoff.
 
-use super::{ArmResult, Chapter, DefaultLoad, Lesson, LessonResult, Scenario};
+use super::{ArmResult, DefaultLoad, LessonResult, Scenario};
 use crate::messages::message;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "waiting",
-    chapter: Chapter::Costs,
-    right: 2,
-    load: Some(LOAD),
-    shows: &["owner", "fenced"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-const LOAD: DefaultLoad =
+pub(super) const LOAD: DefaultLoad =
     DefaultLoad { stock: 1_000, buyers: 12, orders: 120, work_ms: 5, lease: true };
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let mut specs = LOAD.under(lab, &["owner", "owner", "fenced"]);
     for (spec, wait) in specs.iter_mut().zip(["try", "retry", "notify"]) {
         spec.wait = Some(wait.to_owned());

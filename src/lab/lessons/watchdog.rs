@@ -5,22 +5,13 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::{Chapter, Lesson, LessonResult, Scenario, sales, yes_or_no};
+use super::{LessonResult, Scenario, sales, yes_or_no};
 use crate::messages::message;
-
-pub(super) const LESSON: Lesson = Lesson {
-    name: "watchdog",
-    chapter: Chapter::Writing,
-    right: 2,
-    load: None,
-    shows: &["watchdog"],
-    run: |lab| Box::pin(run(lab)),
-};
 
 const LEASE_MS: u64 = 900;
 const SHORT_MS: u64 = 300;
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
     let alone = long_work(lab).await?;
     let sku = lab.item(10).await?;

@@ -2,19 +2,10 @@
 //! B deletes it. After each release the lesson checks that Redis has no lock although a holder
 //! still works.
 
-use super::{Chapter, Lesson, LessonResult, Scenario, sales};
+use super::{LessonResult, Scenario, sales};
 use crate::messages::message;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "wrong-delete",
-    chapter: Chapter::Writing,
-    right: 3,
-    load: None,
-    shows: &["ttl"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-wrong-delete-step-1"));
     let a = lab.order("A", 0, &sku, "ttl").lease_ms(300).pause_at("read").await?;

@@ -3,24 +3,16 @@
 
 use anyhow::Context as _;
 
-use super::{Chapter, DefaultLoad, Journey, LabResponse, Lesson, LessonResult, Payer, Scenario};
+use super::{DefaultLoad, Journey, LabResponse, LessonResult, Payer, Scenario};
 use crate::messages::message;
 
-pub(super) const LESSON: Lesson = Lesson {
-    name: "wrong-key",
-    chapter: Chapter::Why,
-    right: 2,
-    load: Some(LOAD),
-    shows: &["wrong-key", "owner"],
-    run: |lab| Box::pin(run(lab)),
-};
-
-const LOAD: DefaultLoad = DefaultLoad { stock: 60, buyers: 8, orders: 48, work_ms: 2, lease: true };
+pub(super) const LOAD: DefaultLoad =
+    DefaultLoad { stock: 60, buyers: 8, orders: 48, work_ms: 2, lease: true };
 
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
 
-async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
+pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let payer = Payer::create(lab, MONEY).await?;
     let orders = payer.orders(lab, &lab.item(10).await?, 2).await?;
     lab.say(message!("run-wrong-key-step-1"));
