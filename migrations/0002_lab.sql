@@ -1,7 +1,8 @@
 -- Lab runs. A run is requested by inserting a row; the `holdfast up` that owns the replicas claims
 -- it, writes its progress, which every replica can read, and at the end its result. Runs wait in a
 -- queue; one is executed at a time, because the faults and the load of two runs would disturb each
--- other.
+-- other. A race is a run that one replica executes: it needs no `holdfast up`, several run at once,
+-- and each replica has a queue of its own.
 
 create table lab_runs (
     id         uuid        primary key,
@@ -21,19 +22,38 @@ create table lab_runs (
     created_at timestamptz not null default now(),
     ended_at   timestamptz,
     -- The signed-in user who requested the run; bounds how many of the queue are one user's.
-    user_id    uuid        references users
+    user_id    uuid        references users,
+    -- The replica that executes a race; null for the runs that `holdfast up` executes.
+    replica    text,
+    -- The item that a race sells; null until it begins.
+    sku        text        collate "C"
 );
 
-create unique index lab_runs_one_running on lab_runs ((true)) where state = 'running';
--- The queue: the next run, and the place of each.
-create index lab_runs_queue on lab_runs (created_at, id) where state = 'queued';
+create unique index lab_runs_one_running on lab_runs ((true))
+    where state = 'running' and replica is null;
+-- The queue of each executor: its next run, and the place of each.
+create index lab_runs_queue on lab_runs (replica, created_at, id) where state = 'queued';
 -- The list of runs, newest first.
-create index lab_runs_newest on lab_runs (created_at desc);
+create index lab_runs_newest on lab_runs (created_at desc) where replica is null;
+-- The oldest races, which are pruned.
+create index lab_runs_races on lab_runs (id) where replica is not null;
 
--- Returns the place of a run in the queue, from 1; null if it is not queued.
+-- Returns the state of a run. A race whose replica was killed has no result; five minutes are longer
+-- than a full queue of races takes.
+create function lab_run_state(run lab_runs) returns text language sql stable as $$
+    select case
+        when run.replica is not null and run.state in ('queued', 'running')
+            and run.created_at < now() - interval '5 minutes' then 'failed'
+        else run.state
+    end
+$$;
+
+-- Returns the place of a run in the queue of its executor, from 1; null if it is not queued.
 create function lab_queue_position(run lab_runs) returns bigint language sql stable as $$
-    select case when run.state = 'queued' then
+    select case when lab_run_state(run) = 'queued' then
         (select count(*) from lab_runs earlier where earlier.state = 'queued'
+            and lab_run_state(earlier) = 'queued'
+            and earlier.replica is not distinct from run.replica
             and (earlier.created_at, earlier.id) <= (run.created_at, run.id))
     end
 $$;
@@ -56,23 +76,3 @@ create table lab_marks (
 );
 
 create index lab_marks_due_at on lab_marks (due_at);
-
--- Races of the first page. A replica inserts the row when it accepts a race, and stores the result at
--- the end, so that every replica can show it. A row without a result whose replica has stopped is
--- read as failed, by its age.
-
-create table races (
-    id         uuid        primary key,
-    -- The replica that runs it: a position in the queue counts the races of one replica.
-    replica    text        not null,
-    request    jsonb       not null,
-    state      text        not null constraint races_state
-                           check (state in ('queued', 'running', 'done', 'failed')),
-    -- The item that was sold; null until the race begins.
-    sku        text collate "C",
-    result     jsonb,
-    created_at timestamptz not null default now()
-);
-
--- The queue of a replica. Partial: a race leaves the index when it begins.
-create index races_queued on races (replica, id) where state = 'queued';

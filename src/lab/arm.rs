@@ -235,6 +235,7 @@ fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[Requ
             sent_us: lab.since_start_us(request.invoked_us),
             answered_us: response.map(|response| lab.since_start_us(response.completed_us)),
             status: response.map(|response| response.status),
+            problem: None,
             events: lab.trace_events(&body),
         });
     }

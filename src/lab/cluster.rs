@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context as _, bail, ensure};
 use redis::aio::MultiplexedConnection;
 use tokio::time::{sleep, timeout};
-use uuid::Uuid;
 
 use super::run::MAX_BUYERS;
 use crate::db::Pool;
@@ -61,25 +60,12 @@ impl ManagedCluster {
         sessions::end_by_name(&mut connection, LAB_NAME_PREFIX).await?;
         drop(connection);
         for number in 1..=MAX_BUYERS {
-            let (_, token) =
-                cluster.create_session(&format!("{LAB_NAME_PREFIX}{number:02}"), false).await?;
-            cluster.buyers.push(token);
+            let name = format!("{LAB_NAME_PREFIX}{number:02}");
+            cluster.buyers.push(begin_session(pool, &name, false).await?.1);
         }
-        cluster.admin = cluster.create_session(&format!("{LAB_NAME_PREFIX}admin"), true).await?.1;
+        let name = format!("{LAB_NAME_PREFIX}admin");
+        cluster.admin = begin_session(pool, &name, true).await?.1;
         Ok(cluster)
-    }
-
-    /// Creates the user `name` unless it exists, and begins a session, like [`begin_session`].
-    pub(super) async fn create_session(
-        &self,
-        name: &str,
-        admin: bool,
-    ) -> anyhow::Result<(UserId, String)> {
-        begin_session(&self.pool, name, admin).await
-    }
-
-    pub(super) async fn create_payer(&self) -> anyhow::Result<(UserId, String)> {
-        self.create_session(&format!("{LAB_NAME_PREFIX}{}", Uuid::now_v7().simple()), false).await
     }
 
     pub(super) async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {

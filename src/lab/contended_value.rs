@@ -59,35 +59,33 @@ impl ContendedValue {
         spec: &ArmSpec,
         opening: i64,
     ) -> anyhow::Result<ArmResult> {
-        let mut arm = ArmResult {
+        let orders = i64::try_from(spec.orders)?;
+        let measured = match self {
+            ContendedValue::Item(sku) => {
+                let forked = stock_forks(lab, sku).await?;
+                ArmResult { forked, ..ArmResult::of_item(&lab.audit(sku).await?, orders) }
+            }
+            ContendedValue::Account(user) => {
+                let arm = audit_account(lab, *user).await?;
+                ArmResult {
+                    stock_opening: opening,
+                    undersold: (opening.min(orders * PRICE_CENTS) - arm.sold).max(0),
+                    forked: balance_forks(lab, *user).await?,
+                    ..arm
+                }
+            }
+        };
+
+        Ok(ArmResult {
             strategy: spec.strategy.clone(),
             wait: spec.wait.clone(),
             replicas: (spec.replicas < lab.replica_count()).then_some(spec.replicas),
-            stock_opening: opening,
-            ..ArmResult::default()
-        };
-        let orders = i64::try_from(spec.orders)?;
-        match self {
-            ContendedValue::Item(sku) => {
-                let audit = lab.audit(sku).await?;
-                arm.sku = Some(sku.to_string());
-                (arm.sold, arm.stock, arm.oversold) = (audit.sold, audit.stock, audit.oversold);
-                (arm.drift, arm.breaks, arm.ok) = (audit.drift, audit.breaks, audit.ok);
-                arm.forks = i64::try_from(audit.forks.len())?;
-                arm.undersold = (opening.min(orders) - audit.sold).max(0);
-                arm.forked = stock_forks(lab, sku).await?;
-            }
-            ContendedValue::Account(user) => {
-                audit_account(lab, *user, &mut arm).await?;
-                arm.undersold = (opening.min(orders * PRICE_CENTS) - arm.sold).max(0);
-                arm.forked = balance_forks(lab, *user).await?;
-            }
-        }
-        Ok(arm)
+            ..measured
+        })
     }
 }
 
-async fn audit_account(lab: &Scenario, user: UserId, arm: &mut ArmResult) -> anyhow::Result<()> {
+async fn audit_account(lab: &Scenario, user: UserId) -> anyhow::Result<ArmResult> {
     let row = sqlx::query!(
         r#"with chain as (
                select before, delta, reason,
@@ -108,10 +106,17 @@ async fn audit_account(lab: &Scenario, user: UserId, arm: &mut ArmResult) -> any
     )
     .fetch_one(&mut *lab.connection().await?)
     .await?;
-    (arm.sold, arm.stock, arm.oversold) = (row.paid, row.balance, row.overspent);
-    (arm.drift, arm.breaks, arm.forks) = (row.balance - row.total, row.breaks, row.forks);
-    arm.ok = arm.drift == 0 && arm.breaks == 0;
-    Ok(())
+    let drift = row.balance - row.total;
+    Ok(ArmResult {
+        sold: row.paid,
+        stock: row.balance,
+        oversold: row.overspent,
+        drift,
+        breaks: row.breaks,
+        forks: row.forks,
+        ok: drift == 0 && row.breaks == 0,
+        ..ArmResult::default()
+    })
 }
 
 /// Reads the forks of one key of a ledger.

@@ -296,6 +296,7 @@ mod tests {
             sent_us,
             answered_us: Some(answered_us),
             status: Some(201),
+            problem: None,
             events,
         };
         let a = vec![event(10, "read", Some(57)), event(50_000, "write", Some(56))];

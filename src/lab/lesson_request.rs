@@ -5,7 +5,7 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::headers::{LabHeader, LabHeaders, PAUSE, TTL_MS, WAIT};
-use super::request::{InFlightRequest, LabResponse, post};
+use super::request::{InFlightRequest, LabResponse, command_headers, format_request};
 use super::scenario::Scenario;
 use crate::load;
 use crate::messages::Text;
@@ -77,10 +77,12 @@ impl<'a> LessonRequest<'a> {
 
     pub fn send(self) -> InFlightRequest {
         let id = Uuid::now_v7();
-        let request = post(&self.path, self.token, &self.headers, id, self.key, &self.body);
+        let headers = command_headers(&self.headers, id, self.key);
+        let target = ("POST", self.path.as_str());
+        let request = format_request("localhost", target, self.token, &headers, &self.body);
         let replica = self.lab.replica_index(self.replica);
-        let target = self.lab.cluster.replicas[replica];
-        let response = tokio::spawn(async move { load::send(target, &request).await });
+        let address = self.lab.cluster.replicas[replica];
+        let response = tokio::spawn(async move { load::send(address, &request).await });
         let (label, sent_us, events) = (self.label, monotonic_us(), Vec::new());
         InFlightRequest { id, label, replica, sent_us, response, events }
     }

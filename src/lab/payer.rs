@@ -3,10 +3,12 @@
 use anyhow::Context as _;
 use uuid::Uuid;
 
+use super::cluster::begin_session;
 use super::lesson_request::LessonRequest;
 use super::scenario::Scenario;
 use crate::messages::Text;
 use crate::shop::store::accounts::open_lab_account;
+use crate::shop::users::LAB_NAME_PREFIX;
 use crate::shop::{Sku, UserId};
 
 #[derive(Debug)]
@@ -18,7 +20,8 @@ pub struct Payer {
 
 impl Payer {
     pub async fn create(lab: &Scenario, cents: i64) -> anyhow::Result<Self> {
-        let (id, token) = lab.cluster.create_payer().await?;
+        let name = format!("{LAB_NAME_PREFIX}{}", Uuid::now_v7().simple());
+        let (id, token) = begin_session(&lab.cluster.pool, &name, false).await?;
         open_lab_account(&lab.cluster.pool, id, cents).await?;
         Ok(Self { account: id.lab_account(), token })
     }

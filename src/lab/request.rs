@@ -13,22 +13,30 @@ use crate::messages::Text;
 
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
-pub(super) fn post(
-    path: &str,
+/// Formats an HTTP request of the session `token`.
+pub(super) fn format_request(
+    host: &str,
+    target: (&str, &str),
     token: &str,
-    headers: &LabHeaders,
-    id: Uuid,
-    key: Uuid,
+    headers: &[String],
     body: &str,
 ) -> Vec<u8> {
-    let headers: String = headers.lines().iter().map(|line| format!("{line}\r\n")).collect();
+    let (method, path) = target;
+    let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
     format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
-         Content-Type: application/json\r\n{headers}X-Request-Id: {id}\r\n\
-         Idempotency-Key: {key}\r\nContent-Length: {}\r\n\r\n{body}",
+        "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: application/json\r\n{headers}Content-Length: {}\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()
+}
+
+/// Returns the headers of a command: those of the lab, its request id and its idempotency key.
+pub(super) fn command_headers(headers: &LabHeaders, id: Uuid, key: Uuid) -> Vec<String> {
+    let mut lines = headers.lines();
+    lines.push(format!("X-Request-Id: {id}"));
+    lines.push(format!("Idempotency-Key: {key}"));
+    lines
 }
 
 #[derive(Debug)]
@@ -44,9 +52,8 @@ pub struct InFlightRequest {
 impl InFlightRequest {
     /// Waits for the response without recording a lane.
     pub(super) async fn unrecorded_response(self) -> anyhow::Result<LabResponse> {
-        let (status, body) = tokio::time::timeout(RESPONSE_TIMEOUT, self.response).await???;
-        let body = serde_json::from_slice(&body).unwrap_or_default();
-        Ok(LabResponse { status: Some(status), body })
+        let response = tokio::time::timeout(RESPONSE_TIMEOUT, self.response).await???;
+        Ok(LabResponse::new(Some(response)))
     }
 }
 
@@ -58,6 +65,12 @@ pub struct LabResponse {
 }
 
 impl LabResponse {
+    /// Reads a response, or its absence.
+    pub(super) fn new(response: Option<(u16, Vec<u8>)>) -> Self {
+        let body = response.as_ref().and_then(|(_, body)| serde_json::from_slice(body).ok());
+        Self { status: response.map(|(status, _)| status), body: body.unwrap_or_default() }
+    }
+
     pub fn is_success(&self) -> bool {
         matches!(self.status, Some(200 | 201))
     }

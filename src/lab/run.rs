@@ -10,6 +10,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::messages::{Language, Message, Text, message};
+use crate::shop::audit::ItemAudit;
 
 /// Upper bound of concurrent buyers.
 pub const MAX_BUYERS: u32 = 64;
@@ -130,10 +131,14 @@ impl FaultKind {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
+#[derive(
+    Debug, Default, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type,
+)]
 #[serde(rename_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum LabRunState {
+    /// It waits for other runs of its executor.
+    #[default]
     Queued,
     Running,
     Done,
@@ -261,6 +266,23 @@ pub struct ArmResult {
 }
 
 impl ArmResult {
+    /// Returns the result of an item for which there were `orders` of one unit each.
+    pub(super) fn of_item(audit: &ItemAudit, orders: i64) -> Self {
+        Self {
+            sku: Some(audit.sku.to_string()),
+            stock_opening: audit.opening,
+            sold: audit.sold,
+            stock: audit.stock,
+            oversold: audit.oversold,
+            undersold: (audit.opening.min(orders) - audit.sold).max(0),
+            drift: audit.drift,
+            breaks: audit.breaks,
+            forks: i64::try_from(audit.forks.len()).unwrap_or(i64::MAX),
+            ok: audit.ok,
+            ..Self::default()
+        }
+    }
+
     /// Returns whether no two entries were computed from one value, and nothing was oversold.
     pub fn is_sound(&self) -> bool {
         self.ok && self.forks == 0 && self.oversold == 0
@@ -337,6 +359,9 @@ pub struct Lane {
     /// Time of the response, in µs since the run began; `None` without a response.
     pub answered_us: Option<u64>,
     pub status: Option<u16>,
+    /// Name of the problem type of the response, for example `sold-out`.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub problem: Option<String>,
     /// Events in chronological order.
     pub events: Vec<LaneEvent>,
 }
@@ -367,6 +392,9 @@ pub struct LabRun {
     pub request: RunRequest,
     /// Progress while the run is executed.
     pub progress: RunProgress,
+    /// Replica that executes it, if it is a race.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub replica: Option<String>,
     /// Place in the queue, from 1; absent once the run is claimed.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub position: Option<i64>,

@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 use super::cluster::ManagedCluster;
 use super::poll::wait_until;
-use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT};
+use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT, format_request};
 use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use crate::load;
@@ -90,17 +90,19 @@ impl Scenario {
         let joined =
             joined.with_context(|| format!("{} received no response", request.label.english()))?;
         let answered_us = monotonic_us();
-        let (status, body) = match joined? {
-            Ok((status, body)) => (Some(status), serde_json::from_slice(&body).unwrap_or_default()),
-            Err(_) => (None, Value::Null),
-        };
-        let mut events = self.trace_events(&body);
+        let response = LabResponse::new(joined?.ok());
+        let mut events = self.trace_events(&response.body);
         events.extend(request.events);
         events.sort_by_key(|event| event.t_us);
-        let answered_us = status.map(|_| self.since_start_us(answered_us));
         let lane = self.new_lane(request.replica, request.id, request.label, request.sent_us);
-        self.record_lane(Lane { answered_us, status, events, ..lane });
-        Ok(LabResponse { status, body })
+        self.record_lane(Lane {
+            answered_us: response.status.map(|_| self.since_start_us(answered_us)),
+            status: response.status,
+            problem: response.problem().map(str::to_owned),
+            events,
+            ..lane
+        });
+        Ok(response)
     }
 
     /// Waits until the request is paused at a probe point.
@@ -234,14 +236,9 @@ impl Scenario {
         path: &str,
         body: &str,
     ) -> anyhow::Result<Vec<u8>> {
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {}\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
-            self.cluster.admin,
-            body.len()
-        );
-        let target = self.cluster.replicas[replica];
-        let (status, body) = load::send(target, request.as_bytes()).await?;
+        let admin = &self.cluster.admin;
+        let request = format_request("localhost", (method, path), admin, &[], body);
+        let (status, body) = load::send(self.cluster.replicas[replica], &request).await?;
         let text = || String::from_utf8_lossy(&body);
         ensure!((200..300).contains(&status), "{method} {path}: {status} {}", text());
         Ok(body)
@@ -266,6 +263,7 @@ impl Scenario {
             sent_us: self.since_start_us(sent_us),
             answered_us: None,
             status: None,
+            problem: None,
             events: Vec::new(),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: one running run per shop, by a unique index; queued runs are claimed in the order of
 //! their requests; the runner marks an abandoned run as failed. The newest [`MAX_KEPT_RUNS`] runs
-//! are kept.
+//! are kept. Races are runs that a replica executes (`replica`): [`super::race`].
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -48,7 +48,7 @@ pub struct NewRun<'a> {
 
 /// The state of a run, cheap enough to poll.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct RunFrame {
+pub struct RunRevision {
     /// Raised by every change of the progress.
     pub number: i64,
     pub is_over: bool,
@@ -89,7 +89,7 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     let open = sqlx::query!(
         r#"select count(*) filter (where state = 'queued') as "queued!",
                   count(*) filter (where user_id = $1) as "of_user!"
-             from lab_runs where state in ('queued', 'running')"#,
+             from lab_runs where state in ('queued', 'running') and replica is null"#,
         user,
     )
     .fetch_one(&mut *connection)
@@ -119,7 +119,8 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
 async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
     sqlx::query!(
         "delete from lab_runs where state in ('done', 'failed') and id in
-             (select id from lab_runs order by greatest(created_at, ended_at) desc offset $1)",
+             (select id from lab_runs where replica is null
+               order by greatest(created_at, ended_at) desc offset $1)",
         MAX_KEPT_RUNS,
     )
     .execute(connection)
@@ -128,9 +129,9 @@ async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
 }
 
 /// Stores a run that was executed elsewhere, under its id; returns `false` if the id exists.
-pub async fn keep(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
+pub async fn import(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
     let mut connection = pool.acquire().await?;
-    let kept = sqlx::query!(
+    let imported = sqlx::query!(
         "insert into lab_runs
              (id, wanted, state, progress, outcome, guess, created_at, ended_at, from_file)
          values ($1, $2, $3, $4, $5, $6, $7, now(), true)
@@ -146,13 +147,13 @@ pub async fn keep(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
     .execute(&mut *connection)
     .await?;
     prune(&mut connection).await?;
-    Ok(kept.rows_affected() == 1)
+    Ok(imported.rows_affected() == 1)
 }
 
 pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
     let row = sqlx::query!(
-        r#"select wanted, state, progress, outcome, guess, created_at, from_file,
-                  lab_queue_position(run) as position
+        r#"select wanted, lab_run_state(run) as "state!: LabRunState", progress, outcome, guess,
+                  created_at, from_file, replica, lab_queue_position(run) as position
              from lab_runs run where id = $1"#,
         id,
     )
@@ -161,7 +162,8 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
     let Some(row) = row else { return Ok(None) };
     Ok(Some(LabRun {
         id,
-        state: read(row.state.into())?,
+        state: row.state,
+        replica: row.replica,
         request: read(row.wanted)?,
         progress: read(row.progress)?,
         position: row.position,
@@ -172,18 +174,20 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
     }))
 }
 
-pub async fn frame(pool: &Pool, id: Uuid) -> Result<Option<RunFrame>, Error> {
+pub async fn revision(pool: &Pool, id: Uuid) -> Result<Option<RunRevision>, Error> {
     let row = sqlx::query!(
-        r#"select frame, state in ('done', 'failed') as "is_over!",
+        r#"select frame, lab_run_state(run) in ('done', 'failed') as "is_over!",
                   lab_queue_position(run) as position
              from lab_runs run where id = $1"#,
         id,
     )
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
-    let frame =
-        row.map(|row| RunFrame { number: row.frame, is_over: row.is_over, position: row.position });
-    Ok(frame)
+    Ok(row.map(|row| RunRevision {
+        number: row.frame,
+        is_over: row.is_over,
+        position: row.position,
+    }))
 }
 
 /// Counts the visitors' predictions in the stored runs of a lesson, by the index of the guess.
@@ -218,8 +222,8 @@ pub async fn newest(
         r#"select id, wanted, state, created_at, outcome -> 'verdict' as verdict,
                   (outcome ->> 'claim_shown')::boolean as claim_shown
              from lab_runs
-            where $1::uuid is null
-               or (created_at, id) < (select created_at, id from lab_runs where id = $1)
+            where replica is null and ($1::uuid is null
+               or (created_at, id) < (select created_at, id from lab_runs where id = $1))
             order by created_at desc, id desc limit $2"#,
         after,
         limit,
@@ -244,9 +248,9 @@ pub async fn newest(
 pub(super) async fn claim(pool: &Pool) -> Result<Option<(Uuid, RunRequest)>, Error> {
     let row = sqlx::query!(
         "update lab_runs set state = 'running', frame = frame + 1
-          where id = (select id from lab_runs where state = 'queued'
+          where id = (select id from lab_runs where state = 'queued' and replica is null
                        order by created_at, id limit 1)
-            and not exists (select from lab_runs where state = 'running')
+            and not exists (select from lab_runs where state = 'running' and replica is null)
          returning id, wanted"
     )
     .fetch_optional(&mut *pool.acquire().await?)
@@ -305,7 +309,7 @@ pub(super) async fn fail_abandoned(pool: &Pool) -> Result<(), Error> {
     sqlx::query!(
         "update lab_runs
             set state = 'failed', frame = frame + 1, ended_at = now(), outcome = $1
-          where state = 'running'",
+          where state = 'running' and replica is null",
         json(&outcome)?,
     )
     .execute(&mut *pool.acquire().await?)

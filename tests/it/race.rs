@@ -73,6 +73,12 @@ async fn two_buyers_get_last_unit_without_lock() {
     let path = format!("/api/race/{}", race["id"].as_str().unwrap());
     let other = shop.http.get(shop.url(1, &path)).send().await.unwrap();
     assert_eq!(body(other, StatusCode::OK).await, race);
+    // It is a run, which the list of runs does not have.
+    let path = format!("/api/lab/runs/{}", race["id"].as_str().unwrap());
+    let run = body(shop.http.get(shop.url(1, &path)).send().await.unwrap(), StatusCode::OK).await;
+    assert_eq!((&run["arms"][0]["oversold"], &run["lanes"][1]["label"]), (&json!(1), &json!("B")));
+    let list = shop.http.get(shop.url(0, "/api/lab/runs")).send().await.unwrap();
+    assert_eq!(body(list, StatusCode::OK).await["items"], json!([]));
     shop.assert_sound().await;
 }
 
@@ -137,7 +143,7 @@ async fn invalid_and_foreign_races_are_rejected() {
     assert_eq!(problem(form, 403).await, "forbidden");
     let unknown = shop.http.get(shop.url(0, "/api/race/none")).send().await.unwrap();
     assert_eq!(problem(unknown, 404).await, "not-found");
-    assert_eq!(shop.number("select count(*) from races").await, 0);
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
 
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let race = json!({ "lock": "none", "buyers": 2, "stock": 1 });
@@ -237,7 +243,7 @@ async fn stopped_replica_ends_race_in_time() {
 #[tokio::test(flavor = "multi_thread")]
 async fn oldest_races_are_deleted_with_their_items() {
     let shop = shop_with_peers(&[]).await;
-    let rows = "select (select count(*) from races) + (select count(*) from orders)
+    let rows = "select (select count(*) from lab_runs) + (select count(*) from orders)
                      + (select count(*) from order_lines) + (select count(*) from idempotency)
                      + (select count(*) from stock_ledger where sku like 'lab-%')
                      + (select count(*) from items where kind = 'lab')";
@@ -253,9 +259,9 @@ async fn oldest_races_are_deleted_with_their_items() {
     for lock in ["none", "fenced"] {
         run(&shop, lock, 2, 1).await;
     }
-    let newer = "select count(*) from races
-                  where id > (select id from races order by id offset 1 limit 1)";
-    let older = "select sku from races order by id limit 2";
+    let newer = "select count(*) from lab_runs
+                  where id > (select id from lab_runs order by id offset 1 limit 1)";
+    let older = "select sku from lab_runs order by id limit 2";
     let in_use = format!(
         "update orders set status = case when id in
              (select order_id from order_lines where sku in ({older})) then status else 'cancelled' end"
@@ -265,7 +271,7 @@ async fn oldest_races_are_deleted_with_their_items() {
     assert_eq!(shop.number(newer).await, 1);
     sqlx::query("update orders set status = 'cancelled'").execute(&shop.pool).await.unwrap();
     prune(&pool, 1).await.unwrap();
-    assert_eq!(shop.number("select count(*) from races").await, 1);
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 1);
     assert_eq!(shop.number("select count(*) from items where kind = 'lab'").await, 1);
     // A race, its item, its order, line and key, and two ledger entries.
     assert_eq!(shop.number(rows).await, 1 + 1 + 1 + 1 + 1 + 2);

@@ -62,6 +62,7 @@ pub fn oversold() -> LabRun {
     let request_json = json!({ "lesson": "lost-update", "buyers": 8 });
     LabRun {
         from_file: false,
+        replica: None,
         position: None,
         id: ID.parse().unwrap(),
         state: LabRunState::Done,
@@ -76,7 +77,7 @@ pub fn oversold() -> LabRun {
 /// Starts a shop whose lab has that run.
 pub async fn with_run(run: &LabRun) -> Shop {
     let shop = Shop::start(1).await;
-    assert!(store::keep(&shop.pool.clone().into(), run).await.unwrap());
+    assert!(store::import(&shop.pool.clone().into(), run).await.unwrap());
     shop
 }
 
@@ -307,7 +308,7 @@ async fn short_load_has_no_empty_curve() {
         sample.t_ms /= 50;
     }
     run.id = uuid::Uuid::now_v7();
-    assert!(store::keep(&shop.pool.clone().into(), &run).await.unwrap());
+    assert!(store::import(&shop.pool.clone().into(), &run).await.unwrap());
     let page = visitor.get(&format!("/lab/runs/{}", run.id)).await;
     assert!(!page.text.contains("data-curves") && !page.text.contains("uplot"));
 }
@@ -352,7 +353,7 @@ async fn opened_files_are_pruned() {
         run.id = uuid::Uuid::now_v7();
         // The oldest run is imported last.
         run.created_at -= time::Duration::days(n);
-        assert!(store::keep(&pool, &run).await.unwrap());
+        assert!(store::import(&pool, &run).await.unwrap());
     }
     assert_eq!(shop.number("select count(*) from lab_runs").await, store::MAX_KEPT_RUNS);
     assert!(

@@ -58,7 +58,7 @@ async fn one_click_shows_oversell_within_ten_seconds() {
     browser.until_text("h1", "1 sold · 1 existed").await;
     assert!(browser.console_errors().await.is_empty());
     browser.close().await;
-    assert_eq!(shop.number("select count(*) from races").await, 2);
+    assert_eq!(shop.number("select count(*) from lab_runs").await, 2);
     shop.assert_sound().await;
 }
 

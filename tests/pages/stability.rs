@@ -123,7 +123,7 @@ async fn lost_event_stream_is_reported_and_recovered() {
     let address = format!("127.0.0.1:{}", free_ports(1));
     let mut shop = Shop::without_replicas().await;
     shop.add_replica(&[("HOLDFAST_LISTEN", &address)]);
-    assert!(holdfast::lab::store::keep(&shop.pool.clone().into(), &running()).await.unwrap());
+    assert!(holdfast::lab::store::import(&shop.pool.clone().into(), &running()).await.unwrap());
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go(&format!("/lab/runs/{ID}")).await;
     browser.until_text("#run-steps", "A has read 57.").await;

@@ -7,7 +7,6 @@ use std::io;
 use std::net::SocketAddr;
 
 use anyhow::Context as _;
-use serde_json::Value;
 use tokio::net::lookup_host;
 use tokio::sync::Mutex;
 use uuid::Uuid;
@@ -15,6 +14,8 @@ use uuid::Uuid;
 use crate::db::Pool;
 use crate::lab::cluster::begin_session;
 use crate::lab::headers::LabHeaders;
+use crate::lab::lesson_request::order_of;
+use crate::lab::request::{LabResponse, command_headers, format_request};
 use crate::load;
 use crate::probe::PausedRequest;
 use crate::shop::Sku;
@@ -39,19 +40,13 @@ impl Peer {
     /// Sends a request and returns status and body.
     async fn send(
         &self,
-        method: &str,
-        path: &str,
+        target: (&str, &str),
         token: &str,
-        headers: &str,
+        headers: &[String],
         body: &str,
     ) -> io::Result<(u16, Vec<u8>)> {
-        let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\
-             Content-Type: application/json\r\n{headers}Content-Length: {}\r\n\r\n{body}",
-            self.host,
-            body.len()
-        );
-        load::send(self.address, request.as_bytes()).await
+        let request = format_request(&self.host, target, token, headers, body);
+        load::send(self.address, &request).await
     }
 
     /// Orders one unit under the request id `id`.
@@ -61,23 +56,22 @@ impl Peer {
         sku: &Sku,
         headers: &LabHeaders,
         id: Uuid,
-    ) -> io::Result<(u16, Value)> {
-        let lines: String = headers.lines().iter().map(|line| format!("{line}\r\n")).collect();
-        let headers =
-            format!("{lines}X-Request-Id: {id}\r\nIdempotency-Key: {}\r\n", Uuid::new_v4());
-        let body = format!("{{\"lines\":[{{\"sku\":\"{sku}\",\"quantity\":1}}]}}");
-        let (status, body) = self.send("POST", "/api/orders", token, &headers, &body).await?;
-        Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
+    ) -> io::Result<LabResponse> {
+        let headers = command_headers(headers, id, Uuid::new_v4());
+        let body = order_of(&[(sku, 1)]);
+        let response = self.send(("POST", "/api/orders"), token, &headers, &body).await?;
+        Ok(LabResponse::new(Some(response)))
     }
 
     /// Lists the requests of the token's user that the replica has paused.
     pub async fn paused(&self, token: &str) -> io::Result<Vec<PausedRequest>> {
-        let (_, body) = self.send("GET", "/api/race/paused", token, "", "").await?;
+        let (_, body) = self.send(("GET", "/api/race/paused"), token, &[], "").await?;
         Ok(serde_json::from_slice(&body).unwrap_or_default())
     }
 
     pub async fn resume(&self, token: &str, id: Uuid) -> io::Result<()> {
-        self.send("POST", &format!("/api/race/paused/{id}"), token, "", "").await.map(drop)
+        let path = format!("/api/race/paused/{id}");
+        self.send(("POST", &path), token, &[], "").await.map(drop)
     }
 }
 

@@ -9,14 +9,16 @@ use std::time::Duration;
 use anyhow::Context as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use serde_json::Value;
+use serde::Deserialize;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use uuid::Uuid;
 
 use super::buyers::Peer;
-use super::model::{NO_ANSWER, RaceEvent, RaceLane, RaceRequest, RaceResult, SOLD};
+use super::model::RaceRequest;
 use crate::lab::headers::{LabHeaders, PAUSE, WORK_MS};
+use crate::lab::request::LabResponse;
+use crate::lab::run::{ArmResult, Lane, LaneEvent, RunResult};
 use crate::shop::model::{Item, ItemKind};
 use crate::shop::store::items;
 use crate::shop::{Shop, Sku, audit};
@@ -44,7 +46,7 @@ const ARRIVALS: Duration = Duration::from_millis(40);
 const CROWD_WORK_MS: u64 = 2;
 /// Number of buyers of which all events are kept; of a crowd, only these.
 const FULL_LANES: usize = 8;
-const CROWD_EVENTS: [&str; 4] = ["sent", "read", "write", "answered"];
+const CROWD_EVENTS: [&str; 2] = ["read", "write"];
 const PRICE_CENTS: i64 = 9_900;
 
 /// An order on its way, or its response.
@@ -53,7 +55,8 @@ struct RaceOrder {
     peer: Peer,
     token: String,
     sent_us: u64,
-    response: JoinHandle<Option<(u16, Value, u64)>>,
+    /// The response, and when it arrived.
+    response: JoinHandle<Option<(LabResponse, u64)>>,
 }
 
 /// Creates the throw-away item of a race.
@@ -71,7 +74,7 @@ pub(super) async fn execute(
     tokens: &[String],
     sku: &Sku,
     request: &RaceRequest,
-) -> anyhow::Result<RaceResult> {
+) -> anyhow::Result<RunResult> {
     let deadline = Instant::now() + RACE_TIMEOUT;
     let race = RunningRace { peers, tokens, sku, request, deadline };
     let begin_us = monotonic_us();
@@ -87,14 +90,11 @@ pub(super) async fn execute(
         lanes.push(lane(order, buyer, begin_us, count > FULL_LANES, deadline).await);
     }
     let audit = audit::check_item(&shop.pool, sku).await?.context("the item has gone")?;
-    Ok(RaceResult {
-        sold: audit.sold,
-        oversold: audit.oversold,
-        forks: i64::try_from(audit.forks.len())?,
-        left: audit.stock,
-        lanes,
-        ledger: format!("/items/{sku}"),
-    })
+    let arm = ArmResult {
+        strategy: request.lock.clone(),
+        ..ArmResult::of_item(&audit, request.buyers.into())
+    };
+    Ok(RunResult { arms: vec![arm], lanes, ..RunResult::default() })
 }
 
 struct RunningRace<'a> {
@@ -116,8 +116,8 @@ impl RunningRace<'_> {
         let response = tokio::spawn(async move {
             sleep_until(sent).await;
             let sent = timeout_at(deadline, to.order(&by, &sku, &headers, id)).await;
-            let (status, body) = sent.ok()?.ok()?;
-            Some((status, body, monotonic_us()))
+            let response = sent.ok()?.ok()?;
+            Some((response, monotonic_us()))
         });
         Some(RaceOrder { id, peer, token, sent_us, response })
     }
@@ -181,77 +181,73 @@ async fn lane(
     begin_us: u64,
     is_crowd: bool,
     deadline: Instant,
-) -> RaceLane {
+) -> Lane {
     let since = |t_us: u64| t_us.saturating_sub(begin_us);
-    let own = |event: &str, t_us| RaceEvent {
-        t_us: since(t_us),
-        event: event.to_owned(),
-        value: None,
-        fence: None,
-    };
-    let mut lane = RaceLane {
-        buyer,
+    let mut lane = Lane {
+        request_id: order.id,
+        label: buyer.into(),
         replica: order.peer.host.rsplit(':').next().unwrap_or_default().to_owned(),
-        result: NO_ANSWER.to_owned(),
-        events: vec![own("sent", order.sent_us)],
+        arm: Some(0),
+        sent_us: since(order.sent_us),
+        answered_us: None,
+        status: None,
+        problem: None,
+        events: Vec::new(),
     };
     let response = timeout_at(deadline, order.response).await;
-    let Ok(Ok(Some((status, body, answered_us)))) = response else { return lane };
+    let Ok(Ok(Some((response, answered_us)))) = response else { return lane };
+
+    let trace = response.body.get("trace").cloned();
     let trace: Vec<TracedEvent> =
-        body.get("trace").cloned().and_then(|t| serde_json::from_value(t).ok()).unwrap_or_default();
+        trace.and_then(|trace| serde_json::from_value(trace).ok()).unwrap_or_default();
     if let Some(event) = trace.first() {
         lane.replica.clone_from(&event.replica);
     }
     let shift = clock_shift(&trace, order.sent_us, answered_us);
-    lane.events.extend(trace.into_iter().map(|event| RaceEvent {
-        t_us: since(event.t_us.saturating_add_signed(shift)),
-        event: event.event,
-        value: event.value,
-        fence: event.fence,
-    }));
-    lane.events.push(own("answered", answered_us));
-    if is_crowd {
-        lane.events.retain(|event| CROWD_EVENTS.contains(&event.event.as_str()));
-    }
-    let problem = body.get("type").and_then(Value::as_str).and_then(|name| name.rsplit('/').next());
-    lane.result = if status == 201 { SOLD } else { problem.unwrap_or(NO_ANSWER) }.to_owned();
+    let events = trace.into_iter().map(|traced| LaneEvent {
+        t_us: since(traced.event.t_us.saturating_add_signed(shift)),
+        ..traced.event
+    });
+    let is_kept = |event: &LaneEvent| !is_crowd || CROWD_EVENTS.contains(&event.event.as_str());
+
+    lane.events = events.filter(is_kept).collect();
+    lane.answered_us = Some(since(answered_us));
+    lane.status = response.status;
+    lane.problem = response.problem().map(str::to_owned);
     lane
 }
 
 /// An event of a response's `trace`.
-#[derive(Debug, serde::Deserialize)]
+#[derive(Debug, Deserialize)]
 struct TracedEvent {
-    t_us: u64,
     replica: String,
-    event: String,
-    value: Option<i64>,
-    fence: Option<i64>,
+    #[serde(flatten)]
+    event: LaneEvent,
 }
 
 /// Returns the correction of a replica's clock. A replica on another machine has a monotonic clock
 /// of its own: its events are moved into the middle between request and response.
 fn clock_shift(trace: &[TracedEvent], sent_us: u64, answered_us: u64) -> i64 {
     let (Some(first), Some(last)) = (trace.first(), trace.last()) else { return 0 };
-    if first.t_us >= sent_us && last.t_us <= answered_us {
+    if first.event.t_us >= sent_us && last.event.t_us <= answered_us {
         return 0;
     }
     let middle = |from: u64, to: u64| i128::from(from).midpoint(i128::from(to));
-    let shift = middle(sent_us, answered_us) - middle(first.t_us, last.t_us);
+    let shift = middle(sent_us, answered_us) - middle(first.event.t_us, last.event.t_us);
     i64::try_from(shift).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
     fn foreign_clock_is_moved_between_request_and_response() {
-        let event = |t_us| TracedEvent {
-            t_us,
-            replica: String::new(),
-            event: "read".to_owned(),
-            value: None,
-            fence: None,
+        let event = |t_us| -> TracedEvent {
+            let event = json!({ "t_us": t_us, "replica": "", "event": "read", "key": "" });
+            serde_json::from_value(event).unwrap()
         };
         assert_eq!(clock_shift(&[event(110), event(190)], 100, 200), 0);
         assert_eq!(clock_shift(&[event(5_000), event(5_020)], 100, 200), 150 - 5_010);

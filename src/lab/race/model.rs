@@ -1,4 +1,4 @@
-//! A race: its request, its state and its result.
+//! A race as the API shows it: a run under one lock, whose lanes are the buyers' orders.
 
 use std::collections::BTreeSet;
 
@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
+use crate::lab::run::{LabRun, LabRunState, Lane, LaneEvent, RunRequest};
+use crate::messages::Language;
 use crate::shop::Strategy;
 
 pub const MAX_RACE_BUYERS: u16 = 200;
@@ -51,36 +53,33 @@ impl RaceRequest {
         None
     }
 
+    /// Returns the request of the run that the race is.
+    pub(super) fn to_run(&self) -> RunRequest {
+        RunRequest {
+            strategies: vec![self.lock.clone()],
+            stock: Some(self.stock),
+            buyers: Some(self.buyers.into()),
+            orders: Some(self.buyers.into()),
+            seed: self.seed.map(u64::from),
+            ..RunRequest::default()
+        }
+    }
+
     /// Returns whether the lock protects orders that different replicas execute.
     pub fn is_protected(&self) -> bool {
         Strategy::named(&self.lock).is_some_and(|strategy| !strategy.is_broken())
     }
 }
 
-/// The state of a race.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
-#[serde(rename_all = "snake_case")]
-#[sqlx(type_name = "text", rename_all = "lowercase")]
-pub enum RaceState {
-    /// It waits for other races of its replica.
-    Queued,
-    /// Its orders are on their way.
-    Running,
-    /// It has a result.
-    Done,
-    /// It has none: its replica stopped, or Postgres did not respond.
-    Failed,
-}
-
 /// A race, with its result once it is done.
-#[derive(Debug, Clone, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct Race {
     /// Identifies the race.
     pub id: Uuid,
     /// Its state.
-    pub state: RaceState,
+    pub state: LabRunState,
     /// Position in the queue, from 1, while it is queued.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub position: Option<i64>,
     /// Strategy of its orders.
     pub lock: String,
@@ -138,6 +137,32 @@ pub struct RaceEvent {
     pub fence: Option<i64>,
 }
 
+impl From<LabRun> for Race {
+    fn from(run: LabRun) -> Self {
+        let request = run.request;
+        let buyers = request.buyers.and_then(|buyers| u16::try_from(buyers).ok());
+        let arm = run.outcome.arms.first().filter(|_| run.state == LabRunState::Done);
+        let result = arm.map(|arm| RaceResult {
+            sold: arm.sold,
+            oversold: arm.oversold,
+            forks: arm.forks,
+            left: arm.stock,
+            lanes: run.outcome.lanes.iter().map(RaceLane::of).collect(),
+            ledger: format!("/items/{}", arm.sku.as_deref().unwrap_or_default()),
+        });
+
+        Self {
+            id: run.id,
+            state: run.state,
+            position: run.position,
+            lock: request.strategies.into_iter().next().unwrap_or_default(),
+            buyers: buyers.unwrap_or_default(),
+            stock: request.stock.unwrap_or_default(),
+            result,
+        }
+    }
+}
+
 impl RaceResult {
     /// Returns the number of replicas that executed orders.
     pub fn replicas(&self) -> usize {
@@ -160,6 +185,36 @@ impl RaceResult {
 }
 
 impl RaceLane {
+    fn of(lane: &Lane) -> Self {
+        let own = |event: &str, t_us| RaceEvent {
+            t_us,
+            event: event.to_owned(),
+            value: None,
+            fence: None,
+        };
+        let traced = |event: &LaneEvent| RaceEvent {
+            value: event.value,
+            fence: event.fence,
+            ..own(&event.event, event.t_us)
+        };
+        let sent = own("sent", lane.sent_us);
+        let answered = lane.answered_us.map(|t_us| own("answered", t_us));
+        let result = match lane.status {
+            Some(201) => SOLD,
+            _ => lane.problem.as_deref().unwrap_or(NO_ANSWER),
+        };
+
+        Self {
+            buyer: lane.label.text(Language::English),
+            replica: lane.replica.clone(),
+            result: result.to_owned(),
+            events: std::iter::once(sent)
+                .chain(lane.events.iter().map(traced))
+                .chain(answered)
+                .collect(),
+        }
+    }
+
     pub fn event(&self, name: &str) -> Option<&RaceEvent> {
         self.events.iter().find(|event| event.event == name)
     }

@@ -11,8 +11,11 @@ use uuid::Uuid;
 
 use super::buyers::{Buyers, Peer};
 use super::execute::{self, MAX_QUEUED, MAX_RUNNING, TOTAL_TIMEOUT};
-use super::model::{Race, RaceRequest, RaceResult, RaceState};
-use super::store::{self, MAX_KEPT_RACES};
+use super::model::{Race, RaceRequest};
+use super::store::{MAX_KEPT_RACES, insert, prune, start};
+use crate::lab::run::{LabRunState, RunResult};
+use crate::lab::store;
+use crate::messages::message;
 use crate::shop::store::purge_lab_item;
 use crate::shop::{Error, Shop, Sku};
 
@@ -68,15 +71,15 @@ impl RaceRunner {
         let pool = &self.shop.pool;
         let permit = Arc::clone(&self.running).try_acquire_owned().ok();
         let is_queued = permit.is_none();
-        let state = if is_queued { RaceState::Queued } else { RaceState::Running };
-        store::insert(pool, id, &self.replica, &request, state).await?;
+        let state = if is_queued { LabRunState::Queued } else { LabRunState::Running };
+        insert(pool, id, &self.replica, &request, state).await?;
         let race = self.clone().finish(id, request.clone(), place, permit);
         let ended = self.shop.tasks.spawn(race);
         if !is_queued {
             ended.await.map_err(|error| Error::Bug(format!("a race: {error}")))?;
         }
         let lost = || Error::Bug(format!("race {id} is not stored"));
-        store::find(pool, id).await?.ok_or_else(lost)
+        store::find(pool, id).await?.map(Race::from).ok_or_else(lost)
     }
 
     /// Waits for its turn, executes the race and stores its result.
@@ -99,25 +102,31 @@ impl RaceRunner {
                 .context("it took too long")
                 .and_then(|result| result),
         };
-        if let Err(error) = &executed {
-            tracing::warn!(%id, error = format!("{error:#}"), "a race failed");
-        }
+        let (state, outcome) = match executed {
+            Ok(outcome) => (LabRunState::Done, outcome),
+            Err(error) => {
+                let verdict = message!("run-failed", error = format!("{error:#}"));
+                tracing::warn!(%id, verdict = verdict.english(), "a race failed");
+                let verdict = Some(verdict.into());
+                (LabRunState::Failed, RunResult { verdict, ..RunResult::default() })
+            }
+        };
         let pool = &self.shop.pool;
-        let stored = store::finish(pool, id, executed.ok().as_ref()).await;
-        let pruned = store::prune(pool, MAX_KEPT_RACES).await;
+        let stored = store::finish(pool, id, state, &outcome).await;
+        let pruned = prune(pool, MAX_KEPT_RACES).await;
         if let Err(error) = stored.and(pruned) {
             tracing::warn!(%id, %error, "the result of a race could not be stored");
         }
     }
 
-    async fn execute(&self, id: Uuid, request: &RaceRequest) -> anyhow::Result<RaceResult> {
+    async fn execute(&self, id: Uuid, request: &RaceRequest) -> anyhow::Result<RunResult> {
         let mut peers = Vec::with_capacity(self.hosts.len());
         for host in self.hosts.iter() {
             peers.push(Peer::resolve(host).await.with_context(|| format!("no address of {host}"))?);
         }
         ensure!(!peers.is_empty(), "no replica is configured");
         let (result, sku) = self.attempt(id, &peers, request).await?;
-        if result.lanes.iter().all(|lane| lane.result != "unauthenticated") {
+        if result.lanes.iter().all(|lane| lane.status != Some(401)) {
             return Ok(result);
         }
         // The start of `holdfast up` ends the sessions of the lab's users.
@@ -132,10 +141,10 @@ impl RaceRunner {
         id: Uuid,
         peers: &[Peer],
         request: &RaceRequest,
-    ) -> anyhow::Result<(RaceResult, Sku)> {
+    ) -> anyhow::Result<(RunResult, Sku)> {
         let tokens = self.buyers.tokens(usize::from(request.buyers)).await?;
         let sku = execute::create_item(&self.shop, request.stock).await?;
-        store::begin(&self.shop.pool, id, &sku).await?;
+        start(&self.shop.pool, id, &sku).await?;
         let result = execute::execute(&self.shop, peers, &tokens, &sku, request).await?;
         Ok((result, sku))
     }

@@ -15,7 +15,7 @@ use super::lists::{Page, page};
 use super::responses::json;
 use crate::lab::run::{LabRun, RunRequest};
 use crate::lab::store::{
-    self, EnqueueResult, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunFrame, RunSummary,
+    self, EnqueueResult, MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS, NewRun, RunRevision, RunSummary,
 };
 use crate::messages::{Language, message};
 use crate::web::middleware::{
@@ -163,7 +163,7 @@ struct RunStream {
     id: Uuid,
     language: Language,
     /// The last one that was sent.
-    last: Option<RunFrame>,
+    last: Option<RunRevision>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -187,7 +187,7 @@ impl RunStream {
             if self.state.stop.is_cancelled() {
                 return None;
             }
-            match store::frame(pool, self.id).await {
+            match store::revision(pool, self.id).await {
                 Ok(Some(frame)) if self.last != Some(frame) || frame.is_over => {
                     let run = store::find(pool, self.id).await.ok().flatten();
                     let run = run.map(|run| run.in_language(self.language));
@@ -197,7 +197,7 @@ impl RunStream {
                         continue;
                     };
                     let is_over = run.state.is_over();
-                    self.last = Some(RunFrame { is_over, ..frame });
+                    self.last = Some(RunRevision { is_over, ..frame });
                     let text = format!("id: {}\nevent: run\ndata: {json}\n\n", frame.number);
                     if !is_over {
                         sleep(FRAME_INTERVAL).await;

@@ -7,8 +7,9 @@ use uuid::Uuid;
 
 use super::lab;
 use super::responses::json;
-use crate::lab::race::model::{Race, RaceRequest, RaceState};
-use crate::lab::race::store;
+use crate::lab::race::model::{Race, RaceRequest};
+use crate::lab::run::LabRunState;
+use crate::lab::store;
 use crate::messages::message;
 use crate::probe::PausedRequest;
 use crate::web::middleware::{Json, SignedInUser, begin_command, csrf};
@@ -21,7 +22,7 @@ use crate::web::{AppState, HttpResult, Problem, State};
     responses((status = 200, body = Race), (status = 202, body = Race), (status = 403)))]
 pub async fn create(state: State, request: HttpRequest, race: Json<RaceRequest>) -> HttpResult {
     let race = run_race(&state, &request, || race.read()).await?;
-    if race.state == RaceState::Done {
+    if race.state == LabRunState::Done {
         return json(race);
     }
     let address = format!("/api/race/{}", race.id);
@@ -72,5 +73,6 @@ pub async fn find_race(state: &AppState, id: &str) -> Result<Race, Problem> {
     state.require_lab()?;
     let not_found = || Problem::missing(message!("problem-missing-race", id));
     let parsed = Uuid::parse_str(id).map_err(|_| not_found())?;
-    store::find(&state.shop.pool, parsed).await?.ok_or_else(not_found)
+    let run = store::find(&state.shop.pool, parsed).await?;
+    run.filter(|run| run.replica.is_some()).map(Race::from).ok_or_else(not_found)
 }

@@ -13,8 +13,9 @@ use super::race_picture;
 use super::race_texts;
 use super::respond::html;
 use super::storefront::{self, ShopQuery};
-use crate::lab::race::model::{Race, RaceRequest, RaceResult, RaceState};
+use crate::lab::race::model::{Race, RaceRequest, RaceResult};
 use crate::lab::race::recorded;
+use crate::lab::run::LabRunState;
 use crate::messages::Language;
 use crate::shop::Sku;
 use crate::shop::model::LedgerEntry;
@@ -263,12 +264,12 @@ fn own_address(state: &AppState, request: &HttpRequest, path: &str) -> String {
 
 /// The page of a race without a result, which reloads itself while the race waits or runs.
 fn waiting_page(layout: Layout, race: &Race) -> HttpResult {
-    let is_over = race.state == RaceState::Failed;
+    let is_over = race.state == LabRunState::Failed;
     let position = race.position.unwrap_or(0);
     let message = match race.state {
-        RaceState::Failed => layout.text("race-failed"),
-        RaceState::Queued => layout.text_with("race-queued", &[("position", position.into())]),
-        RaceState::Running | RaceState::Done => layout.text("race-starting"),
+        LabRunState::Failed => layout.text("race-failed"),
+        LabRunState::Queued => layout.text_with("race-queued", &[("position", position.into())]),
+        LabRunState::Running | LabRunState::Done => layout.text("race-starting"),
     };
     let mut response = html(StatusCode::OK, &RaceWaitingPage { layout, message, is_over })?;
     if !is_over {

@@ -66,7 +66,7 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
     match upload.and_then(parse) {
         Ok(run) => {
             let address = run_address(&run.id);
-            let is_new = store::keep(&state.shop.pool, &run).await?;
+            let is_new = store::import(&state.shop.pool, &run).await?;
             Ok(see_other(&if is_new { address } else { format!("{address}?known=1") }))
         }
         Err(why) => {

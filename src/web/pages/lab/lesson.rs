@@ -70,7 +70,7 @@ pub async fn run(
     let mut progress = Progress::of(&request);
     progress.record(lesson, guess);
     let run = NewRun { request: &run, guess, user };
-    let mut response = start_run(&state, run, Presentation::of(&request).suffix()).await?;
+    let mut response = start_run(&state, run, Presentation::of(&request).query()).await?;
     set_cookie(&mut response, &progress.cookie(&request))?;
     Ok(response)
 }

@@ -17,7 +17,7 @@ impl Presentation {
     }
 
     /// Returns the query for the addresses of links and forms.
-    pub fn suffix(self) -> &'static str {
+    pub fn query(self) -> &'static str {
         if self.0 { "?present" } else { "" }
     }
 }

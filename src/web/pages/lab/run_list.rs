@@ -47,7 +47,7 @@ pub async fn stored_runs(state: &AppState) -> Result<Vec<RunSummary>, Problem> {
 }
 
 /// Queues a run and redirects to it.
-pub async fn start_run(state: &AppState, run: NewRun<'_>, suffix: &str) -> HttpResult {
+pub async fn start_run(state: &AppState, run: NewRun<'_>, query: &str) -> HttpResult {
     let id = queue_run(state, run).await?;
-    Ok(see_other(&format!("{}{suffix}", run_address(&id))))
+    Ok(see_other(&format!("{}{query}", run_address(&id))))
 }
