@@ -64,7 +64,7 @@ pub async fn create(
 /// `too-many-requests` if the user has too many runs in it; `unavailable` if there is no runner.
 pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Problem> {
     if let Some((field, why)) = run.request.invalid_field() {
-        return Err(Problem::field(field, why));
+        return Err(Problem::field(field, why.english()));
     }
     let end = Instant::now() + RUNNER_TIMEOUT;
     let result = loop {

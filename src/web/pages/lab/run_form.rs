@@ -1,12 +1,9 @@
 //! The form fields of a run: their values and errors.
 
-use std::ops::RangeInclusive;
-
-use crate::lab::headers::TTL_RANGE_MS;
 use crate::lab::lessons::{DefaultLoad, Lesson};
 use crate::lab::run::{Fault, FaultKind, Journey, RunRequest};
+use crate::lab::validate::{describe_range, invalid_number, range_of};
 use crate::messages::Language;
-use crate::output::grouped;
 use crate::web::middleware::FormFields;
 use crate::web::pages::format::sentence;
 
@@ -20,20 +17,17 @@ pub struct NumberField {
     pub wrong: Option<String>,
 }
 
-/// A number field: name, permitted values, default.
-type Number = (&'static str, RangeInclusive<u64>, &'static str);
-
-static NUMBERS: [Number; 9] = [
-    ("stock", 0..=10_000, "100"),
-    ("buyers", 1..=64, "16"),
-    ("orders", 1..=5_000, "200"),
-    ("work_ms", 0..=1_000, "0"),
-    ("ttl_ms", TTL_RANGE_MS, SERVER_LEASE),
-    ("replicas", 1..=16, ALL_REPLICAS),
-    ("seed", 0..=u64::MAX, "1"),
-    ("fault_at_ms", 0..=10_000, "0"),
-    ("fault_for_ms", 0..=10_000, "0"),
+/// The number fields of a custom load, each with its default.
+const LOAD_NUMBERS: [(&str, &str); 7] = [
+    ("stock", "100"),
+    ("buyers", "16"),
+    ("orders", "200"),
+    ("work_ms", "0"),
+    ("ttl_ms", SERVER_LEASE),
+    ("replicas", ALL_REPLICAS),
+    ("seed", "1"),
 ];
+const FAULT_NUMBERS: [(&str, &str); 2] = [("fault_at_ms", "0"), ("fault_for_ms", "0")];
 /// Defaults that are messages.
 const SERVER_LEASE: &str = "lab-default-lease";
 const ALL_REPLICAS: &str = "lab-default-replicas";
@@ -47,10 +41,10 @@ pub fn fields(
     wrong: &[FieldError],
     language: Language,
 ) -> (Vec<NumberField>, Vec<NumberField>) {
-    let of = |number: &Number| field(number, number.2.to_owned(), input, wrong, language);
-    let mut load: Vec<NumberField> = NUMBERS.iter().map(of).collect();
-    let fault = load.split_off(NUMBERS.len() - 2);
-    (load, fault)
+    let of = |(name, default): (&'static str, &str)| {
+        field(name, default.to_owned(), input, wrong, language)
+    };
+    (LOAD_NUMBERS.map(of).into(), FAULT_NUMBERS.map(of).into())
 }
 
 pub fn label(field: &str, language: Language) -> String {
@@ -62,20 +56,16 @@ pub fn fault_name(name: &str, language: Language) -> String {
     language.text(&format!("lab-fault-{name}"))
 }
 
-fn number_named(name: &str) -> Option<&'static Number> {
-    NUMBERS.iter().find(|number| number.0 == name)
-}
-
 pub fn lesson_fields(
     lesson: &Lesson,
     input: &FormFields,
     wrong: &[FieldError],
     language: Language,
 ) -> Vec<NumberField> {
-    let fields = lesson_parameters(lesson).into_iter().filter_map(|(name, default_value)| {
-        number_named(name).map(|number| field(number, default_value, input, wrong, language))
-    });
-    fields.collect()
+    lesson_parameters(lesson)
+        .into_iter()
+        .map(|(name, default_value)| field(name, default_value, input, wrong, language))
+        .collect()
 }
 
 fn lesson_parameters(lesson: &Lesson) -> Vec<(&'static str, String)> {
@@ -94,18 +84,8 @@ fn lesson_parameters(lesson: &Lesson) -> Vec<(&'static str, String)> {
     parameters
 }
 
-fn describe_range(range: &RangeInclusive<u64>, language: Language) -> String {
-    match (range.start(), range.end()) {
-        (_, &u64::MAX) => language.text("lab-any-number"),
-        (least, most) => {
-            let ends = [("least", grouped(*least).into()), ("most", grouped(*most).into())];
-            language.text_with("lab-range", &ends)
-        }
-    }
-}
-
 fn field(
-    (name, range, _): &Number,
+    name: &'static str,
     default_value: String,
     input: &FormFields,
     wrong: &[FieldError],
@@ -115,10 +95,10 @@ fn field(
     NumberField {
         name,
         label: label(name, language),
-        range: describe_range(range, language),
+        range: describe_range(name).text(language),
         default_value: if is_message { language.text(&default_value) } else { default_value },
         value: input.trimmed(name).to_owned(),
-        wrong: wrong.iter().find(|(field, _)| field == name).map(|(_, why)| sentence(why)),
+        wrong: wrong.iter().find(|(field, _)| *field == name).map(|(_, why)| sentence(why)),
     }
 }
 
@@ -182,13 +162,11 @@ fn number<T: TryFrom<u64>>(
     if text.is_empty() {
         return None;
     }
-    let (_, range, _) = number_named(name)?;
     let plain = text.bytes().all(|b| b.is_ascii_digit() || b == b',');
     let number = if plain { text.replace(',', "").parse().ok() } else { None };
-    let number = number.filter(|number| range.contains(number));
+    let number = number.filter(|number| range_of(name).contains(number));
     if number.is_none() {
-        let range = [("range", describe_range(range, language).into())];
-        wrong.push((name, language.text_with("lab-wrong-number", &range)));
+        wrong.push((name, invalid_number(name).text(language)));
     }
     number.and_then(|number| T::try_from(number).ok())
 }
@@ -199,14 +177,7 @@ fn validate(
     mut wrong: Vec<FieldError>,
     language: Language,
 ) -> (RunRequest, Vec<FieldError>) {
-    match run.invalid_field() {
-        Some(("strategies", why)) if !why.contains(" is not one of ") => {
-            wrong.push(("strategies", language.text("lab-wrong-strategies")));
-        }
-        Some(("wait", _)) => wrong.push(("wait", language.text("lab-wrong-wait"))),
-        Some(error) => wrong.push(error),
-        None => {}
-    }
+    wrong.extend(run.invalid_field().map(|(field, why)| (field, why.text(language))));
     (run, wrong)
 }
 
