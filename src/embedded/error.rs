@@ -95,6 +95,16 @@ pub enum Error {
          {pid}`", cluster.display()
     )]
     UnrecordedPostgres { cluster: PathBuf, pid: i32 },
+    #[error(
+        "{} is not a folder. Use another one, which is created if it does not exist: --data FOLDER",
+        path.display()
+    )]
+    NotAFolder { path: PathBuf },
+    #[error(
+        "no space is left for {}. A new shop needs about 200 MB: free some space, or use a folder \
+         on another disk: --data FOLDER", path.display()
+    )]
+    DiskFull { path: PathBuf },
     #[error("initdb failed ({status}):\n{output}")]
     InitDb { status: String, output: String },
     #[error("{name} ended before it was ready ({status}). The end of {}:\n{tail}", log.display())]
@@ -121,7 +131,10 @@ pub(super) type Result<T> = std::result::Result<T, Error>;
 
 /// Adds the path to an I/O error, whose message lacks it.
 pub(super) fn file<'a>(what: &'static str, path: &'a Path) -> impl FnOnce(io::Error) -> Error + 'a {
-    move |source| Error::File { what, path: path.to_owned(), source }
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull => Error::DiskFull { path: path.to_owned() },
+        _ => Error::File { what, path: path.to_owned(), source },
+    }
 }
 
 /// Adds the failed operation to an I/O error without a file.

@@ -62,13 +62,14 @@ impl FolderId {
         Ok(Self { device: meta.dev(), inode: meta.ino(), born })
     }
 
-    /// Returns whether this is the other folder, perhaps mounted anew, which may change the number
-    /// of its device. No copy has the time of birth of its original, even if it reuses the inode.
-    pub(super) fn is_same_folder(self, other: Self) -> bool {
-        self.inode == other.inode
-            && match (self.born, other.born) {
-                (Some(born), Some(other)) => born == other,
-                _ => self.device == other.device,
+    /// Returns whether this is the recorded folder, perhaps mounted anew, which may change the
+    /// number of its device. No copy has the time of birth of its original, even if it reuses the
+    /// inode. Where times of birth are unknown, a folder that was mounted anew has its old path.
+    pub(super) fn is_recorded(self, recorded: Self, at_recorded_path: bool) -> bool {
+        self.inode == recorded.inode
+            && match (self.born, recorded.born) {
+                (Some(born), Some(recorded)) => born == recorded,
+                _ => self.device == recorded.device || at_recorded_path,
             }
     }
 }
@@ -130,20 +131,20 @@ impl Identity {
         Some(Self { id, folder, external, path })
     }
 
-    /// Compares the recorded folder with `own`, the folder to which the record belongs now.
-    pub(super) fn origin(&self, own: FolderId) -> Origin {
+    /// Compares the recorded folder with `own` at `path`, to which the record belongs now.
+    pub(super) fn origin(&self, own: FolderId, path: &Path) -> Origin {
         if self.folder == own {
             return Origin::Same;
         }
         if self.is_original_present(own) {
             return Origin::CopyOfPresent;
         }
-        Origin::Moved { is_copy: !own.is_same_folder(self.folder) }
+        Origin::Moved { is_copy: !own.is_recorded(self.folder, path == self.path) }
     }
 
     fn is_original_present(&self, own: FolderId) -> bool {
         let there = FolderId::of(&self.path);
-        if !there.is_ok_and(|there| there != own && there.is_same_folder(self.folder)) {
+        if !there.is_ok_and(|there| there != own && there.is_recorded(self.folder, true)) {
             return false;
         }
         match Self::read(&self.path.join("id")) {
@@ -182,17 +183,29 @@ mod tests {
     #[test]
     fn reused_inode_is_not_the_same_folder() {
         let folder = FolderId { device: 1, inode: 2, born: Some(3) };
-        assert!(folder.is_same_folder(FolderId { device: 9, ..folder }));
-        assert!(!folder.is_same_folder(FolderId { born: Some(4), ..folder }));
-        assert!(!folder.is_same_folder(FolderId { device: 9, born: None, ..folder }));
-        assert!(folder.is_same_folder(FolderId { born: None, ..folder }));
+        assert!(folder.is_recorded(FolderId { device: 9, ..folder }, false));
+        assert!(!folder.is_recorded(FolderId { born: Some(4), ..folder }, true));
+        assert!(!folder.is_recorded(FolderId { device: 9, born: None, ..folder }, false));
+        assert!(folder.is_recorded(FolderId { born: None, ..folder }, false));
     }
 
     #[test]
     fn original_elsewhere_is_not_present() {
-        let own = FolderId::of(Path::new("/")).expect("it exists");
-        assert_eq!(identity("/nonexistent").origin(own), Origin::Moved { is_copy: true });
+        let path = Path::new("/");
+        let own = FolderId::of(path).expect("it exists");
+        assert_eq!(identity("/nonexistent").origin(own, path), Origin::Moved { is_copy: true });
         let renamed = Identity { folder: own, ..identity("/nonexistent") };
-        assert_eq!(renamed.origin(own), Origin::Same);
+        assert_eq!(renamed.origin(own, path), Origin::Same);
+    }
+
+    #[test]
+    fn remount_without_birth_time_is_no_copy() {
+        let path = Path::new("/nonexistent");
+        let folder = FolderId { device: 1, inode: 2, born: None };
+        let recorded = Identity { folder, ..identity("/nonexistent") };
+        let remounted = FolderId { device: 9, ..folder };
+        assert_eq!(recorded.origin(remounted, path), Origin::Moved { is_copy: false });
+        let elsewhere = recorded.origin(remounted, Path::new("/elsewhere"));
+        assert_eq!(elsewhere, Origin::Moved { is_copy: true });
     }
 }

@@ -80,6 +80,9 @@ pub(super) fn create_folder(path: &Path, mode: u32) -> Result<()> {
     if path.is_dir() {
         return Ok(());
     }
+    if fs::symlink_metadata(path).is_ok() {
+        return Err(Error::NotAFolder { path: path.to_owned() });
+    }
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         create_folder(parent, mode)?;
     }

@@ -83,10 +83,12 @@ async fn run_initdb(
         return Ok(new);
     }
     let output_bytes = [output.stdout, output.stderr].concat();
-    Err(Error::InitDb {
-        status: output.status.to_string(),
-        output: String::from_utf8_lossy(&output_bytes).trim().to_owned(),
-    })
+    let text = String::from_utf8_lossy(&output_bytes).trim().to_owned();
+    // The services run in the locale C.
+    if text.contains("No space left on device") {
+        return Err(Error::DiskFull { path: new });
+    }
+    Err(Error::InitDb { status: output.status.to_string(), output: text })
 }
 
 pub(super) fn spec(

@@ -24,6 +24,8 @@ use super::process::tied_command;
 const IDENTITY: &str = "id";
 /// Name of the same record beside external data.
 const OWNER: &str = "owner";
+/// Name of the file there that a running `up` locks.
+const LOCK: &str = "lock";
 /// Files of a running shop, besides Postgres' own. In a copy, they show that it may be torn.
 const TRACES: [&str; 2] = ["pids", "env"];
 
@@ -32,14 +34,40 @@ const TRACES: [&str; 2] = ["pids", "env"];
 pub(super) struct ServicesDir {
     pub(super) path: PathBuf,
     pub(super) account: Option<Account>,
+    /// External data that this start has created. Dropped before its lock.
+    _new: Option<NewExternal>,
     /// Of external data.
     _lock: Option<File>,
+}
+
+/// A folder of external data that this start has created, and the record that names it. Dropping
+/// it removes both again if the start failed before a cluster was in the folder.
+#[derive(Debug)]
+struct NewExternal {
+    path: PathBuf,
+    record: PathBuf,
+}
+
+impl Drop for NewExternal {
+    fn drop(&mut self) {
+        if fs::symlink_metadata(self.path.join("postgres")).is_ok() {
+            return;
+        }
+        // Only files of this start, and empty folders. First the record: without it, no later start
+        // looks for the folder.
+        for file in [self.record.clone(), self.path.join(OWNER), self.path.join(LOCK)] {
+            let _ = fs::remove_file(file);
+        }
+        for folder in [self.path.join("postgres.new"), self.path.join("redis"), self.path.clone()] {
+            let _ = fs::remove_dir(folder);
+        }
+    }
 }
 
 impl ServicesDir {
     /// A folder that exists and belongs to the account.
     pub(super) fn new(path: PathBuf, account: Option<Account>) -> Self {
-        Self { path, account, _lock: None }
+        Self { path, account, _new: None, _lock: None }
     }
 
     /// Finds or creates the folder for this data folder, which is locked. `adopt` accepts a copy.
@@ -87,13 +115,14 @@ impl ServicesDir {
         ));
         // Root's, so that the services' user can replace nothing in it that root trusts.
         create_folder(&path, 0o711)?;
+        let new = NewExternal { path: path.clone(), record: data.join(IDENTITY) };
         identity.external = Some(folder_id(&path)?);
         identity.write(&path.join(OWNER))?;
-        Ok(Self { _lock: try_lock(&path)?, ..Self::prepare(path)? })
+        Ok(Self { _lock: try_lock(&path)?, _new: Some(new), ..Self::prepare(path)? })
     }
 
     fn open_internal(data: &Path, mut identity: Identity, adopt: bool) -> Result<Self> {
-        let origin = identity.origin(folder_id(data)?);
+        let origin = identity.origin(folder_id(data)?, data);
         let is_torn = is_torn(data, data);
         if origin == Origin::CopyOfPresent {
             if !adopt {
@@ -123,7 +152,7 @@ impl ServicesDir {
         let owner = owner.filter(|owner| owner.id == identity.id).ok_or_else(missing)?;
         let in_use = Error::ExternalInUse { external: path.clone(), owner: owner.path.clone() };
 
-        let origin = owner.origin(folder_id(data)?);
+        let origin = owner.origin(folder_id(data)?, data);
         if origin == Origin::CopyOfPresent {
             if !adopt {
                 let (data, original) = (data.to_owned(), owner.path);
@@ -136,7 +165,8 @@ impl ServicesDir {
         }
         let lock = lock.ok_or(in_use)?;
         let external = folder_id(&path)?;
-        let is_restored = owner.external.is_none_or(|recorded| !external.is_same_folder(recorded));
+        let is_restored =
+            owner.external.is_none_or(|recorded| !external.is_recorded(recorded, true));
         let is_copy = is_restored || origin == (Origin::Moved { is_copy: true });
         if is_copy && is_torn(data, &path) && !adopt {
             return Err(Error::TornCopy { data: data.to_owned() });
@@ -271,7 +301,7 @@ fn copy_folders(source: &Path, target: &Path) -> io::Result<()> {
 
 /// Locks external data; `None` if another `up` uses it.
 fn try_lock(external: &Path) -> Result<Option<File>> {
-    let path = external.join("lock");
+    let path = external.join(LOCK);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let lock = open_own(&path, &mut options).map_err(file("cannot open", &path))?;

@@ -1,6 +1,7 @@
 //! `up` and data folders that were copied, moved, restored, or made by another build.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -177,6 +178,53 @@ async fn database_of_another_build_is_refused() {
     let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
     assert!(stderr.contains("another build of Holdfast"), "{stderr}");
     assert!(stderr.contains("another folder: --data FOLDER"), "{stderr}");
+}
+
+#[tokio::test]
+async fn failed_first_start_leaves_no_external_folder() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let test_folder = TestFolder::new();
+    fs::set_permissions(&test_folder.path, fs::Permissions::from_mode(0o700)).expect("it is ours");
+    let taken = TcpListener::bind(("127.0.0.1", test_folder.port)).expect("a free port");
+    let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
+    let external = stderr.split_whitespace().find(|word| word.starts_with("/var/lib/holdfast-"));
+    let external = external.unwrap_or_else(|| panic!("it is named: {stderr}"));
+    assert!(!Path::new(external).exists(), "{external}");
+
+    drop(taken);
+    let up = Running::start(&test_folder, &[]).await;
+    let _external = ExternalFolder::of(&test_folder.data());
+    up.stop().await;
+}
+
+#[tokio::test]
+async fn file_in_place_of_folder_is_named() {
+    let test_folder = TestFolder::new();
+    fs::write(test_folder.data(), "").expect("a file");
+    let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
+    assert!(stderr.contains("is not a folder") && stderr.contains("--data FOLDER"), "{stderr}");
+}
+
+/// As root, which may mount a small disk.
+#[tokio::test]
+async fn full_disk_is_named_with_advice() {
+    let test_folder = TestFolder::new();
+    fs::create_dir(test_folder.data()).expect("a folder");
+    let mount = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", "size=4m,mode=711", "small"])
+        .arg(test_folder.data())
+        .output();
+    if !mount.is_ok_and(|mount| mount.status.success()) {
+        return;
+    }
+    let output = run(&mut test_folder.command()).await;
+    let unmounted = Command::new("umount").arg(test_folder.data()).status();
+    assert!(unmounted.expect("umount").success());
+    let stderr = stderr_of_failure(&output);
+    assert!(stderr.contains("no space is left") && stderr.contains("--data FOLDER"), "{stderr}");
+    assert!(!stderr.contains("initdb:"), "{stderr}");
 }
 
 /// The children outlive a killed `up` without `setpriv`, and its record of them is lost.
