@@ -4,6 +4,7 @@
 //! The modules, in reading order. `tests/tidy` enforces which module may use which.
 
 pub mod backoff;
+pub mod budget;
 pub mod coalesce;
 pub mod load;
 pub mod messages;

@@ -15,12 +15,14 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use holdfast_lock::clock;
+
+use crate::budget::{Budget, BudgetPermit};
 
 /// A probe point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -139,8 +141,7 @@ pub struct RequestProbe {
     pub record: bool,
     /// Where to pause the request, and the latest end of the pause.
     pub pause: Option<Pause>,
-    /// Held while a client's request may pause; the lab's own are bounded elsewhere.
-    pub permit: Option<PausePermit>,
+    pub permission: PausePermission,
     pub request_id: Uuid,
     /// The user who sent the request; `None` for a request of the replica itself.
     pub owner: Option<Uuid>,
@@ -164,6 +165,7 @@ impl Probe {
             tokio::time::sleep(probe.work).await;
         }
         if let Some(pause) = probe.pause
+            && !self.is_refused()
             && pause.at.is_none_or(|place| place == point)
         {
             let end = pause.length.map_or(pause.until, |length| Instant::now() + length);
@@ -173,6 +175,11 @@ impl Probe {
 
     pub fn records(&self) -> bool {
         matches!(self, Probe::Lab(probe) if probe.record)
+    }
+
+    /// Returns whether the request may not pause, as it must.
+    pub fn is_refused(&self) -> bool {
+        matches!(self, Probe::Lab(probe) if matches!(probe.permission, PausePermission::Refused))
     }
 
     /// Returns the recorded events in order; `None` without a trace.
@@ -186,23 +193,32 @@ impl Probe {
 
 /// Upper bound of the requests with a pause at a time, per process.
 const MAX_PAUSES: usize = 64;
+/// Upper bound of those of one user.
+const MAX_PAUSES_PER_USER: usize = 32;
 
 /// The requests of one process that are paused at a point. Cheap to clone; clones share one board.
 #[derive(Debug, Clone)]
 pub struct PauseBoard {
     entries: Arc<Mutex<BTreeMap<Uuid, BoardEntry>>>,
-    permits: Arc<Semaphore>,
+    permits: Budget,
 }
 
 impl Default for PauseBoard {
     fn default() -> Self {
-        Self { entries: Arc::default(), permits: Arc::new(Semaphore::new(MAX_PAUSES)) }
+        let permits = Budget::new(MAX_PAUSES, MAX_PAUSES_PER_USER);
+        Self { entries: Arc::default(), permits }
     }
 }
 
-/// Permits one request to pause, until it is dropped.
+/// Whether a request may pause.
 #[derive(Debug)]
-pub struct PausePermit(#[expect(dead_code, reason = "held")] OwnedSemaphorePermit);
+pub enum PausePermission {
+    /// It has no pause, or is the lab's own, which is bounded elsewhere.
+    NotRequired,
+    Granted(BudgetPermit),
+    /// As many requests have a pause as may at a time. It must be rejected.
+    Refused,
+}
 
 #[derive(Debug)]
 struct BoardEntry {
@@ -225,9 +241,12 @@ pub struct PausedRequest {
 }
 
 impl PauseBoard {
-    /// Permits one more request to pause; `None` while [`MAX_PAUSES`] do.
-    pub fn permit(&self) -> Option<PausePermit> {
-        Arc::clone(&self.permits).try_acquire_owned().ok().map(PausePermit)
+    /// Permits one more request of `user` to pause, unless too many do.
+    pub fn permit(&self, user: Uuid) -> PausePermission {
+        match self.permits.try_acquire(user) {
+            Some(permit) => PausePermission::Granted(permit),
+            None => PausePermission::Refused,
+        }
     }
 
     /// Pauses a request until it is resumed, at most until `until`. Does nothing if its probe was
@@ -298,7 +317,7 @@ impl RequestProbe {
             work: Duration::ZERO,
             record: false,
             pause: None,
-            permit: None,
+            permission: PausePermission::NotRequired,
             request_id,
             owner: None,
             board: board.clone(),

@@ -126,6 +126,8 @@ problem-overloaded-conflicts = { $attempts ->
     [one] another change was written first
    *[other] in each of { $attempts } attempts another change was written first
 }; nothing was changed
+problem-lab-connections = requests on lab items hold all connections that the lab may use at a time, or yours hold as many as one user's may; nothing was changed
+problem-lab-pauses = as many requests of the lab are paused here as may be at a time, or as many of yours as one user's may; nothing was changed
 problem-overloaded-meaning = The shop has more to do than it can: too many requests wait, or other changes of the same goods or balance came first each time. This request changed nothing. An earlier request with the same key may have been executed.
 problem-overloaded-advice = Try again after `Retry-After`, with the same key: a request that was executed is not executed again.
 problem-overloaded-page-advice = Wait a moment and try again.
@@ -134,6 +136,8 @@ problem-unavailable-title = Postgres or Redis is unavailable
 problem-unavailable-meaning = Without them the shop cannot guarantee that a unit is sold only once, so it does not sell. If `outcome` is `unknown`, the change may have been made.
 problem-unavailable-advice = Try again after `Retry-After`, with the same key: you will receive the actual result.
 problem-unavailable-page-advice = Wait a moment and try again. Sending the same form again is safe.
+problem-session-idle = Postgres ended a session that was idle for too long; nothing was changed
+problem-session-migrated = a migration changed a table while the shop was using it; nothing was changed
 problem-redis-refused = Redis refused: { $code ->
     [NOAUTH] NOAUTH (it demands a password)
     [WRONGPASS] WRONGPASS (it does not accept the user and the password)

@@ -134,6 +134,8 @@ problem-overloaded-given-up = 在写入之前，时间已经用完；没有做�
 problem-overloaded-conflicts = { $attempts ->
    *[other] 尝试了 { $attempts } 次，每次都有其他修改先写入
 }；没有做任何修改
+problem-lab-connections = 对实验室商品的请求占用了实验室可同时使用的全部连接，或者您的请求占用的连接已达到单个用户的上限；没有做任何修改
+problem-lab-pauses = 此处已暂停的实验室请求达到了上限，或者您的暂停请求达到了单个用户的上限；没有做任何修改
 problem-overloaded-meaning = 商店要做的事超出了它的能力：等待的请求过多，或者对同一商品或余额的其他修改每次都先写入。本请求没有做任何修改。之前使用同一个幂等键的请求可能已经执行。
 problem-overloaded-advice = 请在 `Retry-After` 之后用同一个幂等键重试：已执行的请求不会再执行一次。
 problem-overloaded-page-advice = 请稍候再试。
@@ -142,6 +144,8 @@ problem-unavailable-title = Postgres 或 Redis 不可用
 problem-unavailable-meaning = 没有它们，商店无法保证一件商品只卖一次，所以暂停销售。若 `outcome` 为 `unknown`，修改可能已经完成。
 problem-unavailable-advice = 请在 `Retry-After` 之后用同一个幂等键重试，您将得到真实的结果。
 problem-unavailable-page-advice = 请稍候再试。重复提交同一个表单是安全的。
+problem-session-idle = 一个会话空闲过久，Postgres 将其终止；没有做任何修改
+problem-session-migrated = 商店正在使用某个表时，一次迁移修改了它；没有做任何修改
 problem-redis-refused = Redis 拒绝了请求：{ $code ->
     [NOAUTH] NOAUTH（它要求密码）
     [WRONGPASS] WRONGPASS（它不接受该用户名和密码）

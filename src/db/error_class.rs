@@ -16,9 +16,22 @@ pub enum ErrorClass {
     /// The server refuses the user, the database or the statement: a wrong password or a missing
     /// right, which an operator corrects. Nothing was written.
     Refused,
+    /// Postgres ended the session, which was idle for too long. Nothing was written, and another
+    /// session works.
+    SessionEnded,
+    /// A migration changed the result of a statement that the session has prepared. Nothing was
+    /// written, and another session works.
+    StatementChanged,
     /// The connection or the server is lost; the outcome of a write is unknown.
     Unavailable,
     Bug,
+}
+
+impl ErrorClass {
+    /// Returns whether the session cannot be used again, but another one may work.
+    pub(super) fn ends_session(self) -> bool {
+        matches!(self, Self::SessionEnded | Self::StatementChanged | Self::Unavailable)
+    }
 }
 
 pub fn classify(error: &sqlx::Error) -> ErrorClass {
@@ -51,9 +64,11 @@ fn classify_code(code: &str) -> ErrorClass {
         // 42501: a right is missing; 3D000: no such database; class 28: the user is refused.
         "42501" | "3D000" => ErrorClass::Refused,
         _ if code.starts_with("28") => ErrorClass::Refused,
-        // 25P03: idle in a transaction for too long; 0A000: a migration changed the result of a
-        // statement that this session has prepared; class 08: connection; 57P: shutdown.
-        "25P03" | "0A000" => ErrorClass::Unavailable,
+        // 25P03: idle in a transaction for too long; 57P05: idle outside of one.
+        "25P03" | "57P05" => ErrorClass::SessionEnded,
+        // The shop uses no feature that a supported version lacks.
+        "0A000" => ErrorClass::StatementChanged,
+        // Class 08: connection; 57P: shutdown.
         _ if code.starts_with("08") || code.starts_with("57P") => ErrorClass::Unavailable,
         _ => ErrorClass::Bug,
     }

@@ -204,7 +204,7 @@ impl Pool {
                 }
                 Err(error) => {
                     drop(connection.detach());
-                    let is_dead = classify(&error) == ErrorClass::Unavailable;
+                    let is_dead = classify(&error).ends_session();
                     if !is_dead || dead == self.max_connections() || Instant::now() >= until {
                         return Err(error);
                     }

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::locks::{DEFAULT_CAPACITY as MAX_PLACES, Mechanism, Priority, QueueOptions, WhenFull};
-use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
+use crate::probe::{Pause, PauseBoard, PausePermission, Point, Probe, RequestProbe};
 use crate::shop::{RequestOptions, Shop, Strategy, UserId};
 
 /// A header that sets a condition of one request.
@@ -63,14 +63,9 @@ const OFFER_RANGE_MS: RangeInclusive<u64> = 0..=7_000;
 #[derive(Debug, Clone, Default)]
 pub struct LabHeaders(Vec<(&'static str, String)>);
 
-/// The reason why a request with lab headers is rejected.
+/// An invalid header: its name and the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LabHeaderError {
-    /// A header is invalid: its name and the reason.
-    Invalid(&'static str, String),
-    /// As many requests as the replica allows have a pause.
-    TooManyPauses,
-}
+pub struct LabHeaderError(pub &'static str, pub String);
 
 impl LabHeaders {
     /// Returns the headers of a lab's own request: traced, under a strategy.
@@ -124,7 +119,7 @@ impl LabHeaders {
     /// Parses the headers into options of the request.
     ///
     /// # Errors
-    /// [`LabHeaderError`] for the first invalid header, or if too many requests have a pause.
+    /// [`LabHeaderError`] for the first invalid header.
     pub fn options(
         &self,
         shop: &Shop,
@@ -203,16 +198,17 @@ impl LabHeaders {
         if work.is_none() && !record && pause.is_none() {
             return Ok(Probe::Off);
         }
-        let permit = match pause {
-            Some(_) => Some(board.permit().ok_or(LabHeaderError::TooManyPauses)?),
-            None => None,
+        let owner = owner.map(|owner| owner.0);
+        let permission = match pause {
+            Some(_) => board.permit(owner.unwrap_or_default()),
+            None => PausePermission::NotRequired,
         };
         Ok(Probe::Lab(Arc::new(RequestProbe {
             work: Duration::from_millis(work.unwrap_or(0)),
             record,
             pause,
-            permit,
-            owner: owner.map(|owner| owner.0),
+            permission,
+            owner,
             ..RequestProbe::new(replica, options.request_id, board)
         })))
     }
@@ -220,7 +216,7 @@ impl LabHeaders {
 
 impl LabHeader {
     fn invalid(self, why: impl Into<String>) -> LabHeaderError {
-        LabHeaderError::Invalid(self.name, why.into())
+        LabHeaderError(self.name, why.into())
     }
 
     fn number(self, text: &str, range: &RangeInclusive<u64>) -> Result<u64, LabHeaderError> {

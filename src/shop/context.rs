@@ -1,9 +1,7 @@
 //! The shop of one process: the context of every command.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -12,6 +10,7 @@ use super::engine::Engine;
 use super::failure::Error;
 use super::options::RequestOptions;
 use super::strategy::Strategy;
+use crate::budget::Budget;
 use crate::db::{Connection, Pool};
 use crate::locks::{QueueOptions, ShopLocks};
 use crate::probe::Probe;
@@ -20,8 +19,8 @@ use crate::tasks::Tasks;
 /// Timeout of a command: less than that of a request, which leaves time to respond.
 const COMMAND_TIMEOUT: Duration = Duration::from_millis(7_500);
 
-/// Two buyers of a race are paused at the same time.
-const MIN_LAB_CONNECTIONS: u32 = 2;
+/// Two orders of a lesson are paused at the same time, and one is left for another user.
+const MIN_LAB_CONNECTIONS: u32 = 3;
 
 /// The shop of one process. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -41,7 +40,7 @@ pub struct Shop {
     pub max_unpaid_orders: Option<u32>,
     /// Limits the connections that requests on lab items hold at once: a paused one, and those that
     /// wait for its rows, leave the others to the shop.
-    pub lab_connections: Arc<Semaphore>,
+    pub lab_connections: Budget,
 }
 
 impl Shop {
@@ -79,9 +78,12 @@ impl Shop {
     }
 }
 
-/// Creates a limit for [`Shop::lab_connections`].
-pub fn lab_connections(count: u32) -> Arc<Semaphore> {
-    Arc::new(Semaphore::new(usize::try_from(count).unwrap_or(usize::MAX >> 3)))
+/// Creates a limit for [`Shop::lab_connections`]: one user leaves a quarter to the others.
+pub fn lab_connections(count: u32) -> Budget {
+    let of_others = (count / 4).max(1);
+    let per_user = count.saturating_sub(of_others).max(1);
+    let number = |count| usize::try_from(count).unwrap_or(usize::MAX);
+    Budget::new(number(count), number(per_user))
 }
 
 impl RequestOptions {

@@ -147,6 +147,16 @@ pub enum Rejection {
     },
     /// The requests on lab items hold all of the connections that they may hold.
     LabBusy,
+    /// As many requests have a pause as may at a time, or as one user's may.
+    TooManyPauses,
+}
+
+impl Failure {
+    /// Returns whether it came before the key's record was read, which an earlier request may have
+    /// inserted.
+    pub(super) fn precedes_read(&self) -> bool {
+        matches!(self, Failure::Rejected(Rejection::LabBusy))
+    }
 }
 
 impl Rejection {
@@ -195,6 +205,10 @@ pub enum Error {
     /// A statement took too long, or an operator cancelled it: Postgres rolled it back.
     #[error("Postgres cancelled a statement: {0}")]
     Cancelled(String),
+    /// Postgres ended the session, or a migration made its statements invalid. Nothing was written,
+    /// and another session works.
+    #[error("the session with Postgres can't be used: {cause}")]
+    SessionEnded { by_migration: bool, cause: String },
     /// The command was given up before anything was written, e.g. because its deadline passed.
     #[error("given up: {0}")]
     GivenUp(&'static str),
@@ -279,6 +293,8 @@ impl From<(ErrorClass, sqlx::Error)> for Error {
             ErrorClass::Cancelled => Error::Cancelled(cause),
             ErrorClass::CannotWrite => Error::CannotWrite(cause),
             ErrorClass::Refused => Error::Refused(cause),
+            ErrorClass::SessionEnded => Error::SessionEnded { by_migration: false, cause },
+            ErrorClass::StatementChanged => Error::SessionEnded { by_migration: true, cause },
             ErrorClass::Unavailable => Error::unavailable("Postgres", cause),
             ErrorClass::Bug => Error::Bug(cause),
         }

@@ -13,14 +13,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Which modules of the crate each module may use. The map of `docs/ARCHITECTURE.md`.
-const MAY_USE: [(&str, &[&str]); 29] = [
+const MAY_USE: [(&str, &[&str]); 30] = [
     ("backoff", &[]),
+    ("budget", &[]),
     ("tasks", &[]),
     ("coalesce", &["tasks"]),
     ("output", &[]),
     ("signals", &[]),
     ("messages", &[]),
-    ("probe", &[]),
+    ("probe", &["budget"]),
     ("locks", &["probe"]),
     ("load", &[]),
     ("config", &[]),
@@ -30,7 +31,10 @@ const MAY_USE: [(&str, &[&str]); 29] = [
     ("redis_connection", &["config", "tls"]),
     ("telemetry", &["metrics"]),
     ("embedded", &["backoff", "signals", "config", "load", "telemetry"]),
-    ("shop", &["output", "coalesce", "tasks", "messages", "probe", "locks", "db", "metrics"]),
+    (
+        "shop",
+        &["budget", "output", "coalesce", "tasks", "messages", "probe", "locks", "db", "metrics"],
+    ),
     ("lock_family", &["locks", "db", "shop"]),
     ("rate_limit", &["coalesce", "tasks", "metrics"]),
     ("big_keys", &["backoff", "output", "config"]),

@@ -1,12 +1,10 @@
 //! Executes a batch under its locks: reads, decides and writes, with retries.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use holdfast_lock::LockKey;
 use rand::RngExt as _;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep};
 use tracing::debug_span;
 
@@ -17,8 +15,10 @@ use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
 use super::spans::begin_step;
 use super::write::write;
+use crate::budget::BudgetPermit;
 use crate::metrics::STALE_FENCES;
 use crate::probe::{Point, Probe};
+use crate::shop::UserId;
 use crate::shop::command::ReadSet;
 use crate::shop::command::state::{BalanceSnapshot, ShopState};
 use crate::shop::failure::{Error, Execution, Failure, Rejection};
@@ -26,7 +26,6 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::read::{self, ReadRequest, ReadSnapshot};
 use crate::shop::store::{CommandWrite, conditional_update, key_records};
 use crate::shop::strategy::{Isolation, PurchaseCount, ReadMethod, advisory};
-use crate::shop::{Shop, UserId};
 
 /// Time to wait for one of the lab's connections: as long as for a lock. It takes none of another.
 const LAB_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,8 +34,8 @@ const LAB_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 pub(super) struct BegunAttempt {
     pub(super) session: DatabaseSession,
     pub(super) snapshot: ReadSnapshot,
-    /// One of [`Shop::lab_connections`], if the batch is the lab's.
-    _lab_permit: Option<OwnedSemaphorePermit>,
+    /// One of the lab's connections, if the batch is the lab's.
+    _lab_permit: Option<BudgetPermit>,
 }
 
 pub(super) type ReadResult = Result<BegunAttempt, AttemptError>;
@@ -174,16 +173,19 @@ pub(super) async fn begin(batch: Batch<'_>) -> ReadResult {
 /// snapshot.
 async fn open_and_read(batch: Batch<'_>) -> ReadResult {
     let _lab_permit = match batch.is_in_lab() {
-        true => Some(lab_permit(batch.shop).await?),
+        true => Some(lab_permit(batch).await?),
         false => None,
     };
     let (session, snapshot) = read_in_session(batch).await?;
     Ok(BegunAttempt { session, snapshot, _lab_permit })
 }
 
-async fn lab_permit(shop: &Shop) -> Result<OwnedSemaphorePermit, AttemptError> {
+async fn lab_permit(batch: Batch<'_>) -> Result<BudgetPermit, AttemptError> {
+    let shop = batch.shop;
+    // The others of a batch wait for its first user's permit, as they would during its pause.
+    let user = batch.entries.first().map(|entry| entry.command.idempotency().user.0);
     tokio::select! {
-        Ok(permit) = Arc::clone(&shop.lab_connections).acquire_owned() => Ok(permit),
+        Some(permit) = shop.lab_connections.acquire(user.unwrap_or_default()) => Ok(permit),
         () = shop.pool.silence() => Err(AttemptError::Failed(Error::postgres_timeout())),
         () = sleep(LAB_CONNECTION_TIMEOUT) => Err(AttemptError::Rejected(Rejection::LabBusy)),
     }

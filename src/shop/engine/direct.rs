@@ -48,14 +48,16 @@ pub(super) async fn execute(
             prepared = preparing => prepared,
             _ = caller_gone => return Err(Error::GivenUp("its caller has gone").into()),
         };
-        match prepared {
-            Ok(prepared) => run(shop, &options, command, prepared).await,
-            Err(PrepareError::Replayed(executed)) => Ok(executed),
-            // The key of a rejected command is looked up: an earlier request may have executed it.
-            Err(PrepareError::Failed(failure)) => {
-                shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
-            }
-        }
+        let failure = match prepared {
+            Ok(prepared) => match run(shop, &options, command, prepared).await {
+                Err(failure) if failure.precedes_read() => failure,
+                result => return result,
+            },
+            Err(PrepareError::Replayed(executed)) => return Ok(executed),
+            Err(PrepareError::Failed(failure)) => failure,
+        };
+        // The key of a rejected command is looked up: an earlier request may have executed it.
+        shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
     };
     let result = shop.tasks.spawn(execution.in_current_span()).await;
     drop(caller);

@@ -284,6 +284,9 @@ async fn execute(
     options: &RequestOptions,
     command: Arc<dyn Command>,
 ) -> Result<Execution, Failure> {
+    if options.probe.is_refused() {
+        return replay_or(shop, command.as_ref(), Rejection::TooManyPauses.into()).await;
+    }
     match options.batch_key(command.as_ref()) {
         Some(key) => leader::enqueue(shop, options, command, key).await,
         None => direct::execute(shop, options, command).await,

@@ -61,12 +61,16 @@ impl Responder {
                 Err(failure) => rejected.push((entry, failure)),
             }
         }
+        self.replay_or_reject(rejected);
+        admitted
+    }
+
+    /// Replays the keys' records, or rejects, in a task of its own: other entries do not wait.
+    fn replay_or_reject(&self, rejected: Vec<(QueueEntry, Failure)>) {
         if !rejected.is_empty() {
-            // In a task of its own: the admitted entries do not wait for it.
             let replays = self.shop.engine.replays.clone();
             self.shop.tasks.spawn(replay_or_reject(replays, rejected));
         }
-        admitted
     }
 
     /// Responds to the entries whose key has a record, and returns the others; all of them if
@@ -103,9 +107,14 @@ impl Responder {
         let names: Vec<String> =
             open.iter().map(|(entry, _)| entry.command.idempotency().lock_name()).collect();
         self.idempotency_locks.release(&names).await;
+        let mut unread = Vec::new();
         for (entry, result) in open {
-            entry.respond(result);
+            match result {
+                Err(failure) if failure.precedes_read() => unread.push((entry, failure)),
+                result => entry.respond(result),
+            }
         }
+        self.replay_or_reject(unread);
     }
 
     pub(super) async fn reject(
@@ -156,7 +165,7 @@ pub(super) fn keeps_idempotency_lock(result: &EntryResult) -> bool {
     }
 }
 
-/// Responds to duplicates of requests in flight: replays the key's record, or rejects.
+/// Responds to entries whose keys were not read: replays the key's record, or rejects.
 async fn replay_or_reject(replays: ReplayLookup, entries: Vec<(QueueEntry, Failure)>) {
     let responses = entries.into_iter().map(async |(entry, failure)| {
         let request = entry.command.idempotency();

@@ -63,9 +63,9 @@ impl DatabaseSession {
         }
     }
 
-    /// Ends the session of a failed statement. Closes the connection if Postgres is unavailable.
+    /// Ends the session of a failed statement. Closes the connection if it can't be used again.
     pub(super) async fn end_failed(self, error: &Error) {
-        if error.is_outage() {
+        if error.is_outage() || matches!(error, Error::SessionEnded { .. }) {
             drop(self);
         } else {
             self.end_without_commit().await;

@@ -56,9 +56,12 @@ pub(super) async fn write(
         }
         match session.commit().await {
             Ok(()) => {}
-            Err(error @ (Error::Conflict(_) | Error::CannotWrite(_) | Error::Refused(_))) => {
-                return Err(error.into());
-            }
+            Err(
+                error @ (Error::Conflict(_)
+                | Error::CannotWrite(_)
+                | Error::Refused(_)
+                | Error::SessionEnded { .. }),
+            ) => return Err(error.into()),
             Err(error) => return Err(AttemptError::UnknownOutcome(error, write, results)),
         }
     }

@@ -78,21 +78,10 @@ fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     let owner = caller.as_ref().map(|caller| caller.id);
     let mut options = lab_headers
         .options(&state.shop, &state.replica, &state.board, id, owner)
-        .map_err(problem)?;
+        .map_err(|LabHeaderError(header, why)| Problem::field(header, why))?;
     options.lab_items_only = caller.is_none_or(|caller| !caller.admin);
     request.extensions_mut().insert(EffectiveStrategy(options.strategy.name));
     Ok(options)
-}
-
-fn problem(error: LabHeaderError) -> Problem {
-    match error {
-        LabHeaderError::Invalid(header, why) => Problem::field(header, why),
-        LabHeaderError::TooManyPauses => {
-            let detail = "as many requests of the lab are paused here as may be at a time; \
-                          nothing was changed";
-            Problem::new(ProblemType::Overloaded, detail)
-        }
-    }
 }
 
 fn header_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {

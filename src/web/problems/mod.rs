@@ -235,15 +235,14 @@ impl From<Rejection> for Problem {
                 let detail = format!("waited {} ms", waited.as_millis());
                 Problem::new(ProblemType::LockTimeout, detail).held_by(holder)
             }
-            Rejection::LabBusy => lab_busy(),
+            Rejection::LabBusy => {
+                Problem::with_message(ProblemType::Overloaded, message!("problem-lab-connections"))
+            }
+            Rejection::TooManyPauses => {
+                Problem::with_message(ProblemType::Overloaded, message!("problem-lab-pauses"))
+            }
         }
     }
-}
-
-fn lab_busy() -> Problem {
-    let detail = "requests on lab items hold all connections that the lab may use at a time; the \
-                  others are the shop's; nothing was changed";
-    Problem::new(ProblemType::Overloaded, detail)
 }
 
 fn insufficient_funds(needed_cents: i64, balance_cents: i64, in_lab: bool) -> Problem {
@@ -318,6 +317,14 @@ impl From<Error> for Problem {
                 }
                 let detail = "Postgres refuses the shop's user; nothing was written";
                 Problem::new(ProblemType::Unavailable, detail)
+            }
+            Error::SessionEnded { by_migration, cause } => {
+                tracing::debug!(cause, "a session with Postgres ended");
+                let detail = match by_migration {
+                    true => message!("problem-session-migrated"),
+                    false => message!("problem-session-idle"),
+                };
+                Problem::with_message(ProblemType::Unavailable, detail)
             }
             error @ (Error::Overloaded(_)
             | Error::NoConnection(_)
