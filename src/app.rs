@@ -99,7 +99,7 @@ impl Replica {
         if jobs_on {
             order_expiry.start_worker(&shop, &replica, &board, &stop);
         }
-        let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, jobs::JOBS)?;
+        let jobs = jobs::Scheduler::new(&shop, &replica, &stop, jobs_on, jobs::JOBS);
         let limiter = Limiter::new(shop.locks.redis().clone(), &options.redis_prefix);
         let rate_limits = RateLimits::new(limiter, rates, proxies.clone());
         let state = AppState {

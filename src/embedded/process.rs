@@ -131,6 +131,14 @@ pub(super) fn send(child: &Child, signal: Signal) {
     }
 }
 
+/// Asks a child to exit with this signal, and kills it after the grace period.
+pub(super) async fn end(child: &mut Child, signal: Signal, grace_period: Duration) {
+    send(child, signal);
+    if timeout(grace_period, child.wait()).await.is_err() {
+        let _ = child.kill().await;
+    }
+}
+
 /// Returns the last lines of a log, from the offset `from` on.
 pub(super) fn tail(log: &Path, from: u64) -> String {
     let read = || -> io::Result<String> {

@@ -12,10 +12,9 @@ use anyhow::{Context as _, bail};
 use rustix::process::Signal;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::process::Child;
-use tokio::time::timeout;
 
 use super::account::Account;
-use super::process::{self, NotReady, send, tail, wait_ready};
+use super::process::{self, NotReady, tail, wait_ready};
 use super::programs::Programs;
 use super::services_dir::ServicesDir;
 use super::{postgres, sockets};
@@ -101,9 +100,6 @@ impl TempPostgres {
 
     /// Ends it without a checkpoint: nothing of it is kept.
     pub async fn stop(mut self) {
-        send(&self.child, Signal::QUIT);
-        if timeout(STOP_TIMEOUT, self.child.wait()).await.is_err() {
-            let _ = self.child.kill().await;
-        }
+        process::end(&mut self.child, Signal::QUIT, STOP_TIMEOUT).await;
     }
 }

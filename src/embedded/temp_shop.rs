@@ -11,11 +11,10 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use rustix::process::Signal;
 use tokio::process::Child;
-use tokio::time::timeout;
 
 use super::data_dir::{RunningUp, read_env};
 use super::owned::create_data_folder;
-use super::process::{self, NotReady, send, tail, tied_command, wait_ready};
+use super::process::{self, NotReady, tail, tied_command, wait_ready};
 use super::services_dir::remove_data;
 
 /// Timeout of a start, which creates a cluster and starts services and replicas.
@@ -98,10 +97,7 @@ impl TempShop {
     }
 
     pub async fn stop(mut self) {
-        send(&self.up, Signal::TERM);
-        if timeout(STOP_TIMEOUT, self.up.wait()).await.is_err() {
-            let _ = self.up.kill().await;
-        }
+        process::end(&mut self.up, Signal::TERM, STOP_TIMEOUT).await;
         if let Err(error) = remove_data(&self.folder)
             && error.kind() != std::io::ErrorKind::NotFound
         {

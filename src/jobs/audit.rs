@@ -3,8 +3,6 @@
 //! It only reads, in one snapshot, so it can be repeated. A failed check does not fail the job: its
 //! result lists the failed checks.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -20,7 +18,6 @@ pub(super) const JOB: Job = Job {
     about: "Compares ledgers, orders and accounts with each other, and stores the result.",
     cron: Some("7 * * * *"),
     timeout: AUDIT_TIMEOUT,
-    min_lock_time: Duration::from_secs(5),
     work: |context| Box::pin(work(context)),
 };
 

@@ -1,32 +1,31 @@
 //! Decides when a job is due, and what to do about it now.
 //!
-//! Pure functions of the time and of the rows, so a test can move the clock. All times are UTC
-//! (cron: minute, hour, day, month, weekday; 0 and 7 are Sunday) and Postgres's; a replica's own
-//! clock determines only how long it sleeps. `croner` parses the expressions: it counts weekdays
-//! like crontab and searches backwards, as missed ticks require.
+//! Pure functions of the time and of the rows, so a test can move the clock: Postgres's, in UTC.
+//! `croner` searches backwards, as missed ticks require.
 //!
-//! If that clock jumps:
-//! - **ahead**: the ticks in between count as missed; the latest of them runs, once;
-//! - **back**: ticks that occur a second time have rows and do not run again. Rows are kept for
-//!   [`super::purge::RUNS_KEPT_DAYS`]; older ticks are unknown;
-//! - **far ahead by mistake, and back**: only the rows of those very ticks exist, so today's ticks
-//!   run today.
+//! If that clock jumps ahead, the latest of the ticks in between runs, once. If it jumps back, ticks
+//! that occur a second time have rows and do not run again.
 
-use anyhow::Context as _;
 use chrono::{DateTime, Utc};
 use croner::Cron;
 use time::OffsetDateTime;
 
 use super::history::JobRun;
+use super::job::Job;
 use super::store::{RETRY_BACKOFF, RunState};
 
+/// When a job is due, by its cron expression.
 #[derive(Debug, Clone)]
-pub struct CronSchedule(Cron);
+pub struct Schedule(Cron);
 
-impl CronSchedule {
-    pub fn parse(expression: &str) -> anyhow::Result<Self> {
-        let cron = expression.parse();
-        Ok(Self(cron.with_context(|| format!("{expression:?} is not a cron expression"))?))
+impl Schedule {
+    /// Returns the schedule of a job; `None` if it runs only at ticks it is offered.
+    pub fn of(job: &Job) -> Option<Self> {
+        job.cron.and_then(Self::parse)
+    }
+
+    fn parse(expression: &str) -> Option<Self> {
+        expression.parse().ok().map(Self)
     }
 
     /// Returns the latest tick at or before `now`.
@@ -57,11 +56,7 @@ pub enum TickDecision {
 }
 
 /// Returns what to do about a job with these runs: the newest first, and the open run, if any.
-pub fn decide(
-    schedule: Option<&CronSchedule>,
-    now: OffsetDateTime,
-    runs: &[JobRun],
-) -> TickDecision {
+pub fn decide(schedule: Option<&Schedule>, now: OffsetDateTime, runs: &[JobRun]) -> TickDecision {
     if let Some(open) = runs.iter().find(|run| run.state != RunState::Done) {
         return decide_open(schedule, now, open);
     }
@@ -72,11 +67,7 @@ pub fn decide(
     }
 }
 
-fn decide_open(
-    schedule: Option<&CronSchedule>,
-    now: OffsetDateTime,
-    open: &JobRun,
-) -> TickDecision {
+fn decide_open(schedule: Option<&Schedule>, now: OffsetDateTime, open: &JobRun) -> TickDecision {
     // A clock that is set back must not prolong a pause.
     let latest = match open.state {
         RunState::Running => return TickDecision::TakeOver(open.due_at),
@@ -116,8 +107,8 @@ mod tests {
 
     use super::*;
 
-    fn hourly() -> CronSchedule {
-        CronSchedule::parse("7 * * * *").expect("a cron expression")
+    fn hourly() -> Schedule {
+        Schedule::parse("7 * * * *").expect("a cron expression")
     }
 
     fn ran(due_at: OffsetDateTime, started_at: OffsetDateTime) -> [JobRun; 1] {
@@ -153,14 +144,14 @@ mod tests {
         let before = datetime!(2026-11-22 12:06:59.9 UTC);
         assert_eq!(hourly().latest_tick(before), Some(datetime!(2026-11-22 11:07 UTC)));
         assert_eq!(hourly().next_tick(before), Some(datetime!(2026-11-22 12:07 UTC)));
-        let leap = CronSchedule::parse("0 3 29 2 *").expect("a cron expression");
+        let leap = Schedule::parse("0 3 29 2 *").expect("a cron expression");
         assert_eq!(leap.next_tick(now), Some(datetime!(2028-02-29 03:00 UTC)));
         // 0 and 7 are Sunday, as crontab has it (some crates begin with Sunday as 1).
         for sunday in ["0 4 * * 0", "0 4 * * 7", "0 4 * * SUN"] {
-            let weekly = CronSchedule::parse(sunday).expect("a cron expression");
+            let weekly = Schedule::parse(sunday).expect("a cron expression");
             assert_eq!(weekly.latest_tick(now), Some(datetime!(2026-11-22 04:00 UTC)), "{sunday}");
         }
-        assert!(CronSchedule::parse("every now and then").is_err());
+        assert!(Schedule::parse("every now and then").is_none());
     }
 
     #[test]

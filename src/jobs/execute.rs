@@ -15,11 +15,11 @@ use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, Loc
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::task::JoinError;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span, field};
 
-use super::cron::CronSchedule;
+use super::cron::Schedule;
 use super::job::{Job, JobContext, OncePolicy};
 use super::store::{self, AttemptResult, ClaimResult, ClaimedAttempt};
 use crate::backoff::Backoff;
@@ -58,7 +58,6 @@ pub(super) struct Executor {
 #[derive(Debug, Clone)]
 pub(super) struct DueTick {
     pub(super) job: &'static Job,
-    pub(super) schedule: Option<CronSchedule>,
     pub(super) due_at: OffsetDateTime,
     /// The approximate time, by Postgres's clock.
     pub(super) now: OffsetDateTime,
@@ -70,7 +69,7 @@ pub(super) struct DueTick {
 
 impl DueTick {
     fn next_tick(&self, now: OffsetDateTime) -> Option<OffsetDateTime> {
-        self.schedule.as_ref().and_then(|schedule| schedule.next_tick(now))
+        Schedule::of(self.job)?.next_tick(now)
     }
 }
 
@@ -162,12 +161,6 @@ impl Executor {
             && outcome.was_executed()
         {
             record_outcome(tick.job, outcome, began.elapsed());
-            // Unless the replica stops or the lock is lost, it is held for the job's minimum time.
-            tokio::select! {
-                () = sleep_until(began + tick.job.min_lock_time) => {}
-                () = self.stop.cancelled() => {}
-                () = lock_lost(fenced(&guards, &key)) => {}
-            }
         }
         guards.release().await;
         tick.probe.at(Point::Release, [ProbedValue::key(key.as_str())]).await;

@@ -21,9 +21,6 @@ pub struct Job {
     pub cron: Option<&'static str>,
     /// Timeout of a run: a longer run is cancelled and has failed.
     pub timeout: Duration,
-    /// Minimum time for which the lock is held after it was acquired. The row already makes the
-    /// tick run once; this keeps late replicas from reading it.
-    pub min_lock_time: Duration,
     /// Does all outstanding work and returns a summary. It may be dropped at any await, and called
     /// again after it completed.
     pub work: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,

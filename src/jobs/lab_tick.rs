@@ -21,8 +21,6 @@ pub(super) const JOB: Job = Job {
     about: "Does nothing for the shop. The lesson run-once counts how often one tick runs.",
     cron: None,
     timeout: Duration::from_secs(30),
-    // The lesson is about a lock that is released immediately.
-    min_lock_time: Duration::ZERO,
     work: |context| Box::pin(work(context)),
 };
 

@@ -39,7 +39,6 @@ pub(super) const JOB: Job = Job {
             they expire, job runs for a month.",
     cron: Some("23 * * * *"),
     timeout: Duration::from_mins(5),
-    min_lock_time: Duration::from_secs(5),
     work: |context| Box::pin(work(context)),
 };
 

@@ -1,14 +1,10 @@
 //! The scheduler: one in every replica, all of which decide alike.
 //!
-//! It polls every two seconds with one query by index in Postgres; Redis is not queried while
-//! nothing is due. Between polls it sleeps until the next tick, for [`POLL_INTERVAL`] at most, so
-//! it detects a clock that jumps, a machine that was suspended and a holder that died within that
-//! time.
-//!
-//! Fails closed: without Redis no job starts, without Postgres no job is due. An outage is logged
-//! once, and so is its end.
+//! Between polls it sleeps until the next tick, for [`POLL_INTERVAL`] at most, so that it detects a
+//! clock that jumps, a machine that was suspended and a holder that died. Without Redis no job
+//! starts, without Postgres no job is due.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -20,7 +16,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::audit;
-use super::cron::{CronSchedule, TickDecision, decide};
+use super::cron::{Schedule, TickDecision, decide};
 use super::execute::{DueTick, Executor, RunOutcome, STORE_TIMEOUT};
 use super::history::{self, JobRun};
 use super::job::{Job, OncePolicy};
@@ -41,21 +37,12 @@ struct SchedulerState {
     executor: Executor,
     /// True if it polls by itself; otherwise it only executes ticks it is offered.
     on: bool,
-    scheduled: Vec<ScheduledJob>,
+    jobs: Vec<&'static Job>,
     names: Vec<String>,
     /// Jobs that a poll of this replica started and that still run.
     running_jobs: Mutex<HashSet<&'static str>>,
-    /// Ticks that are done although the newest row does not show it: the clock was set back.
-    done_ticks: Mutex<HashMap<&'static str, OffsetDateTime>>,
-    postgres_is_unavailable: AtomicBool,
-    redis_is_unavailable: AtomicBool,
-}
-
-#[derive(Debug)]
-pub struct ScheduledJob {
-    pub job: &'static Job,
-    /// Its schedule, if it has one.
-    pub schedule: Option<CronSchedule>,
+    /// True from an error until a poll finds nothing due, or a run has been executed.
+    is_unavailable: AtomicBool,
 }
 
 impl Scheduler {
@@ -66,33 +53,24 @@ impl Scheduler {
         stop: &CancellationToken,
         on: bool,
         jobs: &[&'static Job],
-    ) -> anyhow::Result<Self> {
-        let scheduled: Vec<ScheduledJob> = jobs
-            .iter()
-            .map(|job| {
-                let schedule = job.cron.map(CronSchedule::parse).transpose()?;
-                Ok(ScheduledJob { job, schedule })
-            })
-            .collect::<anyhow::Result<_>>()?;
+    ) -> Self {
         let (shop, replica, stop) = (shop.clone(), replica.to_owned(), stop.clone());
-        Ok(Self(Arc::new(SchedulerState {
+        Self(Arc::new(SchedulerState {
             executor: Executor { shop, replica, stop },
             on,
-            names: scheduled.iter().map(|scheduled| scheduled.job.name.to_owned()).collect(),
-            scheduled,
+            jobs: jobs.to_vec(),
+            names: jobs.iter().map(|job| job.name.to_owned()).collect(),
             running_jobs: Mutex::default(),
-            done_ticks: Mutex::default(),
-            postgres_is_unavailable: AtomicBool::new(false),
-            redis_is_unavailable: AtomicBool::new(false),
-        })))
+            is_unavailable: AtomicBool::new(false),
+        }))
     }
 
     pub fn is_on(&self) -> bool {
         self.0.on
     }
 
-    pub fn scheduled(&self) -> &[ScheduledJob] {
-        &self.0.scheduled
+    pub fn jobs(&self) -> &[&'static Job] {
+        &self.0.jobs
     }
 
     pub fn names(&self) -> &[String] {
@@ -125,24 +103,28 @@ impl Scheduler {
                 return pause;
             }
         };
-        self.note_available(&self.0.postgres_is_unavailable, "Postgres");
         audit::record_newest(&runs);
-        for scheduled in &self.0.scheduled {
-            let runs = runs.iter().filter(|run| run.job == scheduled.job.name);
-            let runs: Vec<JobRun> = runs.cloned().collect();
-            match decide(scheduled.schedule.as_ref(), now, &runs) {
-                TickDecision::Start(due_at)
-                    if self.0.done_ticks.lock().get(scheduled.job.name) == Some(&due_at) => {}
-                TickDecision::Start(due_at) | TickDecision::TakeOver(due_at) => {
-                    self.start(scheduled, due_at, now, false);
+
+        let mut is_idle = true;
+        for job in self.jobs() {
+            let runs: Vec<JobRun> =
+                runs.iter().filter(|run| run.job == job.name).cloned().collect();
+            let (due_at, is_retry) = match decide(Schedule::of(job).as_ref(), now, &runs) {
+                TickDecision::Start(due_at) | TickDecision::TakeOver(due_at) => (due_at, false),
+                TickDecision::Retry(due_at) => (due_at, true),
+                TickDecision::Wait(at) => {
+                    if let Some(at) = at {
+                        let left = Duration::try_from(at - now).unwrap_or_default();
+                        pause = pause.min(left.max(MIN_POLL_INTERVAL));
+                    }
+                    continue;
                 }
-                TickDecision::Retry(due_at) => self.start(scheduled, due_at, now, true),
-                TickDecision::Wait(Some(at)) => {
-                    let left = Duration::try_from(at - now).unwrap_or_default();
-                    pause = pause.min(left.max(MIN_POLL_INTERVAL));
-                }
-                TickDecision::Wait(None) => {}
-            }
+            };
+            is_idle = false;
+            self.start(job, due_at, now, is_retry);
+        }
+        if is_idle {
+            self.note_available();
         }
         pause
     }
@@ -156,10 +138,10 @@ impl Scheduler {
         once: OncePolicy,
         probe: Probe,
     ) -> Result<Option<RunOutcome>, Error> {
-        let scheduled = self.0.scheduled.iter().find(|scheduled| scheduled.job.name == job);
-        let Some(ScheduledJob { job, schedule }) = scheduled else { return Ok(None) };
-        let (schedule, now, is_retry) = (schedule.clone(), due_at, false);
-        let tick = DueTick { job, schedule, due_at, now, is_retry, once, probe };
+        let Some(job) = self.0.jobs.iter().find(|known| known.name == job) else {
+            return Ok(None);
+        };
+        let tick = DueTick { job, due_at, now: due_at, is_retry: false, once, probe };
         let (scheduler, shop) = (self.clone(), &self.0.executor.shop);
         let execution = async move { scheduler.execute(&tick).await };
         let outcome = shop.tasks.spawn(execution).await;
@@ -169,50 +151,39 @@ impl Scheduler {
     /// Starts the execution of a tick, unless the job still runs from an earlier poll.
     fn start(
         &self,
-        scheduled: &ScheduledJob,
+        job: &'static Job,
         due_at: OffsetDateTime,
         now: OffsetDateTime,
         is_retry: bool,
     ) {
-        let job = scheduled.job;
         if !self.0.running_jobs.lock().insert(job.name) {
             return;
         }
-        let schedule = scheduled.schedule.clone();
-        let (once, probe) = (OncePolicy::LockAndRow, Probe::Off);
-        let tick = DueTick { job, schedule, due_at, now, is_retry, once, probe };
+        let once = OncePolicy::LockAndRow;
+        let tick = DueTick { job, due_at, now, is_retry, once, probe: Probe::Off };
         let mark = RunningMark { scheduler: self.clone(), job: job.name };
-        let shop = &self.0.executor.shop;
-        let execution = async move {
+        drop(self.0.executor.shop.tasks.spawn(async move {
             if let Err(error) = mark.scheduler.execute(&tick).await {
                 mark.scheduler.note_unavailable(&error);
             }
-        };
-        drop(shop.tasks.spawn(execution));
+        }));
     }
 
     async fn execute(&self, tick: &DueTick) -> Result<RunOutcome, Error> {
         let outcome = self.0.executor.execute(tick).await?;
-        self.note_available(&self.0.redis_is_unavailable, "Redis");
-        if matches!(outcome, RunOutcome::AlreadyDone) {
-            self.0.done_ticks.lock().insert(tick.job.name, tick.due_at);
-        }
+        self.note_available();
         Ok(outcome)
     }
 
     fn note_unavailable(&self, error: &Error) {
-        let redis =
-            matches!(error, Error::Unavailable { what: "Redis", .. } | Error::RedisRefuses { .. });
-        let unavailable =
-            if redis { &self.0.redis_is_unavailable } else { &self.0.postgres_is_unavailable };
-        if !unavailable.swap(true, Ordering::Relaxed) {
+        if !self.0.is_unavailable.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "no job is started");
         }
     }
 
-    fn note_available(&self, unavailable: &AtomicBool, what: &str) {
-        if unavailable.swap(false, Ordering::Relaxed) {
-            tracing::info!("{what} is available again; jobs are started");
+    fn note_available(&self) {
+        if self.0.is_unavailable.swap(false, Ordering::Relaxed) {
+            tracing::info!("Postgres and Redis are available again; jobs are started");
         }
     }
 }

@@ -4,10 +4,10 @@ use serde::Serialize;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use super::cron::CronSchedule;
+use super::cron::Schedule;
 use super::history::{self, JobRun};
 use super::order_expiry::{self, ExpiryStatus};
-use super::scheduler::{ScheduledJob, Scheduler};
+use super::scheduler::Scheduler;
 use super::store::RunState;
 use crate::shop::{Error, Shop};
 
@@ -44,8 +44,6 @@ pub struct JobStatus {
     pub timetable_in_words: Option<String>,
     /// Timeout of a run, in seconds; a longer run is cancelled.
     pub at_most_for_s: u64,
-    /// Minimum time for which its lock is held, in seconds.
-    pub at_least_for_s: u64,
     /// Its next tick.
     #[serde(with = "time::serde::rfc3339::option")]
     pub next_due_at: Option<OffsetDateTime>,
@@ -59,17 +57,15 @@ pub async fn jobs_status(shop: &Shop, scheduler: &Scheduler) -> Result<JobsStatu
     let pool = &shop.pool;
     let (now, newest_and_open) = history::newest_and_open(pool, scheduler.names()).await?;
     let runs = history::latest(pool, MAX_LATEST_RUNS).await?;
-    let jobs = scheduler.scheduled().iter().map(|scheduled| {
-        let ScheduledJob { job, schedule } = scheduled;
-        let schedule = schedule.as_ref();
+    let jobs = scheduler.jobs().iter().map(|job| {
+        let schedule = Schedule::of(job);
         let mut of_job = newest_and_open.iter().filter(|run| run.job == job.name);
         JobStatus {
             name: job.name,
             about: job.about,
             timetable: job.cron,
-            timetable_in_words: schedule.map(CronSchedule::describe),
+            timetable_in_words: schedule.as_ref().map(Schedule::describe),
             at_most_for_s: job.timeout.as_secs(),
-            at_least_for_s: job.min_lock_time.as_secs(),
             next_due_at: schedule.and_then(|schedule| schedule.next_tick(now)),
             last: of_job.clone().next().cloned(),
             last_done: of_job.find(|run| run.state == RunState::Done).cloned(),

@@ -31,14 +31,7 @@ pub const fn job(
     name: &'static str,
     work: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
 ) -> Job {
-    Job {
-        name,
-        about: "A test's.",
-        cron: Some(YEARLY),
-        timeout: Duration::from_secs(20),
-        min_lock_time: Duration::ZERO,
-        work,
-    }
+    Job { name, about: "A test's.", cron: Some(YEARLY), timeout: Duration::from_secs(20), work }
 }
 
 /// Leaves a row per run, and nothing that would keep a second one out.
@@ -83,7 +76,7 @@ pub fn replica_over(
         locks: ShopLocks::new(Redis::open(redis_url).unwrap(), Vec::new(), settings).unwrap(),
         ..shop.in_process("batched")
     };
-    Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job]).unwrap()
+    Scheduler::new(&domain, name, &CancellationToken::new(), true, &[job])
 }
 
 pub async fn offer(to: &Scheduler, due_at: OffsetDateTime) -> RunOutcome {
@@ -372,27 +365,6 @@ async fn run_that_killed_every_holder_is_parked() {
     );
     a.poll().await;
     assert_eq!(shop.number("select count(*) from effects").await, 0);
-}
-
-static KEPT: Job = Job {
-    min_lock_time: Duration::from_secs(15),
-    ..job("kept", |context| Box::pin(effect(context)))
-};
-
-#[tokio::test(flavor = "multi_thread")]
-async fn job_lock_is_kept_for_minimum_time() {
-    let shop = bare().await;
-    let (a, b) = (replica(&shop, "a", &KEPT), replica(&shop, "b", &KEPT));
-    let first = tokio::spawn({
-        let a = a.clone();
-        async move { offer(&a, DUE).await }
-    });
-    until_is(&shop, &KEPT, RunState::Done, 1).await;
-    // It is done, and the lock still rejects other replicas.
-    let late = offer(&b, DUE + Duration::from_mins(1)).await;
-    assert!(matches!(late, RunOutcome::Busy(_)), "{late:?}");
-    assert!(!first.is_finished());
-    first.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]

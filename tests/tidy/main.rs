@@ -93,7 +93,7 @@ const MAY_USE: [(&str, &[&str]); 30] = [
         ],
     ),
     ("settings", &["config", "embedded", "rate_limit", "web"]),
-    ("bench", &["output", "signals", "config", "load", "db", "shop", "jobs", "embedded"]),
+    ("bench", &["output", "signals", "config", "load", "db", "shop", "embedded"]),
     ("judge", &["output", "signals", "config", "db", "embedded"]),
     ("lib", &[]),
     (

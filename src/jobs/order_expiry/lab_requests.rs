@@ -20,8 +20,6 @@ pub enum LabRequest {
     /// Pause once, at the next orders to process.
     Pause {
         at: Point,
-        /// TTL of the lease; the usual TTL if `None`.
-        ttl: Option<Duration>,
         /// Strategy to use; the server's own if `None`.
         strategy: Option<&'static Strategy>,
     },

@@ -206,12 +206,11 @@ impl ExpiryWorker {
 
     /// Returns the usual options with the pause that the lab requests, if it does.
     fn lab_options(&self) -> Option<RequestOptions> {
-        let LabRequest::Pause { at, ttl, strategy } = self.lab.take_pause()? else { return None };
+        let LabRequest::Pause { at, strategy } = self.lab.take_pause()? else { return None };
         let mut options = expire::default_options(&self.shop);
         if let Some(strategy) = strategy {
             (options.strategy, options.ttl) = (strategy, None);
         }
-        options.ttl = ttl.or(options.ttl);
         options.probe = Probe::Lab(Arc::new(RequestProbe {
             pause: Some(Pause { at: Some(at), length: None, until: options.deadline }),
             ..RequestProbe::new(self.replica.as_str(), options.request_id, &self.board)

@@ -1,6 +1,5 @@
 //! The lab: throw-away items, orders that are not placed, paused requests, and queues.
 
-use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use actix_web::HttpRequest;
@@ -13,7 +12,6 @@ use uuid::Uuid;
 use super::orders::OrderRequest;
 use super::responses::{command_response, json, no_content, stored_response, with_location};
 use crate::jobs::order_expiry::{LAB_REQUEST_TIMEOUT, LabRequest};
-use crate::lab::headers::TTL_RANGE_MS;
 use crate::probe::{PausedRequest, Point};
 use crate::shop::command::set_limit::deserialize_limit;
 use crate::shop::model::{Item, ItemKind, Order};
@@ -120,10 +118,6 @@ pub struct WorkerInstruction {
     /// `commit`; not together with `rest_ms`.
     #[serde(default)]
     pub pause: Option<String>,
-    /// With `pause`: the lease of the paused work, in milliseconds, 10 to 60,000.
-    #[serde(default)]
-    #[schema(minimum = 10, maximum = 60_000)]
-    pub ttl_ms: Option<u64>,
     /// With `pause`: the strategy of the paused work, which must be safe beside the server's own.
     #[serde(default)]
     pub lock: Option<String>,
@@ -144,15 +138,6 @@ fn parse_instruction(
     own: &Strategy,
 ) -> Result<Option<LabRequest>, Problem> {
     let longest_ms = u64::try_from(LAB_REQUEST_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-    let number = |field, number: Option<u64>, range: RangeInclusive<u64>| match number {
-        Some(number) if !range.contains(&number) => {
-            let (least, most) = range.into_inner();
-            Err(Problem::field(field, format!("a number, {least} to {most}")))
-        }
-        number => Ok(number.map(Duration::from_millis)),
-    };
-    let rest = number("rest_ms", instruction.rest_ms, 0..=longest_ms)?;
-    let ttl = number("ttl_ms", instruction.ttl_ms, TTL_RANGE_MS)?;
     let strategy = match instruction.lock.as_deref() {
         None => None,
         Some(name) => {
@@ -162,13 +147,16 @@ fn parse_instruction(
             Some(beside.ok_or_else(why)?)
         }
     };
-    match (rest, instruction.pause) {
+    match (instruction.rest_ms, instruction.pause) {
         (Some(_), Some(_)) => Err(Problem::field("pause", "not together with rest_ms")),
-        (Some(rest), None) => Ok(Some(LabRequest::Rest(rest))),
+        (Some(rest_ms), None) if rest_ms > longest_ms => {
+            Err(Problem::field("rest_ms", format!("a number, 0 to {longest_ms}")))
+        }
+        (Some(rest_ms), None) => Ok(Some(LabRequest::Rest(Duration::from_millis(rest_ms)))),
         (None, Some(name)) => {
             let why = || Problem::field("pause", format!("one of {}", Point::names()));
             let at = Point::named(&name).ok_or_else(why)?;
-            Ok(Some(LabRequest::Pause { at, ttl, strategy }))
+            Ok(Some(LabRequest::Pause { at, strategy }))
         }
         (None, None) => Ok(None),
     }
