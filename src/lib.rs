@@ -23,8 +23,6 @@ pub mod shop;
 pub mod lock_family;
 pub mod rate_limit;
 
-pub mod big_keys;
-
 pub mod jobs;
 
 pub mod lab;

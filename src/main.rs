@@ -9,18 +9,16 @@ use anyhow::{Context, bail};
 use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
-use holdfast::big_keys;
 use holdfast::config::{
     self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, HealthcheckArgs,
-    JudgeArgs, KeysArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, RedisTlsArgs,
-    ServeArgs, UpArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs,
+    JudgeArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, RedisTlsArgs, ServeArgs,
+    UpArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
 use holdfast::judge;
 use holdfast::lab;
 use holdfast::output::{self, ProgressLine, ResultFile};
-use holdfast::redis_connection;
 use holdfast::settings;
 use holdfast::shop::audit::{self, AuditProgress};
 use holdfast::shop::seed::SeedContents;
@@ -130,7 +128,6 @@ async fn run(command: CliCommand) -> anyhow::Result<ExitCode> {
         CliCommand::Bench(options) => bench::bench(&options).await?,
         CliCommand::Judge(options) => return judge_lock(&options).await,
         CliCommand::JudgeWorker => Box::pin(judge::run_worker()).await?,
-        CliCommand::Keys(options) => return manage_keys(options).await,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -314,18 +311,6 @@ async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<ExitCode> {
         html.write(&app::judgement_page(&judgement)?)?;
     }
     Ok(if judgement.safe { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-async fn manage_keys(options: KeysArgs) -> anyhow::Result<ExitCode> {
-    let url = match &options.redis_url {
-        Some(url) => url.clone(),
-        None => find_up(&options.data, "the URL of Redis with --redis-url or REDIS_URL")?.redis_url,
-    };
-    let redis_tls = certificates_of(options.redis_url.as_deref(), options.redis_tls.clone());
-    let locks = app::locks(&url, &redis_tls)?;
-    redis_connection::check_reachable(locks.redis()).await?;
-    let done = big_keys::command::run(locks.redis(), &options).await?;
-    Ok(if done { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Returns the certificates for the given Redis; that of an `up` has none.

@@ -40,11 +40,6 @@ pub fn open(url: &str, certificates: &RedisTlsArgs) -> anyhow::Result<Redis> {
         .context("the address of Redis (REDIS_URL, REDLOCK_URLS) can't be used")
 }
 
-/// Fails if Redis does not respond.
-pub async fn check_reachable(redis: &Redis) -> anyhow::Result<()> {
-    redis.ping().await.map_err(|error| explain(&error.into()))
-}
-
 /// Fails if `probe`, which does what a lock does, finds that Redis does not respond, or refuses it
 /// for ten seconds.
 pub async fn check_locks(probe: impl AsyncFn() -> Result<(), ProbeFailure>) -> anyhow::Result<()> {

@@ -274,7 +274,7 @@ lesson-big-key-guess-3 = nothing: a background thread frees the memory
 lesson-big-key-guess-4 = all clients wait until every field is freed
 lesson-big-key-takeaway-1 = Redis executes one command at a time, and `DEL` takes longer the larger the key is. The same is true of an expiry, of `RENAME` onto the key, and of `HGETALL`.
 lesson-big-key-takeaway-2 = `UNLINK` removes the name and frees the memory in a background thread. Without it, `HSCAN` and `HDEL` of a few hundred fields at a time leave gaps for other clients.
-lesson-big-key-takeaway-3 = `holdfast keys` finds big keys in advance. A server can also make `DEL` lazy: `lazyfree-lazy-user-del`, off in Redis, on in Valkey since version 8.
+lesson-big-key-takeaway-3 = `redis-cli --bigkeys` finds big keys in advance. A server can also make `DEL` lazy: `lazyfree-lazy-user-del`, off in Redis, on in Valkey since version 8.
 
 lesson-pipeline-title = A thousand commands, one round trip
 lesson-pipeline-claim = A thousand commands in one round trip take a fraction of the time of a thousand round trips.

@@ -26,4 +26,4 @@ source-expire-orders-rs = how the units of an unpaid order are returned to stock
 source-place-rs = the write of an order: one statement, which stores the computed value
 source-priority-rs = which command is executed first, and why no command waits forever
 source-read-rs = the read from which the new value is computed
-source-remove-rs = how a big key is removed without blocking Redis
+source-remove-hash-rs = how a big key is removed without blocking Redis

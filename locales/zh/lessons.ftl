@@ -274,7 +274,7 @@ lesson-big-key-guess-3 = 没有：由后台线程释放内存
 lesson-big-key-guess-4 = 所有客户端都要等到每个字段释放完
 lesson-big-key-takeaway-1 = Redis 一次只执行一条命令，key 越大，`DEL` 越久。过期删除、`RENAME` 覆盖它、`HGETALL` 也一样。
 lesson-big-key-takeaway-2 = `UNLINK` 只摘除名字，由后台线程释放内存。没有它时，用 `HSCAN` 加 `HDEL` 每次删几百个字段，给其他客户端留出空隙。
-lesson-big-key-takeaway-3 = `holdfast keys` 可以提前找出大 key。服务器也可以让 `DEL` 惰性删除：`lazyfree-lazy-user-del`，Redis 默认关闭，Valkey 8 起默认开启。
+lesson-big-key-takeaway-3 = `redis-cli --bigkeys` 可以提前找出大 key。服务器也可以让 `DEL` 惰性删除：`lazyfree-lazy-user-del`，Redis 默认关闭，Valkey 8 起默认开启。
 
 lesson-pipeline-title = 管道：一次往返，一千条命令
 lesson-pipeline-claim = 一千条命令一次往返，所花时间只是一千次往返的一小部分。

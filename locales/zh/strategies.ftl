@@ -26,4 +26,4 @@ source-expire-orders-rs = 未付款订单的库存如何正好归还一次
 source-place-rs = 订单的写入：一条语句，存入计算出的值
 source-priority-rs = 哪个命令先执行，以及为什么没有命令会永远等下去
 source-read-rs = 读取：新值由它计算而来
-source-remove-rs = 如何删除大 key 而不阻塞 Redis
+source-remove-hash-rs = 如何删除大 key 而不阻塞 Redis

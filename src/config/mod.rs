@@ -61,8 +61,6 @@ pub enum CliCommand {
     /// A worker of `holdfast judge`
     #[command(hide = true)]
     JudgeWorker,
-    /// Find the largest keys in Redis without stalling it; remove keys by name
-    Keys(KeysArgs),
 }
 
 /// Options of `holdfast up`.
@@ -343,52 +341,6 @@ pub struct BenchArgs {
     /// alone
     #[arg(long, value_name = "FILE", overrides_with = "lock_json")]
     pub lock_json: Option<PathBuf>,
-}
-
-/// Options of `holdfast keys`.
-#[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "A search changes nothing. It reads a hundred names at a time and pauses as long as \
-    each step took; in a Cluster it searches every primary. `*` marks big keys: strings of more \
-    than 10,240 bytes, and other keys of more than 5,000 elements. Memory is Redis' own estimate, in \
-    bytes.\n\n\
-    Keys are removed with UNLINK, or in batches of 500 elements if Redis refuses that. Nothing is \
-    removed unless --delete names it, or --delete-big is confirmed. Names are printed, and read by \
-    --delete, with unprintable bytes as \\xNN and a backslash as \\\\. After an interruption a key may \
-    have fewer elements; repeat the command to remove the rest.\n\n\
-    Exit code 0: done. 1: an error, or not everything was removed; stderr says why."
-)]
-pub struct KeysArgs {
-    /// URL of Redis, as for `serve` [default: the running `holdfast up` of --data]
-    #[arg(long, env = "REDIS_URL", hide_env_values = true)]
-    pub redis_url: Option<String>,
-    /// Certificates for Redis.
-    #[command(flatten)]
-    pub redis_tls: RedisTlsArgs,
-    /// Folder of a running `holdfast up`, used without REDIS_URL
-    #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
-    pub data: PathBuf,
-    /// List only keys that match: `*` any characters, `?` one character, `[ab]` one of these
-    #[arg(long, default_value = "*", conflicts_with = "delete")]
-    pub pattern: String,
-    /// Number of keys to list, largest first
-    #[arg(long, default_value_t = 20, value_parser = whole_number::<u16>(1..=1_000), conflicts_with = "delete")]
-    pub top: u16,
-    /// Remove these keys, without a confirmation
-    #[arg(long, value_name = "KEY", num_args = 1.., conflicts_with = "delete_big")]
-    pub delete: Vec<String>,
-    /// Remove the listed big keys, after a confirmation
-    #[arg(long)]
-    pub delete_big: bool,
-    /// Skip the confirmation of --delete-big
-    #[arg(long, short, requires = "delete_big")]
-    pub yes: bool,
-    /// Prefix of the shop's own keys, which are never removed
-    #[arg(long, env = "HOLDFAST_REDIS_PREFIX", default_value = "holdfast:")]
-    pub redis_prefix: String,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    pub json: bool,
 }
 
 /// Whether a shop has the lab, and for which visitors.

@@ -32,6 +32,7 @@ mod observe;
 mod payer;
 mod poll;
 mod raw_locks;
+mod remove_hash;
 mod request;
 mod scenario;
 mod worker;

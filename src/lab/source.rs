@@ -30,7 +30,7 @@ files! {
     "place.rs": "shop/store/place.rs";
     "priority.rs": "locks/priority.rs";
     "read.rs": "shop/store/read.rs";
-    "remove.rs": "big_keys/remove.rs";
+    "remove_hash.rs": "lab/remove_hash.rs";
 }
 
 /// Returns the file called `name`, or the source of the strategy called `name`.

@@ -177,23 +177,22 @@ async fn redis_failures_name_the_setting() {
     let folder = tempfile::tempdir().unwrap();
     certificates().write(folder.path());
     let redis = topology::start(Topology::TlsRedis).unwrap();
-    let keys_fail = |url: &str, files, words: &[&str]| {
+    let database_url = Shop::without_replicas().await.database_url();
+    let serve_fails = |url: &str, files, words: &[&str]| {
         let environment = redis_environment(folder.path(), url, files);
-        let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
-        fails(&["keys"], &environment, words);
+        let mut environment: Vec<_> =
+            environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        environment.extend([("DATABASE_URL", &*database_url), ("HOLDFAST_LISTEN", "127.0.0.1:0")]);
+        fails(&["serve"], &environment, words);
     };
-    let environment = redis_environment(folder.path(), &redis.url, ALL);
-    let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
-    let output = run(&["keys"], &environment);
-    assert!(output.status.success(), "{}", stderr(&output));
 
     let unknown = ["no trusted authority has signed", "Set HOLDFAST_REDIS_CA to a file"];
-    keys_fail(&redis.url, ["", "client", "client-key"], &unknown);
+    serve_fails(&redis.url, ["", "client", "client-key"], &unknown);
     let missing =
         ["requires a client certificate", "Set HOLDFAST_REDIS_CERT and HOLDFAST_REDIS_KEY"];
-    keys_fail(&redis.url, ["authority", "", ""], &missing);
+    serve_fails(&redis.url, ["authority", "", ""], &missing);
     let foreign = ["authority", "foreign-client", "client-key"];
-    keys_fail(
+    serve_fails(
         &redis.url,
         foreign,
         &["does not accept the client certificate", "Set HOLDFAST_REDIS_CERT"],
@@ -203,23 +202,27 @@ async fn redis_failures_name_the_setting() {
         ("expired", ["has expired or is not valid yet", "Renew it, or correct the clock"]),
     ] {
         let other = topology::start_with_certificate(certificate);
-        keys_fail(&other.url, ALL, &words);
+        serve_fails(&other.url, ALL, &words);
     }
     let plain_url = redis.url.replace("rediss", "redis");
     let mixed = ["It begins with rediss if the server requires TLS, and only then"];
-    keys_fail(&plain_url, ["", "", ""], &mixed);
+    serve_fails(&plain_url, ["", "", ""], &mixed);
     let [port] = free_ports();
     let _: String = topology::ask(&redis.url, &format!("CONFIG SET port {port}")).unwrap();
-    keys_fail(&format!("rediss://localhost:{port}"), ALL, &mixed);
-    keys_fail(&plain_url, ALL, &["certificates are given, but the address is one without TLS"]);
-    keys_fail(&redis.url, ["nowhere", "", ""], &["HOLDFAST_REDIS_CA: can't read", "No such file"]);
-    keys_fail(
+    serve_fails(&format!("rediss://localhost:{port}"), ALL, &mixed);
+    serve_fails(&plain_url, ALL, &["certificates are given, but the address is one without TLS"]);
+    serve_fails(
+        &redis.url,
+        ["nowhere", "", ""],
+        &["HOLDFAST_REDIS_CA: can't read", "No such file"],
+    );
+    serve_fails(
         &redis.url,
         ["client-key", "", ""],
         &["HOLDFAST_REDIS_CA: there is no certificate in PEM"],
     );
-    keys_fail(&redis.url, ["authority", "client", ""], &["a client certificate needs both"]);
-    keys_fail(
+    serve_fails(&redis.url, ["authority", "client", ""], &["a client certificate needs both"]);
+    serve_fails(
         &redis.url,
         ["authority", "client", "server-key"],
         &["the key does not belong to the certificate"],

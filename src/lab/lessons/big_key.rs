@@ -7,7 +7,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use holdfast_lock::Redis;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, RedisResult, Script, cmd};
 use tokio::task::JoinHandle;
@@ -15,8 +14,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::{LessonResult, Scenario, wait_until};
-use crate::big_keys::{self, KeyRemovalMethod, MAX_BATCH_SIZE};
 use crate::embedded::TempRedis;
+use crate::lab::remove_hash::{BATCH_SIZE, remove_in_batches};
 use crate::messages::message;
 
 /// Filling a million fields takes 3 s, and the hash is filled at least three times, hence a quarter
@@ -52,12 +51,13 @@ struct RemovalCost {
     took: Duration,
 }
 
-/// A way of removing the hash; `None` for `DEL`.
-type RemovalMethod = Option<KeyRemovalMethod>;
-
-const DEL: RemovalMethod = None;
-const BATCHES: RemovalMethod = Some(KeyRemovalMethod::Batches);
-const UNLINK: RemovalMethod = Some(KeyRemovalMethod::Unlink);
+/// A way of removing the hash.
+#[derive(Debug, Clone, Copy)]
+enum Removal {
+    Del,
+    Batches,
+    Unlink,
+}
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let spare = TempRedis::start().await?;
@@ -71,16 +71,16 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     sleep(Duration::from_millis(200)).await;
     let idle = longest(&idle.stop().await?);
     lab.say(message!("run-big-key-step-1", fields));
-    let del = measure(&spare, &mut redis, DEL, None).await?;
+    let del = measure(&spare, &mut redis, Removal::Del, None).await?;
     lab.say(message!("run-big-key-step-2", stall = ms(del.stall)));
-    let batches = best_of_rounds(&spare, &mut redis, BATCHES, &del).await?;
+    let batches = best_of_rounds(&spare, &mut redis, Removal::Batches, &del).await?;
     lab.say(message!(
         "run-big-key-step-3",
-        size = MAX_BATCH_SIZE,
+        size = BATCH_SIZE,
         stall = ms(batches.stall),
         took = ms(batches.took)
     ));
-    let unlink = best_of_rounds(&spare, &mut redis, UNLINK, &del).await?;
+    let unlink = best_of_rounds(&spare, &mut redis, Removal::Unlink, &del).await?;
     lab.say(message!("run-big-key-step-4", stall = ms(unlink.stall)));
 
     let each = del.command.as_secs_f64() / FIELDS as f64;
@@ -103,7 +103,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
             "run-big-key-verdict",
             fields,
             del = ms(del.stall),
-            size = MAX_BATCH_SIZE,
+            size = BATCH_SIZE,
             batches = ms(batches.stall),
             unlink = ms(unlink.stall),
             million = format!("{:.0}", each * 1e9)
@@ -115,7 +115,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 async fn best_of_rounds(
     spare: &TempRedis,
     redis: &mut MultiplexedConnection,
-    method: RemovalMethod,
+    method: Removal,
     del: &RemovalCost,
 ) -> anyhow::Result<RemovalCost> {
     let mut lowest = measure(spare, redis, method, Some(del.stall)).await?;
@@ -135,7 +135,7 @@ async fn best_of_rounds(
 async fn measure(
     spare: &TempRedis,
     redis: &mut MultiplexedConnection,
-    method: RemovalMethod,
+    method: Removal,
     window: Option<Duration>,
 ) -> anyhow::Result<RemovalCost> {
     fill(redis).await?;
@@ -143,8 +143,9 @@ async fn measure(
     let client = Prober::start(&spare.url).await?;
     let began = Instant::now();
     match method {
-        DEL => cmd("DEL").arg(KEY).exec_async(redis).await?,
-        Some(with) => remove_in_steps(&spare.url, with).await?,
+        Removal::Del => cmd("DEL").arg(KEY).exec_async(redis).await?,
+        Removal::Batches => remove_in_batches(redis, KEY).await?,
+        Removal::Unlink => cmd("UNLINK").arg(KEY).exec_async(redis).await?,
     }
     let took = began.elapsed();
     wait_until_freed(redis).await?;
@@ -154,14 +155,6 @@ async fn measure(
     let there: bool = cmd("EXISTS").arg(KEY).query_async(redis).await?;
     ensure!(!there, "the hash is still there");
     Ok(RemovalCost { stall, longest, command: slowest_command(redis, method).await?, took })
-}
-
-/// Removes the hash as `holdfast keys --delete` does.
-async fn remove_in_steps(url: &str, with: KeyRemovalMethod) -> anyhow::Result<()> {
-    let removal = big_keys::remove(&Redis::open(url)?, KEY.as_bytes(), with, |_| {}).await?;
-    let removal = removal.context("the hash was not there")?;
-    ensure!(removal.left == 0 && removal.with == with, "it was not removed: {removal:?}");
-    Ok(())
 }
 
 /// Fills the hash field by field, as it grows in a shop. (A copied or restored hash lies in memory
@@ -192,12 +185,12 @@ async fn wait_until_freed(redis: &mut MultiplexedConnection) -> anyhow::Result<(
 /// Returns the mean time of the slowest kind of command that `method` consists of.
 async fn slowest_command(
     redis: &mut MultiplexedConnection,
-    method: RemovalMethod,
+    method: Removal,
 ) -> anyhow::Result<Duration> {
     let names: &[&str] = match method {
-        DEL => &["del"],
-        BATCHES => &["hscan", "hdel"],
-        UNLINK => &["unlink"],
+        Removal::Del => &["del"],
+        Removal::Batches => &["hscan", "hdel"],
+        Removal::Unlink => &["unlink"],
     };
     let info: String = cmd("INFO").arg("commandstats").query_async(redis).await?;
     let mut slowest: f64 = 0.0;

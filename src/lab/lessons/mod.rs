@@ -104,7 +104,7 @@ pub static LESSONS: &[&Lesson] = lessons! {
         "run-once" run_once: 1, None, [];
     }
     Redis {
-        "big-key" big_key: 3, None, ["remove.rs"];
+        "big-key" big_key: 3, None, ["remove_hash.rs"];
         "pipeline" pipeline: 0, None, [];
         "no-rollback" no_rollback: 2, None, [];
     }
