@@ -3,34 +3,32 @@
 //! Guarantees: per [`Policy`] and name, all replicas together admit at most `burst + rate × w`
 //! requests in any time span `w` (one more by rounding), by the clock of Redis. A rejection by a
 //! bucket that is known to be empty costs no call to Redis, and a busy client's request rarely
-//! does: a replica leases the permits it expects to need within 200 ms, and concurrent requests for
-//! permits share one call.
+//! does: one call leases permits for 200 ms, as many as the client spent before.
 //!
 //! Does not guarantee that the whole limit is usable: permits leased by a replica that the client
 //! no longer uses are lost (at most 200 ms of the rate per replica), and a bucket found empty is
 //! not asked again for up to 50 ms. If Redis loses its data, a burst is possible again. While Redis
-//! is unavailable, or thousands of requests wait for it, each replica applies the whole limit
-//! alone. Memory is bounded: [`MAX_CLIENTS`] names per process; in Redis a bucket expires as soon
-//! as it is full. Tests: `tests/it/rate_limits.rs`.
+//! is unavailable, each replica applies the whole limit alone. Memory is bounded: [`MAX_CLIENTS`]
+//! names per process; in Redis a bucket expires as soon as it is full. Tests:
+//! `tests/it/rate_limits.rs`.
 
 pub mod bucket;
 mod local_bucket;
-mod permit_server;
 mod rate;
+mod redis_buckets;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use moka::sync::Cache;
-use tokio_util::task::TaskTracker;
-
-use crate::coalesce::{CoalesceError, Coalescer};
-use crate::metrics::RATE_LIMIT_REJECTIONS;
-use crate::tasks::Tasks;
+use futures_util::future::join_all;
 use holdfast_lock::Redis;
 use holdfast_lock::clock::monotonic_us;
-use local_bucket::{PermitResult, SharedLocalBucket};
-use permit_server::{ClientBucket, PermitServer};
+use moka::sync::Cache;
+use parking_lot::Mutex;
+
+use crate::metrics::RATE_LIMIT_REJECTIONS;
+use local_bucket::{LocalBucket, PermitResult};
+use redis_buckets::RedisBuckets;
 
 pub use rate::{Policy, Rate};
 
@@ -62,24 +60,26 @@ pub enum LimitDecision {
 /// The rate limits of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Limiter {
-    server: Arc<PermitServer>,
-    /// Each requests one permit of each bucket.
-    requests: Coalescer<(), Vec<ClientBucket>, Vec<PermitResult>, CoalesceError>,
-    locals: Cache<String, SharedLocalBucket>,
+    redis: Arc<RedisBuckets>,
+    clients: Cache<String, Arc<ClientBucket>>,
+}
+
+/// The bucket of one client under one limit.
+#[derive(Debug)]
+struct ClientBucket {
+    policy: Policy,
+    /// Identifies the bucket in Redis, after the prefix.
+    name: String,
+    local: Mutex<LocalBucket>,
+    /// Held while Redis is called: the requests behind it spend the permits that the call leases.
+    turn: tokio::sync::Mutex<()>,
 }
 
 impl Limiter {
     /// Creates limits that all processes with the same Redis and prefix share.
     pub fn new(redis: Redis, prefix: &str) -> Self {
-        let locals = Cache::builder().max_capacity(MAX_CLIENTS).time_to_idle(IDLE_TIMEOUT).build();
-        let tasks = Tasks { runtime: redis.runtime().clone(), running: TaskTracker::new() };
-        let server = Arc::new(PermitServer::new(redis, prefix));
-        let called = server.clone();
-        let requests = Coalescer::new(&tasks, move |(), requests| {
-            let server = called.clone();
-            async move { Ok(server.take_permits(requests).await) }
-        });
-        Self { server, requests, locals }
+        let clients = Cache::builder().max_capacity(MAX_CLIENTS).time_to_idle(IDLE_TIMEOUT).build();
+        Self { redis: Arc::new(RedisBuckets::new(redis, prefix)), clients }
     }
 
     /// Takes one permit of each limit for its name, or rejects the request. A rejection costs no
@@ -91,71 +91,87 @@ impl Limiter {
     /// # Cancel safety
     /// Safe: permits on their way to a dropped future are lost, and nothing else.
     pub async fn admit(&self, limits: &[(Policy, &str)]) -> LimitDecision {
-        let buckets: Vec<ClientBucket> =
+        let buckets: Vec<Arc<ClientBucket>> =
             limits.iter().map(|(policy, client)| self.bucket(*policy, client)).collect();
-        let now_us = monotonic_us();
+
         // Checks all limits before it spends a permit.
+        let now_us = monotonic_us();
         for bucket in &buckets {
-            let decision = bucket.local.lock().peek(now_us);
-            if let PermitResult::Rejected { wait_us } = decision {
+            let known = bucket.local.lock().peek(now_us);
+            if let Some(PermitResult::Rejected { wait_us }) = known {
                 return reject(&buckets, bucket.policy, wait_us);
             }
         }
-        let mut missing = buckets.clone();
-        missing.retain(|bucket| bucket.local.lock().spend(now_us) != PermitResult::Granted);
-        if !missing.is_empty() {
-            let results = self.request_permits(missing.clone()).await;
-            for (bucket, mut decision) in missing.iter().zip(results) {
-                let Policy { rate, .. } = bucket.policy;
-                if decision == PermitResult::Unknown {
-                    decision = bucket.local.lock().take_degraded(rate, monotonic_us());
-                }
-                if let PermitResult::Rejected { wait_us } = decision {
-                    return reject(&buckets, bucket.policy, wait_us);
-                }
+
+        let results = join_all(buckets.iter().map(|bucket| self.take_permit(bucket))).await;
+        for (bucket, result) in buckets.iter().zip(results) {
+            if let PermitResult::Rejected { wait_us } = result {
+                return reject(&buckets, bucket.policy, wait_us);
             }
         }
         LimitDecision::Admitted(statuses(&buckets))
     }
 
+    async fn take_permit(&self, bucket: &ClientBucket) -> PermitResult {
+        let known = bucket.local.lock().spend(monotonic_us());
+        if let Some(result) = known {
+            return result;
+        }
+
+        let _turn = bucket.turn.lock().await;
+        // The call of another request may have leased a permit for this one.
+        let known = bucket.local.lock().spend(monotonic_us());
+        if let Some(result) = known {
+            return result;
+        }
+
+        let rate = bucket.policy.rate;
+        let called_us = monotonic_us();
+        let lease = bucket.local.lock().next_lease(rate, called_us);
+        let grant = self.redis.take(&bucket.name, rate, lease).await;
+
+        let now_us = monotonic_us();
+        let mut local = bucket.local.lock();
+        match grant {
+            Some(grant) => local.record_grant(rate, grant, called_us, now_us),
+            None => local.take_degraded(rate, now_us),
+        }
+    }
+
     /// Remembers an address of a user for `ttl`, unless the user has used many others since; see
     /// [`Limiter::is_remembered`]. Does nothing while Redis is unavailable.
     pub async fn remember(&self, user: &str, address: &str, ttl: Duration) {
-        self.server.remember(user, address, ttl).await;
+        self.redis.remember(user, address, ttl).await;
     }
 
     /// Returns whether the user's address is remembered, by one call; `false` while Redis is
     /// unavailable.
     pub async fn is_remembered(&self, user: &str, address: &str) -> bool {
-        self.server.is_remembered(user, address).await
+        self.redis.is_remembered(user, address).await
     }
 
-    /// Requests one permit of each bucket; requests that arrive during a call share the next one. A
-    /// result is unknown if Redis does not respond or too many requests wait.
-    async fn request_permits(&self, buckets: Vec<ClientBucket>) -> Vec<PermitResult> {
-        let unknown = vec![PermitResult::Unknown; buckets.len()];
-        if self.server.is_degraded() {
-            return unknown;
-        }
-        self.requests.look_up((), buckets).await.unwrap_or(unknown)
-    }
-
-    fn bucket(&self, policy: Policy, client: &str) -> ClientBucket {
+    fn bucket(&self, policy: Policy, client: &str) -> Arc<ClientBucket> {
         let name = format!("{}:{client}", policy.name);
-        let local = self.locals.get_with_by_ref(&name, SharedLocalBucket::default);
-        ClientBucket { policy, name, local }
+        self.clients.get_with_by_ref(&name, || {
+            Arc::new(ClientBucket {
+                policy,
+                name: name.clone(),
+                local: Mutex::default(),
+                turn: tokio::sync::Mutex::default(),
+            })
+        })
     }
 }
 
-fn reject(buckets: &[ClientBucket], by: Policy, wait_us: u64) -> LimitDecision {
+fn reject(buckets: &[Arc<ClientBucket>], by: Policy, wait_us: u64) -> LimitDecision {
     metrics::counter!(RATE_LIMIT_REJECTIONS, "limit" => by.name).increment(1);
     let statuses = statuses(buckets);
     LimitDecision::Rejected { by, wait: Duration::from_micros(wait_us), statuses }
 }
 
-fn statuses(buckets: &[ClientBucket]) -> Vec<LimitStatus> {
+fn statuses(buckets: &[Arc<ClientBucket>]) -> Vec<LimitStatus> {
     let now_us = monotonic_us();
-    let status = |bucket: &ClientBucket| {
+    let status = |bucket: &Arc<ClientBucket>| {
         let local = bucket.local.lock();
         let full_s = local.full_us(now_us).div_ceil(1_000_000);
         LimitStatus { policy: bucket.policy, left: local.left(now_us), full_s }
@@ -168,12 +184,12 @@ mod tests {
     use super::*;
 
     fn policy(text: &str) -> Policy {
-        Policy { name: "address", rate: text.parse().unwrap_or_else(|_| unreachable!()) }
+        Policy { name: "address", rate: text.parse().unwrap() }
     }
 
     /// A limiter whose Redis is unavailable.
     fn limiter_without_redis() -> Limiter {
-        let redis = Redis::open("redis://127.0.0.1:1").unwrap_or_else(|_| unreachable!());
+        let redis = Redis::open("redis://127.0.0.1:1").unwrap();
         Limiter::new(redis, "test:")
     }
 
@@ -202,7 +218,7 @@ mod tests {
             let bucket = limiter.bucket(policy, &std::net::Ipv4Addr::from(n).to_string());
             bucket.local.lock().spend(0);
         }
-        limiter.locals.run_pending_tasks();
-        assert!(limiter.locals.entry_count() <= MAX_CLIENTS, "{}", limiter.locals.entry_count());
+        limiter.clients.run_pending_tasks();
+        assert!(limiter.clients.entry_count() <= MAX_CLIENTS, "{}", limiter.clients.entry_count());
     }
 }

@@ -132,21 +132,7 @@ mod tests {
         {
             assert_eq!(text.parse::<Rate>().map(|rate| rate.to_string()), Ok(shown.to_owned()));
         }
-        for wrong in [
-            "",
-            "50",
-            "50/",
-            "/s",
-            "0/s",
-            "-1/s",
-            "50/d",
-            "50/s:",
-            "50/s:0",
-            "1e3/s",
-            "50/s:1:2",
-            "1000001/s",
-            "on",
-        ] {
+        for wrong in ["", "50", "/s", "0/s", "-1/s", "50/d", "50/s:", "50/s:0", "1000001/s", "on"] {
             let message = wrong.parse::<Rate>().expect_err(wrong);
             assert!(message.contains("50/s:200"), "{message}");
         }

@@ -36,7 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["budget", "output", "coalesce", "tasks", "messages", "probe", "locks", "db", "metrics"],
     ),
     ("lock_family", &["locks", "db", "shop"]),
-    ("rate_limit", &["coalesce", "tasks", "metrics"]),
+    ("rate_limit", &["metrics"]),
     ("jobs", &["backoff", "probe", "locks", "db", "metrics", "shop"]),
     (
         "lab",
