@@ -5,11 +5,10 @@ use std::fmt::Display;
 use actix_web::http::StatusCode;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web};
 use futures_util::future::LocalBoxFuture;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
-use super::json_objects::StrictValue;
-use super::parser_errors::explain;
+use super::json_value::{FieldError, JsonValue};
 use crate::messages::message;
 use crate::shop::{OrderId, Sku};
 use crate::web::{Problem, ProblemType};
@@ -43,13 +42,14 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
         let json = is_json(request);
         let bytes = web::Bytes::from_request(request, payload);
         Box::pin(async move {
-            let bytes = bytes.await.map_err(|error| body_problem(&error));
             if !json {
-                let detail = "send application/json in UTF-8";
-                let problem = Problem::new(ProblemType::InvalidRequest, detail)
-                    .status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
-                return Ok(Json(Err(problem)));
+                let problem =
+                    Problem::new(ProblemType::InvalidRequest, "send application/json in UTF-8");
+                return Ok(Json(Err(problem.status(StatusCode::UNSUPPORTED_MEDIA_TYPE))));
             }
+
+            // `read_body` has read it already, and answered what went wrong then.
+            let bytes = bytes.await.map_err(|error| Problem::unreadable_body(&error));
             Ok(Json(bytes.and_then(|bytes| parse(&bytes))))
         })
     }
@@ -62,65 +62,30 @@ fn is_json(request: &HttpRequest) -> bool {
     mime.essence_str() == "application/json" && charset.is_none_or(|charset| charset == "utf-8")
 }
 
-fn body_problem(error: &actix_web::Error) -> Problem {
-    if error.as_response_error().status_code() == StatusCode::PAYLOAD_TOO_LARGE {
-        return Problem::new(
-            ProblemType::PayloadTooLarge,
-            format!("{MAX_BODY_BYTES} bytes are the most"),
-        );
-    }
-    Problem::new(ProblemType::InvalidRequest, format!("the body can't be read: {error}"))
-        .status(StatusCode::BAD_REQUEST)
-}
-
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    let mut json = serde_json::Deserializer::from_slice(bytes);
-    let parsed = serde_path_to_error::deserialize(&mut json);
-    let parsed = parsed.map_err(|error| {
-        let field = error.path().to_string();
-        let error = error.into_inner();
-        // A wrong field may precede a syntax error: the syntax error is reported first.
-        match serde_json::from_slice::<IgnoredAny>(bytes) {
-            Ok(_) if error.is_data() => field_problem(&field, &error.to_string()),
-            Ok(_) => syntax_problem(&error),
-            Err(error) => syntax_problem(&error),
-        }
-    })?;
-    json.end().map_err(|error| syntax_problem(&error))?;
-    check_objects::<T>(bytes)?;
-    Ok(parsed)
-}
+    let value: JsonValue = serde_json::from_slice(bytes).map_err(|error| syntax_problem(&error))?;
 
-/// Checks that the body, which is a `T`, has no array in the place of an object.
-fn check_objects<T: DeserializeOwned>(bytes: &[u8]) -> Result<(), Problem> {
-    let value = serde_json::from_slice(bytes).map_err(|error| syntax_problem(&error))?;
-    match serde_path_to_error::deserialize::<_, T>(StrictValue(value)) {
-        Ok(_) => Ok(()),
-        Err(error) => {
-            let field = error.path().to_string();
-            Err(field_problem(&field, &error.into_inner().to_string()))
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = match error.path().to_string() {
+            path if path == "." => None,
+            path => Some(path),
+        };
+        match (path, error.into_inner()) {
+            // The path ends at the object that lacks the field.
+            (None, FieldError::Missing(name)) => Problem::field(name, "it is missing"),
+            (Some(path), FieldError::Missing(name)) => {
+                Problem::field(&format!("{path}.{name}"), "it is missing")
+            }
+            (path, error) => Problem::field(path.as_deref().unwrap_or("body"), error.to_string()),
         }
-    }
-}
-
-/// Reports the wrong field by its own name. For a missing field, the path ends at its parent (`.`
-/// is the whole body), and the field's name is in serde's message only.
-pub(super) fn field_problem(path: &str, why: &str) -> Problem {
-    let missing = why.strip_prefix("missing field `").and_then(|rest| rest.split_once('`'));
-    match (path, missing) {
-        (".", Some((name, _))) => Problem::field(name, "it is missing"),
-        (path, Some((name, _))) => Problem::field(&format!("{path}.{name}"), "it is missing"),
-        (".", None) => Problem::field("body", explain(why)),
-        (path, None) => Problem::field(path, explain(why)),
-    }
+    })
 }
 
 fn syntax_problem(error: &serde_json::Error) -> Problem {
-    let (line, column) = (error.line(), error.column());
     let detail = if error.is_eof() {
         "the body is not JSON: it ends too early".to_owned()
     } else {
-        format!("the body is not JSON: see line {line}, column {column}")
+        format!("the body is not JSON: see line {}, column {}", error.line(), error.column())
     };
     Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST)
 }
@@ -150,6 +115,57 @@ mod tests {
     use actix_web::test::TestRequest;
 
     use super::*;
+    use crate::lab::run::RunRequest;
+    use crate::web::api::orders::OrderRequest;
+
+    fn order_problem(body: &str) -> (u16, String) {
+        let problem = parse::<OrderRequest>(body.as_bytes()).unwrap_err();
+        (problem.code().as_u16(), problem.detail().to_owned())
+    }
+
+    #[test]
+    fn wrong_field_is_named_with_its_reason() {
+        for (body, detail) in [
+            ("{}", "lines: it is missing"),
+            ("7", "body: struct OrderRequest is expected, not integer `7`"),
+            ("{\"lines\":7}", "lines: a sequence is expected, not integer `7`"),
+            ("{\"coupon\":1}", "coupon: there is no such field"),
+            ("{\"lines\":[],\"lines\":[]}", "body: lines is given twice"),
+            ("{\"lines\":[{\"sku\":\"tea\"}]}", "lines[0].quantity: it is missing"),
+        ] {
+            assert_eq!(order_problem(body), (422, detail.to_owned()), "{body}");
+        }
+        let fault = parse::<RunRequest>(b"{\"fault\":{\"kind\":\"fire\"}}").unwrap_err();
+        assert!(fault.detail().starts_with("fault.kind: it must be one of pause-replica, "));
+    }
+
+    #[test]
+    fn array_is_not_an_object() {
+        let line = "{\"sku\":\"tea\",\"quantity\":1}";
+        for (body, field) in [
+            ("[[[\"tea\",1]]]".to_owned(), "body"),
+            (format!("[[{line}]]"), "body"),
+            (format!("{{\"lines\":[{line},[\"tea\",1]]}}"), "lines[1]"),
+        ] {
+            let detail = format!("{field}: an object is expected, not sequence");
+            assert_eq!(order_problem(&body), (422, detail));
+        }
+    }
+
+    /// A wrong field may precede a syntax error.
+    #[test]
+    fn syntax_error_is_reported_first() {
+        for body in ["", "{\"lines\":7,", "{\"lines\":7} x", "{\"lines\":1e999}"] {
+            assert_eq!(order_problem(body).0, 400, "{body}");
+        }
+    }
+
+    #[test]
+    fn options_enums_and_lists_are_parsed() {
+        let body = "{\"strategies\":[\"none\"],\"journey\":\"pay\",\"stock\":5,\"seed\":null}";
+        let parsed = parse::<RunRequest>(body.as_bytes()).unwrap();
+        assert_eq!(parsed, serde_json::from_str(body).unwrap());
+    }
 
     #[test]
     fn json_must_be_in_utf8() {

@@ -5,7 +5,7 @@ use actix_web::http::StatusCode;
 use actix_web::web::FormConfig;
 use serde::Deserialize;
 
-use super::body::{MAX_BODY_BYTES, field_problem};
+use super::body::MAX_BODY_BYTES;
 use crate::shop::IdempotencyKey;
 use crate::web::{Problem, ProblemType};
 
@@ -56,16 +56,10 @@ pub fn form_config() -> FormConfig {
 
 fn form_problem(error: &UrlencodedError) -> Problem {
     match error {
-        UrlencodedError::Overflow { .. } => {
-            Problem::new(ProblemType::PayloadTooLarge, "no form of ours is so long")
-        }
         UrlencodedError::ContentType => {
             Problem::new(ProblemType::InvalidRequest, "send application/x-www-form-urlencoded")
                 .status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
         }
-        UrlencodedError::Parse(why) => field_problem(".", &why.to_string()),
-        error => {
-            Problem::new(ProblemType::InvalidRequest, format!("the form can't be read: {error}"))
-        }
+        error => Problem::unreadable_body(error),
     }
 }

@@ -5,7 +5,6 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use std::future::{Ready, ready};
 
-use super::body::field_problem;
 use crate::web::Problem;
 
 /// Upper bound of `limit` in a list request.
@@ -38,8 +37,8 @@ fn parse<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
     let pairs = form_urlencoded::parse(query.as_bytes());
     let parsed = serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs));
     parsed.map_err(|error| match error.path().to_string().as_str() {
-        "." => field_problem("query", &error.inner().to_string()),
-        field => field_problem(field, &error.inner().to_string()),
+        "." => Problem::field("query", error.inner().to_string()),
+        field => Problem::field(field, error.inner().to_string()),
     })
 }
 
@@ -69,9 +68,9 @@ mod tests {
     #[test]
     fn invalid_query_names_its_field() {
         for (query, detail) in [
-            ("limit=x", "limit: a whole number is expected"),
-            ("after=&limit=1", "after: a whole number is expected"),
-            ("limit=1&limit=2", "query: limit is given twice"),
+            ("limit=x", "limit: invalid digit found in string"),
+            ("after=&limit=1", "after: cannot parse integer from empty string"),
+            ("limit=1&limit=2", "query: duplicate field `limit`"),
         ] {
             let problem = parse::<ListQuery<i64>>(query).unwrap_err();
             assert_eq!(problem.detail(), detail, "{query}");

@@ -85,10 +85,7 @@ async fn collect(mut payload: Payload, length: usize) -> Result<Bytes, Problem> 
     let read = async {
         let mut bytes = BytesMut::new();
         while let Some(chunk) = payload.next().await {
-            let chunk = chunk.map_err(|error| {
-                let detail = format!("the body can't be read: {error}");
-                Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST)
-            })?;
+            let chunk = chunk.map_err(|error| Problem::unreadable_body(&error))?;
             if bytes.len() + chunk.len() > MAX_BODY_BYTES {
                 return Err(too_large());
             }

@@ -76,6 +76,11 @@ impl Problem {
         Self::missing(message!("problem-missing-page", path))
     }
 
+    pub fn unreadable_body(error: &impl fmt::Display) -> Self {
+        let detail = format!("the body can't be read: {error}");
+        Self::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST)
+    }
+
     pub fn field(field: &str, detail: impl Into<String>) -> Self {
         let detail = detail.into();
         let errors = json!([{ "field": field, "detail": detail }]);
