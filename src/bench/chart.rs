@@ -10,6 +10,7 @@ use super::results::{Results, StrategyResult};
 use super::runs::BATCHED;
 use super::table::{count, describe_method, short};
 
+const TITLE: &str = "One hot item: orders per second, by strategy";
 const WIDTH: f64 = 860.0;
 const LEFT: f64 = 130.0;
 /// Right end of the longest bar; the rest of the width is for labels.
@@ -40,14 +41,13 @@ pub(super) fn draw(results: &Results) -> String {
     let axis = Axis::over(&rates);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
-         width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n<title>{}</title>\n\
+         width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n<title>{TITLE}</title>\n\
          <style>{STYLE}</style>\n<rect class=\"paper\" x=\"0.5\" y=\"0.5\" rx=\"8\" width=\"{}\" \
          height=\"{}\"/>\n",
-        summary(results),
         WIDTH - 1.0,
         height - 1.0
     );
-    text(&mut svg, 24.0, 36.0, "title", "One hot item: orders per second, by strategy");
+    text(&mut svg, 24.0, 36.0, "title", TITLE);
     text(&mut svg, 24.0, 60.0, "small", &describe_method(&results.method));
     for (decade, x) in axis.decades() {
         let _ = writeln!(
@@ -109,14 +109,6 @@ fn text(svg: &mut String, x: f64, y: f64, class: &str, words: &str) {
 
 fn escaped(words: &str) -> String {
     words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
-}
-
-fn summary(results: &Results) -> String {
-    let words = results.arms.iter().map(|arm| match arm.orders_per_s {
-        Some(orders) => format!("{} {}", arm.name, count(orders.median)),
-        None => format!("{} {}", arm.name, arm.audit),
-    });
-    escaped(&format!("Orders per second on one hot item: {}", words.collect::<Vec<_>>().join(", ")))
 }
 
 struct Axis {

@@ -11,23 +11,12 @@ pub(super) struct Goal {
     pub(super) id: &'static str,
     pub(super) what: String,
     pub(super) unit: &'static str,
-    pub(super) less_is_better: bool,
+    /// Less is better if `reach_for` is less.
     pub(super) at_least: f64,
     pub(super) reach_for: f64,
     pub(super) value: Option<Spread>,
-    /// `None` without a value.
-    pub(super) met: Option<GoalStatus>,
+    /// The reason why there is no value.
     pub(super) missing: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum GoalStatus {
-    /// At least as good as `reach_for`.
-    Reached,
-    /// At least as good as `at_least`, but not as `reach_for`.
-    AtLeast,
-    No,
 }
 
 /// Returns all goals; `clients` is the number of clients of the usual runs.
@@ -49,10 +38,6 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
     let same_many = format!("the same, {MANY_CLIENTS} clients");
     let many_over_n = format!("batched: {MANY_CLIENTS} clients / {clients}");
     let payments = format!("payments, {clients} users: batched / row-lock");
-    let held = data.of_lock("held_share", 100.0);
-    let waits = data.of_lock("p99_to_ideal", 1.0);
-    let inside = data.of_lock("same_process_p50_us", 1.0);
-    let between = data.of_lock("between_trips", 1.0);
     let reads = of_batched(|round| Some(round.redis_reads));
     let writes = of_batched(|round| Some(round.writes));
     let jain_clients = of_batched(|round| Some(round.jain_clients));
@@ -69,10 +54,6 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
         // The lock of this project compared with the textbook's, without batching.
         ("P8", "one hot item: p99 owner / p99 fenced", "×", [8.0, 15.0], p99(owner, fenced)),
         ("P8", "one hot item: fenced / owner", "×", [2.0, 3.0], rate(fenced, owner)),
-        ("P9", "lock alone, fenced: share of time held", "%", [97.0, 99.0], held),
-        ("P10", "lock alone, fenced: p99 wait / ideal", "×", [1.2, 1.1], waits),
-        ("P11", "lock alone, fenced: hand-off in a process", "µs", [10.0, 5.0], inside),
-        ("P11", "lock alone, fenced: between processes / PUBLISH", "×", [2.2, 1.7], between),
         ("P12", "batched: Redis' reads per order", "", [0.07, 0.05], reads),
         ("P12", "batched: Postgres' writing transactions", "", [0.04, 0.03], writes),
         ("P13", "batched: sold-out answers / no-op", "×", [0.4, 0.6], sold_out),
@@ -85,7 +66,6 @@ pub(super) fn all(data: &Measurements, clients: usize) -> Vec<Goal> {
 }
 
 impl Goal {
-    /// Infers from the goals whether less is better.
     fn new(
         id: &'static str,
         what: &str,
@@ -93,29 +73,27 @@ impl Goal {
         [at_least, reach_for]: [f64; 2],
         value: Measurement,
     ) -> Self {
-        let less_is_better = reach_for < at_least;
         let (value, missing) = match value {
             Ok(value) => (Some(value), None),
             Err(why) => (None, Some(why)),
         };
-        let met = value.map(|Spread { median, .. }| {
-            let reaches = |goal| if less_is_better { median <= goal } else { median >= goal };
-            match (reaches(reach_for), reaches(at_least)) {
-                (true, _) => GoalStatus::Reached,
-                (false, true) => GoalStatus::AtLeast,
-                (false, false) => GoalStatus::No,
-            }
-        });
-        Self {
-            id,
-            what: what.to_owned(),
-            unit,
-            less_is_better,
-            at_least,
-            reach_for,
-            value,
-            met,
-            missing,
+        Self { id, what: what.to_owned(), unit, at_least, reach_for, value, missing }
+    }
+
+    pub(super) fn less_is_better(&self) -> bool {
+        self.reach_for < self.at_least
+    }
+
+    /// Returns which goal the value reaches, or why there is none.
+    pub(super) fn verdict(&self) -> &str {
+        let Some(Spread { median, .. }) = self.value else {
+            return self.missing.as_deref().unwrap_or("not measured");
+        };
+        let reaches = |goal| if self.less_is_better() { median <= goal } else { median >= goal };
+        match (reaches(self.reach_for), reaches(self.at_least)) {
+            (true, _) => "reached",
+            (false, true) => "met",
+            (false, false) => "NOT met",
         }
     }
 }
@@ -126,20 +104,15 @@ mod tests {
 
     #[test]
     fn goal_direction_decides_if_met() {
-        let met = |less_is_better, value: f64| {
+        let verdict = |goals, value: f64| {
             let value = Spread::of([value]).ok_or_else(String::new);
-            let goals = if less_is_better { [1.3, 1.0] } else { [10.0, 15.0] };
-            Goal::new("P", "", "×", goals, value).met
+            Goal::new("P", "", "×", goals, value).verdict().to_owned()
         };
         assert_eq!(
-            [9.0, 10.0, 16.0].map(|v| met(false, v)),
-            [GoalStatus::No, GoalStatus::AtLeast, GoalStatus::Reached].map(Some)
+            [9.0, 10.0, 16.0].map(|v| verdict([10.0, 15.0], v)),
+            ["NOT met", "met", "reached"]
         );
-        assert_eq!(
-            [1.4, 1.2, 0.9].map(|v| met(true, v)),
-            [GoalStatus::No, GoalStatus::AtLeast, GoalStatus::Reached].map(Some)
-        );
-        let none = Goal::new("P", "", "×", [1.0, 2.0], Err("why".to_owned()));
-        assert_eq!((none.met, none.missing.as_deref()), (None, Some("why")));
+        assert_eq!([1.4, 1.2, 0.9].map(|v| verdict([1.3, 1.0], v)), ["NOT met", "met", "reached"]);
+        assert_eq!(Goal::new("P", "", "×", [1.0, 2.0], Err("why".to_owned())).verdict(), "why");
     }
 }

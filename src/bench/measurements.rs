@@ -1,18 +1,13 @@
-//! What was measured: the rounds of every run, and the benchmark of the lock alone.
+//! What was measured: the rounds of every run.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use anyhow::Context as _;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::runs::{BenchRun, Round};
 
-#[derive(Debug)]
-pub(super) struct Measurements {
-    pub(super) rounds: BTreeMap<BenchRun, Vec<Round>>,
-    pub(super) lock: Option<LockBench>,
-}
+#[derive(Debug, Default)]
+pub(super) struct Measurements(pub(super) BTreeMap<BenchRun, Vec<Round>>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 pub(super) struct Spread {
@@ -31,22 +26,6 @@ impl Spread {
     }
 }
 
-/// Output of `benches/lock.rs`.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub(super) struct LockBench {
-    /// Medians by lock and name, without a shop; `None` without enough samples.
-    arms: BTreeMap<String, BTreeMap<String, Option<f64>>>,
-}
-
-impl LockBench {
-    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path);
-        let text = text.with_context(|| format!("can't read {}", path.display()))?;
-        serde_json::from_str(&text)
-            .with_context(|| format!("{} is not an output of benches/lock.rs", path.display()))
-    }
-}
-
 /// A value, or the reason why there is none.
 pub(super) type Measurement = Result<Spread, String>;
 
@@ -55,7 +34,7 @@ pub(super) type Metric = fn(&Round) -> Option<f64>;
 impl Measurements {
     /// Returns the rounds of a run if all were sound; otherwise the reason.
     pub(super) fn sound(&self, run: BenchRun) -> Result<&[Round], String> {
-        match self.rounds.get(&run) {
+        match self.0.get(&run) {
             Some(rounds) if rounds.iter().all(|round| round.audit.ok) => Ok(rounds),
             Some(_) => Err(format!("{} is not sound", run.strategy)),
             None => Err(format!("{} was not run", run.strategy)),
@@ -75,14 +54,6 @@ impl Measurements {
     pub(super) fn each(&self, run: BenchRun, metric: Metric) -> Measurement {
         let values = self.sound(run)?.iter().filter_map(metric);
         Spread::of(values).ok_or_else(|| "no samples".to_owned())
-    }
-
-    /// Returns a figure of `fenced` from the benchmark of the lock alone, times `factor`.
-    pub(super) fn of_lock(&self, figure: &str, factor: f64) -> Measurement {
-        let lock = self.lock.as_ref().ok_or("cargo bench --bench lock; script/bench runs it")?;
-        let fenced = lock.arms.get("fenced").ok_or("the lock's benchmark lacks fenced")?;
-        let value = fenced.get(figure).copied().flatten();
-        Spread::of(value.map(|value| factor * value)).ok_or_else(|| "too few samples".to_owned())
     }
 }
 

@@ -32,9 +32,9 @@ use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
 use crate::signals;
 use harness::Harness;
-use measurements::{LockBench, Measurements};
+use measurements::Measurements;
 use results::{Method, Results};
-use runs::{BATCHED, BenchRun, NO_STRATEGY, Round};
+use runs::{BATCHED, BenchRun, NO_STRATEGY};
 
 /// Default selection; the other strategies cost the same as one of these, or are slow by design.
 const DEFAULT_STRATEGIES: [&str; 9] =
@@ -47,7 +47,6 @@ const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let arms = arms(&options.only)?;
-    let lock = options.lock_json.as_deref().map(LockBench::read).transpose()?;
     let mut signals = signals::listen()?;
     let pool_sizes =
         options.pool_sizes.iter().flat_map(|size| [*size; harness::REPLICAS]).collect();
@@ -55,7 +54,7 @@ pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let mut shop = TempShop::start(&plan)?;
     // From here on, every path stops the shop.
     let measured = tokio::select! {
-        measured = measure(options, &arms, lock, &mut shop) => measured,
+        measured = measure(options, &arms, &mut shop) => measured,
         Some(name) = signals.recv() => Err(anyhow!("{name}; nothing was written")),
     };
     // Stopping has its own time limits; a second ^C does not shorten them.
@@ -89,7 +88,6 @@ fn arms(only: &[String]) -> anyhow::Result<Vec<&'static Strategy>> {
 async fn measure(
     options: &BenchArgs,
     arms: &[&'static Strategy],
-    lock: Option<LockBench>,
     shop: &mut TempShop,
 ) -> anyhow::Result<Results> {
     let connections = usize::from(options.connections);
@@ -104,7 +102,7 @@ async fn measure(
             pool.insert(best_pool(options, &mut harness, run).await?);
         }
     }
-    let mut rounds: BTreeMap<BenchRun, Vec<Round>> = BTreeMap::new();
+    let mut data = Measurements::default();
     let length = Duration::from_secs_f64(options.seconds);
     let all = options.rounds * schedule.len() as u32;
     let expected = (length + harness::warm_up(length) + OVERHEAD_PER_RUN) * all;
@@ -120,7 +118,7 @@ async fn measure(
             let round = harness.run(*run, pool, length).await?;
             let of = format!("round {number}/{}, {}/{}", options.rounds, at + 1, order.len());
             eprintln!("{of}: {run}: {round}");
-            rounds.entry(*run).or_default().push(round);
+            data.0.entry(*run).or_default().push(round);
         }
     }
     let method = Method {
@@ -131,7 +129,7 @@ async fn measure(
         replicas: harness::REPLICAS,
         pool_sizes: options.pool_sizes.clone(),
     };
-    Ok(Results::new(machine, method, Measurements { rounds, lock }, &pools))
+    Ok(Results::new(machine, method, &data, &pools))
 }
 
 /// Returns the pool size with the highest throughput, by a short run with each.

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::goals::{self, Goal};
 use super::machine::Machine;
-use super::measurements::{LockBench, Measurements, Spread};
+use super::measurements::{Measurements, Spread};
 use super::runs::{AuditSummary, BASELINE, BenchRun, Round};
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
@@ -20,7 +20,6 @@ pub(super) struct Results {
     /// Responses per second of the same path without the work.
     pub(super) noop_per_s: Option<Spread>,
     pub(super) figures: Vec<Goal>,
-    pub(super) lock: Option<LockBench>,
     pub(super) runs: Vec<RunRecord>,
 }
 
@@ -69,7 +68,7 @@ impl Results {
     pub(super) fn new(
         machine: Machine,
         method: Method,
-        data: Measurements,
+        data: &Measurements,
         pools: &BTreeMap<BenchRun, u32>,
     ) -> Self {
         let clients = method.connections;
@@ -77,7 +76,7 @@ impl Results {
             let run = BenchRun::hot(strategy.name, clients);
             let baseline = BenchRun::hot(BASELINE, clients);
             let ratio = data.ratio(run, baseline, |round| Some(round.per_second));
-            let rounds = data.rounds.get(&run)?;
+            let rounds = data.0.get(&run)?;
             Some(StrategyResult::new(strategy.name, *pools.get(&run)?, rounds, ratio.ok()))
         };
         let record = |(run, rounds): (&BenchRun, &Vec<Round>)| RunRecord {
@@ -89,10 +88,9 @@ impl Results {
             machine,
             arms: STRATEGIES.iter().filter_map(arm).collect(),
             noop_per_s: data.each(BenchRun::no_op(clients), |round| Some(round.per_second)).ok(),
-            figures: goals::all(&data, clients),
-            runs: data.rounds.iter().map(record).collect(),
+            figures: goals::all(data, clients),
+            runs: data.0.iter().map(record).collect(),
             method,
-            lock: data.lock,
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::goals::{Goal, GoalStatus};
+use super::goals::Goal;
 use super::machine::Machine;
 use super::measurements::Spread;
 use super::results::{Method, Results, StrategyResult};
@@ -74,30 +74,19 @@ fn goals_table(figures: &[Goal]) -> String {
         "goal", "", "median", "(min–max)", "at least", "target"
     );
     for figure in figures {
-        let unit =
-            if figure.unit == "µs" { format!(" {}", figure.unit) } else { figure.unit.to_owned() };
-        let sign = if figure.less_is_better { "≤" } else { "≥" };
+        let sign = if figure.less_is_better() { "≤" } else { "≥" };
         let goal = |goal: f64| format!("{sign} {}", trimmed(goal));
-        let (value, spread, met) = match (&figure.value, figure.met) {
-            (Some(value), met) => {
-                let spread = if value.min < value.max { range(*value) } else { String::new() };
-                let met = match met {
-                    Some(GoalStatus::Reached) => "reached",
-                    Some(GoalStatus::AtLeast) => "met",
-                    Some(GoalStatus::No) | None => "NOT met",
-                };
-                (format!("{}{unit}", short(value.median)), spread, met.to_owned())
-            }
-            (None, _) => {
-                let why = figure.missing.as_deref().unwrap_or("not measured");
-                ("–".to_owned(), String::new(), why.to_owned())
-            }
-        };
-        let (least, reach) = (goal(figure.at_least), goal(figure.reach_for));
+        let value = maybe(figure.value, |value| format!("{}{}", short(value.median), figure.unit));
+        let spread =
+            figure.value.filter(|value| value.min < value.max).map_or(String::new(), range);
         let _ = writeln!(
             text,
-            "{:<6}{:<48}{value:>10}{spread:>17}{least:>10}{reach:>11}  {met}",
-            figure.id, figure.what
+            "{:<6}{:<48}{value:>10}{spread:>17}{:>10}{:>11}  {}",
+            figure.id,
+            figure.what,
+            goal(figure.at_least),
+            goal(figure.reach_for),
+            figure.verdict()
         );
     }
     text
@@ -131,7 +120,7 @@ fn range(spread: Spread) -> String {
     format!("({}–{})", short(spread.min), short(spread.max))
 }
 
-fn maybe(value: Option<f64>, show: impl Fn(f64) -> String) -> String {
+fn maybe<T>(value: Option<T>, show: impl Fn(T) -> String) -> String {
     value.map_or("–".to_owned(), show)
 }
 

@@ -337,10 +337,6 @@ pub struct BenchArgs {
     /// Print the goals beside the figures
     #[arg(long, overrides_with = "goals")]
     pub goals: bool,
-    /// Output of `cargo bench -p holdfast-lock` (HOLDFAST_BENCH_JSON), for the goals of the lock
-    /// alone
-    #[arg(long, value_name = "FILE", overrides_with = "lock_json")]
-    pub lock_json: Option<PathBuf>,
 }
 
 /// Whether a shop has the lab, and for which visitors.

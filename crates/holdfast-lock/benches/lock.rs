@@ -9,9 +9,7 @@
 //! over processes; and per acquisition the commands sent to Redis and its round trips.
 //!
 //! The bare message is a `PUBLISH` after each round, as infrequent as that lock's changes of
-//! process (but at least once in 20 acquisitions), so locks cannot be compared by it. The medians
-//! are written as JSON to the file in `HOLDFAST_BENCH_JSON`; `holdfast bench --lock-json` reads
-//! them.
+//! process (but at least once in 20 acquisitions), so locks cannot be compared by it.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -76,10 +74,6 @@ fn main() -> anyhow::Result<()> {
         }
     }
     table(&arms, &figures);
-    if let Some(path) = std::env::var_os("HOLDFAST_BENCH_JSON") {
-        std::fs::write(&path, json(&arms, &figures).to_string())
-            .with_context(|| format!("can't write {}", path.display()))?;
-    }
     Ok(())
 }
 
@@ -471,28 +465,6 @@ fn median(rounds: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
 /// Returns the median ratio of a handoff between processes to a bare message of the same round.
 fn between_trips(rounds: &[Figures]) -> f64 {
     median(rounds, |f| f.between_p50_us / f.trip_p50_us)
-}
-
-fn json(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) -> serde_json::Value {
-    let medians = arms.iter().filter_map(|arm| {
-        let rounds = figures.get(arm)?;
-        let medians = serde_json::json!({
-            "held_share": median(rounds, |f| f.held_share),
-            "p99_wait_ms": median(rounds, |f| f.p99_wait_ms),
-            "p99_to_ideal": median(rounds, |f| f.p99_to_ideal),
-            "same_process_p50_us": median(rounds, |f| f.same_process_p50_us),
-            "between_p50_us": median(rounds, |f| f.between_p50_us),
-            "trip_p50_us": median(rounds, |f| f.trip_p50_us),
-            "between_trips": between_trips(rounds),
-            "jain": median(rounds, |f| f.jain),
-            "jain_processes": median(rounds, |f| f.jain_processes),
-            "round_trips": median(rounds, |f| f.round_trips),
-            "commands": median(rounds, |f| f.commands),
-        });
-        Some(((*arm).to_owned(), medians))
-    });
-    let arms: serde_json::Map<String, serde_json::Value> = medians.collect();
-    serde_json::json!({ "arms": arms })
 }
 
 fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) {
