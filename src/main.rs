@@ -1,7 +1,6 @@
 //! Entry point: runs the subcommand of the command line.
 
 use std::io::IsTerminal as _;
-use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -247,7 +246,7 @@ fn read_password(options: PasswordArgs, name: &str) -> anyhow::Result<String> {
 
 /// Connects to the database of a command, and checks its schema.
 async fn connect(database: &DatabaseArgs) -> anyhow::Result<db::Pool> {
-    let (url, _) = find_urls(database.database_url.clone(), None, &database.data)?;
+    let (url, _) = find_urls(database, None)?;
     let pool = db::pool(&url, 2)?;
     db::check_reachable(&url).await?;
     db::check_server(&pool).await?;
@@ -272,8 +271,7 @@ fn user_error(failure: Failure) -> anyhow::Error {
 
 async fn audit(options: AuditArgs) -> anyhow::Result<ExitCode> {
     let redis_tls = certificates_of(options.redis_url.as_deref(), options.redis_tls);
-    let (database_url, redis_url) =
-        find_urls(options.database_url, options.redis_url, &options.data)?;
+    let (database_url, redis_url) = find_urls(&options.database, options.redis_url)?;
     db::check_reachable(&database_url).await?;
     let locks = redis_url.as_deref().map(|url| app::locks(url, &redis_tls)).transpose()?;
     let pool = db::pool(&database_url, 2)?;
@@ -318,27 +316,23 @@ fn certificates_of(redis_url: Option<&str>, given: RedisTlsArgs) -> RedisTlsArgs
     if redis_url.is_some() { given } else { RedisTlsArgs::default() }
 }
 
-/// Returns the given URLs, or those of the `holdfast up` that runs on `data`.
+/// Returns the given URLs, or those of the `holdfast up` that runs on the data folder.
 fn find_urls(
-    database_url: Option<String>,
+    database: &DatabaseArgs,
     redis_url: Option<String>,
-    data: &Path,
 ) -> anyhow::Result<(String, Option<String>)> {
-    let Some(database_url) = database_url else {
-        let running = find_up(data, "DATABASE_URL")?;
-        return Ok((running.database_url, redis_url.or(Some(running.redis_url))));
-    };
-    Ok((database_url, redis_url))
-}
-
-fn find_up(data: &Path, or_set: &str) -> anyhow::Result<RunningUp> {
-    embedded::read_env(data).with_context(|| {
+    let DatabaseArgs { database_url, data } = database;
+    if let Some(database_url) = database_url {
+        return Ok((database_url.clone(), redis_url));
+    }
+    let running = embedded::read_env(data).with_context(|| {
         format!(
             "no `holdfast up` runs on {}. Start one with script/server, name its folder with \
-             --data, or set {or_set}",
+             --data, or set DATABASE_URL",
             data.display()
         )
-    })
+    })?;
+    Ok((running.database_url, redis_url.or(Some(running.redis_url))))
 }
 
 fn format_audit(audit: &audit::AuditReport) -> String {

@@ -268,18 +268,15 @@ pub struct DatabaseArgs {
 /// Options of `holdfast audit`.
 #[derive(Debug, Clone, Args)]
 pub struct AuditArgs {
-    /// URL of Postgres [default: the running `holdfast up` of --data]
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
-    pub database_url: Option<String>,
+    /// The database.
+    #[command(flatten)]
+    pub database: DatabaseArgs,
     /// URL of Redis, as for `serve`; with DATABASE_URL but without this, Redis is not checked
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<String>,
     /// Certificates for Redis.
     #[command(flatten)]
     pub redis_tls: RedisTlsArgs,
-    /// Folder of a running `holdfast up`, used without DATABASE_URL
-    #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
-    pub data: PathBuf,
     /// Print JSON instead of a table
     #[arg(long)]
     pub json: bool,
