@@ -12,6 +12,7 @@ pub mod metrics;
 pub mod output;
 pub mod probe;
 pub mod signals;
+pub mod stats;
 pub mod tasks;
 pub mod tls;
 

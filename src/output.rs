@@ -29,6 +29,11 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
+/// Formats a time in milliseconds: `1.5 ms`.
+pub fn ms(time: Duration) -> String {
+    format!("{:.1} ms", time.as_secs_f64() * 1e3)
+}
+
 /// A file for a result that takes minutes: it is opened before, so that a wrong path fails at once.
 #[derive(Debug)]
 pub struct ResultFile {

@@ -10,6 +10,7 @@ use serde::Serialize;
 use time::format_description::well_known::Rfc3339;
 
 use super::harness::Harness;
+use crate::stats::median;
 
 const FSYNC_PERIOD: Duration = Duration::from_secs(2);
 
@@ -99,6 +100,6 @@ fn measure_fsync(folder: &Path) -> anyhow::Result<(u64, u64)> {
         now = monotonic_us();
     }
     std::fs::remove_file(&path)?;
-    times.sort_unstable();
-    Ok((times[times.len() / 2], times[times.len() - 1]))
+    let longest = times.iter().copied().max().unwrap_or(0);
+    Ok((median(&mut times).unwrap_or(0), longest))
 }

@@ -5,9 +5,10 @@ use std::fmt;
 
 use serde::Serialize;
 
-use crate::load::{LoadReport, jain};
+use crate::load::LoadReport;
 use crate::output::grouped;
 use crate::shop::audit::ItemAudit;
+use crate::stats::jain;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct BenchRun {
@@ -177,8 +178,8 @@ impl Round {
             per_second: report.per_second(),
             p50_ms: report.latency_ms(0.5),
             p99_ms: report.latency_ms(0.99),
-            jain_clients: jain(&report.by_client),
-            jain_replicas: jain(&report.by_target),
+            jain_clients: jain(report.by_client.iter().copied()).unwrap_or(1.0),
+            jain_replicas: jain(report.by_target.iter().copied()).unwrap_or(1.0),
             redis_reads: used.redis_reads,
             writes: used.writes,
             refused: refused.map(|(status, count)| (*status, *count)).collect(),

@@ -34,6 +34,7 @@ use crate::telemetry::print_progress;
 pub use data_dir::{RunningUp, read_env};
 pub use error::Error;
 pub use process::tied_command;
+pub use process_info::ProcessStat;
 pub use replicas::{check_ready, reachable};
 pub use supervisor::ProcessHandle;
 pub use temp_postgres::{TempFolder, TempPostgres};

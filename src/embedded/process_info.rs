@@ -15,8 +15,9 @@ use super::identity::FolderId;
 pub(super) fn start_of(pid: i32) -> Option<String> {
     if cfg!(target_os = "linux") {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
-        let (state, ticks) = parse_stat(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
-        return (state != 'Z' && state != 'X').then(|| format!("{} {ticks}", boot.trim()));
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let ProcessStat { state, start, .. } = ProcessStat::parse(&stat)?;
+        return (state != 'Z' && state != 'X').then(|| format!("{} {start}", boot.trim()));
     }
     let text = String::from_utf8(ps(pid, "lstart=,ucomm=")?).ok()?;
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -66,11 +67,27 @@ fn ps(pid: i32, columns: &str) -> Option<Vec<u8>> {
     Some(ps.output().ok()?.stdout)
 }
 
-/// Parses state and start time (field 22) of `/proc/<pid>/stat`; field 2, the name, is arbitrary.
-fn parse_stat(stat: &str) -> Option<(char, u64)> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((state, fields.nth(18)?.parse().ok()?))
+/// What `/proc/<pid>/stat` says of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProcessStat {
+    pub state: char,
+    pub parent: i32,
+    pub group: i32,
+    /// Time of its start, in ticks since the boot.
+    pub start: u64,
+}
+
+impl ProcessStat {
+    /// Parses the file; its second field, the name, is arbitrary.
+    pub fn parse(stat: &str) -> Option<Self> {
+        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
+        Some(Self {
+            state: fields.next()?.chars().next()?,
+            parent: fields.next()?.parse().ok()?,
+            group: fields.next()?.parse().ok()?,
+            start: fields.nth(16)?.parse().ok()?,
+        })
+    }
 }
 
 #[cfg(test)]
@@ -78,9 +95,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn start_time_is_parsed_after_any_process_name() {
+    fn fields_are_parsed_after_any_process_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
-        assert_eq!(parse_stat(stat), Some(('S', 4242)));
+        let parsed = ProcessStat { state: 'S', parent: 1, group: 7, start: 4242 };
+        assert_eq!(ProcessStat::parse(stat), Some(parsed));
     }
 
     #[test]

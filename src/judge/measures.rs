@@ -18,17 +18,6 @@ pub(super) fn grants(plan: &JudgePlan, holds: &[LockHold]) -> BTreeMap<ClientId,
     grants
 }
 
-/// Jain's index: 1 if all have the same share, 1 / n if one has everything; 0 without grants.
-pub(super) fn jain(shares: impl Iterator<Item = u64>) -> f64 {
-    let (mut n, mut sum, mut squares) = (0.0, 0.0, 0.0);
-    for share in shares.map(|share| share as f64) {
-        n += 1.0;
-        sum += share;
-        squares += share * share;
-    }
-    if squares > 0.0 { sum * sum / (n * squares) } else { 0.0 }
-}
-
 /// Waits for a grant.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct LockWaits {
@@ -67,16 +56,4 @@ pub(super) fn ms(us: u64) -> f64 {
 
 fn work_us(recording: &Recording) -> u64 {
     recording.ended_us.saturating_sub(recording.began_us)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn jain_is_one_over_clients_for_one_alone() {
-        assert!((jain([5, 5, 5, 5].into_iter()) - 1.0).abs() < 1e-9);
-        assert!((jain([9, 0, 0, 0].into_iter()) - 0.25).abs() < 1e-9);
-        assert!(jain([0, 0].into_iter()).abs() < 1e-9);
-    }
 }

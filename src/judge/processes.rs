@@ -17,6 +17,8 @@ use rustix::process::{
 };
 use tokio::time::{Instant, sleep};
 
+use crate::embedded::ProcessStat;
+
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
 /// Time for all processes of a tree to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
@@ -194,32 +196,16 @@ fn process_table() -> Vec<ProcessEntry> {
     let folders = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = folders.filter_map(|folder| {
         let pid: i32 = folder.file_name().to_str()?.parse().ok()?;
-        parse_stat(pid, &fs::read_to_string(folder.path().join("stat")).ok()?)
+        let stat = fs::read_to_string(folder.path().join("stat")).ok()?;
+        let ProcessStat { state, parent, group, .. } = ProcessStat::parse(&stat)?;
+        Some(ProcessEntry { pid, state, parent, group })
     });
     stats.collect()
-}
-
-/// Parses `/proc/<pid>/stat`; its second field, the name, is arbitrary.
-fn parse_stat(pid: i32, stat: &str) -> Option<ProcessEntry> {
-    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some(ProcessEntry {
-        pid,
-        state,
-        parent: fields.next()?.parse().ok()?,
-        group: fields.next()?.parse().ok()?,
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn group_is_parsed_after_any_process_name() {
-        let entry = parse_stat(7, "7 (a) b (c) T 3 5 7 0 -1").expect("it is whole");
-        assert_eq!((entry.state, entry.parent, entry.group), ('T', 3, 5));
-    }
 
     #[test]
     fn tree_has_descendants_outside_the_group() {

@@ -24,6 +24,7 @@ use super::report::{Adapter, FaultReport, Judgement, WithFence};
 use super::stage::{Stage, StageOptions};
 use super::violations::{Evidence, MAX_BLOCKED_TTLS, blocked_ms};
 use crate::embedded::{TempFolder, TempPostgres};
+use crate::stats;
 
 /// Time over which the commands of idle adapters are counted.
 const IDLE_PERIOD: Duration = Duration::from_millis(500);
@@ -258,7 +259,7 @@ impl Judge<'_> {
             wait_p50_ms: waits.p50_ms,
             wait_p99_ms: waits.p99_ms,
             wait_ratio: waits.ratio,
-            jain: measures::jain(grants.values().copied()),
+            jain: stats::jain(grants.values().copied()).unwrap_or(0.0),
             acquired: holds.len() as u64,
             redis_commands: commands as f64 / holds.len().max(1) as f64,
             violations: evidence.violations,

@@ -106,13 +106,6 @@ impl LoadReport {
     }
 }
 
-/// Returns Jain's index of fairness: 1 if all shares are equal, 1/n if one of them is everything.
-pub fn jain(shares: &[u64]) -> f64 {
-    let sum: f64 = shares.iter().map(|share| *share as f64).sum();
-    let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
-    if squares == 0.0 { 1.0 } else { sum * sum / (shares.len() as f64 * squares) }
-}
-
 /// What a client counts and records of its requests, as in the plan. The window in which responses
 /// count is on the machine's monotonic clock.
 #[derive(Debug, Clone)]
@@ -277,13 +270,6 @@ fn micros(span: Duration) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn jain_index_measures_fairness() {
-        assert!((jain(&[7, 7, 7]) - 1.0).abs() < 1e-9);
-        assert!((jain(&[9, 0, 0]) - 1.0 / 3.0).abs() < 1e-9);
-        assert!((jain(&[]) - 1.0).abs() < 1e-9);
-    }
 
     #[test]
     fn only_wanted_responses_in_window_count() {

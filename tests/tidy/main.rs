@@ -20,6 +20,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("coalesce", &["tasks"]),
     ("output", &[]),
     ("signals", &[]),
+    ("stats", &[]),
     ("messages", &[]),
     ("probe", &["budget"]),
     ("locks", &["probe"]),
@@ -43,6 +44,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "output",
             "signals",
+            "stats",
             "messages",
             "probe",
             "load",
@@ -91,8 +93,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("settings", &["config", "embedded", "rate_limit", "web"]),
-    ("bench", &["output", "signals", "config", "load", "db", "shop", "embedded"]),
-    ("judge", &["output", "signals", "config", "db", "embedded"]),
+    ("bench", &["output", "signals", "stats", "config", "load", "db", "shop", "embedded"]),
+    ("judge", &["output", "signals", "stats", "config", "db", "embedded"]),
     ("lib", &[]),
     (
         "main",

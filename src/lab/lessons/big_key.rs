@@ -17,6 +17,8 @@ use super::{LessonResult, Scenario, wait_until};
 use crate::embedded::TempRedis;
 use crate::lab::remove_hash::{BATCH_SIZE, remove_in_batches};
 use crate::messages::message;
+use crate::output::ms;
+use crate::stats::median;
 
 /// Filling a million fields takes 3 s, and the hash is filled at least three times, hence a quarter
 /// of a million. On two cores, `DEL` of a hash that has grown to this size takes about 0.1 s, and
@@ -216,9 +218,7 @@ fn median_of_windows(waits: &[LatencySample], window: Duration) -> Duration {
     let Some((first, _)) = waits.first() else { return Duration::ZERO };
     let which = |asked: Instant| (asked - *first).as_micros() / window.as_micros().max(1);
     let windows = waits.chunk_by(|(one, _), (next, _)| which(*one) == which(*next));
-    let mut longest: Vec<Duration> = windows.map(longest).collect();
-    longest.sort();
-    longest[longest.len() / 2]
+    median(&mut windows.map(longest).collect::<Vec<_>>()).unwrap_or_default()
 }
 
 /// A client that reads a small key every millisecond.
@@ -265,8 +265,4 @@ async fn connect(url: &str) -> anyhow::Result<MultiplexedConnection> {
     let client = Client::open(url)?;
     let connection = client.get_multiplexed_async_connection_with_config(&patient).await;
     connection.context("the lesson's own Redis does not respond")
-}
-
-fn ms(time: Duration) -> String {
-    format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }

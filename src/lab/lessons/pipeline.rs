@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 use super::{LessonResult, Scenario};
 use crate::messages::message;
+use crate::output::ms;
+use crate::stats::median;
 
 const COMMANDS: usize = 1_000;
 const ROUNDS: usize = 3;
@@ -25,24 +27,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     }
     let there: usize = redis::cmd("HLEN").arg(&key).query_async(&mut redis).await?;
     redis::cmd("DEL").arg(&key).exec_async(&mut redis).await?;
-    let (singly, at_once) = (median(singly), median(at_once));
+    let singly = median(&mut singly).unwrap_or_default();
+    let at_once = median(&mut at_once).unwrap_or_default();
     let ratio = singly.as_secs_f64() / at_once.as_secs_f64().max(1e-6);
     let faster = ratio > MIN_RATIO;
-    lab.evidence(
-        message!("run-pipeline-fact-1"),
-        format!("{:.1} ms", singly.as_secs_f64() * 1e3),
-        faster,
-    );
-    lab.evidence(
-        message!("run-pipeline-fact-2"),
-        format!("{:.1} ms", at_once.as_secs_f64() * 1e3),
-        faster,
-    );
-    lab.evidence(
-        message!("run-pipeline-fact-3"),
-        format!("{} µs", singly.as_micros() / 1_000),
-        faster,
-    );
+    lab.evidence(message!("run-pipeline-fact-1"), ms(singly), faster);
+    lab.evidence(message!("run-pipeline-fact-2"), ms(at_once), faster);
+    let each = format!("{} µs", singly.as_micros() / 1_000);
+    lab.evidence(message!("run-pipeline-fact-3"), each, faster);
     Ok(LessonResult::new(
         faster && there == COMMANDS,
         message!(
@@ -71,9 +63,4 @@ async fn in_one_go(redis: &mut MultiplexedConnection, key: &str) -> anyhow::Resu
     let began = Instant::now();
     all.exec_async(redis).await?;
     Ok(began.elapsed())
-}
-
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort();
-    times[times.len() / 2]
 }
