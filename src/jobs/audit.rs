@@ -39,7 +39,7 @@ pub(super) fn record_newest(runs: &[JobRun]) {
 }
 
 async fn work(context: JobContext) -> anyhow::Result<Value> {
-    let status = context.shop.reports.whole_audit(AUDIT_TIMEOUT).await?;
+    let status = context.shop.audits.whole_audit(AUDIT_TIMEOUT).await?;
     let AuditStatus::Done(audit) = status else { bail!("the audit did not end in time") };
     let AuditReport { ok: sound, checks, notes, .. } = audit.as_ref().clone();
     let (checks, failing) = (checks.len(), checks.into_iter().filter(|check| !check.ok));

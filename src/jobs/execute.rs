@@ -25,7 +25,7 @@ use super::store::{self, AttemptResult, ClaimResult, ClaimedAttempt};
 use crate::backoff::Backoff;
 use crate::metrics::{JOB_ATTEMPTS, JOB_DURATION};
 use crate::probe::{Point, Probe, ProbedValue};
-use crate::shop::{Error, Shop, within};
+use crate::shop::{Error, Shop, with_timeout};
 
 /// Timeout of acquiring the lock, which does not wait for a holder.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -212,7 +212,7 @@ impl Executor {
             let Some(fence) = guards.fence(key) else { break };
             let holder = store::JobLockHolder { job: job.name, replica, fence };
             let claiming = store::claim(&shop.pool, holder, *due_at, *is_retry, parked_until);
-            let claimed = within(STORE_TIMEOUT, claiming).await?;
+            let claimed = with_timeout(STORE_TIMEOUT, claiming).await?;
             let ClaimResult::StaleFence(floor) = claimed else { return Ok(claimed) };
             if guards.raise_fence(key, floor).await?.is_none() {
                 break;
@@ -280,7 +280,7 @@ impl Executor {
         let next_tick = tick.next_tick(attempt.started_at + began.elapsed());
         let pool = &self.shop.pool;
         for write in 1.. {
-            match within(
+            match with_timeout(
                 STORE_TIMEOUT,
                 store::record_result(pool, attempt, fence, &result, next_tick),
             )

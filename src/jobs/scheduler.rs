@@ -21,7 +21,7 @@ use super::execute::{DueTick, Executor, RunOutcome, STORE_TIMEOUT};
 use super::history::{self, JobRun};
 use super::job::{Job, OncePolicy};
 use crate::probe::Probe;
-use crate::shop::{Error, Shop, within};
+use crate::shop::{Error, Shop, with_timeout};
 
 /// Upper bound of the pause between two polls.
 pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
@@ -96,7 +96,7 @@ impl Scheduler {
         let mut pause = POLL_INTERVAL.mul_f64(rand::rng().random_range(0.75..=1.0));
         let pool = &self.0.executor.shop.pool;
         let runs = history::newest_and_open(pool, &self.0.names);
-        let (now, runs) = match within(STORE_TIMEOUT, runs).await {
+        let (now, runs) = match with_timeout(STORE_TIMEOUT, runs).await {
             Ok(runs) => runs,
             Err(error) => {
                 self.note_unavailable(&error);

@@ -12,22 +12,21 @@
 //! Tests: `tests/it/locks`, `tests/it/strategy_failures.rs`, `tests/it/strategies.rs`,
 //! `tests/it/bounded_queue.rs`.
 
-pub mod check_then_del;
+mod check_then_del;
 mod commands;
-pub mod expire_only;
+mod expire_only;
 pub mod priority;
 pub mod queue;
 mod queue_options;
 mod redis_mark;
-pub mod setnx;
-pub mod setnx_expire;
+mod setnx;
+mod setnx_expire;
 mod shop_locks;
-pub mod teaching_lock;
-pub mod ttl;
+mod teaching_lock;
+mod ttl;
 mod waiting_list;
 
 pub use priority::Priority;
 pub use queue_options::{DEFAULT_CAPACITY, QueueDeadlines, QueueFull, QueueOptions, WhenFull};
 pub use redis_mark::RedisMark;
 pub use shop_locks::{LockError, LockRequest, Mechanism, ShopLocks};
-pub use teaching_lock::TeachingLock;

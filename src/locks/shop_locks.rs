@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use holdfast_lock::idempotency_locks::REDIS_KEY_PREFIX;
 use holdfast_lock::inspect::HeldLock;
 use holdfast_lock::locks::sorted;
@@ -12,37 +13,91 @@ use tokio::time::Instant;
 use super::commands::LockCommands;
 use super::queue::{KeyQueues, QueueSnapshot};
 use super::queue_options::{QueueFull, QueueOptions, WhenFull};
-use super::teaching_lock::{TeachingLease, TeachingLock};
+use super::teaching_lock::{TeachingCommands, TeachingLease};
+use super::{check_then_del, expire_only, setnx, setnx_expire, ttl};
 use crate::probe::Probe;
 
-/// What excludes other holders of a key.
+/// The lock of a strategy: what excludes other holders of a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
-    /// A lock of the crate `holdfast-lock`.
-    Lock(LockKind),
-    /// A teaching lock: a lease in Redis with a common mistake.
-    Teaching(TeachingLock),
+    /// A mutex in this process.
+    Local,
+    /// Teaching lock: `SETNX`, `DEL`.
+    Setnx,
+    /// Teaching lock: `SETNX`, `EXPIRE`, `DEL`.
+    SetnxExpire,
+    /// Teaching lock: `SET NX PX`, `DEL`.
+    Ttl,
+    /// Teaching lock: `SET NX PX`, `GET`, `DEL`.
+    CheckThenDel,
+    /// Teaching lock: `SET NX PX`.
+    ExpireOnly,
+    /// The textbook lease in Redis.
+    Owner,
+    /// The textbook lease, renewed.
+    Watchdog,
+    /// The textbook lease on a majority of several Redis servers, renewed.
+    Redlock,
+    /// The lock of `holdfast-lock`: fenced, renewed, with queue and handoff.
+    Fenced,
     /// A bounded queue in this process with one consumer per key.
     Queue,
 }
 
+/// What executes a mechanism.
+enum Implementation {
+    Lock(LockKind),
+    Teaching(&'static TeachingCommands),
+    Queue,
+}
+
+/// The commands of a teaching lock, in the file of that name.
+macro_rules! teaching {
+    ($file:ident, deletes: $deletes:literal) => {{
+        static COMMANDS: TeachingCommands = TeachingCommands {
+            acquire: |lock| $file::acquire(lock).boxed(),
+            release: |lock| $file::release(lock).boxed(),
+            deletes: $deletes,
+        };
+        Implementation::Teaching(&COMMANDS)
+    }};
+}
+
 impl Mechanism {
+    fn implementation(self) -> Implementation {
+        match self {
+            Mechanism::Local => Implementation::Lock(LockKind::Local),
+            Mechanism::Setnx => teaching!(setnx, deletes: true),
+            Mechanism::SetnxExpire => teaching!(setnx_expire, deletes: true),
+            Mechanism::Ttl => teaching!(ttl, deletes: true),
+            Mechanism::CheckThenDel => teaching!(check_then_del, deletes: true),
+            Mechanism::ExpireOnly => teaching!(expire_only, deletes: false),
+            Mechanism::Owner => Implementation::Lock(LockKind::Owner),
+            Mechanism::Watchdog => Implementation::Lock(LockKind::Watchdog),
+            Mechanism::Redlock => Implementation::Lock(LockKind::Quorum),
+            Mechanism::Fenced => Implementation::Lock(LockKind::Fenced),
+            Mechanism::Queue => Implementation::Queue,
+        }
+    }
+
+    /// Returns whether it has a mistake on purpose.
+    #[must_use]
+    pub fn is_teaching_lock(self) -> bool {
+        matches!(self.implementation(), Implementation::Teaching(_))
+    }
+
     #[must_use]
     pub fn needs_redis(self) -> bool {
-        match self {
-            Mechanism::Lock(kind) => kind.needs_redis(),
-            Mechanism::Teaching(_) => true,
-            Mechanism::Queue => false,
-        }
+        !matches!(self, Mechanism::Local | Mechanism::Queue)
     }
 
     /// Returns the wait modes; the first is the default.
     #[must_use]
     pub fn wait_modes(self) -> &'static [Wait] {
-        match self {
-            Mechanism::Lock(kind) => kind.wait_modes(),
-            Mechanism::Teaching(_) => LockKind::Owner.wait_modes(),
-            Mechanism::Queue => LockKind::Local.wait_modes(),
+        match self.implementation() {
+            Implementation::Lock(kind) => kind.wait_modes(),
+            Implementation::Teaching(_) => LockKind::Owner.wait_modes(),
+            Implementation::Queue => LockKind::Local.wait_modes(),
         }
     }
 }
@@ -79,14 +134,14 @@ pub enum LockError {
 #[derive(Debug, Clone)]
 pub struct ShopLocks {
     leases: Locks,
-    /// The nodes of [`LockKind::Quorum`].
+    /// The nodes of [`Mechanism::Redlock`].
     nodes: Vec<Redis>,
     queues: KeyQueues,
 }
 
 impl ShopLocks {
     /// Creates the locks of one process: see [`Locks::new`]. `quorum` are the nodes of
-    /// [`LockKind::Quorum`].
+    /// [`Mechanism::Redlock`].
     pub fn new(redis: Redis, quorum: Vec<Redis>, settings: Settings) -> Result<Self, Error> {
         let queues = KeyQueues::new(redis.runtime().clone());
         let leases = Locks::new(redis, settings)?.with_quorum(quorum.clone());
@@ -119,7 +174,7 @@ impl ShopLocks {
     #[must_use]
     pub fn servers(&self, mechanism: Mechanism) -> Vec<Redis> {
         match mechanism {
-            Mechanism::Lock(LockKind::Quorum) => self.nodes.clone(),
+            Mechanism::Redlock => self.nodes.clone(),
             mechanism if mechanism.needs_redis() => vec![self.redis().clone()],
             _ => Vec::new(),
         }
@@ -128,7 +183,7 @@ impl ShopLocks {
     /// Returns whether that mechanism is configured. Does not call Redis.
     #[must_use]
     pub fn is_configured(&self, mechanism: Mechanism) -> bool {
-        !matches!(mechanism, Mechanism::Lock(kind) if !self.leases.is_configured(kind))
+        mechanism != Mechanism::Redlock || self.leases.is_configured(LockKind::Quorum)
     }
 
     /// Checks that locks of that mechanism, and those of idempotency keys beside them, can be
@@ -136,7 +191,7 @@ impl ShopLocks {
     pub async fn probe(&self, mechanism: Mechanism) -> Result<(), ProbeFailure> {
         self.leases.probe(LockKind::Fenced).await?;
         match mechanism {
-            Mechanism::Lock(LockKind::Quorum) => self.leases.probe(LockKind::Quorum).await,
+            Mechanism::Redlock => self.leases.probe(LockKind::Quorum).await,
             _ => Ok(()),
         }
     }
@@ -147,7 +202,7 @@ impl ShopLocks {
     /// [`WhenFull::Fail`].
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<AcquireOutcome, LockError> {
         let LockRequest { mechanism, wait, ttl, deadline, keys, .. } = request;
-        if let Mechanism::Lock(kind) = mechanism {
+        if let Implementation::Lock(kind) = mechanism.implementation() {
             let request = AcquireRequest { kind, wait, ttl, deadline, keys };
             return Ok(self.leases.acquire(request).await?);
         }
@@ -184,11 +239,11 @@ impl ShopLocks {
         until: Instant,
     ) -> Result<Result<Guard, Holder>, LockError> {
         let LockRequest { wait, queue, probe, .. } = *request;
-        if let Mechanism::Teaching(kind) = request.mechanism {
+        if let Implementation::Teaching(commands) = request.mechanism.implementation() {
             let ttl = request.ttl.unwrap_or(self.leases.settings().ttl);
             let lock = LockCommands::new(&self.leases, key, ttl, probe);
             return Ok(
-                match TeachingLease::acquire(kind, lock, &self.leases, wait, until).await? {
+                match TeachingLease::acquire(commands, lock, &self.leases, wait, until).await? {
                     Some(lease) => Ok(Guard::foreign(key.clone(), lease)),
                     None => Err(self.leases.holder(key).await?),
                 },

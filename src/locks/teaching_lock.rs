@@ -3,62 +3,35 @@
 //! Each is two functions in a file of its own, `acquire` and `release`; its file states when it
 //! breaks. Only an explicit release runs `release`. A cancelled attempt or a dropped lease is
 //! released by compare-and-delete instead, which never touches another owner's lock; under
-//! [`TeachingLock::ExpireOnly`] nothing is deleted.
+//! `expire-only` nothing is deleted.
 //!
 //! Tests: `tests/it/strategy_failures.rs`.
 
-use std::future::Future;
-use std::pin::Pin;
-
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use holdfast_lock::clock::jittered;
 use holdfast_lock::redis::Error as RedisError;
 use holdfast_lock::{Error, ForeignLease, Locks, Released, Wait};
 use tokio::time::{Instant, sleep_until};
 
 use super::commands::LockCommands;
-use super::{check_then_del, expire_only, setnx, setnx_expire, ttl};
+
+/// Acquires or releases by single commands. Returns whether the lock was acquired, or was held.
+type Execute = for<'a> fn(&'a LockCommands) -> BoxFuture<'a, Result<bool, RedisError>>;
 
 /// A lease in Redis with a common mistake, by its commands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TeachingLock {
-    /// `SETNX`, `DEL`.
-    Setnx,
-    /// `SETNX`, `EXPIRE`, `DEL`.
-    SetnxExpire,
-    /// `SET NX PX`, `DEL`.
-    Ttl,
-    /// `SET NX PX`, `GET`, `DEL`.
-    CheckThenDel,
-    /// `SET NX PX`.
-    ExpireOnly,
-}
-
-impl TeachingLock {
-    async fn acquire(self, lock: &LockCommands) -> Result<bool, RedisError> {
-        match self {
-            TeachingLock::Setnx => setnx::acquire(lock).await,
-            TeachingLock::SetnxExpire => setnx_expire::acquire(lock).await,
-            TeachingLock::Ttl => ttl::acquire(lock).await,
-            TeachingLock::CheckThenDel => check_then_del::acquire(lock).await,
-            TeachingLock::ExpireOnly => expire_only::acquire(lock).await,
-        }
-    }
-
-    async fn release(self, lock: &LockCommands) -> Result<bool, RedisError> {
-        match self {
-            TeachingLock::Setnx => setnx::release(lock).await,
-            TeachingLock::SetnxExpire => setnx_expire::release(lock).await,
-            TeachingLock::Ttl => ttl::release(lock).await,
-            TeachingLock::CheckThenDel => check_then_del::release(lock).await,
-            TeachingLock::ExpireOnly => expire_only::release(lock).await,
-        }
-    }
+#[derive(Debug)]
+pub(super) struct TeachingCommands {
+    pub(super) acquire: Execute,
+    pub(super) release: Execute,
+    /// False if the key is left to its expiry.
+    pub(super) deletes: bool,
 }
 
 /// A lease that is, or may be, in Redis.
 #[derive(Debug)]
 pub(super) struct TeachingLease {
-    kind: TeachingLock,
+    commands: &'static TeachingCommands,
     lock: LockCommands,
     release_on_drop: bool,
 }
@@ -71,7 +44,7 @@ impl TeachingLease {
     /// # Cancel safety
     /// Safe: what an attempt acquired is released as on drop, also after an error.
     pub(super) async fn acquire(
-        kind: TeachingLock,
+        commands: &'static TeachingCommands,
         lock: LockCommands,
         locks: &Locks,
         wait: Wait,
@@ -79,11 +52,11 @@ impl TeachingLease {
     ) -> Result<Option<Self>, Error> {
         // The lease exists before a command is sent: dropping it releases what may have been
         // acquired.
-        let mut lease = Self { kind, lock, release_on_drop: true };
+        let mut lease = Self { commands, lock, release_on_drop: true };
         loop {
             // Its value contains the time of acquisition.
             lease.lock.owner = locks.process().new_owner();
-            if kind.acquire(&lease.lock).await? {
+            if (commands.acquire)(&lease.lock).await? {
                 return Ok(Some(lease));
             }
             let next = Instant::now() + jittered(locks.settings().retry_interval);
@@ -99,16 +72,17 @@ impl TeachingLease {
 impl ForeignLease for TeachingLease {
     /// Releases the lease by its commands and returns what they report: most delete without
     /// comparing the owner. Without a response it is released as on drop.
-    fn release(mut self: Box<Self>) -> Pin<Box<dyn Future<Output = Released> + Send>> {
-        Box::pin(async move {
-            let outcome = self.kind.release(&self.lock).await;
+    fn release(mut self: Box<Self>) -> BoxFuture<'static, Released> {
+        async move {
+            let outcome = (self.commands.release)(&self.lock).await;
             self.release_on_drop = outcome.is_err();
             match outcome {
                 Ok(true) => Released::Held,
                 Ok(false) => Released::Lost,
                 Err(_) => Released::Unknown,
             }
-        })
+        }
+        .boxed()
     }
 
     /// Leaves the key to its expiry, if it has one.
@@ -119,7 +93,7 @@ impl ForeignLease for TeachingLease {
 
 impl Drop for TeachingLease {
     fn drop(&mut self) {
-        if !self.release_on_drop || self.kind == TeachingLock::ExpireOnly {
+        if !self.release_on_drop || !self.commands.deletes {
             return;
         }
         let (redis, key, owner) = (

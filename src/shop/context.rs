@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::audit::Reports;
+use super::audit::Audits;
 use super::engine::Engine;
 use super::failure::Error;
 use super::options::RequestOptions;
@@ -33,7 +33,7 @@ pub struct Shop {
     pub tasks: Tasks,
     /// State of the engine, e.g. the queues of commands.
     pub engine: Engine,
-    pub reports: Reports,
+    pub audits: Audits,
     /// Time for which an unpaid order keeps its units.
     pub payment_window: Duration,
     /// Upper bound of the unpaid orders of a user; none if `None`.
@@ -54,7 +54,7 @@ impl Shop {
     ) -> Self {
         let tasks = Tasks::on_current_runtime();
         let engine = Engine::new(&pool, &tasks);
-        let reports = Reports::new(&pool, &locks, &tasks);
+        let audits = Audits::new(&pool, &locks, &tasks);
         let max_unpaid_orders = None;
         let lab_connections =
             lab_connections((pool.max_connections() / 4).max(MIN_LAB_CONNECTIONS));
@@ -64,7 +64,7 @@ impl Shop {
             strategy,
             tasks,
             engine,
-            reports,
+            audits,
             payment_window,
             max_unpaid_orders,
             lab_connections,

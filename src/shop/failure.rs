@@ -13,6 +13,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
+use super::model::OrderStatus;
 use super::{OrderId, Sku};
 use crate::coalesce::{CoalesceError, MAX_WAITING};
 use crate::db::{self, ErrorClass};
@@ -124,7 +125,7 @@ pub enum Rejection {
     },
     /// The order's status does not allow the action.
     OrderState {
-        status: String,
+        status: OrderStatus,
         action: &'static str,
     },
     OrderExpired,
@@ -276,7 +277,7 @@ impl From<sqlx::Error> for Error {
 }
 
 /// Awaits a query; fails with [`Error::Unavailable`] if Postgres does not respond within `limit`.
-pub(crate) async fn within<T>(
+pub(crate) async fn with_timeout<T>(
     limit: Duration,
     query: impl Future<Output = Result<T, Error>>,
 ) -> Result<T, Error> {

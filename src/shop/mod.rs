@@ -27,7 +27,7 @@ pub mod sessions;
 pub mod users;
 
 pub use context::Shop;
-pub(crate) use failure::within;
+pub(crate) use failure::with_timeout;
 pub use failure::{Error, Execution, Failure, FieldName, Rejection, StoredResponse};
 pub use options::RequestOptions;
 pub use strategy::Strategy;

@@ -111,10 +111,8 @@ pub enum ItemKind {
 pub struct Order {
     /// Its id.
     pub id: OrderId,
-    /// `pending`, `paid`, `cancelled` or `refunded`. An order that was not paid in time is
-    /// `cancelled` too, with `expired`.
-    #[schema(example = "pending")]
-    pub status: String,
+    /// An order that was not paid in time is `cancelled` too, with `expired`.
+    pub status: OrderStatus,
     /// Its price, in cents.
     pub total_cents: i64,
     /// Its lines, by sku.

@@ -201,7 +201,7 @@ async fn item_audits_have_their_own_connections() {
 #[tokio::test(flavor = "multi_thread")]
 async fn running_audit_is_joined_not_repeated() {
     let shop = Shop::start(1).await;
-    let reports = shop.in_process("batched").reports;
+    let reports = shop.in_process("batched").audits;
     let locked = lock_tables(&shop, "top_ups").await;
     let wait = Duration::from_millis(1);
     until("the audit waits at a check", async || match reports.whole_audit(wait).await.unwrap() {

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use holdfast_lock::LockKind;
 use tracing::{Instrument as _, error_span};
 use uuid::Uuid;
 
@@ -10,7 +9,7 @@ use super::due::DueOrder;
 use super::failures;
 use crate::locks::Mechanism;
 use crate::metrics::{EXPIRED_ORDERS, EXPIRY_DELAY, EXPIRY_FAILURES};
-use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine, within};
+use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine, with_timeout};
 
 /// Timeout of the record of a failure, during which the order's items are busy.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
@@ -85,7 +84,7 @@ async fn expire(
 
 async fn record_failure(shop: &Shop, order: OrderId, cause: &str) {
     metrics::counter!(EXPIRY_FAILURES).increment(1);
-    match within(RECORD_TIMEOUT, failures::record(shop, order, cause)).await {
+    match with_timeout(RECORD_TIMEOUT, failures::record(shop, order, cause)).await {
         Ok(Some(pause)) => {
             tracing::warn!(%order, cause, ?pause, "an unpaid order could not be expired");
         }
@@ -100,6 +99,6 @@ async fn record_failure(shop: &Shop, order: OrderId, cause: &str) {
 pub(super) fn default_options(shop: &Shop) -> RequestOptions {
     let options = RequestOptions::new(shop, Uuid::now_v7());
     // A fenced write rejects a stale holder itself, so a short lease costs nothing.
-    let is_fenced = options.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
+    let is_fenced = options.strategy.lock == Some(Mechanism::Fenced);
     RequestOptions { ttl: is_fenced.then_some(LOCK_TTL).or(options.ttl), ..options }
 }

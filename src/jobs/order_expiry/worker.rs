@@ -18,7 +18,7 @@ use super::expire::{self, GroupOutcome};
 use super::groups::{ExpiryGroup, PendingGroups};
 use super::lab_requests::{LabRequest, LabRequests};
 use crate::probe::{Pause, PauseBoard, Point, Probe, ProbedValue, RequestProbe};
-use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku, within};
+use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku, with_timeout};
 
 /// Interval of the reads, which renew the lease: twice per lease.
 const POLL_INTERVAL: Duration = Duration::from_millis(500);
@@ -111,7 +111,7 @@ impl ExpiryWorker {
             self.stand_back(REST_POLL_INTERVAL).await;
             return;
         }
-        let read = within(QUERY_TIMEOUT, due::read(&self.shop, self.id, self.after)).await;
+        let read = with_timeout(QUERY_TIMEOUT, due::read(&self.shop, self.id, self.after)).await;
         self.log_changes(read.as_ref().err());
         let Ok(due) = read else {
             self.stand_back(jittered(RETRY_DELAY)).await;
@@ -199,7 +199,7 @@ impl ExpiryWorker {
         self.after = None;
         if std::mem::take(&mut self.is_holder) {
             // If it fails, the lease ends soon by itself.
-            let _ = within(RETRY_DELAY, due::release(&self.shop, self.id)).await;
+            let _ = with_timeout(RETRY_DELAY, due::release(&self.shop, self.id)).await;
         }
         self.poll_at = Instant::now() + pause;
     }

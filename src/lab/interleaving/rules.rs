@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use holdfast_lock::LockKind;
-
 use crate::locks::Mechanism;
 use crate::probe::Point;
 use crate::shop::Strategy;
@@ -120,7 +118,7 @@ impl GameRules {
 
     /// Returns the lease of the lock: as long as the game, unless it is renewed.
     pub(super) fn lease(self) -> Option<Duration> {
-        let is_renewed = self.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
+        let is_renewed = self.strategy.lock == Some(Mechanism::Fenced);
         self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })
     }
 

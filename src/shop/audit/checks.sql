@@ -3,6 +3,9 @@
 -- A ledger is ordered by (sku, version, seq) or (user_id, version, seq). seq alone is not an order:
 -- a statement may take its number before another one that commits first. It only orders entries of
 -- the same version (forks). The opening entry has version 0.
+--
+-- A check that names a table after its rule looks at the rows of that table one by one, and is
+-- executed in steps: `checks.rs` replaces `:from` and `:to` with the blocks of the step.
 
 -- check stock-drift: the stock of each item equals the sum of its ledger
 select format('%s: on the shelf %s, by the ledger %s', i.sku, i.stock, coalesce(s.total, 0))
@@ -17,18 +20,21 @@ select format('%s: %s units that never existed', sku, -min(running)) from (
       from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
  group by sku having min(running) < 0 order by sku;
 
--- check stock-chain: each entry begins with the value at which the previous entry ended
+-- check stock-chain: each entry begins with the value at which the previous entry ended, under no lower fence
 select format('%s entry %s: ', sku, seq) || concat_ws(', and ',
               case when before <> previous then format(
                    'the entry before it ended at %s, this one begins at %s',
                    previous, before) end,
               case when after <> before + delta then format(
-                   'it says that %s and %s make %s', before, delta, after) end) from (
-    select l.sku, l.seq, l.version, l.before, l.delta, l.after,
+                   'it says that %s and %s make %s', before, delta, after) end,
+              case when fence < highest then format(
+                   'its fence is %s, and one before it was %s', fence, highest) end) from (
+    select l.sku, l.seq, l.version, l.before, l.delta, l.after, l.fence,
+           max(l.fence) over (partition by l.sku order by l.version, l.seq) as highest,
            lag(l.after, 1, 0::bigint) over (partition by l.sku
                                             order by l.version, l.seq) as previous
       from stock_ledger l join items i on i.sku = l.sku and i.kind = 'shop') chain
- where before <> previous or after <> before + delta order by sku, version, seq;
+ where before <> previous or after <> before + delta or fence < highest order by sku, version, seq;
 
 -- check stock-forks: no two entries were computed from the same read
 select format('%s version %s: entries %s', l.sku, l.version,
@@ -62,24 +68,48 @@ select format('%s: opening %s, restocked %s, sold %s; by the ledger %s, %s and %
         or i.sold <> coalesce(e.sold, 0) or i.sold <> coalesce(l.sold, 0))
  order by i.sku;
 
--- check order-lines: each order line took its units once, and returned them once if its order was cancelled or refunded
-select format('order %s, %s: quantity %s, entries %s', l.order_id, l.sku, l.quantity,
-              coalesce(string_agg(e.reason || ' ' || e.delta, ', '
-                                  order by e.version, e.seq), 'none'))
+-- check row-versions: each item and each account is past the versions of its ledger, and not below its fences
+select format('%s: version %s, fence %s; in the ledger %s and %s', i.sku, i.version, i.fence,
+              e.version, e.fence)
+  from items i
+  join (select sku, max(version) as version, max(fence) as fence
+          from stock_ledger group by sku) e using (sku)
+ where i.kind = 'shop' and (i.version <= e.version or i.fence < e.fence)
+union all
+select format('%s: version %s, fence %s; in the ledger %s and %s', u.name, a.version, a.fence,
+              e.version, e.fence)
+  from accounts a join users u on u.id = a.user_id
+  join (select user_id, max(version) as version, max(fence) as fence
+          from balance_ledger group by user_id) e on e.user_id = a.user_id
+ where a.kind = 'shop' and (a.version <= e.version or a.fence < e.fence)
+ order by 1;
+
+-- check order-lines: each order line took its units once, with the entry that it names, and returned them once if its order was cancelled or refunded
+-- blocks of order_lines
+select format('order %s (%s), %s: quantity %s, entry %s: %s, returned: %s', l.order_id, o.status,
+              l.sku, l.quantity, l.entry_seq, coalesce(e.delta::text, 'none'),
+              coalesce(returns.entries, 'none'))
   from order_lines l
   join orders o on o.id = l.order_id
   join items i on i.sku = l.sku and i.kind = 'shop'
-  left join stock_ledger e on e.order_id = l.order_id and e.sku = l.sku
- group by l.order_id, l.sku, l.quantity, o.status
-having count(*) filter (where e.reason = 'order' and e.delta = -l.quantity) <> 1
-    or count(*) filter (where e.delta = l.quantity
-           and (o.status = 'cancelled' and e.reason in ('cancel', 'expiry')
-             or o.status = 'refunded' and e.reason = 'refund'))
-       <> case when o.status in ('cancelled', 'refunded') then 1 else 0 end
-    or count(e.seq) <> case when o.status in ('cancelled', 'refunded') then 2 else 1 end
+  left join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
+                          and e.order_id = l.order_id and e.reason = 'order'
+ cross join lateral (
+       select count(*) as number,
+              count(*) filter (where r.delta = l.quantity
+                  and (o.status = 'cancelled' and r.reason in ('cancel', 'expiry')
+                    or o.status = 'refunded' and r.reason = 'refund')) as matching,
+              string_agg(r.reason || ' ' || r.delta, ', ' order by r.version, r.seq) as entries
+         from stock_ledger r
+        where r.order_id = l.order_id and r.sku = l.sku and r.reason <> 'order') returns
+ cross join lateral (select (o.status in ('cancelled', 'refunded'))::int as number) required
+ where l.ctid >= :from and l.ctid < :to
+   and (e.delta is distinct from -l.quantity
+        or returns.number <> required.number or returns.matching <> required.number)
  order by 1;
 
 -- check lines-counted: each order line counts for its buyer while its order is pending or paid
+-- blocks of order_lines
 select format('order %s (%s), %s: it counts for %s', o.id, o.status, l.sku,
               case when l.counts_for is null then 'nobody'
                    when l.counts_for = o.user_id then 'its buyer'
@@ -87,7 +117,7 @@ select format('order %s (%s), %s: it counts for %s', o.id, o.status, l.sku,
   from order_lines l
   join orders o on o.id = l.order_id
   join items i on i.sku = l.sku and i.kind = 'shop'
- where l.counts_for is distinct from
+ where l.ctid >= :from and l.ctid < :to and l.counts_for is distinct from
        case when o.status in ('pending', 'paid') then o.user_id end
  order by 1;
 
@@ -106,58 +136,79 @@ select format('order %s, %s: it made %s for its buyer, and the limit was %s', or
      where l.sku in (select sku from order_lines where limit_per_user is not null)) sold
  where reason = 'order' and held > limit_per_user order by 1;
 
--- check stock-entries: each entry has its item, and if it names an order, the line of that order
+-- check stock-entries: each entry has its item, and if it names an order, the line of that order; a line has one sale
+-- blocks of stock_ledger
 select format('%s entry %s (%s %s): ', e.sku, e.seq, e.reason, e.delta)
        || case when i.sku is null then 'there is no such item'
-               else format('order %s has no such line', coalesce(e.order_id::text, '–'))
-          end
+               when l.order_id is null
+               then format('order %s has no such line', coalesce(e.order_id::text, '–'))
+               else format('the line of order %s names entry %s', e.order_id, l.entry_seq) end
   from stock_ledger e
   left join items i on i.sku = e.sku
   left join order_lines l on l.order_id = e.order_id and l.sku = e.sku
- where i.sku is null
-    or i.kind = 'shop' and l.order_id is null
-   and (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
+ where e.ctid >= :from and e.ctid < :to
+   and (i.sku is null
+        or i.kind = 'shop' and l.order_id is null
+       and (e.order_id is not null or e.reason in ('order', 'cancel', 'refund', 'expiry'))
+        or i.kind = 'shop' and e.reason = 'order' and l.entry_seq <> e.seq)
  order by e.sku, e.version, e.seq;
 
--- check order-references: each order has its user, and each line its order and its item
+-- check order-references: each order has its user
+-- blocks of orders
 select format('order %s: there is no user %s', o.id, o.user_id)
-  from orders o where not exists (select from users u where u.id = o.user_id)
-union all
-select format('order %s, %s: there is no such order', l.order_id, l.sku)
-  from order_lines l where not exists (select from orders o where o.id = l.order_id)
-union all
-select format('order %s, %s: there is no such item', l.order_id, l.sku)
-  from order_lines l where not exists (select from items i where i.sku = l.sku)
+  from orders o
+ where o.ctid >= :from and o.ctid < :to
+   and not exists (select from users u where u.id = o.user_id)
+ order by 1;
+
+-- check line-references: each order line has its order and its item
+-- blocks of order_lines
+select format('order %s, %s: there is no such ', l.order_id, l.sku)
+       || case when o.id is null then 'order' else 'item' end
+  from order_lines l
+  left join orders o on o.id = l.order_id
+  left join items i on i.sku = l.sku
+ where l.ctid >= :from and l.ctid < :to and (o.id is null or i.sku is null)
  order by 1;
 
 -- check order-totals: the total of each order equals the sum of its lines
-select format('order %s: total %s, lines %s', o.id, o.total_cents,
-              coalesce(sum(l.quantity * l.unit_price_cents), 0))
-  from orders o left join order_lines l on l.order_id = o.id
- group by o.id
-having o.total_cents <> coalesce(sum(l.quantity * l.unit_price_cents), 0)
-    or count(l.sku) = 0 order by 1;
+-- blocks of orders
+select format('order %s: total %s, lines %s', o.id, o.total_cents, coalesce(lines.total, 0))
+  from orders o
+ cross join lateral (
+       select sum(l.quantity * l.unit_price_cents) as total
+         from order_lines l where l.order_id = o.id) lines
+ where o.ctid >= :from and o.ctid < :to and o.total_cents is distinct from lines.total
+ order by 1;
 
 -- check payments: each order has exactly the payment and the refund that its status requires, on its buyer's account or, of lab items, lab account
-select format('order %s (%s, total %s): entries %s', id, status, total_cents,
-              coalesce(string_agg(reason || ' ' || delta || whose, ', '
-                                  order by user_id, version, seq), 'none')) from (
-    select o.id, o.status, o.total_cents, e.reason, e.delta, e.user_id, e.version, e.seq,
-           e.user_id = payer.id as of_payer,
-           case when e.user_id = payer.id then '' else ' of another account' end as whose
-      from orders o
-      left join (select l.order_id from order_lines l join items i on i.sku = l.sku
-                  group by l.order_id having bool_and(i.kind = 'lab')) lab on lab.order_id = o.id
-      left join users u on u.lab_account_of = o.user_id
-     cross join lateral (select case when lab.order_id is null then o.user_id else u.id end as id)
-                        payer
-      left join balance_ledger e on e.order_id = o.id) entries
- group by id, status, total_cents
-having count(*) filter (where reason = 'payment' and delta = -total_cents and of_payer)
-       <> case when status in ('paid', 'refunded') then 1 else 0 end
-    or count(*) filter (where reason = 'refund' and delta = total_cents and of_payer)
-       <> case when status = 'refunded' then 1 else 0 end
-    or count(seq) <> case status when 'paid' then 1 when 'refunded' then 2 else 0 end
+-- blocks of orders
+select format('order %s (%s, total %s): entries %s', o.id, o.status, o.total_cents,
+              coalesce(entries.listed, 'none'))
+  from orders o
+  left join users u on u.lab_account_of = o.user_id
+ cross join lateral (
+       select coalesce(bool_and(i.kind = 'lab'), false) as of_lab
+         from order_lines l join items i on i.sku = l.sku where l.order_id = o.id) lines
+ cross join lateral (
+       select count(*) as number,
+              count(*) filter (where e.reason = 'payment' and e.delta = -o.total_cents
+                                 and of_payer) as payments,
+              count(*) filter (where e.reason = 'refund' and e.delta = o.total_cents
+                                 and of_payer) as refunds,
+              string_agg(e.reason || ' ' || e.delta
+                         || case when of_payer then '' else ' of another account' end,
+                         ', ' order by e.user_id, e.version, e.seq) as listed
+         from balance_ledger e
+        cross join lateral (
+              select e.user_id is not distinct from
+                     case when lines.of_lab then u.id else o.user_id end as of_payer) payer
+        where e.order_id = o.id) entries
+ cross join lateral (select (o.status in ('paid', 'refunded'))::int as payments,
+                            (o.status = 'refunded')::int as refunds) required
+ where o.ctid >= :from and o.ctid < :to
+   and (entries.payments <> required.payments or entries.refunds <> required.refunds
+        or entries.number <> required.payments + required.refunds)
  order by 1;
 
 -- check balance-entries: each entry is the payment or the refund of an order of its user, or the opening of a lab account, a top-up or welcome credit
@@ -197,21 +248,24 @@ select format('%s: balance %s cents, by the ledger %s', u.name, a.balance_cents,
          on s.user_id = a.user_id
  where a.kind = 'shop' and a.balance_cents <> coalesce(s.total, 0) order by u.name;
 
--- check balance-chain: each entry begins with the value at which the previous entry ended
+-- check balance-chain: each entry begins with the value at which the previous entry ended, under no lower fence
 select format('%s entry %s: ', u.name, seq) || concat_ws(', and ',
               case when before <> previous then format(
                    'the entry before it ended at %s cents, this one begins at %s',
                    previous, before) end,
               case when after <> before + delta then format(
-                   'it says that %s and %s cents make %s', before, delta, after)
-                   end) from (
-    select l.user_id, l.seq, l.version, l.before, l.delta, l.after,
+                   'it says that %s and %s cents make %s', before, delta, after) end,
+              case when fence < highest then format(
+                   'its fence is %s, and one before it was %s', fence, highest) end) from (
+    select l.user_id, l.seq, l.version, l.before, l.delta, l.after, l.fence,
+           max(l.fence) over (partition by l.user_id
+                              order by l.version, l.seq) as highest,
            lag(l.after, 1, 0::bigint) over (partition by l.user_id
                                             order by l.version, l.seq) as previous
       from balance_ledger l
       join accounts a on a.user_id = l.user_id and a.kind = 'shop') chain
   join users u on u.id = chain.user_id
- where before <> previous or after <> before + delta order by u.name, version, seq;
+ where before <> previous or after <> before + delta or fence < highest order by u.name, version, seq;
 
 -- check balance-forks: no two entries were computed from the same read
 select format('%s version %s: entries %s', u.name, l.version,
@@ -259,19 +313,39 @@ union all select format('%s entry %s: %s → %s', sku, seq, before, after)
 union all select format('balance entry %s: %s → %s', seq, before, after)
   from balance_ledger where before < 0 or after < 0;
 
--- check key-records: each order has its key record, and each stored response its order
-select case when i.key is null then format('order %s has no key record', o.id)
-            else format('key %s of user %s: %s', i.key, i.user_id,
-                        case when o.id is null then 'no order has it'
-                             else 'the response is not about order ' || o.id end) end
-  from (select * from idempotency where path = '/api/orders') as i
-  full join orders o on o.user_id = i.user_id and o.token = i.key
- where i.key is null or o.id is null or i.order_id is distinct from o.id
-    or i.body is not null
-       and position(convert_to('"id":"' || o.id || '"', 'UTF8') in i.body) = 0
- union all
-select format('key %s of user %s: its record has another key''s id', key, user_id)
-  from idempotency
- where id <> encode(substring(sha256(convert_to(concat_ws(' ', user_id, method, path, key),
-                                                'UTF8')) for 16), 'hex')::uuid
+-- check key-records: each order has the record of its idempotency key
+-- blocks of orders
+select format('order %s has no key record', o.id)
+  from orders o
+  left join idempotency i
+         on i.id = encode(substring(sha256(convert_to(
+              concat_ws(' ', o.user_id, 'POST', '/api/orders', o.token), 'UTF8')) for 16), 'hex')::uuid
+ where o.ctid >= :from and o.ctid < :to and i.order_id is distinct from o.id
+ order by 1;
+
+-- check stored-responses: each key record has its own id, and is about its order or its top-up
+-- blocks of idempotency
+select format('key %s of user %s: ', i.key, i.user_id) || concat_ws(', and ',
+              case when i.id <> own.id then 'its record has another key''s id' end,
+              case when i.status not in (200, 201) or o.id is not null and i.status <> 201
+                   then 'its status is ' || i.status end,
+              case when i.path = '/api/orders' and o.id is null then 'no order has it' end,
+              case when i.path <> '/api/orders' and i.order_id is not null
+                   then 'it placed no order, and names one' end,
+              case when position(convert_to('"id":"' || o.id || '"', 'UTF8') in i.body) = 0
+                   then 'the response is not about order ' || o.id end,
+              case when i.path = '/api/me/top-ups' and t.id is null then 'no top-up has it' end)
+  from idempotency i
+  left join orders o on o.id = i.order_id and o.user_id = i.user_id and o.token = i.key
+  left join top_ups t on t.user_id = i.user_id and t.token = i.key
+ cross join lateral (
+       select encode(substring(sha256(convert_to(
+              concat_ws(' ', i.user_id, i.method, i.path, i.key), 'UTF8')) for 16), 'hex')::uuid as id) own
+ where i.ctid >= :from and i.ctid < :to
+   and (i.id <> own.id or i.status not in (200, 201)
+        or i.path = '/api/orders' and i.status <> 201
+        or (i.path = '/api/orders') <> (i.order_id is not null)
+        or i.order_id is not null and o.id is null
+        or position(convert_to('"id":"' || o.id || '"', 'UTF8') in i.body) = 0
+        or i.path = '/api/me/top-ups' and t.id is null)
  order by 1;

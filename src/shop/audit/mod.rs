@@ -1,32 +1,33 @@
 //! Audit: compares ledgers, orders and accounts with each other, and reports on Redis.
 //!
 //! Reads everything in one repeatable-read snapshot, so the audit of a shop under load is exact for
-//! one moment. [`item`] (stock) and [`checks`] (all) define the figures. [`reports`] bounds the
+//! one moment. [`item`] (stock) and [`checks`] (all) define the figures. [`audits`] bounds the
 //! cost of a replica's audits. The history checker (`tests/common/checker`) compares the ledgers
 //! with the responses of clients and their times.
 //!
 //! Guarantees nothing about lab items and lab accounts: these are counted apart. Tests:
 //! `tests/it/audit.rs`, `tests/it/reports.rs`.
 
+pub mod audits;
 pub mod checks;
 pub mod conservation;
 pub mod item;
-pub mod reports;
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use super::{Error, Sku, within};
+use super::{Error, Sku, with_timeout};
 use crate::db::{Pool, Transaction};
 use crate::locks::ShopLocks;
 use crate::messages::{Message, message};
 
+pub use audits::{AuditStatus, Audits};
 pub use checks::{AuditCheck, AuditProgress};
 pub use conservation::StockConservation;
 pub use item::{ItemAudit, ItemSummary, LedgerFork, forks_near, summary};
-pub use reports::{AuditStatus, Reports};
 
 /// Timeout of one statement of an audit, for long ledgers.
 const STATEMENT_TIMEOUT: Duration = Duration::from_mins(1);
@@ -59,7 +60,11 @@ pub async fn check_all(
     locks: Option<&ShopLocks>,
     report: impl FnMut(AuditProgress),
 ) -> Result<AuditReport, Error> {
-    let (checks, mut noted) = within(AUDIT_TIMEOUT, check_in_snapshot(pool, report)).await?;
+    let audit = timeout(AUDIT_TIMEOUT, check_in_snapshot(pool, report)).await;
+    let (checks, mut noted) = audit.unwrap_or_else(|_| {
+        let cause = format!("the audit took longer than {} s", AUDIT_TIMEOUT.as_secs());
+        Err(Error::Unavailable { what: "Postgres", cause, outcome_unknown: false })
+    })?;
     if let Some(locks) = locks {
         noted.push(redis_note(locks).await);
     }
@@ -73,9 +78,8 @@ async fn check_in_snapshot(
     report: impl FnMut(AuditProgress),
 ) -> Result<(Vec<AuditCheck>, Vec<Message>), Error> {
     let mut tx = begin_snapshot(pool, STATEMENT_TIMEOUT).await?;
-    // Each check reads whole tables. Before they are analyzed for the first time, Postgres believes
-    // that they are empty, and joins 10,000 orders by nested loops for half a minute.
-    sqlx::raw_sql("set local enable_nestloop = off").execute(&mut *tx).await?;
+    // Compiling a statement takes longer than most steps.
+    sqlx::raw_sql("set local jit = off").execute(&mut *tx).await?;
     let checks = checks::run(&mut tx, report).await?;
     let notes = checks::notes(&mut tx).await?;
     tx.rollback().await?;
@@ -99,7 +103,7 @@ async fn check_item_within(
         Ok(audit)
     };
     // It has two statements.
-    within(2 * statement_timeout, audit).await
+    with_timeout(2 * statement_timeout, audit).await
 }
 
 /// Begins a transaction that reads a snapshot. A statement may wait for a lock as long as it may

@@ -70,7 +70,7 @@ impl Command for PayOrder {
         let balance = state.change_balance(account, -needed_cents, "payment", Some(id))?;
         let after = OrderSnapshot { status: to, paid_at, ..found };
         let transition = state.change_order(id, from, after);
-        let order = Order { status: to.name().to_owned(), paid_at, ..self.order.clone() };
+        let order = Order { status: to, paid_at, ..self.order.clone() };
         let response =
             CommandResponse::Paid(PaidOrder { order, balance: ValueChange::from(&balance) });
         Ok(Changes {

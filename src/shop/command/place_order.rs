@@ -81,7 +81,7 @@ impl PlaceOrder {
         });
         Order {
             id: new.id,
-            status: OrderStatus::Pending.name().to_owned(),
+            status: OrderStatus::Pending,
             total_cents: new.total_cents,
             lines: lines.collect(),
             expires_at: new.expires_at,

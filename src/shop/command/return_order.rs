@@ -100,11 +100,10 @@ impl Command for ReturnOrder {
             None => None,
         };
         let transition = state.change_order(id, from, OrderSnapshot { status: to, ..found });
-        let status = to.name().to_owned();
         let by_sku: BTreeMap<String, ValueChange> =
             stock.iter().map(|change| (change.key.to_string(), change.into())).collect();
         let response = CommandResponse::Returned(ReturnedOrder {
-            order: Order { status, paid_at: found.paid_at, ..self.order.clone() },
+            order: Order { status: to, paid_at: found.paid_at, ..self.order.clone() },
             stock: by_sku,
             balance: balance.as_ref().map(ValueChange::from),
         });

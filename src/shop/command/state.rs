@@ -130,8 +130,7 @@ impl ShopState {
             return Err(Rejection::no_order(order));
         };
         if found.status != status {
-            let status = found.status.name().to_owned();
-            return Err(Rejection::OrderState { status, action });
+            return Err(Rejection::OrderState { status: found.status, action });
         }
         Ok(*found)
     }

@@ -44,7 +44,7 @@ use in_flight::InFlightKeys;
 use known_items::KnownItems;
 use lab_accounts::LabAccounts;
 pub use prepare::{
-    cancel_order, check_order, expire_orders, pay_order, place_order, refund_order, restock,
+    cancel_order, expire_orders, noop_order, pay_order, place_order, refund_order, restock,
     set_limit, top_up,
 };
 use queue::CommandQueues;

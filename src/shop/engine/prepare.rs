@@ -39,7 +39,7 @@ pub async fn place_order(
     let single = command.single_line().map(|(sku, quantity)| (sku.clone(), quantity));
     let command = Arc::new(command);
     let admitted = async {
-        let options = admit(shop, options, &skus, Mixture::Rejected).await?;
+        let options = options_for_items(shop, options, &skus).await?;
         check_unpaid(shop, &options, user).await?;
         Ok(options)
     };
@@ -63,7 +63,7 @@ pub async fn place_order(
 }
 
 /// Parses and responds like [`place_order`] but places nothing: the cost of the path alone.
-pub fn check_order(
+pub fn noop_order(
     user: UserId,
     key: IdempotencyKey,
     lines: &[RequestedLine],
@@ -86,7 +86,7 @@ pub async fn pay_order(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
-    let options = admit(shop, options, &order.skus(), Mixture::Admitted).await;
+    let options = options_for_items(shop, options, &order.skus()).await;
     let account = match &options {
         Ok(options) if options.in_lab => shop.engine.lab_accounts.of(user).await?,
         _ => user,
@@ -107,7 +107,7 @@ pub async fn cancel_order(
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
-    let options = admit(shop, options, &order.skus(), Mixture::Admitted).await?;
+    let options = options_for_items(shop, options, &order.skus()).await?;
     let command = ReturnOrder::new(ReturnKind::Cancel, user, order, key);
     execute(shop, &options, Arc::new(command)).await
 }
@@ -121,7 +121,7 @@ pub async fn refund_order(
     key: Option<IdempotencyKey>,
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
-    let options = admit(shop, options, &order.skus(), Mixture::Admitted).await?;
+    let options = options_for_items(shop, options, &order.skus()).await?;
     let account = if options.in_lab {
         match ledger::payer(shop, order.id).await? {
             // Before there were lab accounts, users paid for lab items, too.
@@ -147,7 +147,7 @@ pub async fn restock(
     key: IdempotencyKey,
 ) -> Result<Execution, Failure> {
     let command = Arc::new(Restock::new(admin, sku.clone(), what, key)?);
-    match admit(shop, options, &[sku], Mixture::Rejected).await {
+    match options_for_items(shop, options, &[sku]).await {
         Ok(options) => execute(shop, &options, command).await,
         Err(failure) => replay_or(shop, command.as_ref(), failure).await,
     }
@@ -203,29 +203,20 @@ async fn check_unpaid(shop: &Shop, options: &RequestOptions, user: UserId) -> Re
     shop.engine.unpaid.admit(user, max, window).await
 }
 
-/// Whether an order may have items of the lab and of the shop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mixture {
-    Rejected,
-    /// An order that exists; there were such before there were lab accounts.
-    Admitted,
-}
-
-/// Returns the options of a request on these items. Rejects an unknown item and, unless all are the
-/// lab's, options that could lose sales or money, keep units too long, or are not the user's to
-/// set.
-async fn admit<'a>(
+/// Returns the options of a request on these items. Rejects an unknown item, items of both the lab
+/// and the shop and, unless all are the lab's, options that could lose sales or money, keep units
+/// too long, or are not the user's to set.
+async fn options_for_items<'a>(
     shop: &Shop,
     options: &'a RequestOptions,
     skus: &[Sku],
-    mixture: Mixture,
 ) -> Result<Cow<'a, RequestOptions>, Failure> {
     let kinds = shop.engine.known_items.kinds(skus).await?;
     let first = |of: ItemKind| kinds.iter().position(|kind| *kind == of).map(|at| &skus[at]);
     let Some(own) = first(ItemKind::Shop) else {
         return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options.clone() }));
     };
-    if let (Some(lab), Mixture::Rejected) = (first(ItemKind::Lab), mixture) {
+    if let Some(lab) = first(ItemKind::Lab) {
         let why = format!(
             "an order has items of the lab or the shop's own, not both: {lab} is the lab's, and \
              {own} is the shop's own; place two orders"

@@ -83,7 +83,8 @@ pub async fn latest_balance_entries(
     )
 }
 
-/// Returns an order's entries in the stock ledger, each with its item, oldest first.
+/// Returns an order's entries in the stock ledger, each with its item, oldest first. Fails if a line
+/// lacks its entry.
 pub async fn stock_entries_of_order(
     shop: &Shop,
     order: OrderId,
@@ -93,7 +94,7 @@ pub async fn stock_entries_of_order(
                   after as "after!", version as "version!", reason as "reason!",
                   e.order_id as "order_id: OrderId", fence, request_id as "request_id!", at as "at!"
              from (select e.* from order_lines l
-                     join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
+                     left join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
                     where l.order_id = $1
                    union all
                    select * from stock_ledger where order_id = $1 and reason <> 'order') as e

@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 
 use crate::shop::failure::Error;
 use crate::shop::idempotency::{ORDERS_PATH, record_id};
-use crate::shop::model::{Order, OrderLine, ValueChange};
+use crate::shop::model::{Order, OrderLine, OrderStatus, ValueChange};
 use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
@@ -135,7 +135,7 @@ async fn select_without_lines(
     limit: i64,
 ) -> sqlx::Result<Vec<Order>> {
     let rows = sqlx::query!(
-        r#"select id as "id: OrderId", status, total_cents, expires_at, created_at, paid_at,
+        r#"select id as "id: OrderId", status as "status: OrderStatus", total_cents, expires_at, created_at, paid_at,
                   status = 'cancelled' and exists (
                       select from stock_ledger e
                        where e.order_id = o.id and e.reason = 'expiry') as "expired!"
@@ -168,13 +168,17 @@ async fn select_without_lines(
         .collect())
 }
 
+/// Fails, as a bug, if a line lacks its ledger entry: without the line, a cancellation
+/// would return too little.
 async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result<()> {
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
     let lines = sqlx::query!(
         r#"select l.order_id as "order_id: OrderId", l.sku as "sku: Sku", l.quantity,
-                  l.unit_price_cents, e.before, e.delta, e.after
+                  l.unit_price_cents, e.before as "before?", e.delta as "delta?",
+                  e.after as "after?"
              from order_lines l
-             join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
+             left join stock_ledger e on e.sku = l.sku and e.seq = l.entry_seq
+                                     and e.order_id = l.order_id
             where l.order_id = any($1)
             order by l.order_id, l.sku"#,
         &ids as &[OrderId],
@@ -185,12 +189,21 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
         let Some(order) = orders.iter_mut().find(|order| order.id == row.order_id) else {
             continue;
         };
+        let (Some(before), Some(delta), Some(after)) = (row.before, row.delta, row.after) else {
+            return Err(missing_entry(row.order_id, &row.sku));
+        };
         order.lines.push(OrderLine {
             sku: row.sku,
             quantity: row.quantity,
             unit_price_cents: row.unit_price_cents,
-            stock: ValueChange { before: row.before, delta: row.delta, after: row.after },
+            stock: ValueChange { before, delta, after },
         });
     }
     Ok(())
+}
+
+/// The error of a line whose ledger entry is absent: the ledger was changed by hand.
+fn missing_entry(order: OrderId, sku: &Sku) -> sqlx::Error {
+    let message = format!("the line {sku} of order {order} lacks its ledger entry: run the audit");
+    sqlx::Error::Decode(message.into())
 }

@@ -1,6 +1,6 @@
 //! The definition of a strategy.
 
-use holdfast_lock::{LockKind, Wait};
+use holdfast_lock::Wait;
 
 use crate::locks::Mechanism;
 
@@ -153,7 +153,7 @@ impl Strategy {
             (Guarantee::OneReplica, _) => {
                 Some("it excludes no other replica: with two, the same unit can be sold twice")
             }
-            (_, Some(Mechanism::Teaching(_))) => {
+            (_, Some(lock)) if lock.is_teaching_lock() => {
                 Some("it is a lock of the lessons, with a mistake on purpose")
             }
             _ => None,
@@ -165,9 +165,7 @@ impl Strategy {
         match (self.guarantee, self.lock) {
             (Guarantee::Always, _) => Family::Postgres,
             // A quorum's keys are on other servers.
-            (Guarantee::WhileLeased, lock) if lock != Some(Mechanism::Lock(LockKind::Quorum)) => {
-                Family::Redis
-            }
+            (Guarantee::WhileLeased, lock) if lock != Some(Mechanism::Redlock) => Family::Redis,
             _ => Family::Alone(self.name),
         }
     }

@@ -1,12 +1,10 @@
 //! The table of strategies, in teaching order.
 
-use holdfast_lock::LockKind;
-
 use super::{
     Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, row_lock,
     serializable, version, wrong_key,
 };
-use crate::locks::{Mechanism, TeachingLock};
+use crate::locks::Mechanism;
 
 /// A plain read-then-update under a lock, which is described in the file of the lock.
 macro_rules! locked {
@@ -25,55 +23,15 @@ macro_rules! locked {
 /// All strategies.
 pub static STRATEGIES: &[Strategy] = &[
     none::STRATEGY,
-    locked!(
-        "local",
-        Mechanism::Lock(LockKind::Local),
-        OneReplica,
-        "crates/holdfast-lock/src/local.rs"
-    ),
-    locked!(
-        "setnx",
-        Mechanism::Teaching(TeachingLock::Setnx),
-        UntilHolderDies,
-        "src/locks/setnx.rs"
-    ),
-    locked!(
-        "setnx-expire",
-        Mechanism::Teaching(TeachingLock::SetnxExpire),
-        WhileLeased,
-        "src/locks/setnx_expire.rs"
-    ),
-    locked!("ttl", Mechanism::Teaching(TeachingLock::Ttl), WhileLeased, "src/locks/ttl.rs"),
-    locked!(
-        "check-then-del",
-        Mechanism::Teaching(TeachingLock::CheckThenDel),
-        WhileLeased,
-        "src/locks/check_then_del.rs"
-    ),
-    locked!(
-        "expire-only",
-        Mechanism::Teaching(TeachingLock::ExpireOnly),
-        WhileLeased,
-        "src/locks/expire_only.rs"
-    ),
-    locked!(
-        "owner",
-        Mechanism::Lock(LockKind::Owner),
-        WhileLeased,
-        "crates/holdfast-lock/src/owner.rs"
-    ),
-    locked!(
-        "watchdog",
-        Mechanism::Lock(LockKind::Watchdog),
-        WhileLeased,
-        "crates/holdfast-lock/src/watchdog.rs"
-    ),
-    locked!(
-        "redlock",
-        Mechanism::Lock(LockKind::Quorum),
-        WhileLeased,
-        "crates/holdfast-lock/src/quorum.rs"
-    ),
+    locked!("local", Mechanism::Local, OneReplica, "crates/holdfast-lock/src/local.rs"),
+    locked!("setnx", Mechanism::Setnx, UntilHolderDies, "src/locks/setnx.rs"),
+    locked!("setnx-expire", Mechanism::SetnxExpire, WhileLeased, "src/locks/setnx_expire.rs"),
+    locked!("ttl", Mechanism::Ttl, WhileLeased, "src/locks/ttl.rs"),
+    locked!("check-then-del", Mechanism::CheckThenDel, WhileLeased, "src/locks/check_then_del.rs"),
+    locked!("expire-only", Mechanism::ExpireOnly, WhileLeased, "src/locks/expire_only.rs"),
+    locked!("owner", Mechanism::Owner, WhileLeased, "crates/holdfast-lock/src/owner.rs"),
+    locked!("watchdog", Mechanism::Watchdog, WhileLeased, "crates/holdfast-lock/src/watchdog.rs"),
+    locked!("redlock", Mechanism::Redlock, WhileLeased, "crates/holdfast-lock/src/quorum.rs"),
     early_release::STRATEGY,
     wrong_key::STRATEGY,
     fenced::STRATEGY,

@@ -13,7 +13,7 @@
 //! `lock(order.id)`, `lock(request.id)`, `lock(cart.id)`: the key names the request, not the value
 //! that changes. Or the key contains a typo, the tenant, or another letter case.
 
-use holdfast_lock::{LockKey, LockKind};
+use holdfast_lock::LockKey;
 
 use super::{LockTarget, Strategy, none};
 use crate::locks::Mechanism;
@@ -22,7 +22,7 @@ use crate::shop::OrderId;
 /// `owner`, on the order.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "wrong-key",
-    lock: Some(Mechanism::Lock(LockKind::Owner)),
+    lock: Some(Mechanism::Owner),
     target: LockTarget::Order,
     source: file!(),
     code: include_str!("wrong_key.rs"),

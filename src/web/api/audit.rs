@@ -54,7 +54,7 @@ const AUDIT_WAIT: Duration = Duration::from_secs(5);
     responses((status = 200, body = AuditReport), (status = 202, body = AuditProgress),
         (status = 403)))]
 pub async fn everything(state: State, _: AdminUser) -> HttpResult {
-    match state.shop.reports.whole_audit(AUDIT_WAIT).await? {
+    match state.shop.audits.whole_audit(AUDIT_WAIT).await? {
         AuditStatus::Done(report) => json(report),
         AuditStatus::Running(progress) => {
             Ok(HttpResponse::Accepted().insert_header((RETRY_AFTER, "1")).json(progress))

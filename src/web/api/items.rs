@@ -147,6 +147,6 @@ pub async fn ledger(
     responses((status = 200, body = ItemAudit)))]
 pub async fn audit(state: State, sku: Path<String>) -> HttpResult {
     let sku = body::parse_sku(&sku)?;
-    let audit = state.shop.reports.item(sku.clone()).await?;
+    let audit = state.shop.audits.item(sku.clone()).await?;
     json(audit.ok_or_else(|| body::unknown_item(&sku))?)
 }

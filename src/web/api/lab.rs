@@ -76,7 +76,7 @@ pub async fn noop(
     let (options, order) = (options.read()?, order.read()?);
     state.require_lab()?;
     let key = idempotency_key(&request)?;
-    let checked = engine::check_order(user.caller.id, key, &order.lines);
+    let checked = engine::noop_order(user.caller.id, key, &order.lines);
     command_response(checked, &options.probe)
 }
 

@@ -49,7 +49,7 @@ struct AuditProgressPage {
 const AUDIT_WAIT: Duration = Duration::from_secs(2);
 
 pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
-    let status = state.shop.reports.whole_audit(AUDIT_WAIT).await?;
+    let status = state.shop.audits.whole_audit(AUDIT_WAIT).await?;
     let layout = Layout::of(&request).await?;
     match status {
         AuditStatus::Done(audit) => {

@@ -45,7 +45,7 @@ impl Layout {
         let Ok(caller) = find_caller(request).await else { return Ok(layout) };
         layout.caller = caller;
         layout.books = shop
-            .reports
+            .audits
             .books()
             .await
             .inspect_err(|error| {

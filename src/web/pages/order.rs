@@ -14,7 +14,7 @@ use super::ledger_table::LedgerRow;
 use super::rejection::RejectionNotice;
 use super::respond::html;
 use crate::messages::Language;
-use crate::shop::model::{Item, Order, OrderLine};
+use crate::shop::model::{Item, Order, OrderLine, OrderStatus};
 use crate::shop::query::{catalog, ledger, orders};
 use crate::shop::{
     Cents, Error, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop,
@@ -50,7 +50,7 @@ struct OrderPage {
 
 impl OrderPage {
     fn is_pending(&self) -> bool {
-        self.order.status == "pending"
+        self.order.status == OrderStatus::Pending
     }
 
     /// Returns the rest of the hold, for people and in milliseconds.
@@ -89,7 +89,7 @@ impl OrderPage {
     }
 
     fn is_paid(&self) -> bool {
-        self.order.status == "paid"
+        self.order.status == OrderStatus::Paid
     }
 
     fn name<'n>(&'n self, line: &'n OrderLine) -> &'n str {
@@ -118,7 +118,7 @@ pub async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) ->
 type OrderForm = (State, HttpRequest, RequestOptions, Path<String>, Form<FormFields>);
 
 pub async fn pay(parts: OrderForm) -> HttpResult {
-    execute(parts, "paid", engine::pay_order).await
+    execute(parts, OrderStatus::Paid, engine::pay_order).await
 }
 
 /// Tops up the account by the amount that the form states, then pays the order: each once per form.
@@ -141,7 +141,7 @@ pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
         }
         engine::pay_order(shop, options, user, id, key).await
     };
-    execute(parts, "paid", top_up_and_pay).await
+    execute(parts, OrderStatus::Paid, top_up_and_pay).await
 }
 
 /// Returns whether the order is the user's, pending and not expired.
@@ -158,19 +158,19 @@ async fn is_in_lab(shop: &Shop, id: OrderId) -> Result<bool, Error> {
 
 /// Cancels the order, once per form: its units return to stock.
 pub async fn cancel(parts: OrderForm) -> HttpResult {
-    execute(parts, "cancelled", engine::cancel_order).await
+    execute(parts, OrderStatus::Cancelled, engine::cancel_order).await
 }
 
 /// Refunds the order, once per form: the money returns to the account, and the units to stock.
 pub async fn refund(parts: OrderForm) -> HttpResult {
-    execute(parts, "refunded", engine::refund_order).await
+    execute(parts, OrderStatus::Refunded, engine::refund_order).await
 }
 
 /// Executes a command and redirects to the order. A second click finds the order in the target
 /// status and redirects as well; any other rejection is shown above the order.
 async fn execute<K: From<IdempotencyKey>>(
     (state, request, options, id, form): OrderForm,
-    target_status: &str,
+    target_status: OrderStatus,
     command: impl AsyncFn(&Shop, &RequestOptions, UserId, OrderId, K) -> Result<Execution, Failure>,
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
@@ -252,11 +252,9 @@ fn item_name<'n>(line: &'n OrderLine, items: &'n [Item]) -> &'n str {
 /// Returns the displayed status. An order that can no longer be paid is `expired`; in the database
 /// it is pending until its units are returned, and cancelled then.
 pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
-    match order.status.as_str() {
-        "pending" if left.is_some() => "pending",
-        "paid" => "paid",
-        "refunded" => "refunded",
-        "cancelled" if !order.expired => "cancelled",
-        _ => "expired",
+    match order.status {
+        OrderStatus::Pending if left.is_none() => "expired",
+        OrderStatus::Cancelled if order.expired => "expired",
+        status => status.name(),
     }
 }

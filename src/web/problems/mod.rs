@@ -209,6 +209,7 @@ impl From<Rejection> for Problem {
                 insufficient_funds(needed_cents, balance_cents, in_lab)
             }
             Rejection::OrderState { status, action } => {
+                let status = status.name();
                 let detail = message!("problem-order-state-detail", action, status);
                 Problem::with_message(ProblemType::OrderState, detail).with("order_status", status)
             }

@@ -259,8 +259,9 @@ fn rejection_matches_the_state() {
                         && balance_cents < needed_cents
                 }
                 Rejection::OrderState { status, action } => {
-                    let demanded = if *action == "refund" { "paid" } else { "pending" };
-                    found.is_some_and(|found| found.status.name() == status) && status != demanded
+                    let is_refund = *action == "refund";
+                    let demanded = if is_refund { OrderStatus::Paid } else { OrderStatus::Pending };
+                    found.is_some_and(|found| found.status == *status) && *status != demanded
                 }
                 Rejection::OrderExpired => {
                     found.is_some_and(|found| found.expired || found.expires_at <= before.now)

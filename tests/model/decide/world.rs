@@ -298,7 +298,7 @@ impl World {
     fn as_read(&self, placed: &PlacedOrder, dice: &mut StdRng) -> Order {
         let mut order = placed.order.clone();
         if dice.random_bool(0.5) {
-            order.status = placed.row.status.name().to_owned();
+            order.status = placed.row.status;
             (order.paid_at, order.expired) = (placed.row.paid_at, placed.row.expired);
         }
         order

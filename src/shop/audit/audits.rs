@@ -1,4 +1,4 @@
-//! The reports of a replica: the books on every page, audits of items, and the whole audit.
+//! The audits of a replica: the books on every page, audits of items, and the whole audit.
 //!
 //! Guarantees: whatever the number of requests, a replica has one query of the books, one audit per
 //! item, and one whole audit under way. Audits have pools of their own, so orders never wait for
@@ -33,9 +33,9 @@ const ITEM_TIMEOUT: Duration = Duration::from_secs(4);
 /// Time for which the result of an audit waits for the client that was told to ask again.
 const RESULT_LIFETIME: Duration = Duration::from_mins(1);
 
-/// The reports of one process. Cheap to clone.
+/// The audits of one process, and their connections. Cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Reports {
+pub struct Audits {
     books: Coalescer<(), (), Arc<StockConservation>, Error>,
     items: Coalescer<Sku, (), Option<ItemAudit>, Error>,
     /// Has one connection, for the whole audit, which takes minutes.
@@ -61,8 +61,8 @@ pub enum AuditStatus {
     Done(Arc<AuditReport>),
 }
 
-impl Reports {
-    /// Creates the reports of this process. Must be called on the main runtime.
+impl Audits {
+    /// Creates the audits of this process. Must be called on the main runtime.
     pub fn new(shop_pool: &Pool, locks: &ShopLocks, tasks: &Tasks) -> Self {
         let audit_pool = shop_pool.with_session_timeout(1, AUDIT_TIMEOUT);
         let items_pool = shop_pool.with_session_timeout(ITEM_CONNECTIONS, ITEM_TIMEOUT);
