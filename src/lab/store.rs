@@ -73,10 +73,6 @@ impl RunSummary {
     pub fn is_of(&self, lesson: &str) -> bool {
         self.request.lesson.as_deref() == Some(lesson)
     }
-
-    pub fn is_over(&self) -> bool {
-        self.state.is_over()
-    }
 }
 
 /// Adds a run to the queue.
@@ -203,7 +199,6 @@ pub async fn guess_counts(pool: &Pool, lesson: &str, guesses: usize) -> Result<V
     .await?;
     let mut counts = vec![0; guesses];
     for row in rows {
-        // A run of an earlier version has the text of the guess, which is not counted.
         let place: Option<usize> = row.guess.parse().ok();
         if let Some(count) = place.and_then(|place| counts.get_mut(place)) {
             *count = row.count;

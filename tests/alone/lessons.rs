@@ -5,84 +5,26 @@
 //! Needs Postgres and Redis installed (script/test installs them).
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use holdfast::lab::lessons::{Chapter, LESSONS};
 use holdfast::messages::Language;
 use regex::Regex;
-use reqwest::{Client, Method};
 use serde_json::{Value, json};
-use tokio::time::sleep;
-use uuid::Uuid;
 
 use crate::common::up::{Up, state_of};
+use crate::runs::Lab;
 use crate::whole_machine;
-
-/// Upper bound of a lesson's duration on a busy machine.
-const LESSON_TIMEOUT: Duration = Duration::from_secs(90);
-/// A client of the lab's API, signed in as admin.
-struct Lab<'a> {
-    http: Client,
-    token: String,
-    up: &'a Up,
-}
-
-impl<'a> Lab<'a> {
-    async fn open(up: &'a Up) -> Self {
-        // No connection pool: a killed replica closes the connections that a client keeps.
-        let http =
-            Client::builder().timeout(LESSON_TIMEOUT).pool_max_idle_per_host(0).build().unwrap();
-        let mut lab = Self { http, token: String::new(), up };
-        let credentials = json!({"user": "admin", "password": "admin"});
-        let session = lab.call(Method::POST, "/api/sessions", Some(credentials)).await.unwrap();
-        lab.token = session["token"].as_str().unwrap().to_owned();
-        lab
-    }
-
-    /// Sends a request. `None` without a successful response: a replica may be restarting.
-    async fn call(&self, method: Method, path: &str, body: Option<Value>) -> Option<Value> {
-        let url = format!("{}{path}", self.up.running.replicas[0]);
-        let mut request = self.http.request(method, url).bearer_auth(&self.token);
-        request = request.header("Idempotency-Key", Uuid::new_v4().to_string());
-        if let Some(body) = body {
-            request = request.json(&body);
-        }
-        let response = request.send().await.ok()?;
-        if response.status().is_success() { response.json().await.ok() } else { None }
-    }
-
-    /// Runs a lesson to its end.
-    async fn run_lesson(&self, name: &str) -> Value {
-        let began = Instant::now();
-        let request = json!({"lesson": name});
-        let id = loop {
-            let created = self.call(Method::POST, "/api/lab/runs", Some(request.clone())).await;
-            if let Some(run) = created {
-                break run["id"].as_str().unwrap().to_owned();
-            }
-            assert!(began.elapsed() < LESSON_TIMEOUT, "{name} could not be queued");
-            sleep(Duration::from_millis(50)).await;
-        };
-        loop {
-            let run = self.call(Method::GET, &format!("/api/lab/runs/{id}"), None).await;
-            match run {
-                Some(run) if run["state"] == "done" || run["state"] == "failed" => return run,
-                _ => assert!(began.elapsed() < LESSON_TIMEOUT, "{name} does not end"),
-            }
-            sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_lesson_shows_its_claim() {
     let _machine = whole_machine();
-    let up = Up::start(&["--lab", "on"]);
-    let lab = Lab::open(&up).await;
-    let before = count_children(&up);
+    let lab = Lab::new(Up::start(&["--lab", "on"]), None).await;
+    let before = count_children(&lab.up);
     for lesson in LESSONS {
         let began = Instant::now();
-        let run = lab.run_lesson(lesson.name).await;
+        let id = lab.start(&json!({ "lesson": lesson.name })).await;
+        let run = lab.wait_until_over(&id).await;
         let (verdict, steps) = (&run["verdict"], &run["said"]);
         println!("{:5.1} s  {:18} {verdict}", began.elapsed().as_secs_f64(), lesson.name);
         assert_eq!(run["state"], "done", "{}: {verdict}\n{steps:#}", lesson.name);
@@ -92,11 +34,10 @@ async fn every_lesson_shows_its_claim() {
         let supports = |evidence: &Value| evidence["ok"] == true;
         assert!(!evidence.is_empty() && evidence.iter().all(supports), "{run:#}");
     }
-    assert_eq!(count_children(&up), before, "every temporary Redis of a lesson has ended");
-    let audit = lab.call(Method::GET, "/api/audit", None).await.expect("the audit");
-    assert_eq!(audit["ok"], true, "{audit:#}");
-    assert_no_locks(&up.running.redis_url).await;
-    for (role, pid) in up.children() {
+    assert_eq!(count_children(&lab.up), before, "every temporary Redis of a lesson has ended");
+    lab.assert_sound().await;
+    assert_no_locks(&lab.up.running.redis_url).await;
+    for (role, pid) in lab.up.children() {
         assert_ne!(state_of(pid), Some('T'), "{role} is stopped");
     }
 }

@@ -12,13 +12,16 @@ use crate::common::until;
 use crate::common::up::{Up, state_of};
 use crate::{SharedMachine, share_machine};
 
+/// Upper bound of a run on a busy machine, with the runs before it.
+const RUN_TIMEOUT: Duration = Duration::from_secs(90);
+
 /// A shop with its lab on, in a folder that a later `up` can use.
-struct Lab {
-    up: Up,
+pub struct Lab {
+    pub up: Up,
     base: String,
     http: Client,
     admin: String,
-    _machine: SharedMachine,
+    _machine: Option<SharedMachine>,
 }
 
 impl Lab {
@@ -27,9 +30,14 @@ impl Lab {
     }
 
     async fn at(up: Up) -> Self {
-        let (http, base) = (Client::new(), up.running.replicas[0].clone());
-        let (admin, _machine) = (String::new(), share_machine());
-        let mut lab = Self { up, base, http, admin, _machine };
+        Self::new(up, Some(share_machine())).await
+    }
+
+    pub async fn new(up: Up, _machine: Option<SharedMachine>) -> Self {
+        // No connection pool: a killed replica closes the connections that a client keeps.
+        let http = Client::builder().pool_max_idle_per_host(0).build().unwrap();
+        let base = up.running.replicas[0].clone();
+        let mut lab = Self { up, base, http, admin: String::new(), _machine };
         lab.admin = lab.sign_in("admin").await;
         lab
     }
@@ -56,7 +64,7 @@ impl Lab {
         call.send().await.unwrap()
     }
 
-    async fn start(&self, request: &Value) -> String {
+    pub async fn start(&self, request: &Value) -> String {
         let response = self.call(Method::POST, "/api/lab/runs", &self.admin, Some(request)).await;
         let (status, body) = (response.status(), response.text().await.unwrap());
         assert_eq!(status, StatusCode::ACCEPTED, "{body}");
@@ -69,8 +77,8 @@ impl Lab {
         self.call(Method::GET, &path, &self.admin, None).await.json().await.unwrap()
     }
 
-    async fn wait_until_over(&self, id: &str) -> Value {
-        let end = Instant::now() + Duration::from_secs(60);
+    pub async fn wait_until_over(&self, id: &str) -> Value {
+        let end = Instant::now() + RUN_TIMEOUT;
         loop {
             let run = self.read(id).await;
             if ["done", "failed"].contains(&run["state"].as_str().unwrap()) {
@@ -81,7 +89,7 @@ impl Lab {
         }
     }
 
-    async fn assert_sound(&self) {
+    pub async fn assert_sound(&self) {
         let audit = self.call(Method::GET, "/api/audit", &self.admin, None).await;
         let audit: Value = audit.json().await.unwrap();
         assert_eq!(audit["ok"], true, "{audit:#}");

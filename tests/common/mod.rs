@@ -112,6 +112,19 @@ impl Shop {
         shop
     }
 
+    /// Starts two replicas that know each other, as those of `holdfast up` do.
+    pub async fn with_peers(env: &[(&str, &str)]) -> Self {
+        let port = ports::free_ports(2);
+        let addresses = [port, port + 1].map(|port| format!("127.0.0.1:{port}"));
+        let urls = addresses.clone().map(|address| format!("http://{address}")).join(",");
+        let mut shop = Self::without_replicas().await;
+        for address in &addresses {
+            let own = [("HOLDFAST_LISTEN", address.as_str()), ("HOLDFAST_REPLICAS", &urls)];
+            shop.add_replica(&[&own, env].concat());
+        }
+        shop
+    }
+
     /// A database and a prefix, without replicas.
     pub async fn without_replicas() -> Self {
         Self::from_template(template().await).await

@@ -6,24 +6,9 @@ use std::time::{Duration, Instant};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 
-use crate::common::ports::free_ports;
 use crate::common::{Shop, body, problem, until};
 use crate::pause_points::with_pause;
 use holdfast::lab::race::store::prune;
-
-/// Two replicas that know each other, as those of `holdfast up` do.
-pub async fn shop_with_peers(env: &[(&str, &str)]) -> Shop {
-    let port = free_ports(2);
-    let addresses = [port, port + 1].map(|port| format!("127.0.0.1:{port}"));
-    let urls = addresses.clone().map(|address| format!("http://{address}")).join(",");
-    let mut shop = Shop::without_replicas().await;
-    for address in &addresses {
-        let mut all = vec![("HOLDFAST_LISTEN", address.as_str()), ("HOLDFAST_REPLICAS", &urls)];
-        all.extend(env);
-        shop.add_replica(&all);
-    }
-    shop
-}
 
 fn race(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> RequestBuilder {
     let race = json!({ "lock": lock, "buyers": buyers, "stock": stock });
@@ -52,7 +37,7 @@ fn figures(race: &Value) -> [i64; 3] {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_buyers_get_last_unit_without_lock() {
-    let shop = shop_with_peers(&[]).await;
+    let shop = Shop::with_peers(&[]).await;
     for lock in ["none", "local"] {
         // For certain, not by chance.
         for _ in 0..5 {
@@ -84,7 +69,7 @@ async fn two_buyers_get_last_unit_without_lock() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lock_lets_second_buyer_read_zero() {
-    let shop = shop_with_peers(&[]).await;
+    let shop = Shop::with_peers(&[]).await;
     for lock in ["owner", "fenced", "row-lock"] {
         let race = run(&shop, lock, 2, 1).await;
         assert_eq!(figures(&race), [1, 0, 0], "{race}");
@@ -96,7 +81,7 @@ async fn lock_lets_second_buyer_read_zero() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn crowd_oversells_only_without_lock() {
-    let shop = shop_with_peers(&[]).await;
+    let shop = Shop::with_peers(&[]).await;
     let race = run(&shop, "none", 120, 50).await;
     assert_eq!(race["lanes"].as_array().unwrap().len(), 120);
     assert!(race["oversold"].as_i64().unwrap() > 0, "{}", race["sold"]);
@@ -171,7 +156,7 @@ async fn races_of_one_address_are_limited() {
 /// The sum of the races may not exceed the queue, and somebody buys in the shop at the same time.
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_visitors_queue_while_shop_sells() {
-    let shop = shop_with_peers(&[("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")]).await;
+    let shop = Shop::with_peers(&[("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")]).await;
     let alice = shop.sign_in("alice").await;
     let visitors = (1..=50).map(|visitor| {
         let request = race(&shop, "none", 2, 1);
@@ -214,7 +199,7 @@ async fn fifty_visitors_queue_while_shop_sells() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_queue_rejects_races() {
-    let shop = shop_with_peers(&[("HOLDFAST_LIMIT_RACE", "off")]).await;
+    let shop = Shop::with_peers(&[("HOLDFAST_LIMIT_RACE", "off")]).await;
     // The buyers of both running races wait for a stopped replica.
     shop.replicas[1].pause();
     let races = (0..80).map(|_| race(&shop, "none", 2, 1).timeout(Duration::from_secs(12)).send());
@@ -227,7 +212,7 @@ async fn full_queue_rejects_races() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn stopped_replica_ends_race_in_time() {
-    let shop = shop_with_peers(&[]).await;
+    let shop = Shop::with_peers(&[]).await;
     run(&shop, "fenced", 2, 1).await;
     shop.replicas[1].pause();
     for lock in ["none", "fenced"] {
@@ -242,7 +227,7 @@ async fn stopped_replica_ends_race_in_time() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn oldest_races_are_deleted_with_their_items() {
-    let shop = shop_with_peers(&[]).await;
+    let shop = Shop::with_peers(&[]).await;
     let rows = "select (select count(*) from lab_runs) + (select count(*) from orders)
                      + (select count(*) from order_lines) + (select count(*) from idempotency)
                      + (select count(*) from stock_ledger where sku like 'lab-%')

@@ -6,21 +6,8 @@ use serde_json::json;
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
-use crate::common::ports::free_ports;
 use crate::common::{Shop, until};
 use crate::visitor::{Page, Visitor};
-
-/// Two replicas that know each other.
-async fn shop_with_peers() -> Shop {
-    let port = free_ports(2);
-    let addresses = [port, port + 1].map(|port| format!("127.0.0.1:{port}"));
-    let urls = addresses.clone().map(|address| format!("http://{address}")).join(",");
-    let mut shop = Shop::without_replicas().await;
-    for address in &addresses {
-        shop.add_replica(&[("HOLDFAST_LISTEN", address), ("HOLDFAST_REPLICAS", &urls)]);
-    }
-    shop
-}
 
 /// The words that are visible in an element.
 async fn words(browser: &Browser, css: &str) -> usize {
@@ -30,7 +17,7 @@ async fn words(browser: &Browser, css: &str) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn one_click_shows_oversell_within_ten_seconds() {
-    let shop = shop_with_peers().await;
+    let shop = Shop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     let opened = Instant::now();
     browser.go("/").await;
@@ -79,7 +66,7 @@ async fn is_visible(browser: &Browser, css: &str) -> bool {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn result_is_on_screen_without_scrolling() {
-    let shop = shop_with_peers().await;
+    let shop = Shop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     for (width, height, motion) in
         [(1280, 720, ""), (360, 740, ""), (360, 740, "reduce"), (768, 1024, "")]
@@ -106,7 +93,7 @@ async fn result_is_on_screen_without_scrolling() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn slider_lets_a_crowd_race() {
-    let shop = shop_with_peers().await;
+    let shop = Shop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/").await;
     let slider = browser.find("#race-buyers").await;
@@ -135,7 +122,7 @@ async fn slider_lets_a_crowd_race() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn reduced_motion_shows_end_and_steps() {
-    let shop = shop_with_peers().await;
+    let shop = Shop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     let calm = json!({ "features": [{ "name": "prefers-reduced-motion", "value": "reduce" }] });
     browser.devtools("Emulation.setEmulatedMedia", calm).await;
@@ -151,7 +138,7 @@ async fn reduced_motion_shows_end_and_steps() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn race_works_without_javascript() {
-    let shop = shop_with_peers().await;
+    let shop = Shop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, false).await;
     browser.go("/").await;
     browser.until_text(".race-recorded", "A reads 1 while B waits").await;
@@ -166,7 +153,7 @@ async fn race_works_without_javascript() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn race_page_has_title_and_preview_image() {
-    let shop = shop_with_peers().await;
+    let shop = Shop::with_peers(&[]).await;
     let visitor = Visitor::new(&shop);
     let race = visitor.post("/race", "on=on&lock=row-lock&buyers=2").await;
     assert_eq!(race.status, 303, "{}", race.text);
@@ -190,7 +177,7 @@ async fn race_page_has_title_and_preview_image() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn policy_of_picture_admits_its_style() {
-    let shop = shop_with_peers().await;
+    let shop = Shop::with_peers(&[]).await;
     let race = Visitor::new(&shop).post("/race", "on=on&lock=row-lock&buyers=2").await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go(&format!("{}/picture.svg", race.location)).await;
