@@ -347,6 +347,15 @@ impl Shop {
         sqlx::query(sql).execute(&self.pool).await.unwrap();
     }
 
+    /// The number of sessions of the test's own database that wait for a lock.
+    pub async fn waiting_sessions(&self) -> i64 {
+        self.number(
+            "select count(*) from pg_stat_activity
+              where datname = current_database() and wait_event_type = 'Lock'",
+        )
+        .await
+    }
+
     /// A number from the test's own database.
     pub async fn number(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()

@@ -44,16 +44,6 @@ impl InFlightRequests {
         let mut keys = redis::cmd("KEYS");
         keys.arg(&self.tokens).query_async(&mut self.redis).await.unwrap()
     }
-
-    /// Remaining milliseconds of each key lock.
-    pub async fn times_left(&mut self) -> Vec<i64> {
-        let mut times = Vec::new();
-        for token in self.tokens().await {
-            let mut left = redis::cmd("PTTL");
-            times.push(left.arg(token).query_async(&mut self.redis).await.unwrap());
-        }
-        times
-    }
 }
 
 /// A barrier before one key.

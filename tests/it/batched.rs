@@ -107,30 +107,6 @@ async fn batch_replays_finished_keys_and_rejects_mismatches() {
 }
 
 #[tokio::test]
-async fn key_locks_of_queued_commands_are_renewed() {
-    let shop = Shop::start(1).await;
-    let alice = shop.sign_in("alice").await;
-    let sku = shop.shop_item(50, 100).await;
-    let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
-    let sent: Vec<_> = (0..20).map(|_| send(shop.order(&alice, 0, &sku, 1))).collect();
-    barrier.until_queued(20).await;
-    // The leases run down, and are then renewed.
-    for renewed in [false, true] {
-        until(&format!("renewed: {renewed}"), async || {
-            let left = barrier.in_flight.times_left().await;
-            assert_eq!(left.len(), 20);
-            left.iter().all(|left| if renewed { *left > 2_500 } else { *left < 2_400 })
-        })
-        .await;
-    }
-    barrier.open().await;
-    for sent in sent {
-        sent.gives(201).await;
-    }
-    shop.until_no_locks_are_held(0).await;
-}
-
-#[tokio::test]
 async fn key_of_rejected_command_is_free_at_once() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;

@@ -216,9 +216,7 @@ async fn customer_limit_holds_without_a_lock() {
     let first = shop.pause_at(&admin, 0, order(&alice, 0), "write").await;
     let second = send(order(&alice, 1));
     // It waits to write the row that the first has written, and has not counted yet.
-    let waiting = "select count(*) from pg_stat_activity
-                    where datname = current_database() and wait_event_type = 'Lock'";
-    until("the second waits for the row", async || shop.number(waiting).await == 1).await;
+    until("the second waits for the row", async || shop.waiting_sessions().await == 1).await;
     assert_eq!(shop.resume_until_response(&admin, 0, first).await.0, 201);
     let refused = second.refuses(409, LIMIT).await;
     assert_eq!(refused["already"], 1);

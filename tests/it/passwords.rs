@@ -42,9 +42,7 @@ async fn sessions_of(shop: &Shop, name: &str) -> i64 {
 
 /// Waits until another session of this database waits for a row.
 async fn until_blocked(shop: &Shop) {
-    let waiting = "select count(*) from pg_stat_activity
-                    where datname = current_database() and wait_event_type = 'Lock'";
-    until("a session waits for a row", async || shop.number(waiting).await == 1).await;
+    until("a session waits for a row", async || shop.waiting_sessions().await == 1).await;
 }
 
 async fn begin(shop: &Shop, statements: &str) -> PgConnection {
@@ -189,7 +187,8 @@ async fn new_user_gets_one_welcome_credit() {
     let session = shop.http.post(url).json(&credentials).send().await.unwrap();
     let token = session.gives(201).await["token"].as_str().unwrap().to_owned();
     let dora = User { name: "dora".to_owned(), token };
-    assert_eq!(shop.read(&dora, "/api/me").await["balance_cents"], 10_000);
+    let me = json!({ "user": "dora", "balance_cents": 10_000, "lab_balance_cents": 100_000 });
+    assert_eq!(shop.read(&dora, "/api/me").await, me);
     let ledger = shop.read(&dora, "/api/me/ledger").await;
     assert_eq!(ledger["items"].as_array().unwrap().len(), 1);
     let entry = &ledger["items"][0];

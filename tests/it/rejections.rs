@@ -4,8 +4,8 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use crate::common::Shop;
 use crate::common::requests::Answer as _;
-use crate::common::{Shop, User};
 
 /// Counts and sums of everything that could have changed.
 async fn state(shop: &Shop) -> Vec<i64> {
@@ -273,30 +273,6 @@ async fn cookie_session_requires_csrf_token() {
     assert_eq!(state(&shop).await, before);
     let right = order().header("X-CSRF-Token", csrf).send().await.unwrap();
     right.gives(201).await;
-}
-
-#[tokio::test]
-async fn user_name_is_unique() {
-    let shop = Shop::start(1).await;
-    let create = |password: &str| {
-        shop.http
-            .post(shop.url(0, "/api/users"))
-            .json(&json!({ "user": "dave", "password": password }))
-            .send()
-    };
-    assert_eq!(create("seven77").await.unwrap().fails(422).await, "invalid-request");
-    let made = create("dave's password").await.unwrap().gives(201).await;
-    assert_eq!(made["user"], "dave");
-    assert_eq!(create("another one").await.unwrap().fails(409).await, "exists");
-    let sign_in = json!({ "user": "dave", "password": "dave's password" });
-    let session = shop.http.post(shop.url(0, "/api/sessions")).json(&sign_in).gives(201).await;
-    let token = session["token"].as_str().unwrap().to_owned();
-    let dave = User { name: "dave".to_owned(), token };
-    let me = shop.read(&dave, "/api/me").await;
-    assert_eq!(
-        me,
-        json!({ "user": "dave", "balance_cents": 10_000, "lab_balance_cents": 100_000 })
-    );
 }
 
 #[tokio::test]

@@ -45,15 +45,6 @@ async fn lock_tables(shop: &Shop, tables: &str) -> PgConnection {
     connection
 }
 
-/// The number of sessions that wait for a lock.
-async fn waiting_sessions(shop: &Shop) -> i64 {
-    shop.number(
-        "select count(*) from pg_stat_activity
-          where datname = current_database() and wait_event_type = 'Lock'",
-    )
-    .await
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn running_sums_follow_every_change() {
     let shop = Shop::start(1).await;
@@ -183,12 +174,12 @@ async fn item_audits_have_their_own_connections() {
         requests.collect::<Vec<_>>()
     };
     let same = audits(vec!["deadbolt".to_owned(); 24]);
-    until("an audit waits", async || waiting_sessions(&shop).await == 1).await;
+    until("an audit waits", async || shop.waiting_sessions().await == 1).await;
     let others = audits((0..24).map(|n| format!("item-{n}")).collect());
-    until("two audits wait", async || waiting_sessions(&shop).await == 2).await;
+    until("two audits wait", async || shop.waiting_sessions().await == 2).await;
     for _ in 0..20 {
         shop.read(&alice, "/api/me").await;
-        let waiting = waiting_sessions(&shop).await;
+        let waiting = shop.waiting_sessions().await;
         assert!(waiting <= 2, "{waiting} sessions wait");
     }
     drop(locked);
@@ -209,7 +200,7 @@ async fn running_audit_is_joined_not_repeated() {
         AuditStatus::Done(_) => panic!("the audit can't end"),
     })
     .await;
-    assert_eq!(waiting_sessions(&shop).await, 1);
+    assert_eq!(shop.waiting_sessions().await, 1);
     drop(locked);
     let AuditStatus::Done(report) = reports.whole_audit(Duration::from_secs(20)).await.unwrap()
     else {

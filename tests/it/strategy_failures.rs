@@ -202,9 +202,7 @@ async fn early_release_lets_next_read_stale_stock() {
     assert_eq!(lab.redis("EXISTS"), 0, "the lock is free, and nothing is committed");
     let second = tokio::spawn(lab.order(1, "early-release").send());
     until("the second has read, and waits for the row to write", async || {
-        let waiting = "select count(*) from pg_stat_activity
-                        where datname = current_database() and wait_event_type = 'Lock'";
-        lab.shop.number(waiting).await == 1
+        lab.shop.waiting_sessions().await == 1
     })
     .await;
     let first = lab.resume(first, 201).await;
@@ -295,7 +293,7 @@ async fn advisory_lock_inside_read_sees_stale_row() {
     until("the second waits for the lock", async || {
         let waiting = "select count(*) from pg_stat_activity
                         where datname = current_database() and wait_event = 'advisory'";
-        lab.shop.number(waiting).await == 1
+        lab.shop.waiting_sessions().await == 1
     })
     .await;
     let sell = "update items set stock = stock - 1 where sku = $1";

@@ -25,9 +25,7 @@ async fn place_two(lab: &Lab, first: &Strategy, second: &Strategy) -> Placed {
     }
     let second = tokio::spawn(order.send());
     until("the second order is answered, or waits for the row", async || {
-        let waiting = "select count(*) from pg_stat_activity
-                        where datname = current_database() and wait_event_type = 'Lock'";
-        second.is_finished() || lab.shop.number(waiting).await > 0
+        second.is_finished() || lab.shop.waiting_sessions().await > 0
     })
     .await;
 

@@ -81,12 +81,7 @@ async fn check_double_click(javascript: bool) {
     let lock_row = "select from items where sku = 'deadbolt' for update";
     sqlx::query(lock_row).execute(&mut *holder).await.unwrap();
     browser.press(button).await;
-    until("the first order waits for the row", async || {
-        let strategy = "select count(*) from pg_stat_activity
-                        where wait_event_type = 'Lock' and datname = current_database()";
-        shop.number(strategy).await > 0
-    })
-    .await;
+    until("the first order waits for the row", async || shop.waiting_sessions().await > 0).await;
     browser.press(button).await;
     holder.rollback().await.unwrap();
     browser.until_path("/orders/").await;

@@ -209,26 +209,6 @@ async fn broken_ledger_chain_is_marked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn page_orders_without_redis_under_row_lock() {
-    let redis = Proxy::to_redis().await;
-    let redis_url = format!("redis://127.0.0.1:{}", redis.port);
-    let mut shop = Shop::without_replicas().await;
-    for lock in ["owner", "row-lock"] {
-        shop.forget_lock_family().await;
-        shop.add_replica(&[("REDIS_URL", &redis_url), ("HOLDFAST_LOCK", lock)]);
-    }
-    let alice = Visitor::signed_in(&shop, "alice").await;
-    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
-    redis.cut();
-    let rejected = alice.order(&token, &csrf).await;
-    assert_eq!(rejected.status, 503);
-    assert!(rejected.words().contains("Postgres or Redis is unavailable"));
-    let other = Visitor { http: alice.http.clone(), base: shop.replicas[1].base_url.clone() };
-    assert_eq!(other.order(&token, &csrf).await.status, 303);
-    assert_eq!(shop.number("select count(*) from orders").await, 1);
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn pages_report_postgres_outage_within_two_seconds() {
     let postgres = Proxy::to_postgres().await;
     let mut shop = Shop::without_replicas().await;
