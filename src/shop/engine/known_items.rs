@@ -27,25 +27,46 @@ const MAX_KNOWN_ITEMS: usize = 100_000;
 #[derive(Debug, Clone)]
 pub(super) struct KnownItems {
     known: Arc<RwLock<HashMap<Sku, ItemKind>>>,
-    /// Each adds those of its items that exist to the set.
-    lookups: Coalescer<(), Vec<Sku>, (), Error>,
+    /// Each returns the kinds of its items that exist, and adds them to the set.
+    lookups: Coalescer<(), Vec<Sku>, HashMap<Sku, ItemKind>, Error>,
 }
 
 impl KnownItems {
     pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
+        let pool = pool.clone();
+        let read = move |skus| {
+            let pool = pool.clone();
+            async move { read(&pool, skus).await }
+        };
+        Self::with(tasks, MAX_KNOWN_ITEMS, read)
+    }
+
+    /// `read` returns those of the items that exist, with their kinds.
+    fn with<F>(
+        tasks: &Tasks,
+        max: usize,
+        read: impl Fn(Vec<String>) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Vec<(Sku, ItemKind)>, Error>> + Send + 'static,
+    {
         let known: Arc<RwLock<HashMap<Sku, ItemKind>>> = Arc::default();
-        let (pool, found) = (pool.clone(), known.clone());
+        let all = known.clone();
         let look_up = move |(), requests: Vec<Vec<Sku>>| {
-            let (pool, found) = (pool.clone(), found.clone());
+            let (all, read) = (all.clone(), read.clone());
             async move {
                 let skus = requests.iter().flatten().map(Sku::to_string).collect();
-                let existing = read(&pool, skus).await?;
-                let mut found = found.write();
-                if found.len() >= MAX_KNOWN_ITEMS {
-                    found.clear();
+                let existing: HashMap<Sku, ItemKind> = read(skus).await?.into_iter().collect();
+                let kind = |sku: &Sku| Some((sku.clone(), *existing.get(sku)?));
+                let kinds = requests.iter().map(|skus| skus.iter().filter_map(kind).collect());
+                let kinds = kinds.collect();
+
+                let mut all = all.write();
+                if all.len() >= max {
+                    all.clear();
                 }
-                found.extend(existing);
-                Ok(vec![(); requests.len()])
+                all.extend(existing);
+                Ok(kinds)
             }
         };
         Self { known, lookups: Coalescer::new(tasks, look_up) }
@@ -59,10 +80,11 @@ impl KnownItems {
         let missing: Vec<Sku> = missing.map(|(sku, _)| sku.clone()).collect();
         if !missing.is_empty() {
             let lookup = timeout(LOOKUP_TIMEOUT, self.lookups.look_up((), missing)).await;
-            lookup.unwrap_or_else(|_| Err(Error::postgres_timeout()))?;
-            // The map may have been emptied meanwhile: what was known before stays known.
-            let found = self.known_kinds(skus);
-            kinds = kinds.into_iter().zip(found).map(|(before, now)| before.or(now)).collect();
+            // From the lookup itself: others may have emptied the set since.
+            let found = lookup.unwrap_or_else(|_| Err(Error::postgres_timeout()))?;
+            for (sku, kind) in skus.iter().zip(&mut kinds) {
+                *kind = kind.or_else(|| found.get(sku).copied());
+            }
         }
         let existing = |(sku, kind): (&Sku, Option<ItemKind>)| {
             kind.ok_or_else(|| Rejection::no_item(sku).into())
@@ -93,4 +115,27 @@ async fn read(pool: &Pool, skus: Vec<String>) -> Result<Vec<(Sku, ItemKind)>, Er
         .boxed()
     });
     Ok(reading.await?.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    async fn all_exist(skus: Vec<String>) -> Result<Vec<(Sku, ItemKind)>, Error> {
+        skus.into_iter().map(|sku| Ok((Sku::stored(sku)?, ItemKind::Shop))).collect()
+    }
+
+    #[tokio::test]
+    async fn emptied_set_hides_no_item() {
+        let items = KnownItems::with(&Tasks::on_current_runtime(), 1, all_exist);
+        let orders = (0..50).map(|number| {
+            let items = items.clone();
+            async move { items.kinds(&[Sku::stored(format!("item-{number}"))?]).await }
+        });
+        for kinds in join_all(orders).await {
+            assert!(matches!(kinds.as_deref(), Ok([ItemKind::Shop])), "{kinds:?}");
+        }
+    }
 }
