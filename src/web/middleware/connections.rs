@@ -61,10 +61,11 @@ pub struct CountedConnection {
 
 impl ConnectionLimit {
     /// Creates the limits of a process that may have `max_files` descriptors for connections, one
-    /// worker per core.
+    /// worker per core. One address gets at most half of them.
     pub fn new(max_files: usize, max_of_address: Option<usize>, proxies: TrustedProxies) -> Self {
         let workers = available_parallelism().map_or(2, NonZero::get);
         let max = max_files.clamp(1, MAX_OF_WORKER * workers);
+        let max_of_address = max_of_address.map(|limit| limit.min(max.div_ceil(2)));
         let open = Mutex::default();
         Self(Arc::new(LimitState { workers, max, max_of_address, proxies, open }))
     }
@@ -133,5 +134,22 @@ impl Drop for CountedConnection {
                 open.of_addresses.remove(address);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn address_leaves_half_of_few_files() {
+        let limit = ConnectionLimit::new(40, Some(4_096), TrustedProxies::default());
+        let connect = |address: &str| limit.count(Some(address.to_owned()));
+        let open: Vec<_> = (0..20).map(|_| connect("192.0.2.1")).collect();
+        assert!(open.iter().all(Result::is_ok));
+        assert_eq!(connect("192.0.2.1").err(), Some("address"));
+        let others: Vec<_> = (0..20).map(|_| connect("192.0.2.2")).collect();
+        assert!(others.iter().all(Result::is_ok));
+        assert_eq!(connect("192.0.2.3").err(), Some("process"));
     }
 }
