@@ -5,7 +5,7 @@ use std::future::{Ready, ready};
 use std::rc::Rc;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::HeaderMap;
+use actix_web::http::header::{HeaderMap, HeaderValue};
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use uuid::Uuid;
 
@@ -85,11 +85,12 @@ fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
 }
 
 fn header_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
-    match headers.get(name).map(|value| value.to_str()) {
-        None => Ok(None),
-        Some(Ok(value)) => Ok(Some(value.to_owned())),
-        Some(Err(_)) => Err(Problem::field(name, "visible ASCII only")),
-    }
+    headers.get(name).map(|value| visible_text(name, value)).transpose()
+}
+
+fn visible_text(name: &str, value: &HeaderValue) -> Result<String, Problem> {
+    let text = value.to_str().map_err(|_| Problem::field(name, "visible ASCII only"))?;
+    Ok(text.to_owned())
 }
 
 /// Notes that the request begins a change: if it takes too long, its outcome is unknown. Returns
@@ -115,21 +116,58 @@ pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem>
 /// tools that cannot vary a header.
 ///
 /// # Errors
-/// `invalid-request`: 400 if both are present and differ, 422 if the key is invalid.
+/// `invalid-request`: 400 if there are several that differ, 422 if a key is invalid.
 pub fn optional_idempotency_key(request: &HttpRequest) -> Result<Option<IdempotencyKey>, Problem> {
-    let key = |name: &str, text: Option<String>| {
-        let key = text.map(IdempotencyKey::try_from).transpose();
-        key.map_err(|why| Problem::field(name, why))
+    let parse = |name: &str, text: String| {
+        IdempotencyKey::try_from(text).map_err(|why| Problem::field(name, why))
     };
-    let mut query = form_urlencoded::parse(request.query_string().as_bytes());
-    let token = query.find(|(name, _)| name == "token").map(|(_, text)| text.into_owned());
-    let header = key("Idempotency-Key", header_text(request.headers(), "Idempotency-Key")?)?;
-    let token = key("token", token)?;
-    match (header, token) {
-        (Some(header), Some(token)) if header != token => {
-            let detail = "Idempotency-Key and ?token= differ; send one";
-            Err(Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST))
+    let mut keys = Vec::new();
+    for value in request.headers().get_all("Idempotency-Key") {
+        keys.push(parse("Idempotency-Key", visible_text("Idempotency-Key", value)?)?);
+    }
+    for (name, text) in form_urlencoded::parse(request.query_string().as_bytes()) {
+        if name == "token" {
+            keys.push(parse("token", text.into_owned())?);
         }
-        (header, token) => Ok(header.or(token)),
+    }
+    if keys.windows(2).any(|pair| pair[0] != pair[1]) {
+        let detail =
+            "the request has different idempotency keys (Idempotency-Key, ?token=); send one";
+        return Err(
+            Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST)
+        );
+    }
+    Ok(keys.pop())
+}
+
+#[cfg(test)]
+mod tests {
+    use actix_web::ResponseError as _;
+    use actix_web::test::TestRequest;
+
+    use super::*;
+
+    #[test]
+    fn different_keys_in_one_request_are_rejected() {
+        let [one, other] = ["00000000-0000-0001", "00000000-0000-0002"];
+        let status = |uri: &str, headers: &[&str]| {
+            let mut request = TestRequest::with_uri(uri);
+            for value in headers {
+                request = request.append_header(("Idempotency-Key", *value));
+            }
+            let key = optional_idempotency_key(&request.to_http_request());
+            key.map(|key| key.is_some()).map_err(|problem| problem.status_code())
+        };
+        let with_token = format!("/?token={one}");
+        let (same, different) =
+            (format!("/?token={one}&token={one}"), format!("/?token={one}&token={other}"));
+        assert_eq!(status("/", &[]), Ok(false));
+        assert_eq!(status(&with_token, &[one, &format!("\"{one}\"")]), Ok(true));
+        assert_eq!(status(&same, &[]), Ok(true));
+        for (uri, headers) in
+            [("/", vec![one, other]), (&different, vec![]), (&with_token, vec![one, other])]
+        {
+            assert_eq!(status(uri, &headers), Err(StatusCode::BAD_REQUEST), "{uri} {headers:?}");
+        }
     }
 }
