@@ -109,11 +109,11 @@ async fn slow_upload_has_no_unknown_outcome() {
         admin.token
     );
     let response = read_to_end(&mut send_raw(&shop, 0, &request).await).await;
-    assert!(response.starts_with("HTTP/1.1 503 "), "{response}");
-    assert!(response.contains("/problems/overloaded"), "{response}");
+    assert!(response.starts_with("HTTP/1.1 408 "), "{response}");
+    assert!(response.contains("/problems/request-timeout"), "{response}");
     assert!(!response.contains("outcome"), "{response}");
     assert_all_headers(&response);
-    let labels = r#"method="POST",route="(none)",status="503""#;
+    let labels = r#"method="POST",route="/lab/files",status="408""#;
     assert_eq!(response_count(&shop, labels).await, Some(1.0));
 }
 

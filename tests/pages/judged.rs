@@ -3,9 +3,11 @@
 use holdfast::judge::report::Judgement;
 use serde_json::Value;
 use thirtyfour::prelude::*;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::browser::Browser;
-use crate::common::Shop;
+use crate::common::{CONDITION_TIMEOUT, Shop};
 use crate::lab::upload_to;
 use crate::visitor::{Page, Visitor};
 
@@ -122,6 +124,64 @@ async fn bad_file_is_refused_with_reason() {
     let large = upload_to(PATH, &visitor, "", &vec![b' '; 5 * 1024 * 1024]).await;
     assert_eq!(large.status, 413);
     assert!(large.words().contains("at most 4 MiB"), "{}", large.words());
+}
+
+/// Begins a form with a file, whose rest does not arrive. The handler has it when this returns.
+async fn begin_upload(shop: &Shop, header: &str) -> TcpStream {
+    let address = shop.url(0, "").replace("http://", "");
+    let mut connection = TcpStream::connect(&address).await.unwrap();
+    let head = format!(
+        "POST {PATH} HTTP/1.1\r\nHost: {address}\r\n{header}Content-Length: 3000000\r\n\
+         Expect: 100-continue\r\nContent-Type: multipart/form-data; boundary=x\r\n\r\n"
+    );
+    connection.write_all(head.as_bytes()).await.unwrap();
+    let mut go_on = [0; "HTTP/1.1 100 Continue\r\n\r\n".len()];
+    connection.read_exact(&mut go_on).await.unwrap();
+    let part = "--x\r\nContent-Disposition: form-data; name=\"file\"\r\n\r\n{";
+    connection.write_all(part.as_bytes()).await.unwrap();
+    connection
+}
+
+async fn status_of(connection: &mut TcpStream) -> String {
+    let mut status = [0; 12];
+    let read = connection.read_exact(&mut status);
+    tokio::time::timeout(CONDITION_TIMEOUT, read).await.unwrap().unwrap();
+    String::from_utf8_lossy(&status).into_owned()
+}
+
+/// The response is sent before the file has arrived.
+#[tokio::test(flavor = "multi_thread")]
+async fn file_from_another_site_is_not_read() {
+    let shop = Shop::start(1).await;
+    let mut slow = begin_upload(&shop, "").await;
+    let mut foreign = begin_upload(&shop, "Sec-Fetch-Site: cross-site\r\n").await;
+    tokio::select! {
+        biased;
+        status = status_of(&mut foreign) => assert_eq!(status, "HTTP/1.1 403"),
+        status = status_of(&mut slow) => panic!("{status} came first"),
+    }
+}
+
+/// Others wait without being read, which bounds the memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn few_files_are_read_at_a_time() {
+    let shop = Shop::start(1).await;
+    let visitor = Visitor::new(&shop);
+    let mut slow = Vec::new();
+    for _ in 0..4 {
+        slow.push(begin_upload(&shop, "").await);
+    }
+    let ended = futures_util::future::select_all(
+        slow.iter_mut().map(|connection| Box::pin(status_of(connection))),
+    );
+    let fifth = upload_to(PATH, &visitor, "", FIXTURE.as_bytes());
+    let mut fifth = std::pin::pin!(fifth);
+    tokio::select! {
+        biased;
+        (status, ..) = ended => assert_eq!(status, "HTTP/1.1 408"),
+        page = &mut fifth => panic!("{} before one of the others ended", page.status),
+    }
+    assert_eq!(fifth.await.status, 200);
 }
 
 /// The page needs neither a server nor scripts.

@@ -10,17 +10,15 @@ use time::OffsetDateTime;
 use super::index;
 use super::run_list::run_address;
 use super::saved_run::{self, embedded_json};
-use super::upload::{self, UploadError, UploadedForm};
+use super::upload::{self, UploadedForm};
 use crate::lab::run::LabRun;
 use crate::lab::store;
 use crate::web::api::lab_runs::find_run;
 use crate::web::middleware::LabReader;
 use crate::web::middleware::lab_access::{check_file_access, check_run_form};
 use crate::web::pages::layout::Layout;
-use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
+use crate::web::{HttpResult, State, see_other};
 
-/// Upper bound of a file, in bytes.
-pub const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
 /// Upper bounds of the lists in a run, by name.
 const MAX_LENGTHS: [(&str, usize); 10] = [
     ("arms", 24),
@@ -57,12 +55,9 @@ pub async fn save(
 /// Opens a file: stores its run and redirects to it.
 pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
     check_file_access(&request).await?;
-    let upload = match upload::read(&request, body, MAX_FILE_BYTES).await {
-        Err(UploadError::TooLarge) => return Err(too_large()),
-        upload => upload.map_err(|_| "lab-file-unreadable"),
-    };
-    let csrf = upload.as_ref().map_or("", |upload| &upload.csrf);
-    check_run_form(&request, csrf).await?;
+    let upload = upload::read(&request, body).await?;
+    check_run_form(&request, upload.as_ref().map_or("", |upload| &upload.csrf)).await?;
+    let upload = upload.as_ref().ok_or("lab-file-unreadable");
     match upload.and_then(parse) {
         Ok(run) => {
             let address = run_address(&run.id);
@@ -77,13 +72,8 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
     }
 }
 
-fn too_large() -> Problem {
-    let detail = "the file of a run has at most 4 MiB; choose a file that was saved from its page";
-    Problem::new(ProblemType::PayloadTooLarge, detail)
-}
-
 /// Parses the run of a file; the error is the message that explains it to a person.
-fn parse(upload: UploadedForm) -> Result<LabRun, &'static str> {
+fn parse(upload: &UploadedForm) -> Result<LabRun, &'static str> {
     if upload.file.is_empty() {
         return Err("lab-file-none");
     }

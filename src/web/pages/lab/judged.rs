@@ -4,7 +4,6 @@
 //! A file is untrusted: it is bounded, checked and shown as text. Tests: `tests/pages/judged.rs`.
 
 use std::sync::LazyLock;
-use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -14,19 +13,16 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::file::invalid_value;
-use super::upload::{self, UploadError, UploadedForm};
+use super::upload::{self, UploadedForm};
 use crate::judge::report::{FaultReport, Judgement};
 use crate::web::middleware::LabReader;
-use crate::web::middleware::csrf::check_public_form;
+use crate::web::middleware::auth::find_signed_in;
+use crate::web::middleware::csrf::{check_origin, check_public_form};
 use crate::web::pages::judgement::{self, JudgementView};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
-use crate::web::{HttpResult, Problem, ProblemType, app_state};
+use crate::web::{HttpResult, Problem, app_state};
 
-/// Upper bound of a file, in bytes.
-const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
-/// Time in which it must arrive.
-const UPLOAD_TIMEOUT: Duration = Duration::from_secs(20);
 /// Upper bounds of the lists in a judgement, by name.
 const MAX_LENGTHS: [(&str, usize); 3] = [("faults", 40), ("violations", 100), ("events", 1_000)];
 
@@ -124,31 +120,20 @@ pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> Htt
 /// Shows the judgement in a file.
 pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
     app_state(&request)?.require_lab()?;
-    let upload = upload::read(&request, body, MAX_FILE_BYTES);
-    let upload = match actix_web::rt::time::timeout(UPLOAD_TIMEOUT, upload).await {
-        Err(_) => return Err(too_slow()),
-        Ok(Err(UploadError::TooLarge)) => return Err(too_large()),
-        Ok(upload) => upload.map_err(|_| "lab-file-unreadable"),
-    };
+    // Before the file is read; the CSRF token of a session is in the form.
+    if find_signed_in(&request).await?.is_none() {
+        check_origin(&request)?;
+    }
+    let upload = upload::read(&request, body).await?;
     check_public_form(&request, upload.as_ref().map_or("", |upload| &upload.csrf)).await?;
-    match upload.and_then(|upload| parse(&upload)) {
+    let upload = upload.as_ref().ok_or("lab-file-unreadable");
+    match upload.and_then(parse) {
         Ok(judgement) => judgement_page(&request, &judgement, true).await,
         Err(why) => {
             let language = Layout::minimal(&request)?.language;
             list_page(&request, Some(language.text(why))).await
         }
     }
-}
-
-fn too_large() -> Problem {
-    let detail = "the file of a judgement has at most 4 MiB; choose one that `holdfast judge --json` \
-                  has written";
-    Problem::new(ProblemType::PayloadTooLarge, detail)
-}
-
-fn too_slow() -> Problem {
-    let detail = format!("the file did not arrive within {} s", UPLOAD_TIMEOUT.as_secs());
-    Problem::new(ProblemType::RequestTimeout, detail)
 }
 
 /// Parses a file; the error is the message that explains it to a person.

@@ -1,4 +1,9 @@
 //! Reads a form with a file, which may be larger than other bodies.
+//!
+//! Guarantees: at most [`MAX_UPLOADS`] are in memory at a time, each for at most
+//! [`UPLOAD_TIMEOUT`]. The caller checks first who sends it.
+
+use std::time::Duration;
 
 use actix_multipart::{Multipart, MultipartError};
 use actix_web::HttpRequest;
@@ -6,40 +11,65 @@ use actix_web::error::PayloadError;
 use actix_web::web::{Bytes, Payload};
 use futures_util::{Stream, StreamExt as _};
 
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::timeout;
+
 use crate::web::middleware::body::MAX_BODY_BYTES;
 use crate::web::middleware::read_body::declared_length;
+use crate::web::{Problem, ProblemType};
+
+/// Upper bound of a file, in bytes.
+const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
+/// Upper bound of the form; `deploy/nginx.conf` has the same.
+const MAX_FORM_BYTES: usize = MAX_FILE_BYTES + MAX_BODY_BYTES;
+/// Time in which it must arrive. Less than [`REQUEST_TIMEOUT`](crate::shop::REQUEST_TIMEOUT).
+const UPLOAD_TIMEOUT: Duration = Duration::from_secs(6);
+/// Upper bound of the forms that are read or shown at a time; others wait, unread.
+const MAX_UPLOADS: usize = 4;
+
+static PERMITS: Semaphore = Semaphore::const_new(MAX_UPLOADS);
 
 #[derive(Default)]
 pub struct UploadedForm {
     pub csrf: String,
     pub file: Vec<u8>,
+    /// Until the file is parsed and shown.
+    _permit: Option<SemaphorePermit<'static>>,
 }
 
-#[derive(Debug)]
-pub enum UploadError {
-    TooLarge,
-    Unreadable,
-}
-
-/// Reads a form whose file has at most `max_file_bytes`. A larger one is refused before its body is
-/// read, or where it exceeds the bound.
-pub async fn read(
-    request: &HttpRequest,
-    body: Payload,
-    max_file_bytes: usize,
-) -> Result<UploadedForm, UploadError> {
-    let max_form_bytes = max_file_bytes + MAX_BODY_BYTES;
-    if declared_length(request.headers()) > max_form_bytes {
-        return Err(UploadError::TooLarge);
+/// Reads a form with a file. A larger one is refused before its body is read, or where it exceeds
+/// the bound. `None` if it can't be read.
+///
+/// # Errors
+/// `payload-too-large` or `request-timeout`.
+pub async fn read(request: &HttpRequest, body: Payload) -> Result<Option<UploadedForm>, Problem> {
+    if declared_length(request.headers()) > MAX_FORM_BYTES {
+        return Err(too_large());
     }
-    let form = Multipart::new(request.headers(), bounded(body, max_form_bytes));
-    read_fields(form, max_file_bytes).await.map_err(|error| match error {
-        MultipartError::Payload(PayloadError::Overflow) => UploadError::TooLarge,
-        error => {
-            tracing::debug!(%error, "a form can't be read");
-            UploadError::Unreadable
+    let reading = async {
+        let permit = PERMITS.acquire().await.ok();
+        let form = Multipart::new(request.headers(), bounded(body, MAX_FORM_BYTES));
+        let form = read_fields(form).await;
+        form.map(|form| UploadedForm { _permit: permit, ..form })
+    };
+    match timeout(UPLOAD_TIMEOUT, reading).await {
+        Err(_) => {
+            let detail = format!("the file did not arrive within {} s", UPLOAD_TIMEOUT.as_secs());
+            Err(Problem::new(ProblemType::RequestTimeout, detail))
         }
-    })
+        Ok(Err(MultipartError::Payload(PayloadError::Overflow))) => Err(too_large()),
+        Ok(Err(error)) => {
+            tracing::debug!(%error, "a form can't be read");
+            Ok(None)
+        }
+        Ok(Ok(form)) => Ok(Some(form)),
+    }
+}
+
+fn too_large() -> Problem {
+    let detail = "a file has at most 4 MiB; choose one that the lab or `holdfast judge --json` has \
+                  written";
+    Problem::new(ProblemType::PayloadTooLarge, detail)
 }
 
 /// Ends a body with an error where it exceeds `left` bytes.
@@ -54,10 +84,7 @@ fn bounded(
     })
 }
 
-async fn read_fields(
-    mut form: Multipart,
-    max_bytes: usize,
-) -> Result<UploadedForm, MultipartError> {
+async fn read_fields(mut form: Multipart) -> Result<UploadedForm, MultipartError> {
     let mut upload = UploadedForm::default();
     while let Some(field) = form.next().await {
         let mut field = field?;
@@ -65,7 +92,7 @@ async fn read_fields(
         let mut bytes = Vec::new();
         while let Some(chunk) = field.next().await {
             bytes.extend_from_slice(&chunk?);
-            if bytes.len() > max_bytes {
+            if bytes.len() > MAX_FILE_BYTES {
                 return Err(MultipartError::Payload(PayloadError::Overflow));
             }
         }
@@ -76,4 +103,16 @@ async fn read_fields(
         }
     }
     Ok(upload)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn balancer_admits_the_largest_form() {
+        let config = include_str!("../../../../deploy/nginx.conf");
+        let expected = format!("client_max_body_size {};", MAX_FORM_BYTES);
+        assert!(config.contains(&expected), "{expected}");
+    }
 }
