@@ -142,6 +142,8 @@ pub struct RequestProbe {
     /// Where to pause the request, and the latest end of the pause.
     pub pause: Option<Pause>,
     pub permission: PausePermission,
+    /// True if its connection returns to the pool during a pause, where no transaction is open.
+    pub yields_connection: bool,
     pub request_id: Uuid,
     /// The user who sent the request; `None` for a request of the replica itself.
     pub owner: Option<Uuid>,
@@ -180,6 +182,11 @@ impl Probe {
     /// Returns whether the request may not pause, as it must.
     pub fn is_refused(&self) -> bool {
         matches!(self, Probe::Lab(probe) if matches!(probe.permission, PausePermission::Refused))
+    }
+
+    /// Returns whether the connection returns to the pool during a pause.
+    pub fn yields_connection(&self) -> bool {
+        matches!(self, Probe::Lab(probe) if probe.yields_connection)
     }
 
     /// Returns the recorded events in order; `None` without a trace.
@@ -318,6 +325,7 @@ impl RequestProbe {
             record: false,
             pause: None,
             permission: PausePermission::NotRequired,
+            yields_connection: false,
             request_id,
             owner: None,
             board: board.clone(),

@@ -1,9 +1,9 @@
 # You are the scheduler: a game with real orders.
 scheduler-lead = Two real orders want the last unit. They stop before every statement. You decide which one runs next.
 scheduler-level-oversell-title = Sell one unit twice
-scheduler-level-oversell-goal = There is no lock. Make both orders sell the last unit. It takes 8 steps.
+scheduler-level-oversell-goal = There is no lock. Make both orders sell the last unit. It takes 6 steps.
 scheduler-level-useless-lock-title = Make the lock useless
-scheduler-level-useless-lock-goal = Both orders use a Redis lock with a lease. Sell the unit twice in 11 steps. You can end the lease at any time.
+scheduler-level-useless-lock-goal = Both orders use a Redis lock with a lease. Sell the unit twice in 9 steps. You can end the lease at any time.
 scheduler-level-fence-title = Use the fence
 scheduler-level-fence-goal = Every write now shows its fence. Let one order lose its lease, and see its late write rejected. It takes 10 steps.
 scheduler-level-free-title = Free game

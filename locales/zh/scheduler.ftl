@@ -1,9 +1,9 @@
 # 你来当调度器：用真实订单玩的游戏。
 scheduler-lead = 两个真实订单抢最后一件商品。每条语句执行前都会停下，由你决定下一步轮到谁。
 scheduler-level-oversell-title = 一件商品卖两次
-scheduler-level-oversell-goal = 没有锁。让两个订单都买到最后一件商品，需要 8 步。
+scheduler-level-oversell-goal = 没有锁。让两个订单都买到最后一件商品，需要 6 步。
 scheduler-level-useless-lock-title = 让锁失效
-scheduler-level-useless-lock-goal = 两个订单都使用带租约的 Redis 锁。用 11 步把这件商品卖两次。你可以随时让租约到期。
+scheduler-level-useless-lock-goal = 两个订单都使用带租约的 Redis 锁。用 9 步把这件商品卖两次。你可以随时让租约到期。
 scheduler-level-fence-title = 使用栅栏令牌
 scheduler-level-fence-goal = 现在每次写入都带栅栏令牌。让一个订单失去租约，看它迟到的写入被拒绝，需要 10 步。
 scheduler-level-free-title = 自由模式

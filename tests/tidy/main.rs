@@ -42,6 +42,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "lab",
         &[
+            "budget",
             "output",
             "signals",
             "stats",

@@ -30,8 +30,9 @@ pub struct Game {
     pub(super) reached_at: Mutex<Option<usize>>,
     /// Steps are taken one after the other.
     pub(super) turn: tokio::sync::Mutex<()>,
-    /// `None` until the game has a place. An undo passes it on to the game that replaces this one.
-    pub(super) permit: Mutex<Option<OwnedSemaphorePermit>>,
+    /// For its place, and for its transactions if its orders have any. An undo passes them on to
+    /// the game that replaces this one.
+    pub(super) permits: Mutex<Vec<OwnedSemaphorePermit>>,
 }
 
 #[derive(Debug)]

@@ -1,7 +1,8 @@
 //! The visitor chooses the interleaving of two or three real orders that compete for the last
 //! units: each is paused at every probe point until the visitor resumes it.
 //!
-//! The orders use the shop's own locks and transactions, with longer timeouts. They live in the
+//! The orders use the shop's own locks, with longer timeouts, and hold no connection while they are
+//! paused; under a row lock each has a transaction, of which there are few. They live in the
 //! process that started them, and end after [`GAME_DURATION`], which releases what they hold. A
 //! real request cannot be undone: [`Games::undo`] replays the steps before in a new game, which
 //! takes the place of the old one once it is as far. Guarantees: at most [`MAX_GAMES`] games per
@@ -21,10 +22,10 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
+use crate::budget::Budget;
 use crate::messages::message;
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::audit;
-use crate::shop::context::lab_connections;
 use crate::shop::model::{Item, ItemKind, RequestedLine};
 use crate::shop::query::ledger;
 use crate::shop::store::items;
@@ -35,7 +36,7 @@ use crate::shop::{
 
 pub use game::{Game, GameError, GameStep, GameView, OrderPosition, OrderResult, Refusal};
 use game::{GameOrder, SharedOrderResult, order_result};
-pub use rules::{GAME_DURATION, GameRules, Level, PLAYABLE};
+pub use rules::{GAME_DURATION, GameRules, Level, playable, playable_named};
 
 /// Timeout of a step; after it, the page says what the request waits for.
 const STEP_TIMEOUT: Duration = Duration::from_millis(400);
@@ -44,20 +45,26 @@ const REACTION_TIMEOUT: Duration = Duration::from_millis(120);
 /// Timeout of an undo, with all its steps; shorter than a request's.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
-/// Upper bound of the games per replica. Each order of a game uses a connection, in addition to the
-/// replica's own.
-const MAX_GAMES: usize = 6;
-const MAX_GAMES_PER_PLAYER: usize = 2;
+/// Upper bound of the games per replica: two classes.
+const MAX_GAMES: usize = 64;
+/// A class may share its address.
+const MAX_GAMES_PER_PLAYER: usize = 32;
+/// Upper bound of the orders per replica that hold a transaction.
+const MAX_TRANSACTIONS: usize = 6;
+/// For these transactions and those of a replay, in addition to the replica's own connections.
+const CONNECTIONS: u32 = 9;
 const IDLE_TIMEOUT: Duration = Duration::from_mins(1);
-const CONNECTIONS: u32 = 23;
 const MAX_ENTRIES: i64 = 20;
 
 #[derive(Debug)]
 pub struct Games {
     shop: Shop,
+    /// The same with sessions that a person may keep waiting.
+    shop_of_transactions: Shop,
     board: PauseBoard,
     games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
-    permits: Arc<Semaphore>,
+    places: Arc<Semaphore>,
+    transactions: Arc<Semaphore>,
     /// One undo at a time: its orders use connections beside those of the permitted games.
     undo_turn: tokio::sync::Mutex<()>,
 }
@@ -66,17 +73,19 @@ impl Games {
     /// Creates the games of a shop. Must be called on the main runtime.
     pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
-        shop.pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
-        shop.lab_connections = lab_connections(CONNECTIONS);
+        // The games themselves are bounded, and have one buyer.
+        shop.lab_connections = Budget::new(MAX_GAMES * 3, MAX_GAMES * 3);
         // A visitor may think for longer than a request may hold its lock.
         let locks = shop.locks.with_max_hold(GAME_DURATION);
         shop.locks = locks.with_acquire_timeout(GAME_DURATION);
-        let permits = Arc::new(Semaphore::new(MAX_GAMES));
+        let pool = shop.pool.with_session_timeout(CONNECTIONS, GAME_DURATION);
         Self {
+            shop_of_transactions: Shop { pool, ..shop.clone() },
             shop,
             board: board.clone(),
             games: Mutex::default(),
-            permits,
+            places: Arc::new(Semaphore::new(MAX_GAMES)),
+            transactions: Arc::new(Semaphore::new(MAX_TRANSACTIONS)),
             undo_turn: tokio::sync::Mutex::default(),
         }
     }
@@ -92,20 +101,22 @@ impl Games {
         rules: GameRules,
         previous: Option<Uuid>,
     ) -> Result<Arc<Game>, Failure> {
-        let permit = self.permit(player, previous)?;
+        let permits = self.take_permits(player, rules, previous)?;
         let game = self.start(player, rules).await?;
-        *game.permit.lock() = Some(permit);
+        *game.permits.lock() = permits;
         self.games.lock().insert(game.id, Arc::clone(&game));
         self.wait_until_all_settled(&game, STEP_TIMEOUT).await;
         Ok(game)
     }
 
-    /// Takes a place for a game, if necessary that of a game that was abandoned.
-    fn permit(
+    /// Takes a place for a game, and its transactions; if necessary those of games that were
+    /// abandoned.
+    fn take_permits(
         &self,
         player: &str,
+        rules: GameRules,
         previous: Option<Uuid>,
-    ) -> Result<OwnedSemaphorePermit, Failure> {
+    ) -> Result<Vec<OwnedSemaphorePermit>, Failure> {
         self.end(|game| {
             Some(game.id) == previous || game.is_over() || game.begun.elapsed() > GAME_DURATION
         });
@@ -117,13 +128,43 @@ impl Games {
             );
             return Err(Rejection::Exists(detail).into());
         }
-        let permit = || Arc::clone(&self.permits).try_acquire_owned().ok();
-        let place = permit().or_else(|| self.end_longest_idle(|_| true).then(permit).flatten());
-        place.ok_or_else(|| {
+        let place = self.take(&self.places, 1, |_| true).ok_or_else(|| {
             let detail =
                 format!("{MAX_GAMES} games are in progress at this replica; try again in a minute");
-            Rejection::Exists(detail).into()
-        })
+            Rejection::Exists(detail)
+        })?;
+        if rules.is_autocommit() {
+            return Ok(vec![place]);
+        }
+        let has_transactions = |game: &Game| !game.rules.is_autocommit();
+        let transactions = self.take(&self.transactions, rules.orders, has_transactions);
+        let transactions = transactions.ok_or_else(|| {
+            let detail = format!(
+                "the games under {} have all transactions that they may have at this replica; \
+                 choose another lock, or try again in a minute",
+                rules.strategy.name
+            );
+            Rejection::Exists(detail)
+        })?;
+        Ok(vec![place, transactions])
+    }
+
+    /// Takes permits, if necessary those of the game among `which` that was abandoned first.
+    fn take(
+        &self,
+        permits: &Arc<Semaphore>,
+        count: usize,
+        which: impl Fn(&Game) -> bool,
+    ) -> Option<OwnedSemaphorePermit> {
+        let count = u32::try_from(count).ok()?;
+        loop {
+            if let Ok(taken) = Arc::clone(permits).try_acquire_many_owned(count) {
+                return Some(taken);
+            }
+            if !self.end_longest_idle(&which) {
+                return None;
+            }
+        }
     }
 
     /// Starts the orders of a game that has no place yet.
@@ -148,7 +189,7 @@ impl Games {
             steps: Mutex::default(),
             reached_at: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            permit: Mutex::default(),
+            permits: Mutex::default(),
         }))
     }
 
@@ -261,7 +302,7 @@ impl Games {
         let again = replay.await.unwrap_or(Err(Refusal::NotReplayed.into()))?;
         let mut games = self.games.lock();
         games.remove(&game.id).ok_or_else(ended)?;
-        *again.permit.lock() = game.permit.lock().take();
+        *again.permits.lock() = std::mem::take(&mut *game.permits.lock());
         games.insert(again.id, Arc::clone(&again));
         game.release();
         Ok(again)
@@ -326,6 +367,7 @@ impl Games {
         let deadline = Instant::now() + GAME_DURATION;
         let probe = Arc::new(RequestProbe {
             record: true,
+            yields_connection: true,
             pause: Some(Pause { at: None, length: None, until: deadline }),
             ..RequestProbe::new(name, request_id, &self.board)
         });
@@ -337,7 +379,11 @@ impl Games {
             ..RequestOptions::new(&self.shop, request_id)
         };
         let result = SharedOrderResult::default();
-        let (shop, shared, sku) = (self.shop.clone(), Arc::clone(&result), sku.clone());
+        let shop = match rules.is_autocommit() {
+            true => self.shop.clone(),
+            false => self.shop_of_transactions.clone(),
+        };
+        let (shared, sku) = (Arc::clone(&result), sku.clone());
         self.shop.tasks.spawn(async move {
             let lines = [RequestedLine { sku, quantity: 1 }];
             let key = IdempotencyKey::generate();
@@ -358,7 +404,7 @@ impl Games {
             let ends = which(game);
             if ends {
                 game.release();
-                game.permit.lock().take();
+                game.permits.lock().clear();
             }
             !ends
         });

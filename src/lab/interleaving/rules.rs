@@ -1,12 +1,13 @@
 //! The rules of a game, and the levels, whose goals the item's ledger decides.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use crate::locks::Mechanism;
 use crate::probe::Point;
 use crate::shop::Strategy;
 use crate::shop::audit::ItemAudit;
-use crate::shop::strategy::Isolation;
+use crate::shop::strategy::{Isolation, ReadMethod};
 
 /// Upper bound of a game's duration.
 pub const GAME_DURATION: Duration = Duration::from_mins(10);
@@ -15,8 +16,26 @@ pub(super) const MAX_STEPS: usize = 100;
 /// The lease of a lock that is renewed: the renewal is how its holder learns of a loss.
 const RENEWED_LEASE: Duration = Duration::from_secs(4);
 
-/// Strategies that can be played; each shows a different result.
-pub const PLAYABLE: [&str; 4] = ["none", "owner", "fenced", "row-lock"];
+/// Strategies that can be played; each shows a different result. Each statement commits itself, so
+/// that a game needs no connection while nobody moves; only a row lock is a transaction's.
+static PLAYABLE: LazyLock<Vec<Strategy>> = LazyLock::new(|| {
+    let strategies =
+        ["none", "owner", "fenced", "row-lock"].into_iter().filter_map(Strategy::named);
+    let playable = strategies.map(|strategy| match strategy.read {
+        ReadMethod::RowLock => strategy.clone(),
+        _ => Strategy { transaction: Isolation::Autocommit, ..strategy.clone() },
+    });
+    playable.collect()
+});
+
+pub fn playable() -> &'static [Strategy] {
+    &PLAYABLE
+}
+
+/// Finds a playable strategy by its name.
+pub fn playable_named(name: &str) -> Option<&'static Strategy> {
+    PLAYABLE.iter().find(|strategy| strategy.name == name)
+}
 
 #[derive(Debug, Clone, Copy)]
 pub struct GameRules {
@@ -65,7 +84,7 @@ impl Level {
             Self::UselessLock => "owner",
             Self::Fence => "fenced",
         };
-        let strategy = Strategy::named(name)?;
+        let strategy = playable_named(name)?;
         Some(GameRules { strategy, orders: 2, level: Some(self) })
     }
 
@@ -73,8 +92,8 @@ impl Level {
     /// plays them.
     pub fn best_steps(self) -> usize {
         match self {
-            Self::Oversell => 8,
-            Self::UselessLock => 11,
+            Self::Oversell => 6,
+            Self::UselessLock => 9,
             Self::Fence => 10,
         }
     }

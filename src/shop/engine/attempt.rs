@@ -5,6 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use holdfast_lock::LockKey;
 use rand::RngExt as _;
+use sqlx::AssertSqlSafe;
 use tokio::time::{Instant, sleep};
 use tracing::debug_span;
 
@@ -29,6 +30,9 @@ use crate::shop::strategy::{Isolation, PurchaseCount, ReadMethod, advisory};
 
 /// Time to wait for one of the lab's connections: as long as for a lock. It takes none of another.
 const LAB_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Time after the deadline in which a transaction that was paused ends.
+const COMMIT_SLACK: Duration = Duration::from_millis(2_500);
 
 /// An attempt that has read its snapshot.
 pub(super) struct BegunAttempt {
@@ -138,6 +142,9 @@ async fn attempt(
     }
     let deciding = async {
         let decided = decide(batch, &mut session, locks, snapshot).await?;
+        if batch.entries.iter().any(|entry| entry.options.probe.yields_connection()) {
+            session.return_to_pool();
+        }
         let value = |at, key: &LockKey| decided.value_before(at, key);
         pass_point(batch.positions(), Point::Read, locks, value).await;
         Ok(decided)
@@ -236,9 +243,12 @@ async fn read_in_transaction(
         sqlx::query!("set transaction isolation level serializable").execute(&mut *db).await?;
     }
     if batch.entries.iter().any(|entry| matches!(entry.options.probe, Probe::Lab(_))) {
-        // The lab pauses a transaction for up to 8 s, longer than a session may be idle in one.
-        let timeout = "set local idle_in_transaction_session_timeout = '10s'";
-        sqlx::raw_sql(timeout).execute(&mut *db).await?;
+        // The lab pauses a transaction until the deadline, longer than a session may be idle in
+        // one: a request for up to 8 s, a game for minutes.
+        let longest = batch.deadline().saturating_duration_since(Instant::now()) + COMMIT_SLACK;
+        let timeout =
+            format!("set local idle_in_transaction_session_timeout = {}", longest.as_millis());
+        sqlx::raw_sql(AssertSqlSafe(timeout)).execute(&mut *db).await?;
     }
     if strategy.read == ReadMethod::Advisory {
         advisory::lock(db, &request.reads.lock_keys()).await?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use tokio::time::timeout;
 
-use crate::db::{Connection, Transaction};
+use crate::db::{Connection, Pool, Transaction};
 use crate::shop::failure::Error;
 
 /// Timeout of a commit or a rollback.
@@ -47,11 +47,19 @@ impl DatabaseSession {
     }
 
     /// Returns the connection of an autocommit session to the pool, between two statements. Nothing
-    /// can be sent on the session afterwards.
+    /// can be sent on the session until it is reopened.
     pub(super) fn return_to_pool(&mut self) {
         if let DatabaseSession::Autocommit(connection) = self {
             drop(connection.0.take());
         }
+    }
+
+    /// Acquires another connection for an autocommit session whose connection was returned.
+    pub(super) async fn reopen(&mut self, pool: &Pool) -> Result<(), Error> {
+        if let DatabaseSession::Autocommit(AutocommitConnection(connection @ None)) = self {
+            *connection = Some(pool.acquire().await?);
+        }
+        Ok(())
     }
 
     /// Commits the transaction, if there is one.

@@ -31,6 +31,7 @@ pub(super) async fn write(
     if autocommit {
         let passed = pass_point(batch.written(&write), Point::Commit, locks, |_, _| None);
         batch.in_time(passed).await?;
+        session.reopen(&batch.shop.pool).await?;
     }
     let sent = send(batch, &mut session, &write);
     let sent = if autocommit { sent.await } else { batch.in_time(sent).await? };

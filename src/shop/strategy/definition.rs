@@ -5,7 +5,7 @@ use holdfast_lock::Wait;
 use crate::locks::Mechanism;
 
 /// A strategy: everything that isolates concurrent changes of one value.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Strategy {
     /// Name, as in `--lock` and `Holdfast-Lock`.
     pub name: &'static str,

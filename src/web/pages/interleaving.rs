@@ -16,8 +16,8 @@ use super::code_pane::{CodeSegment, code_segments};
 use super::layout::Layout;
 use super::respond::html;
 use crate::lab::interleaving::{
-    Game, GameError, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, PLAYABLE,
-    Refusal,
+    Game, GameError, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, Refusal,
+    playable, playable_named,
 };
 use crate::messages::{Language, message};
 use crate::probe::Point;
@@ -185,7 +185,7 @@ pub struct StartQuery {
 
 pub async fn choose(request: HttpRequest, _: LabReader, query: Query<StartQuery>) -> HttpResult {
     let previous = query.read()?.previous;
-    let strategies = PLAYABLE.iter().filter_map(|name| Strategy::named(name)).collect();
+    let strategies = playable().iter().collect();
     let layout = Layout::of(&request).await?;
     html(StatusCode::OK, &SchedulerStartPage { layout, strategies, previous })
 }
@@ -205,9 +205,9 @@ fn rules(form: &FormFields) -> Result<GameRules, Problem> {
         return rules.ok_or_else(|| Problem::field("level", "this level cannot be played"));
     }
     let name = form.text("strategy");
-    let strategy = Strategy::named(name)
-        .filter(|_| PLAYABLE.contains(&name))
-        .ok_or_else(|| Problem::field("strategy", format!("one of {}", PLAYABLE.join(", "))))?;
+    let names = || playable().iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ");
+    let strategy = playable_named(name)
+        .ok_or_else(|| Problem::field("strategy", format!("one of {}", names())))?;
     let orders = match form.text("orders") {
         "" | "2" => 2,
         "3" => 3,
