@@ -69,7 +69,7 @@ admin-jobs-job = Job
 admin-jobs-clock = Times are those of Postgres, whose clock decides when a job is due. A failed run is retried with growing pauses; after five attempts it is parked.
 admin-jobs-fences = A fencing token numbers the holders of a job’s lock: a later holder has a higher one. Redis reserves 64 numbers with each grant, so they read 1, 65, 129. They are compared within one run only, so it does no harm if they restart at 1 after Redis has lost its data.
 admin-job-audit = Compares ledgers, orders and accounts with each other, and stores the result.
-admin-job-purge = Deletes data that is kept for a limited time: stored responses for a day, sessions until they expire, job runs for a month.
+admin-job-purge = Deletes data that is kept for a limited time: stored responses for a day, sessions until they expire, job runs and items of the lab for a month.
 admin-job-lab-tick = Does nothing for the shop. The lesson “A job that runs once” counts how often one tick runs.
 
 admin-expiry-title = Unpaid orders

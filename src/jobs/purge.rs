@@ -1,5 +1,5 @@
-//! The job `purge`: deletes old stored responses, ended sessions, old runs of jobs, lab marks and
-//! records of failed expiries.
+//! The job `purge`: deletes old stored responses, ended sessions, old runs of jobs, records of failed
+//! expiries, and old items and marks of the lab.
 //!
 //! Guarantees: every statement is a transaction of its own, bounded by rows or by blocks, so it
 //! holds row locks briefly, and an interrupted run keeps its progress. No statement reads all of a
@@ -26,17 +26,19 @@ use super::job::{Job, JobContext};
 use super::order_expiry::failures;
 use super::{lab_tick, store};
 use crate::db::Pool;
-use crate::shop::store::purge;
+use crate::shop::store::{lab_items_between, oldest_kept, purge, purge_lab_item};
 use crate::shop::{Error, sessions};
 
 /// Days for which the row of a run is kept.
 pub const RUNS_KEPT_DAYS: i32 = 30;
-const KINDS: u32 = 6;
+/// Days after which an item of the lab is deleted, with its orders.
+const LAB_ITEMS_KEPT_DAYS: u64 = 30;
+const KINDS: u32 = 7;
 
 pub(super) const JOB: Job = Job {
     name: "purge",
     about: "Deletes data that is kept for a limited time: stored responses for a day, sessions until \
-            they expire, job runs for a month.",
+            they expire, job runs and items of the lab for a month.",
     cron: Some("23 * * * *"),
     timeout: Duration::from_mins(5),
     work: |context| Box::pin(work(context)),
@@ -69,7 +71,7 @@ impl Default for PurgeLimits {
             blocks_per_statement: 256,
             min_blocks_per_run: 8_192,
             runs_per_scan: 24,
-            time_per_kind: Duration::from_secs(35),
+            time_per_kind: Duration::from_secs(30),
         }
     }
 }
@@ -85,6 +87,8 @@ pub struct PurgeResult {
     pub marks: u64,
     /// Failed expiries of orders that have expired since, or were paid or cancelled.
     pub forgotten: u64,
+    /// Items of the lab, with their orders.
+    pub lab_items: u64,
     /// Blocks read to find key records and responses.
     pub blocks: u64,
     /// True if the run had time for all of its share.
@@ -115,11 +119,11 @@ impl PurgeResult {
         for PurgeFailure { kind, cause } in &self.failed {
             let _ = write!(message, "{kind}: {cause}; ");
         }
-        let Self { keys, responses, sessions, runs, marks, forgotten, .. } = self;
+        let Self { keys, responses, sessions, runs, marks, forgotten, lab_items, .. } = self;
         let _ = write!(
             message,
-            "purged: keys {keys}, responses {responses}, sessions {sessions}, runs {runs}, marks {marks}, \
-             failures {forgotten}"
+            "purged: keys {keys}, responses {responses}, sessions {sessions}, runs {runs}, \
+             marks {marks}, failures {forgotten}, lab_items {lab_items}"
         );
         message
     }
@@ -143,7 +147,8 @@ pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
     let sessions = delete_all(&mut result.sessions, until(3), sessions).await;
     let failures = || failures::delete_obsolete(pool, rows);
     let failures = delete_all(&mut result.forgotten, until(4), failures).await;
-    let keys = BlockScan { kind: "keys", pool, limits, until: until(5) };
+    let lab_items = purge_lab_items(pool, &mut result.lab_items, until(5), rows).await;
+    let keys = BlockScan { kind: "keys", pool, limits, until: until(6) };
     let records = |blocks, before| purge::purge_records(pool, blocks, before);
     let keys = keys.run(&mut result.keys, blocks, records).await;
     let responses = BlockScan { kind: "responses", pool, limits, until: until(KINDS) };
@@ -154,6 +159,7 @@ pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
         ("runs", runs),
         ("sessions", sessions),
         ("failures", failures),
+        ("lab_items", lab_items),
         ("keys", keys),
         ("responses", responses),
     ];
@@ -181,6 +187,28 @@ where
         *rows += more;
         if more == 0 || Instant::now() >= until {
             return Ok(more == 0);
+        }
+    }
+}
+
+/// Deletes old items of the lab until the time is up; returns whether all were looked at.
+async fn purge_lab_items(
+    pool: &Pool,
+    deleted: &mut u64,
+    until: Instant,
+    rows: i64,
+) -> Result<bool, Error> {
+    let before = oldest_kept(Duration::from_hours(24 * LAB_ITEMS_KEPT_DAYS));
+    let mut after = "lab-".to_owned();
+    loop {
+        let items = lab_items_between(pool, &after, &before, rows).await?;
+        let Some(last) = items.last() else { return Ok(true) };
+        last.as_str().clone_into(&mut after);
+        for sku in items {
+            if Instant::now() >= until {
+                return Ok(false);
+            }
+            *deleted += u64::from(purge_lab_item(pool, &sku, &before).await?);
         }
     }
 }
@@ -264,7 +292,7 @@ mod tests {
         assert_eq!(
             purged.error_message(),
             "sessions: no such table; purged: keys 3, responses 0, sessions 0, runs 0, marks 0, \
-             failures 0"
+             failures 0, lab_items 0"
         );
     }
 

@@ -1,8 +1,12 @@
 //! The admin sets, removes and mistypes the limit per customer; earlier purchases count, and an
 //! order that read an older limit is not placed by it.
 
+use holdfast::shop::command::ReadSet;
+use holdfast::shop::store::read::{self, ReadRequest};
+use holdfast::shop::{Sku, UserId};
 use reqwest::Method;
 use serde_json::{Value, json};
+use sqlx::Executor as _;
 
 use crate::common::Shop;
 use crate::common::requests::{Answer as _, send};
@@ -118,4 +122,44 @@ async fn invalid_limit_is_rejected_with_range() {
     let nobody = nobody.json(&json!({ "limit_per_user": 1 })).send().await.unwrap();
     assert_eq!(nobody.fails(401).await, "unauthenticated");
     assert_eq!(shop.number("select count(limit_per_user) from items").await, 1, "the seeded one");
+}
+
+/// A plan for any customer, after one bought it very often: the others must not pay for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn purchases_are_counted_by_index() {
+    let shop = Shop::without_replicas().await;
+    let [often, never] = ["alice", "bob"];
+    let sku = Sku::try_from("deadbolt".to_owned()).unwrap();
+    let buy = "insert into order_lines
+                   (order_id, sku, quantity, unit_price_cents, counts_for, entry_seq)
+               select gen_random_uuid(), $1, 1, 100, (select id from users where name = $2), n
+                 from generate_series(1, 60000) n";
+    let buy = sqlx::query(buy).bind(sku.as_str()).bind(often);
+    buy.execute(&shop.pool).await.unwrap();
+    shop.pool.execute("analyze order_lines").await.unwrap();
+    shop.pool.execute("update items set limit_per_user = 5 where sku = 'deadbolt'").await.unwrap();
+
+    let mut buyers = Vec::new();
+    for name in [often, never] {
+        let id = sqlx::query_scalar("select id from users where name = $1").bind(name);
+        buyers.push(UserId(id.fetch_one(&shop.pool).await.unwrap()));
+    }
+    let mut tx = shop.pool.begin().await.unwrap();
+    tx.execute("set local plan_cache_mode = force_generic_plan").await.unwrap();
+    let request = ReadRequest {
+        reads: ReadSet { items: vec![sku.clone()], ..ReadSet::default() },
+        buyers: buyers.clone(),
+        ..ReadRequest::default()
+    };
+    let read = read::read(&mut tx, &request).await.unwrap().state.purchased;
+    let limited: Vec<(Sku, UserId)> = buyers.iter().map(|user| (sku.clone(), *user)).collect();
+    let counted = read::count_purchases(&mut tx, &limited).await.unwrap();
+    for purchased in [read, counted] {
+        // More than any limit and any quantity, which is enough to know.
+        assert_eq!(purchased[&limited[0]], 2_001);
+        assert_eq!(purchased[&limited[1]], 0);
+    }
+    let scans = "select seq_scan from pg_stat_xact_user_tables where relname = 'order_lines'";
+    let scans: i64 = sqlx::query_scalar(scans).fetch_one(&mut *tx).await.unwrap();
+    assert_eq!(scans, 0);
 }

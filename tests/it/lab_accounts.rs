@@ -97,7 +97,7 @@ async fn failed_lab_payment_leaves_audit_sound() {
     assert!(told["detail"].as_str().unwrap().contains("lab account"), "{told}");
     shop.act(&alice, 0, &order, "cancel").gives(200).await;
     let sku = Sku::try_from(sku.to_owned()).unwrap();
-    assert!(purge_lab_item(&shop.pool.clone().into(), &sku).await.unwrap());
+    assert!(purge_lab_item(&shop.pool.clone().into(), &sku, sku.as_str()).await.unwrap());
     assert_eq!(balances(&shop, &alice).await, [100_000, 100_000]);
     shop.assert_sound().await;
 }

@@ -6,12 +6,15 @@ use std::time::Duration;
 use holdfast::db::Pool;
 use holdfast::jobs::purge::{self, PurgeFailure, PurgeLimits, PurgeResult};
 use holdfast::jobs::{Job, RunOutcome};
+use holdfast::shop::Sku;
+use holdfast::shop::model::{Item, ItemKind};
+use holdfast::shop::store::{items, oldest_kept};
 use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::requests::Answer as _;
-use crate::common::{Shop, until};
+use crate::common::requests::{Answer as _, fresh_key};
+use crate::common::{Shop, User, until};
 use crate::jobs::{DUE, job, offer, replica};
 
 /// Rows of every kind, old and young.
@@ -74,6 +77,7 @@ async fn purge_deletes_only_old_rows() {
         runs: 31,
         marks: 1,
         forgotten: 0,
+        lab_items: 0,
         blocks: purged.blocks,
         all: true,
         failed: Vec::new(),
@@ -95,6 +99,63 @@ async fn purge_deletes_only_old_rows() {
     let again = purge::purge(&pool, &PurgeLimits::default()).await;
     let nothing = PurgeResult { all: true, blocks: again.blocks, ..PurgeResult::default() };
     assert_eq!(again, nothing);
+}
+
+/// Creates a lab item of that age, in days.
+async fn lab_item_of_age(shop: &Shop, days: u64) -> String {
+    let sku = format!("{}{}", oldest_kept(Duration::from_hours(24 * days)), "7".repeat(20));
+    let item = Item {
+        sku: Sku::try_from(sku.clone()).unwrap(),
+        ..Item::throw_away("An old one", 100, 10)
+    };
+    let domain = shop.in_process("batched");
+    items::create(&domain, item, ItemKind::Lab, Uuid::now_v7()).await.unwrap();
+    sku
+}
+
+/// Places an order of one unit each, and takes these actions with it.
+pub async fn order_and(shop: &Shop, alice: &User, skus: &[&str], actions: &[&str]) {
+    let lines: Vec<Value> = skus.iter().map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
+    let order = shop.request(alice, Method::POST, 0, "/api/orders");
+    let order = order.header("Idempotency-Key", fresh_key()).json(&json!({ "lines": lines }));
+    let order = order.gives(201).await;
+    for action in actions {
+        let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
+        let sent = shop.request(alice, Method::POST, 0, &path);
+        sent.header("Idempotency-Key", fresh_key()).gives(200).await;
+    }
+}
+
+/// Whatever became of their orders, but not under a pending one, and not with a young item.
+#[tokio::test(flavor = "multi_thread")]
+async fn old_lab_items_are_purged_with_orders() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let mut old = Vec::new();
+    for days in 31..39 {
+        old.push(lab_item_of_age(&shop, days).await);
+    }
+    let young = lab_item_of_age(&shop, 29).await;
+    let [cancelled, paid, refunded, one, other, pending, beside_young, unused] =
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|at| old[at].as_str());
+    order_and(&shop, &alice, &[cancelled], &["cancel"]).await;
+    order_and(&shop, &alice, &[paid], &["pay"]).await;
+    order_and(&shop, &alice, &[refunded], &["pay", "refund"]).await;
+    order_and(&shop, &alice, &[one, other], &["cancel"]).await;
+    order_and(&shop, &alice, &[pending], &[]).await;
+    order_and(&shop, &alice, &[beside_young, &young], &["cancel"]).await;
+
+    let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
+    assert_eq!((purged.lab_items, purged.failed), (6, Vec::new()));
+    let left =
+        "select coalesce(string_agg(sku, ' ' order by sku), '') from items where kind = 'lab'";
+    let left: String = sqlx::query_scalar(left).fetch_one(&shop.pool).await.unwrap();
+    let mut expected = [pending, beside_young, young.as_str()];
+    expected.sort_unstable();
+    assert_eq!(left, expected.join(" "), "{unused}");
+    assert_eq!(shop.number("select count(*) from orders").await, 2);
+    assert_eq!(shop.number("select count(*) from idempotency where path = '/api/orders'").await, 2);
+    shop.assert_sound().await;
 }
 
 /// A run without any time does one statement of each kind, and so can be counted.
@@ -263,7 +324,7 @@ async fn purge_without_postgres_reports_every_kind() {
     pool.close().await;
     let purged = purge::purge(&pool, &PurgeLimits::default()).await;
     let kinds: Vec<&str> = purged.failed.iter().map(|PurgeFailure { kind, .. }| *kind).collect();
-    assert_eq!(kinds, ["marks", "runs", "sessions", "failures", "keys", "responses"]);
+    assert_eq!(kinds, ["marks", "runs", "sessions", "failures", "lab_items", "keys", "responses"]);
     assert!(!purged.all);
 }
 

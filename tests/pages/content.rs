@@ -32,6 +32,32 @@ async fn lab_orders_are_listed_separately() {
     assert!(rest.text.contains(own));
 }
 
+/// A page looks through a bounded number of orders, however many a user has in the lab.
+#[tokio::test(flavor = "multi_thread")]
+async fn very_many_lab_orders_are_looked_through_in_parts() {
+    let shop = Shop::start(1).await;
+    let user = shop.sign_in("alice").await;
+    let own = shop.place_order(&user, "deadbolt", 1).await;
+    let own = own["id"].as_str().unwrap();
+    let sku = shop.lab_item(50).await;
+    let place = "with placed as (
+            insert into orders (id, user_id, status, total_cents, token, created_at, expires_at)
+            select ('ffffffff-ffff-7fff-bfff-' || lpad(to_hex(n), 12, '0'))::uuid, o.user_id,
+                   'cancelled', 100, 'a-token-of-16-letters-' || n, o.created_at, o.expires_at
+              from orders o, generate_series(1, 300) n returning id)
+         insert into order_lines (order_id, sku, quantity, unit_price_cents, entry_seq)
+         select id, $1, 1, 100, 0 from placed";
+    sqlx::query(place).bind(&sku).execute(&shop.pool).await.unwrap();
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let page = alice.get("/orders").await;
+    assert!(page.words().contains("200 orders of lab items are not shown."), "{}", page.words());
+    assert!(!page.text.contains(own), "it is behind more than a page looks through");
+    let older = page.text.split("href=\"").find(|href| href.starts_with("/orders?after=")).unwrap();
+    let rest = alice.get(older.split('"').next().unwrap()).await;
+    assert!(rest.words().contains("100 orders of lab items are not shown."), "{}", rest.words());
+    assert!(rest.text.contains(own));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn fork_links_to_entry_on_other_page() {
     let shop = Shop::start(1).await;

@@ -298,8 +298,13 @@ impl Games {
         let mut steps = game.steps.lock().clone();
         steps.pop();
         // If it is not completed, dropping the new game releases its orders.
-        let replay = timeout(UNDO_TIMEOUT, self.replay_all(game, steps));
-        let again = replay.await.unwrap_or(Err(Refusal::NotReplayed.into()))?;
+        let again = match timeout(UNDO_TIMEOUT, self.replay_all(game, steps)).await {
+            // A row that stays locked keeps the new game from its item.
+            Err(_) | Ok(Err(GameError::Failed(Failure::Error(Error::RowLocked(_))))) => {
+                return Err(Refusal::NotReplayed.into());
+            }
+            Ok(replayed) => replayed?,
+        };
         let mut games = self.games.lock();
         games.remove(&game.id).ok_or_else(ended)?;
         *again.permits.lock() = std::mem::take(&mut *game.permits.lock());

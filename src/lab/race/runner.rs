@@ -131,7 +131,7 @@ impl RaceRunner {
         }
         // The start of `holdfast up` ends the sessions of the lab's users.
         self.buyers.forget().await;
-        purge_lab_item(&self.shop.pool, &sku).await?;
+        purge_lab_item(&self.shop.pool, &sku, sku.as_str()).await?;
         Ok(self.attempt(id, &peers, request).await?.0)
     }
 

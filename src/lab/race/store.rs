@@ -1,7 +1,7 @@
 //! Races among the runs in Postgres: the replica that runs a race writes it, every replica reads it.
 //!
-//! The newest [`MAX_KEPT_RACES`] races are kept. Each race deletes the two oldest ones beyond that,
-//! with their items and orders, as soon as these orders have expired.
+//! The newest [`MAX_KEPT_RACES`] races are kept. Each race deletes two of those beyond, with their
+//! items and orders, once none of these is pending.
 
 use uuid::Uuid;
 
@@ -14,7 +14,9 @@ use crate::shop::{Error, Sku};
 
 pub const MAX_KEPT_RACES: i64 = 2_000;
 /// Races deleted per race.
-const PRUNED_PER_RACE: i64 = 2;
+const PRUNED_PER_RACE: usize = 2;
+/// Races that are looked at for that.
+const TRIED_PER_RACE: i64 = 8;
 
 pub(super) async fn insert(
     pool: &Pool,
@@ -47,32 +49,37 @@ pub(super) async fn start(pool: &Pool, id: Uuid, sku: &Sku) -> Result<(), Error>
     Ok(())
 }
 
-/// Deletes the oldest races beyond `kept`, with their items. Keeps a race whose item has an order
-/// that is not cancelled, and one that may still be running.
+/// Deletes some of the races beyond `kept`, with their items. Keeps a race whose item has a pending
+/// order or belongs to an item of a newer race, and one that may still be running.
 pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
+    // In random order: those that must be kept do not keep the others.
     let old = sqlx::query!(
-        r#"select id, sku as "sku: Sku" from lab_runs race
-          where replica is not null and lab_run_state(race) in ('done', 'failed')
-            and id < (select id from lab_runs where replica is not null
-                       order by id desc offset $1 limit 1)
-            and not exists (select from order_lines l join orders o on o.id = l.order_id
-                             where l.sku = race.sku and o.status <> 'cancelled')
-          order by id limit $2"#,
+        r#"select race.id, race.sku as "sku: Sku",
+                  'lab-' || replace(oldest.id::text, '-', '') as "newest!"
+             from lab_runs race
+             join (select id from lab_runs where replica is not null
+                    order by id desc offset $1 limit 1) as oldest on race.id < oldest.id
+            where race.replica is not null and lab_run_state(race) in ('done', 'failed')
+            order by random() limit $2"#,
         kept - 1,
-        PRUNED_PER_RACE,
+        TRIED_PER_RACE,
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
-
+    let mut pruned = 0;
     for race in old {
         let is_free = match race.sku {
-            Some(sku) => purge_lab_item(pool, &sku).await?,
+            Some(sku) => purge_lab_item(pool, &sku, &race.newest).await?,
             None => true,
         };
         if is_free {
             sqlx::query!("delete from lab_runs where id = $1", race.id)
                 .execute(&mut *pool.acquire().await?)
                 .await?;
+            pruned += 1;
+        }
+        if pruned == PRUNED_PER_RACE {
+            break;
         }
     }
     Ok(())

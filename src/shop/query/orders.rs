@@ -11,8 +11,22 @@ use crate::shop::idempotency::{ORDERS_PATH, record_id};
 use crate::shop::model::{Order, OrderLine, OrderStatus, ValueChange};
 use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 
+/// The newest orders of a user that are looked through for those of the shop's own items.
+const MAX_SCANNED: i64 = 200;
+
+/// A page of a user's orders, newest first.
+#[derive(Debug)]
+pub struct OrderPage {
+    pub orders: Vec<Order>,
+    /// The orders of lab items among those that were looked through, listed or not.
+    pub lab_orders: Vec<OrderId>,
+    /// The cursor of the next page. It may follow less than a full page.
+    pub more: Option<OrderId>,
+}
+
 pub async fn order(shop: &Shop, user: UserId, id: OrderId) -> Result<Option<Order>, Error> {
-    Ok(select_orders(shop, user, Some(id), None, LabOrders::With, 1).await?.pop())
+    let read = shop.pool.read(move |db| async move { select(db, user, &[id]).await }.boxed());
+    Ok(read.await?.0.pop())
 }
 
 /// Returns the time left to pay each order, by Postgres's clock, which decides about payments.
@@ -30,52 +44,68 @@ pub async fn time_left(shop: &Shop, ids: &[OrderId]) -> Result<HashMap<OrderId, 
     Ok(left.map(|row| (row.id, Duration::from_secs_f64(row.left_s))).collect())
 }
 
-/// Filter for orders that contain only lab items.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LabOrders {
-    /// Lists them too.
-    With,
-    /// Lists only orders that contain an item of the shop.
-    Without,
-}
-
 /// Returns the user's orders, newest first, older than `after`.
 pub async fn orders(
     shop: &Shop,
     user: UserId,
     after: Option<OrderId>,
-    lab: LabOrders,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
-    select_orders(shop, user, None, after, lab, limit).await
+    let read = shop.pool.read(move |db| {
+        async move {
+            let newest = scan(db, user, after, limit).await?;
+            let ids: Vec<OrderId> = newest.into_iter().map(|(id, _)| id).collect();
+            select(db, user, &ids).await
+        }
+        .boxed()
+    });
+    Ok(read.await?.0)
 }
 
-/// Counts the user's orders that contain only lab items.
-pub async fn count_lab_orders(shop: &Shop, user: UserId) -> Result<i64, Error> {
-    let count = sqlx::query_scalar!(
-        r#"select count(*) as "count!" from orders o
-            where user_id = $1
-              and not exists (select from order_lines l
-                                join items i on i.sku = l.sku and i.kind = 'shop'
-                               where l.order_id = o.id)"#,
-        user.0,
-    )
-    .fetch_one(&mut *shop.connection().await?)
-    .await?;
-    Ok(count)
+/// Returns a page of the user's orders older than `after`. Without those of lab items it looks
+/// through [`MAX_SCANNED`] orders at most: a user may have very many of the lab.
+pub async fn page(
+    shop: &Shop,
+    user: UserId,
+    after: Option<OrderId>,
+    with_lab: bool,
+    length: i64,
+) -> Result<OrderPage, Error> {
+    let read = shop.pool.read(move |db| {
+        async move {
+            let limit = if with_lab { length + 1 } else { MAX_SCANNED };
+            let scanned = scan(db, user, after, limit).await?;
+            let listed = scanned.iter().filter(|(_, in_lab)| with_lab || !in_lab);
+            let mut ids: Vec<OrderId> = listed.map(|(id, _)| *id).collect();
+
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let more = if ids.len() > length {
+                ids.truncate(length);
+                ids.last().copied()
+            } else {
+                let is_cut = i64::try_from(scanned.len()) == Ok(limit);
+                scanned.last().map(|(id, _)| *id).filter(|_| is_cut)
+            };
+
+            let lab_orders = scanned.into_iter().filter(|(_, in_lab)| *in_lab).map(|(id, _)| id);
+            let lab_orders = lab_orders.filter(|id| more.is_none_or(|last| *id >= last)).collect();
+            let orders = select(db, user, &ids).await?;
+            Ok(OrderPage { orders, lab_orders, more })
+        }
+        .boxed()
+    });
+    Ok(read.await?.0)
 }
 
-/// Returns the orders among `ids` that contain only lab items.
-pub async fn lab_orders_among(shop: &Shop, ids: &[OrderId]) -> Result<Vec<OrderId>, Error> {
-    let lab = sqlx::query_scalar!(
-        r#"select id as "id: OrderId" from orders o
-            where id = any($1)
-              and not exists (select from order_lines l
+/// Returns whether the order has lab items only.
+pub async fn is_of_lab_items(shop: &Shop, id: OrderId) -> Result<bool, Error> {
+    let in_lab = sqlx::query_scalar!(
+        r#"select not exists (select from order_lines l
                                 join items i on i.sku = l.sku and i.kind = 'shop'
-                               where l.order_id = o.id)"#,
-        ids as &[OrderId],
+                               where l.order_id = $1) as "in_lab!""#,
+        id.0,
     );
-    Ok(lab.fetch_all(&mut *shop.connection().await?).await?)
+    Ok(in_lab.fetch_one(&mut *shop.connection().await?).await?)
 }
 
 /// Returns the order that the user placed with a key, however long ago.
@@ -107,65 +137,57 @@ pub async fn owned_among(
     Ok(owned.fetch_all(&mut *shop.connection().await?).await?)
 }
 
-async fn select_orders(
-    shop: &Shop,
-    user: UserId,
-    only: Option<OrderId>,
-    after: Option<OrderId>,
-    lab: LabOrders,
-    limit: i64,
-) -> Result<Vec<Order>, Error> {
-    let read = shop.pool.read(move |db| {
-        async move {
-            let mut orders = select_without_lines(db, user, only, after, lab, limit).await?;
-            fill_lines(db, &mut orders).await?;
-            Ok(orders)
-        }
-        .boxed()
-    });
-    Ok(read.await?.0)
-}
-
-async fn select_without_lines(
+/// Returns the newest orders of a user that are older than `after`, and whether they have lab
+/// items only.
+async fn scan(
     db: &mut PgConnection,
     user: UserId,
-    only: Option<OrderId>,
     after: Option<OrderId>,
-    lab: LabOrders,
     limit: i64,
-) -> sqlx::Result<Vec<Order>> {
+) -> sqlx::Result<Vec<(OrderId, bool)>> {
+    sqlx::query!(
+        r#"select id as "id: OrderId",
+                  not exists (select from order_lines l
+                                join items i on i.sku = l.sku and i.kind = 'shop'
+                               where l.order_id = o.id) as "in_lab!"
+             from orders o
+            where user_id = $1 and id < coalesce($2, 'ffffffff-ffff-ffff-ffff-ffffffffffff'::uuid)
+            order by id desc limit $3"#,
+        user.0,
+        after.map(|order| order.0),
+        limit,
+    )
+    .map(|row| (row.id, row.in_lab))
+    .fetch_all(db)
+    .await
+}
+
+/// Returns those of the orders that are the user's, newest first.
+async fn select(db: &mut PgConnection, user: UserId, ids: &[OrderId]) -> sqlx::Result<Vec<Order>> {
     let rows = sqlx::query!(
         r#"select id as "id: OrderId", status as "status: OrderStatus", total_cents, expires_at, created_at, paid_at,
                   status = 'cancelled' and exists (
                       select from stock_ledger e
                        where e.order_id = o.id and e.reason = 'expiry') as "expired!"
-             from orders o
-            where user_id = $1 and ($2::uuid is null or id = $2) and ($3::uuid is null or id < $3)
-              and ($5 or exists (select from order_lines l
-                                   join items i on i.sku = l.sku and i.kind = 'shop'
-                                  where l.order_id = o.id))
-            order by id desc limit $4"#,
+             from orders o where user_id = $1 and id = any($2) order by id desc"#,
         user.0,
-        only.map(|order| order.0),
-        after.map(|order| order.0),
-        limit,
-        lab == LabOrders::With,
+        ids as &[OrderId],
     )
-    .fetch_all(db)
+    .fetch_all(&mut *db)
     .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| Order {
-            id: row.id,
-            status: row.status,
-            total_cents: row.total_cents,
-            lines: Vec::new(),
-            expires_at: row.expires_at,
-            created_at: row.created_at,
-            paid_at: row.paid_at,
-            expired: row.expired,
-        })
-        .collect())
+    let orders = rows.into_iter().map(|row| Order {
+        id: row.id,
+        status: row.status,
+        total_cents: row.total_cents,
+        lines: Vec::new(),
+        expires_at: row.expires_at,
+        created_at: row.created_at,
+        paid_at: row.paid_at,
+        expired: row.expired,
+    });
+    let mut orders: Vec<Order> = orders.collect();
+    fill_lines(db, &mut orders).await?;
+    Ok(orders)
 }
 
 /// Fails, as a bug, if a line lacks its ledger entry: without the line, a cancellation

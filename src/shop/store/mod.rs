@@ -24,7 +24,7 @@ use self::changed_rows::ChangedRows;
 use super::command::changes::{Changes, NewOrder, StockChange};
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
-pub use purge_lab::purge_lab_item;
+pub use purge_lab::{lab_items_between, oldest_kept, purge_lab_item};
 
 /// The write of one command.
 #[derive(Debug)]

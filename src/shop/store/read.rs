@@ -126,6 +126,8 @@ async fn orders(
     Ok(found.collect())
 }
 
+/// Of the buyers' purchases at most 2,001 lines are counted, which have more units than the largest
+/// limit and the largest quantity together.
 async fn items(
     db: &mut PgConnection,
     request: &ReadRequest,
@@ -145,8 +147,9 @@ async fn items(
                   i.limit_per_user as "limit_per_user?", i.version as "version?",
                   i.fence as "fence?",
                   case when i.limit_per_user is not null then array(
-                      select (select coalesce(sum(quantity), 0)::bigint from order_lines
-                               where sku = i.sku and counts_for = b.user_id)
+                      select (select coalesce(sum(quantity), 0)::bigint from (
+                                  select quantity from order_lines
+                                   where sku = i.sku and counts_for = b.user_id limit 2001) counted)
                         from unnest($3::uuid[]) with ordinality as b (user_id, place)
                        order by place) end as purchased
              from (select array(
@@ -227,8 +230,10 @@ pub async fn count_purchases(
     let (skus, users): (Vec<&str>, Vec<UserId>) =
         limited.iter().map(|(sku, user)| (sku.as_str(), *user)).unzip();
     let counts = sqlx::query_scalar!(
-        r#"select (select coalesce(sum(quantity), 0)::bigint from order_lines
-                    where sku = asked.sku and counts_for = asked.user_id) as "purchased!"
+        r#"select (select coalesce(sum(quantity), 0)::bigint from (
+                       select quantity from order_lines
+                        where sku = asked.sku and counts_for = asked.user_id limit 2001) counted
+                  ) as "purchased!"
              from unnest($1::text[], $2::uuid[]) with ordinality as asked (sku, user_id, place)
             order by place"#,
         &skus as &[&str],

@@ -84,9 +84,9 @@ pub async fn list(
     query: Query<ListQuery<OrderId>>,
 ) -> HttpResult {
     let query = query.read()?;
-    let (limit, lab) = (query.limit()?, orders::LabOrders::With);
+    let limit = query.limit()?;
     let (user, after) = (user.caller.id, query.after);
-    let orders = orders::orders(&state.shop, user, after, lab, limit + 1).await?;
+    let orders = orders::orders(&state.shop, user, after, limit + 1).await?;
     page(&request, orders, limit, |order| order.id)
 }
 

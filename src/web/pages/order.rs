@@ -153,7 +153,7 @@ async fn is_payable(shop: &Shop, user: UserId, id: OrderId) -> Result<bool, Erro
 
 /// Returns whether the lab account pays the order, which nobody tops up.
 async fn is_in_lab(shop: &Shop, id: OrderId) -> Result<bool, Error> {
-    Ok(orders::lab_orders_among(shop, &[id]).await?.contains(&id))
+    orders::is_of_lab_items(shop, id).await
 }
 
 /// Cancels the order, once per form: its units return to stock.

@@ -15,10 +15,9 @@ use super::order::{status, title};
 use super::respond::html;
 use crate::shop::model::{Item, Order};
 use crate::shop::query::catalog;
-use crate::shop::query::orders::{self, LabOrders};
+use crate::shop::query::orders::{self, OrderPage};
 use crate::shop::{Cents, OrderId, Sku};
 use crate::web::middleware::{Query, SignedInUser};
-use crate::web::paging::cut_page;
 use crate::web::{HttpResult, State};
 
 const PAGE_LENGTH: i64 = 25;
@@ -30,9 +29,7 @@ struct OrdersPage {
     orders: Vec<Order>,
     more: Option<OrderId>,
     with_lab: bool,
-    /// Number of orders that contain only lab items.
-    lab: i64,
-    /// Those of the page that contain only lab items.
+    /// The orders of lab items among those of the page, listed or not.
     lab_orders: Vec<OrderId>,
     /// The items of the orders.
     items: Vec<Item>,
@@ -47,6 +44,10 @@ impl OrdersPage {
     fn time_left(&self, order: &Order) -> Option<String> {
         let left = self.left.get(&order.id).copied();
         left.map(|left| format_time_left(left, self.layout.language))
+    }
+
+    fn lab_count(&self) -> i64 {
+        i64::try_from(self.lab_orders.len()).unwrap_or(i64::MAX)
     }
 
     fn title(&self, order: &Order) -> String {
@@ -79,13 +80,10 @@ pub async fn list(
     let (shop, user) = (&state.shop, user.caller.id);
     let query = query.read()?;
     let with_lab = query.lab.as_deref() == Some("on");
-    let which = if with_lab { LabOrders::With } else { LabOrders::Without };
     let after = query.after.map(OrderId);
-    let mut orders = orders::orders(shop, user, after, which, PAGE_LENGTH + 1).await?;
-    let more = cut_page(&mut orders, PAGE_LENGTH, |order| order.id);
+    let page = orders::page(shop, user, after, with_lab, PAGE_LENGTH).await?;
+    let OrderPage { orders, lab_orders, more } = page;
     let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
-    let lab_orders =
-        if with_lab { orders::lab_orders_among(shop, &ids).await? } else { Vec::new() };
     let lines = orders.iter().flat_map(|order| &order.lines);
     let skus: BTreeSet<Sku> = lines.map(|line| line.sku.clone()).collect();
     let skus: Vec<Sku> = skus.into_iter().collect();
@@ -95,7 +93,6 @@ pub async fn list(
         items: items.into_iter().map(|item| layout.named(item)).collect(),
         more,
         with_lab,
-        lab: orders::count_lab_orders(shop, user).await?,
         lab_orders,
         left: orders::time_left(shop, &ids).await?,
         orders,
