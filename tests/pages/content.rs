@@ -191,7 +191,7 @@ async fn ledger_pages_show_no_false_break() {
 async fn pages_are_small_without_inline_code() {
     let shop = Shop::start(1).await;
     let admin = Visitor::signed_in(&shop, "admin").await;
-    let (order, csrf) = admin.buy("deadbolt", 1).await;
+    let (order, _) = admin.buy("deadbolt", 1).await;
     admin.fill_basket("key-ring", 1).await;
     let mut pages =
         vec![order.as_str(), "/items/deadbolt", "/items/deadbolt/ledger", "/problems/sold-out"];

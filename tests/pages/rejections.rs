@@ -136,7 +136,7 @@ async fn foreign_orders_are_not_shown() {
     let shop = Shop::start(1).await;
     let (alice, bob) =
         (Visitor::signed_in(&shop, "alice").await, Visitor::signed_in(&shop, "bob").await);
-    let (order, csrf) = alice.buy("deadbolt", 1).await;
+    let (order, _) = alice.buy("deadbolt", 1).await;
     let foreign = bob.get(&order).await;
     assert_eq!(foreign.status, 404);
     assert!(foreign.words().contains("or it belongs to another user"), "{}", foreign.words());
