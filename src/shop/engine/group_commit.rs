@@ -8,8 +8,8 @@
 //! each write is sent by itself, so a write fails for its own rows only. If the outcome is unknown,
 //! each leader resolves its own write; once a version is raised, the group matches no row.
 //!
-//! The batches of a group change different rows, because each key has one leader in a process.
-//! [`write_batches`] checks this, because two batches decided on one version would both match it.
+//! The batches of a group change different rows, because each key has one leader in a process, and a
+//! command that can be batched changes the row of its key alone.
 //!
 //! Source: group commit of log records (`DeWitt` et al., SIGMOD 1984).
 //! Tests: `tests/it/group_commit.rs`.
@@ -29,7 +29,6 @@ use super::session::DatabaseSession;
 use crate::db::Pool;
 use crate::metrics::GROUP_COMMIT_REQUESTS;
 use crate::shop::failure::{Error, Failure};
-use crate::shop::store::changed_rows::any_row_shared;
 use crate::shop::store::place::place;
 use crate::shop::store::transition::transition;
 use crate::shop::store::{BatchWrite, WriteResult};
@@ -109,15 +108,11 @@ impl GroupCommit {
 }
 
 /// Writes the batches in one statement, all or nothing. Either all of them place orders, or none
-/// does. Batches that share a row are not written, because they may have been decided on one
-/// version.
+/// does.
 pub(super) async fn write_batches(
     db: &mut PgConnection,
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
-    if any_row_shared(batches.iter().map(|batch| &batch.rows)) {
-        return Ok(WriteResult::RowChanged);
-    }
     if batches.iter().any(|batch| batch.places_orders()) {
         Ok(place(db, batches).await?)
     } else {

@@ -1,7 +1,6 @@
 //! The rows that a write changes, with their guards, as columns.
 
 use std::borrow::Borrow;
-use std::collections::HashSet;
 
 use holdfast_lock::LockKey;
 use sqlx::PgConnection;
@@ -69,20 +68,6 @@ impl ChangedRows {
         }
         Ok(())
     }
-}
-
-/// Returns whether two of `all` change the same row.
-pub fn any_row_shared<'a>(all: impl ExactSizeIterator<Item = &'a ChangedRows>) -> bool {
-    if all.len() < 2 {
-        return false;
-    }
-    let (mut items, mut accounts) = (HashSet::new(), HashSet::new());
-    let mut shared = false;
-    for rows in all {
-        shared |= rows.items.keys.iter().any(|sku| !items.insert(sku));
-        shared |= rows.accounts.keys.iter().any(|user| !accounts.insert(user));
-    }
-    shared
 }
 
 /// The changed rows of one table, as columns of equal length.
@@ -183,25 +168,5 @@ impl<K: Clone> GuardedRows<K> {
         self.values.push((!row.is_updated).then_some(row.value));
         self.increments.push(row.next_version - row.version);
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn writes_of_one_row_are_detected() {
-        let of = |items: &[&str], accounts: &[u128]| {
-            let keys = items.iter().map(|sku| (*sku).to_owned()).collect();
-            let items = GuardedRows { keys, ..GuardedRows::default() };
-            let keys = accounts.iter().copied().map(Uuid::from_u128).collect();
-            ChangedRows { items, accounts: GuardedRows { keys, ..GuardedRows::default() } }
-        };
-        assert!(!any_row_shared([of(&["tea", "cup"], &[1]), of(&["pot"], &[2])].iter()));
-        assert!(any_row_shared(
-            [of(&["tea"], &[]), of(&["cup"], &[]), of(&["pot", "tea"], &[])].iter()
-        ));
-        assert!(any_row_shared([of(&[], &[1]), of(&["tea"], &[2]), of(&[], &[1])].iter()));
     }
 }
