@@ -46,6 +46,8 @@ struct Switches {
     armed: AtomicBool,
     /// The statement was sent; the next response is the one to drop.
     swallow: AtomicBool,
+    /// The server does not learn that a client is cut off, and its statement runs on.
+    orphans: AtomicBool,
     /// The next statement is to be delayed.
     hold: AtomicBool,
     /// The delayed statement is to be delivered now.
@@ -93,6 +95,12 @@ impl Proxy {
         self.cut.send_modify(|n| *n += 1);
     }
 
+    /// Ends the clients' connections, and lets new ones in. The server does not learn of it.
+    pub fn cut_clients(&self) {
+        self.switches.orphans.store(true, Ordering::SeqCst);
+        self.cut.send_modify(|n| *n += 1);
+    }
+
     /// Lets connections in again.
     pub fn restore(&self) {
         self.switches.closed.store(false, Ordering::SeqCst);
@@ -132,6 +140,16 @@ impl Proxy {
         let delivered = self.switches.delivered.notified();
         timeout(Duration::from_secs(10), delivered).await.expect("the server answers it");
     }
+}
+
+/// Returns whether a statement with parameters is executed, and not only prepared. Without
+/// parameters it may be the check whether Postgres is writable, which comes at any time.
+fn is_executed(message: &[u8]) -> bool {
+    const LENGTH_WITHOUT_PARAMETERS: u32 = 30;
+    let [b'B', length @ ..] = message else { return false };
+    length
+        .first_chunk()
+        .is_some_and(|length| u32::from_be_bytes(*length) > LENGTH_WITHOUT_PARAMETERS)
 }
 
 async fn carry(
@@ -174,11 +192,10 @@ async fn carry(
     let questions = async {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
-            // Bind: a statement is executed, and not only prepared.
-            if buffer[0] == b'B' && switches.armed.swap(false, Ordering::SeqCst) {
+            if is_executed(&buffer[..length]) && switches.armed.swap(false, Ordering::SeqCst) {
                 switches.swallow.store(true, Ordering::SeqCst);
             }
-            let is_statement = buffer[0] == b'B' || buffer[5..].starts_with(b"begin");
+            let is_statement = is_executed(&buffer[..length]) || buffer[5..].starts_with(b"begin");
             let held = is_statement && switches.hold.swap(false, Ordering::SeqCst);
             if held {
                 switches.deliver.notified().await;
@@ -197,5 +214,9 @@ async fn carry(
         () = questions => {}
         () = answers => {}
         _ = cuts.changed() => {}
+    }
+    if switches.orphans.load(Ordering::SeqCst) {
+        drop((from_client, to_client));
+        let _ = from_server.read_to_end(&mut Vec::new()).await;
     }
 }

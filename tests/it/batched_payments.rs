@@ -130,7 +130,7 @@ async fn batches_coexist_with_all_other_commands() {
         }
     };
     let customers =
-        stream::iter(0..400).for_each_concurrent(48, |n| journey(&observer, n, &hot, &other));
+        stream::iter(0..400).for_each_concurrent(16, |n| journey(&observer, n, &hot, &other));
     futures_util::join!(restocks, customers);
     // No request timed out.
     let troubled = |outcome: &ObservedOutcome| {

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::{Answer as _, Sent, send};
+use crate::common::requests::Answer as _;
 use crate::common::{Shop, until};
 
 /// "Within two seconds", with a margin for a busy machine.
@@ -39,26 +39,6 @@ async fn reports(shop: &Shop, status: StatusCode, postgres: &str, redis: &str) {
         is_expected && ready["postgres"] == postgres && ready["redis"] == redis
     })
     .await;
-}
-
-/// An order that is paused before its commit, in a shop behind a proxy to Postgres.
-pub struct PausedOrder {
-    pub postgres: Proxy,
-    pub shop: Shop,
-    pub sent: Sent,
-}
-
-impl PausedOrder {
-    pub async fn behind_postgres(pause_ms: u32) -> Self {
-        let postgres = Proxy::to_postgres().await;
-        let shop = shop_behind(Some(&postgres), None).await;
-        let alice = shop.promoted("alice").await;
-        let admin = shop.sign_in("admin").await;
-        let order = shop.order(&alice, 0, "deadbolt", 1);
-        let sent = send(order.header("Holdfast-Pause", format!("commit:{pause_ms}")));
-        shop.until_one_is_paused(&admin, "commit").await;
-        Self { postgres, shop, sent }
-    }
 }
 
 pub async fn send_in_time(request: reqwest::RequestBuilder) -> Response {

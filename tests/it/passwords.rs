@@ -40,9 +40,9 @@ async fn sessions_of(shop: &Shop, name: &str) -> i64 {
     .unwrap()
 }
 
-/// Waits until another session of this database waits for a row.
-async fn until_blocked(shop: &Shop) {
-    until("a session waits for a row", async || shop.waiting_sessions().await == 1).await;
+/// Waits until other sessions of this database wait for a row.
+async fn until_blocked(shop: &Shop, sessions: i64) {
+    until("sessions wait for a row", async || shop.waiting_sessions().await == sessions).await;
 }
 
 async fn begin(shop: &Shop, statements: &str) -> PgConnection {
@@ -92,7 +92,7 @@ async fn concurrent_sign_in_cannot_survive_password_change() {
     let change_first = change_first.await;
     let credentials = json!({ "user": "bob", "password": "bob" });
     let late = send(shop.http.post(shop.url(0, "/api/sessions")).json(&credentials));
-    until_blocked(&shop).await;
+    until_blocked(&shop, 1).await;
     commit(change_first).await;
     assert_eq!(late.fails(401).await, "unauthenticated");
     assert_eq!(sessions_of(&shop, "bob").await, 0);
@@ -105,10 +105,25 @@ async fn concurrent_sign_in_cannot_survive_password_change() {
     )
     .await;
     let changed = send(change(&shop, &alice, "alice", NEW_PASSWORD));
-    until_blocked(&shop).await;
+    until_blocked(&shop, 1).await;
     commit(session_first).await;
     assert_eq!(response_of(changed).await.status(), 204);
     assert_eq!(sessions_of(&shop, "alice").await, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn second_of_two_password_changes_is_rejected() {
+    let shop = Shop::start(1).await;
+    let alice = shop.sign_in("alice").await;
+    let both_verified = begin(&shop, "select from users where name = 'alice' for update").await;
+    let changes = [NEW_PASSWORD, "another password"];
+    let changes = changes.map(|new| send(change(&shop, &alice, "alice", new)));
+    until_blocked(&shop, 2).await;
+    commit(both_verified).await;
+    let changed = join_all(changes.map(async |sent| response_of(sent).await.status().as_u16()));
+    let mut changed = changed.await;
+    changed.sort_unstable();
+    assert_eq!(changed, [204, 422]);
 }
 
 /// An unknown name costs a hash, too: otherwise the time of a response would reveal which names

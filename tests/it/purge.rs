@@ -8,12 +8,12 @@ use holdfast::jobs::purge::{self, PurgeFailure, PurgeLimits, PurgeResult};
 use holdfast::jobs::{Job, RunOutcome};
 use holdfast::shop::Sku;
 use holdfast::shop::model::{Item, ItemKind};
-use holdfast::shop::store::{items, oldest_kept};
+use holdfast::shop::store::{items, oldest_kept, purge_lab_item};
 use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, fresh_key};
+use crate::common::requests::{Answer as _, fresh_key, send};
 use crate::common::{Shop, User, until};
 use crate::jobs::{DUE, job, offer, replica};
 
@@ -315,6 +315,26 @@ async fn failing_kind_does_not_block_others() {
     let rest = (purged.keys, purged.runs, purged.marks, purged.sessions, purged.responses);
     assert_eq!(rest, (0, 0, 1, 1_500, 1_200), "what failed begins where it failed");
     assert!(purged.all);
+}
+
+/// The purge of a lab item waits for an order in flight, and keeps what it is of.
+#[tokio::test]
+async fn lab_item_of_order_in_flight_is_kept() {
+    let shop = Shop::start(1).await;
+    let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
+    let sku = shop.lab_item(5).await;
+    let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock");
+    let sent = send(order.header("Holdfast-Pause", "commit"));
+    shop.until_one_is_paused(&admin, "commit").await;
+    let committed = async {
+        until("the purge waits", async || shop.waiting_sessions().await == 1).await;
+        let request = shop.paused_requests(&admin, 0).await.swap_remove(0).request;
+        assert!(shop.resume_request(&admin, 0, &request).await);
+    };
+    let (pool, sku) = (shop.pool.clone().into(), Sku::try_from(sku).unwrap());
+    let (purged, ()) = futures_util::join!(purge_lab_item(&pool, &sku, sku.as_str()), committed);
+    assert!(!purged.unwrap());
+    sent.gives(201).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use holdfast::shop::strategy::STRATEGIES;
 use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
-use sqlx::{Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
@@ -47,6 +47,19 @@ impl Lab {
 
     pub fn order(&self, replica: usize, strategy: &str) -> RequestBuilder {
         self.shop.order(&self.alice, replica, &self.sku, 1).header("Holdfast-Lock", strategy)
+    }
+
+    fn restock(&self, replica: usize, strategy: &str) -> RequestBuilder {
+        let path = format!("/api/items/{}/stock", self.sku);
+        let more = json!({ "delta": 5, "reason": "restock" });
+        let request = self.shop.request(&self.admin, Method::POST, replica, &path).json(&more);
+        request.header("Holdfast-Lock", strategy)
+    }
+
+    /// The payment of an order of one unit, which is placed.
+    async fn payment(&self, replica: usize, strategy: &str) -> RequestBuilder {
+        let order = self.shop.place_order(&self.alice, &self.sku, 1).await;
+        self.shop.act(&self.alice, replica, &order, "pay").header("Holdfast-Lock", strategy)
     }
 
     /// Sends a request and waits until it is paused at that point.
@@ -141,8 +154,10 @@ async fn forks_after_late_release(strategy: &str, late: &str, third_is_admitted:
     let lab = Lab::new(2).await;
     let first = lab.order(0, strategy).header("Holdfast-Ttl-Ms", "1000");
     let first = lab.pause_at(0, first, late).await;
-    let second = lab.pause_after_read(1, strategy).await;
+    let second = lab.order(1, strategy).header("Holdfast-Ttl-Ms", "20000");
+    let second = lab.pause_at(1, second, "read").await;
     let first = lab.resume(first, 201).await;
+    assert_eq!(lab.redis("EXISTS") == 0, third_is_admitted, "the second's lock was deleted");
     let third = tokio::spawn(lab.order(0, strategy).send());
     if third_is_admitted {
         until("the third is through", async || third.is_finished()).await;
@@ -230,14 +245,8 @@ async fn wrong_key_does_not_exclude_orders() {
 #[tokio::test]
 async fn wrong_key_spends_one_balance_twice() {
     let lab = Lab::new(2).await;
-    let mut payments = Vec::new();
-    for replica in 0..2 {
-        let order = lab.shop.place_order(&lab.alice, &lab.sku, 1).await;
-        let pay = lab.shop.act(&lab.alice, replica, &order, "pay");
-        payments.push(pay.header("Holdfast-Lock", "wrong-key"));
-    }
-    let second = payments.pop().unwrap();
-    let first = lab.pause_at(0, payments.pop().unwrap(), "read").await;
+    let (first, second) = (lab.payment(0, "wrong-key").await, lab.payment(1, "wrong-key").await);
+    let first = lab.pause_at(0, first, "read").await;
     second.gives(200).await;
     lab.resume(first, 200).await;
     let forks = "select count(*) from (select from balance_ledger
@@ -247,15 +256,43 @@ async fn wrong_key_spends_one_balance_twice() {
 }
 
 #[tokio::test]
-async fn conflicting_order_retries_from_fresh_read() {
+async fn conflicting_change_retries_from_fresh_read() {
     for strategy in ["version", "serializable"] {
         let lab = Lab::new(2).await;
         let slow = lab.pause_after_read(0, strategy).await;
         assert_eq!(before(&placed(lab.order(1, strategy)).await), STOCK, "{strategy}");
         let slow = lab.resume(slow, 201).await;
         assert_eq!(before(&slow), STOCK - 1, "{strategy}");
+        let slow = lab.pause_at(0, lab.restock(0, strategy), "read").await;
+        lab.restock(1, strategy).gives(200).await;
+        let slow = lab.resume(slow, 200).await;
+        assert_eq!(slow["after"], STOCK - 2 + 5 + 5, "{strategy}");
         assert_eq!(lab.forks().await, 0, "{strategy}");
     }
+}
+
+/// The fence of a row is raised after a write has read it, and its version is the same: the
+/// statement itself compares the fences, and stores its own.
+#[tokio::test]
+async fn every_fenced_statement_compares_and_stores_fences() {
+    let lab = Lab::new(1).await;
+    let writes = [
+        (lab.order(0, "fenced"), 201, "items"),
+        (lab.restock(0, "fenced"), 200, "items"),
+        (lab.payment(0, "fenced").await, 200, "accounts"),
+    ];
+    for (turn, (write, status, table)) in (1..).zip(writes) {
+        let late = lab.pause_at(0, write, "commit").await;
+        let raise = format!("update {table} set fence = $1");
+        let later = 10_000 * turn;
+        sqlx::query(AssertSqlSafe(raise)).bind(later).execute(&lab.shop.pool).await.unwrap();
+        lab.resume(late, status).await;
+        let greatest = format!("select max(fence) from {table}");
+        let greatest = sqlx::query_scalar::<_, i64>(AssertSqlSafe(greatest));
+        let greatest = greatest.fetch_one(&lab.shop.pool).await.unwrap();
+        assert!(greatest > later, "{table}: {greatest} is written over {later}");
+    }
+    assert_eq!(lab.forks().await, 0);
 }
 
 #[tokio::test]
@@ -264,9 +301,7 @@ async fn conflicting_payments_are_retried() {
         let lab = Lab::new(2).await;
         let mut payments = Vec::new();
         for n in 0..6 {
-            let order = lab.shop.place_order(&lab.alice, &lab.sku, 1).await;
-            let pay = lab.shop.act(&lab.alice, n % 2, &order, "pay");
-            payments.push(pay.header("Holdfast-Lock", strategy).send());
+            payments.push(lab.payment(n % 2, strategy).await.send());
         }
         for paid in futures_util::future::join_all(payments).await {
             paid.unwrap().gives(200).await;

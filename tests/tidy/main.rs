@@ -7,6 +7,7 @@ mod cycles;
 mod judge;
 mod language;
 mod messages;
+mod row_locks;
 
 use std::collections::BTreeSet;
 use std::fs;

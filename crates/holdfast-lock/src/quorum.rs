@@ -308,3 +308,46 @@ async fn renew(owner: QuorumOwner, ttl: Duration, mut deadline_us: u64, end_us: 
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A node that replies `OK` to everything, and has heard the sent commands.
+    async fn node(heard: Arc<parking_lot::Mutex<String>>) -> Redis {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("redis://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move {
+            let (mut client, _) = listener.accept().await.unwrap();
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = client.read(&mut buffer).await {
+                let commands = String::from_utf8_lossy(&buffer[..length]).into_owned();
+                let replies = "+OK\r\n".repeat(1 + commands.matches("\r\n*").count());
+                heard.lock().push_str(&commands);
+                client.write_all(replies.as_bytes()).await.unwrap();
+            }
+        });
+        Redis::open(&url).unwrap()
+    }
+
+    #[tokio::test]
+    async fn grant_after_release_is_deleted() {
+        for released in [false, true] {
+            let heard = Arc::default();
+            let node = node(Arc::clone(&heard)).await;
+            let process = Process::new(None);
+            let owner = QuorumOwner {
+                quorum: Quorum::new(vec![node.clone()], process),
+                key: "lock".to_owned(),
+                owner: "me".to_owned(),
+                released: Arc::new(AtomicBool::new(released)),
+            };
+            // The reply to the deletion makes no sense.
+            let _ = owner.acquire_on(node, Duration::from_secs(1)).await;
+            assert_eq!(heard.lock().contains("EVAL"), released);
+        }
+    }
+}

@@ -213,6 +213,8 @@ impl Drop for LeaderQueue {
 #[cfg(test)]
 mod tests {
     use std::pin::pin;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::task::{Context, Wake};
 
     use futures_util::FutureExt as _;
     use uuid::Uuid;
@@ -222,6 +224,7 @@ mod tests {
     use super::*;
     use crate::probe::Probe;
     use crate::shop::command::place_order::PlaceOrder;
+    use crate::shop::failure::Error;
     use crate::shop::model::RequestedLine;
     use crate::shop::strategy::batched;
     use crate::shop::{DEFAULT_PAYMENT_WINDOW, IdempotencyKey, Sku, UserId};
@@ -283,6 +286,27 @@ mod tests {
         let batch = queues.of_leader(key()).take(MAX_BATCH_SIZE).batch;
         let quantity = |entry: QueueEntry| -entry.command.conditional_update().unwrap().stock[0].1;
         batch.into_iter().map(quantity).collect()
+    }
+
+    /// Registers the key of a command when the response wakes its receiver.
+    struct Retry(Arc<dyn Command>, InFlightKeys, AtomicBool);
+
+    impl Wake for Retry {
+        fn wake(self: Arc<Self>) {
+            self.2.store(self.1.register(self.0.idempotency()).is_ok(), Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn key_is_free_before_the_response() {
+        let (mut entry, mut response) = entry(1);
+        let keys = InFlightKeys::default();
+        entry.in_flight = keys.register(entry.command.idempotency()).unwrap();
+        let retry = Arc::new(Retry(entry.command.clone(), keys, AtomicBool::new(false)));
+        let waker = retry.clone().into();
+        assert!(response.poll_unpin(&mut Context::from_waker(&waker)).is_pending());
+        entry.respond(Err(Error::GivenUp("tried").into()));
+        assert!(retry.2.load(Ordering::Relaxed), "a retry with the same key is refused");
     }
 
     #[test]

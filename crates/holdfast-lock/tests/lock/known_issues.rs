@@ -3,10 +3,11 @@
 use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
+use holdfast_lock::fenced::Timing;
 use holdfast_lock::{AcquireOutcome, LockKey, Released, Wait};
 
 use crate::cut::Cut;
-use crate::server::{Server, TTL, everywhere, fence, in_line, until};
+use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until};
 
 everywhere!(
     holder_learns_of_a_lost_lock,
@@ -61,16 +62,24 @@ fn script_calls(server: &Server) -> u64 {
     calls.and_then(|line| line.split(',').next()).expect("scripts have run").parse().unwrap()
 }
 
+/// Far longer than a waiter takes to find out what it was not told.
+const LONG_LEASE: Duration = Duration::from_secs(30);
+
+fn with_long_lease(server: &Server) -> Process {
+    let (ttl, grant_ttl) = (LONG_LEASE, LONG_LEASE);
+    server.process_of_times(Timing { ttl, grant_ttl, ..Timing::default() })
+}
+
 /// Redisson #1763, #6540: *a missed unlock message, and the waiter sleeps to the end of the lease.*
 async fn lost_notification_costs_one_poll(server: &Server) {
-    let (here, there) = (server.process(), server.process());
+    let (here, there) = (with_long_lease(server), with_long_lease(server));
     let held = here.take("{a}").await;
     let waiter = in_line(server, &there, "{a}").await;
     let _: i64 = server.ask("CLIENT KILL TYPE pubsub");
     let released = Instant::now();
     held.release().await;
     waiter.await.unwrap().release().await;
-    assert!(released.elapsed() < Duration::from_millis(600), "{:?}", released.elapsed());
+    assert!(released.elapsed() < LONG_LEASE / 2, "{:?}", released.elapsed());
 }
 
 /// Redisson #2099, #2883: *a fair lock's queue is stuck behind a dead waiter.*

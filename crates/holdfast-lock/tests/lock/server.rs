@@ -197,7 +197,7 @@ impl Server {
         self.process_of_times(Timing { ttl, grant_ttl, poll_interval, ..Timing::default() })
     }
 
-    fn process_of_times(&self, times: Timing) -> Process {
+    pub fn process_of_times(&self, times: Timing) -> Process {
         let settings = Settings { fenced: times, ..Settings::default() };
         Process(Locks::new(Redis::open(self.url()).unwrap(), settings).unwrap())
     }

@@ -1,0 +1,23 @@
+//! Statements lock several rows in one order: otherwise two of them deadlock.
+
+use crate::{code, relative, sources};
+
+#[test]
+fn statements_lock_rows_in_order() {
+    let mut ordered = 0;
+    for (_, path, text) in sources() {
+        let code = code(&text);
+        let locks =
+            code.match_indices(" for update").chain(code.match_indices(" for no key update"));
+        for (end, _) in locks {
+            let select = &code[..end];
+            let select = &select[select.rfind("select ").unwrap_or(0)..];
+            let is_one_row =
+                [" where sku = $1", " where user_id = $1"].iter().any(|key| select.ends_with(key));
+            let is_ordered = select.contains(" order by ");
+            assert!(is_one_row || is_ordered, "{}: {select}: in which order?", relative(&path));
+            ordered += i32::from(is_ordered);
+        }
+    }
+    assert!(ordered >= 6, "the statements were not found");
+}
