@@ -21,7 +21,7 @@ use tracing::{Instrument as _, error_span, field};
 
 use super::cron::Schedule;
 use super::job::{Job, JobContext, OncePolicy};
-use super::store::{self, AttemptResult, ClaimResult, ClaimedAttempt};
+use super::store::{self, ClaimResult, ClaimedAttempt};
 use crate::backoff::Backoff;
 use crate::metrics::{JOB_ATTEMPTS, JOB_DURATION};
 use crate::probe::{Point, Probe, ProbedValue};
@@ -76,12 +76,15 @@ impl DueTick {
 /// The outcome of a tick on one replica.
 #[derive(Debug)]
 pub enum RunOutcome {
+    /// It is done, with this summary.
     Done(Value),
-    /// The run failed; if it has a row, it is retried.
+    /// It failed; if it has a row, it is retried after a pause.
     Failed(String),
+    /// The last attempt failed; the run is retried at the next tick.
     Parked(String),
     /// The run ended after a later holder took it over: its result is a stale write.
     Stale,
+    /// Its replica was stopped: another replica may run it at once, and the attempt does not count.
     Stopped,
     Busy(Holder),
     AlreadyDone,
@@ -108,18 +111,6 @@ impl RunOutcome {
     }
 }
 
-/// The outcome of an attempt.
-impl From<AttemptResult> for RunOutcome {
-    fn from(result: AttemptResult) -> Self {
-        match result {
-            AttemptResult::Done(result) => RunOutcome::Done(result),
-            AttemptResult::Failed(cause) => RunOutcome::Failed(cause),
-            AttemptResult::Parked(cause) => RunOutcome::Parked(cause),
-            AttemptResult::Stopped => RunOutcome::Stopped,
-        }
-    }
-}
-
 impl Executor {
     /// Executes a tick. After an error either nothing was started, or the next holder takes the run
     /// over.
@@ -137,7 +128,7 @@ impl Executor {
         let key = LockKey::new(format!("{{job:{}}}", tick.job.name))?;
         tick.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
         if tick.once == OncePolicy::Nothing {
-            return Ok(self.run(tick, 1, None).await.into());
+            return Ok(self.run(tick, 1, None).await);
         }
         let keys = [key.clone()];
         let request = AcquireRequest {
@@ -193,7 +184,7 @@ impl Executor {
             (Some(attempt), Some(fence)) => {
                 self.record_result(tick, &attempt, fence, result, began).await
             }
-            _ => Ok(result.into()),
+            _ => Ok(result),
         }
     }
 
@@ -223,12 +214,7 @@ impl Executor {
     }
 
     /// Runs the job in its own task, which isolates a panic.
-    async fn run(
-        &self,
-        tick: &DueTick,
-        attempt: i32,
-        guard: Option<&FencedGuard>,
-    ) -> AttemptResult {
+    async fn run(&self, tick: &DueTick, attempt: i32, guard: Option<&FencedGuard>) -> RunOutcome {
         let (job, Executor { shop, replica, stop }) = (tick.job, self);
         let context = JobContext {
             shop: shop.clone(),
@@ -244,10 +230,10 @@ impl Executor {
             ended = &mut task => return job_result(ended),
             () = sleep(job.timeout) => {
                 let limit = job.timeout;
-                AttemptResult::Failed(format!("it took longer than {limit:?}, and was cancelled"))
+                RunOutcome::Failed(format!("it took longer than {limit:?}, and was cancelled"))
             }
-            () = lock_lost(guard) => AttemptResult::Failed("its lock was lost".to_owned()),
-            () = stop.cancelled() => AttemptResult::Stopped,
+            () = lock_lost(guard) => RunOutcome::Failed("its lock was lost".to_owned()),
+            () = stop.cancelled() => RunOutcome::Stopped,
         };
         task.abort();
         match timeout(CANCEL_TIMEOUT, task).await {
@@ -268,12 +254,12 @@ impl Executor {
         tick: &DueTick,
         attempt: &ClaimedAttempt,
         fence: i64,
-        result: AttemptResult,
+        result: RunOutcome,
         began: Instant,
     ) -> Result<RunOutcome, Error> {
         let result = match result {
-            AttemptResult::Failed(cause) if attempt.attempt >= attempt.attempts_allowed => {
-                AttemptResult::Parked(cause)
+            RunOutcome::Failed(cause) if attempt.attempt >= attempt.attempts_allowed => {
+                RunOutcome::Parked(cause)
             }
             result => result,
         };
@@ -292,7 +278,7 @@ impl Executor {
                 Err(_) => sleep(WRITE_BACKOFF.after(write)).await,
             }
         }
-        Ok(result.into())
+        Ok(result)
     }
 }
 
@@ -324,13 +310,13 @@ async fn lock_lost(guard: Option<&FencedGuard>) {
     }
 }
 
-fn job_result(ended: Result<anyhow::Result<Value>, JoinError>) -> AttemptResult {
+fn job_result(ended: Result<anyhow::Result<Value>, JoinError>) -> RunOutcome {
     let error = match ended {
-        Ok(Ok(result)) => return AttemptResult::Done(result),
-        Ok(Err(error)) => return AttemptResult::Failed(format!("{error:#}")),
+        Ok(Ok(result)) => return RunOutcome::Done(result),
+        Ok(Err(error)) => return RunOutcome::Failed(format!("{error:#}")),
         Err(error) => error,
     };
-    AttemptResult::Failed(match error.try_into_panic() {
+    RunOutcome::Failed(match error.try_into_panic() {
         Ok(panic) => {
             let message = panic.downcast_ref::<&str>().map(|message| (*message).to_owned());
             let message = message.or_else(|| panic.downcast_ref::<String>().cloned());

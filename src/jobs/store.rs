@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use crate::backoff::Backoff;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use sqlx::postgres::types::PgInterval;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
+use super::execute::RunOutcome;
 use crate::db::Pool;
 use crate::shop::Error;
 
@@ -172,38 +172,30 @@ async fn park_dead(
     Ok(ClaimResult::Parked)
 }
 
-#[derive(Debug, Clone, PartialEq)]
-pub enum AttemptResult {
-    /// It is done, with this summary.
-    Done(Value),
-    /// It failed; it is retried after a pause.
-    Failed(String),
-    /// The last attempt failed; the run is retried at the next tick.
-    Parked(String),
-    /// Its replica was stopped: another replica may run it at once, and the attempt does not count.
-    Stopped,
-}
-
-/// Records the result of an attempt. Returns `false` if a later holder took the run over; then
+/// Records the outcome of an attempt. Returns `false` if a later holder took the run over; then
 /// nothing is written. Repeating it, e.g. after a timeout, is harmless.
 pub async fn record_result(
     pool: &Pool,
     attempt: &ClaimedAttempt,
     fence: i64,
-    attempt_result: &AttemptResult,
+    outcome: &RunOutcome,
     next_tick: Option<OffsetDateTime>,
 ) -> Result<bool, Error> {
-    let (state, result, error, pause, at, extra_attempts) = match attempt_result {
-        AttemptResult::Done(result) => (RunState::Done, Some(result), None, None, None, 0),
-        AttemptResult::Failed(cause) => {
+    let (state, result, error, pause, at, extra_attempts) = match outcome {
+        RunOutcome::Done(result) => (RunState::Done, Some(result), None, None, None, 0),
+        RunOutcome::Failed(cause) => {
             let pause = RETRY_BACKOFF.after(attempt.attempt.unsigned_abs());
             (RunState::Failed, None, Some(cause.as_str()), Some(pause), None, 0)
         }
-        AttemptResult::Parked(cause) => {
+        RunOutcome::Parked(cause) => {
             (RunState::Parked, None, Some(cause.as_str()), None, next_tick, 0)
         }
-        AttemptResult::Stopped => {
+        RunOutcome::Stopped => {
             (RunState::Failed, None, Some("its replica was stopped"), Some(Duration::ZERO), None, 1)
+        }
+        // Nothing was executed, or the result is another holder's.
+        RunOutcome::Stale | RunOutcome::Busy(_) | RunOutcome::AlreadyDone | RunOutcome::NotDue => {
+            return Ok(false);
         }
     };
     let pause = pause.map(|pause| PgInterval {
