@@ -1,12 +1,9 @@
-// Runs a race and plays its trace in slow motion. Without this script the form leads to the page of
-// the race, which has the same as a picture.
+// Runs a race and plays its trace in slow motion. What is shown comes from the server: the drawing,
+// each step in words and the result. Without this script the form leads to the page of the race,
+// which has the same as a picture.
 
-const PLAY_MS = 5200;
 const FLIGHT_MS = 420;
 const POLL_MS = 500;
-const MIN_GAP = 0.055;
-// A wait shorter than this part of the race is not shown.
-const MIN_WAIT = 0.2;
 const LETTERS = ["a", "b"];
 
 const byId = (id) => document.getElementById(id);
@@ -15,11 +12,10 @@ const form = byId("race");
 const stage = byId("race-stage");
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 const phones = LETTERS.map((letter) => byId(`race-phone-${letter}`));
-const tracks = LETTERS.map((letter) => byId(`race-track-${letter}`));
 const gates = LETTERS.map((letter) => stage.querySelector(`.race-gate-${letter}`));
 const shelf = byId("race-shelf");
 const left = byId("race-left");
-const overlap = byId("race-overlap");
+const drawing = byId("race-drawing");
 const crowd = byId("race-crowd");
 const verdict = byId("race-verdict");
 const caption = byId("race-caption");
@@ -31,13 +27,6 @@ let current = 0;
 
 function text(id, variables = {}) {
   return (texts[id] ?? "").replace(/%(\w+)%/g, (all, name) => variables[name] ?? all);
-}
-
-function element(className, content = "") {
-  const made = document.createElement("span");
-  made.className = className;
-  made.textContent = content;
-  return made;
 }
 
 const buyers = () => Number(form.elements.buyers.value);
@@ -61,9 +50,8 @@ function reset() {
     status(phone, "");
   }
   gates.forEach((gate) => gate.classList.remove("shut"));
-  tracks.forEach((track) => track.replaceChildren());
+  drawing.replaceChildren();
   stage.querySelectorAll(".race-flying").forEach((flying) => flying.remove());
-  overlap.classList.remove("on");
   setLeft(stock());
   verdict.className = "race-verdict";
   verdict.textContent = "";
@@ -104,174 +92,101 @@ async function fly(phone, value, kind) {
   };
   const ends = [center(left), center(phone.querySelector(".race-token"))];
   if (kind === "write") ends.reverse();
-  const flying = element(`race-flying ${kind}`, value);
+  const flying = document.createElement("span");
+  flying.className = `race-flying ${kind}`;
+  flying.textContent = value;
   stage.append(flying);
   const flight = flying.animate({ transform: ends }, { duration: FLIGHT_MS, easing: "ease-in-out" });
   await flight.finished.catch(() => {});
   flying.remove();
 }
 
-const eventOf = (lane, name) => lane.events.find((event) => event.event === name);
-
-// Returns the receipts in the order of their writes, and which of them promise a unit that an
-// earlier one promised: their orders read the same value.
-function doubledLanes(race) {
-  const sold = race.lanes.filter((lane) => lane.result === "sold");
-  sold.sort((one, other) => (eventOf(one, "write")?.t_us ?? 0) - (eventOf(other, "write")?.t_us ?? 0));
-  const used = new Set();
-  return new Set(sold.filter((lane) => {
-    const value = eventOf(lane, "read")?.value;
-    return used.has(value) || !used.add(value);
-  }));
-}
-
-// Returns the steps of two lanes in order, each at its place from 0 to 1: to scale, but far enough
-// apart to be seen.
-function stepsOf(race) {
-  const span = Math.max(1, ...race.lanes.map((lane) => lane.events.at(-1).t_us));
-  const steps = [];
-  race.lanes.forEach((lane, number) => {
-    const add = (kind, event, value) => event && steps.push({ kind, t: event.t_us, number, lane, value });
-    const [sent, read] = [eventOf(lane, "sent"), eventOf(lane, "read")];
-    add("sent", sent);
-    const from = eventOf(lane, "wait") ?? sent;
-    const until = eventOf(lane, "held") ?? read ?? eventOf(lane, "answered");
-    if (race.lock !== "none" && until && until.t_us - from.t_us > MIN_WAIT * span) add("wait", from);
-    add("read", read, read?.value);
-    const write = lane.result === "sold" ? eventOf(lane, "write") : undefined;
-    add("write", write, write?.value);
-    add("answered", eventOf(lane, "answered"));
-  });
-  const order = ["sent", "wait", "read", "write", "answered"];
-  steps.sort((one, other) => one.t - other.t || order.indexOf(one.kind) - order.indexOf(other.kind));
-  let last = -MIN_GAP;
-  for (const step of steps) {
-    last = Math.max(step.t / span, last + MIN_GAP);
-    step.at = last;
-  }
-  for (const step of steps) step.at /= last || 1;
-  return { steps, span };
-}
-
-function mark(step, className, content = "", word = "") {
-  const made = element(`race-mark ${className}`, content);
-  if (word) {
-    const small = document.createElement("small");
-    small.textContent = `${word} `;
-    made.prepend(small);
-  }
-  made.style.left = `${step.at * 100}%`;
-  tracks[step.number].append(made);
-}
-
-const next = (step, kind, steps) => steps.find((it) => it.kind === kind && it.number === step.number);
-
-function grow(made, length) {
-  if (!calm.matches) made.animate({ transform: ["scaleX(0)", "none"] }, { duration: length * PLAY_MS });
-}
-
-// Draws the part of a lane from `step` to `until`, which grows with time.
-function stretch(step, until, className) {
-  if (!until) return;
-  const made = element(`race-span ${className}`);
-  made.style.left = `${step.at * 100}%`;
-  made.style.width = `${(until.at - step.at) * 100}%`;
-  tracks[step.number].prepend(made);
-  grow(made, until.at - step.at);
-}
-
+// What a step changes beside its drawing and its words.
 const SHOW = {
-  sent(step, phone) {
-    status(phone, text("status-order"));
-    mark(step, "small");
-  },
-  wait(step, phone, race, steps) {
-    stretch(step, next(step, "read", steps), "wait");
+  wait(step, phone) {
     phone.classList.add("waiting");
-    status(phone, text("status-wait"));
-    gates[step.number].classList.add("shut");
+    gates[step.lane].classList.add("shut");
   },
-  read(step, phone, race, steps) {
-    const isLocked = race.lock !== "none";
+  held(step, phone) {
     phone.classList.remove("waiting");
-    phone.classList.toggle("holding", isLocked);
-    gates[step.number].classList.remove("shut");
-    stretch(step, next(step, "write", steps), isLocked ? "lock" : "");
-    mark(step, "read", step.value, text("entry-read"));
+    phone.classList.add("holding");
+    gates[step.lane].classList.remove("shut");
+  },
+  read(step, phone) {
     fly(phone, step.value, "read").then(() => setToken(phone, step.value));
-    status(phone, text("status-read", { value: step.value }));
-    const other = steps.find((it) => it.kind === "read" && it.number !== step.number);
-    const write = steps.find((it) => it.kind === "write");
-    if (other && write && other.at < step.at && step.at < write.at) {
-      overlap.style.left = `calc(1.9rem + ${step.at} * (100% - 3rem))`;
-      overlap.style.width = `calc(${write.at - step.at} * (100% - 3rem))`;
-      overlap.classList.add("on");
-      grow(overlap, write.at - step.at);
-    }
   },
   write(step, phone) {
-    mark(step, "write", step.value, text("entry-wrote"));
     setToken(phone, step.value, true);
-    status(phone, text("status-write", { value: step.value }));
     phone.classList.remove("holding");
     fly(phone, step.value, "write").then(() => setLeft(step.value));
   },
   answered(step, phone) {
-    const { result } = step.lane;
     phone.classList.remove("holding", "waiting");
-    gates[step.number].classList.remove("shut");
-    phone.classList.add(result === "sold" ? "sold" : "refused");
-    status(phone, text({ sold: "status-sold", "sold-out": "status-sold-out" }[result] ?? "status-refused"));
+    gates[step.lane].classList.remove("shut");
+    phone.classList.add(step.isSold ? "sold" : "refused");
   },
 };
+SHOW.broken = SHOW.answered;
 
-function describe(step) {
-  const variables = { buyer: step.lane.buyer, value: step.value };
-  if (step.kind !== "answered") return text(`step-${step.kind}`, variables);
-  return text(step.lane.result === "sold" ? "step-sold" : "step-refused", variables);
+// Lets a part of the drawing grow from its left edge.
+function grow(part, playMs) {
+  if (calm.matches) return;
+  const duration = (parseFloat(part.getAttribute("width")) / 100) * playMs;
+  part.animate({ transform: ["scaleX(0)", "none"] }, { duration });
 }
 
-function showStep(step, race, steps) {
-  SHOW[step.kind](step, phones[step.number], race, steps);
-  caption.textContent = describe(step);
+function showStep(race, index) {
+  const step = race.steps[index];
+  const phone = phones[step.lane];
+  SHOW[step.kind]?.(step, phone);
+  if (step.status) status(phone, step.status);
+  if (step.caption) caption.textContent = step.caption;
+  const parts = [drawing.querySelectorAll(".step")[index]];
+  const overlap = drawing.querySelector(".overlap.later");
+  if (overlap && parseFloat(overlap.getAttribute("x")) <= step.at * 100) parts.push(overlap);
+  for (const part of parts) {
+    part.classList.remove("later");
+    part.querySelectorAll(".activity").forEach((bar) => grow(bar, race.playMs));
+  }
+  if (parts[1]) grow(overlap, race.playMs);
+}
+
+function showDrawing(race) {
+  drawing.innerHTML = race.drawing;
+  drawing.querySelectorAll(".step, .overlap").forEach((part) => part.classList.add("later"));
 }
 
 async function playDuel(race) {
   reset();
   const run = current;
-  race.lanes.forEach((lane, number) => {
-    phones[number].querySelector(".race-server").textContent = text("server", { name: lane.replica });
+  race.servers.forEach((server, lane) => {
+    phones[lane].querySelector(".race-server").textContent = server;
   });
-  const { steps, span } = stepsOf(race);
-  if (calm.matches) {
-    steps.forEach((step) => showStep(step, race, steps));
-    offerSteps(race, steps);
-  } else {
-    const begin = performance.now();
-    for (const step of steps) {
-      await sleep(begin + step.at * PLAY_MS - performance.now());
-      if (run !== current) return;
-      showStep(step, race, steps);
-    }
-    await sleep(FLIGHT_MS);
+  showDrawing(race);
+  const begin = performance.now();
+  for (const [index, step] of race.steps.entries()) {
+    if (!calm.matches) await sleep(begin + step.at * race.playMs - performance.now());
     if (run !== current) return;
+    showStep(race, index);
   }
-  const ms = Math.max(1, Math.round(span / 1000));
-  finish(race, text("scale", { ms, factor: Math.round(PLAY_MS / ms) }));
+  if (calm.matches) offerSteps(race);
+  else await sleep(FLIGHT_MS);
+  if (run === current) finish(race);
 }
 
 // Offers to go through the steps one by one, in place of motion.
-function offerSteps(race, steps) {
+function offerSteps(race) {
   let index = 0;
   stepButton.hidden = false;
   stepButton.onclick = () => {
     if (index === 0) {
       reset();
       stepButton.hidden = false;
+      showDrawing(race);
     }
-    if (index < steps.length) showStep(steps[index], race, steps);
-    else finish(race, "");
-    index = index < steps.length ? index + 1 : 0;
+    if (index < race.steps.length) showStep(race, index);
+    else finish(race);
+    index = index < race.steps.length ? index + 1 : 0;
   };
 }
 
@@ -279,65 +194,31 @@ async function playCrowd(race) {
   reset();
   setLeft(race.stock);
   const run = current;
-  const doubled = doubledLanes(race);
-  const time = (lane) => (eventOf(lane, "write") ?? lane.events.at(-1)).t_us;
-  const lanes = [...race.lanes].sort((one, other) => time(one) - time(other));
-  const [first, last] = [time(lanes[0]), time(lanes.at(-1))];
   const begin = performance.now();
-  let sold = 0;
-  for (const [number, lane] of lanes.entries()) {
-    const at = ((time(lane) - first) / Math.max(1, last - first)) * PLAY_MS * 0.8;
-    const wait = begin + at - performance.now();
+  for (const [number, cell] of race.cells.entries()) {
+    const wait = begin + cell.at * race.playMs - performance.now();
     if (!calm.matches && wait > 4) await sleep(wait);
     if (run !== current) return;
-    const isSold = lane.result === "sold";
-    crowd.children[number].className = !isSold ? "refused" : doubled.has(lane) ? "doubled" : "sold";
-    if (isSold) {
-      sold += 1;
-      setLeft(eventOf(lane, "write")?.value ?? 0);
-      verdict.textContent = text("verdict", { sold, existed: race.stock });
-      verdict.classList.toggle("loss", [...crowd.children].some((cell) => cell.className === "doubled"));
-    }
+    crowd.children[number].className = cell.kind;
+    if (cell.kind === "doubled") verdict.classList.add("loss");
+    if (!cell.verdict) continue;
+    setLeft(cell.left);
+    verdict.textContent = cell.verdict;
   }
-  finish(race, "");
-}
-
-function explain(race) {
-  const count = (name) => race.lanes.filter((lane) => lane.result === name).length;
-  const doubled = doubledLanes(race).size;
-  const isDuel = race.lanes.length === 2;
-  const other = race.lanes.find((lane) => !["sold", "sold-out", "no-answer"].includes(lane.result));
-  if (count("no-answer")) return text("no-answer", { count: count("no-answer") });
-  if (doubled && isDuel) {
-    const value = eventOf(race.lanes[0], "read")?.value ?? race.stock;
-    return text("lost", { value, after: value - 1 });
-  }
-  if (doubled) return doubled === 1 ? text("crowd-lost-one") : text("crowd-lost", { doubled });
-  if (other) return text("other", { result: other.result });
-  const [winner, loser] = ["sold", "sold-out"].map((name) => race.lanes.find((lane) => lane.result === name));
-  if (isDuel && winner && loser) return text("held", { winner: winner.buyer, loser: loser.buyer });
-  return text("crowd-held");
+  finish(race);
 }
 
 // Shows the result, and says it once to a screen reader.
-function finish(race, scale) {
-  const isLost = doubledLanes(race).size > 0;
-  stage.dataset.state = isLost ? "lost" : "held";
+function finish(race) {
+  stage.dataset.state = race.isLost ? "lost" : "held";
   setLeft(race.left);
-  for (const [number, lane] of race.lanes.entries()) {
-    if (race.lanes.length === 2 && lane.result === "no-answer") status(phones[number], text("status-no-answer"));
-  }
-  verdict.textContent = text("verdict", { sold: race.sold, existed: race.stock });
-  verdict.classList.toggle("loss", isLost);
+  verdict.textContent = race.verdict;
+  verdict.classList.toggle("loss", race.isLost);
   verdict.classList.add("slam");
-  caption.textContent = explain(race);
-  live.textContent = text("announced", { verdict: verdict.textContent, caption: caption.textContent });
-  const servers = new Set(race.lanes.map((lane) => lane.replica)).size;
-  const proof = { 1: "proof-one", 2: "proof-two" }[servers] ?? "proof-many";
-  // A Chinese full stop needs no space.
-  byId("race-proof-text").textContent = `${text(proof, { servers })} ${scale}`.replace("。 ", "。").trim();
-  const entries = race.lanes.length > 2 ? "entries-crowd" : race.sold === 1 ? "entries-one" : "entries";
-  byId("race-entries").textContent = text(entries);
+  caption.textContent = race.caption;
+  live.textContent = race.announced;
+  byId("race-proof-text").textContent = race.proof;
+  byId("race-entries").textContent = race.entries;
   byId("race-entries").href = `/race/${race.id}#ledger`;
   byId("race-link").href = `/race/${race.id}`;
   byId("race-proof").classList.remove("pending");
@@ -350,7 +231,7 @@ function fail(message) {
   live.textContent = message;
 }
 
-async function fetchRace(url, options) {
+async function fetchJson(url, options) {
   const response = await fetch(url, { ...options, headers: { Accept: "application/json", "Content-Type": "application/json" } });
   const body = await response.json();
   if (!response.ok) throw new Error(body.detail ?? text("error"));
@@ -364,7 +245,7 @@ function showResult() {
 
 function play(race) {
   showResult();
-  return race.lanes.length === 2 ? playDuel(race) : playCrowd(race);
+  return race.cells ? playCrowd(race) : playDuel(race);
 }
 
 async function run() {
@@ -373,15 +254,16 @@ async function run() {
   const request = { lock: chosenLock(), buyers: buyers(), stock: stock() };
   caption.textContent = text("starting");
   try {
-    let race = await fetchRace("/api/race", { method: "POST", body: JSON.stringify(request) });
+    let race = await fetchJson("/api/race", { method: "POST", body: JSON.stringify(request) });
     while (run === current && ["queued", "running"].includes(race.state)) {
       if (race.position) fail(text("queued", { position: race.position }));
       await sleep(POLL_MS);
-      race = await fetchRace(`/api/race/${race.id}`);
+      race = await fetchJson(`/api/race/${race.id}`);
     }
     if (run !== current) return;
-    if (race.state === "failed") fail(text("failed"));
-    else await play(race);
+    if (race.state === "failed") return fail(text("failed"));
+    const film = await fetchJson(`/race/${race.id}/film`);
+    if (run === current) await play(film);
   } catch (error) {
     if (run === current) fail(error instanceof TypeError ? text("error") : error.message);
   }
@@ -392,7 +274,7 @@ form.addEventListener("submit", (event) => {
   run();
 });
 form.addEventListener("input", reset);
-// The page of a race has its trace, to be played again.
+// The page of a race has it, to be played again.
 const stored = byId("race-data");
 if (stored) {
   const replay = byId("race-replay");

@@ -77,7 +77,6 @@ race-entry-wrote = wrote
 race-entry-version = version read: { $version }
 race-entry-fence = fence { $fence }
 race-entry-none = The item has no orders in its ledger.
-race-picture = Timeline of the race: { $verdict }
 race-picture-off = lock: off
 race-picture-lock = lock: { $lock }
 race-picture-footer = { $orders } real orders in { $ms } ms · Holdfast

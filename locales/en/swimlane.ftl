@@ -35,6 +35,8 @@ swimlane-event-delete = has checked that it owns the lock, and is about to delet
 swimlane-event-paused = is paused
 swimlane-event-resumed = continues
 swimlane-event-killed = is killed
+swimlane-event-refused = learns that its write was refused
+swimlane-event-lost = releases the lock, and learns that it was lost
 swimlane-label-read = read { $value }
 swimlane-label-write = write { $value }
 swimlane-label-held = lock
@@ -44,6 +46,11 @@ swimlane-label-paused = paused
 swimlane-label-answered = answer { $value }
 swimlane-label-rejected = rejected, { $value }
 swimlane-label-killed = killed
+swimlane-label-held-fence = lock, fence { $fence }
+swimlane-label-loss = write { $value }, lost update
+swimlane-label-refused = refused
+swimlane-label-lost = lock lost
+swimlane-label-resumed = continues
 
 # A run saved as one HTML file.
 saved-about = a saved run: it plays without a server, and a lab can open this file

@@ -13,6 +13,6 @@ terminal-sound = sound
 terminal-not-sound = NOT SOUND
 terminal-more-events = … and { $count } more events, on the page of the run
 terminal-legend =
-    in order of time, gaps shortened:  · in flight  = holds the lock  - between read and write
+    in order of time, gaps shortened:  · in flight  = holds the lock  - works without a lock
     w requests the lock, h acquires it, r reads, W writes, c before the commit, C committed,
     R releases the lock, e before EXPIRE, d before DEL, P paused, > resumed, X killed

@@ -77,7 +77,6 @@ race-entry-wrote = 写入
 race-entry-version = 读到的版本：{ $version }
 race-entry-fence = 栅栏令牌 { $fence }
 race-entry-none = 该商品的账本中没有订单。
-race-picture = 抢购时间线：{ $verdict }
 race-picture-off = 锁：关
 race-picture-lock = 锁：{ $lock }
 race-picture-footer = { $orders } 个真实订单，用时 { $ms } ms · Holdfast

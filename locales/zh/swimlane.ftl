@@ -32,6 +32,8 @@ swimlane-event-delete = 已确认锁归自己所有，即将删除
 swimlane-event-paused = 被暂停
 swimlane-event-resumed = 继续执行
 swimlane-event-killed = 被杀死
+swimlane-event-refused = 得知写入被拒绝
+swimlane-event-lost = 释放锁时得知锁已丢失
 swimlane-label-read = 读 { $value }
 swimlane-label-write = 写 { $value }
 swimlane-label-held = 加锁
@@ -41,6 +43,11 @@ swimlane-label-paused = 暂停
 swimlane-label-answered = 响应 { $value }
 swimlane-label-rejected = 被拒绝，{ $value }
 swimlane-label-killed = 被杀
+swimlane-label-held-fence = 加锁，令牌 { $fence }
+swimlane-label-loss = 写 { $value }，丢失更新
+swimlane-label-refused = 被拒绝
+swimlane-label-lost = 锁已丢失
+swimlane-label-resumed = 继续
 
 # 保存为单个 HTML 文件的运行。
 saved-about = 已保存的运行：无需服务器即可播放，也可在实验室中打开此文件

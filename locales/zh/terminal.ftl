@@ -13,6 +13,6 @@ terminal-sound = 账目相符
 terminal-not-sound = 账目不符
 terminal-more-events = …… 另有 { $count } 个事件，见本次运行的页面
 terminal-legend =
-    按时间顺序，间隔已缩短：  · 进行中  = 持有锁  - 读取与写入之间
+    按时间顺序，间隔已缩短：  · 进行中  = 持有锁  - 无锁执行
     w 请求锁，h 获得锁，r 读取，W 写入，c 即将提交，C 已提交，
     R 释放锁，e EXPIRE 之前，d DEL 之前，P 暂停，> 恢复，X 被杀死

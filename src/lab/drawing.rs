@@ -1,7 +1,8 @@
-//! Draws a run as text: measurements in columns, requests as swimlanes.
+//! Draws a run as text: measurements in columns, requests as a timeline.
 
 use super::lessons::Lesson;
-use super::run::{ArmResult, Evidence, LabRun, Lane, LaneEvent, Sample};
+use super::run::{ArmResult, Evidence, LabRun, Lane, Sample};
+use super::timeline::{Activity, EventKind, Timeline, TracedRequest};
 use crate::messages::{Language, is_chinese};
 
 /// Line width: a terminal's, less a margin.
@@ -15,21 +16,26 @@ const MAX_LANES: usize = 8;
 /// Upper bound of the events that are listed.
 const MAX_EVENTS: usize = 60;
 
-/// The signs of events in a lane; `swimlane-event-NAME` describes them.
-const SIGNS: [(&str, char); 12] = [
-    ("wait", 'w'),
-    ("held", 'h'),
-    ("read", 'r'),
-    ("write", 'W'),
-    ("commit", 'c'),
-    ("committed", 'C'),
-    ("release", 'R'),
-    ("expire", 'e'),
-    ("delete", 'd'),
-    ("paused", 'P'),
-    ("resumed", '>'),
-    ("killed", 'X'),
-];
+/// Returns the sign of an event in a lane; `None` for what the line itself shows.
+fn sign(kind: &EventKind) -> Option<char> {
+    Some(match kind {
+        EventKind::Sent | EventKind::Begin | EventKind::End => return None,
+        EventKind::Answered | EventKind::Broken => return None,
+        EventKind::Wait => 'w',
+        EventKind::Held => 'h',
+        EventKind::Read => 'r',
+        EventKind::Write => 'W',
+        EventKind::Autocommit | EventKind::Commit => 'c',
+        EventKind::Committed => 'C',
+        EventKind::Release => 'R',
+        EventKind::Expire => 'e',
+        EventKind::Delete => 'd',
+        EventKind::Paused => 'P',
+        EventKind::Resumed => '>',
+        EventKind::Killed => 'X',
+        EventKind::Refused | EventKind::Lost | EventKind::Other(_) => '*',
+    })
+}
 
 pub(super) fn draw_heading(lesson: &Lesson, language: Language) -> String {
     let (number, title) = (lesson.number(), lesson.title(language));
@@ -73,10 +79,9 @@ pub(super) fn draw_result(run: &LabRun, lesson: &Lesson, language: Language) -> 
         }
         text.push('\n');
     }
-    let mut lanes = selected_lanes(run);
-    lanes.sort_by_key(|lane| lane.sent_us);
-    if !lanes.is_empty() {
-        text += &draw_swimlane(&lanes, language);
+    let timeline = Timeline::of_requests(&selected_requests(run), language);
+    if !timeline.lanes.is_empty() {
+        text += &draw_timeline(&timeline, language);
         text.push('\n');
     }
     let id = match outcome.claim_shown {
@@ -132,45 +137,39 @@ fn draw_arms(arms: &[ArmResult], language: Language) -> String {
     text
 }
 
-/// Returns the requests that were sent individually; without any, the shortest pair of a fork.
-fn selected_lanes(run: &LabRun) -> Vec<&Lane> {
+/// Returns the requests that were sent individually, in order; without any, the shortest pair of a
+/// fork.
+fn selected_requests(run: &LabRun) -> Vec<TracedRequest<'_>> {
     let lanes = run.outcome.lanes.iter();
     let single: Vec<&Lane> = lanes.filter(|lane| lane.arm.is_none()).take(MAX_LANES).collect();
-    match run.shortest_fork() {
+    let mut lanes = match run.shortest_fork() {
         Some(pair) if single.is_empty() => pair.lanes.into(),
         _ => single,
-    }
+    };
+    lanes.sort_by_key(|lane| lane.sent_us);
+    let request = |lane| TracedRequest { lane, is_duplicate: false, strategy: None };
+    lanes.into_iter().map(request).collect()
 }
 
-/// Draws a row per request and its events in columns, in order of time; gaps are shortened.
-fn draw_swimlane(lanes: &[&Lane], language: Language) -> String {
-    let begin = lanes.iter().map(|lane| lane.sent_us).min().unwrap_or(0);
-    let mut event_times: Vec<u64> = lanes.iter().flat_map(|lane| event_times(lane)).collect();
-    event_times.sort_unstable();
-    event_times.dedup();
-    let columns = event_times.len().max(2);
-    let step = (AXIS / columns).clamp(1, MAX_STEP);
-    let column = |t_us: u64| event_times.partition_point(|time| *time < t_us) * step;
-    let axis = (event_times.len().saturating_sub(1)) * step + 1;
-    let width = lanes.iter().map(|lane| width_of(&lane.label.text(language))).max().unwrap_or(0);
+/// Draws a row per lane and its events in columns, in order of time; gaps are shortened.
+fn draw_timeline(timeline: &Timeline, language: Language) -> String {
+    let width = timeline.lanes.iter().map(|lane| width_of(&lane.name)).max().unwrap_or(0);
     let mut text = String::new();
-    for lane in lanes {
-        let line: String = draw_lane(lane, axis, column).into_iter().collect();
-        let label = pad(&lane.label.text(language), width);
-        text += &format!("  {:>5} {label} {}\n", lane.replica, line.trim_end());
+    for (lane, row) in timeline.lanes.iter().zip(draw_rows(timeline)) {
+        let name = pad(&lane.name, width);
+        text += &format!("  {:>5} {name} {}\n", lane.replica, row.trim_end());
     }
     let legend = language.text("terminal-legend");
     text += &legend.lines().map(|line| format!("  {line}\n")).collect::<String>();
     text.push('\n');
-    let mut events: Vec<(&Lane, &LaneEvent)> =
-        lanes.iter().flat_map(|lane| shown_events(lane).map(move |event| (*lane, event))).collect();
-    events.sort_by_key(|(_, event)| event.t_us);
-    let more = events.len().saturating_sub(MAX_EVENTS);
-    for (lane, event) in events.into_iter().take(MAX_EVENTS) {
-        let at = ms(event.t_us.saturating_sub(begin));
-        let label = pad(&lane.label.text(language), width);
-        text += &format!("  {at:>10}  {label}  {}\n", describe(event, language));
+
+    let shown = timeline.events.iter().filter(|event| sign(&event.kind).is_some());
+    for event in shown.clone().take(MAX_EVENTS) {
+        let at = format!("{} ms", event.at());
+        let name = pad(&timeline.lanes[event.lane].name, width);
+        text += &format!("  {at:>10}  {name}  {}\n", event.text(language));
     }
+    let more = shown.count().saturating_sub(MAX_EVENTS);
     if more > 0 {
         let count = [("count", more.to_string().into())];
         text += &format!("  {}\n", language.text_with("terminal-more-events", &count));
@@ -178,67 +177,30 @@ fn draw_swimlane(lanes: &[&Lane], language: Language) -> String {
     text
 }
 
-/// Returns the times of a request's events, of its sending and of its response.
-fn event_times(lane: &Lane) -> impl Iterator<Item = u64> {
-    let events = shown_events(lane).map(|event| event.t_us);
-    events.chain([lane.sent_us]).chain(lane.answered_us)
-}
+fn draw_rows(timeline: &Timeline) -> Vec<String> {
+    let mut times: Vec<u64> = timeline.events.iter().map(|event| event.at_us).collect();
+    times.dedup();
+    let step = (AXIS / times.len().max(2)).clamp(1, MAX_STEP);
+    let column = |at_us: u64| times.partition_point(|time| *time < at_us) * step;
+    let mut rows = vec![vec![' '; times.len() * step]; timeline.lanes.len()];
 
-/// Returns a request's events, without `wait` and `release` if it succeeded without a lock.
-fn shown_events(lane: &Lane) -> impl Iterator<Item = &LaneEvent> {
-    let done = lane.status.is_some_and(|status| status < 300);
-    let unlocked = done && !lane.events.iter().any(|event| event.event == "held");
-    let shown =
-        move |event: &&LaneEvent| !(unlocked && matches!(event.event.as_str(), "wait" | "release"));
-    lane.events.iter().filter(shown)
-}
-
-fn draw_lane(lane: &Lane, axis: usize, column: impl Fn(u64) -> usize) -> Vec<char> {
-    let mut line = vec![' '; axis];
-    let last = event_times(lane).max().unwrap_or(lane.sent_us);
-    let mut fill = |from: u64, to: u64, with: char| {
-        for cell in &mut line[column(from)..=column(to)] {
-            *cell = with;
+    let next = timeline.next_in_lane();
+    for (index, activity) in timeline.activities().into_iter().enumerate() {
+        let event = &timeline.events[index];
+        let from = column(event.at_us);
+        let to = next[index].map_or(from, |next| column(timeline.events[next].at_us));
+        rows[event.lane][from..=to].fill(match activity {
+            Activity::Lock => '=',
+            Activity::Working => '-',
+            Activity::Idle | Activity::Waiting | Activity::Paused => '·',
+        });
+    }
+    for event in &timeline.events {
+        if let Some(sign) = sign(&event.kind) {
+            rows[event.lane][column(event.at_us)] = sign;
         }
-    };
-    let at = |name: &str| lane.events.iter().find(|e| e.event == name).map(|e| e.t_us);
-    fill(lane.sent_us, last, '·');
-    if let Some(held) = at("held") {
-        fill(held, at("release").unwrap_or(last), '=');
     }
-    if let Some(read) = at("read") {
-        fill(read, at("write").unwrap_or(last), '-');
-    }
-    for event in shown_events(lane) {
-        line[column(event.t_us)] = find_sign(&event.event).unwrap_or('*');
-    }
-    line
-}
-
-/// Describes an event in words; one without a message by its name.
-fn describe(event: &LaneEvent, language: Language) -> String {
-    if find_sign(&event.event).is_none() {
-        return event.event.clone();
-    }
-    let value = event.value.map(|value| value.to_string()).unwrap_or_default();
-    let id = format!("swimlane-event-{}", event.event);
-    let text = language.text_with(&id, &[("value", value.into())]);
-    match event.fence {
-        Some(fence) => {
-            let fence = [("text", text.into()), ("fence", fence.to_string().into())];
-            language.text_with("swimlane-with-fence", &fence)
-        }
-        None => text,
-    }
-}
-
-fn find_sign(event: &str) -> Option<char> {
-    SIGNS.iter().find(|(name, _)| *name == event).map(|(_, sign)| *sign)
-}
-
-/// Formats microseconds as milliseconds.
-pub(crate) fn ms(us: u64) -> String {
-    format!("{:.1} ms", us as f64 / 1_000.0)
+    rows.into_iter().map(|row| row.into_iter().collect()).collect()
 }
 
 /// Returns the columns of a terminal that a text takes: two for a Chinese character.
@@ -277,36 +239,37 @@ pub(super) fn wrapped(text: &str, width: usize, indent: usize) -> String {
 
 #[cfg(test)]
 mod tests {
-    use uuid::Uuid;
-
     use super::*;
-
-    fn event(t_us: u64, name: &str, value: Option<i64>) -> LaneEvent {
-        let (event, key) = (name.to_owned(), "{sku:tea}".to_owned());
-        LaneEvent { t_us, event, key, value, fence: None }
-    }
+    use crate::lab::timeline::{Detail, Event, TimelineLane, Value};
 
     #[test]
-    fn swimlane_shows_interleaved_reads_and_writes() {
-        let lane = |label: &str, sent_us, answered_us, events| Lane {
-            request_id: Uuid::nil(),
-            label: label.into(),
+    fn timeline_shows_interleaved_reads_and_writes() {
+        let lane = |name: &str| TimelineLane {
+            name: name.to_owned(),
             replica: "8080".to_owned(),
-            arm: None,
-            sent_us,
-            answered_us: Some(answered_us),
-            status: Some(201),
-            problem: None,
-            events,
+            is_duplicate: false,
         };
-        let a = vec![event(10, "read", Some(57)), event(50_000, "write", Some(56))];
-        let b = vec![event(30, "read", Some(57)), event(31, "write", Some(56))];
-        let (a, b) = (lane("A", 0, 59_000, a), lane("B", 20, 40, b));
-        let text = draw_swimlane(&[&a, &b], Language::English);
+        let event = |(at_us, lane, kind, units): (u64, usize, EventKind, Option<i64>)| {
+            let detail = Detail { value: units.map(Value::Units), ..Detail::default() };
+            Event { lane, at_us, kind, detail }
+        };
+        let events = [
+            (0, 0, EventKind::Sent, None),
+            (10, 0, EventKind::Read, Some(57)),
+            (20, 1, EventKind::Sent, None),
+            (30, 1, EventKind::Read, Some(57)),
+            (31, 1, EventKind::Write, Some(56)),
+            (40, 1, EventKind::Committed, None),
+            (50_000, 0, EventKind::Write, Some(56)),
+            (59_000, 0, EventKind::Answered, None),
+        ];
+        let timeline =
+            Timeline { lanes: vec![lane("A"), lane("B")], events: events.map(event).into() };
+        let text = draw_timeline(&timeline, Language::English);
         let lines: Vec<&str> = text.lines().collect();
-        // Nine times, four columns each: sent, r, (B:) sent, r, W, answered, (A:) W, answered.
-        assert_eq!(lines[0], "   8080 A ····r-------------------W····");
-        assert_eq!(lines[1], "   8080 B         ····r---W····");
+        // Eight times, four columns each: sent, r, (B:) sent, r, W, C, (A:) W, answered.
+        assert_eq!(lines[0], "   8080 A ····r-------------------W---·");
+        assert_eq!(lines[1], "   8080 B         ····r---W---C");
         assert!(lines.iter().any(|line| line.trim() == "0.0 ms  A  reads 57"), "{text}");
     }
 

@@ -17,6 +17,7 @@ pub mod runner;
 pub mod source;
 pub mod store;
 pub mod terminal;
+pub mod timeline;
 pub mod validate;
 
 mod arm;
@@ -24,7 +25,7 @@ mod arm_spec;
 mod cluster;
 mod contended_value;
 mod delay_queue;
-pub(crate) mod drawing;
+mod drawing;
 mod faults;
 pub mod fork_pair;
 mod lesson_request;

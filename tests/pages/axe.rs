@@ -143,7 +143,8 @@ fn states(orders: &Orders) -> Vec<PageState> {
     let order = |id: &str| format!("/orders/{id}");
     vec![
         state("race", "", "/"),
-        state("race after", "", "/").after("document.querySelector('#race-go').click()", ".loss"),
+        state("race after", "", "/")
+            .after("document.querySelector('#race-go').click()", "#race-verdict.loss"),
         state("shop", "", "/shop"),
         state("bar", "", "/shop")
             .after("document.querySelector('.bar summary').click()", ".bar details[open]"),

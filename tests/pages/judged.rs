@@ -203,11 +203,11 @@ async fn saved_judgement_opens_from_disk() {
     assert_eq!(title, judgement.adapter.name);
     let background = browser.find("body").await.css_value("font-size").await.unwrap();
     assert_ne!(background, "", "the style applies");
-    let drawings = browser.driver.find_all(By::Css("svg")).await.unwrap();
+    let drawings = browser.driver.find_all(By::Css(".timeline svg")).await.unwrap();
     let violations = judgement.faults.iter().flat_map(|fault| &fault.violations);
     let with_events = violations.filter(|violation| !violation.events.is_empty()).count();
     assert_eq!(drawings.len(), with_events);
-    let label = browser.find(".timeline .label.loss").await;
+    let label = browser.find(".timeline .loss .label").await;
     let text = label.text().await.unwrap();
     assert!(text.contains("440"), "{text}");
     assert_eq!(label.css_value("font-size").await.unwrap(), "14px");

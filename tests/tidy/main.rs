@@ -143,9 +143,9 @@ const WRITES_ELSEWHERE: [(&str, &str, &str); 6] = [
         "update accounts",
         "resets accounts between runs, in a shop of its own",
     ),
-    ("src/web/pages/lab/steps.rs", "update orders", "shows the statement, does not execute it"),
-    ("src/web/pages/lab/steps.rs", "insert into orders", "shows the statement"),
-    ("src/web/pages/lab/steps.rs", "insert into idempotency", "shows the statement"),
+    ("src/lab/timeline/statement.rs", "update orders", "shows the statement, does not execute it"),
+    ("src/lab/timeline/statement.rs", "insert into orders", "shows the statement"),
+    ("src/lab/timeline/statement.rs", "insert into idempotency", "shows the statement"),
 ];
 
 /// Which crates are kept to which modules.

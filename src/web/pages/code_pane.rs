@@ -1,9 +1,8 @@
 //! The code of an order, as the scheduler's page shows it: what each of its steps sends to Redis
 //! and Postgres, and where the order is.
 
-use super::lab::steps::statement;
 use crate::lab::interleaving::{GameRules, OrderPosition};
-use crate::lab::run::LaneEvent;
+use crate::lab::timeline::{Detail, Value, statement};
 use crate::messages::Language;
 use crate::probe::Point;
 
@@ -87,9 +86,8 @@ fn sent(rules: GameRules, order: &OrderPosition, to: Point) -> Option<String> {
     };
     let value = order.last_read().map(|read| read - 1).filter(|_| to == Point::Write);
     let fence = order.event(Point::Held).and_then(|event| event.fence);
-    let event =
-        LaneEvent { t_us: 0, event: event.name().to_owned(), key: String::new(), value, fence };
-    statement(rules.strategy, &event)
+    let detail = Detail { value: value.map(Value::Units), fence, ..Detail::default() };
+    statement(rules.strategy, event, &detail)
 }
 
 fn observed(order: &OrderPosition, to: Point, language: Language) -> Option<String> {

@@ -30,6 +30,7 @@ pub mod orders;
 pub mod place_order;
 pub mod problems;
 pub mod race;
+mod race_film;
 mod race_picture;
 mod race_texts;
 mod rejection;
@@ -37,6 +38,7 @@ mod respond;
 pub mod security;
 pub mod sign_in;
 pub mod storefront;
+mod timeline;
 
 use actix_web::middleware::Compress;
 use actix_web::web::{ServiceConfig, get, post};
@@ -52,6 +54,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(
             resource("/race/{id}", "GET").wrap(Compress::default()).route(get().to(race::result)),
         )
+        .service(resource("/race/{id}/film", "GET").route(get().to(race::film)))
         .service(resource("/race/{id}/image.png", "GET").route(get().to(race::image)))
         .service(resource("/race/{id}/picture.svg", "GET").route(get().to(race::picture)))
         .service(resource("/shop", "GET").route(get().to(storefront::show)))

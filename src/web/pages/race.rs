@@ -5,14 +5,15 @@ use actix_web::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, Head
 use actix_web::web::{Form, Path};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use askama::Template;
-use serde_json::json;
 use tokio::sync::Semaphore;
 
 use super::layout::Layout;
+use super::race_film::{self, RaceCell};
 use super::race_picture;
 use super::race_texts;
 use super::respond::html;
 use super::storefront::{self, ShopQuery};
+use super::timeline::TimelineView;
 use crate::lab::race::model::{Race, RaceRequest, RaceResult};
 use crate::lab::race::recorded;
 use crate::lab::run::LabRunState;
@@ -44,7 +45,7 @@ struct RacePage {
 /// A race as a picture with a description.
 #[derive(Debug)]
 struct RecordedPicture {
-    svg: String,
+    drawing: Option<TimelineView>,
     caption: String,
 }
 
@@ -54,7 +55,10 @@ struct RaceResultPage {
     layout: Layout,
     stage: RaceStage,
     title: String,
-    picture: String,
+    /// The timeline of two orders; else the receipts of a crowd.
+    drawing: Option<TimelineView>,
+    cells: Vec<RaceCell>,
+    footer: String,
     /// Explanation of the result, in one or two sentences.
     why: String,
     is_loss: bool,
@@ -112,6 +116,9 @@ struct RaceStage {
 
 impl RaceStage {
     fn new(state: &AppState, language: Language, race: Option<&Race>) -> Self {
+        let film = race.and_then(|race| {
+            race.result.as_ref().map(|result| race_film::film(race, result, language))
+        });
         Self {
             language,
             phones: phones(state, language),
@@ -119,7 +126,7 @@ impl RaceStage {
             // The slider has even numbers only.
             buyers: race.map_or(2, |race| race.buyers.next_multiple_of(2)),
             texts: script_json(&race_texts::for_script(language)),
-            race: race.map_or_else(String::new, |race| script_json(&json!(race))),
+            race: film.map_or_else(String::new, |film| script_json(&film)),
         }
     }
 
@@ -188,8 +195,8 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     let layout = Layout::of(&request).await?;
     let language = layout.language;
     let picture = |race: &Race, caption: &str| {
-        let caption = language.text(caption);
-        RecordedPicture { svg: race_picture::inline(race, &caption, language, true), caption }
+        let drawing = race.result.as_ref().map(|result| draw(race, result, language));
+        RecordedPicture { drawing, caption: language.text(caption) }
     };
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
@@ -237,11 +244,13 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
         }
         None => language.text("race-entries-chain"),
     };
-    let title = race_picture::verdict(&race, language);
-    let label = language.text_with("race-picture", &[("verdict", title.as_str().into())]);
+    let title = race_film::verdict(&race, language);
+    let is_duel = result.lanes.len() == 2;
     let page = RaceResultPage {
         stage: RaceStage::new(&state, language, Some(&race)),
-        picture: race_picture::inline(&race, &label, language, false),
+        drawing: is_duel.then(|| draw(&race, result, language)),
+        cells: if is_duel { Vec::new() } else { race_film::cells(&race, result, language) },
+        footer: race_picture::footer(result, language),
         why: race_texts::explain(language, &race, result),
         is_loss: result.doubled() > 0,
         entries: entries.iter().map(|entry| ComparedEntry::new(entry, language)).collect(),
@@ -297,6 +306,18 @@ async fn entries(
     let is_fork = fork.is_some();
     entries.truncate(2);
     Ok((fork.unwrap_or(entries), is_fork))
+}
+
+fn draw(race: &Race, result: &RaceResult, language: Language) -> TimelineView {
+    TimelineView::fitting(race_film::timeline(race, result, language), language)
+}
+
+/// What the script plays, once the race is done.
+pub async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
+    let race = done(find_race(&state, &id).await?)?;
+    let language = Layout::minimal(&request)?.language;
+    let film = race.result.as_ref().map(|result| race_film::film(&race, result, language));
+    Ok(HttpResponse::Ok().json(film))
 }
 
 /// Permits of the pictures that are drawn at a time: each takes a core and 3 MB.

@@ -6,20 +6,17 @@
 //! it is shown as text. Tests: `tests/pages/judged.rs`.
 
 mod columns;
-mod lane_work;
-mod swimlane;
+mod events;
 
 use askama::Template;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use self::columns::FigureCell;
-use self::swimlane::Swimlane;
-use super::format::{FormatTime as _, format_count};
+use super::format::FormatTime as _;
 use super::respond::{hash_source, without_fonts};
-use crate::judge::report::{
-    Adapter, ClientId, Event, FaultReport, Judgement, UNDISTURBED, Violation,
-};
+use super::timeline::TimelineView;
+use crate::judge::report::{Adapter, FaultReport, Judgement, UNDISTURBED, Violation};
 use crate::messages::{FluentValue, Language, Message};
 
 const STYLES: [&str; 3] = [
@@ -70,16 +67,7 @@ struct ViolationView {
     kind: String,
     is_loss: bool,
     text: String,
-    swimlane: Swimlane,
-    steps: Vec<EventLine>,
-}
-
-/// An event in the list below a drawing.
-#[derive(Debug)]
-struct EventLine {
-    at: String,
-    client: String,
-    text: String,
+    timeline: TimelineView,
 }
 
 #[derive(Debug, Template)]
@@ -251,46 +239,18 @@ impl FaultView {
 
 impl ViolationView {
     fn new(id: String, violation: &Violation, language: Language) -> Self {
-        let mut events = violation.events.clone();
-        events.sort_by(|one, other| one.t_ms.total_cmp(&other.t_ms));
         let kind = violation.kind.as_str();
         let name = Message::new(&format!("judge-kind-{kind}")).format(language);
+        let mut timeline = events::timeline(&violation.events);
+        let overlaps = timeline.overlaps(kind == "overlap");
+        timeline.put_involved_lanes_first(&overlaps);
         Self {
-            id,
             kind: name.unwrap_or_else(|| kind.to_owned()),
             is_loss: kind == "lost-update" || kind == "lost-with-fence",
             text: violation.text.clone(),
-            swimlane: swimlane::draw(&events, kind == "overlap", language),
-            steps: events.iter().map(|event| EventLine::new(event, language)).collect(),
+            timeline: TimelineView::scrolled(timeline, overlaps, &id, language),
+            id,
         }
-    }
-}
-
-impl EventLine {
-    fn new(event: &Event, language: Language) -> Self {
-        let message = match event.event.as_str() {
-            "ask" => "swimlane-event-wait",
-            "granted" => "swimlane-event-held",
-            "read" => "swimlane-event-read",
-            "write" => "swimlane-event-write",
-            "refused" => "judge-event-refused",
-            "released" => "swimlane-event-release",
-            "lost" => "judge-event-lost",
-            "paused" => "swimlane-event-paused",
-            "continued" => "swimlane-event-resumed",
-            "killed" => "swimlane-event-killed",
-            _ => "",
-        };
-        let value = event.value.map(format_count).unwrap_or_default();
-        let mut text = match message {
-            "" => event.event.clone(),
-            message => language.text_with(message, &[("value", value.into())]),
-        };
-        if let Some(fence) = event.fence {
-            let variables = [("text", text.into()), ("fence", fence.to_string().into())];
-            text = language.text_with("swimlane-with-fence", &variables);
-        }
-        Self { at: swimlane::format_ms(event.t_ms), client: ClientId::of(event).to_string(), text }
     }
 }
 

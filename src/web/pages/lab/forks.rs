@@ -1,13 +1,13 @@
 //! The fork microscope: entries that were computed from the same read, and the requests that wrote
 //! them.
 
-use super::steps::{StepTrack, TracedRequest, track};
-use crate::lab::drawing::ms;
 use crate::lab::fork_pair::ForkPair;
 use crate::lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
+use crate::lab::timeline::{Timeline, TracedRequest, format_ms};
 use crate::messages::Language;
 use crate::shop::Strategy;
 use crate::web::pages::format::short_id;
+use crate::web::pages::timeline::TimelineView;
 
 /// Upper bound of forks that are drawn in detail; it bounds the size of the page.
 const MAX_DETAILED_FORKS: usize = 16;
@@ -25,7 +25,7 @@ pub struct ForkView<'a> {
     pub fork: &'a ForkedVersion,
     /// Time between the reads of the first two.
     pub apart: Option<String>,
-    pub track: Option<StepTrack>,
+    pub track: Option<TimelineView>,
 }
 
 pub fn forks_by_arm(run: &LabRun, language: Language) -> Vec<ArmForks<'_>> {
@@ -38,8 +38,9 @@ pub fn forks_by_arm(run: &LabRun, language: Language) -> Vec<ArmForks<'_>> {
             left -= usize::from(is_detailed);
             let (apart, track) = match fork.lanes(&lanes)[..] {
                 [one, other, ..] => {
-                    let requests = traced(arm, fork, [one, other]);
-                    (apart(one, other), is_detailed.then(|| track(&requests, language)))
+                    let pair = [one, other];
+                    let draw = || draw_pair(arm, fork, pair, language);
+                    (apart(one, other), is_detailed.then(draw))
                 }
                 _ => (None, None),
             };
@@ -50,21 +51,24 @@ pub fn forks_by_arm(run: &LabRun, language: Language) -> Vec<ArmForks<'_>> {
     forks.collect()
 }
 
-fn traced<'a>(
+fn draw_pair(
     arm: &ArmResult,
     fork: &ForkedVersion,
-    lanes: [&'a Lane; 2],
-) -> [TracedRequest<'a>; 2] {
+    lanes: [&Lane; 2],
+    language: Language,
+) -> TimelineView {
     let first = fork.entries.first().map(|entry| entry.request_id);
     let strategy = Strategy::named(&arm.strategy);
-    lanes.map(|lane| {
+    let requests = lanes.map(|lane| {
         let is_duplicate = Some(lane.request_id) != first;
         TracedRequest { lane, is_duplicate, strategy }
-    })
+    });
+    TimelineView::fitting(Timeline::of_requests(&requests, language), language)
 }
 
 fn apart(one: &Lane, other: &Lane) -> Option<String> {
-    Some(ms(one.read_us()?.abs_diff(other.read_us()?)))
+    let apart_us = one.read_us()?.abs_diff(other.read_us()?);
+    Some(format!("{} ms", format_ms(apart_us)))
 }
 
 /// Returns the request that wrote an entry: its name if it was traced, otherwise the end of its id.
@@ -91,7 +95,7 @@ impl ForkPair<'_> {
         entry.map_or(self.fork.before, |entry| entry.after)
     }
 
-    pub fn track(&self, language: Language) -> StepTrack {
-        track(&traced(self.arm, self.fork, self.lanes), language)
+    pub fn track(&self, language: Language) -> TimelineView {
+        draw_pair(self.arm, self.fork, self.lanes, language)
     }
 }

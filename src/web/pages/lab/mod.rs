@@ -14,7 +14,6 @@ mod run_form;
 mod run_list;
 mod saved_run;
 mod scenes;
-pub(super) mod steps;
 mod upload;
 mod verdict;
 mod views;

@@ -12,7 +12,6 @@ use super::presentation::Presentation;
 use super::run_form;
 use super::run_list::{self, RunStatusLabel};
 use super::scenes::{Scene, scenes};
-use super::steps::StepTrack;
 use super::verdict::{self, ArmVerdict, Verdict};
 use super::views;
 use crate::lab::lessons::{self, Lesson};
@@ -24,6 +23,7 @@ use crate::web::middleware::{LabReader, Query};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
+use crate::web::pages::timeline::TimelineView;
 use crate::web::{HttpResult, State};
 
 #[derive(Debug, Template)]
@@ -81,7 +81,7 @@ impl RunPage {
     }
 
     /// Returns the first scene that is small enough to be watched, if no fork is.
-    fn first_scene(&self) -> Option<&StepTrack> {
+    fn first_scene(&self) -> Option<&TimelineView> {
         let small = self.scenes.iter().find(|scene| !scene.is_large);
         small.or(self.scenes.first()).map(|scene| &scene.track)
     }

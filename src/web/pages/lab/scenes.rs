@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::steps::{StepTrack, TracedRequest, track};
 use crate::lab::run::{LabRun, Lane};
+use crate::lab::timeline::{Timeline, TracedRequest};
 use crate::messages::Language;
 use crate::shop::Strategy;
+use crate::web::pages::timeline::TimelineView;
 
 /// A scene with more requests is titled by their number.
 const MAX_NAMED_REQUESTS: usize = 4;
@@ -15,7 +16,7 @@ pub struct Scene {
     pub title: String,
     /// True if there are more requests than [`MAX_NAMED_REQUESTS`]; the scene is collapsed then.
     pub is_large: bool,
-    pub track: StepTrack,
+    pub track: TimelineView,
 }
 
 pub fn scenes(run: &LabRun, language: Language) -> Vec<Scene> {
@@ -74,5 +75,9 @@ fn build_scene(run: &LabRun, scene: &mut [&Lane], language: Language) -> Scene {
         }
         (many, None) => language.text_with("lab-scene", &[("requests", many.into())]),
     };
-    Scene { title, is_large: names.len() > MAX_NAMED_REQUESTS, track: track(&requests, language) }
+    Scene {
+        title,
+        is_large: names.len() > MAX_NAMED_REQUESTS,
+        track: TimelineView::fitting(Timeline::of_requests(&requests, language), language),
+    }
 }

@@ -1,0 +1,309 @@
+//! Finds in a timeline what each lane does between its events, which lanes worked on one value at
+//! the same time, and which writes lost an update.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Timeline;
+use super::event::{Event, EventKind};
+
+/// What a lane does after an event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Activity {
+    Idle,
+    Waiting,
+    Lock,
+    Paused,
+    /// It has read a value and not written it yet, without a lock.
+    Working,
+}
+
+impl Activity {
+    /// Those that a legend explains.
+    pub const SHOWN: [Self; 4] = [Self::Waiting, Self::Lock, Self::Paused, Self::Working];
+
+    /// Returns the message that explains it.
+    pub fn legend(self) -> &'static str {
+        match self {
+            Self::Idle => "",
+            Self::Waiting => "swimlane-legend-waiting",
+            Self::Lock => "swimlane-legend-lock",
+            Self::Paused => "swimlane-label-paused",
+            Self::Working => "swimlane-legend-working",
+        }
+    }
+
+    /// Returns the name in the style of a drawing.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Waiting => "waiting",
+            Self::Lock => "lock",
+            Self::Paused => "paused",
+            Self::Working => "working",
+        }
+    }
+}
+
+/// A time in which several lanes worked on one value.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Overlap {
+    pub from_us: u64,
+    pub to_us: u64,
+    /// Index of the first read.
+    pub read: usize,
+    pub lanes: [usize; 2],
+}
+
+/// Returns whether nothing that a lane did goes on after an event.
+fn ends_lane(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::Release
+            | EventKind::Lost
+            | EventKind::End
+            | EventKind::Killed
+            | EventKind::Answered
+            | EventKind::Broken
+    )
+}
+
+/// The time between a lane's read and the end of its write.
+#[derive(Debug, Clone, Copy)]
+struct Work {
+    /// Index of the read.
+    read: usize,
+    to_us: u64,
+    has_written: bool,
+    is_loss: bool,
+}
+
+impl Timeline {
+    /// Returns, for each event, what its lane does from then on.
+    pub fn activities(&self) -> Vec<Activity> {
+        let mut lanes = vec![Activity::Idle; self.lanes.len()];
+        let mut paused = lanes.clone();
+        let after = |event: &Event| {
+            let now = &mut lanes[event.lane];
+            match event.kind {
+                EventKind::Wait => *now = Activity::Waiting,
+                EventKind::Held => *now = Activity::Lock,
+                EventKind::Read if *now != Activity::Lock => *now = Activity::Working,
+                EventKind::Committed | EventKind::Refused if *now == Activity::Working => {
+                    *now = Activity::Idle;
+                }
+                EventKind::Paused => {
+                    paused[event.lane] = std::mem::replace(now, Activity::Paused);
+                }
+                EventKind::Resumed => *now = paused[event.lane],
+                _ if ends_lane(&event.kind) => *now = Activity::Idle,
+                _ => {}
+            }
+            *now
+        };
+        self.events.iter().map(after).collect()
+    }
+
+    /// Returns the times in which two lanes worked on one value. Without `are_all`, only those that
+    /// endanger an update, where both read one value and wrote, or one of them lost its update:
+    /// responses arrive late, so other lanes may seem to overlap.
+    pub fn overlaps(&self, are_all: bool) -> Vec<Overlap> {
+        let mut works = self.works();
+        works.sort_by_key(|work| work.read);
+        let mut found = Vec::new();
+        for (index, first) in works.iter().enumerate() {
+            for second in &works[index + 1..] {
+                let [one, other] = [first, second].map(|work| &self.events[work.read]);
+                let to_us = first.to_us.min(second.to_us);
+                let is_same = one.detail.value.is_some() && one.detail.value == other.detail.value;
+                let is_risk = is_same && first.has_written && second.has_written;
+                let counts = are_all || is_risk || first.is_loss || second.is_loss;
+                if counts && one.lane != other.lane && other.at_us < to_us {
+                    let lanes = [one.lane, other.lane];
+                    found.push(Overlap { from_us: other.at_us, to_us, read: first.read, lanes });
+                }
+            }
+        }
+        found
+    }
+
+    fn works(&self) -> Vec<Work> {
+        let committed = |event: &&Event| event.kind == EventKind::Committed;
+        let commits: BTreeSet<usize> =
+            self.events.iter().filter(committed).map(|event| event.lane).collect();
+        // A lane whose write is not among the events works until the last of them.
+        let to_us = self.events.last().map_or(0, |last| last.at_us);
+        let mut open: BTreeMap<usize, Work> = BTreeMap::new();
+        let mut done = Vec::new();
+        for (read, event) in self.events.iter().enumerate() {
+            if event.kind == EventKind::Read {
+                let work = Work { read, to_us, has_written: false, is_loss: false };
+                open.entry(event.lane).or_insert(work);
+            }
+            let Some(work) = open.get_mut(&event.lane) else { continue };
+            work.has_written |= event.kind == EventKind::Write;
+            work.is_loss |= event.detail.is_loss;
+            let is_over = match event.kind {
+                EventKind::Write => !commits.contains(&event.lane),
+                EventKind::Committed | EventKind::Refused => true,
+                _ => ends_lane(&event.kind),
+            };
+            if is_over {
+                work.to_us = event.at_us;
+                done.extend(open.remove(&event.lane));
+            }
+        }
+        done.extend(open.into_values());
+        done
+    }
+
+    /// Marks the writes that lost an update: since the writer's read, another lane had written
+    /// another value than the one that was read. A write that was rejected is none.
+    pub fn mark_stale_writes(&mut self) {
+        let next = self.next_in_lane();
+        let is_refused = |index: usize| {
+            next[index].is_some_and(|next| self.events[next].kind == EventKind::Refused)
+        };
+        let mut reads: Vec<Option<usize>> = vec![None; self.lanes.len()];
+        let mut writes: Vec<usize> = Vec::new();
+        let mut stale = Vec::new();
+        for (index, event) in self.events.iter().enumerate() {
+            match event.kind {
+                EventKind::Read => reads[event.lane] = Some(index),
+                EventKind::Write if !is_refused(index) => {
+                    let read = reads[event.lane];
+                    let other = writes.iter().rev().take_while(|write| Some(**write) > read);
+                    let mut other = other.filter(|write| self.events[**write].lane != event.lane);
+                    if let (Some(read), Some(other)) = (read, other.next())
+                        && self.events[*other].detail.value != self.events[read].detail.value
+                    {
+                        stale.push(index);
+                    }
+                    writes.push(index);
+                }
+                _ => {}
+            }
+        }
+        for index in stale {
+            self.events[index].detail.is_loss = true;
+        }
+    }
+
+    /// Moves the lanes that took part in an overlap or lost an update before the others.
+    pub fn put_involved_lanes_first(&mut self, overlaps: &[Overlap]) {
+        let losses = self.events.iter().filter(|event| event.detail.is_loss);
+        let mut involved: BTreeSet<usize> = losses.map(|event| event.lane).collect();
+        involved.extend(overlaps.iter().flat_map(|overlap| overlap.lanes));
+        let mut order: Vec<usize> = (0..self.lanes.len()).collect();
+        order.sort_by_key(|lane| !involved.contains(lane));
+        let mut places = vec![0; order.len()];
+        for (place, lane) in order.iter().enumerate() {
+            places[*lane] = place;
+        }
+        for event in &mut self.events {
+            event.lane = places[event.lane];
+        }
+        let lanes = order.into_iter().map(|lane| self.lanes[lane].clone());
+        self.lanes = lanes.collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::timeline::{Detail, TimelineLane, Value};
+
+    fn event(at_us: u64, lane: usize, kind: EventKind, value: Option<i64>) -> Event {
+        let detail = Detail { value: value.map(Value::Units), ..Detail::default() };
+        Event { lane, at_us, kind, detail }
+    }
+
+    fn timeline(events: Vec<Event>) -> Timeline {
+        let lanes = ["a", "b", "c"]
+            .map(|name| TimelineLane { name: name.to_owned(), ..TimelineLane::default() });
+        let mut timeline = Timeline { lanes: lanes.into(), events };
+        timeline.mark_stale_writes();
+        timeline
+    }
+
+    fn stale(timeline: &Timeline) -> Vec<usize> {
+        let events = timeline.events.iter().enumerate();
+        events.filter(|(_, event)| event.detail.is_loss).map(|(index, _)| index).collect()
+    }
+
+    fn times(timeline: &Timeline, are_all: bool) -> Vec<(u64, u64)> {
+        timeline.overlaps(are_all).iter().map(|it| (it.from_us, it.to_us)).collect()
+    }
+
+    #[test]
+    fn stale_write_overwrites_unread_value() {
+        let mut timeline = timeline(vec![
+            event(1, 2, EventKind::Read, Some(41)),
+            event(2, 1, EventKind::Read, Some(41)),
+            event(3, 1, EventKind::Write, Some(40)),
+            event(4, 2, EventKind::Write, Some(40)),
+            event(5, 0, EventKind::Read, Some(40)),
+            event(6, 0, EventKind::Write, Some(39)),
+        ]);
+        assert_eq!(stale(&timeline), [3]);
+        let overlaps = timeline.overlaps(false);
+        assert_eq!(overlaps, [Overlap { from_us: 2, to_us: 3, read: 0, lanes: [2, 1] }]);
+        timeline.put_involved_lanes_first(&overlaps);
+        let names: String = timeline.lanes.iter().map(|lane| lane.name.as_str()).collect();
+        assert_eq!((names.as_str(), timeline.events[0].lane), ("bca", 1));
+    }
+
+    #[test]
+    fn refused_write_loses_nothing() {
+        let timeline = timeline(vec![
+            event(1, 0, EventKind::Read, Some(41)),
+            event(2, 1, EventKind::Read, Some(41)),
+            event(3, 1, EventKind::Write, Some(40)),
+            event(4, 0, EventKind::Write, Some(40)),
+            event(5, 0, EventKind::Refused, None),
+            event(6, 0, EventKind::Read, Some(40)),
+            event(7, 2, EventKind::Read, Some(40)),
+            event(8, 0, EventKind::Write, Some(39)),
+            event(9, 0, EventKind::Refused, None),
+            event(10, 2, EventKind::Write, Some(39)),
+        ]);
+        assert_eq!(stale(&timeline), [0; 0]);
+    }
+
+    /// The response to a write may arrive after another client has read the new value.
+    #[test]
+    fn read_of_new_value_is_not_stale() {
+        let timeline = timeline(vec![
+            event(10, 0, EventKind::Read, Some(41)),
+            event(20, 1, EventKind::Read, Some(40)),
+            event(21, 0, EventKind::Write, Some(40)),
+            event(30, 1, EventKind::Write, Some(39)),
+        ]);
+        assert_eq!(stale(&timeline), [0; 0]);
+        assert_eq!(times(&timeline, false), []);
+        assert_eq!(times(&timeline, true), [(20, 21)]);
+    }
+
+    #[test]
+    fn sold_out_readers_do_not_overlap() {
+        let timeline = timeline(vec![
+            event(1, 0, EventKind::Read, Some(0)),
+            event(2, 1, EventKind::Read, Some(0)),
+            event(3, 0, EventKind::Answered, None),
+            event(4, 1, EventKind::Answered, None),
+        ]);
+        assert_eq!(times(&timeline, false), []);
+    }
+
+    #[test]
+    fn killed_client_holds_nothing() {
+        let timeline = timeline(vec![
+            event(0, 0, EventKind::Wait, None),
+            event(1, 0, EventKind::Held, None),
+            event(2, 0, EventKind::Paused, None),
+            event(3, 0, EventKind::Killed, None),
+            event(4, 1, EventKind::Held, None),
+        ]);
+        let names: Vec<&str> = timeline.activities().iter().map(|it| it.name()).collect();
+        assert_eq!(names, ["waiting", "lock", "paused", "idle", "lock"]);
+    }
+}

@@ -1,0 +1,54 @@
+//! What several clients did at the same time: lanes with typed events. The terminal draws a
+//! timeline as text, the pages as a swimlane.
+//!
+//! A run's requests become a timeline here; the pages make one of a race and of a violation that a
+//! judge found.
+
+mod activity;
+mod event;
+mod requests;
+mod statement;
+
+pub use activity::{Activity, Overlap};
+pub use event::{Detail, Event, EventKind, Value, format_ms};
+pub use requests::TracedRequest;
+pub use statement::statement;
+
+#[derive(Debug, Clone, Default)]
+pub struct Timeline {
+    pub lanes: Vec<TimelineLane>,
+    /// In order of time.
+    pub events: Vec<Event>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct TimelineLane {
+    pub name: String,
+    /// Replica that served the lane's request; may be empty.
+    pub replica: String,
+    /// True if the unit it sold was sold before.
+    pub is_duplicate: bool,
+}
+
+impl TimelineLane {
+    /// Returns the replica and the name.
+    pub fn full_name(&self) -> String {
+        if self.replica.is_empty() {
+            return self.name.clone();
+        }
+        format!("{} · {}", self.replica, self.name)
+    }
+}
+
+impl Timeline {
+    /// Returns, for each event, the index of the next one in its lane.
+    pub fn next_in_lane(&self) -> Vec<Option<usize>> {
+        let mut following = vec![None; self.lanes.len()];
+        let mut next: Vec<Option<usize>> = Vec::with_capacity(self.events.len());
+        for (index, event) in self.events.iter().enumerate().rev() {
+            next.push(following[event.lane].replace(index));
+        }
+        next.reverse();
+        next
+    }
+}

@@ -1,0 +1,115 @@
+//! The timeline of traced requests, from sending each to its response.
+
+use std::collections::BTreeSet;
+
+use super::event::{Detail, Event, EventKind, Value};
+use super::statement::statement;
+use super::{Timeline, TimelineLane};
+use crate::lab::run::{Lane, LaneEvent};
+use crate::messages::Language;
+use crate::probe::Point;
+use crate::shop::{Cents, Strategy};
+
+#[derive(Debug, Clone, Copy)]
+pub struct TracedRequest<'a> {
+    pub lane: &'a Lane,
+    /// True if the unit it sold was sold before.
+    pub is_duplicate: bool,
+    /// Its strategy, if known: its statements are shown.
+    pub strategy: Option<&'a Strategy>,
+}
+
+impl Timeline {
+    pub fn of_requests(requests: &[TracedRequest<'_>], language: Language) -> Self {
+        let events = || requests.iter().flat_map(|request| &request.lane.events);
+        let keys: BTreeSet<&str> = events().map(|event| event.key.as_str()).collect();
+        let scene = TracedScene {
+            has_lock: events().any(|event| event.event == Point::Held.name()),
+            has_many_keys: keys.len() > 1,
+        };
+        let mut timeline = Self::default();
+        for (place, request) in requests.iter().enumerate() {
+            timeline.lanes.push(TimelineLane {
+                name: request.lane.label.text(language),
+                replica: request.lane.replica.clone(),
+                is_duplicate: request.is_duplicate,
+            });
+            timeline.events.extend(scene.events(place, request));
+        }
+        timeline.events.sort_by_key(|event| event.at_us);
+        let first_us = timeline.events.first().map_or(0, |event| event.at_us);
+        for event in &mut timeline.events {
+            event.at_us -= first_us;
+        }
+        timeline
+    }
+}
+
+/// What the words for an event depend on.
+struct TracedScene {
+    has_lock: bool,
+    has_many_keys: bool,
+}
+
+impl TracedScene {
+    fn events(&self, place: usize, request: &TracedRequest<'_>) -> Vec<Event> {
+        let lane = request.lane;
+        let event = |at_us, kind, detail| Event { lane: place, at_us, kind, detail };
+        let mut events = vec![event(lane.sent_us, EventKind::Sent, Detail::default())];
+
+        let is_autocommit = commits_before_write(&lane.events);
+        let is_read = lane.events.iter().any(|event| event.event == Point::Read.name());
+        let has_lock = self.has_lock || !is_read;
+        for traced in &lane.events {
+            let kind = EventKind::of_trace(&traced.event, has_lock, is_autocommit);
+            let detail = self.detail(request, traced);
+            events.push(event(traced.t_us, kind, detail));
+        }
+
+        let last_us = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
+        events.push(match (lane.answered_us, lane.status) {
+            (Some(at_us), Some(status)) => {
+                let value = Some(Value::Status(status));
+                event(at_us, EventKind::Answered, Detail { value, ..Detail::default() })
+            }
+            _ => event(last_us, EventKind::Broken, Detail::default()),
+        });
+        events
+    }
+
+    fn detail(&self, request: &TracedRequest<'_>, traced: &LaneEvent) -> Detail {
+        let is_money = traced.key.starts_with("{user:");
+        let point = Point::named(&traced.event);
+        let value = |value| if is_money { Value::Money(Cents(value)) } else { Value::Units(value) };
+        let mut detail = Detail {
+            value: traced.value.map(value),
+            fence: traced.fence,
+            key: self.has_many_keys.then(|| short_key(&traced.key)).filter(|key| !key.is_empty()),
+            statement: None,
+            is_loss: request.is_duplicate && point == Some(Point::Write),
+        };
+        if let (Some(strategy), Some(point)) = (request.strategy, point) {
+            detail.statement = statement(strategy, point, &detail);
+        }
+        detail
+    }
+}
+
+/// Returns whether the write of a request is one statement that commits itself: it then passes the
+/// point before the commit before the write.
+fn commits_before_write(events: &[LaneEvent]) -> bool {
+    let points = events.iter().filter_map(|event| Point::named(&event.event));
+    let mut points = points.filter(|point| matches!(point, Point::Write | Point::Commit));
+    points.next() == Some(Point::Commit)
+}
+
+/// Shortens a key to its kind and its name's last five characters: `sku …d6061`.
+fn short_key(key: &str) -> String {
+    let plain = key.trim_matches(['{', '}']);
+    let Some((kind, name)) = plain.split_once(':') else { return plain.to_owned() };
+    let skipped = name.chars().count().saturating_sub(5);
+    match skipped {
+        0 => format!("{kind} {name}"),
+        _ => format!("{kind} …{}", name.chars().skip(skipped).collect::<String>()),
+    }
+}

@@ -1,0 +1,223 @@
+//! A race as its pages show it: the timeline of two orders, or the receipts of a crowd; each step
+//! in words, with its place in a playback; and the result. The script only lets it play.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::race_texts::explain;
+use super::timeline::TimelineView;
+use crate::lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
+use crate::lab::timeline::{self, Detail, Event, EventKind, Timeline, TimelineLane};
+use crate::messages::Language;
+
+/// Duration of a playback, and the part of it that a crowd takes.
+const PLAY_MS: u64 = 5_200;
+const CROWD_PART: f64 = 0.8;
+/// A wait shorter than this part of the race is not shown.
+const MIN_WAIT: f64 = 0.2;
+
+/// The result of one order of a crowd.
+#[derive(Debug, Serialize)]
+pub(super) struct RaceCell {
+    pub kind: &'static str,
+    /// Place in the playback, from 0 to 1.
+    pub at: f64,
+    /// Units left and the figures so far, if a unit was sold.
+    left: Option<i64>,
+    verdict: String,
+}
+
+/// Returns what the script needs to play a race.
+pub(super) fn film(race: &Race, result: &RaceResult, language: Language) -> Value {
+    let is_duel = result.lanes.len() == 2;
+    let lanes = result.lanes.iter().take(2);
+    let servers: Vec<String> = lanes.map(|lane| server(lane, language)).collect();
+    let mut film = json!({
+        "id": race.id, "buyers": race.buyers, "stock": race.stock, "left": result.left,
+        "playMs": PLAY_MS, "isLost": result.doubled() > 0, "proof": proof(result, language),
+        "servers": servers,
+    });
+    if is_duel {
+        let view = TimelineView::small(timeline(race, result, language), language);
+        let events = view.timeline.events.iter().enumerate();
+        let steps = events.map(|(index, event)| step(event, view.place(index), result, language));
+        film["steps"] = steps.collect();
+        film["drawing"] = view.to_string().into();
+    } else {
+        film["cells"] = json!(cells(race, result, language));
+    }
+
+    let verdict = verdict(race, language);
+    let caption = explain(language, race, result);
+    let said = [("verdict", verdict.as_str().into()), ("caption", caption.as_str().into())];
+    film["announced"] = language.text_with("race-announced", &said).into();
+    film["verdict"] = verdict.into();
+    film["caption"] = caption.into();
+    film["entries"] = Value::String(language.text(match (is_duel, result.sold) {
+        (false, _) => "race-entries-crowd",
+        (true, 1) => "race-entries-one",
+        (true, _) => "race-entries",
+    }));
+    film
+}
+
+/// Returns an event of one of two orders: what the buyer's phone shows, and a sentence; both are
+/// empty if nothing changes there.
+fn step(event: &Event, at: f64, result: &RaceResult, language: Language) -> Value {
+    let lane = &result.lanes[event.lane];
+    let is_sold = lane.result == SOLD;
+    let value = event.detail.value.map(|value| value.to_string()).unwrap_or_default();
+    let text = |id: &str| {
+        let variables = [("buyer", lane.buyer.as_str().into()), ("value", value.as_str().into())];
+        language.text_with(id, &variables)
+    };
+    let (status, caption) = match event.kind {
+        EventKind::Sent => (text("race-status-order"), text("race-step-sent")),
+        EventKind::Wait => (text("race-status-wait"), text("race-step-wait")),
+        EventKind::Read => (text("race-status-read"), text("race-step-read")),
+        EventKind::Write => (text("race-status-write"), text("race-step-write")),
+        EventKind::Answered if is_sold => (outcome(lane, language), text("race-step-sold")),
+        EventKind::Answered => (outcome(lane, language), text("race-step-refused")),
+        EventKind::Broken => (outcome(lane, language), String::new()),
+        _ => (String::new(), String::new()),
+    };
+    json!({
+        "kind": event.kind.name(), "lane": event.lane, "at": at, "value": value,
+        "isSold": is_sold, "status": status, "caption": caption,
+    })
+}
+
+/// Returns the timeline of a race: the events that its pages show.
+pub(super) fn timeline(race: &Race, result: &RaceResult, language: Language) -> Timeline {
+    let doubled: Vec<&str> = result.doubled_lanes().map(|lane| lane.buyer.as_str()).collect();
+    let last = result.lanes.iter().filter_map(|lane| lane.events.last());
+    let span_us = last.map(|event| event.t_us).max().unwrap_or(0);
+    let mut timeline = Timeline::default();
+    for (place, lane) in result.lanes.iter().enumerate() {
+        let is_duplicate = doubled.contains(&lane.buyer.as_str());
+        let events = events(lane, race.lock != "none", span_us);
+        timeline.events.extend(events.into_iter().map(|(at_us, kind, value)| Event {
+            lane: place,
+            at_us,
+            detail: Detail {
+                value: value.map(timeline::Value::Units),
+                is_loss: is_duplicate && kind == EventKind::Write,
+                ..Detail::default()
+            },
+            kind,
+        }));
+        timeline.lanes.push(TimelineLane {
+            name: lane.buyer.clone(),
+            replica: format!("{} · {}", server(lane, language), outcome(lane, language)),
+            is_duplicate,
+        });
+    }
+    timeline.events.sort_by_key(|event| event.at_us);
+    timeline
+}
+
+/// Returns time, kind and value of the events of a lane that are shown.
+fn events(lane: &RaceLane, has_lock: bool, span_us: u64) -> Vec<(u64, EventKind, Option<i64>)> {
+    let asked_us = lane.at("wait").or(lane.at("sent")).unwrap_or(0);
+    let acquired_us = lane.at("held").or(lane.at("read")).or(lane.at("answered"));
+    let waited_us = acquired_us.unwrap_or(asked_us).saturating_sub(asked_us);
+    let is_wait_shown = has_lock && waited_us as f64 > MIN_WAIT * span_us as f64;
+    let mut shown = Vec::new();
+    for event in &lane.events {
+        let kind = match event.event.as_str() {
+            "sent" => EventKind::Sent,
+            "wait" if is_wait_shown => EventKind::Wait,
+            "held" => EventKind::Held,
+            "read" => EventKind::Read,
+            "write" if lane.result == SOLD => EventKind::Write,
+            "release" if has_lock => EventKind::Release,
+            "answered" => EventKind::Answered,
+            _ => continue,
+        };
+        // A row lock is acquired by the read.
+        if kind == EventKind::Read && has_lock && lane.event("held").is_none() {
+            shown.push((event.t_us, EventKind::Held, None));
+        }
+        shown.push((event.t_us, kind, event.value));
+    }
+    if lane.result == NO_ANSWER {
+        shown.push((span_us, EventKind::Broken, None));
+    }
+    shown
+}
+
+fn server(lane: &RaceLane, language: Language) -> String {
+    language.text_with("race-server", &[("name", lane.replica.as_str().into())])
+}
+
+/// Returns the result of an order as its buyer's phone shows it.
+fn outcome(lane: &RaceLane, language: Language) -> String {
+    language.text(match lane.result.as_str() {
+        SOLD => "race-status-sold",
+        SOLD_OUT => "race-status-sold-out",
+        NO_ANSWER => "race-status-no-answer",
+        _ => "race-status-refused",
+    })
+}
+
+/// Returns the figures of a race that is done: `2 sold · 1 existed`.
+pub(super) fn verdict(race: &Race, language: Language) -> String {
+    figures(race, race.result.as_ref().map_or(0, |result| result.sold), language)
+}
+
+fn figures(race: &Race, sold: i64, language: Language) -> String {
+    let figures = [("sold", sold.into()), ("existed", race.stock.into())];
+    language.text_with("race-verdict", &figures)
+}
+
+/// Returns the results of a crowd in order of time.
+pub(super) fn cells(race: &Race, result: &RaceResult, language: Language) -> Vec<RaceCell> {
+    let doubled: Vec<&str> = result.doubled_lanes().map(|lane| lane.buyer.as_str()).collect();
+    let time = |lane: &RaceLane| {
+        let last = lane.events.last().map_or(0, |event| event.t_us);
+        lane.at("write").unwrap_or(last)
+    };
+    let mut lanes: Vec<&RaceLane> = result.lanes.iter().collect();
+    lanes.sort_by_key(|lane| time(lane));
+    let first_us = lanes.first().map_or(0, |lane| time(lane));
+    let last_us = lanes.last().map_or(0, |lane| time(lane));
+    let span_us = last_us.saturating_sub(first_us).max(1) as f64;
+    let mut sold = 0;
+    let cell = |lane: &RaceLane| {
+        let is_sold = lane.result == SOLD;
+        sold += i64::from(is_sold);
+        RaceCell {
+            kind: match is_sold {
+                true if doubled.contains(&lane.buyer.as_str()) => "doubled",
+                true => "sold",
+                false => "refused",
+            },
+            at: time(lane).saturating_sub(first_us) as f64 / span_us * CROWD_PART,
+            left: is_sold.then(|| lane.value_at("write").unwrap_or(0)),
+            verdict: if is_sold { figures(race, sold, language) } else { String::new() },
+        }
+    };
+    lanes.into_iter().map(cell).collect()
+}
+
+/// Returns the sentence on the servers and, of two orders, on the speed of the playback.
+fn proof(result: &RaceResult, language: Language) -> String {
+    let servers = result.replicas();
+    let proof = match servers {
+        1 => language.text("race-proof-one"),
+        2 => language.text("race-proof-two"),
+        _ => language.text_with("race-proof-many", &[("servers", servers.into())]),
+    };
+    if result.lanes.len() != 2 {
+        return proof;
+    }
+    let last = result.lanes.iter().filter_map(|lane| lane.events.last());
+    let ms = (last.map(|event| event.t_us).max().unwrap_or(0) / 1_000).max(1);
+    let scale = [("ms", ms.to_string().into()), ("factor", (PLAY_MS / ms).to_string().into())];
+    let scale = language.text_with("race-scale", &scale);
+    // A Chinese full stop needs no space.
+    match language {
+        Language::English => format!("{proof} {scale}"),
+        Language::Chinese => proof + &scale,
+    }
+}

@@ -1,0 +1,107 @@
+//! The time axis of a drawing: the places of events, in the order of time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use crate::lab::timeline::{Event, format_ms};
+use crate::messages::is_chinese;
+
+/// Room before the first event, and behind the last, in pixels.
+const MARGIN: f64 = 12.0;
+/// Scale between the least and the largest distance of two events.
+const PIXELS_PER_MS: f64 = 12.0;
+/// Width of a character of a label of 14 px: a Latin one, and a Chinese one.
+const CHARACTER: f64 = 8.4;
+const WIDE_CHARACTER: f64 = 14.5;
+const LABEL_PADDING: f64 = 12.0;
+
+/// A part of the axis, from 0 to 100.
+#[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
+pub struct Percent(pub f64);
+
+impl fmt::Display for Percent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2}%", self.0)
+    }
+}
+
+#[derive(Debug, Default)]
+pub struct Axis {
+    times: Vec<u64>,
+    /// In pixels.
+    places: Vec<f64>,
+    /// In pixels.
+    pub width: f64,
+    /// Places of gaps that are shortened.
+    breaks: Vec<f64>,
+}
+
+impl Axis {
+    /// Leaves room for the labels of each lane. Gaps outside of `gaps`, in pixels, are
+    /// stretched or shortened.
+    pub fn of(events: &[Event], labels: &[String], gaps: RangeInclusive<f64>) -> Self {
+        let mut axis = Self::default();
+        // Where the last label of each lane ends.
+        let mut ends: BTreeMap<usize, f64> = BTreeMap::new();
+        for (event, label) in events.iter().zip(labels) {
+            let mut place = MARGIN;
+            if let (Some(time), Some(last)) = (axis.times.last(), axis.places.last()) {
+                let gap = event.at_us.saturating_sub(*time) as f64 / 1_000.0 * PIXELS_PER_MS;
+                let free = ends.get(&event.lane).filter(|_| !label.is_empty());
+                place =
+                    free.copied().unwrap_or(0.0).max(last + gap.clamp(*gaps.start(), *gaps.end()));
+                if gap > *gaps.end() {
+                    axis.breaks.push(last + gaps.end() / 2.0);
+                }
+            }
+            let end = place + label_width(label);
+            if !label.is_empty() {
+                ends.insert(event.lane, end);
+            }
+            axis.width = axis.width.max(end);
+            axis.times.push(event.at_us);
+            axis.places.push(place);
+        }
+        axis
+    }
+
+    fn percent(&self, pixels: f64) -> Percent {
+        Percent(pixels / self.width.max(1.0) * 100.0)
+    }
+
+    pub fn breaks(&self) -> impl Iterator<Item = Percent> {
+        self.breaks.iter().map(|place| self.percent(*place))
+    }
+
+    /// Returns the place of an event by its index; the end of the axis behind the last one.
+    pub fn place(&self, index: usize) -> Percent {
+        self.places.get(index).map_or(Percent(100.0), |place| self.percent(*place))
+    }
+
+    /// Returns the place of a time, which is that of the first event from then on.
+    pub fn place_of(&self, at_us: u64) -> Percent {
+        self.place(self.times.partition_point(|time| *time < at_us))
+    }
+
+    /// Returns the times that have room, with their places.
+    pub fn ticks(&self) -> Vec<(Percent, String)> {
+        let mut free = 0.0;
+        let mut ticks = Vec::new();
+        for (time, place) in self.times.iter().zip(&self.places) {
+            let text = format_ms(*time);
+            let end = place + label_width(&text);
+            if *place >= free && end <= self.width {
+                free = end;
+                ticks.push((self.percent(*place), text));
+            }
+        }
+        ticks
+    }
+}
+
+/// Returns the width of a label in pixels.
+pub fn label_width(text: &str) -> f64 {
+    let width = |c: char| if is_chinese(c) { WIDE_CHARACTER } else { CHARACTER };
+    LABEL_PADDING + text.chars().map(width).sum::<f64>()
+}
