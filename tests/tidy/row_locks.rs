@@ -5,7 +5,8 @@ use crate::{code, relative, sources};
 #[test]
 fn statements_lock_rows_in_order() {
     let mut ordered = 0;
-    for (_, path, text) in sources() {
+    // A page shows statements in parts.
+    for (_, path, text) in sources().into_iter().filter(|(module, _, _)| module != "web") {
         let code = code(&text);
         let locks =
             code.match_indices(" for update").chain(code.match_indices(" for no key update"));
