@@ -11,7 +11,7 @@ use actix_web::HttpRequest;
 use actix_web::http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
 
 use super::auth::{SignedInUser, csrf_matches, ensure_admin, find_signed_in, unauthenticated};
-use crate::web::{Problem, ProblemType, app_state};
+use crate::web::{Problem, ProblemType};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -25,13 +25,6 @@ pub async fn check_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUse
 /// Requires an admin and the CSRF token; otherwise `unauthenticated` or `forbidden`.
 pub async fn check_admin_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
     ensure_admin(check_form(request, csrf).await?)
-}
-
-/// Requires an admin, the CSRF token, and that the lab is on.
-pub async fn check_lab_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
-    let admin = check_admin_form(request, csrf).await?;
-    app_state(request)?.require_lab()?;
-    Ok(admin)
 }
 
 /// Requires the CSRF token, or without a session a form of this site; otherwise `forbidden`.

@@ -53,13 +53,6 @@ impl Error {
         self.0.kind() != NOT_SENT
     }
 
-    /// Creates the error of a response that does not have the expected form.
-    #[must_use]
-    pub fn unexpected_response(cause: impl fmt::Display) -> Self {
-        let error = (ErrorKind::UnexpectedReturnType, "unexpected response", cause.to_string());
-        Self::new(error.into())
-    }
-
     /// Creates the error that a command in a script had: its code and its text.
     pub(crate) fn of_script(text: &str) -> Self {
         let (code, detail) = text.split_once(' ').unwrap_or((text, ""));

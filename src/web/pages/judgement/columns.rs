@@ -2,7 +2,7 @@
 
 use crate::judge::report::FaultReport;
 use crate::messages::Language;
-use crate::web::pages::format::format_count;
+pub use crate::output::grouped as count;
 
 /// A cell of a table.
 #[derive(Debug)]
@@ -43,11 +43,6 @@ const LIVENESS: [(&str, &str); 3] =
 /// Those of them that can be added up.
 const LIVENESS_SUMS: [Column<u64>; 2] =
     [("starved", |fault| fault.waiters_starved), ("leftover", |fault| fault.leftover_keys)];
-
-/// Formats a number with commas between thousands.
-pub fn count(number: u64) -> String {
-    format_count(i64::try_from(number).unwrap_or(i64::MAX))
-}
 
 fn milliseconds(ms: f64) -> String {
     if ms < 100.0 { format!("{ms:.1}") } else { count(ms.round() as u64) }

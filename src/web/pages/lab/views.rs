@@ -2,6 +2,7 @@
 
 use crate::lab::run::{ArmResult, LatencyBucket, Sample};
 use crate::messages::Language;
+pub use crate::output::grouped as count;
 use crate::shop::Cents;
 use crate::web::pages::format::format_count;
 
@@ -81,10 +82,6 @@ pub fn is_sound(arm: &ArmResult) -> bool {
 /// Formats units, or cents as money.
 pub fn amount(number: i64, money: bool) -> String {
     if money { Cents(number).to_string() } else { format_count(number) }
-}
-
-pub fn count(number: u64) -> String {
-    format_count(i64::try_from(number).unwrap_or(i64::MAX))
 }
 
 pub fn ms(ms: f64) -> String {
