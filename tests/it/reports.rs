@@ -5,10 +5,9 @@ use std::time::Duration;
 
 use holdfast::shop::Sku;
 use holdfast::shop::audit::{self, AuditStatus};
-use reqwest::{Method, StatusCode};
+use reqwest::StatusCode;
 use serde_json::{Value, json};
 use sqlx::{Connection as _, Executor as _, PgConnection};
-use uuid::Uuid;
 
 use crate::common::requests::{Answer as _, send};
 use crate::common::{Shop, User, until};
@@ -26,11 +25,7 @@ async fn sums(shop: &Shop, sku: &str) -> [i64; 4] {
 }
 
 async fn post(shop: &Shop, who: &User, strategy: &str, path: &str, content: Value) -> Value {
-    let request = shop
-        .request(who, Method::POST, 0, path)
-        .header("Holdfast-Lock", strategy)
-        .header("Idempotency-Key", Uuid::new_v4().to_string())
-        .json(&content);
+    let request = shop.post(who, 0, path).header("Holdfast-Lock", strategy).json(&content);
     let response = request.send().await.unwrap();
     assert!(response.status().is_success(), "{path}: {}", response.status());
     response.json().await.unwrap()
