@@ -3,8 +3,8 @@
 //! Pure functions of the time and of the rows, so a test can move the clock: Postgres's, in UTC.
 //! `croner` searches backwards, as missed ticks require.
 //!
-//! If that clock jumps ahead, the latest of the ticks in between runs, once. If it jumps back, ticks
-//! that occur a second time have rows and do not run again.
+//! If that clock jumps ahead, the latest of the ticks in between runs, once. If it jumps back,
+//! ticks that occur a second time have rows and do not run again.
 
 use chrono::{DateTime, Utc};
 use croner::Cron;

@@ -34,7 +34,7 @@ async fn lab_orders_are_listed_separately() {
 
 /// A page looks through a bounded number of orders, however many a user has in the lab.
 #[tokio::test(flavor = "multi_thread")]
-async fn very_many_lab_orders_are_looked_through_in_parts() {
+async fn many_lab_orders_are_looked_through_in_parts() {
     let shop = Shop::start(1).await;
     let user = shop.sign_in("alice").await;
     let own = shop.place_order(&user, "deadbolt", 1).await;

@@ -13,7 +13,7 @@ use regex::Regex;
 const ACYCLIC: [(&str, usize); 10] = [
     ("bench", 8),
     ("embedded", 8),
-    ("jobs", 20),
+    ("jobs", 12),
     ("judge", 15),
     ("lab", 40),
     ("locks", 8),
