@@ -25,9 +25,10 @@ pub mod store;
 
 mod execute;
 mod job;
+mod outcome;
 
-pub use execute::RunOutcome;
 pub use job::{Job, JobContext, OncePolicy};
+pub use outcome::RunOutcome;
 pub use scheduler::Scheduler;
 
 pub static JOBS: &[&Job] = &[&audit::JOB, &purge::JOB, &lab_tick::JOB];

@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use super::audit;
 use super::cron::{Schedule, TickDecision, decide};
-use super::execute::{DueTick, Executor, RunOutcome, STORE_TIMEOUT};
+use super::execute::{DueTick, Executor, STORE_TIMEOUT};
 use super::history::{self, JobRun};
 use super::job::{Job, OncePolicy};
+use super::outcome::RunOutcome;
 use crate::probe::Probe;
 use crate::shop::{Error, Shop, with_timeout};
 

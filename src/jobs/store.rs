@@ -11,7 +11,7 @@ use sqlx::postgres::types::PgInterval;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use super::execute::RunOutcome;
+use super::outcome::RunOutcome;
 use crate::db::Pool;
 use crate::shop::Error;
 

@@ -28,8 +28,8 @@ pub(super) struct DueOrder {
     pub(super) units: Vec<(Sku, i64)>,
 }
 
-/// Returns due orders behind `after`, the longest due first, at most [`MAX_DUE`]; without those that
-/// are parked or wait for their next attempt. None if another worker has the lease; otherwise
+/// Returns due orders behind `after`, the longest due first, at most [`MAX_DUE`]; without those
+/// that are parked or wait for their next attempt. None if another worker has the lease; otherwise
 /// `holder` has it from now on.
 pub(super) async fn read(
     shop: &Shop,
