@@ -11,7 +11,7 @@
 use std::time::Duration;
 
 use holdfast_lock::FencedGuard;
-use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, Holder, LockKey, LockKind, Wait};
+use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Wait};
 use serde_json::Value;
 use time::OffsetDateTime;
 use tokio::task::JoinError;

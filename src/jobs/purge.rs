@@ -1,5 +1,5 @@
-//! The job `purge`: deletes old stored responses, ended sessions, old runs of jobs, records of failed
-//! expiries, and old items and marks of the lab.
+//! The job `purge`: deletes old stored responses, ended sessions, old runs of jobs, records of
+//! failed expiries, and old items and marks of the lab.
 //!
 //! Guarantees: every statement is a transaction of its own, bounded by rows or by blocks, so it
 //! holds row locks briefly, and an interrupted run keeps its progress. No statement reads all of a

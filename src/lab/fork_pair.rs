@@ -51,8 +51,8 @@ impl Lane {
     }
 }
 
-/// Returns, of the requests that read one after the other, the two that took the least time from the
-/// first read to the last event, with that time.
+/// Returns, of the requests that read one after the other, the two that took the least time from
+/// the first read to the last event, with that time.
 fn shortest_pair<'a>(lanes: &[&'a Lane]) -> Option<(u64, [&'a Lane; 2])> {
     let times = lanes.iter().enumerate().filter_map(|(place, lane)| {
         let last_us = lane.events.last()?.t_us;

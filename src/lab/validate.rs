@@ -13,8 +13,8 @@ use crate::output::grouped;
 use crate::shop::Strategy;
 
 const MAX_ARMS: usize = 6;
-/// Valid values of the fields that are numbers; `fault` is both times of a fault. Any number is valid
-/// in others.
+/// Valid values of the fields that are numbers; `fault` is both times of a fault. Any number is
+/// valid in others.
 static RANGES: [(&str, RangeInclusive<u64>); 7] = [
     ("stock", 0..=10_000),
     ("buyers", 1..=64),

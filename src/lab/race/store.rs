@@ -1,4 +1,5 @@
-//! Races among the runs in Postgres: the replica that runs a race writes it, every replica reads it.
+//! Races among the runs in Postgres: the replica that runs a race writes it, every replica reads
+//! it.
 //!
 //! The newest [`MAX_KEPT_RACES`] races are kept. Each race deletes two of those beyond, with their
 //! items and orders, once none of these is pending.

@@ -7,14 +7,18 @@
 //!
 //! `tests/it/forgeries.rs` forges every column of every table.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, PgConnection};
 use utoipa::ToSchema;
 
 use super::super::Error;
-use super::STATEMENT_TIMEOUT;
 use crate::messages::{Message, message};
 use crate::output::grouped;
+
+/// Timeout of one statement of an audit, for long ledgers.
+pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

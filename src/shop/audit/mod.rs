@@ -24,13 +24,12 @@ use crate::db::{Pool, Transaction};
 use crate::locks::ShopLocks;
 use crate::messages::{Message, message};
 
+use checks::STATEMENT_TIMEOUT;
+
 pub use audits::{AuditStatus, Audits};
 pub use checks::{AuditCheck, AuditProgress};
 pub use conservation::StockConservation;
 pub use item::{ItemAudit, ItemSummary, LedgerFork, forks_near, summary};
-
-/// Timeout of one statement of an audit, for long ledgers.
-const STATEMENT_TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Timeout of a whole audit. It also ends one that waits for a Postgres that does not respond.
 pub const AUDIT_TIMEOUT: Duration = Duration::from_mins(10);

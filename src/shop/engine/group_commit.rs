@@ -8,8 +8,8 @@
 //! each write is sent by itself, so a write fails for its own rows only. If the outcome is unknown,
 //! each leader resolves its own write; once a version is raised, the group matches no row.
 //!
-//! The batches of a group change different rows, because each key has one leader in a process, and a
-//! command that can be batched changes the row of its key alone.
+//! The batches of a group change different rows, because each key has one leader in a process, and
+//! a command that can be batched changes the row of its key alone.
 //!
 //! Source: group commit of log records (`DeWitt` et al., SIGMOD 1984).
 //! Tests: `tests/it/group_commit.rs`.

@@ -1,4 +1,5 @@
-//! Writes the changes of one batch: sends one statement, which other batches may share, and commits.
+//! Writes the changes of one batch: sends one statement, which other batches may share, and
+//! commits.
 
 use std::sync::Arc;
 

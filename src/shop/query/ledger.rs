@@ -83,8 +83,8 @@ pub async fn latest_balance_entries(
     )
 }
 
-/// Returns an order's entries in the stock ledger, each with its item, oldest first. Fails if a line
-/// lacks its entry.
+/// Returns an order's entries in the stock ledger, each with its item, oldest first. Fails if a
+/// line lacks its entry.
 pub async fn stock_entries_of_order(
     shop: &Shop,
     order: OrderId,

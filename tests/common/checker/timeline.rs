@@ -139,8 +139,8 @@ impl Writes {
     }
 }
 
-/// The order of the chains leaves a time for every write. Returns the bounds of each entry, narrowed
-/// by the writes before and after it.
+/// The order of the chains leaves a time for every write. Returns the bounds of each entry,
+/// narrowed by the writes before and after it.
 fn one_order(
     state: &RecordedState,
     chains: &Chains<'_>,
