@@ -143,7 +143,7 @@ function showStep(race, index) {
   if (step.caption) caption.textContent = step.caption;
   const parts = [drawing.querySelectorAll(".step")[index]];
   const overlap = drawing.querySelector(".overlap.later");
-  if (overlap && parseFloat(overlap.getAttribute("x")) <= step.at * 100) parts.push(overlap);
+  if (overlap && parseFloat(overlap.getAttribute("x")) <= step.at * 100 + 0.01) parts.push(overlap);
   for (const part of parts) {
     part.classList.remove("later");
     part.querySelectorAll(".activity").forEach((bar) => grow(bar, race.playMs));

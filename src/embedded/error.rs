@@ -101,8 +101,8 @@ pub enum Error {
     )]
     NotAFolder { path: PathBuf },
     #[error(
-        "no space is left for {}. A new shop needs about 200 MB: free some space, or use a folder \
-         on another disk: --data FOLDER", path.display()
+        "no space is left for {}: free some (a new shop needs about 200 MB), or use a folder on \
+         another disk: --data FOLDER", path.display()
     )]
     DiskFull { path: PathBuf },
     #[error("initdb failed ({status}):\n{output}")]

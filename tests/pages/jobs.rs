@@ -89,7 +89,7 @@ async fn failed_audit_is_shown_on_jobs_page() {
     let admin = Visitor::signed_in(&shop, "admin").await;
     until("the page says so", async || {
         let page = admin.get("/jobs").await;
-        page.words().contains("not sound: 1 of 22 checks fail: stock-drift")
+        page.words().contains("not sound: 1 of 25 checks fail: stock-drift")
             && page.text.contains("class=\"off\"")
     })
     .await;

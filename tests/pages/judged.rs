@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::browser::Browser;
-use crate::common::{CONDITION_TIMEOUT, Shop};
+use crate::common::{CONDITION_TIMEOUT, Shop, until};
 use crate::lab::upload_to;
 use crate::visitor::{Page, Visitor};
 
@@ -162,7 +162,7 @@ async fn file_from_another_site_is_not_read() {
     }
 }
 
-/// Others wait without being read, which bounds the memory.
+/// Another waits without being read, which bounds the memory, and is refused after a while.
 #[tokio::test(flavor = "multi_thread")]
 async fn few_files_are_read_at_a_time() {
     let shop = Shop::start(1).await;
@@ -171,17 +171,11 @@ async fn few_files_are_read_at_a_time() {
     for _ in 0..4 {
         slow.push(begin_upload(&shop, "").await);
     }
-    let ended = futures_util::future::select_all(
-        slow.iter_mut().map(|connection| Box::pin(status_of(connection))),
-    );
-    let fifth = upload_to(PATH, &visitor, "", FIXTURE.as_bytes());
-    let mut fifth = std::pin::pin!(fifth);
-    tokio::select! {
-        biased;
-        (status, ..) = ended => assert_eq!(status, "HTTP/1.1 408"),
-        page = &mut fifth => panic!("{} before one of the others ended", page.status),
-    }
-    assert_eq!(fifth.await.status, 200);
+    let upload = async || upload_to(PATH, &visitor, "", FIXTURE.as_bytes()).await.status;
+    assert_eq!(upload().await, 503, "all places are taken");
+
+    drop(slow);
+    until("a place is free", async || upload().await == 200).await;
 }
 
 /// The page needs neither a server nor scripts.
@@ -232,7 +226,7 @@ async fn saved_judgement_opens_from_disk() {
     let timeline = browser.find(".timeline").await;
     timeline.send_keys(Key::Right).await.unwrap();
     let scrolled = async || timeline.prop("scrollLeft").await.unwrap().unwrap() != "0";
-    crate::common::until("the arrow key scrolls the drawing", scrolled).await;
+    until("the arrow key scrolls the drawing", scrolled).await;
     assert_eq!(browser.console_errors().await, Vec::<Value>::new());
     browser.close().await;
 }

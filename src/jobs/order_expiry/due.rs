@@ -75,7 +75,10 @@ pub(super) async fn read(
             None => due.push(DueOrder {
                 id: line.id,
                 expires_at: line.expires_at,
-                due_at: now.checked_sub(Duration::from_secs_f64(line.late_s)).unwrap_or(now),
+                // Negative if Postgres's clock was set back meanwhile.
+                due_at: now
+                    .checked_sub(Duration::from_secs_f64(line.late_s.max(0.0)))
+                    .unwrap_or(now),
                 units: vec![unit],
             }),
         }

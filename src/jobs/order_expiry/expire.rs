@@ -13,7 +13,7 @@ use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine, with_ti
 
 /// Timeout of the record of a failure, during which the order's items are busy.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
-/// TTL of the locks: those of a killed worker expire no later than its lease on the queue.
+/// TTL of the locks: those of a killed worker expire about as soon as its lease on the queue.
 const LOCK_TTL: Duration = Duration::from_secs(1);
 
 /// How the expiry of a group ended. Its orders that are still due are read again.

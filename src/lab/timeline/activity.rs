@@ -45,13 +45,13 @@ impl Activity {
 }
 
 /// A time in which several lanes worked on one value.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Overlap {
     pub from_us: u64,
     pub to_us: u64,
     /// Index of the first read.
     pub read: usize,
-    pub lanes: [usize; 2],
+    pub lanes: BTreeSet<usize>,
 }
 
 /// Returns whether nothing that a lane did goes on after an event.
@@ -75,6 +75,18 @@ struct Work {
     to_us: u64,
     has_written: bool,
     is_loss: bool,
+}
+
+/// Adds the next overlap by time, or extends the last one if they touch.
+fn merge(overlaps: &mut Vec<Overlap>, next: Overlap) {
+    match overlaps.last_mut().filter(|last| next.from_us <= last.to_us) {
+        Some(last) => {
+            last.to_us = last.to_us.max(next.to_us);
+            last.read = last.read.min(next.read);
+            last.lanes.extend(next.lanes);
+        }
+        None => overlaps.push(next),
+    }
 }
 
 impl Timeline {
@@ -111,6 +123,7 @@ impl Timeline {
         works.sort_by_key(|work| work.read);
         let mut found = Vec::new();
         for (index, first) in works.iter().enumerate() {
+            let mut of_first = Vec::new();
             for second in &works[index + 1..] {
                 let [one, other] = [first, second].map(|work| &self.events[work.read]);
                 let to_us = first.to_us.min(second.to_us);
@@ -118,12 +131,21 @@ impl Timeline {
                 let is_risk = is_same && first.has_written && second.has_written;
                 let counts = are_all || is_risk || first.is_loss || second.is_loss;
                 if counts && one.lane != other.lane && other.at_us < to_us {
-                    let lanes = [one.lane, other.lane];
-                    found.push(Overlap { from_us: other.at_us, to_us, read: first.read, lanes });
+                    let lanes = BTreeSet::from([one.lane, other.lane]);
+                    let overlap = Overlap { from_us: other.at_us, to_us, read: first.read, lanes };
+                    // Not a span per pair, of which a judgement may have half a million.
+                    merge(&mut of_first, overlap);
                 }
             }
+            found.append(&mut of_first);
         }
-        found
+
+        found.sort_by_key(|overlap| overlap.from_us);
+        let mut merged = Vec::new();
+        for overlap in found {
+            merge(&mut merged, overlap);
+        }
+        merged
     }
 
     fn works(&self) -> Vec<Work> {
@@ -192,7 +214,7 @@ impl Timeline {
     pub fn put_involved_lanes_first(&mut self, overlaps: &[Overlap]) {
         let losses = self.events.iter().filter(|event| event.detail.is_loss);
         let mut involved: BTreeSet<usize> = losses.map(|event| event.lane).collect();
-        involved.extend(overlaps.iter().flat_map(|overlap| overlap.lanes));
+        involved.extend(overlaps.iter().flat_map(|overlap| &overlap.lanes));
         let mut order: Vec<usize> = (0..self.lanes.len()).collect();
         order.sort_by_key(|lane| !involved.contains(lane));
         let mut places = vec![0; order.len()];
@@ -246,10 +268,23 @@ mod tests {
         ]);
         assert_eq!(stale(&timeline), [3]);
         let overlaps = timeline.overlaps(false);
-        assert_eq!(overlaps, [Overlap { from_us: 2, to_us: 3, read: 0, lanes: [2, 1] }]);
+        assert_eq!(
+            overlaps,
+            [Overlap { from_us: 2, to_us: 3, read: 0, lanes: BTreeSet::from([1, 2]) }]
+        );
         timeline.put_involved_lanes_first(&overlaps);
         let names: String = timeline.lanes.iter().map(|lane| lane.name.as_str()).collect();
         assert_eq!((names.as_str(), timeline.events[0].lane), ("bca", 1));
+    }
+
+    #[test]
+    fn overlaps_of_one_time_are_one() {
+        let reads = (0..3).map(|lane| event(1 + lane as u64, lane, EventKind::Read, Some(41)));
+        let ends = (0..3).map(|lane| event(4 + lane as u64, lane, EventKind::Answered, None));
+        let timeline = timeline(reads.chain(ends).collect());
+        let overlaps = timeline.overlaps(true);
+        let lanes = BTreeSet::from([0, 1, 2]);
+        assert_eq!(overlaps, [Overlap { from_us: 2, to_us: 5, read: 0, lanes }]);
     }
 
     #[test]

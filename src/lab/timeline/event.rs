@@ -185,7 +185,7 @@ impl Event {
                 | EventKind::Killed,
                 _,
             ) => self.kind.name(),
-            (EventKind::Other(name), _) => return name.clone(),
+            (EventKind::Other(name), _) if is_whole => return name.clone(),
             _ => return String::new(),
         };
         self.format(&format!("swimlane-label-{message}"), language)

@@ -9,6 +9,8 @@ use super::timeline::TimelineView;
 use crate::lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use crate::lab::timeline::{self, Detail, Event, EventKind, Timeline, TimelineLane};
 use crate::messages::Language;
+use crate::shop::Strategy;
+use crate::shop::strategy::ReadMethod;
 
 /// Duration of a playback, and the part of it that a crowd takes.
 const PLAY_MS: u64 = 5_200;
@@ -30,15 +32,15 @@ pub(super) struct RaceCell {
 /// Returns what the script needs to play a race.
 pub(super) fn film(race: &Race, result: &RaceResult, language: Language) -> Value {
     let is_duel = result.lanes.len() == 2;
+    let duel = is_duel.then(|| TimelineView::small(timeline(race, result, language), language));
     let lanes = result.lanes.iter().take(2);
     let servers: Vec<String> = lanes.map(|lane| server(lane, language)).collect();
     let mut film = json!({
         "id": race.id, "buyers": race.buyers, "stock": race.stock, "left": result.left,
-        "playMs": PLAY_MS, "isLost": result.doubled() > 0, "proof": proof(result, language),
+        "playMs": PLAY_MS, "isLost": result.doubled() > 0, "proof": proof(result, duel.as_ref(), language),
         "servers": servers,
     });
-    if is_duel {
-        let view = TimelineView::small(timeline(race, result, language), language);
+    if let Some(view) = duel {
         let events = view.timeline.events.iter().enumerate();
         let steps = events.map(|(index, event)| step(event, view.place(index), result, language));
         film["steps"] = steps.collect();
@@ -95,7 +97,7 @@ pub(super) fn timeline(race: &Race, result: &RaceResult, language: Language) -> 
     let mut timeline = Timeline::default();
     for (place, lane) in result.lanes.iter().enumerate() {
         let is_duplicate = doubled.contains(&lane.buyer.as_str());
-        let events = events(lane, race.lock != "none", span_us);
+        let events = events(lane, &race.lock, span_us);
         timeline.events.extend(events.into_iter().map(|(at_us, kind, value)| Event {
             lane: place,
             at_us,
@@ -117,7 +119,13 @@ pub(super) fn timeline(race: &Race, result: &RaceResult, language: Language) -> 
 }
 
 /// Returns time, kind and value of the events of a lane that are shown.
-fn events(lane: &RaceLane, has_lock: bool, span_us: u64) -> Vec<(u64, EventKind, Option<i64>)> {
+fn events(lane: &RaceLane, lock: &str, span_us: u64) -> Vec<(u64, EventKind, Option<i64>)> {
+    let has_lock = lock != "none";
+    // Then the read acquires it.
+    let locks_row = Strategy::named(lock).is_some_and(|strategy| {
+        matches!(strategy.read, ReadMethod::RowLock | ReadMethod::Advisory)
+    });
+
     let asked_us = lane.at("wait").or(lane.at("sent")).unwrap_or(0);
     let acquired_us = lane.at("held").or(lane.at("read")).or(lane.at("answered"));
     let waited_us = acquired_us.unwrap_or(asked_us).saturating_sub(asked_us);
@@ -134,8 +142,7 @@ fn events(lane: &RaceLane, has_lock: bool, span_us: u64) -> Vec<(u64, EventKind,
             "answered" => EventKind::Answered,
             _ => continue,
         };
-        // A row lock is acquired by the read.
-        if kind == EventKind::Read && has_lock && lane.event("held").is_none() {
+        if kind == EventKind::Read && locks_row && lane.event("held").is_none() {
             shown.push((event.t_us, EventKind::Held, None));
         }
         shown.push((event.t_us, kind, event.value));
@@ -146,7 +153,7 @@ fn events(lane: &RaceLane, has_lock: bool, span_us: u64) -> Vec<(u64, EventKind,
     shown
 }
 
-fn server(lane: &RaceLane, language: Language) -> String {
+pub(super) fn server(lane: &RaceLane, language: Language) -> String {
     language.text_with("race-server", &[("name", lane.replica.as_str().into())])
 }
 
@@ -201,19 +208,20 @@ pub(super) fn cells(race: &Race, result: &RaceResult, language: Language) -> Vec
 }
 
 /// Returns the sentence on the servers and, of two orders, on the speed of the playback.
-fn proof(result: &RaceResult, language: Language) -> String {
+fn proof(result: &RaceResult, duel: Option<&TimelineView>, language: Language) -> String {
     let servers = result.replicas();
     let proof = match servers {
         1 => language.text("race-proof-one"),
         2 => language.text("race-proof-two"),
         _ => language.text_with("race-proof-many", &[("servers", servers.into())]),
     };
-    if result.lanes.len() != 2 {
-        return proof;
-    }
+    let Some(duel) = duel else { return proof };
     let last = result.lanes.iter().filter_map(|lane| lane.events.last());
     let ms = (last.map(|event| event.t_us).max().unwrap_or(0) / 1_000).max(1);
-    let scale = [("ms", ms.to_string().into()), ("factor", (PLAY_MS / ms).to_string().into())];
+    // The last label needs room behind its event, at which the playback ends.
+    let end = duel.place(duel.timeline.events.len().saturating_sub(1));
+    let factor = (PLAY_MS as f64 * end / ms as f64).round().max(1.0);
+    let scale = [("ms", ms.to_string().into()), ("factor", factor.to_string().into())];
     let scale = language.text_with("race-scale", &scale);
     // A Chinese full stop needs no space.
     match language {

@@ -6,7 +6,7 @@ use askama::Template;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb};
 
-use super::race_film::{cells, timeline, verdict};
+use super::race_film::{cells, server, timeline, verdict};
 use super::respond::hash_source;
 use super::timeline::{TimelineView, fade_begin};
 use crate::lab::race::model::{Race, RaceResult};
@@ -102,7 +102,13 @@ fn picture(race: &Race, palette: String, is_animated: bool) -> String {
     let result = race.result.as_ref().unwrap_or(&empty);
     let is_duel = result.lanes.len() == 2;
     let draw = || {
-        let timeline = timeline(race, result, language);
+        let mut timeline = timeline(race, result, language);
+        if is_animated {
+            // An animation tells who was sold a unit at its end, in the verdict.
+            for (lane, order) in timeline.lanes.iter_mut().zip(&result.lanes) {
+                lane.replica = server(order, language);
+            }
+        }
         let mut view = TimelineView::fitting(timeline, language);
         view.is_animated = is_animated;
         view

@@ -128,6 +128,8 @@ impl Server {
         let attempt = Attempt { number, connection: connection.boxed().shared() };
         tokio::spawn(attempt.connection.clone());
         state.retry_at = None;
+        // This attempt's connection has not lived yet.
+        state.connected_at = None;
         state.attempt = Some(attempt.clone());
         attempt
     }

@@ -26,6 +26,8 @@ const MAX_FORM_BYTES: usize = MAX_FILE_BYTES + MAX_BODY_BYTES;
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(6);
 /// Upper bound of the forms that are read or shown at a time; others wait, unread.
 const MAX_UPLOADS: usize = 4;
+/// Time in which one of those must end. With [`UPLOAD_TIMEOUT`] less than a request's time.
+const PERMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 static PERMITS: Semaphore = Semaphore::const_new(MAX_UPLOADS);
 
@@ -41,16 +43,20 @@ pub struct UploadedForm {
 /// the bound. `None` if it can't be read.
 ///
 /// # Errors
-/// `payload-too-large` or `request-timeout`.
+/// `payload-too-large`, `request-timeout` or `overloaded`.
 pub async fn read(request: &HttpRequest, body: Payload) -> Result<Option<UploadedForm>, Problem> {
     if declared_length(request.headers()) > MAX_FORM_BYTES {
         return Err(too_large());
     }
+    let permit = timeout(PERMIT_TIMEOUT, PERMITS.acquire()).await;
+    let Ok(Ok(permit)) = permit else {
+        let detail = "other files are being read; try again in a few seconds";
+        return Err(Problem::new(ProblemType::Overloaded, detail));
+    };
     let reading = async {
-        let permit = PERMITS.acquire().await.ok();
         let form = Multipart::new(request.headers(), bounded(body, MAX_FORM_BYTES));
         let form = read_fields(form).await;
-        form.map(|form| UploadedForm { _permit: permit, ..form })
+        form.map(|form| UploadedForm { _permit: Some(permit), ..form })
     };
     match timeout(UPLOAD_TIMEOUT, reading).await {
         Err(_) => {

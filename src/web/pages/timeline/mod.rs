@@ -200,6 +200,12 @@ impl TimelineView {
         fade_begin(self.place(*index))
     }
 
+    /// Returns the part of an animation that is over when the first overlap begins.
+    fn begin_of_overlap(&self) -> String {
+        let from_us = self.overlaps.first().map_or(0, |overlap| overlap.from_us);
+        fade_begin(self.axis.place_of(from_us).0 / 100.0)
+    }
+
     /// Returns the step, from 1, at which a playback begins: the first read that matters.
     pub fn first(&self) -> usize {
         self.overlaps.first().map_or(1, |overlap| overlap.read + 1)
