@@ -29,8 +29,8 @@ pub(super) struct DueOrder {
 }
 
 /// Returns due orders behind `after`, the longest due first, at most [`MAX_DUE`]; without those
-/// that are parked or wait for their next attempt. None if another worker has the lease; otherwise
-/// `holder` has it from now on.
+/// that are parked or wait for their next attempt. No orders if another worker has the lease;
+/// otherwise `holder` has it from now on.
 pub(super) async fn read(
     shop: &Shop,
     holder: Uuid,

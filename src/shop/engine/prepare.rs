@@ -21,7 +21,7 @@ use crate::shop::command::state::{ShopState, StockSnapshot};
 use crate::shop::command::top_up::TopUp;
 use crate::shop::failure::{Execution, Failure, Rejection};
 use crate::shop::model::{ExpiredOrders, ItemKind, Order, RequestedLine};
-use crate::shop::query::{catalog, ledger, orders};
+use crate::shop::query::{catalog, orders};
 use crate::shop::{
     DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId,
 };
@@ -123,13 +123,9 @@ pub async fn refund_order(
     let order = own_order(shop, user, order).await?;
     let options = options_for_items(shop, options, &order.skus()).await?;
     let account = if options.in_lab {
-        match ledger::payer(shop, order.id).await? {
-            // Before there were lab accounts, users paid for lab items, too.
-            Some(payer) => payer,
-            // It may be paid before the refund has its locks, and by the lab account alone: lab
-            // money must not reach the shop.
-            None => shop.engine.lab_accounts.of(user).await?,
-        }
+        // The account that pays for lab items, even if the payment is still to come: lab money must
+        // not reach the shop.
+        shop.engine.lab_accounts.of(user).await?
     } else {
         user
     };

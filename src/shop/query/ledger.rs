@@ -129,16 +129,6 @@ pub async fn balance_entries_of_order(
     entries!(shop, "balance_ledger where order_id = $1 order by seq", order.0)
 }
 
-/// Returns the account that paid an order, if any has.
-pub async fn payer(shop: &Shop, order: OrderId) -> Result<Option<UserId>, Error> {
-    let payer = sqlx::query_scalar!(
-        r#"select user_id as "user: UserId" from balance_ledger
-            where order_id = $1 and reason = 'payment'"#,
-        order.0,
-    );
-    Ok(payer.fetch_optional(&mut *shop.connection().await?).await?)
-}
-
 /// Returns a user's balance; `None` if there is no account.
 pub async fn balance(shop: &Shop, user: UserId) -> Result<Option<i64>, Error> {
     Ok(sqlx::query_scalar!("select balance_cents from accounts where user_id = $1", user.0)
