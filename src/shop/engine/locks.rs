@@ -144,8 +144,8 @@ impl LeaderLock {
     /// full batch may: a smaller one can grow while they hold the lock.
     pub(super) fn may_continue(&self, waiting: usize) -> bool {
         let Some(guard) = self.guard().filter(|guard| guard.is_held()) else { return false };
-        let full = waiting >= MAX_BATCH_SIZE && self.batches < MAX_BATCHES_PER_LEASE;
-        (full || !guard.is_wanted()) && self.since.elapsed() < MAX_LOCK_TIME
+        self.since.elapsed() < MAX_LOCK_TIME
+            && (!guard.is_wanted() || may_keep_others_waiting(self.batches, waiting))
     }
 
     /// Waits until others wait for the lock, or it is lost.
@@ -165,5 +165,24 @@ impl LeaderLock {
     /// Leaves the lock to expire: the write may still arrive.
     pub(super) fn leave_to_expire(self) {
         self.locks.guards.leave_to_expire();
+    }
+}
+
+/// Returns whether the next batch may follow `batches` others while another process wants the lock:
+/// a full one may, up to a bound.
+fn may_keep_others_waiting(batches: u32, waiting: usize) -> bool {
+    waiting >= MAX_BATCH_SIZE && batches < MAX_BATCHES_PER_LEASE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_wait_for_some_full_batches_only() {
+        assert!(may_keep_others_waiting(1, MAX_BATCH_SIZE));
+        assert!(!may_keep_others_waiting(1, MAX_BATCH_SIZE - 1));
+        assert!(may_keep_others_waiting(MAX_BATCHES_PER_LEASE - 1, MAX_BATCH_SIZE));
+        assert!(!may_keep_others_waiting(MAX_BATCHES_PER_LEASE, MAX_BATCH_SIZE));
     }
 }
