@@ -1,13 +1,11 @@
 //! Draws the results as an SVG: a bar per strategy for orders per second on a logarithmic axis,
-//! with the 99th percentile beside it; or the number of oversold units.
-//!
-//! The SVG has its own background, light or dark by the reader's system setting, so that it is
-//! readable on any page. It loads no resources.
+//! with the 99th percentile beside it; or the number of oversold units. Light or dark by the
+//! reader's system setting.
 
 use std::fmt::Write as _;
 
-use super::results::{Results, StrategyResult};
-use super::runs::BATCHED;
+use super::Results;
+use super::runs::{BATCHED, RunResult};
 use super::table::{count, describe_method, short};
 
 const TITLE: &str = "One hot item: orders per second, by strategy";
@@ -33,12 +31,11 @@ const STYLE: &str = "
 const OURS: [&str; 2] = ["fenced", BATCHED];
 
 pub(super) fn draw(results: &Results) -> String {
-    let rows = results.arms.len() + usize::from(results.noop_per_s.is_some());
-    let bottom = TOP + ROW * rows as f64;
+    let (strategies, no_op) = (results.hot().count(), results.no_op());
+    let bottom = TOP + ROW * (strategies + 1) as f64;
     let height = bottom + FOOT;
-    let rates = results.arms.iter().filter_map(|arm| arm.orders_per_s);
-    let rates: Vec<f64> = rates.chain(results.noop_per_s).map(|spread| spread.median).collect();
-    let axis = Axis::over(&rates);
+    let rates = results.hot().filter_map(|result| result.per_second);
+    let axis = Axis::over(rates.chain(no_op).map(|spread| spread.median));
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
          width=\"{WIDTH}\" height=\"{height}\" role=\"img\">\n<title>{TITLE}</title>\n\
@@ -57,21 +54,20 @@ pub(super) fn draw(results: &Results) -> String {
         );
         text(&mut svg, x, bottom + 20.0, "small mid", &count(decade));
     }
-    for (at, arm) in results.arms.iter().enumerate() {
-        row(&mut svg, &axis, TOP + ROW * at as f64, arm);
+    for (at, result) in results.hot().enumerate() {
+        row(&mut svg, &axis, TOP + ROW * at as f64, result);
     }
-    if let Some(noop) = results.noop_per_s {
-        let y = TOP + ROW * results.arms.len() as f64;
+    if let Some(noop) = no_op {
+        let y = TOP + ROW * strategies as f64;
         bar(&mut svg, y, "no-op", "no-op", axis.x(noop.median));
         let words = format!("{} responses/s, no order", count(noop.median));
         text(&mut svg, axis.x(noop.median) + 10.0, y + 21.0, "small", &words);
     }
     let machine = &results.machine;
-    let day = machine.date.split('T').next().unwrap_or_default();
     let above = "Logarithmic axis; medians over the rounds, with the 99th percentile of waiting.";
     let below = format!(
-        "Clients, replicas, Postgres {} and {} share {} cores; one fsync takes {} µs. {day}",
-        machine.postgres, machine.redis, machine.cores, machine.fsync_us
+        "Clients, replicas, Postgres {} and {} share {} cores. {}",
+        machine.postgres, machine.redis, machine.cores, machine.date
     );
     text(&mut svg, 24.0, height - 38.0, "small", above);
     text(&mut svg, 24.0, height - 18.0, "small", &below);
@@ -79,16 +75,17 @@ pub(super) fn draw(results: &Results) -> String {
     svg
 }
 
-fn row(svg: &mut String, axis: &Axis, y: f64, arm: &StrategyResult) {
-    let Some(orders) = arm.orders_per_s else {
-        text(svg, LEFT - 12.0, y + 21.0, "end", arm.name);
-        text(svg, LEFT + 8.0, y + 21.0, "broken", &arm.audit.to_string());
+fn row(svg: &mut String, axis: &Axis, y: f64, result: &RunResult) {
+    let name = result.run.strategy;
+    let Some(orders) = result.per_second else {
+        text(svg, LEFT - 12.0, y + 21.0, "end", name);
+        text(svg, LEFT + 8.0, y + 21.0, "broken", &result.audit.to_string());
         return;
     };
     let end = axis.x(orders.median);
-    let class = if OURS.contains(&arm.name) { "ours" } else { "theirs" };
-    bar(svg, y, arm.name, class, end);
-    let p99 = arm.p99_ms.map_or(String::new(), |ms| format!(" · p99 {} ms", short(ms)));
+    let class = if OURS.contains(&name) { "ours" } else { "theirs" };
+    bar(svg, y, name, class, end);
+    let p99 = result.p99_ms.map_or(String::new(), |ms| format!(" · p99 {} ms", short(ms.median)));
     text(svg, end + 10.0, y + 21.0, "", &format!("{}{p99}", count(orders.median)));
 }
 
@@ -103,12 +100,8 @@ fn bar(svg: &mut String, y: f64, name: &str, class: &str, end: f64) {
 }
 
 fn text(svg: &mut String, x: f64, y: f64, class: &str, words: &str) {
-    let words = escaped(words);
+    let words = words.replace('&', "&amp;").replace('<', "&lt;");
     let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{y:.1}\" class=\"{class}\">{words}</text>");
-}
-
-fn escaped(words: &str) -> String {
-    words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 struct Axis {
@@ -117,11 +110,12 @@ struct Axis {
 }
 
 impl Axis {
-    fn over(rates: &[f64]) -> Self {
-        let least = rates.iter().copied().fold(f64::INFINITY, f64::min).max(1.0);
-        let most = rates.iter().copied().fold(1.0, f64::max);
+    fn over(rates: impl Iterator<Item = f64>) -> Self {
+        let (least, most) = rates.fold((1e6, 1.0), |(least, most): (f64, f64), rate| {
+            (least.min(rate.max(1.0)), most.max(rate))
+        });
         // At least half a decade of bar for the slowest.
-        let from = if least.is_finite() { (least.log10() - 0.5).floor() } else { 0.0 };
+        let from = (least.log10() - 0.5).floor();
         Self { from, to: most.log10().ceil().max(from + 1.0) }
     }
 

@@ -7,11 +7,10 @@ use anyhow::{Context as _, bail};
 use futures_util::StreamExt as _;
 use redis::aio::MultiplexedConnection;
 use serde::Deserialize;
-use tokio::time::{Instant, sleep};
 
+use super::Machine;
 use super::runs::{
-    AuditSummary, BASELINE, BenchRun, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS,
-    ServerCounters, Task,
+    AuditSummary, BASELINE, BenchRun, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS, Task,
 };
 use crate::db::{self, Pool};
 use crate::embedded::TempShop;
@@ -20,11 +19,7 @@ use crate::shop::command::MAX_AMOUNT;
 use crate::shop::store::accounts::open_lab_account;
 use crate::shop::{Sku, UserId, audit, passwords, sessions, users};
 
-pub(super) const REPLICAS: usize = 2;
-/// Duration over which the counters of the idle shop are measured.
-const IDLE_PERIOD: Duration = Duration::from_secs(1);
-/// Attempts to empty the shop; each waits for table locks up to Postgres' `lock_timeout`.
-const MAX_EMPTY_ATTEMPTS: u32 = 4;
+pub(super) const REPLICAS: u16 = 2;
 /// Connections of the benchmark itself, for setup and audits.
 const OWN_CONNECTIONS: u32 = 8;
 /// Price of an order: the default price of a lab item.
@@ -40,27 +35,18 @@ pub(super) fn warm_up(length: Duration) -> Duration {
 
 #[derive(Debug)]
 pub(super) struct Harness {
-    pub(super) pool: Pool,
+    pool: Pool,
     /// The shop's Redis, then the nodes of the quorum.
-    pub(super) redis: Vec<MultiplexedConnection>,
-    /// Counters per second of the idle shop.
-    idle: ServerCounters,
+    redis: Vec<MultiplexedConnection>,
     replicas: Vec<SocketAddr>,
-    pool_sizes: Vec<u32>,
-    /// Session tokens of the users.
-    tokens: Vec<String>,
-    /// The same users.
-    users: Vec<UserId>,
+    /// The users, each with a session token.
+    users: Vec<(UserId, String)>,
     admin: String,
 }
 
 impl Harness {
-    /// Waits for the shop, creates the users and their sessions, and measures the idle counters.
-    pub(super) async fn open(
-        shop: &mut TempShop,
-        pool_sizes: &[u32],
-        clients: usize,
-    ) -> anyhow::Result<Self> {
+    /// Waits for the shop, and creates the users and their sessions.
+    pub(super) async fn open(shop: &mut TempShop, clients: usize) -> anyhow::Result<Self> {
         let running = shop.ready().await?;
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
@@ -71,43 +57,49 @@ impl Harness {
         }
         let pool = db::pool(&running.database_url, OWN_CONNECTIONS)?;
         preallocate_wal(&pool).await?;
-        let (users, mut tokens) = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
-        let admin = tokens.pop().context("an admin")?;
-        let (replicas, pool_sizes) = (replicas?, pool_sizes.to_vec());
-        let idle = ServerCounters::default();
-        let mut harness = Self { pool, redis, idle, replicas, pool_sizes, tokens, users, admin };
-        harness.empty().await?;
-        let before = harness.counters().await?;
-        sleep(IDLE_PERIOD).await;
-        harness.idle =
-            harness.counters().await?.since(before).times(1.0 / IDLE_PERIOD.as_secs_f64());
-        Ok(harness)
+        let mut users = sign_in(&pool, clients.max(MANY_CLIENTS) + 1).await?;
+        let (_, admin) = users.pop().context("an admin")?;
+        Ok(Self { pool, redis, replicas: replicas?, users, admin })
+    }
+
+    pub(super) async fn describe_machine(&mut self) -> anyhow::Result<Machine> {
+        let postgres: String = sqlx::query_scalar("show server_version")
+            .fetch_one(&mut *self.connection().await?)
+            .await?;
+        let info: String = redis::cmd("INFO").arg("server").query_async(&mut self.redis[0]).await?;
+        let version = |name: &str| info.lines().find_map(|line| line.trim().strip_prefix(name));
+        let redis = match version("valkey_version:") {
+            Some(valkey) => format!("Valkey {valkey}"),
+            None => format!("Redis {}", version("redis_version:").unwrap_or("?")),
+        };
+        let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+        let cpu = cpu.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+        Ok(Machine {
+            date: time::OffsetDateTime::now_utc().date().to_string(),
+            holdfast: env!("CARGO_PKG_VERSION"),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            cpu: cpu.map_or("unknown processor", |(_, name)| name).to_owned(),
+            postgres: postgres.split(' ').next().unwrap_or_default().to_owned(),
+            redis,
+        })
     }
 
     /// Empties the shop, runs the load, and audits the books.
-    pub(super) async fn run(
-        &mut self,
-        run: BenchRun,
-        pool_size: u32,
-        length: Duration,
-    ) -> anyhow::Result<Round> {
+    pub(super) async fn run(&mut self, run: BenchRun, length: Duration) -> anyhow::Result<Round> {
         self.empty().await?;
-        let (plan, skus) = self.plan(run, pool_size, length).await?;
-        let (before, since) = (self.counters().await?, Instant::now());
+        let (plan, skus) = self.plan(run, length).await?;
+        let (reads, writes) = self.counters().await?;
         let report = load::run(plan).await?;
-        let idle = self.idle.times(since.elapsed().as_secs_f64());
-        let used = self.counters().await?.since(before).since(idle);
+        let (reads_after, writes_after) = self.counters().await?;
         let audit = self.audit(&skus).await?;
-        Ok(Round::new(&report, run.task, used, audit))
+        Ok(Round::new(&report, run.task, (reads_after - reads, writes_after - writes), audit))
     }
 
     async fn plan(
         &mut self,
         BenchRun { strategy, task, clients: n }: BenchRun,
-        pool_size: u32,
         length: Duration,
     ) -> anyhow::Result<(LoadPlan, Vec<String>)> {
-        let replicas = self.replicas_of(pool_size)?;
         let (items, stock) = match task {
             Task::Hot | Task::NoOp => (1, MAX_AMOUNT),
             Task::SoldOut => (1, 0),
@@ -118,19 +110,14 @@ impl Harness {
         // The no-op takes no lock, but parses the header like the others.
         let headers = [lock(if strategy == NO_STRATEGY { BASELINE } else { strategy })];
         let clients = if task == Task::Payments {
-            self.payers(&skus, n, &replicas, &headers, length).await?
+            self.payers(&skus, n, &headers, length).await?
         } else {
             let path = if strategy == NO_STRATEGY { "/api/lab/noop" } else { "/api/orders" };
             let bodies: Vec<String> = skus.iter().map(|sku| order(sku)).collect();
             let first = Posts::new(path, "", &headers, &bodies, 0);
             let script = |i: usize, token| first.for_client(token, &headers, i * bodies.len() / n);
-            let clients = self.tokens.iter().take(n).enumerate();
-            clients
-                .map(|(i, token)| LoadClient {
-                    target: replicas[i % replicas.len()],
-                    script: script(i, token),
-                })
-                .collect()
+            let users = self.users.iter().take(n).enumerate();
+            users.map(|(i, (_, token))| self.client(i, script(i, token))).collect()
         };
         let fixed = task == Task::Payments;
         let warm_up = if fixed { Duration::ZERO } else { warm_up(length) };
@@ -144,7 +131,6 @@ impl Harness {
         &self,
         skus: &[String],
         users: usize,
-        replicas: &[SocketAddr],
         headers: &[String],
         length: Duration,
     ) -> anyhow::Result<Vec<LoadClient>> {
@@ -152,22 +138,24 @@ impl Harness {
         let money = i64::try_from(each * PRICE_CENTS)?;
         let by = [lock(SETUP_STRATEGY)];
         let mut order_clients = Vec::new();
-        for (i, token) in self.tokens.iter().take(users).enumerate() {
-            open_lab_account(&self.pool, self.users[i], money).await?;
-            let target = replicas[i % replicas.len()];
+        for (i, (user, token)) in self.users.iter().take(users).enumerate() {
+            open_lab_account(&self.pool, *user, money).await?;
             let bodies = [order(&skus[i % skus.len()])];
             let order = Posts::new("/api/orders", token, &by, &bodies, 0).limit(each);
-            order_clients.push(LoadClient { target, script: order });
+            order_clients.push(self.client(i, order));
         }
         let mut orders = vec![Vec::new(); users];
         for (buyer, id) in run_setup(order_clients).await? {
             orders[buyer].push(format!("/api/orders/{}/pay", id.id.context("an order has an id")?));
         }
-        let paying = self.tokens.iter().zip(orders).enumerate().map(|(i, (token, paths))| {
-            let script = Posts::to_paths(&paths, token, headers);
-            LoadClient { target: replicas[i % replicas.len()], script }
+        let paying = self.users.iter().zip(orders).enumerate().map(|(i, ((_, token), paths))| {
+            self.client(i, Posts::to_paths(&paths, token, headers))
         });
         Ok(paying.collect())
+    }
+
+    fn client(&self, number: usize, script: Posts) -> LoadClient {
+        LoadClient { target: self.replicas[number % self.replicas.len()], script }
     }
 
     async fn items(&self, count: usize, stock: i64) -> anyhow::Result<Vec<String>> {
@@ -176,36 +164,20 @@ impl Harness {
         let worker = |i: usize| {
             let times = (count / workers + usize::from(i < count % workers)) as u64;
             let script = Posts::new("/api/lab/items", &self.admin, &[], &body, 0).limit(times);
-            LoadClient { target: self.replicas[i % self.replicas.len()], script }
+            self.client(i, script)
         };
         let made = run_setup((0..workers).map(worker).collect()).await?;
         made.into_iter().map(|(_, item)| item.sku.context("an item has a sku")).collect()
     }
 
-    fn replicas_of(&self, pool_size: u32) -> anyhow::Result<Vec<SocketAddr>> {
-        let at = self.pool_sizes.iter().position(|size| *size == pool_size);
-        let at = at.context("no replica has a pool of that size")?;
-        Ok(self.replicas[at * REPLICAS..][..REPLICAS].to_vec())
-    }
-
     /// Deletes items, orders, ledgers and lab accounts, so that every run begins with the same
     /// small tables. Keeps users, with a balance of 0, and their sessions.
     async fn empty(&self) -> anyhow::Result<()> {
-        let mut attempt = 1;
-        while let Err(error) = self.truncate_tables().await {
-            // A transaction may still hold locks after the timeout of its request.
-            if attempt == MAX_EMPTY_ATTEMPTS {
-                return Err(error.context("can't empty the shop"));
-            }
-            attempt += 1;
-        }
-        Ok(())
-    }
-
-    async fn truncate_tables(&self) -> anyhow::Result<()> {
         let mut tx = self.pool.begin().await.map_err(|(_, error)| error)?;
+        // A transaction may still hold locks after the timeout of its request.
         sqlx::raw_sql(
-            "truncate items, orders, order_lines, idempotency, top_ups, stock_ledger, balance_ledger
+            "set local lock_timeout = '30s';
+             truncate items, orders, order_lines, idempotency, top_ups, stock_ledger, balance_ledger
                  cascade;
              delete from accounts where kind = 'lab';
              delete from users where lab_account_of is not null;
@@ -240,23 +212,19 @@ impl Harness {
         Ok(self.pool.acquire().await.map_err(|(_, error)| error)?)
     }
 
-    async fn counters(&mut self) -> anyhow::Result<ServerCounters> {
+    /// Returns the number of reads from clients' sockets, summed over all Redis servers, and of
+    /// Postgres' transactions that wrote.
+    async fn counters(&mut self) -> anyhow::Result<(f64, f64)> {
         // Each transaction that writes takes one transaction id; a few others do, too.
         let next = "select pg_snapshot_xmax(pg_current_snapshot())::text::bigint";
         let next: i64 = sqlx::query_scalar(next).fetch_one(&mut *self.connection().await?).await?;
-        Ok(ServerCounters { redis_reads: self.redis_reads().await?, writes: next as f64 })
-    }
-
-    /// Returns the number of reads from clients' sockets, summed over all Redis servers.
-    async fn redis_reads(&mut self) -> anyhow::Result<f64> {
-        let mut sum = 0.0;
+        let mut reads = 0.0;
         for redis in &mut self.redis {
             let stats: String = redis::cmd("INFO").arg("stats").query_async(redis).await?;
             let line = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
-            let reads = line.context("Redis does not count its reads")?;
-            sum += reads.trim().parse::<f64>()?;
+            reads += line.context("Redis does not count its reads")?.trim().parse::<f64>()?;
         }
-        Ok(sum)
+        Ok((reads, next as f64))
     }
 }
 
@@ -292,19 +260,17 @@ async fn preallocate_wal(pool: &Pool) -> anyhow::Result<()> {
 
 /// Creates `count` users, the last an admin, and returns them with a session token of each. Writes
 /// to the database directly, because hashing a password is slow by design.
-async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<(Vec<UserId>, Vec<String>)> {
+async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<(UserId, String)>> {
     let hash = passwords::hash("an unused password".to_owned()).await?;
     let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
-    let (mut ids, mut tokens) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut users = Vec::with_capacity(count);
     for i in 1..=count {
-        let name = format!("bench-{i}");
-        let id = users::insert(&mut tx, &name, &hash, i == count).await?;
+        let id = users::insert(&mut tx, &format!("bench-{i}"), &hash, i == count).await?;
         let id = id.context("the shop is not new")?;
-        tokens.push(sessions::begin(&mut tx, id).await?.token);
-        ids.push(id);
+        users.push((id, sessions::begin(&mut tx, id).await?.token));
     }
     tx.commit().await?;
-    Ok((ids, tokens))
+    Ok(users)
 }
 
 /// The parts of a response that are used.

@@ -1,6 +1,6 @@
-//! Runs (one strategy at one task) and the results of one round.
+//! Runs (one strategy at one task), their rounds, and the figures over the rounds.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
@@ -24,7 +24,6 @@ pub(super) const BASELINE: &str = "owner";
 pub(super) const BATCHED: &str = "batched";
 /// Compared with [`BATCHED`] in the goals that need only one other strategy.
 pub(super) const ROW_LOCK: &str = "row-lock";
-/// Placeholder for the strategy of a task that needs none.
 pub(super) const NO_STRATEGY: &str = "-";
 /// Number of items of [`Task::Spread`].
 pub(super) const SPREAD_ITEMS: usize = 1_000;
@@ -52,15 +51,6 @@ impl BenchRun {
     pub(super) fn no_op(clients: usize) -> Self {
         Self { strategy: NO_STRATEGY, task: Task::NoOp, clients }
     }
-
-    /// Returns the run that calibrates the pool size of this one: many items and payments use
-    /// several connections at once, the hot item uses one.
-    pub(super) fn calibration(self, clients: usize) -> Self {
-        match self.task {
-            Task::Spread | Task::Payments => self,
-            Task::Hot | Task::NoOp | Task::SoldOut => Self::hot(self.strategy, clients),
-        }
-    }
 }
 
 impl Task {
@@ -75,19 +65,12 @@ impl Task {
 impl fmt::Display for BenchRun {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { strategy, task, clients } = self;
-        let task = match task {
-            Task::Hot => "one item",
-            Task::NoOp => "no-op",
-            Task::Spread => "many items",
-            Task::SoldOut => "sold out",
-            Task::Payments => "payments",
-        };
-        write!(f, "{strategy}, {task}, {clients} clients")
+        write!(f, "{strategy}, {task:?}, {clients} clients")
     }
 }
 
 /// Returns all runs of a round: each strategy on the hot item, the no-op, and the other runs that
-/// the figures need of [`BATCHED`] and [`ROW_LOCK`], if they are among `strategies`.
+/// the goals need of [`BATCHED`] and [`ROW_LOCK`], if they are among `strategies`.
 pub(super) fn schedule(strategies: &[&'static str], clients: usize) -> Vec<BenchRun> {
     let mut all = vec![BenchRun::no_op(clients)];
     all.extend(strategies.iter().map(|strategy| BenchRun::hot(strategy, clients)));
@@ -100,29 +83,7 @@ pub(super) fn schedule(strategies: &[&'static str], clients: usize) -> Vec<Bench
             all.push(BenchRun::no_op(MANY_CLIENTS));
         }
     }
-    let mut scheduled = BTreeSet::new();
-    all.retain(|run| scheduled.insert(*run));
     all
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct ServerCounters {
-    /// Reads from clients' sockets that Redis processed.
-    pub(super) redis_reads: f64,
-    /// Postgres transactions that wrote.
-    pub(super) writes: f64,
-}
-
-impl ServerCounters {
-    /// Returns the increase since `before`, at least 0.
-    pub(super) fn since(self, before: ServerCounters) -> ServerCounters {
-        let redis_reads = (self.redis_reads - before.redis_reads).max(0.0);
-        ServerCounters { redis_reads, writes: (self.writes - before.writes).max(0.0) }
-    }
-
-    pub(super) fn times(self, factor: f64) -> ServerCounters {
-        ServerCounters { redis_reads: self.redis_reads * factor, writes: self.writes * factor }
-    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -136,21 +97,18 @@ pub(super) struct Round {
     pub(super) redis_reads: f64,
     /// Postgres transactions that wrote, per expected response.
     pub(super) writes: f64,
-    /// Other responses, by status.
+    /// Other responses, by status; 0 for a request without one.
     pub(super) refused: BTreeMap<u16, u64>,
-    pub(super) lost: u64,
     pub(super) audit: AuditSummary,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct AuditSummary {
     pub(super) ok: bool,
     /// Units that were sold but not taken from stock, or that never existed.
     pub(super) oversold: i64,
     /// Row versions from which two or more entries were computed.
     pub(super) forks: usize,
-    /// Entries that do not continue the previous one, or do not add up.
-    pub(super) breaks: i64,
     /// Failed checks of the whole shop.
     pub(super) failed: Vec<String>,
 }
@@ -160,30 +118,33 @@ impl AuditSummary {
         self.ok &= item.ok && item.forks.is_empty() && item.unaccounted() == 0;
         self.oversold += (-item.unaccounted()).max(item.oversold).max(0);
         self.forks += item.forks.len();
-        self.breaks += item.breaks;
     }
 }
 
 impl Round {
+    /// `redis_reads` and `writes` are those of the whole run.
     pub(super) fn new(
         report: &LoadReport,
         task: Task,
-        used: ServerCounters,
+        (redis_reads, writes): (f64, f64),
         audit: AuditSummary,
     ) -> Self {
         let expected = task.expected();
-        let refused = report.statuses.iter().filter(|(status, _)| !expected(**status));
-        let used = used.times(1.0 / report.expected_total.max(1) as f64);
+        let mut refused = report.statuses.clone();
+        refused.retain(|status, _| !expected(*status));
+        if report.lost > 0 {
+            refused.insert(0, report.lost);
+        }
+        let responses = report.expected_total.max(1) as f64;
         Self {
             per_second: report.per_second(),
             p50_ms: report.latency_ms(0.5),
             p99_ms: report.latency_ms(0.99),
             jain_clients: jain(report.by_client.iter().copied()).unwrap_or(1.0),
             jain_replicas: jain(report.by_target.iter().copied()).unwrap_or(1.0),
-            redis_reads: used.redis_reads,
-            writes: used.writes,
-            refused: refused.map(|(status, count)| (*status, *count)).collect(),
-            lost: report.lost,
+            redis_reads: redis_reads / responses,
+            writes: writes / responses,
+            refused,
             audit,
         }
     }
@@ -191,27 +152,120 @@ impl Round {
 
 impl fmt::Display for AuditSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ok, oversold, forks, breaks, failed } = self;
-        match (ok, oversold) {
-            (true, _) => write!(f, "sound"),
-            (false, 0) if failed.is_empty() => {
-                write!(f, "not sound: {breaks} breaks, {forks} forks")
-            }
-            (false, 0) => write!(f, "not sound: {}", failed.join("; ")),
-            (false, oversold) => {
-                let oversold = grouped(oversold.unsigned_abs());
-                write!(f, "oversold by {oversold} ({} forks)", grouped(*forks as u64))
-            }
+        if self.ok {
+            return write!(f, "sound");
         }
+        let oversold = grouped(self.oversold.unsigned_abs());
+        write!(f, "oversold by {oversold} ({} forks)", grouped(self.forks as u64))?;
+        self.failed.iter().try_for_each(|failed| write!(f, "; {failed}"))
     }
 }
 
 impl fmt::Display for Round {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.0}/s, {}", self.per_second, self.audit)?;
-        for (status, count) in &self.refused {
-            write!(f, ", {count} × {status}")?;
+        self.refused.iter().try_for_each(|(status, count)| write!(f, ", {count} × {status}"))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
+pub(super) struct Spread {
+    pub(super) median: f64,
+    pub(super) min: f64,
+    pub(super) max: f64,
+}
+
+impl Spread {
+    pub(super) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let (low, high) = (values[(values.len() - 1) / 2], values[values.len() / 2]);
+        Some(Self { median: f64::midpoint(low, high), min, max })
+    }
+}
+
+/// The rounds of every run.
+#[derive(Debug, Default)]
+pub(super) struct Measurements(pub(super) BTreeMap<BenchRun, Vec<Round>>);
+
+pub(super) type Metric = fn(&Round) -> Option<f64>;
+
+impl Measurements {
+    /// Returns the rounds of a run, if all were sound.
+    fn sound(&self, run: BenchRun) -> Option<&[Round]> {
+        let rounds = self.0.get(&run)?;
+        rounds.iter().all(|round| round.audit.ok).then_some(rounds)
+    }
+
+    /// Returns the ratio of a metric of two runs, over the rounds.
+    pub(super) fn ratio(&self, upper: BenchRun, lower: BenchRun, metric: Metric) -> Option<Spread> {
+        let rounds = self.sound(upper)?.iter().zip(self.sound(lower)?);
+        Spread::of(rounds.filter_map(|(upper, lower)| {
+            let lower = metric(lower).filter(|lower| *lower > 0.0)?;
+            Some(metric(upper)? / lower)
+        }))
+    }
+
+    pub(super) fn each(&self, run: BenchRun, metric: Metric) -> Option<Spread> {
+        Spread::of(self.sound(run)?.iter().filter_map(metric))
+    }
+
+    /// Returns the figures of all runs: of the strategies in their order, of the no-op last.
+    pub(super) fn results(&self, strategies: &[&'static str]) -> Vec<RunResult> {
+        let result = |(run, rounds): (&BenchRun, &Vec<Round>)| RunResult::new(self, *run, rounds);
+        let mut results: Vec<RunResult> = self.0.iter().map(result).collect();
+        let place =
+            |result: &RunResult| strategies.iter().position(|name| *name == result.run.strategy);
+        results.sort_by_key(|result| place(result).unwrap_or(usize::MAX));
+        results
+    }
+}
+
+/// A run over all rounds. It has figures only if every round was sound.
+#[derive(Debug, Serialize)]
+pub(super) struct RunResult {
+    #[serde(flatten)]
+    pub(super) run: BenchRun,
+    /// Audit of the worst round.
+    pub(super) audit: AuditSummary,
+    pub(super) per_second: Option<Spread>,
+    pub(super) p50_ms: Option<Spread>,
+    pub(super) p99_ms: Option<Spread>,
+    pub(super) jain_clients: Option<Spread>,
+    pub(super) redis_reads: Option<Spread>,
+    /// Ratio of the throughput to that of `owner` at the same task.
+    pub(super) ratio_to_owner: Option<Spread>,
+    rounds: Option<Vec<Round>>,
+}
+
+impl RunResult {
+    fn new(data: &Measurements, run: BenchRun, rounds: &[Round]) -> Self {
+        let worst = |round: &&Round| (!round.audit.ok, round.audit.oversold, round.audit.forks);
+        let baseline = BenchRun { strategy: BASELINE, ..run };
+        Self {
+            run,
+            audit: rounds.iter().max_by_key(worst).map(|r| r.audit.clone()).unwrap_or_default(),
+            per_second: data.each(run, |round| Some(round.per_second)),
+            p50_ms: data.each(run, |round| round.p50_ms),
+            p99_ms: data.each(run, |round| round.p99_ms),
+            jain_clients: data.each(run, |round| Some(round.jain_clients)),
+            redis_reads: data.each(run, |round| Some(round.redis_reads)),
+            ratio_to_owner: data.ratio(run, baseline, |round| Some(round.per_second)),
+            rounds: data.sound(run).map(<[Round]>::to_vec),
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_has_median_minimum_and_maximum() {
+        let spread = |values: &[f64]| Spread::of(values.iter().copied());
+        assert_eq!(spread(&[]), None);
+        assert_eq!(spread(&[3.0, 1.0, 9.0]), Some(Spread { median: 3.0, min: 1.0, max: 9.0 }));
+        assert_eq!(spread(&[4.0, 1.0]), Some(Spread { median: 2.5, min: 1.0, max: 4.0 }));
     }
 }

@@ -20,9 +20,6 @@ impl UpArgs {
         line.extend(["--listen=127.0.0.1:8080", "--lock", &self.lock, "--replica="]);
         line.extend(["--min-password-length=3", "--drain-s=0", "--replica-urls="]);
         line.extend(["--lab", self.lab.name(), "--local-visitors=on", "--unsafe-lock"]);
-        if !self.pool_sizes.is_empty() {
-            line.push("--pool-size=1");
-        }
         let matches = serve_command().try_get_matches_from(line);
         matches
             .and_then(|matches| ServeArgs::from_arg_matches(&matches))

@@ -86,10 +86,6 @@ pub struct UpArgs {
     /// Number of independent Redis servers to start for the lock `redlock`: 3 or 5
     #[arg(long, value_name = "NODES", default_value_t = 0, value_parser = quorum_nodes)]
     pub redlock: u16,
-    /// Connections to Postgres per replica; several sizes, separated by commas, are assigned to the
-    /// replicas in turn [default: HOLDFAST_POOL_SIZE, or 16]
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', value_parser = whole_number::<u32>(1..=500))]
-    pub pool_sizes: Vec<u32>,
     /// Allow a listen address other than loopback; the demo users' passwords are their names
     #[arg(long)]
     pub demo_users_on_network: bool,
@@ -321,10 +317,6 @@ pub struct BenchArgs {
     /// fenced, row-lock, atomic and batched]
     #[arg(long, value_name = "STRATEGY", value_delimiter = ',', num_args = 1..)]
     pub only: Vec<String>,
-    /// Connections to Postgres per replica; of several sizes, separated by commas, each strategy
-    /// uses the fastest
-    #[arg(long, value_name = "SIZES", value_delimiter = ',', default_value = "16", overrides_with = "pool_sizes", value_parser = whole_number::<u32>(1..=64))]
-    pub pool_sizes: Vec<u32>,
     /// Also write the results as JSON
     #[arg(long, value_name = "FILE", overrides_with = "json")]
     pub json: Option<PathBuf>,

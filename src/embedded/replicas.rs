@@ -54,7 +54,6 @@ pub(super) fn base_url(address: SocketAddr) -> String {
 pub(super) fn spec(
     program: &Path,
     address: SocketAddr,
-    pool_size: Option<u32>,
     options: &UpArgs,
     running: &RunningUp,
 ) -> ChildSpec {
@@ -95,9 +94,6 @@ pub(super) fn spec(
     if !options.demo_users_on_network || !hosts.trim().is_empty() {
         let own = base_url(address).trim_start_matches("http://").to_owned();
         command.env("HOLDFAST_PUBLIC_HOSTS", format!("{hosts},{LOOPBACK_HOSTS},{own}"));
-    }
-    if let Some(size) = pool_size {
-        command.env("HOLDFAST_POOL_SIZE", size.to_string());
     }
     let (name, role) = (format!("replica {port}"), format!("replica-{port}"));
     ChildSpec { name, role, command, shutdown: ShutdownPolicy::terminate(GRACE_PERIOD) }

@@ -29,8 +29,7 @@ const PORTS: std::ops::Range<u16> = 20_000..30_000;
 pub struct TempShopOptions<'a> {
     /// First part of the name of its folder, before the process id and a random number.
     pub name: &'a str,
-    /// Connections to Postgres, one number per replica.
-    pub pool_sizes: Vec<u32>,
+    pub replicas: u16,
     /// Number of independent Redis servers for `redlock`.
     pub nodes: u16,
     /// True to run the scheduled jobs, which would distort the measured cost of an order.
@@ -52,9 +51,7 @@ impl TempShop {
         // New, because it is removed at the end.
         let (name, pid, random) = (options.name, std::process::id(), rand::random::<u64>());
         let folder = below.join(format!("holdfast-{name}-{pid}-{random:016x}"));
-        let sizes: Vec<String> = options.pool_sizes.iter().map(u32::to_string).collect();
-        let replicas = u16::try_from(sizes.len())?;
-        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(replicas)?));
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(options.replicas)?));
         let program = std::env::current_exe().context("can't find its own program file")?;
         let mut command = tied_command(&program, "TERM");
         // The settings of the user's own shop do not apply.
@@ -66,7 +63,7 @@ impl TempShop {
         }
         command
             .args(["up", "--lab", "on", "--redlock", &options.nodes.to_string()])
-            .args(["--replicas", &replicas.to_string(), "--pool-sizes", &sizes.join(",")])
+            .args(["--replicas", &options.replicas.to_string()])
             .args(["--listen", &listen.to_string(), "--data"])
             .arg(&folder)
             // There are no other customers, and a benchmark measures lab items.

@@ -149,10 +149,8 @@ impl ChildStack {
     ) -> Result<()> {
         let program =
             std::env::current_exe().map_err(system("cannot find its own program file"))?;
-        // Always `None`, or one size after the other.
-        let mut pool_sizes = options.pool_sizes.iter().copied().cycle();
         for address in addresses {
-            let spec = replicas::spec(&program, *address, pool_sizes.next(), options, running);
+            let spec = replicas::spec(&program, *address, options, running);
             let child = self.start(spec)?;
             let ready = async || replicas::check_ready(*address).await.map(drop);
             push(&mut self.replicas, child).wait_ready(replicas::START_TIMEOUT, ready).await?;

@@ -24,8 +24,6 @@ const QUEUE_NOTICE_AFTER: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Time for another run to end, or for the lab of a new shop to open.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Connections of each replica of a temporary shop.
-const POOL_SIZE: u32 = 16;
 
 pub fn list() -> String {
     let language = Language::of_environment();
@@ -63,8 +61,7 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
                         data.display()
                     );
                 }
-                let pool_sizes = vec![POOL_SIZE; 2];
-                let plan = TempShopOptions { name: "lesson", pool_sizes, nodes: 0, jobs: true };
+                let plan = TempShopOptions { name: "lesson", replicas: 2, nodes: 0, jobs: true };
                 own.insert(TempShop::start(&plan)?).ready().await?
             }
         };
