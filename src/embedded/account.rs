@@ -9,8 +9,9 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::error::{Error, Result, file, system};
-use super::owned;
+use anyhow::{Context as _, Result};
+
+use super::owned::{change_owner, check_owner, file};
 
 /// A user other than the current one.
 #[derive(Debug, Clone)]
@@ -24,20 +25,19 @@ impl Account {
     pub(super) fn for_services(cluster: &Path) -> Result<Option<Self>> {
         let owner = fs::symlink_metadata(cluster).ok();
         if !rustix::process::geteuid().is_root() {
-            let me = rustix::process::geteuid().as_raw();
-            return match owner {
-                Some(owner) if owner.uid() != me => {
-                    Err(Error::OwnedByOtherUser { folder: cluster.to_owned(), owner: owner.uid() })
-                }
-                _ => Ok(None),
-            };
+            owner.map_or(Ok(()), |owner| check_owner(cluster, &owner))?;
+            return Ok(None);
         }
         // A cluster keeps its owner, also if a user `postgres` was added since.
         if let Some(owner) = owner.filter(|owner| owner.uid() != 0) {
             return Ok(Some(Self { uid: owner.uid(), gid: owner.gid() }));
         }
         let found = ["postgres", "nobody"].iter().find_map(|name| Self::named(name));
-        found.map(Some).ok_or(Error::NoServiceAccount)
+        let found = found.context(
+            "Postgres does not run as root, and there is neither a user `postgres` nor `nobody` \
+             to run it as. Start Holdfast as an ordinary user",
+        );
+        Ok(Some(found?))
     }
 
     /// Looks a user up with `id`, which queries all user databases of the system.
@@ -50,11 +50,9 @@ impl Account {
         Some(Self { uid: ask("-u")?, gid: ask("-g")? })
     }
 
-    /// Gives a folder of root, and what root owns in it, to this user. Returns how many entries of
-    /// the folder were root's.
-    pub(super) fn take_over(&self, folder: &Path) -> Result<usize> {
-        owned::change_owner(folder, self.uid, self.gid)
-            .map_err(file("cannot change the owner of", folder))
+    /// Gives a folder of root, and what root owns in it, to this user.
+    pub(super) fn take_over(&self, folder: &Path) -> Result<()> {
+        change_owner(folder, self.uid, self.gid).map_err(file("cannot change the owner of", folder))
     }
 
     /// Returns whether this user can reach and write to a folder: no parent is closed to it.
@@ -62,7 +60,7 @@ impl Account {
         let mut probe = Command::new("/bin/sh");
         probe.args(["-c", r#"cd "$1" && test -w ."#, "sh"]).arg(folder).current_dir("/");
         probe.uid(self.uid).gid(self.gid).stdout(Stdio::null()).stderr(Stdio::null());
-        let status = probe.status().map_err(system("cannot run /bin/sh as another user"))?;
+        let status = probe.status().context("cannot run /bin/sh as another user")?;
         Ok(status.success())
     }
 }

@@ -13,8 +13,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::error::{Error, Result, file};
-use super::owned::{check_folder, create_data_folder, create_folder, open_own, write_private};
+use anyhow::{Result, bail};
+
+use super::owned::{
+    check_folder, create_data_folder, create_folder, file, open_own, write_private,
+};
 
 /// Attempts to lock the folder; `read_env` holds the lock for a moment.
 const MAX_LOCK_ATTEMPTS: u32 = 10;
@@ -128,7 +131,12 @@ async fn lock_exclusively(lock: &mut File, lock_path: &Path, data: &Path) -> Res
     let mut lines = text.lines();
     let mut next = |otherwise: &str| lines.next().unwrap_or(otherwise).to_owned();
     let (pid, address) = (next("unknown"), next("address unknown"));
-    Err(Error::AlreadyRunning { data: data.to_owned(), pid, address })
+    bail!(
+        "Holdfast is already running on {} (pid {pid}, {address}). Use that one, stop it with \
+         `kill {pid}`, or give this one a folder and a port of its own: --data FOLDER --listen \
+         127.0.0.1:PORT",
+        data.display()
+    )
 }
 
 #[cfg(test)]

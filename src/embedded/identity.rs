@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::UNIX_EPOCH;
 
+use anyhow::Result;
 use uuid::Uuid;
 
-use super::error::{Result, file};
-use super::owned::{open_own, write_private};
+use super::owned::{file, open_own, write_private};
 
 /// A folder, recognized when its path has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,7 +11,6 @@
 
 mod account;
 mod data_dir;
-mod error;
 mod identity;
 mod orphans;
 mod owned;
@@ -32,7 +31,6 @@ mod up;
 use crate::telemetry::print_progress;
 
 pub use data_dir::{RunningUp, read_env};
-pub use error::Error;
 pub use process::tied_command;
 pub use process_info::ProcessStat;
 pub use replicas::{check_ready, reachable};

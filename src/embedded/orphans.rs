@@ -9,16 +9,15 @@
 
 use std::cell::RefCell;
 use std::fs;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::time::{Instant, sleep};
 
-use super::error::{Error, Result, file};
 use super::identity::FolderId;
-use super::owned::{read_if_exists, write_private};
+use super::owned::{file, read_if_exists, write_private};
 use super::process_info::{has_argument, start_of, uses_folder};
 use super::{print_progress, sockets};
 
@@ -51,7 +50,7 @@ pub(super) struct ChildRegistry {
 impl ChildRegistry {
     /// Records the sockets' folder; call [`terminate_all`] first.
     pub(super) fn new(data: &Path, sockets: &Path) -> Result<Self> {
-        let [data_id, sockets_id] = [folder_id(data)?, folder_id(sockets)?];
+        let [data_id, sockets_id] = [FolderId::of(data)?, FolderId::of(sockets)?];
         let head = format!("{FOLDER}{data_id}\n{SOCKETS}{sockets_id} {}\n", sockets.display());
         let (path, sockets) = (data.join("pids"), sockets.to_owned());
         let registry = Self { path, sockets, head, children: RefCell::default() };
@@ -89,7 +88,7 @@ impl ChildRegistry {
 pub(super) async fn terminate_all(data: &Path, services: &Path) -> Result<()> {
     let path = data.join("pids");
     if let Some(text) = read_if_exists(&path)? {
-        if line(&text, FOLDER).and_then(|id| id.parse().ok()) == Some(folder_id(data)?) {
+        if line(&text, FOLDER).and_then(|id| id.parse().ok()) == Some(FolderId::of(data)?) {
             terminate_recorded(&text, services).await?;
         }
         let _ = fs::remove_file(data.join("env"));
@@ -133,9 +132,12 @@ fn check_pid_file(cluster: &Path) -> Result<()> {
     if start_of(pid).is_none() {
         return Ok(());
     }
-    if uses_folder(pid, cluster) {
-        return Err(Error::UnrecordedPostgres { cluster: cluster.to_owned(), pid });
-    }
+    ensure!(
+        !uses_folder(pid, cluster),
+        "a Postgres that this `up` has not started runs on {} (pid {pid}). Stop it with `kill -INT \
+         {pid}`",
+        cluster.display()
+    );
     print_progress(&format!("removing {}: pid {pid} is another process", path.display()));
     fs::remove_file(&path).map_err(file("cannot remove", &path))
 }
@@ -143,10 +145,6 @@ fn check_pid_file(cluster: &Path) -> Result<()> {
 /// Returns the rest of the line that begins with `prefix`.
 fn line<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(prefix))
-}
-
-fn folder_id(path: &Path) -> Result<FolderId> {
-    FolderId::of(path).map_err(file("cannot find", path))
 }
 
 impl RegisteredChild {
@@ -163,11 +161,12 @@ impl RegisteredChild {
 
     /// Resumes the process if it is paused, asks it to exit, and kills it after a grace period.
     async fn end(&self) -> Result<()> {
+        let Self { role, pid, .. } = self;
         // On TERM Postgres waits for its clients; INT closes them.
-        let polite = if self.role == "postgres" { Signal::INT } else { Signal::TERM };
+        let polite = if role == "postgres" { Signal::INT } else { Signal::TERM };
         for signals in [[Signal::CONT, polite], [Signal::CONT, Signal::KILL]] {
             for signal in signals.into_iter().filter(|_| self.is_alive()) {
-                self.signal(signal)?;
+                let _ = Pid::from_raw(*pid).map(|pid| kill_process(pid, signal));
             }
             let until = Instant::now() + GRACE_PERIOD;
             while self.is_alive() && Instant::now() < until {
@@ -177,20 +176,7 @@ impl RegisteredChild {
                 return Ok(());
             }
         }
-        Err(Error::System {
-            what: "a process that a killed `up` left does not end; see `pids` in the data folder",
-            source: std::io::Error::from(ErrorKind::TimedOut),
-        })
-    }
-
-    fn signal(&self, signal: Signal) -> Result<()> {
-        match Pid::from_raw(self.pid).map(|pid| kill_process(pid, signal)) {
-            None | Some(Ok(()) | Err(rustix::io::Errno::SRCH)) => Ok(()),
-            Some(Err(error)) => Err(Error::System {
-                what: "cannot end a process that a killed `up` left (was it started as root?)",
-                source: error.into(),
-            }),
-        }
+        bail!("{role} (pid {pid}), left by a killed `up`, does not end. Was it started as root?")
     }
 }
 

@@ -14,15 +14,33 @@ use std::os::unix::fs::{
 };
 use std::path::{Path, PathBuf, absolute};
 
+use anyhow::{Result, anyhow, bail, ensure};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
-
-use super::error::{Error, Result, file};
 
 /// Permission of the group or of others to write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// In a folder with this bit, such as `/tmp`, only the owner of an entry can replace it.
 const STICKY: u32 = 0o1000;
+
+/// Adds the path to an I/O error, whose message lacks it, or says what to do about a full disk.
+pub(super) fn file<'a>(
+    what: &'static str,
+    path: &'a Path,
+) -> impl FnOnce(io::Error) -> anyhow::Error + 'a {
+    move |source| match source.kind() {
+        ErrorKind::StorageFull => disk_full(path),
+        _ => anyhow!("{what} {}: {source}", path.display()),
+    }
+}
+
+pub(super) fn disk_full(path: &Path) -> anyhow::Error {
+    anyhow!(
+        "no space is left for {}: free some (a new shop needs about 200 MB), or use a folder on \
+         another disk: --data FOLDER",
+        path.display()
+    )
+}
 
 /// Opens a file of the current user. Does not follow a symbolic link.
 pub(super) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
@@ -81,7 +99,11 @@ pub(super) fn create_folder(path: &Path, mode: u32) -> Result<()> {
         return Ok(());
     }
     if fs::symlink_metadata(path).is_ok() {
-        return Err(Error::NotAFolder { path: path.to_owned() });
+        bail!(
+            "{} is not a folder. Use another one, which is created if it does not exist: --data \
+             FOLDER",
+            path.display()
+        );
     }
     if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
         create_folder(parent, mode)?;
@@ -96,11 +118,9 @@ pub(super) fn create_new_folder(path: &Path, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-/// Gives a folder, and what root owns in it, to a user. Returns how many entries of the folder
-/// changed their owner. Follows no symbolic link.
-pub(super) fn change_owner(folder: &Path, uid: u32, gid: u32) -> io::Result<usize> {
+/// Gives a folder, and what root owns in it, to a user. Follows no symbolic link.
+pub(super) fn change_owner(folder: &Path, uid: u32, gid: u32) -> io::Result<()> {
     let meta = fs::symlink_metadata(folder)?;
-    let mut changed = 0;
     // The folder itself comes last: until then only root can replace anything in it.
     if meta.uid() == 0 && meta.mode() & WRITABLE_BY_OTHERS == 0 {
         for entry in fs::read_dir(folder)? {
@@ -110,16 +130,14 @@ pub(super) fn change_owner(folder: &Path, uid: u32, gid: u32) -> io::Result<usiz
                 continue;
             }
             if meta.is_dir() {
-                changed += change_owner(&entry.path(), uid, gid)? + 1;
+                change_owner(&entry.path(), uid, gid)?;
             } else if meta.nlink() == 1 {
                 lchown(entry.path(), Some(uid), Some(gid))?;
-                changed += 1;
             }
         }
     }
     let folder = open_no_follow(folder, OpenOptions::new().read(true), OFlags::DIRECTORY)?;
-    fchown(folder, Some(uid), Some(gid))?;
-    Ok(changed)
+    fchown(folder, Some(uid), Some(gid))
 }
 
 fn open_no_follow(path: &Path, options: &mut OpenOptions, flags: OFlags) -> io::Result<File> {
@@ -145,9 +163,12 @@ pub(super) fn check_path(path: &Path) -> Result<()> {
         let Ok(meta) = fs::symlink_metadata(part) else { continue };
         check_owner(part, &meta)?;
         let is_sticky = meta.mode() & STICKY != 0 && part != path;
-        if !meta.is_symlink() && meta.mode() & WRITABLE_BY_OTHERS != 0 && !is_sticky {
-            return Err(Error::WritableByOthers { folder: part.to_owned() });
-        }
+        ensure!(
+            meta.is_symlink() || meta.mode() & WRITABLE_BY_OTHERS == 0 || is_sticky,
+            "other users can write to {}, and so replace what root trusts there. Remove their \
+             permission with `chmod go-w`, or use another folder: --data FOLDER",
+            part.display()
+        );
     }
     Ok(())
 }
@@ -155,17 +176,18 @@ pub(super) fn check_path(path: &Path) -> Result<()> {
 /// Checks that a folder, without symbolic links in its path, is the current user's.
 pub(super) fn check_folder(path: &Path) -> Result<()> {
     let meta = fs::symlink_metadata(path).map_err(file("cannot read the owner of", path))?;
-    if !meta.is_dir() {
-        return Err(file("cannot use", path)(io::Error::other("it is not a folder; remove it")));
-    }
+    ensure!(meta.is_dir(), "cannot use {}: it is not a folder; remove it", path.display());
     check_owner(path, &meta)?;
     check_path(path)
 }
 
-fn check_owner(path: &Path, meta: &Metadata) -> Result<()> {
-    if meta.uid() == geteuid().as_raw() {
-        Ok(())
-    } else {
-        Err(Error::OwnedByOtherUser { folder: path.to_owned(), owner: meta.uid() })
-    }
+pub(super) fn check_owner(path: &Path, meta: &Metadata) -> Result<()> {
+    ensure!(
+        meta.uid() == geteuid().as_raw(),
+        "{} belongs to another user (uid {}). Start Holdfast as that user, or use another folder: \
+         --data FOLDER",
+        path.display(),
+        meta.uid()
+    );
+    Ok(())
 }

@@ -8,16 +8,17 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, bail};
 use rustix::process::Signal;
 use sqlx::{Connection, PgConnection};
 use tokio::time::timeout;
 
-use super::error::{Error, Result, file, system};
+use super::owned::{disk_full, file};
 use super::print_progress;
 use super::process::{ChildSpec, ShutdownPolicy};
 use super::services_dir::ServicesDir;
 
-/// Timeout of a start; crash recovery after a kill under load takes seconds.
+/// Crash recovery after a kill under load takes seconds.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// Timeout of a connection attempt; a socket answers at once or not at all.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -48,10 +49,9 @@ pub(super) async fn create_cluster(
         return Ok(cluster);
     }
     print_progress("creating a Postgres cluster …");
-    let [locale, alternative] = LOCALES;
-    let mut created = run_initdb(initdb, locale, services_dir, options).await;
+    let mut created = run_initdb(initdb, LOCALES[0], services_dir, options).await;
     if created.is_err() {
-        created = run_initdb(initdb, alternative, services_dir, options).await;
+        created = run_initdb(initdb, LOCALES[1], services_dir, options).await;
     }
     fs::rename(created?, &cluster).map_err(file("cannot rename into place", &cluster))?;
     Ok(cluster)
@@ -78,17 +78,17 @@ async fn run_initdb(
         .args(["--auth-local=trust", "--auth-host=reject"])
         .arg(format!("--locale={locale}"))
         .args(options);
-    let output = command.output().await.map_err(system("cannot run initdb"))?;
+    let output = command.output().await.context("cannot run initdb")?;
     if output.status.success() {
         return Ok(new);
     }
-    let output_bytes = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&output_bytes).trim().to_owned();
+    let bytes = [output.stdout, output.stderr].concat();
+    let text = String::from_utf8_lossy(&bytes);
     // The services run in the locale C.
     if text.contains("No space left on device") {
-        return Err(Error::DiskFull { path: new });
+        return Err(disk_full(&new));
     }
-    Err(Error::InitDb { status: output.status.to_string(), output: text })
+    bail!("initdb failed ({}):\n{}", output.status, text.trim())
 }
 
 pub(super) fn spec(
@@ -132,7 +132,7 @@ pub(super) fn spec(
     ChildSpec { name: "Postgres".to_owned(), role: "postgres".to_owned(), command, shutdown }
 }
 
-pub(super) async fn check_ready(sockets: &Path) -> std::result::Result<(), String> {
+pub(super) async fn check_ready(sockets: &Path) -> Result<(), String> {
     match timeout(ATTEMPT_TIMEOUT, connect(sockets)).await {
         Ok(Ok(connection)) => connection.close().await.map_err(|error| error.to_string()),
         Ok(Err(error)) => Err(error.to_string()),

@@ -11,16 +11,16 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use anyhow::{Result, anyhow, bail};
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-use super::error::{Result, file};
-use super::owned::open_own;
+use super::owned::{file, open_own};
 
 /// A longer log is set aside at the next start.
 const MAX_LOG_BYTES: u64 = 16 << 20;
@@ -47,13 +47,6 @@ pub(super) struct ShutdownPolicy {
     pub(super) escalation: Signal,
 }
 
-impl ShutdownPolicy {
-    /// TERM, then KILL.
-    pub(super) fn terminate(grace_period: Duration) -> Self {
-        Self { signal: Signal::TERM, grace_period, escalation: Signal::KILL }
-    }
-}
-
 /// Returns a command whose process gets a process group of its own and, on Linux, `death_signal`
 /// (e.g. `TERM`) when the thread that started it ends. Must be started from the main thread.
 pub fn tied_command(program: &Path, death_signal: &str) -> Command {
@@ -76,35 +69,79 @@ static HAS_SETPRIV: LazyLock<bool> = LazyLock::new(|| {
     cfg!(target_os = "linux") && tried.is_ok_and(|status| status.success())
 });
 
-/// Starts a command with its output in `log`; returns the offset of its output, too.
-pub(super) fn start(command: &mut Command, log: &Path) -> Result<(Child, u64)> {
-    if fs::metadata(log).is_ok_and(|meta| meta.len() > MAX_LOG_BYTES) {
-        let _ = fs::rename(log, log.with_extension("log.1"));
+/// A child that was started, and its output.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) child: Child,
+    pub(super) log: Log,
+}
+
+/// The output of a process in a file.
+#[derive(Debug, Clone)]
+pub(super) struct Log {
+    path: PathBuf,
+    /// Length of the file before the process.
+    from: u64,
+}
+
+impl Process {
+    /// Starts a command with its output in the file `log`.
+    pub(super) fn start(command: &mut Command, log: &Path) -> Result<Self> {
+        if fs::metadata(log).is_ok_and(|meta| meta.len() > MAX_LOG_BYTES) {
+            let _ = fs::rename(log, log.with_extension("log.1"));
+        }
+        let open = open_own(log, OpenOptions::new().append(true).create(true).mode(0o600));
+        let output = open.map_err(file("cannot open the log", log))?;
+        let from = output.metadata().map_err(file("cannot read the log", log))?.len();
+        let errors = output.try_clone().map_err(file("cannot open again", log))?;
+        let program = PathBuf::from(command.as_std().get_program());
+        let child = command.stdout(output).stderr(errors).spawn();
+        let child = child.map_err(file("cannot start", &program))?;
+        Ok(Self { child, log: Log { path: log.to_owned(), from } })
     }
-    let open = open_own(log, OpenOptions::new().append(true).create(true).mode(0o600));
-    let output = open.map_err(file("cannot open the log", log))?;
-    let log_from = output.metadata().map_err(file("cannot read the log", log))?.len();
-    let errors = output.try_clone().map_err(file("cannot open again", log))?;
-    let program = PathBuf::from(command.as_std().get_program());
-    let child = command.stdout(output).stderr(errors).spawn();
-    Ok((child.map_err(file("cannot start", &program))?, log_from))
+
+    /// Waits until `probe` succeeds. Fails if the process exits before, or after `limit`.
+    pub(super) async fn wait_ready<T, P>(
+        &mut self,
+        name: &str,
+        limit: Duration,
+        probe: impl Fn() -> P,
+    ) -> Result<T>
+    where
+        P: Future<Output = Result<T, String>>,
+    {
+        let Self { child, log } = self;
+        let exited = async { log.died(name, &describe(child.wait().await)) };
+        wait_ready(name, limit, log, probe, exited).await
+    }
+
+    /// Sends a signal unless the child was reaped: then its pid may be another's.
+    pub(super) fn send(&self, signal: Signal) {
+        let pid = self.child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
+        if let Some(pid) = pid {
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// Asks the process to exit with this signal, and kills it after the grace period.
+    pub(super) async fn end(&mut self, signal: Signal, grace_period: Duration) {
+        self.send(signal);
+        if timeout(grace_period, self.child.wait()).await.is_err() {
+            let _ = self.child.kill().await;
+        }
+    }
 }
 
-/// Reason why a process is not ready.
-pub(super) enum NotReady<E> {
-    Exited(E),
-    /// With the last error of the probe.
-    TimedOut(String),
-}
-
-/// Waits until `probe` succeeds, the process has exited, or `limit` is over.
-pub(super) async fn wait_ready<T, E, P>(
+/// As [`Process::wait_ready`]; `exited` waits for its exit.
+pub(super) async fn wait_ready<T, P>(
+    name: &str,
     limit: Duration,
+    log: &Log,
     probe: impl Fn() -> P,
-    exited: impl Future<Output = E>,
-) -> std::result::Result<T, NotReady<E>>
+    exited: impl Future<Output = anyhow::Error>,
+) -> Result<T>
 where
-    P: Future<Output = std::result::Result<T, String>>,
+    P: Future<Output = Result<T, String>>,
 {
     let mut last = "no attempt yet".to_owned();
     let probing = async {
@@ -118,42 +155,40 @@ where
     };
     let outcome = tokio::select! {
         outcome = timeout(limit, probing) => outcome,
-        exited = exited => return Err(NotReady::Exited(exited)),
+        error = exited => return Err(error),
     };
-    outcome.map_err(|_| NotReady::TimedOut(last))
-}
-
-/// Sends a signal to a child that was not reaped yet, so that its pid is still its own.
-pub(super) fn send(child: &Child, signal: Signal) {
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        let _ = kill_process(pid, signal);
+    match outcome {
+        Ok(ready) => Ok(ready),
+        Err(_) => bail!("{name} is not ready after {limit:?} ({last}). {}", log.tail()),
     }
 }
 
-/// Asks a child to exit with this signal, and kills it after the grace period.
-pub(super) async fn end(child: &mut Child, signal: Signal, grace_period: Duration) {
-    send(child, signal);
-    if timeout(grace_period, child.wait()).await.is_err() {
-        let _ = child.kill().await;
+impl Log {
+    /// Returns the error for a process that ended by itself.
+    pub(super) fn died(&self, name: &str, status: &str) -> anyhow::Error {
+        anyhow!("{name} ended before it was ready ({status}). {}", self.tail())
+    }
+
+    /// Returns the last lines.
+    pub(super) fn tail(&self) -> String {
+        let read = || -> io::Result<String> {
+            let mut log = File::open(&self.path)?;
+            let end = log.seek(SeekFrom::End(0))?;
+            log.seek(SeekFrom::Start(self.from.max(end.saturating_sub(TAIL_BYTES))))?;
+            let mut bytes = Vec::new();
+            log.read_to_end(&mut bytes)?;
+            Ok(String::from_utf8_lossy(&bytes).into_owned())
+        };
+        let text = read().unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        let last = lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n  ");
+        format!("The end of {}:\n  {last}", self.path.display())
     }
 }
 
-/// Returns the last lines of a log, from the offset `from` on.
-pub(super) fn tail(log: &Path, from: u64) -> String {
-    let read = || -> io::Result<String> {
-        let mut log = File::open(log)?;
-        let end = log.seek(SeekFrom::End(0))?;
-        log.seek(SeekFrom::Start(from.max(end.saturating_sub(TAIL_BYTES))))?;
-        let mut bytes = Vec::new();
-        log.read_to_end(&mut bytes)?;
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
-    };
-    let text = read().unwrap_or_default();
-    let lines: Vec<_> = text.lines().collect();
-    if lines.is_empty() {
-        return "  (no output)".to_owned();
+pub(super) fn describe(status: io::Result<ExitStatus>) -> String {
+    match status {
+        Ok(status) => status.to_string(),
+        Err(error) => format!("its status is unknown: {error}"),
     }
-    let last = lines.iter().skip(lines.len().saturating_sub(TAIL_LINES));
-    last.map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }

@@ -6,14 +6,13 @@
 //!
 //! `HOLDFAST_PROGRAMS_PATH` (a list like `PATH`) replaces all the searched folders.
 
-use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::error::{Error, Result};
+use anyhow::{Context as _, Result};
 
 #[derive(Debug, Clone)]
 pub(super) struct Programs {
@@ -32,43 +31,38 @@ impl Programs {
 }
 
 pub(super) fn redis() -> Result<PathBuf> {
-    find_program(&search_paths(), &["redis-server", "valkey-server"])
-        .ok_or_else(|| missing("redis-server"))
+    let programs = ["redis-server", "valkey-server"];
+    find_program(&search_paths(), &programs).with_context(|| missing("redis-server", "redis"))
 }
 
 /// Returns Postgres' folder: of the version that created the cluster, or else the first found.
 fn postgres_folder(search_paths: &[PathBuf], cluster: &Path) -> Result<PathBuf> {
-    let found: Vec<_> = search_paths
+    let mut found = search_paths
         .iter()
         .filter(|folder| is_program(&folder.join("postgres")) && is_program(&folder.join("initdb")))
-        .collect();
-    let Some(first) = found.first() else {
-        return Err(missing("postgres"));
+        .peekable();
+    found.peek().with_context(|| missing("postgres", "postgresql"))?;
+    let made_by = cluster_version(cluster);
+    let folder = match made_by {
+        None => found.next(),
+        Some(_) => found.find(|folder| major_version(&folder.join("postgres")) == made_by),
     };
-    let Some(made_by) = cluster_version(cluster) else {
-        return Ok(PathBuf::from(first));
+    let other_version = || {
+        format!(
+            "{} was made by Postgres {}, which is not installed. Install it, or start anew with \
+             another folder: --data FOLDER",
+            cluster.display(),
+            made_by.unwrap_or_default()
+        )
     };
-    let versions: Vec<_> =
-        found.iter().map(|folder| major_version(&folder.join("postgres"))).collect();
-    match versions.iter().position(|version| *version == Some(made_by)) {
-        Some(at) => Ok(found[at].clone()),
-        None => Err(Error::OtherVersion {
-            folder: cluster.to_owned(),
-            made_by,
-            found: list_versions(versions.into_iter().flatten().collect()),
-        }),
-    }
+    Ok(folder.with_context(other_version)?.clone())
 }
 
-/// Lists versions once each, for a message.
-fn list_versions(versions: BTreeSet<u32>) -> String {
-    let versions: Vec<_> = versions.iter().map(u32::to_string).collect();
-    match versions.split_last() {
-        Some((last, others)) if !others.is_empty() => {
-            format!("versions are {} and {last}", others.join(", "))
-        }
-        _ => format!("version is {}", versions.concat()),
-    }
+fn missing(program: &str, package: &str) -> String {
+    format!(
+        "{program} is not installed. Install the package `{package}`, as your system calls it, or \
+         start Holdfast with script/server, which does that"
+    )
 }
 
 /// Returns the searched folders, best first.
@@ -134,27 +128,6 @@ fn parse_version(text: &str) -> Option<u32> {
     number.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// Package managers: program, command, and the packages of Postgres and Redis.
-const PACKAGE_MANAGERS: [(&str, &str, [&str; 2]); 4] = [
-    ("apt-get", "sudo apt-get install", ["postgresql", "redis-server"]),
-    ("dnf", "sudo dnf install", ["postgresql-server", "valkey"]),
-    ("pacman", "sudo pacman -S", ["postgresql", "valkey"]),
-    ("apk", "sudo apk add", ["postgresql", "redis"]),
-];
-/// Command and packages of the package manager that is named if none of those is installed.
-const HOMEBREW: (&str, [&str; 2]) = ("brew install", ["postgresql@17", "redis"]);
-
-fn missing(program: &'static str) -> Error {
-    // Searched in the usual folders, independent of `HOLDFAST_PROGRAMS_PATH`.
-    let usual = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"].map(PathBuf::from);
-    let (install, [postgres, redis]) = PACKAGE_MANAGERS
-        .iter()
-        .find(|(manager, ..)| find_program(&usual, &[manager]).is_some())
-        .map_or(HOMEBREW, |(_, install, packages)| (install, *packages));
-    let package = if program == "postgres" { postgres } else { redis };
-    Error::Missing { program, package: package.to_owned(), command: format!("{install} {package}") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -164,36 +137,5 @@ mod tests {
         assert_eq!(parse_version("postgres (PostgreSQL) 15.14 (Debian 15.14-0+deb12u1)"), Some(15));
         assert_eq!(parse_version("postgres (PostgreSQL) 18beta1"), Some(18));
         assert_eq!(parse_version("nothing"), None);
-    }
-
-    #[test]
-    fn other_version_lists_each_installed_one_once() {
-        let base = env::temp_dir().join(format!("hf-programs-{}", std::process::id()));
-        let folder = |version: u32| {
-            let folder = base.join(version.to_string());
-            fs::create_dir_all(&folder).expect("a folder");
-            for name in ["postgres", "initdb"] {
-                let script = format!("#!/bin/sh\necho 'postgres (PostgreSQL) {version}.1'\n");
-                fs::write(folder.join(name), script).expect("a file");
-                let executable = fs::Permissions::from_mode(0o755);
-                fs::set_permissions(folder.join(name), executable).expect("it is ours");
-            }
-            folder
-        };
-        let search_paths = [folder(16), folder(15), folder(16), folder(15)];
-        fs::write(base.join("PG_VERSION"), "14\n").expect("a file");
-        let refused = |paths| postgres_folder(paths, &base).expect_err("none fits").to_string();
-        let [several, one] = [refused(&search_paths), refused(&search_paths[2..3])];
-        fs::remove_dir_all(&base).expect("it is ours");
-        assert!(several.contains("but the installed versions are 15 and 16."), "{several}");
-        assert!(one.contains("but the installed version is 16."), "{one}");
-    }
-
-    #[test]
-    fn missing_program_names_package_and_install_command() {
-        let error = postgres_folder(&[], Path::new("/nowhere")).expect_err("there is none");
-        let message = error.to_string();
-        assert!(message.contains("the package is `postgresql"), "{message}");
-        assert!(message.contains("install") || message.contains("pacman -S"), "{message}");
     }
 }

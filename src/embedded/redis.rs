@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use ::redis::{AsyncConnectionConfig, Client, RedisError, cmd};
+use rustix::process::Signal;
 
 use super::process::{ChildSpec, ShutdownPolicy};
 use super::services_dir::ServicesDir;
@@ -47,12 +48,12 @@ pub(super) fn spec(
         .args(["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"])
         .args(["--maxmemory-policy", "noeviction", "--loglevel", "notice", "--logfile", ""]);
     let name = if role == MAIN { "Redis".to_owned() } else { format!("Redis {role}") };
-    ChildSpec {
-        name,
-        role: role.to_owned(),
-        command,
-        shutdown: ShutdownPolicy::terminate(GRACE_PERIOD),
-    }
+    let shutdown = ShutdownPolicy {
+        signal: Signal::TERM,
+        grace_period: GRACE_PERIOD,
+        escalation: Signal::KILL,
+    };
+    ChildSpec { name, role: role.to_owned(), command, shutdown }
 }
 
 /// Checks that it answers and has loaded its data.

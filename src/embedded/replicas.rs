@@ -8,10 +8,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::time::Duration;
 
+use anyhow::{Context as _, Result, anyhow};
+use rustix::process::Signal;
 use tokio::time::timeout;
 
 use super::data_dir::RunningUp;
-use super::error::{Error, Result};
 use super::process::{ChildSpec, ShutdownPolicy, tied_command};
 use crate::config::{DEMO_PASSWORD_LENGTH, UpArgs};
 use crate::load;
@@ -29,18 +30,26 @@ const LOOPBACK_HOSTS: &str = "localhost,*.localhost,127.0.0.1,[::1]";
 /// Returns the replicas' addresses: the first, and those on the ports after it.
 pub(super) fn addresses(listen: SocketAddr, replicas: u16) -> Result<Vec<SocketAddr>> {
     let first = listen.port();
-    let no_such_port = || Error::NoSuchPort { listen, replicas };
     let last = first.checked_add(replicas.saturating_sub(1)).filter(|_| first > 0);
-    let ports = first..=last.ok_or_else(no_such_port)?;
+    let last = last.with_context(|| {
+        format!(
+            "--listen {listen} with {replicas} replicas needs the ports from {first} on, and ports \
+             go from 1 to 65535: choose another with --listen"
+        )
+    });
+    let ports = first..=last?;
     Ok(ports.map(|port| SocketAddr::new(listen.ip(), port)).collect())
 }
 
 pub(super) fn check_free(addresses: &[SocketAddr]) -> Result<()> {
     for (index, address) in addresses.iter().enumerate() {
-        TcpListener::bind(address).map_err(|source| Error::PortTaken {
-            number: index + 1,
-            address: *address,
-            source,
+        TcpListener::bind(address).map_err(|error| {
+            let other = address.port().checked_add(1_000).unwrap_or(8080);
+            anyhow!(
+                "replica {} cannot listen on {address}: {error}. Choose another address with \
+                 --listen, e.g. --listen 127.0.0.1:{other}",
+                index + 1
+            )
         })?;
     }
     Ok(())
@@ -96,12 +105,17 @@ pub(super) fn spec(
         command.env("HOLDFAST_PUBLIC_HOSTS", format!("{hosts},{LOOPBACK_HOSTS},{own}"));
     }
     let (name, role) = (format!("replica {port}"), format!("replica-{port}"));
-    ChildSpec { name, role, command, shutdown: ShutdownPolicy::terminate(GRACE_PERIOD) }
+    let shutdown = ShutdownPolicy {
+        signal: Signal::TERM,
+        grace_period: GRACE_PERIOD,
+        escalation: Signal::KILL,
+    };
+    ChildSpec { name, role, command, shutdown }
 }
 
 /// Asks the replica that listens on `address`, on this machine, whether it is ready. Returns the
 /// body of its response; the error says why it is not ready. Takes at most two seconds.
-pub async fn check_ready(address: SocketAddr) -> std::result::Result<String, String> {
+pub async fn check_ready(address: SocketAddr) -> Result<String, String> {
     let address = reachable(address);
     let request = format!("GET /readyz HTTP/1.1\r\nHost: {address}\r\n\r\n");
     let (status, body) =

@@ -6,17 +6,16 @@
 //! it has existed. What is not provably of this shop is neither used nor removed.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, Result, bail, ensure};
 use tokio::process::Command;
 use uuid::Uuid;
 
 use super::account::Account;
-use super::error::{Error, Result, file};
 use super::identity::{FolderId, Identity, Origin};
-use super::owned::{check_folder, create_folder, open_own};
+use super::owned::{check_folder, create_folder, file, open_own};
 use super::print_progress;
 use super::process::tied_command;
 
@@ -34,182 +33,126 @@ const TRACES: [&str; 2] = ["pids", "env"];
 pub(super) struct ServicesDir {
     pub(super) path: PathBuf,
     pub(super) account: Option<Account>,
-    /// External data that this start has created. Dropped before its lock.
-    _new: Option<NewExternal>,
     /// Of external data.
     _lock: Option<File>,
-}
-
-/// A folder of external data that this start has created, and the record that names it. Dropping
-/// it removes both again if the start failed before a cluster was in the folder.
-#[derive(Debug)]
-struct NewExternal {
-    path: PathBuf,
-    record: PathBuf,
-}
-
-impl Drop for NewExternal {
-    fn drop(&mut self) {
-        if fs::symlink_metadata(self.path.join("postgres")).is_ok() {
-            return;
-        }
-        // Only files of this start, and empty folders. First the record: without it, no later start
-        // looks for the folder.
-        for file in [self.record.clone(), self.path.join(OWNER), self.path.join(LOCK)] {
-            let _ = fs::remove_file(file);
-        }
-        for folder in [self.path.join("postgres.new"), self.path.join("redis"), self.path.clone()] {
-            let _ = fs::remove_dir(folder);
-        }
-    }
 }
 
 impl ServicesDir {
     /// A folder that exists and belongs to the account.
     pub(super) fn new(path: PathBuf, account: Option<Account>) -> Self {
-        Self { path, account, _new: None, _lock: None }
+        Self { path, account, _lock: None }
     }
 
     /// Finds or creates the folder for this data folder, which is locked. `adopt` accepts a copy.
     pub(super) fn open(data: &Path, adopt: bool) -> Result<Self> {
-        match Identity::read(&data.join(IDENTITY))? {
-            None => Self::create_new(data),
-            Some(identity) if identity.external.is_none() => {
-                Self::open_internal(data, identity, adopt)
-            }
-            Some(identity) => Self::open_external(data, &identity, adopt),
+        let record = data.join(IDENTITY);
+        let Some(mut identity) = Identity::read(&record)? else { return Self::create_new(data) };
+        let mut services_dir = data.to_owned();
+        let mut records = vec![record];
+        let (mut lock, mut is_restored) = (None, false);
+        if identity.external.is_some() {
+            services_dir = external_path(identity.id);
+            records.insert(0, services_dir.join(OWNER));
+            (lock, identity) = lock_external(&services_dir, &identity, data)?;
+            let external = FolderId::of(&services_dir)?;
+            is_restored = identity.external.is_none_or(|known| !external.is_recorded(known, true));
+            identity.external = Some(external);
         }
+
+        let origin = identity.origin(FolderId::of(data)?, data);
+        let is_copied = is_restored || origin == (Origin::Moved { is_copy: true });
+        let is_torn = is_torn(data, &services_dir);
+        if origin == Origin::CopyOfPresent {
+            ensure!(
+                adopt,
+                "{} is a copy of {}, which is still there{}. Start that one, or make the copy of \
+                 a stopped shop a shop of its own with --adopt",
+                data.display(),
+                identity.path.display(),
+                if is_torn { ", and was made while its shop ran" } else { "" }
+            );
+            identity.id = Uuid::new_v4();
+            if identity.external.is_some() {
+                services_dir = copy_external(&services_dir, identity.id)?;
+                identity.external = Some(FolderId::of(&services_dir)?);
+                records[0] = services_dir.join(OWNER);
+                lock = try_lock(&services_dir)?;
+            }
+        }
+        ensure!(
+            !(is_copied && is_torn) || adopt,
+            "{} is a copy that was made while its shop ran, so that its database may be damaged. \
+             Restore a copy of a stopped shop, or use this one as it is with --adopt",
+            data.display()
+        );
+        if identity.path != data || is_copied {
+            let (data, before) = (data.display(), identity.path.display());
+            print_progress(&format!("{data} was moved or copied from {before}, and is used now"));
+        }
+        let claimed = Identity { folder: FolderId::of(data)?, path: data.to_owned(), ..identity };
+        records.iter().try_for_each(|record| claimed.write(record))?;
+        Self::prepare(services_dir, lock)?.check_open()
     }
 
     /// Gives an identity to a data folder without data.
     fn create_new(data: &Path) -> Result<Self> {
-        for of_earlier_version in ["postgres/PG_VERSION", "services"] {
-            if fs::symlink_metadata(data.join(of_earlier_version)).is_ok() {
-                return Err(Error::NoIdentity { data: data.to_owned() });
-            }
+        for of_other_build in ["postgres/PG_VERSION", "services"] {
+            ensure!(
+                fs::symlink_metadata(data.join(of_other_build)).is_err(),
+                "{} has data of another build of Holdfast, which this one cannot upgrade: use \
+                 another folder: --data FOLDER",
+                data.display()
+            );
         }
-        let mut identity = Identity {
-            id: Uuid::new_v4(),
-            folder: folder_id(data)?,
-            external: None,
-            path: data.to_owned(),
-        };
-        let services_dir = match Self::prepare(data.to_owned()) {
-            Err(Error::ClosedToServices { .. }) => Self::create_external(data, &mut identity)?,
-            prepared => prepared?,
-        };
+        let (id, folder) = (Uuid::new_v4(), FolderId::of(data)?);
+        let mut identity = Identity { id, folder, external: None, path: data.to_owned() };
+        let mut services_dir = Self::prepare(data.to_owned(), None)?;
+        if !services_dir.is_open()? {
+            let _ = fs::remove_dir(data.join("redis"));
+            let path = external_path(id);
+            print_progress(&format!(
+                "{} is closed to the user that Postgres runs as: its data is kept in {}",
+                data.display(),
+                path.display()
+            ));
+            // Root's, so that the services' user can replace nothing in it that root trusts.
+            create_folder(&path, 0o711)?;
+            identity.external = Some(FolderId::of(&path)?);
+            identity.write(&path.join(OWNER))?;
+            let lock = try_lock(&path)?;
+            services_dir = Self::prepare(path, lock)?.check_open()?;
+        }
         // Last: it says that the data exists.
         identity.write(&data.join(IDENTITY))?;
         Ok(services_dir)
     }
 
-    fn create_external(data: &Path, identity: &mut Identity) -> Result<Self> {
-        for empty in ["postgres", "redis"] {
-            let _ = fs::remove_dir(data.join(empty));
-        }
-        let path = external_path(identity.id);
-        print_progress(&format!(
-            "{} is closed to the user that Postgres runs as: its data is kept in {}",
-            data.display(),
-            path.display()
-        ));
-        // Root's, so that the services' user can replace nothing in it that root trusts.
-        create_folder(&path, 0o711)?;
-        let new = NewExternal { path: path.clone(), record: data.join(IDENTITY) };
-        identity.external = Some(folder_id(&path)?);
-        identity.write(&path.join(OWNER))?;
-        Ok(Self { _lock: try_lock(&path)?, _new: Some(new), ..Self::prepare(path)? })
-    }
-
-    fn open_internal(data: &Path, mut identity: Identity, adopt: bool) -> Result<Self> {
-        let origin = identity.origin(folder_id(data)?, data);
-        let is_torn = is_torn(data, data);
-        if origin == Origin::CopyOfPresent {
-            if !adopt {
-                return Err(Error::Copy {
-                    data: data.to_owned(),
-                    original: identity.path,
-                    is_torn,
-                });
-            }
-            identity.id = Uuid::new_v4();
-        }
-        if origin == (Origin::Moved { is_copy: true }) && is_torn && !adopt {
-            return Err(Error::TornCopy { data: data.to_owned() });
-        }
-        claim(data, &identity, origin, &[data.join(IDENTITY)])?;
-        Self::prepare(data.to_owned())
-    }
-
-    fn open_external(data: &Path, identity: &Identity, adopt: bool) -> Result<Self> {
-        let path = external_path(identity.id);
-        let missing = || Error::ExternalMissing { data: data.to_owned(), external: path.clone() };
-        fs::symlink_metadata(&path).map_err(|_| missing())?;
-        check_folder(&path)?;
-        // Before the record is read: the holder may change it.
-        let lock = try_lock(&path)?;
-        let owner = Identity::read(&path.join(OWNER))?;
-        let owner = owner.filter(|owner| owner.id == identity.id).ok_or_else(missing)?;
-        let in_use = Error::ExternalInUse { external: path.clone(), owner: owner.path.clone() };
-
-        let origin = owner.origin(folder_id(data)?, data);
-        if origin == Origin::CopyOfPresent {
-            if !adopt {
-                let (data, original) = (data.to_owned(), owner.path);
-                return Err(Error::Copy { data, original, is_torn: false });
-            }
-            if lock.is_none() || path.join("postgres/postmaster.pid").exists() {
-                return Err(in_use);
-            }
-            return Self::copy_external(data, owner, &path);
-        }
-        let lock = lock.ok_or(in_use)?;
-        let external = folder_id(&path)?;
-        let is_restored =
-            owner.external.is_none_or(|recorded| !external.is_recorded(recorded, true));
-        let is_copy = is_restored || origin == (Origin::Moved { is_copy: true });
-        if is_copy && is_torn(data, &path) && !adopt {
-            return Err(Error::TornCopy { data: data.to_owned() });
-        }
-
-        let owner = Identity { external: Some(external), ..owner };
-        claim(data, &owner, origin, &[path.join(OWNER), data.join(IDENTITY)])?;
-        Ok(Self { _lock: Some(lock), ..Self::prepare(path)? })
-    }
-
-    /// Makes a copy of the data folder of `owner` a shop with its own data, copied from `source`,
-    /// which no other process uses.
-    fn copy_external(data: &Path, owner: Identity, source: &Path) -> Result<Self> {
-        let id = Uuid::new_v4();
-        let path = external_path(id);
-        print_progress(&format!("copying {} to {} …", source.display(), path.display()));
-        create_folder(&path, 0o711)?;
-        if let Err(error) = copy_folders(source, &path) {
-            // It was created above.
-            let _ = fs::remove_dir_all(&path);
-            return Err(file("cannot copy", source)(error));
-        }
-
-        let identity = Identity { id, external: Some(folder_id(&path)?), ..owner };
-        let records = [path.join(OWNER), data.join(IDENTITY)];
-        claim(data, &identity, Origin::CopyOfPresent, &records)?;
-        Ok(Self { _lock: try_lock(&path)?, ..Self::prepare(path)? })
-    }
-
-    /// Creates what the services need, and checks that their account can use it.
-    fn prepare(path: PathBuf) -> Result<Self> {
+    /// Creates what the services need.
+    fn prepare(path: PathBuf, lock: Option<File>) -> Result<Self> {
         let cluster = path.join("postgres");
-        let services_dir = Self::new(path, Account::for_services(&cluster)?);
+        let account = Account::for_services(&cluster)?;
+        let services_dir = Self { path, account, _lock: lock };
         services_dir.create("redis")?;
         if cluster.exists() {
             services_dir.create("postgres")?;
         }
-        if let Some(account) = &services_dir.account
-            && !account.can_write_to(&services_dir.path.join("redis"))?
-        {
-            return Err(Error::ClosedToServices { folder: services_dir.path, uid: account.uid });
-        }
         Ok(services_dir)
+    }
+
+    /// Returns whether the services' account can reach the folder.
+    fn is_open(&self) -> Result<bool> {
+        let Some(account) = &self.account else { return Ok(true) };
+        account.can_write_to(&self.path.join("redis"))
+    }
+
+    fn check_open(self) -> Result<Self> {
+        ensure!(
+            self.is_open()?,
+            "{} is closed to the user that Postgres runs as. Permit that user to pass through the \
+             folders above it with `chmod o+x`, or move the data folder",
+            self.path.display()
+        );
+        Ok(self)
     }
 
     /// Returns the command of a service, which runs as the services' account in an environment that
@@ -230,35 +173,23 @@ impl ServicesDir {
     pub(super) fn create(&self, name: &str) -> Result<()> {
         let folder = self.path.join(name);
         create_folder(&folder, 0o700)?;
-        let Some(account) = &self.account else { return Ok(()) };
-        if account.take_over(&folder)? > 0 {
-            print_progress(&format!(
-                "{} was root's, as in a copy without owners: it belongs to uid {} again",
-                folder.display(),
-                account.uid
-            ));
-        }
-        Ok(())
+        self.account.as_ref().map_or(Ok(()), |account| account.take_over(&folder))
     }
 }
 
 /// Removes a data folder that this process has created, with its external data.
-pub(super) fn remove_data(data: &Path) -> io::Result<()> {
+pub(super) fn remove_data(data: &Path) -> Result<()> {
     if let Ok(Some(identity)) = Identity::read(&data.join(IDENTITY)) {
         let external = external_path(identity.id);
         if Identity::read(&external.join(OWNER)).is_ok_and(|owner| owner == Some(identity)) {
             fs::remove_dir_all(external)?;
         }
     }
-    fs::remove_dir_all(data)
+    Ok(fs::remove_dir_all(data)?)
 }
 
 fn external_path(id: Uuid) -> PathBuf {
     PathBuf::from(format!("/var/lib/holdfast-{id}"))
-}
-
-fn folder_id(path: &Path) -> Result<FolderId> {
-    FolderId::of(path).map_err(file("cannot find", path))
 }
 
 /// Returns whether the files are those of a shop that ran when they were copied.
@@ -267,36 +198,46 @@ fn is_torn(data: &Path, services: &Path) -> bool {
     TRACES.map(|name| data.join(name)).iter().chain([&postgres]).any(|trace| trace.exists())
 }
 
-/// Records that the identity is that of this data folder from now on.
-fn claim(data: &Path, identity: &Identity, origin: Origin, records: &[PathBuf]) -> Result<()> {
-    let before = identity.path.display();
-    let found = match origin {
-        Origin::CopyOfPresent => Some(format!("is a copy of {before}, and now a shop of its own")),
-        _ if identity.path != data => Some(format!("was at {before}, and is used here now")),
-        Origin::Moved { is_copy: true } => Some("was restored, and is used now".to_owned()),
-        _ => None,
+/// Locks the external data of `data`, and returns its record.
+fn lock_external(
+    external: &Path,
+    identity: &Identity,
+    data: &Path,
+) -> Result<(Option<File>, Identity)> {
+    let missing = || {
+        format!(
+            "the database of {} was in {}, which is missing or not of this shop. Restore that \
+             folder, too, or start anew with another folder: --data FOLDER",
+            data.display(),
+            external.display()
+        )
     };
-    if let Some(found) = found {
-        print_progress(&format!("{} {found}", data.display()));
-    }
-    let claimed = Identity { folder: folder_id(data)?, path: data.to_owned(), ..identity.clone() };
-    records.iter().try_for_each(|record| claimed.write(record))
+    fs::symlink_metadata(external).with_context(missing)?;
+    check_folder(external)?;
+    // Before the record is read: the holder may change it.
+    let lock = try_lock(external)?;
+    let owner = Identity::read(&external.join(OWNER))?;
+    let owner = owner.filter(|owner| owner.id == identity.id).with_context(missing)?;
+    ensure!(
+        lock.is_some(),
+        "{} is in use by the `holdfast up` that was started on {}. Stop that one first",
+        external.display(),
+        owner.path.display()
+    );
+    Ok((lock, owner))
 }
 
-/// Copies the folders in `source` with owners, modes and times.
-fn copy_folders(source: &Path, target: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(source)? {
-        let folder = entry?.path();
-        if !folder.is_dir() {
-            continue;
-        }
-        let copied =
-            std::process::Command::new("cp").arg("-a").arg(&folder).arg(target).output()?;
-        if !copied.status.success() {
-            return Err(io::Error::other(String::from_utf8_lossy(&copied.stderr).into_owned()));
-        }
+/// Copies external data, which no other process uses, for the shop with this id.
+fn copy_external(source: &Path, id: Uuid) -> Result<PathBuf> {
+    let target = external_path(id);
+    print_progress(&format!("copying {} to {} …", source.display(), target.display()));
+    let copied = std::process::Command::new("cp").arg("-a").args([source, &target]).output()?;
+    if !copied.status.success() {
+        // `cp` has created it.
+        let _ = fs::remove_dir_all(&target);
+        bail!("cannot copy {}: {}", source.display(), String::from_utf8_lossy(&copied.stderr));
     }
-    Ok(())
+    Ok(target)
 }
 
 /// Locks external data; `None` if another `up` uses it.

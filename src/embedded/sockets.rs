@@ -9,9 +9,10 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use anyhow::Result;
+
 use super::account::Account;
-use super::error::{Result, file};
-use super::owned::create_new_folder;
+use super::owned::{create_new_folder, file};
 
 /// Maximum length of a socket's path: Linux allows 107, macOS 103.
 const MAX_SOCKET_PATH: usize = 103;

@@ -7,19 +7,17 @@
 //! The tasks are local to the main thread, because they start processes (`process.rs`).
 
 use std::path::PathBuf;
-use std::process::ExitStatus;
 use std::rc::Rc;
 use std::time::Duration;
 
+use anyhow::Result;
 use rustix::process::Signal;
-use tokio::process::Child;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::error::{Error, Result};
 use super::orphans::ChildRegistry;
 use super::print_progress;
-use super::process::{self, ChildSpec, NotReady, ShutdownPolicy, send, tail};
+use super::process::{self, ChildSpec, Log, Process, ShutdownPolicy, describe};
 use crate::backoff::Backoff;
 
 const RESTART_BACKOFF: Backoff =
@@ -31,9 +29,8 @@ const KILL_DELAY: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(super) struct SupervisedChild {
-    handle: ProcessHandle,
-    log: PathBuf,
-    log_from: u64,
+    pub(super) handle: ProcessHandle,
+    log: Log,
     desired: watch::Sender<DesiredState>,
     ended: watch::Receiver<Option<String>>,
 }
@@ -77,7 +74,7 @@ impl ProcessHandle {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum DesiredState {
     /// The child is starting: an exit is an error, not a crash.
     Start,
@@ -90,7 +87,6 @@ enum DesiredState {
 struct ChildSupervisor {
     spec: ChildSpec,
     log: PathBuf,
-    log_from: u64,
     registry: Rc<ChildRegistry>,
     desired: watch::Receiver<DesiredState>,
     signals: mpsc::UnboundedReceiver<SignalRequest>,
@@ -107,67 +103,38 @@ impl SupervisedChild {
         let (end, ended) = watch::channel(None);
         let (signals, requests) = mpsc::unbounded_channel();
         let handle = ProcessHandle { name: spec.name.clone(), signals };
-        let mut supervisor = ChildSupervisor {
-            spec,
-            log: log.clone(),
-            log_from: 0,
-            registry,
-            desired: desired_state,
-            signals: requests,
-        };
-        let child = supervisor.start()?;
-        let log_from = supervisor.log_from;
+        let mut supervisor =
+            ChildSupervisor { spec, log, registry, desired: desired_state, signals: requests };
+        let process = supervisor.start()?;
+        let log = process.log.clone();
         tokio::task::spawn_local(async move {
-            end.send_replace(Some(supervisor.supervise(child).await));
+            end.send_replace(Some(supervisor.supervise(process).await));
         });
-        Ok(Self { handle, log, log_from, desired, ended })
+        Ok(Self { handle, log, desired, ended })
     }
 
     /// Waits until `probe` succeeds; from then on the child is restarted whenever it exits.
     pub(super) async fn wait_ready<P>(&self, limit: Duration, probe: impl Fn() -> P) -> Result<()>
     where
-        P: Future<Output = std::result::Result<(), String>>,
+        P: Future<Output = Result<(), String>>,
     {
-        match process::wait_ready(limit, probe, self.wait_failed()).await {
-            Ok(()) => {
-                self.desired.send_replace(DesiredState::Run);
-                Ok(())
-            }
-            Err(NotReady::Exited(error)) => Err(error),
-            Err(NotReady::TimedOut(last)) => Err(Error::NotReady {
-                name: self.handle.name.clone(),
-                seconds: limit.as_secs(),
-                last,
-                log: self.log.clone(),
-                tail: tail(&self.log, self.log_from),
-            }),
-        }
-    }
-
-    pub(super) fn handle(&self) -> ProcessHandle {
-        self.handle.clone()
+        let (name, failed) = (self.handle.name(), self.wait_failed());
+        process::wait_ready(name, limit, &self.log, probe, failed).await?;
+        self.desired.send_replace(DesiredState::Run);
+        Ok(())
     }
 
     /// Waits until the child is no longer supervised, which is an error except after `stop`.
-    pub(super) async fn wait_failed(&self) -> Error {
+    pub(super) async fn wait_failed(&self) -> anyhow::Error {
         let mut ended = self.ended.clone();
         let status = ended.wait_for(Option::is_some).await.ok().and_then(|status| status.clone());
-        Error::Died {
-            name: self.handle.name.clone(),
-            status: status.unwrap_or_else(|| "its task ended".to_owned()),
-            log: self.log.clone(),
-            tail: tail(&self.log, self.log_from),
-        }
+        self.log.died(self.handle.name(), status.as_deref().unwrap_or("its task ended"))
     }
 
     /// Stops the child, and waits until it has exited.
     pub(super) async fn stop(&self) {
         // After `stop_now`, the child is already stopping.
-        self.desired.send_if_modified(|state| {
-            let running = *state < DesiredState::Stop;
-            *state = if running { DesiredState::Stop } else { *state };
-            running
-        });
+        self.desired.send_modify(|state| *state = DesiredState::Stop.max(*state));
         let _ = self.ended.clone().wait_for(Option::is_some).await;
     }
 
@@ -179,37 +146,32 @@ impl SupervisedChild {
 
 impl ChildSupervisor {
     /// Starts the child, and records it for the next `up`.
-    fn start(&mut self) -> Result<Child> {
-        let (child, log_from) = process::start(&mut self.spec.command, &self.log)?;
-        self.log_from = log_from;
-        if let Some(pid) = child.id() {
+    fn start(&mut self) -> Result<Process> {
+        let process = Process::start(&mut self.spec.command, &self.log)?;
+        if let Some(pid) = process.child.id() {
             self.registry.record_child(&self.spec.role, pid)?;
         }
-        Ok(child)
+        Ok(process)
     }
 
     /// Supervises the child until `stop`, or until it exits before it was ready; returns how it
     /// exited.
-    async fn supervise(mut self, mut child: Child) -> String {
+    async fn supervise(mut self, mut process: Process) -> String {
         let mut restarts = 0;
         loop {
             let since = Instant::now();
-            // Killed by the lab: no failure to investigate.
-            let mut killed = false;
             let status = loop {
                 tokio::select! {
-                    status = child.wait() => break status,
+                    status = process.child.wait() => break describe(status),
                     () = wait_for(&mut self.desired, DesiredState::Stop) => {
-                        return self.shut_down(child).await;
+                        return self.shut_down(process).await;
                     }
                     Some((signal, confirmation)) = self.signals.recv() => {
-                        send(&child, signal);
-                        killed |= signal == Signal::KILL;
+                        process.send(signal);
                         let _ = confirmation.send(());
                     }
                 }
             };
-            let status = describe(status);
             if *self.desired.borrow() == DesiredState::Start {
                 return status;
             }
@@ -217,27 +179,19 @@ impl ChildSupervisor {
                 restarts = 0;
             }
             let name = &self.spec.name;
-            if killed {
-                print_progress(&format!("{name} was killed by the lab, as planned"));
-            } else {
-                let output = tail(&self.log, self.log_from);
-                print_progress(&format!("{name} ended ({status}); the end of its log:\n{output}"));
-            }
+            print_progress(&format!("{name} ended ({status}). {}", process.log.tail()));
             match self.restart(&mut restarts).await {
-                Some(started) => child = started,
+                Some(started) => process = started,
                 None => return status,
             }
         }
     }
 
     /// Restarts the child with backoff until that succeeds; `None` if it is stopped first.
-    async fn restart(&mut self, restarts: &mut u32) -> Option<Child> {
+    async fn restart(&mut self, restarts: &mut u32) -> Option<Process> {
         loop {
             *restarts += 1;
-            let wait = RESTART_BACKOFF.after(*restarts);
-            let name = &self.spec.name;
-            print_progress(&format!("restarting {name} in {:.1} s", wait.as_secs_f64()));
-            let over = Instant::now() + wait;
+            let over = Instant::now() + RESTART_BACKOFF.after(*restarts);
             loop {
                 tokio::select! {
                     () = sleep_until(over) => break,
@@ -247,46 +201,37 @@ impl ChildSupervisor {
                 }
             }
             match self.start() {
-                Ok(child) => {
-                    let pid = child.id().unwrap_or_default();
-                    print_progress(&format!("{} has restarted (pid {pid})", self.spec.name));
-                    return Some(child);
+                Ok(process) => {
+                    print_progress(&format!("{} has restarted", self.spec.name));
+                    return Some(process);
                 }
-                Err(error) => print_progress(&format!("{}: {error}", self.spec.name)),
+                Err(error) => print_progress(&format!("{}: {error:#}", self.spec.name)),
             }
         }
     }
 
     /// Stops the child: sends its signal, then the harsher one, then SIGKILL.
-    async fn shut_down(&mut self, mut child: Child) -> String {
+    async fn shut_down(&mut self, mut process: Process) -> String {
         let ShutdownPolicy { signal, grace_period, escalation } = self.spec.shutdown;
-        send(&child, Signal::CONT); // A paused process handles no signals.
-        send(&child, signal);
+        process.send(Signal::CONT); // A paused process handles no signals.
+        process.send(signal);
         tokio::select! {
-            status = child.wait() => return describe(status),
+            status = process.child.wait() => return describe(status),
             () = sleep(grace_period) => {
-                let (name, seconds) = (&self.spec.name, grace_period.as_secs());
-                print_progress(&format!("{name} did not end within {seconds} s"));
+                print_progress(&format!("{} did not end within {grace_period:?}", self.spec.name));
             }
             () = wait_for(&mut self.desired, DesiredState::StopNow) => {}
         }
-        send(&child, escalation);
-        if let Ok(status) = timeout(KILL_DELAY, child.wait()).await {
+        process.send(escalation);
+        if let Ok(status) = timeout(KILL_DELAY, process.child.wait()).await {
             return describe(status);
         }
-        send(&child, Signal::KILL);
-        describe(child.wait().await)
+        process.send(Signal::KILL);
+        describe(process.child.wait().await)
     }
 }
 
 /// Waits until at least this state is desired, or the child's owner is dropped.
 async fn wait_for(desired: &mut watch::Receiver<DesiredState>, state: DesiredState) {
     let _ = desired.wait_for(|desired| *desired >= state).await;
-}
-
-fn describe(status: std::io::Result<ExitStatus>) -> String {
-    match status {
-        Ok(status) => status.to_string(),
-        Err(error) => format!("its status is unknown: {error}"),
-    }
 }

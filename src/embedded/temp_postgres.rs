@@ -8,13 +8,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use rustix::process::Signal;
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
-use tokio::process::Child;
 
 use super::account::Account;
-use super::process::{self, NotReady, tail, wait_ready};
+use super::process::Process;
 use super::programs::Programs;
 use super::services_dir::ServicesDir;
 use super::{postgres, sockets};
@@ -26,7 +25,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub struct TempPostgres {
     pub password: String,
-    child: Child,
+    process: Process,
     folder: PathBuf,
 }
 
@@ -61,16 +60,9 @@ impl TempPostgres {
         for setting in ["fsync=off", "shared_buffers=64MB", "max_wal_size=128MB"] {
             spec.command.args(["-c", setting]);
         }
-        let log = folder.join("postgres.log");
-        let (mut child, _) = process::start(&mut spec.command, &log)?;
+        let mut process = Process::start(&mut spec.command, &folder.join("postgres.log"))?;
         let probe = || postgres::check_ready(&folder);
-        match wait_ready(postgres::START_TIMEOUT, probe, child.wait()).await {
-            Ok(()) => {}
-            Err(NotReady::Exited(status)) => {
-                bail!("a temporary Postgres ended at once ({}):\n{}", status?, tail(&log, 0))
-            }
-            Err(NotReady::TimedOut(last)) => bail!("a temporary Postgres does not respond: {last}"),
-        }
+        process.wait_ready("a temporary Postgres", postgres::START_TIMEOUT, probe).await?;
         postgres::create_database(&folder).await?;
         let password = format!("{:032x}", rand::random::<u128>());
         let mut connection = PgConnection::connect(&postgres::url(&folder, "postgres")).await?;
@@ -80,7 +72,7 @@ impl TempPostgres {
         std::fs::write(&access, ACCESS).context("can't write pg_hba.conf")?;
         sqlx::query("select pg_reload_conf()").execute(&mut connection).await?;
         connection.close().await?;
-        Ok(Self { password, child, folder })
+        Ok(Self { password, process, folder })
     }
 
     /// Returns its socket, to which a proxy can forward.
@@ -95,11 +87,11 @@ impl TempPostgres {
 
     /// Returns its process id while it runs.
     pub fn pid(&self) -> Option<u32> {
-        self.child.id()
+        self.process.child.id()
     }
 
     /// Ends it without a checkpoint: nothing of it is kept.
     pub async fn stop(mut self) {
-        process::end(&mut self.child, Signal::QUIT, STOP_TIMEOUT).await;
+        self.process.end(Signal::QUIT, STOP_TIMEOUT).await;
     }
 }

@@ -2,21 +2,16 @@
 //!
 //! Guarantees that no other user reaches it (a socket in a folder of mode 0700; on 127.0.0.1, where
 //! it listens so that another Redis can replicate it, a random password), that it stores nothing,
-//! and that it ends with its value. If this process is killed, it ends too (on Linux); its folder,
-//! which is empty then, remains.
+//! and that it ends with its value. If this process is killed, it ends too (on Linux); its folder
+//! remains.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::process::Stdio;
-use std::time::Duration;
 
-use anyhow::{Context as _, bail};
-use tokio::process::Child;
+use anyhow::Result;
 
-use super::process::{NotReady, tied_command, wait_ready};
+use super::process::{Process, tied_command};
 use super::{programs, redis, sockets};
-
-const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub struct TempRedis {
@@ -25,20 +20,20 @@ pub struct TempRedis {
     /// Port on 127.0.0.1, for another Redis that replicates it.
     pub port: u16,
     pub password: String,
-    child: Child,
+    process: Process,
     folder: PathBuf,
 }
 
 impl TempRedis {
     /// Starts an empty Redis and waits until it answers. Must be called from the main thread, with
     /// which it ends.
-    pub async fn start() -> anyhow::Result<Self> {
+    pub async fn start() -> Result<Self> {
         Self::start_with(&format!("{:032x}", rand::random::<u128>()), None).await
     }
 
     /// Starts an empty Redis with this password; with `primary_port`, as a replica of the Redis on
     /// that port of 127.0.0.1, which must have the same password. Otherwise as [`Self::start`].
-    pub async fn start_with(password: &str, primary_port: Option<u16>) -> anyhow::Result<Self> {
+    pub async fn start_with(password: &str, primary_port: Option<u16>) -> Result<Self> {
         let program = programs::redis()?;
         let folder = sockets::create(None)?;
         let socket = sockets::redis(&folder, redis::MAIN);
@@ -48,7 +43,7 @@ impl TempRedis {
         if let Some(port) = primary_port {
             command.args(["--replicaof", "127.0.0.1", &port.to_string(), "--masterauth", password]);
         }
-        let child = command
+        command
             .args(["--bind", "127.0.0.1", "--port", &port.to_string()])
             .args(["--requirepass", password])
             .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
@@ -56,19 +51,14 @@ impl TempRedis {
             .arg("--unixsocket")
             .arg(&socket)
             .arg("--dir")
-            .arg(&folder)
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .with_context(|| format!("can't start {}", program.display()))?;
+            .arg(&folder);
         let url = format!("redis+unix://{}?pass={password}", socket.display());
-        let mut temp_redis = Self { url, port, password: password.to_owned(), child, folder };
-        let probe = || redis::check_ready(&temp_redis.url);
-        match wait_ready(START_TIMEOUT, probe, temp_redis.child.wait()).await {
-            Ok(()) => Ok(temp_redis),
-            Err(NotReady::Exited(status)) => bail!("a temporary Redis ended at once ({})", status?),
-            Err(NotReady::TimedOut(last)) => bail!("a temporary Redis does not respond: {last}"),
-        }
+        let process = Process::start(&mut command, &folder.join("redis.log"))?;
+        let mut server = Self { url, port, password: password.to_owned(), process, folder };
+        let Self { process, url, .. } = &mut server;
+        let probe = || redis::check_ready(url);
+        process.wait_ready("a temporary Redis", redis::START_TIMEOUT, probe).await?;
+        Ok(server)
     }
 
     /// Returns its socket.
@@ -76,14 +66,14 @@ impl TempRedis {
         sockets::redis(&self.folder, redis::MAIN)
     }
 
-    pub async fn kill(&mut self) -> anyhow::Result<()> {
-        Ok(self.child.kill().await?)
+    pub async fn kill(&mut self) -> Result<()> {
+        Ok(self.process.child.kill().await?)
     }
 }
 
 impl Drop for TempRedis {
     fn drop(&mut self) {
-        let _ = self.child.start_kill();
+        let _ = self.process.child.start_kill();
         sockets::remove(&self.folder);
     }
 }

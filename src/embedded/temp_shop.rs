@@ -10,18 +10,16 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use rustix::process::Signal;
-use tokio::process::Child;
 
 use super::data_dir::{RunningUp, read_env};
 use super::owned::create_data_folder;
-use super::process::{self, NotReady, tail, tied_command, wait_ready};
+use super::process::{Process, tied_command};
 use super::services_dir::remove_data;
 
 /// Timeout of a start, which creates a cluster and starts services and replicas.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout of a stop; `up` stops its children within their own limits.
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
-const LOG: &str = "up.log";
 /// Range of its ports, below the ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
@@ -38,7 +36,7 @@ pub struct TempShopOptions<'a> {
 
 #[derive(Debug)]
 pub struct TempShop {
-    up: Child,
+    up: Process,
     folder: PathBuf,
 }
 
@@ -71,33 +69,18 @@ impl TempShop {
             .env("HOLDFAST_JOBS", if options.jobs { "on" } else { "off" });
         eprintln!("starting a temporary shop in {} …", folder.display());
         let folder = create_data_folder(&folder)?;
-        let (up, _) = process::start(&mut command, &folder.join(LOG))?;
+        let up = Process::start(&mut command, &folder.join("up.log"))?;
         Ok(Self { up, folder })
     }
 
     pub async fn ready(&mut self) -> anyhow::Result<RunningUp> {
         let probe = || std::future::ready(read_env(&self.folder).ok_or_else(String::new));
-        match wait_ready(START_TIMEOUT, probe, self.up.wait()).await {
-            Ok(running) => Ok(running),
-            Err(not_ready) => {
-                let log = tail(&self.folder.join(LOG), 0);
-                match not_ready {
-                    NotReady::Exited(status) => bail!("`holdfast up` ended ({}):\n{log}", status?),
-                    NotReady::TimedOut(_) => bail!("`holdfast up` is not ready:\n{log}"),
-                }
-            }
-        }
-    }
-
-    pub fn folder(&self) -> &Path {
-        &self.folder
+        self.up.wait_ready("`holdfast up`", START_TIMEOUT, probe).await
     }
 
     pub async fn stop(mut self) {
-        process::end(&mut self.up, Signal::TERM, STOP_TIMEOUT).await;
-        if let Err(error) = remove_data(&self.folder)
-            && error.kind() != std::io::ErrorKind::NotFound
-        {
+        self.up.end(Signal::TERM, STOP_TIMEOUT).await;
+        if let Err(error) = remove_data(&self.folder) {
             eprintln!("holdfast: can't remove {}: {error}", self.folder.display());
         }
     }

@@ -9,12 +9,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
 
+use anyhow::{Context as _, Result, ensure};
 use futures_util::future::{join_all, select_all};
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::data_dir::{DataDir, RunningUp};
-use super::error::{Error, Result, system};
 use super::orphans::{self, ChildRegistry};
 use super::process::ChildSpec;
 use super::programs::Programs;
@@ -45,7 +45,7 @@ pub async fn up(
     companion: impl AsyncFnOnce(RunningUp, ProcessControl),
 ) -> anyhow::Result<()> {
     let children = LocalSet::new();
-    Ok(children.run_until(Box::pin(run_until_stopped(options, prepare, companion))).await?)
+    children.run_until(Box::pin(run_until_stopped(options, prepare, companion))).await
 }
 
 async fn run_until_stopped(
@@ -53,10 +53,13 @@ async fn run_until_stopped(
     prepare: impl AsyncFnOnce(&str) -> anyhow::Result<()>,
     companion: impl AsyncFnOnce(RunningUp, ProcessControl),
 ) -> Result<()> {
-    let mut signals = signals::listen().map_err(system("cannot listen to signals"))?;
-    if !options.listen.ip().is_loopback() && !options.demo_users_on_network {
-        return Err(Error::NotLoopback(options.listen));
-    }
+    let mut signals = signals::listen()?;
+    ensure!(
+        options.listen.ip().is_loopback() || options.demo_users_on_network,
+        "{} can be reached from other machines, and the demo users' passwords are their names. \
+         Listen on 127.0.0.1, or allow it with --demo-users-on-network",
+        options.listen
+    );
     let addresses = replicas::addresses(options.listen, options.replicas)?;
     let data_dir = DataDir::open(&options.data, &replicas::base_url(addresses[0])).await?;
     let services_dir = ServicesDir::open(data_dir.path(), options.adopt)?;
@@ -79,7 +82,8 @@ async fn run_until_stopped(
         outcome = async {
             stack.start_services(options, &programs, &services_dir, &sockets).await?;
             print_progress("preparing the database …");
-            prepare(&running.database_url).await.map_err(Error::Prepare)?;
+            let prepared = prepare(&running.database_url).await;
+            prepared.context("the database could not be prepared")?;
             stack.start_replicas(options, &addresses, &running).await?;
             stack.run(options, running, companion).await
         } => outcome,
@@ -137,7 +141,7 @@ impl ChildStack {
             let ready = || redis::check_ready(&url);
             push(&mut self.services, child).wait_ready(redis::START_TIMEOUT, ready).await?;
         }
-        postgres::create_database(sockets).await
+        postgres::create_database(sockets).await.context("cannot create the database")
     }
 
     /// Starts the replicas one by one, each until it is ready.
@@ -147,8 +151,7 @@ impl ChildStack {
         addresses: &[SocketAddr],
         running: &RunningUp,
     ) -> Result<()> {
-        let program =
-            std::env::current_exe().map_err(system("cannot find its own program file"))?;
+        let program = std::env::current_exe().context("cannot find its own program file")?;
         for address in addresses {
             let spec = replicas::spec(&program, *address, options, running);
             let child = self.start(spec)?;
@@ -173,11 +176,12 @@ impl ChildStack {
     ) -> Result<()> {
         self.data_dir.write_env(&running)?;
         announce(options, &running);
-        let handles =
-            |children: &[SupervisedChild]| children.iter().map(SupervisedChild::handle).collect();
+        let handles = |children: &[SupervisedChild]| {
+            children.iter().map(|child| child.handle.clone()).collect()
+        };
         let control = ProcessControl {
             replicas: handles(&self.replicas),
-            redis: self.services[1].handle(),
+            redis: self.services[1].handle.clone(),
             nodes: handles(&self.services[2..]),
         };
         // Crashed children are restarted; this is for a child that exited just before that began.

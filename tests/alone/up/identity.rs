@@ -1,7 +1,6 @@
 //! `up` and data folders that were copied, moved, restored, or made by another build.
 
 use std::fs;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -106,8 +105,6 @@ async fn external_database_stays_with_its_shop() {
     // A copy cannot share it, not even while the original is out of sight.
     fs::remove_dir_all(test_folder.data()).expect("it is ours");
     execute("cp", &["-a"], &other.data(), &test_folder.data());
-    let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
-    assert!(stderr.contains("is a copy of") && stderr.contains("--adopt"), "{stderr}");
     let stderr = stderr_of_failure(&run(test_folder.command().arg("--adopt")).await);
     assert!(stderr.contains("/var/lib/holdfast-") && stderr.contains("is in use"), "{stderr}");
     let hidden = other.path.join("hidden");
@@ -117,6 +114,8 @@ async fn external_database_stays_with_its_shop() {
     fs::rename(&hidden, other.data()).expect("it is ours");
     up.stop().await;
 
+    let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
+    assert!(stderr.contains("is a copy of") && stderr.contains("--adopt"), "{stderr}");
     let adopted = start_with(&test_folder, "--adopt").await;
     let copied = ExternalFolder::of(&test_folder.data());
     assert!(has_marker(&adopted.env()).await);
@@ -178,25 +177,6 @@ async fn database_of_another_build_is_refused() {
     let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
     assert!(stderr.contains("another build of Holdfast"), "{stderr}");
     assert!(stderr.contains("another folder: --data FOLDER"), "{stderr}");
-}
-
-#[tokio::test]
-async fn failed_first_start_leaves_no_external_folder() {
-    if !rustix::process::geteuid().is_root() {
-        return;
-    }
-    let test_folder = TestFolder::new();
-    fs::set_permissions(&test_folder.path, fs::Permissions::from_mode(0o700)).expect("it is ours");
-    let taken = TcpListener::bind(("127.0.0.1", test_folder.port)).expect("a free port");
-    let stderr = stderr_of_failure(&run(&mut test_folder.command()).await);
-    let external = stderr.split_whitespace().find(|word| word.starts_with("/var/lib/holdfast-"));
-    let external = external.unwrap_or_else(|| panic!("it is named: {stderr}"));
-    assert!(!Path::new(external).exists(), "{external}");
-
-    drop(taken);
-    let up = Running::start(&test_folder, &[]).await;
-    let _external = ExternalFolder::of(&test_folder.data());
-    up.stop().await;
 }
 
 #[tokio::test]
