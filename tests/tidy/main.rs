@@ -1,11 +1,10 @@
 //! The rules that a compiler does not check: dependencies of modules, length of lines and files, a
-//! header in every file, links in documents, and the language of comments and names.
+//! header in every file, and links in documents.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
 mod cycles;
 mod judge;
-mod language;
 mod messages;
 mod row_locks;
 
