@@ -54,8 +54,6 @@ pub struct Process {
     pub pending: Keys,
     /// It reported the pending keys as not done.
     pub failed: bool,
-    /// Its client ordered once more, with another key.
-    pub reordered: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -78,8 +76,6 @@ pub struct Engine {
     pub locks: bool,
     /// Reads after which a process gives up, and as many raised fences.
     pub attempts: u8,
-    /// The write is committed by a statement of its own.
-    pub explicit: bool,
     /// Connections that may be lost.
     pub faults: u8,
     pub flushes: u8,
@@ -91,9 +87,6 @@ pub struct Engine {
     pub raises: bool,
     /// A holder must not write after a later one, even if the row is as it read it.
     pub in_order: bool,
-    /// A client orders again, with another key, what was reported not done. The check is then that
-    /// it does not get both.
-    pub reorders: bool,
 }
 
 pub type Moves = Vec<(&'static str, State)>;
@@ -109,12 +102,10 @@ impl Engine {
             attempts: 2,
             faults: 2,
             flushes: 0,
-            explicit: false,
             unique: true,
             reads_keys: true,
             raises: true,
             in_order: false,
-            reorders: false,
         }
     }
 
@@ -125,15 +116,10 @@ impl Engine {
         Self { guard, locks: true, flushes: 1, in_order: true, ..by_version }
     }
 
-    fn fresh(&self, who: usize, reordered: bool) -> Process {
+    fn fresh(&self, who: usize) -> Process {
         let at = if self.locks { Phase::Idle } else { Phase::Locked };
-        let pending = if reordered { 0b1_0000 << who } else { self.keys[who] };
-        Process { at, fence: 0, attempts: self.attempts, pending, failed: false, reordered }
-    }
-
-    /// A request's number. Those of one client are equal modulo the number of processes.
-    fn request(&self, who: usize, reordered: bool) -> u8 {
-        u8::try_from(who + usize::from(reordered) * self.keys.len()).unwrap()
+        let pending = self.keys[who];
+        Process { at, fence: 0, attempts: self.attempts, pending, failed: false }
     }
 
     /// The steps that a process takes by itself.
@@ -148,9 +134,8 @@ impl Engine {
             Phase::Idle => moves.extend(self.acquire(state, who)),
             Phase::Locked => moves.push(("read", self.read(state, who))),
             Phase::Read(read) => {
-                let request = self.request(who, process.reordered);
                 let (keys, fence) = (process.pending, process.fence);
-                let sent = Phase::Sent(Write { request, keys, read, fence });
+                let sent = Phase::Sent(Write { request: number(who), keys, read, fence });
                 moves.push(("send the write of", to(sent)));
             }
             Phase::Stale => moves.push(self.raise_or_fail(state, who)),
@@ -166,9 +151,6 @@ impl Engine {
                     let mut next = state.clone();
                     next.lock = None;
                     moves.push(("release", next));
-                }
-                if self.reorders && process.failed {
-                    moves.push(("order again", state.with(who, self.fresh(who, true))));
                 }
             }
         }
@@ -242,8 +224,7 @@ impl Engine {
                     }
                     moves.push(("begin the write of", next));
                 }
-                // In an explicit transaction the commit was not sent, and never will be.
-                if state.faults > 0 && !self.explicit {
+                if state.faults > 0 {
                     moves.push(lost(Some(write)));
                 }
             }
@@ -265,7 +246,7 @@ impl Engine {
         let mut steps = Vec::new();
         let awaited = |who: usize| state.processes[who].at == Phase::Running;
         if let Some(write) = state.database.running {
-            let who = usize::from(write.request) % self.keys.len();
+            let who = usize::from(write.request);
             if !awaited(who) {
                 let (mut committed, mut rolled_back) = (state.clone(), state.clone());
                 committed.database.commit();
@@ -285,7 +266,7 @@ impl Engine {
                 }
                 LateStatement::Write(write) => {
                     next.database.begin(write, self.guard, self.unique);
-                    let who = usize::from(write.request) % self.keys.len();
+                    let who = usize::from(write.request);
                     Step("begin the late write of", who)
                 }
             };
@@ -312,12 +293,11 @@ impl Engine {
 
     fn broken_report(&self, state: &State) -> Option<String> {
         for (who, process) in state.processes.iter().enumerate() {
-            let done = self.fresh(who, process.reordered).pending & !process.pending;
+            let done = self.keys[who] & !process.pending;
             if done & !state.database.recorded() != 0 {
                 return Some(format!("{} reported done what is not done", who + 1));
             }
-            let request = self.request(who, process.reordered);
-            let own = |(key, by): &(Keys, u8)| *by == request && process.pending & key != 0;
+            let own = |(key, by): &(Keys, u8)| *by == number(who) && process.pending & key != 0;
             if process.failed && state.database.records.iter().any(own) {
                 return Some(format!("{} reported not done what is done", who + 1));
             }
@@ -331,7 +311,7 @@ impl Engine {
         let mut now = state.clone();
         now.database.commit();
         (now.lock, now.faults, now.flushes) = (None, 0, 0);
-        now.processes = vec![Process { attempts: 3, ..self.fresh(0, false) }];
+        now.processes = vec![Process { attempts: 3, ..self.fresh(0) }];
         while now.processes[0].at != Phase::Finished {
             let mut moves = self.acts(&now, 0);
             moves.extend(self.write(&now, 0));
@@ -345,6 +325,11 @@ impl Engine {
         }
         now
     }
+}
+
+/// The number of a process's request.
+fn number(who: usize) -> u8 {
+    u8::try_from(who).unwrap()
 }
 
 fn fail(state: &State, who: usize) -> State {
@@ -372,7 +357,7 @@ impl Machine for Engine {
             late: Vec::new(),
             is_out_of_order: false,
         };
-        let processes = (0..self.keys.len()).map(|who| self.fresh(who, false)).collect();
+        let processes = (0..self.keys.len()).map(|who| self.fresh(who)).collect();
         let (faults, flushes) = (self.faults, self.flushes);
         State { database, processes, lock: None, fences: FENCE, faults, flushes }
     }
@@ -400,14 +385,7 @@ impl Machine for Engine {
         if records.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             return Some("a key was executed twice".to_owned());
         }
-        if !self.reorders {
-            return self.broken_report(state);
-        }
-        let client = |request: u8| usize::from(request) % self.keys.len();
-        let mut clients: Vec<usize> = records.iter().map(|(_, by)| client(*by)).collect();
-        clients.sort_unstable();
-        let twice = clients.windows(2).any(|pair| pair[0] == pair[1]);
-        twice.then(|| "a client has its order twice".to_owned())
+        self.broken_report(state)
     }
 }
 

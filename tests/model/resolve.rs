@@ -10,8 +10,6 @@ use crate::engine::{Engine, Moves, Phase, State};
 pub enum Resolution {
     /// Looks the key records up.
     LookUp,
-    /// Inserts the keys once more and rolls back. Waits for a write that is running.
-    SecondInsert,
     /// Invalidates the guard, then looks the key records up in a new statement.
     Invalidate,
     /// Mutant: both in one statement, whose snapshot is from before its wait for a running write.
@@ -36,9 +34,6 @@ impl Engine {
         match (self.resolution, at) {
             (Resolution::LookUp, _) | (Resolution::Invalidate, Phase::Invalidated) => {
                 moves.push(("look up", looked_up(Phase::NotWritten)));
-            }
-            (Resolution::SecondInsert, _) if is_free => {
-                moves.push(("insert again", looked_up(Phase::NotWritten)));
             }
             (Resolution::InOneStatement, Phase::Unknown) => {
                 moves.push(("begin to invalidate", looked_up(Phase::Invalidating)));
