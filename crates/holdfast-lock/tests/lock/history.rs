@@ -34,30 +34,26 @@ impl Rendezvous {
 
 /// One period in which a client held the lock.
 #[derive(Debug, Clone, Copy)]
-pub struct Hold {
-    pub from_us: u64,
-    pub to_us: u64,
-    pub fence: i64,
+struct Hold {
+    from_us: u64,
+    to_us: u64,
+    fence: i64,
 }
 
-pub type History = Arc<Mutex<Vec<Hold>>>;
+type History = Arc<Mutex<Vec<Hold>>>;
 
 async fn client(process: Process, history: History, times: usize) {
     for _ in 0..times {
-        hold_once(&process, &history).await;
+        let guards = process.take("{hot}").await;
+        let (from_us, fence) = (monotonic_us(), fence(&guards, "{hot}"));
+        tokio::time::sleep(HOLD).await;
+        history.lock().unwrap().push(Hold { from_us, to_us: monotonic_us(), fence });
+        guards.release().await;
     }
 }
 
-pub async fn hold_once(process: &Process, history: &History) {
-    let guards = process.take("{hot}").await;
-    let (from_us, fence) = (monotonic_us(), fence(&guards, "{hot}"));
-    tokio::time::sleep(HOLD).await;
-    history.lock().unwrap().push(Hold { from_us, to_us: monotonic_us(), fence });
-    guards.release().await;
-}
-
 /// No two at once, and every one with a larger fence than the one before.
-pub fn assert_exclusive(history: &History) {
+fn assert_exclusive(history: &History) {
     let mut holds = history.lock().unwrap().clone();
     holds.sort_by_key(|hold| hold.from_us);
     for pair in holds.windows(2) {

@@ -13,7 +13,6 @@ mod topology;
 mod scripts;
 
 mod acquire_release;
-mod clock_jumps;
 mod cut;
 mod differential;
 mod errors;
@@ -27,6 +26,5 @@ mod probe;
 mod quorum;
 mod robustness;
 mod server;
-#[cfg(feature = "tls")]
 mod tls;
 mod topologies;
