@@ -1,19 +1,17 @@
 //! Measures the cost of a lock for its waiters: `cargo bench -p holdfast-lock`.
 //!
 //! Two processes with 16 clients each compete for one lock: 2 ms of work under it, 20 ms of pause
-//! after it. All arms run the same load in interleaved rounds on one private Redis: this project's
-//! `fenced` and `owner` locks, the crate `rslock`, and redis-py's `Lock` if `HOLDFAST_BENCH_PYTHON`
-//! names an interpreter. Printed per arm: the share of time the lock was held; the 99th percentile
-//! of the wait, also relative to ideal FIFO order; the handoff within a process and between
-//! processes; the time of a bare message between processes; Jain's fairness index over clients and
-//! over processes; and per acquisition the commands sent to Redis and its round trips.
+//! after it. `fenced` and `owner` run the same load in interleaved rounds on one private Redis.
+//! Printed per arm: the share of time the lock was held; the 99th percentile of the wait, also
+//! relative to ideal FIFO order; the handoff within a process and between processes; the time of a
+//! bare message between processes; Jain's fairness index over clients and over processes.
 //!
 //! The bare message is a `PUBLISH` after each round, as infrequent as that lock's changes of
 //! process (but at least once in 20 acquisitions), so locks cannot be compared by it.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -25,6 +23,7 @@ use holdfast_lock::{
 };
 use tokio::time::Instant;
 
+const ARMS: [&str; 2] = ["fenced", "owner"];
 const PROCESSES: usize = 2;
 const CLIENTS: usize = 16;
 const WORK: Duration = Duration::from_millis(2);
@@ -51,11 +50,6 @@ fn main() -> anyhow::Result<()> {
     let seconds: u64 = setting("HOLDFAST_BENCH_SECONDS", 4);
     let rounds: usize = setting("HOLDFAST_BENCH_ROUNDS", 5);
     let server = Server::start()?;
-    let python = std::env::var_os("HOLDFAST_BENCH_PYTHON");
-    let mut arms = vec!["fenced", "owner", "rslock"];
-    if python.is_some() {
-        arms.push("redis-py");
-    }
     println!(
         "{PROCESSES} processes with {CLIENTS} clients each, {} ms of work, {} ms of pause, \
          {rounds} rounds of {seconds} s",
@@ -64,16 +58,13 @@ fn main() -> anyhow::Result<()> {
     );
     let mut figures: BTreeMap<&str, Vec<Figures>> = BTreeMap::new();
     for round in 0..rounds {
-        let mut order = arms.clone();
-        if round % 2 == 1 {
-            order.reverse();
-        }
+        let order = if round % 2 == 0 { ARMS } else { [ARMS[1], ARMS[0]] };
         for arm in order {
-            let round = server.round(arm, seconds, python.as_deref().map(Path::new))?;
+            let round = server.round(arm, seconds)?;
             figures.entry(arm).or_default().push(round);
         }
     }
-    table(&arms, &figures);
+    table(&figures);
     Ok(())
 }
 
@@ -95,14 +86,9 @@ fn child(arguments: &[String]) -> anyhow::Result<()> {
         let mut clients = tokio::task::JoinSet::new();
         let locks = Locks::new(Redis::open(url)?, settings())?;
         for number in 0..CLIENTS {
-            let (arm, url, locks) = (arm.clone(), url.clone(), locks.clone());
-            clients.spawn(async move {
-                match arm.as_str() {
-                    "rslock" => with_rslock(&url, first + number, end_us).await,
-                    "owner" => with_ours(&locks, LockKind::Owner, first + number, end_us).await,
-                    _ => with_ours(&locks, LockKind::Fenced, first + number, end_us).await,
-                }
-            });
+            let locks = locks.clone();
+            let kind = if arm == "owner" { LockKind::Owner } else { LockKind::Fenced };
+            clients.spawn(async move { acquire_until(&locks, kind, first + number, end_us).await });
         }
         let mut holds = Vec::new();
         while let Some(client) = clients.join_next().await {
@@ -164,7 +150,7 @@ fn settings() -> Settings {
     }
 }
 
-async fn with_ours(
+async fn acquire_until(
     locks: &Locks,
     kind: LockKind,
     client: usize,
@@ -184,25 +170,6 @@ async fn with_ours(
         work().await?;
         let released_us = monotonic_us();
         guards.release().await;
-        holds.push(Hold { client, asked_us, held_us, released_us });
-        tokio::time::sleep(THINK).await;
-    }
-    Ok(holds)
-}
-
-async fn with_rslock(url: &str, client: usize, end_us: u64) -> anyhow::Result<Vec<Hold>> {
-    let manager = rslock::LockManager::new(vec![url]);
-    let mut holds = Vec::new();
-    while monotonic_us() < end_us {
-        let asked_us = monotonic_us();
-        let lock = manager
-            .acquire_no_guard(b"bench:rslock", Duration::from_secs(10))
-            .await
-            .map_err(|error| anyhow::anyhow!("{error:?}"))?;
-        let held_us = monotonic_us();
-        work().await?;
-        let released_us = monotonic_us();
-        manager.unlock(&lock).await;
         holds.push(Hold { client, asked_us, held_us, released_us });
         tokio::time::sleep(THINK).await;
     }
@@ -314,51 +281,12 @@ impl Server {
         Ok(percentile(&mut times, 0.5))
     }
 
-    /// Returns the number of commands sent by clients. Redis also counts the commands of scripts,
-    /// so `set` counts only for arms that send it themselves; `fenced` sets its key in scripts.
-    fn commands(&self, arm: &str) -> anyhow::Result<u64> {
-        let set = (arm != "fenced").then_some("cmdstat_set");
-        let stats: String =
-            redis::cmd("INFO").arg("commandstats").query(&mut self.connection()?)?;
-        let calls = stats.lines().filter_map(|line| {
-            let (name, rest) = line.split_once(":calls=")?;
-            let sent = ["cmdstat_evalsha", "cmdstat_eval", "cmdstat_ping"].contains(&name)
-                || set == Some(name);
-            sent.then(|| rest.split(',').next()?.parse::<u64>().ok()).flatten()
-        });
-        Ok(calls.sum())
-    }
-
-    /// Returns the number of reads by Redis from its clients. Each is one round trip, because every
-    /// client waits for its response; commands sent at the same moment over the connection of one
-    /// process count as one.
-    fn reads(&self) -> anyhow::Result<u64> {
-        let stats: String = redis::cmd("INFO").arg("stats").query(&mut self.connection()?)?;
-        let reads = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
-        Ok(reads.context("Redis does not count its reads")?.parse()?)
-    }
-
-    fn round(&self, arm: &str, seconds: u64, python: Option<&Path>) -> anyhow::Result<Figures> {
-        // The cost of measuring, without other clients; subtracted below.
-        let idle = [self.reads()?, self.commands(arm)?, self.reads()?];
-        let before = self.commands(arm)?;
+    fn round(&self, arm: &str, seconds: u64) -> anyhow::Result<Figures> {
         let mut children = Vec::new();
         for process in 0..PROCESSES {
             let first = (process * CLIENTS).to_string();
-            let mut command = match (arm, python) {
-                ("redis-py", Some(python)) => {
-                    let mut command = Command::new(python);
-                    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/lock.py");
-                    command.arg(script).arg(self.socket()).arg(CLIENTS.to_string());
-                    command
-                }
-                _ => {
-                    let mut command = Command::new(std::env::current_exe()?);
-                    command.args(["--child", arm, &self.url()]);
-                    command
-                }
-            };
-            command.arg(first).arg(seconds.to_string());
+            let mut command = Command::new(std::env::current_exe()?);
+            command.args(["--child", arm, &self.url(), &first, &seconds.to_string()]);
             children.push(command.stdout(Stdio::piped()).spawn()?);
         }
         let mut holds = Vec::new();
@@ -373,10 +301,7 @@ impl Server {
                 holds.push(Hold { client, asked_us, held_us, released_us });
             }
         }
-        let per_hold = |number: u64| number as f64 / holds.len() as f64;
-        let round_trips = per_hold((self.reads()? - idle[2]).saturating_sub(idle[2] - idle[0]));
-        let commands = per_hold(self.commands(arm)? - before);
-        let mut figures = figures(holds, commands, round_trips)?;
+        let mut figures = figures(holds)?;
         // Bounded, because it is infinite if the lock never changed its process.
         let holds_apart = figures.holds_per_change.round().min(20.0);
         figures.trip_p50_us = self.trip_p50_us(holds_apart as u32)?;
@@ -407,11 +332,9 @@ struct Figures {
     trip_p50_us: f64,
     jain: f64,
     jain_processes: f64,
-    commands: f64,
-    round_trips: f64,
 }
 
-fn figures(mut holds: Vec<Hold>, commands: f64, round_trips: f64) -> anyhow::Result<Figures> {
+fn figures(mut holds: Vec<Hold>) -> anyhow::Result<Figures> {
     holds.sort_by_key(|hold| hold.held_us);
     for pair in holds.windows(2) {
         ensure!(pair[1].held_us >= pair[0].released_us, "two holders at once: {pair:?}");
@@ -447,8 +370,6 @@ fn figures(mut holds: Vec<Hold>, commands: f64, round_trips: f64) -> anyhow::Res
         trip_p50_us: f64::NAN,
         jain: jain(&clients),
         jain_processes: jain(&processes),
-        commands,
-        round_trips,
     })
 }
 
@@ -467,9 +388,9 @@ fn between_trips(rounds: &[Figures]) -> f64 {
     median(rounds, |f| f.between_p50_us / f.trip_p50_us)
 }
 
-fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) {
+fn table(figures: &BTreeMap<&str, Vec<Figures>>) {
     println!(
-        "\n{:<10}{:>8}{:>12}{:>10}{:>14}{:>14}{:>10}{:>9}{:>8}{:>11}{:>10}{:>13}",
+        "\n{:<10}{:>8}{:>12}{:>10}{:>14}{:>14}{:>10}{:>9}{:>8}{:>11}",
         "",
         "held",
         "p99 wait",
@@ -479,15 +400,12 @@ fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) {
         "PUBLISH",
         "in those",
         "Jain",
-        "processes",
-        "commands",
-        "round trips"
+        "processes"
     );
-    for arm in arms {
+    for arm in ARMS {
         let Some(rounds) = figures.get(arm) else { continue };
         println!(
-            "{:<10}{:>7.1}%{:>9.0} ms{:>10.2}{:>11.1} µs{:>11.0} µs{:>7.0} µs{:>9.1}{:>8.3}{:>11.3}\
-             {:>10.2}{:>13.2}",
+            "{:<10}{:>7.1}%{:>9.0} ms{:>10.2}{:>11.1} µs{:>11.0} µs{:>7.0} µs{:>9.1}{:>8.3}{:>11.3}",
             arm,
             100.0 * median(rounds, |f| f.held_share),
             median(rounds, |f| f.p99_wait_ms),
@@ -498,8 +416,6 @@ fn table(arms: &[&str], figures: &BTreeMap<&str, Vec<Figures>>) {
             between_trips(rounds),
             median(rounds, |f| f.jain),
             median(rounds, |f| f.jain_processes),
-            median(rounds, |f| f.commands),
-            median(rounds, |f| f.round_trips),
         );
     }
     println!(
