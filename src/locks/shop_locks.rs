@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use holdfast_lock::idempotency_locks::REDIS_KEY_PREFIX;
 use holdfast_lock::inspect::HeldLock;
 use holdfast_lock::locks::sorted;
 use holdfast_lock::{AcquireOutcome, AcquireRequest, Error, Guard, Guards, Holder, LockKey};
@@ -266,7 +265,7 @@ impl ShopLocks {
     /// Returns all held locks, sorted by key, including those of idempotency keys: see
     /// [`Locks::held_locks`].
     pub async fn held_locks(&self) -> Result<Vec<HeldLock>, Error> {
-        self.leases.held_locks(&[&format!("{REDIS_KEY_PREFIX}*")]).await
+        self.leases.held_locks().await
     }
 
     /// Returns this process as the holder, with the start of the current use of the key.

@@ -1,7 +1,5 @@
-//! The machine's monotonic clock, and pauses between attempts.
-//!
-//! The clock never jumps, includes the time a machine was suspended (where the system supports it)
-//! and is the same for all processes of one machine.
+//! The machine's monotonic clock: it never jumps, includes the time a machine was suspended (where
+//! the system supports it) and is the same for all processes of one machine.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -35,12 +33,10 @@ pub fn monotonic_us() -> u64 {
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1_000
 }
 
-/// Returns a duration in milliseconds, as Redis expects it.
 pub(crate) fn ms(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns a duration in microseconds.
 pub(crate) fn us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

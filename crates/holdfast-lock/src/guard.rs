@@ -11,14 +11,13 @@ use crate::owner::OwnerLease;
 use crate::quorum::QuorumLease;
 use crate::result::{Error, Released};
 
-/// A lock guard: an acquired lock. Its release returns whether the lock was still held.
+/// A lock guard: an acquired lock.
 ///
 /// Dropping a guard also releases the lock, but in the background (on the runtime of its
 /// [`crate::Redis`]) and without a result: prefer [`Guard::release`].
 ///
 /// Locks are not reentrant: nested work takes a reference to the guard, which proves that the lock
-/// was acquired and cannot outlive it. Nothing is derived from the running thread, because an async
-/// task may change its thread at any await.
+/// was acquired and cannot outlive it.
 #[derive(Debug)]
 #[must_use = "a guard that is dropped at once locks nothing"]
 pub struct Guard {
@@ -36,7 +35,7 @@ pub(crate) enum GuardInner {
     Foreign(Box<dyn ForeignLease>),
 }
 
-/// A lock of another implementation, which a [`Guard`] can hold. Dropping it must release the lock.
+/// A lock of another implementation. Dropping it must release the lock.
 pub trait ForeignLease: fmt::Debug + Send + Sync {
     /// Releases the lock and returns whether it was still held. A dropped future must have the
     /// effect of dropping the lease.
@@ -72,9 +71,8 @@ impl Guard {
     }
 
     /// Releases the lock and returns whether it was still held. Never releases the lock of another
-    /// owner. Does not fail: if Redis does not respond within 0.8 s, the result is
-    /// [`Released::Unknown`] and the lock ends with its lease. (A [`ForeignLease`] makes its own
-    /// promises.)
+    /// owner. If Redis does not respond within 0.8 s, the result is [`Released::Unknown`] and the
+    /// lock ends with its lease. (A [`ForeignLease`] makes its own promises.)
     ///
     /// # Cancel safety
     /// Dropping the future has the effect of dropping the guard.
@@ -91,8 +89,8 @@ impl Guard {
         }
     }
 
-    /// Leaves the lock to expire, because work under it may still be running: other callers wait
-    /// for the rest of the lease. A lock in this process has no expiry and is released.
+    /// Leaves the lock to expire, because work under it may still be running. A lock in this process
+    /// has no expiry and is released.
     pub fn leave_to_expire(self) {
         match self.inner {
             GuardInner::Local(guard) => drop(guard),
@@ -114,7 +112,7 @@ impl Guards {
         self.0.push(guard);
     }
 
-    /// Returns whether there are no locks: none was acquired, or all were released.
+    /// Returns whether there are no locks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -14,7 +14,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redis::{Cmd, FromRedisValue};
-use tokio::sync::mpsc;
+use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::process::Process;
@@ -37,7 +37,7 @@ const MAX_WAIT_FOR_SERVER: Duration = Duration::from_secs(2);
 const MAX_KEYS_PER_CALL: usize = 512;
 
 /// Start of their Redis keys, behind [`crate::Settings::key_prefix`].
-pub const REDIS_KEY_PREFIX: &str = "token:";
+pub(crate) const REDIS_KEY_PREFIX: &str = "token:";
 
 /// The result of acquiring the lock of one idempotency key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,8 +50,7 @@ pub enum IdempotencyLockResult {
     Mismatch,
 }
 
-/// The idempotency locks that one task holds. Renewed until they are left to expire or released, or
-/// this is dropped.
+/// The idempotency locks that one task holds, which are renewed.
 #[derive(Debug)]
 #[must_use = "locks that are dropped at once exclude nothing"]
 pub struct IdempotencyLocks {
@@ -70,8 +69,8 @@ type HeldKeys = HashMap<String, (String, Instant)>;
 /// A Redis key and the value under which its lock is ours.
 type KeyValue = (String, String);
 
-/// The results of the keys from that position on.
-type GroupResults = (usize, Vec<Result<IdempotencyLockResult, crate::redis::Error>>);
+/// The results of keys that lie on one server.
+type GroupResults = Vec<Result<IdempotencyLockResult, Error>>;
 
 impl IdempotencyLocks {
     /// Creates a set of idempotency locks that holds none yet.
@@ -86,10 +85,9 @@ impl IdempotencyLocks {
         }
     }
 
-    /// Tries to acquire several locks, without waiting for their holders. `requests` contains, per
-    /// lock, its name (the part of its Redis key that follows [`REDIS_KEY_PREFIX`]) and the
-    /// fingerprint of the request (without `/`). Returns one result per lock, in the same order,
-    /// within 2 s; in a Cluster, within 0.2 s.
+    /// Tries to acquire several locks, without waiting for their holders. `requests` contains the
+    /// name of each lock and the fingerprint of the request (without `/`). Returns one result per
+    /// lock, in the same order, within 2 s; in a Cluster, within 0.2 s.
     ///
     /// The errors are those of Redis, as for [`Locks::acquire`]. In a Cluster they concern only the
     /// keys of the node that does not respond. What may have been set is released in the
@@ -123,45 +121,24 @@ impl IdempotencyLocks {
     /// Sends the requests, and returns the results that arrive in time. The requests are tasks of
     /// their own, which release what comes later.
     async fn request(&self) -> Vec<Result<IdempotencyLockResult, Error>> {
-        let (sender, mut arrived) = mpsc::unbounded_channel();
-        let group_size = max_keys(&self.redis);
-        for (number, group) in self.requested.chunks(group_size).enumerate() {
-            let (redis, group, sender) = (self.redis.clone(), group.to_vec(), sender.clone());
-            let request = acquire_group(redis, number * group_size, group, sender);
-            self.redis.runtime().spawn(request);
-        }
-        drop(sender);
-
-        let mut results: Vec<Option<Result<IdempotencyLockResult, Error>>> =
-            self.requested.iter().map(|_| None).collect();
-        let mut store = |(first, group): GroupResults| {
-            for (result, arrived) in results[first..].iter_mut().zip(group) {
-                *result = Some(arrived.map_err(Error::from));
-            }
-        };
         let deadline = Instant::now() + max_wait(&self.redis);
-        while let Ok(Some(group)) = timeout_at(deadline, arrived.recv()).await {
-            store(group);
-        }
-        // A group that sends later learns that it is late.
-        arrived.close();
-        while let Ok(group) = arrived.try_recv() {
-            store(group);
-        }
-
-        let timed_out = || Err(crate::redis::Error::timed_out().into());
-        results.into_iter().map(|result| result.unwrap_or_else(timed_out)).collect()
+        let request = |group: &[KeyValue]| {
+            let (sender, receiver) = oneshot::channel();
+            let request = acquire_group(self.redis.clone(), group.to_vec(), sender);
+            self.redis.runtime().spawn(request);
+            results_until(deadline, receiver, group.len())
+        };
+        join_all(self.requested.chunks(max_keys(&self.redis)).map(request)).await.concat()
     }
 
-    /// Gives up a lock without releasing it, because its command is done or its outcome unknown:
-    /// it expires within three seconds.
+    /// Leaves a lock to expire within three seconds, because its command is done or its outcome
+    /// unknown.
     pub fn leave_to_expire(&mut self, name: &str) {
         self.held.lock().remove(&format!("{}{name}", self.prefix));
     }
 
-    /// Releases locks under which nothing was written. It does not fail: what Redis does not
-    /// confirm in time is released in the background, also if this future is dropped, and
-    /// expires within three seconds anyway.
+    /// Releases locks under which nothing was written: in the background, if Redis does not confirm
+    /// it in time or this future is dropped.
     pub async fn release(&mut self, names: &[String]) {
         let released: Vec<KeyValue> = {
             let mut held = self.held.lock();
@@ -197,23 +174,33 @@ impl Drop for IdempotencyLocks {
     }
 }
 
-/// Requests the locks of keys on one server, the first of which has that position, and sends the
-/// results. Releases what is not known to be held: after an error, and if nobody waits any more.
-async fn acquire_group(
-    redis: Redis,
-    first: usize,
-    group: Vec<KeyValue>,
-    results: mpsc::UnboundedSender<GroupResults>,
-) {
+/// Returns the results of a group of that size; those that come after the deadline are errors.
+async fn results_until(
+    deadline: Instant,
+    mut results: oneshot::Receiver<GroupResults>,
+    size: usize,
+) -> GroupResults {
+    let arrived = match timeout_at(deadline, &mut results).await {
+        Ok(arrived) => arrived.ok(),
+        Err(_) => {
+            // A group that sends later learns that it is late.
+            results.close();
+            results.try_recv().ok()
+        }
+    };
+    arrived.unwrap_or_else(|| vec![Err(crate::redis::Error::timed_out().into()); size])
+}
+
+/// Requests the locks of keys on one server, and sends the results. Releases what is not known to
+/// be held: after an error, and if nobody waits any more.
+async fn acquire_group(redis: Redis, group: Vec<KeyValue>, results: oneshot::Sender<GroupResults>) {
     let set = set_all(&redis, &group).await;
     let unknown = set.as_ref().is_err_and(crate::redis::Error::was_sent);
     let each = match set {
         Ok(set) => set.into_iter().map(Ok).collect(),
-        Err(error) => group.iter().map(|_| Err(error.clone())).collect(),
+        Err(error) => vec![Err(error.into()); group.len()],
     };
-    let late = results.send((first, each)).is_err();
-    // The caller waits until nobody can send any more.
-    drop(results);
+    let late = results.send(each).is_err();
     if unknown || late {
         delete(&redis, &group).await;
     }

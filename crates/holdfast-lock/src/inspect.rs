@@ -7,12 +7,8 @@ use crate::key::QUEUE_SUFFIX;
 use crate::process::name_in;
 use crate::{Error, Holder, Redis};
 
-/// Approximate limit of keys per scan; to inspect more, use `redis-cli`.
-pub(crate) const SCAN_LIMIT: usize = 1_000;
-
 /// A held lock in Redis.
 #[derive(Debug, Clone)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct HeldLock {
     /// The Redis key.
@@ -21,7 +17,7 @@ pub struct HeldLock {
     pub process: Option<String>,
     /// The owner of the lock: the key's whole value.
     pub owner: String,
-    /// Time of acquisition in milliseconds of Unix time, as recorded in the value.
+    /// Time of acquisition in milliseconds of Unix time.
     pub since_ms: Option<i64>,
     /// Time until it expires, unless it is renewed; absent if it never expires.
     pub remaining_ms: Option<u64>,
@@ -31,35 +27,25 @@ pub struct HeldLock {
     pub waiting: u64,
 }
 
-/// The state of a key in one Redis; empty if the lock is free.
-#[derive(Debug, Default)]
-pub(crate) struct KeyState {
-    pub(crate) value: String,
-    /// Absent if the key never expires.
-    pub(crate) remaining: Option<Duration>,
-}
-
-impl KeyState {
-    pub(crate) fn holder(&self) -> Holder {
-        Holder {
-            process: name_in(&self.value).map(str::to_owned),
-            since_ms: since_ms(&self.value),
-            remaining: self.remaining,
-            fence: fence(&self.value),
-        }
-    }
-}
-
-pub(crate) async fn key_state(redis: &Redis, redis_key: &str) -> Result<KeyState, Error> {
+/// Returns the value of the lock at that Redis key, empty if it is free, and the holder in it.
+pub(crate) async fn value_and_holder(
+    redis: &Redis,
+    redis_key: &str,
+) -> Result<(String, Holder), Error> {
     let commands = ::redis::pipe().get(redis_key).pttl(redis_key).to_owned();
     let (value, ttl_ms): (Option<String>, i64) = redis.query_pipeline(commands).await?;
-    let remaining = u64::try_from(ttl_ms).ok().map(Duration::from_millis);
-    Ok(KeyState { value: value.unwrap_or_default(), remaining })
+    let value = value.unwrap_or_default();
+    let holder = Holder {
+        process: name_in(&value).map(str::to_owned),
+        since_ms: since_ms(&value),
+        remaining: u64::try_from(ttl_ms).ok().map(Duration::from_millis),
+        fence: fence(&value),
+    };
+    Ok((value, holder))
 }
 
-/// Returns the holder of the lock at that Redis key.
 pub(crate) async fn holder(redis: &Redis, redis_key: &str) -> Result<Holder, Error> {
-    Ok(key_state(redis, redis_key).await?.holder())
+    Ok(value_and_holder(redis, redis_key).await?.1)
 }
 
 /// Returns the held locks with those Redis keys, sorted by key.
@@ -68,16 +54,16 @@ pub(crate) async fn held_at(redis: &Redis, mut keys: Vec<String>) -> Result<Vec<
     keys.dedup();
     let mut held = Vec::with_capacity(keys.len());
     for key in keys {
-        let state = key_state(redis, &key).await?;
-        if state.value.is_empty() {
+        let (owner, holder) = value_and_holder(redis, &key).await?;
+        if owner.is_empty() {
             continue;
         }
-        let Holder { process, since_ms, remaining, fence } = state.holder();
+        let Holder { process, since_ms, remaining, fence } = holder;
         let waiting = match fence {
             Some(_) => redis.query(::redis::Cmd::zcard(format!("{key}{QUEUE_SUFFIX}"))).await?,
             None => 0,
         };
-        let (owner, remaining_ms) = (state.value, remaining.map(ms));
+        let remaining_ms = remaining.map(ms);
         held.push(HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting });
     }
     Ok(held)

@@ -16,8 +16,7 @@ pub enum LockKind {
     Owner,
     /// The textbook lease, renewed while it is held.
     Watchdog,
-    /// Redlock: the textbook lease, renewed while it is held, on a majority of several Redis
-    /// servers ([`crate::Locks::with_quorum`]).
+    /// Redlock: the renewed lease on a majority of several servers ([`crate::Locks::with_quorum`]).
     Quorum,
     /// The lock of this crate: fenced, renewed, with queue and handoff.
     Fenced,
@@ -69,12 +68,9 @@ impl Wait {
 pub(crate) struct PollingRequest<'a> {
     pub redis_key: &'a str,
     pub ttl: Duration,
-    /// Time for which a renewed lease is renewed.
     pub max_hold: Option<Duration>,
     pub wait: Wait,
-    /// Time at which waiting ends.
     pub until: Instant,
-    /// Mean pause between two attempts.
     pub interval: Duration,
 }
 

@@ -30,7 +30,6 @@ pub use kind::{LockKind, Wait};
 pub use locks::{AcquireOutcome, AcquireRequest, Locks};
 pub use observer::Observer;
 pub use redis::Redis;
-#[cfg(feature = "tls")]
 pub use redis::{TlsFailure, TlsSettings};
 pub use result::{Error, Holder, ProbeFailure, Released};
 pub use settings::Settings;

@@ -8,8 +8,8 @@ use crate::Wait;
 use crate::clock::after;
 use crate::fenced::{FencedGuard, FencedLocks};
 use crate::guard::GuardInner;
-use crate::inspect::{self, HeldLock, SCAN_LIMIT};
-use crate::key::is_lock;
+use crate::idempotency_locks::REDIS_KEY_PREFIX;
+use crate::inspect::{self, HeldLock};
 use crate::kind::PollingRequest;
 use crate::local::LocalLocks;
 use crate::owner::OwnerLease;
@@ -149,8 +149,7 @@ impl Locks {
     /// Acquires the fenced lock on `key`, runs `work` with its lease and releases the lock.
     ///
     /// `Ok` means that `work` ended before the lease did, by this machine's clock. When the lease
-    /// is lost, `work` is dropped at its next await. What it has sent by then may still take
-    /// effect, and a paused process may send once more after it resumes: write
+    /// is lost, `work` is dropped at its next await. What it has sent may still take effect: write
     /// [`FencedGuard::fence`] with the data.
     ///
     /// # Errors
@@ -177,25 +176,20 @@ impl Locks {
     /// Acquires all keys, in sorted order, or none.
     ///
     /// Waits for [`Settings::acquire_timeout`] at most, and not past the deadline of the request.
-    /// Without time to wait (a timeout of zero) it tries once. A call to Redis may take 0.8 s more,
-    /// and looking up the holder of a key that was not acquired another 0.8 s. Callers that acquire
-    /// several keys cannot deadlock, provided that none holds others already. With less than 0.3 s
-    /// left (or half of a timeout that is shorter than 0.6 s), the next key is not requested.
-    ///
-    /// Does not promise that the lock is still held when the caller continues: locks in Redis are
-    /// leases.
+    /// Without time to wait it tries once. A call to Redis may take 0.8 s more, and looking up the
+    /// holder another 0.8 s. Callers cannot deadlock, provided that none holds other keys already.
+    /// With less than 0.3 s left (or half of a timeout below 0.6 s), the next key is not requested.
     ///
     /// # Errors
     /// Those of Redis, which are never reported as *busy*: [`Error::Unavailable`] when it does not
-    /// respond, [`Error::Refused`] when it responds with an error, and
-    /// [`Error::UnexpectedResponse`]. (Behind sentinels also [`Error::InvalidAddress`], if they do
-    /// not know the primary's name.)
+    /// respond, [`Error::Refused`] when it responds with an error, [`Error::UnexpectedResponse`],
+    /// and behind sentinels [`Error::InvalidAddress`], if they do not know the primary's name.
     /// [`Error::QueueFull`] at once if [`crate::MAX_WAITERS`] callers wait for a key.
     /// [`Error::NoQuorum`] without nodes. [`Error::InvalidSettings`] for a TTL out of its range.
     ///
     /// # Cancel safety
-    /// Safe at every await: dropping the future releases, in the background, what was acquired and
-    /// what may have been acquired. The same holds after an error.
+    /// Safe at every await, and after an error: what was or may have been acquired is released in
+    /// the background.
     pub async fn acquire(&self, request: AcquireRequest<'_>) -> Result<AcquireOutcome, Error> {
         request.ttl.map_or(Ok(()), check_ttl)?;
         let started = Instant::now();
@@ -271,9 +265,9 @@ impl Locks {
         Ok(acquired.map(|inner| Guard::new(key, inner)))
     }
 
-    /// Checks that locks of that kind can be acquired: does what they do in Redis, on keys of its
-    /// own, and sends the message with which they notify waiters. In a Cluster this is done on each
-    /// primary; of a quorum, a majority must do it. It leaves nothing in Redis.
+    /// Checks that locks of that kind can be acquired and waiters notified: does what they do, on
+    /// keys of its own. In a Cluster this is done on each primary; of a quorum, a majority must do
+    /// it. It leaves nothing in Redis.
     ///
     /// # Errors
     /// [`ProbeFailure::Locks`] with the error with which an acquisition would fail;
@@ -298,9 +292,7 @@ impl Locks {
         inspect::holder(&self.redis, &self.redis_key(key)).await
     }
 
-    /// Deletes the lock on `key`, as if its lease had expired; its queue and its fence counter
-    /// stay. The next waiter may acquire it, and the holder is not notified. For experiments and
-    /// tests only.
+    /// Deletes the lock on `key`, as if its lease had expired. For experiments and tests only.
     ///
     /// # Errors
     /// Those of Redis, as for [`Locks::acquire`].
@@ -310,22 +302,18 @@ impl Locks {
         Ok(self.redis.query(delete).await?)
     }
 
-    /// Returns all held locks, sorted by key; about 1,000 at most. `patterns` name further keys
-    /// that are locks, as glob patterns behind [`Settings::key_prefix`].
+    /// Returns all held locks and idempotency locks, sorted by key; about 1,000 of each at most.
     ///
-    /// Not a consistent snapshot: each lock is read at a different time, and a lock that is
-    /// acquired or released during the call may be missing. Quorum locks live on their own nodes
-    /// and are not included.
+    /// Not a consistent snapshot: a lock that is acquired or released during the call may be
+    /// missing. Quorum locks live on their own nodes and are not included.
     ///
     /// # Errors
     /// Those of Redis, as for [`Locks::acquire`].
-    pub async fn held_locks(&self, patterns: &[&str]) -> Result<Vec<HeldLock>, Error> {
+    pub async fn held_locks(&self) -> Result<Vec<HeldLock>, Error> {
         let prefix = escape_pattern(&self.settings.key_prefix);
-        let locks = format!("{prefix}lock:*");
-        let mut keys = self.redis.scan(&locks, is_lock, SCAN_LIMIT).await?;
-        for pattern in patterns {
-            let pattern = format!("{prefix}{pattern}");
-            keys.extend(self.redis.scan(&pattern, |_| true, SCAN_LIMIT).await?);
+        let mut keys = Vec::new();
+        for kind in ["lock:", REDIS_KEY_PREFIX] {
+            keys.extend(self.redis.scan_locks(&format!("{prefix}{kind}*")).await?);
         }
         inspect::held_at(&self.redis, keys).await
     }
@@ -344,8 +332,7 @@ impl Locks {
     }
 }
 
-/// Returns whether a caller that waits from `started` until `until` may still request a further
-/// key: it has [`MIN_TIME_FOR_NEXT_KEY`] left, or half of a shorter timeout.
+/// Returns whether a caller that waits from `started` until `until` may request a further key.
 fn has_time_for_next_key(started: Instant, until: Instant) -> bool {
     let least = MIN_TIME_FOR_NEXT_KEY.min(until.saturating_duration_since(started) / 2);
     until.saturating_duration_since(Instant::now()) >= least

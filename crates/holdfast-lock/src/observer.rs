@@ -4,8 +4,8 @@ use std::fmt;
 
 /// Receives the events of the fenced locks of one process.
 ///
-/// Called synchronously by the task that runs a key's protocol: an implementation must return at
-/// once and must not block. Events carry no key, because a key must never be a metric's label.
+/// Called by the task that runs a key's protocol: an implementation must neither block nor panic.
+/// Events carry no key, because a key must never be a metric's label.
 pub trait Observer: fmt::Debug + Send + Sync + 'static {
     /// Handles one event.
     fn observe(&self, event: Event);
@@ -61,12 +61,10 @@ impl Source {
 }
 
 /// An observer that records the events with the crate `metrics`, by the names of [`metric_names`].
-#[cfg(feature = "metrics")]
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MetricsObserver;
 
 /// Names of the metrics that [`MetricsObserver`] records.
-#[cfg(feature = "metrics")]
 pub mod metric_names {
     /// Counter of acquisitions, with the label `source` ([`super::Source::name`]).
     pub const ACQUISITIONS: &str = "holdfast_lock_acquisitions_total";
@@ -80,7 +78,6 @@ pub mod metric_names {
     pub const CONTENDED_KEYS: &str = "holdfast_lock_contended_keys";
 }
 
-#[cfg(feature = "metrics")]
 impl Observer for MetricsObserver {
     fn observe(&self, event: Event) {
         use metric_names::{ACQUISITIONS, CONTENDED_KEYS, LOST, QUEUE_LENGTH, RENEWALS};

@@ -76,8 +76,7 @@ impl OwnerLease {
         self
     }
 
-    /// Stops the renewal, then releases the lease by compare-and-delete, which never touches
-    /// another owner's. Without a response it is released as on drop.
+    /// Stops the renewal, then releases the lease. Without a response it is released as on drop.
     pub async fn release(mut self) -> Released {
         self.renewal = None;
         let deleted = self.redis.delete_if(&self.key, &self.owner).await;
@@ -90,7 +89,6 @@ impl OwnerLease {
         }
     }
 
-    /// Leaves the lease to its expiry.
     pub fn leave_to_expire(mut self) {
         self.release_on_drop = false;
     }

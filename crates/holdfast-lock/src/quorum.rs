@@ -1,6 +1,4 @@
-//! Redlock: the textbook lease on a majority (a quorum) of several independent Redis servers. The
-//! algorithm's name is Redlock; [`crate::LockKind::Quorum`] and this module are named by what it
-//! acquires.
+//! Redlock: the textbook lease on a majority (a quorum) of several independent Redis servers.
 //!
 //! # Guarantee
 //! A holder has the lock on more than half of the nodes, so it survives the loss of the others.
@@ -55,7 +53,6 @@ impl Quorum {
         Self { nodes, process }
     }
 
-    /// Returns the number of nodes that make a majority.
     fn majority(&self) -> usize {
         self.nodes.len() / 2 + 1
     }
@@ -90,16 +87,14 @@ impl Quorum {
 
     /// Returns the holder on a majority, according to the nodes that respond within 50 ms.
     pub async fn holder(&self, redis_key: &str) -> Holder {
-        let states = self.nodes.iter().map(|node| inspect::key_state(node, redis_key));
-        let states = join_all(states.map(|state| timeout(MAX_NODE_TIMEOUT, state))).await;
-        let states: Vec<_> = states.into_iter().flatten().flatten().collect();
-        let votes = |value: &str| states.iter().filter(|state| state.value == value).count();
-        let agreed = states.iter().filter(|state| votes(&state.value) >= self.majority());
+        let asked = self.nodes.iter().map(|node| inspect::value_and_holder(node, redis_key));
+        let responses = join_all(asked.map(|asked| timeout(MAX_NODE_TIMEOUT, asked))).await;
+        let found: Vec<_> = responses.into_iter().flatten().flatten().collect();
+        let votes = |value: &str| found.iter().filter(|(other, _)| other == value).count();
+        let agreed = found.iter().filter(|(value, _)| votes(value) >= self.majority());
         // The majority may end with its shortest lease.
-        agreed
-            .min_by_key(|state| state.remaining)
-            .map(inspect::KeyState::holder)
-            .unwrap_or_default()
+        let shortest = agreed.min_by_key(|(_, holder)| holder.remaining);
+        shortest.map(|(_, holder)| holder.clone()).unwrap_or_default()
     }
 
     /// Checks that a majority grants and releases a lock, whose key begins with `start`.
@@ -205,15 +200,13 @@ pub(crate) struct QuorumLease {
 }
 
 impl QuorumLease {
-    /// Stops the extension, then releases the lease on all nodes, in a task each. Returns
-    /// [`Released::Held`] if a majority still had it.
+    /// Stops the extension, then releases the lease on all nodes.
     pub async fn release(mut self) -> Released {
         self.renewal = None;
         self.release_on_drop = false;
         self.owner.clone().release().await
     }
 
-    /// Stops the extension and leaves the lease to its expiry.
     pub fn leave_to_expire(mut self) {
         self.release_on_drop = false;
     }
@@ -249,8 +242,8 @@ impl QuorumOwner {
         Ok(created)
     }
 
-    /// Releases the lock on every node by compare-and-delete. A node that grants it afterwards is
-    /// released then.
+    /// Releases the lock on every node, in a task each. Returns [`Released::Held`] if a majority
+    /// still had it.
     async fn release(self) -> Released {
         self.released.store(true, Ordering::SeqCst);
         let majority = self.quorum.majority();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::LockKey;
 use crate::redis::{self, ErrorCause};
 
-/// The holder of a lock, from the lock's value in Redis, for [`crate::LockKind::Quorum`] from the
-/// value on a majority of the nodes. Unknown fields are `None`.
+/// The holder of a lock, from the lock's value in Redis (of a quorum, that of a majority). Unknown
+/// fields are `None`.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
 pub struct Holder {
@@ -16,8 +16,7 @@ pub struct Holder {
     pub since_ms: Option<i64>,
     /// Time until the lease expires, unless it is renewed or released.
     pub remaining: Option<Duration>,
-    /// First fence of the process's grant, if the lock has fences. After a local handoff, the
-    /// current holder in that process has a later fence of the same grant.
+    /// First fence of the process's grant, if the lock has fences. A local handoff uses a later one.
     pub fence: Option<i64>,
 }
 
@@ -40,13 +39,16 @@ pub enum Released {
 pub enum Error {
     /// Redis could not be reached, or did not respond in time. It is unknown whether the lock was
     /// acquired; what may have been acquired is being released. A later attempt may succeed.
-    #[error("Redis does not respond: {}; {}", .0, outage_advice(.0))]
+    #[error(
+        "Redis does not respond: {0}; check that it runs at its address, with TLS only if that \
+         begins with rediss, and try again"
+    )]
     Unavailable(redis::Error),
     /// Redis responded with an error, e.g. `WRONGTYPE`, `NOAUTH`, `READONLY`, `OOM` or `LOADING`
     /// ([`redis::Error::code`]). The lock was not acquired, or is being released.
     #[error("Redis refuses the command: {}; {}", .0, advice(.0))]
     Refused(redis::Error),
-    /// The address of Redis is wrong, or takes a feature of this crate that is off.
+    /// The address of Redis is wrong.
     #[error("the address of Redis is wrong: {0}")]
     InvalidAddress(redis::Error),
     /// The response does not have the expected form. It is unknown whether the lock was acquired,
@@ -132,29 +134,6 @@ impl From<redis::Error> for Error {
             ErrorCause::UnexpectedResponse => Error::UnexpectedResponse(error),
         }
     }
-}
-
-/// Returns what to do about a Redis that does not respond.
-fn outage_advice(error: &redis::Error) -> &'static str {
-    #[cfg(feature = "tls")]
-    if let Some(failure) = error.tls_failure() {
-        use redis::TlsFailure::{
-            ClientCertificateMissing, ClientCertificateRejected, Expired, PlainText,
-            UnknownAuthority, WrongName,
-        };
-        return match failure {
-            UnknownAuthority => "name the authority that signed it in the settings of TLS",
-            WrongName => "use a name or an address that is in the certificate",
-            Expired => "renew it, or correct the clock of this machine",
-            ClientCertificateMissing => "name one in the settings of TLS",
-            ClientCertificateRejected => "use one that an authority of the server has signed",
-            PlainText => "use an address that begins with redis, not rediss, or a port with TLS",
-            _ => "check that the server at the address supports TLS 1.2 or 1.3",
-        };
-    }
-    #[cfg(not(feature = "tls"))]
-    let _ = error;
-    "check that it runs at its address, with TLS only if that begins with rediss, and try again"
 }
 
 /// Returns what to do about an error that Redis reported.

@@ -31,9 +31,8 @@ pub struct Settings {
     /// Maximum time to wait for a lock; with zero, each acquisition is a single attempt. With
     /// [`Duration::MAX`] it ends only with the deadline of the request.
     pub acquire_timeout: Duration,
-    /// Time after its acquisition for which a lock is renewed. One that is held longer expires
-    /// within its TTL, so that a holder that hangs does not block the others for ever. `None`, the
-    /// default, renews it until it is released.
+    /// Time after its acquisition for which a lock is renewed, so that a holder that hangs does not
+    /// block the others for ever. `None`, the default, renews it until it is released.
     pub max_hold: Option<Duration>,
     /// Timing of the fenced lock.
     pub fenced: fenced::Timing,

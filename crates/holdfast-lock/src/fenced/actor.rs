@@ -14,15 +14,14 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
+use super::Shared;
 use super::guard::{FencedGuard, Lease, Message, Waiter};
 use super::local_state::{HeldLease, LocalState, RemoteWaiter};
 use super::protocol::{AcquireResponse, FENCES_PER_GRANT, Grant};
-use super::shared::Shared;
 use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us, us};
 use crate::observer::{Event, Source};
 use crate::{Error, Released, inspect};
 
-/// The actor of a key.
 pub(super) struct KeyActor {
     pub(super) shared: Arc<Shared>,
     pub(super) key: String,
@@ -307,7 +306,7 @@ impl KeyActor {
         }
     }
 
-    /// Handles the loss of the lease: notifies the guard. Local waiters acquire the lock anew.
+    /// Notifies the guard. Local waiters acquire the lock anew.
     fn handle_loss(&mut self) {
         if let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Idle) {
             self.shared.observe(Event::Lost);
@@ -317,7 +316,6 @@ impl KeyActor {
         }
     }
 
-    /// Hands the lock off to the next local waiter, or releases it in Redis.
     async fn hand_off_or_release(&mut self) {
         let LocalState::Held(held) = &mut self.state else { return };
         let first = held.next_fence_is_first();

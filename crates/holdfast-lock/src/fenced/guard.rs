@@ -1,6 +1,4 @@
-//! The guard of a fenced lock, and the messages to its key's actor, from callers in this process
-//! and from scripts of other processes. One file, because each contains the other: a guard sends
-//! messages, and the response to a message may be a guard.
+//! The guard of a fenced lock, and the messages to its key's actor.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -54,14 +52,13 @@ pub struct FencedGuard {
 impl FencedGuard {
     /// Returns the fence (fencing token) of this acquisition: larger than all earlier ones of its
     /// key, while Redis keeps the counter, which expires a day after the last acquisition or
-    /// renewal. The protected resource must compare it; nothing else does.
+    /// renewal. The protected resource must compare it.
     #[must_use]
     pub fn fence(&self) -> i64 {
         self.fence
     }
 
-    /// Returns whether the lease has not expired, as far as this machine knows. Does not call
-    /// Redis. For a check before a step that cannot be undone and has no fence.
+    /// Returns whether the lease has not expired, as far as this machine knows. Does not call Redis.
     ///
     /// After `false` it never returns `true` again. `true` may be outdated when the caller reads
     /// it, and if Redis lost the lock, it is wrong until the next renewal.
@@ -70,22 +67,19 @@ impl FencedGuard {
         self.lease.is_held()
     }
 
-    /// Returns whether a waiter is known, in this or another process. A hint for a holder that
-    /// could either continue or release.
+    /// Returns whether a waiter is known, in this or another process: a hint.
     #[must_use]
     pub fn is_wanted(&self) -> bool {
         *self.lease.wanted.borrow()
     }
 
-    /// Waits until [`FencedGuard::is_wanted`], or until a renewal finds the lock lost. Has no side
-    /// effects.
+    /// Waits until [`FencedGuard::is_wanted`], or until a renewal finds the lock lost.
     pub async fn wait_until_wanted(&self) {
         let _ = self.lease.wanted.subscribe().wait_for(|wanted| *wanted).await;
     }
 
-    /// Waits until the lock is no longer held: the lease expires by this machine's clock, or a
-    /// renewal finds it lost. Never returns earlier, and at the latest when the lease expires;
-    /// after a suspension of the machine up to 0.2 s later. Has no side effects.
+    /// Waits until the lease expires by this machine's clock, or a renewal finds it lost; after a
+    /// suspension of the machine up to 0.2 s longer.
     pub async fn wait_until_lost(&self) {
         let mut lost = self.lease.lost.subscribe();
         while self.is_held() {
@@ -119,11 +113,10 @@ impl FencedGuard {
         Ok(fence)
     }
 
-    /// Hands the lock off to the next waiter of this process, or releases it in Redis, where the
-    /// next process is granted it.
+    /// Hands the lock off to the next waiter of this process, or releases it in Redis.
     ///
-    /// After a local handoff, `Held` is by this process's clock; otherwise Redis confirmed it. Does
-    /// not fail: after [`Released::Unknown`] the lock ends with its lease.
+    /// After a local handoff, `Held` is by this process's clock; otherwise Redis confirmed it.
+    /// After [`Released::Unknown`] the lock ends with its lease.
     ///
     /// # Cancel safety
     /// Safe, even before the first poll: the lock is released, and only the result is lost.
@@ -138,8 +131,7 @@ impl FencedGuard {
         }
     }
 
-    /// Leaves the lock to expire: it is neither renewed nor released. Other callers wait for the
-    /// rest of the lease.
+    /// Leaves the lock to expire: it is neither renewed nor released.
     pub fn leave_to_expire(mut self) {
         self.released = true;
         let id = self.lease.id.clone();

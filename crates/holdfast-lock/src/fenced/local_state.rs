@@ -1,5 +1,4 @@
-//! The state of a key in this process: the lease that it holds, its deadline and the limits of
-//! local handoffs, or the place in the queue.
+//! The state of a key in this process: the lease that it holds, or its place in the queue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -31,7 +30,6 @@ pub(super) enum LocalState {
         /// then every grant is confirmed.
         fence: Option<i64>,
     },
-    /// Held. Between two guards no local waiter owns the lease.
     Held(HeldLease),
 }
 
@@ -64,7 +62,6 @@ pub(super) struct RemoteWaiter {
 }
 
 impl RemoteWaiter {
-    /// Creates a remote waiter; its time for local handoffs starts now.
     pub(super) fn since(since_us: u64, handoff_time: Duration) -> Self {
         Self { since_us, handoffs_end_us: monotonic_us().saturating_add(us(handoff_time)) }
     }
@@ -98,7 +95,6 @@ impl HeldLease {
         self.remote_waiter.get_or_insert_with(|| RemoteWaiter::since(since_us, handoff_time));
     }
 
-    /// Returns whether a local handoff to `next` is within the limits.
     pub(super) fn may_hand_off_to(&self, next: &Waiter) -> bool {
         self.fences_left > 0
             && self.remote_waiter.is_none_or(|remote_waiter| {

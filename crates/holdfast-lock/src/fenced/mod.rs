@@ -18,11 +18,9 @@ mod guard;
 mod listener;
 mod local_state;
 mod protocol;
-mod shared;
-mod timing;
 mod waiting;
 
-use std::sync::atomic::AtomicBool;
+use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -31,6 +29,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 
+use crate::observer::{Event, Observer};
 use crate::process::Process;
 use crate::redis::RESPONSE_TIMEOUT;
 use crate::task::AbortOnDrop;
@@ -40,27 +39,50 @@ use actor::KeyActor;
 pub use guard::FencedGuard;
 use guard::{Message, Waiter};
 use protocol::Protocol;
-use shared::Shared;
-pub use timing::Timing;
 
 /// Timeout of a single attempt, which has no time to wait: two calls of Redis, because the actor
 /// may be in one already.
 const TRY_TIMEOUT: Duration = RESPONSE_TIMEOUT.saturating_mul(2);
+
+/// Timing of the fenced lock.
+#[derive(Debug, Clone)]
+pub struct Timing {
+    /// Duration of a lease between renewals, 10 ms to 24 h. It is renewed every third of it.
+    pub ttl: Duration,
+    /// Time within which a process must confirm a grant, before it expires.
+    pub grant_ttl: Duration,
+    /// Interval at which a waiting process polls, in case a message was lost: 1 ms to 10 s, and
+    /// with a round trip less than half of `grant_ttl`. A process that does not poll for three
+    /// intervals is skipped.
+    pub poll_interval: Duration,
+    /// Time for which a process continues local handoffs after it learns that another process
+    /// waits: at most eight, and only to waiters that joined before that.
+    pub local_handoff_period: Duration,
+}
+
+impl Default for Timing {
+    fn default() -> Self {
+        Self {
+            ttl: Duration::from_secs(3),
+            grant_ttl: Duration::from_millis(600),
+            poll_interval: Duration::from_millis(200),
+            local_handoff_period: Duration::from_millis(100),
+        }
+    }
+}
 
 /// The fenced locks of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct FencedLocks(Arc<Shared>);
 
 impl FencedLocks {
-    /// Creates the fenced locks of `process` on `redis`. Subscribes to the process's channel, in
-    /// the background, until the last clone is dropped.
+    /// Subscribes to the process's channel, in the background, until the last clone is dropped.
     pub(crate) fn new(redis: Redis, settings: &Settings, process: &Process) -> Self {
         let shared = Arc::new(Shared {
             protocol: Protocol::new(redis.clone(), &settings.key_prefix, &settings.fenced),
             timing: settings.fenced.clone(),
             observer: settings.observer.clone(),
             process: process.id(),
-            observer_failed: AtomicBool::new(false),
             actors: Mutex::default(),
             listener: OnceLock::new(),
         });
@@ -84,13 +106,11 @@ impl FencedLocks {
         worst.or(results.iter().find(|result| result.is_err())).cloned().unwrap_or(Ok(()))
     }
 
-    /// Acquires the lock; tries once if there is no time to wait. Returns the holder instead if the
-    /// lock is not acquired in time; looking it up in Redis takes up to 0.8 s more.
+    /// Acquires the lock; tries once if there is no time to wait. Returns the holder if the lock is
+    /// not acquired in time; looking it up in Redis takes up to 0.8 s more.
     ///
     /// FIFO among the waiters of this process. Other processes are served in the order of their
-    /// tickets, but the holding process first makes a few local handoffs
-    /// ([`Timing::local_handoff_period`]), which do not change the duration of the lease. A guard
-    /// is renewed for `max_hold`.
+    /// tickets, after a few local handoffs ([`Timing::local_handoff_period`]).
     ///
     /// # Cancel safety
     /// Safe: a dropped waiter is skipped, and a grant without a waiter is handed off.
@@ -141,6 +161,36 @@ impl FencedLocks {
         actors.insert(redis_key.to_owned(), sender.clone());
         let actor = KeyActor::new(self.0.clone(), redis_key.to_owned(), sender, receiver);
         self.0.protocol.redis.runtime().spawn(actor.run());
+    }
+}
+
+/// The state that the actors and the listener share.
+#[derive(Debug)]
+struct Shared {
+    protocol: Protocol,
+    timing: Timing,
+    observer: Option<Arc<dyn Observer>>,
+    /// Begins the ids of this process and names its channel. New with every start.
+    process: String,
+    /// Senders to the actors of the keys that this process holds or waits for.
+    actors: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,
+    /// The task that receives the messages of the process's channel.
+    listener: OnceLock<AbortOnDrop>,
+}
+
+impl Shared {
+    fn observe(&self, event: Event) {
+        if let Some(observer) = &self.observer {
+            observer.observe(event);
+        }
+    }
+
+    /// Sends a message to the key's actor, if there is one.
+    fn notify(&self, redis_key: &str, message: Message) {
+        let actors = self.actors.lock();
+        if let Some(actor) = actors.get(redis_key) {
+            let _ = actor.send(message);
+        }
     }
 }
 

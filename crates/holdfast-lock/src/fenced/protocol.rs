@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{Script, ScriptInvocation};
 
-use super::timing::Timing;
+use super::Timing;
 use crate::clock::ms;
 use crate::{Error, ProbeFailure, Redis};
 
@@ -55,7 +55,6 @@ pub(super) struct Grant {
     pub remote_waiters: bool,
 }
 
-/// The response to an acquisition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AcquireResponse {
     Granted(Grant),
@@ -78,7 +77,6 @@ impl Protocol {
         }
     }
 
-    /// Tries to acquire the lock as `id`; if `waits`, queues the id or keeps its place.
     pub(super) async fn acquire(
         &self,
         key: &str,

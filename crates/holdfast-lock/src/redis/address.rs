@@ -8,7 +8,6 @@ use std::net::IpAddr;
 use redis::{ConnectionAddr, ConnectionInfo, ErrorKind, IntoConnectionInfo as _, RedisError};
 
 use super::request::tcp_settings;
-#[cfg(feature = "tls")]
 use super::tls::TlsSettings;
 
 /// The valid forms of an address, for messages.
@@ -21,24 +20,17 @@ pub(super) enum RedisAddress {
     /// One server.
     One(ConnectionInfo),
     /// Seed nodes of a Cluster; they know the other nodes.
-    #[cfg(feature = "cluster")]
     Cluster(Vec<ConnectionInfo>),
     /// The sentinels, the name of the primary there, and the connection settings of the primary.
-    #[cfg(feature = "sentinel")]
     Sentinel { sentinels: Vec<ConnectionInfo>, name: String, primary: ConnectionInfo },
 }
 
 impl RedisAddress {
-    /// Parses an address. Its user and password are for the data servers, not for the sentinels.
     pub(super) fn read(url: &str) -> Result<Self, RedisError> {
         let address = match url.split_once("://") {
-            #[cfg(feature = "cluster")]
             Some(("redis-cluster", rest)) => cluster("redis", rest),
-            #[cfg(feature = "cluster")]
             Some(("rediss-cluster", rest)) => cluster("rediss", rest),
-            #[cfg(feature = "sentinel")]
             Some(("redis-sentinel", rest)) => sentinel("redis", rest),
-            #[cfg(feature = "sentinel")]
             Some(("rediss-sentinel", rest)) => sentinel("rediss", rest),
             _ => node(url).map(RedisAddress::One),
         };
@@ -46,7 +38,6 @@ impl RedisAddress {
     }
 
     /// Sets the certificates. With certificates, an address of the network must use TLS.
-    #[cfg(feature = "tls")]
     pub(super) fn with_tls(mut self, settings: &TlsSettings) -> Result<Self, RedisError> {
         match self.entry_points().first().map(ConnectionInfo::addr) {
             Some(ConnectionAddr::TcpTls { .. }) => {}
@@ -63,9 +54,7 @@ impl RedisAddress {
         };
         match &mut self {
             Self::One(server) => set(server),
-            #[cfg(feature = "cluster")]
             Self::Cluster(seeds) => seeds.iter_mut().for_each(set),
-            #[cfg(feature = "sentinel")]
             Self::Sentinel { sentinels, primary, .. } => {
                 sentinels.iter_mut().chain([primary]).for_each(set);
             }
@@ -84,20 +73,16 @@ impl RedisAddress {
         })
     }
 
-    /// Returns the servers that the address names.
     fn entry_points(&self) -> &[ConnectionInfo] {
         match self {
             Self::One(server) => std::slice::from_ref(server),
-            #[cfg(feature = "cluster")]
             Self::Cluster(seeds) => seeds,
-            #[cfg(feature = "sentinel")]
             Self::Sentinel { sentinels, .. } => sentinels,
         }
     }
 }
 
 /// Returns the address of another server, with the TLS of `template`.
-#[cfg(any(feature = "tls", feature = "cluster", feature = "sentinel"))]
 pub(super) fn replace_host(template: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
     match template {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
@@ -108,7 +93,6 @@ pub(super) fn replace_host(template: &ConnectionAddr, host: String, port: u16) -
     }
 }
 
-#[cfg(any(feature = "tls", feature = "cluster"))]
 pub(super) fn host_and_port(address: &ConnectionAddr) -> Option<(String, u16)> {
     match address {
         ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
@@ -118,7 +102,6 @@ pub(super) fn host_and_port(address: &ConnectionAddr) -> Option<(String, u16)> {
     }
 }
 
-#[cfg(feature = "cluster")]
 fn cluster(scheme: &str, rest: &str) -> Result<RedisAddress, RedisError> {
     let (user, hosts, path) = parts(rest);
     if !matches!(path, "" | "0") {
@@ -128,7 +111,6 @@ fn cluster(scheme: &str, rest: &str) -> Result<RedisAddress, RedisError> {
     nodes.collect::<Result<_, _>>().map(RedisAddress::Cluster)
 }
 
-#[cfg(feature = "sentinel")]
 fn sentinel(scheme: &str, rest: &str) -> Result<RedisAddress, RedisError> {
     let (user, hosts, path) = parts(rest);
     let (name, db) = path.split_once('/').unwrap_or((path, ""));
@@ -149,7 +131,6 @@ fn sentinel(scheme: &str, rest: &str) -> Result<RedisAddress, RedisError> {
 }
 
 /// Splits into the user with its `@`, the hosts, and the part after the first `/`.
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 fn parts(rest: &str) -> (&str, &str, &str) {
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
     let hosts = authority.rfind('@').map_or(0, |at| at + 1);
@@ -169,7 +150,6 @@ fn invalid(why: &str) -> RedisError {
 }
 
 #[cfg(test)]
-#[cfg(all(feature = "cluster", feature = "sentinel"))]
 mod tests {
     use super::{ADDRESS_FORMS, RedisAddress};
 
@@ -207,14 +187,12 @@ mod tests {
             assert!(!is_plain(url), "{url}");
         }
         assert!(!is_plain("redis+unix:///tmp/x.sock"));
-        #[cfg(feature = "tls")]
         for url in ["rediss://redis:1", "rediss-cluster://a,b", "rediss-sentinel://a,b/c"] {
             assert!(!is_plain(url), "{url}");
         }
     }
 
     #[test]
-    #[cfg(feature = "tls")]
     fn certificates_require_address_with_tls() {
         let pem = rcgen::generate_simple_self_signed(Vec::new()).unwrap().cert.pem();
         let settings = super::TlsSettings::default().with_authorities(pem.as_bytes()).unwrap();

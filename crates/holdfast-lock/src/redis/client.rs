@@ -7,27 +7,29 @@ use std::time::Duration;
 
 use futures_util::future::try_join_all;
 use redis::{
-    Cmd, ConnectionInfo, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, ScriptInvocation,
-    ServerErrorKind,
+    Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, ScriptInvocation, ServerErrorKind,
 };
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::address::RedisAddress;
+use super::cluster::ClusterConnection;
 use super::connection::RedisConnection;
 use super::error::Error;
 use super::outage::Outage;
 use super::search::first_ok;
+use super::sentinel::Sentinel;
 use super::server::ServerConnection;
-#[cfg(feature = "tls")]
 use super::tls::TlsSettings;
 use crate::clock::ms;
+use crate::key::is_lock;
 
 /// Keys examined per `SCAN` call.
 const SCAN_STEP: usize = 200;
+/// Approximate limit of keys per scan; to inspect more, use `redis-cli`.
+const SCAN_LIMIT: usize = 1_000;
 
 /// Keys of which one is looked for on each primary of a Cluster.
-#[cfg(feature = "cluster")]
 const MAX_KEYS_TRIED: usize = 1_000;
 
 static DELETE_IF: LazyLock<Script> =
@@ -39,8 +41,6 @@ static RENEW_IF: LazyLock<Script> =
 #[derive(Clone)]
 pub struct Redis {
     pub(super) connection: RedisConnection,
-    /// Connection settings, if it is one server.
-    pub(super) address: Arc<Option<ConnectionInfo>>,
     plain_text_on_network: bool,
     runtime: Handle,
     outage: Outage,
@@ -57,12 +57,11 @@ impl std::fmt::Debug for Redis {
 impl Redis {
     /// Creates a connection that is established with the first command.
     ///
-    /// It keeps the tokio runtime of this call: reconnections, renewals and background releases run
-    /// there, so that runtime must live as long as the locks. Callers may be on other runtimes.
+    /// Reconnections, renewals and background releases run on the tokio runtime of this call, which
+    /// must live as long as the locks. Callers may be on other runtimes.
     ///
-    /// The address has one of the forms of [`super::ADDRESS_FORMS`]. A `USER:PASSWORD@` before the
-    /// hosts is for the data servers, not for the sentinels; `/DB` may follow one host or a
-    /// master's name. With TLS, the authorities of the system are trusted.
+    /// A `USER:PASSWORD@` before the hosts is for the data servers, not for the sentinels; `/DB` may
+    /// follow one host or a master's name. With TLS, the authorities of the system are trusted.
     ///
     /// # Errors
     /// If the address is invalid; the message lists the valid forms.
@@ -70,51 +69,40 @@ impl Redis {
     /// # Panics
     /// Outside of a tokio runtime.
     pub fn open(url: &str) -> Result<Self, Error> {
-        #[cfg(feature = "tls")]
-        return Self::open_with_tls(url, &TlsSettings::default());
-        #[cfg(not(feature = "tls"))]
-        Self::connect(RedisAddress::read(url).map_err(Error::new)?)
+        Self::open_with_tls(url, &TlsSettings::default())
     }
 
-    /// As [`Redis::open`], with certificates for TLS. They apply to all servers: the sentinels, the
-    /// primary that they name, and all nodes of a Cluster.
+    /// As [`Redis::open`], with certificates for TLS, which apply to all servers.
     ///
     /// # Errors
     /// If the address is invalid, or is one without TLS although `settings` have certificates.
     ///
     /// # Panics
     /// Outside of a tokio runtime.
-    #[cfg(feature = "tls")]
     pub fn open_with_tls(url: &str, settings: &TlsSettings) -> Result<Self, Error> {
         let address = RedisAddress::read(url).and_then(|address| address.with_tls(settings));
-        Self::connect(address.map_err(Error::new)?)
-    }
-
-    fn connect(address: RedisAddress) -> Result<Self, Error> {
+        let address = address.map_err(Error::new)?;
         let plain_text_on_network = address.is_plain_text_on_network();
-        let (connection, address) = match address {
+        let connection = match address {
             RedisAddress::One(address) => {
-                let connection = ServerConnection::new(address.clone()).map_err(Error::new)?;
-                (RedisConnection::One(connection), Some(address))
+                RedisConnection::One(ServerConnection::new(address).map_err(Error::new)?)
             }
-            #[cfg(feature = "cluster")]
-            RedisAddress::Cluster(seeds) => {
-                let cluster = super::cluster::ClusterConnection::new(seeds);
-                (RedisConnection::Cluster(cluster), None)
-            }
-            #[cfg(feature = "sentinel")]
+            RedisAddress::Cluster(seeds) => RedisConnection::Cluster(ClusterConnection::new(seeds)),
             RedisAddress::Sentinel { sentinels, name, primary } => {
-                let sentinel = super::sentinel::Sentinel::new(sentinels, name, primary);
-                (RedisConnection::Sentinel(Arc::new(sentinel)), None)
+                RedisConnection::Sentinel(Arc::new(Sentinel::new(sentinels, name, primary)))
             }
         };
-        let address = Arc::new(address);
-        let (runtime, outage) = (Handle::current(), Outage::default());
-        Ok(Self { connection, address, plain_text_on_network, runtime, outage, fails_fast: true })
+        Ok(Self {
+            connection,
+            plain_text_on_network,
+            runtime: Handle::current(),
+            outage: Outage::default(),
+            fails_fast: true,
+        })
     }
 
-    /// Returns this connection for releases in the background: their commands are sent even if a
-    /// response is unlikely, because a server that stalled executes them later.
+    /// Returns a connection for releases: their commands are sent even if a response is unlikely,
+    /// because a server that stalled executes them later.
     #[must_use]
     pub fn for_release(&self) -> Self {
         Self { fails_fast: false, connection: self.connection.for_release(), ..self.clone() }
@@ -132,14 +120,10 @@ impl Redis {
         &self.runtime
     }
 
-    /// Returns whether keys are spread over several servers, so that a script is limited to one
-    /// slot.
+    /// Returns whether keys are spread over several servers.
     #[must_use]
     pub fn is_cluster(&self) -> bool {
-        #[cfg(feature = "cluster")]
-        return matches!(self.connection, RedisConnection::Cluster(_));
-        #[cfg(not(feature = "cluster"))]
-        false
+        matches!(self.connection, RedisConnection::Cluster(_))
     }
 
     /// Sends one command.
@@ -239,13 +223,8 @@ impl Redis {
     }
 
     /// Returns each server that stores keys: the one server, the sentinels' primary, or all
-    /// primaries of a Cluster. A command to one primary of a Cluster is not redirected: for a key
-    /// that another node owns it returns `MOVED` or `ASK` as an error.
-    ///
-    /// # Errors
-    /// If no node of a Cluster responds.
-    pub async fn primaries(&self) -> Result<Vec<Self>, Error> {
-        #[cfg(feature = "cluster")]
+    /// primaries of a Cluster, whose commands are not redirected.
+    async fn primaries(&self) -> Result<Vec<Self>, Error> {
         if let RedisConnection::Cluster(cluster) = self.connection.clone() {
             let primaries = async move { cluster.each_primary().await };
             let primaries = self.on_own_runtime(primaries).await?;
@@ -260,9 +239,8 @@ impl Redis {
     }
 
     /// Returns a key on each server that stores keys, whose name begins with `start`. In a Cluster,
-    /// each has a hash tag, and a primary with few slots may be left out.
+    /// a primary with few slots may be left out.
     pub(crate) async fn key_of_each_primary(&self, start: &str) -> Result<Vec<String>, Error> {
-        #[cfg(feature = "cluster")]
         if let RedisConnection::Cluster(cluster) = self.connection.clone() {
             let start = start.to_owned();
             let found = async move {
@@ -306,13 +284,9 @@ impl Redis {
         }
     }
 
-    /// Returns the keys that match `pattern` and `filter`, of all servers; stops at about `limit`.
-    pub(crate) async fn scan(
-        &self,
-        pattern: &str,
-        filter: fn(&str) -> bool,
-        limit: usize,
-    ) -> Result<Vec<String>, Error> {
+    /// Returns the keys of locks that match `pattern`, of all servers; stops at about
+    /// [`SCAN_LIMIT`].
+    pub(crate) async fn scan_locks(&self, pattern: &str) -> Result<Vec<String>, Error> {
         let mut keys = Vec::new();
         for server in self.primaries().await? {
             let mut cursor = 0_u64;
@@ -320,9 +294,9 @@ impl Redis {
                 let mut command = redis::cmd("SCAN");
                 command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
                 let (next, found): (u64, Vec<String>) = server.query(command).await?;
-                keys.extend(found.into_iter().filter(|key| filter(key)));
+                keys.extend(found.into_iter().filter(|key| is_lock(key)));
                 cursor = next;
-                if cursor == 0 || keys.len() >= limit {
+                if cursor == 0 || keys.len() >= SCAN_LIMIT {
                     break;
                 }
             }
@@ -330,8 +304,7 @@ impl Redis {
         Ok(keys)
     }
 
-    /// Deletes `key` if its value is `value`, in one script; returns whether it did. Safe to
-    /// repeat.
+    /// Deletes `key` if its value is `value`, in one script; returns whether it did.
     ///
     /// # Errors
     /// As [`Redis::query`].
@@ -339,8 +312,7 @@ impl Redis {
         Ok(self.delete_all_if(&[(key, value)]).await? > 0)
     }
 
-    /// Deletes the keys (of one slot) that have the given values, in one script; returns their
-    /// number.
+    /// Deletes the keys (of one slot) that have the given values; returns their number.
     pub(crate) async fn delete_all_if(
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],
@@ -362,8 +334,7 @@ impl Redis {
         Ok(self.renew_all_if(&[(key, value)], ttl).await? > 0)
     }
 
-    /// Sets the expiry of the keys that have the given values, in one script; returns their number.
-    /// In a Cluster they must share a slot.
+    /// Sets the expiry of the keys (of one slot) that have the given values; returns their number.
     pub(crate) async fn renew_all_if(
         &self,
         locks: &[(impl AsRef<str>, impl AsRef<str>)],
@@ -385,8 +356,7 @@ pub(crate) fn set_if_absent(key: &str, owner: &str, ttl: Duration) -> Cmd {
     command
 }
 
-/// Returns whether the command was not executed and is worth repeating: with the script, to another
-/// server, or later.
+/// Returns whether the command was not executed and is worth repeating.
 fn is_retryable(error: &RedisError) -> bool {
     use ServerErrorKind::{Ask, Moved, NoScript, TryAgain};
 

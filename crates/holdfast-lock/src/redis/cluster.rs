@@ -1,14 +1,12 @@
 //! A Redis Cluster: sends each command to the node that owns its key.
 //!
-//! Guarantees: a command is sent once. It is sent again only if the node responded that it did not
-//! execute it (`MOVED`, `ASK`, `TRYAGAIN`). The Cluster client of redis-rs resends a command whose
-//! connection broke; a `SET NX` that executes twice reports to its own holder that the lock is
-//! busy. A node that does not respond delays only commands for its own keys, and only those that
-//! were under way when it fell silent: see `node.rs`.
+//! Guarantees: a command is sent again only if the node responded that it did not execute it
+//! (`MOVED`, `ASK`, `TRYAGAIN`). The Cluster client of redis-rs also resends a command whose
+//! connection broke; a `SET NX` that executes twice reports to its own holder that the lock is busy.
 //!
 //! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous.
-//! While a slot migrates, neither node executes a script if one of its keys is absent (`TRYAGAIN`):
-//! the locks of the slot are unavailable until the migration ends.
+//! While a slot migrates, its locks are unavailable: neither node executes a script of which one key
+//! is absent (`TRYAGAIN`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -138,7 +136,6 @@ impl ClusterConnection {
         values
     }
 
-    /// Returns the connections to all primaries.
     pub(super) async fn each_primary(&self) -> Result<Vec<ServerConnection>, RedisError> {
         let nodes = self.cluster.primaries().await?;
         nodes.iter().map(|node| Ok(self.cluster.node(node)?.connection().clone())).collect()
@@ -164,7 +161,6 @@ impl ClusterConnection {
         Ok(found)
     }
 
-    /// Returns the connection settings of each known node.
     pub(super) async fn node_addresses(&self) -> Vec<ConnectionInfo> {
         let nodes = self.cluster.primaries().await.unwrap_or_default();
         let known = nodes.iter().map(|node| self.cluster.address(node));

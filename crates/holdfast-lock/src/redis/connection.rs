@@ -1,12 +1,12 @@
 //! Sends commands to one server, a Cluster, or the current primary behind sentinels.
 
+use std::sync::Arc;
+
 use redis::aio::ConnectionLike;
 use redis::{Cmd, Pipeline, RedisError, RedisFuture, Value};
 
-#[cfg(feature = "cluster")]
 use super::cluster::ClusterConnection;
 use super::request::{RedisRequest, in_time};
-#[cfg(feature = "sentinel")]
 use super::sentinel::Sentinel;
 use super::server::ServerConnection;
 
@@ -14,17 +14,14 @@ use super::server::ServerConnection;
 #[derive(Clone)]
 pub(super) enum RedisConnection {
     One(ServerConnection),
-    #[cfg(feature = "cluster")]
     Cluster(ClusterConnection),
-    #[cfg(feature = "sentinel")]
-    Sentinel(std::sync::Arc<Sentinel>),
+    Sentinel(Arc<Sentinel>),
 }
 
 impl RedisConnection {
     /// As [`super::Redis::for_release`].
     pub(super) fn for_release(&self) -> Self {
         match self {
-            #[cfg(feature = "cluster")]
             RedisConnection::Cluster(cluster) => RedisConnection::Cluster(cluster.for_release()),
             other => other.clone(),
         }
@@ -33,9 +30,7 @@ impl RedisConnection {
     async fn send(&mut self, request: RedisRequest<'_>) -> Result<Vec<Value>, RedisError> {
         match self {
             RedisConnection::One(one) => in_time(one.send(request)).await,
-            #[cfg(feature = "cluster")]
             RedisConnection::Cluster(cluster) => cluster.send(request).await,
-            #[cfg(feature = "sentinel")]
             RedisConnection::Sentinel(sentinel) => sentinel.send(request).await,
         }
     }
@@ -60,10 +55,8 @@ impl ConnectionLike for RedisConnection {
 
     fn get_db(&self) -> i64 {
         match self {
-            RedisConnection::One(one) => one.db(),
-            #[cfg(feature = "cluster")]
+            RedisConnection::One(one) => one.address().redis_settings().db(),
             RedisConnection::Cluster(_) => 0,
-            #[cfg(feature = "sentinel")]
             RedisConnection::Sentinel(sentinel) => sentinel.db(),
         }
     }

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use redis::{ErrorKind, RedisError};
 
 use super::refusal::Refusal;
-#[cfg(feature = "tls")]
 use super::tls::TlsFailure;
 
 /// The kind of an error that stands for a command which was not sent.
@@ -42,7 +41,6 @@ impl Error {
         Self(Arc::new(first.unwrap_or(error)))
     }
 
-    /// Creates the error of a server that did not respond in time.
     pub(crate) fn timed_out() -> Self {
         Self::new(super::request::timed_out())
     }
@@ -53,7 +51,7 @@ impl Error {
         self.0.kind() != NOT_SENT
     }
 
-    /// Creates the error that a command in a script had: its code and its text.
+    /// Creates the error that a command in a script had, from its code and text.
     pub(crate) fn of_script(text: &str) -> Self {
         let (code, detail) = text.split_once(' ').unwrap_or((text, ""));
         Self::new(::redis::make_extension_error(code.to_owned(), Some(detail.to_owned())))
@@ -89,7 +87,6 @@ impl Error {
     }
 
     /// Returns why the server cannot be reached, if that is a failure of TLS.
-    #[cfg(feature = "tls")]
     #[must_use]
     pub fn tls_failure(&self) -> Option<TlsFailure> {
         TlsFailure::find(&*self.0)
@@ -106,14 +103,12 @@ impl Error {
 }
 
 /// Creates the error of a command that is not sent, because an earlier one failed with `cause`.
-#[cfg(feature = "cluster")]
 pub(super) fn not_sent(cause: &RedisError) -> RedisError {
     (NOT_SENT, "not sent, because the node does not respond", cause.to_string()).into()
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        #[cfg(feature = "tls")]
         if let Some(failure) = self.tls_failure() {
             return write!(f, "{failure} ({})", self.0);
         }

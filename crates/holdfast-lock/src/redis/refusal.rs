@@ -3,7 +3,7 @@
 use std::fmt;
 
 /// The reason for which a server refuses commands. It names no address, user or key, so that it may
-/// be shown to anyone; the [`super::Error`] has what the server said.
+/// be shown to anyone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refusal {
     code: String,
@@ -48,7 +48,6 @@ const REASONS: [(&str, &str, &str); 18] = [
 ];
 
 impl Refusal {
-    /// Creates the reason with that code: see [`Refusal::code`].
     pub(super) fn of_code(code: &str) -> Self {
         let known = REASONS.iter().find(|(known, ..)| *known == code);
         let (_, meaning, advice) = known.copied().unwrap_or((

@@ -1,18 +1,14 @@
 //! Searches among several servers: for the primary, the slot map, or any that responds.
 
 use std::future::Future;
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use futures_util::stream::FuturesUnordered;
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use redis::RedisError;
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 use tokio::time::Instant;
 
 /// Time for which other callers get the error of a failed search.
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 const FAILURE_CACHE_TIME: Duration = Duration::from_millis(50);
 
 /// Returns the first success, or else the last error; `error` if there are no requests.
@@ -32,11 +28,9 @@ pub(super) async fn first_ok<T, E>(
 
 /// Held during a search, so that concurrent callers share it. Stores the time and error of the last
 /// one if it failed.
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 #[derive(Default)]
 pub(super) struct SearchLock(tokio::sync::Mutex<Option<(Instant, RedisError)>>);
 
-#[cfg(any(feature = "cluster", feature = "sentinel"))]
 impl SearchLock {
     /// Searches, unless a concurrent search has just succeeded (`found`) or failed.
     pub(super) async fn search<T>(

@@ -5,8 +5,8 @@
 //! reports that it is a replica; the server that they name must confirm that it is the primary.
 //!
 //! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous,
-//! and a primary that is cut off from its sentinels keeps responding for a while. In both cases a
-//! lock may have two holders; the protected resource must reject the write with the stale fence.
+//! and a primary that is cut off from its sentinels keeps responding for a while. Then a lock may
+//! have two holders, and the fence must reject the stale write.
 
 use std::sync::Arc;
 

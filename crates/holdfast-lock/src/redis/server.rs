@@ -1,9 +1,8 @@
 //! The connection to one server, which outlives each of its connections.
 //!
 //! Guarantees: it is established with the first command, and again after it broke or any attempt
-//! failed, with growing pauses: also after the server refused the login, and if it accepts logins
-//! and ends its connections at once. (The `ConnectionManager`
-//! of redis-rs keeps such a refusal for ever, and a broken connection's error until the second
+//! failed, with growing pauses, also after the server refused the login. (The `ConnectionManager` of
+//! redis-rs keeps such a refusal for ever, and a broken connection's error until the second
 //! command.) Requests have no timeout: see [`super::request::in_time`].
 
 use std::sync::{Arc, Weak};
@@ -65,8 +64,8 @@ impl ServerConnection {
         Ok(Self(Arc::new(Server { client, state: Mutex::default() })))
     }
 
-    pub(super) fn db(&self) -> i64 {
-        self.0.client.get_connection_info().redis_settings().db()
+    pub(super) fn address(&self) -> &ConnectionInfo {
+        self.0.client.get_connection_info()
     }
 
     pub(super) async fn send(&self, request: RedisRequest<'_>) -> Result<Vec<Value>, RedisError> {

@@ -10,7 +10,7 @@ pub(super) type Node = (String, u16);
 
 const SLOTS: u16 = 16_384;
 
-/// The slot map: the owner of each range of slots.
+/// The owner of each range of slots.
 #[derive(Debug, Default)]
 pub(super) struct SlotMap(Vec<(u16, u16, Node)>);
 
@@ -43,7 +43,6 @@ impl SlotMap {
             .map(|found| &found.2)
     }
 
-    /// Returns every node that owns a slot, once.
     pub(super) fn primaries(&self) -> Vec<Node> {
         let mut nodes: Vec<Node> = self.0.iter().map(|(_, _, node)| node.clone()).collect();
         nodes.sort();

@@ -36,10 +36,8 @@ impl Redis {
 
     async fn open_subscription(&self, channel: &str) -> Result<Subscription, RedisError> {
         let (addresses, changes): (Vec<ConnectionInfo>, _) = match &self.connection {
-            RedisConnection::One(_) => (self.address.iter().cloned().collect(), None),
-            #[cfg(feature = "cluster")]
+            RedisConnection::One(server) => (vec![server.address().clone()], None),
             RedisConnection::Cluster(cluster) => (cluster.node_addresses().await, None),
-            #[cfg(feature = "sentinel")]
             RedisConnection::Sentinel(sentinel) => {
                 let (address, changes) = sentinel.primary_address().await?;
                 (vec![address], Some(changes))

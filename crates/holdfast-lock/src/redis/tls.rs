@@ -3,7 +3,6 @@
 //! Guarantees: a server is trusted only with a certificate for its host name that is valid now and
 //! signed by an authority of the system or of the settings. Certificates are read once: a renewed
 //! one takes effect with the next [`crate::Redis`].
-//! Tests: `tests/lock/tls.rs`.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -72,7 +71,6 @@ impl TlsSettings {
         Ok(self)
     }
 
-    /// Returns whether no certificate was set.
     pub(super) fn is_default(&self) -> bool {
         self.authorities.is_empty() && self.client.is_none()
     }

@@ -43,7 +43,7 @@ async fn lock_is_handed_off(server: &Server) {
     assert_eq!(held.release().await, Released::Held);
     let next = waiter.await.unwrap();
     assert!(fence(&next, "{a}") > first);
-    assert_eq!(here.0.held_locks(&[]).await.unwrap().len(), 1);
+    assert_eq!(here.0.held_locks().await.unwrap().len(), 1);
     next.release().await;
     let free = here.ask("{b}", Wait::Try, Duration::from_secs(5)).await;
     assert!(matches!(free, holdfast_lock::AcquireOutcome::Acquired(_)), "{free:?}");
@@ -59,7 +59,6 @@ fn every_node_of_cluster_is_reached_with_tls() {
     run(Topology::TlsCluster, async |server| {
         lock_is_handed_off(server).await;
         let redis = Redis::open_with_tls(server.url(), &settings()).unwrap();
-        assert_eq!(redis.primaries().await.unwrap().len(), 3);
         assert_eq!(redis.eviction_policy().await.unwrap().as_deref(), Some("noeviction"));
     });
 }
@@ -69,27 +68,23 @@ fn primary_behind_sentinels_is_reached_with_tls() {
     run(Topology::TlsSentinel, async |server| lock_is_handed_off(server).await);
 }
 
-/// Checks the failure of a connection, and that its message contains the advice.
-async fn fails(url: &str, settings: &TlsSettings, cause: TlsFailure, advice: &str) {
+/// Checks the cause of a failed connection, and that its message says it.
+async fn fails(url: &str, settings: &TlsSettings, cause: TlsFailure) {
     let error = ping(url, settings).await.unwrap_err();
     let Error::Unavailable(outage) = &error else { panic!("{error:?}") };
-    let text = error.to_string();
-    assert_eq!(outage.tls_failure(), Some(cause), "{text}");
-    assert!(text.contains(&cause.to_string()) && text.ends_with(advice), "{text}");
+    assert_eq!(outage.tls_failure(), Some(cause), "{error}");
+    assert!(error.to_string().contains(&cause.to_string()), "{error}");
 }
 
 #[test]
 fn untrusted_server_is_not_used() {
     run(Topology::TlsRedis, async |server| {
-        let unknown = TlsSettings::default();
-        let advice = "name the authority that signed it in the settings of TLS";
-        fails(server.url(), &unknown, TlsFailure::UnknownAuthority, advice).await;
-        for (certificate, cause, advice) in [
-            ("misnamed", TlsFailure::WrongName, "a name or an address that is in the certificate"),
-            ("expired", TlsFailure::Expired, "renew it, or correct the clock of this machine"),
-        ] {
+        fails(server.url(), &TlsSettings::default(), TlsFailure::UnknownAuthority).await;
+        for (certificate, cause) in
+            [("misnamed", TlsFailure::WrongName), ("expired", TlsFailure::Expired)]
+        {
             let other = topology::start_with_certificate(certificate);
-            fails(&other.url, &settings(), cause, advice).await;
+            fails(&other.url, &settings(), cause).await;
         }
         ping(server.url(), &settings()).await.unwrap();
     });
@@ -98,29 +93,24 @@ fn untrusted_server_is_not_used() {
 #[test]
 fn server_checks_certificate_of_client() {
     run(Topology::TlsRedis, async |server| {
-        let advice = "name one in the settings of TLS";
-        fails(server.url(), &trusting(), TlsFailure::ClientCertificateMissing, advice).await;
+        fails(server.url(), &trusting(), TlsFailure::ClientCertificateMissing).await;
         let foreign = with_client(&certificates().foreign_client);
-        let advice = "use one that an authority of the server has signed";
-        fails(server.url(), &foreign, TlsFailure::ClientCertificateRejected, advice).await;
+        fails(server.url(), &foreign, TlsFailure::ClientCertificateRejected).await;
     });
 }
 
 #[test]
 fn plain_text_and_tls_do_not_mix() {
     run(Topology::TlsRedis, async |server| {
-        let advice = "with TLS only if that begins with rediss, and try again";
         let without = server.url().replace("rediss", "redis");
         let error = ping(&without, &TlsSettings::default()).await.unwrap_err();
         assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-        assert!(error.to_string().ends_with(advice), "{error}");
 
         let [port] = topology::free_ports();
         let _: String = server.ask(&format!("CONFIG SET port {port}"));
         server.spoil();
         let error = ping(&format!("rediss://localhost:{port}"), &settings()).await.unwrap_err();
         assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
-        assert!(error.to_string().ends_with(advice), "{error}");
     });
 }
 
@@ -134,9 +124,7 @@ async fn response_without_tls_is_recognized() {
             let _ = client.read(&mut [0; 1_000]).await;
         }
     });
-    let url = format!("rediss://localhost:{port}");
-    let advice = "or a port with TLS";
-    fails(&url, &settings(), TlsFailure::PlainText, advice).await;
+    fails(&format!("rediss://localhost:{port}"), &settings(), TlsFailure::PlainText).await;
 }
 
 #[test]

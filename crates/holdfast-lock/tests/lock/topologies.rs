@@ -69,7 +69,7 @@ fn keys_on_several_primaries_are_atomic() {
         assert_eq!(locks, 1, "a key belongs to one primary");
         let keys: Vec<usize> = server.ask_each("DBSIZE");
         assert!(keys.iter().all(|keys| *keys >= 2), "each has a lock and its fence: {keys:?}");
-        let held = here.0.held_locks(&[]).await.unwrap();
+        let held = here.0.held_locks().await.unwrap();
         assert_eq!(held.len(), 3, "all primaries are looked at: {held:?}");
 
         let mut askers = tokio::task::JoinSet::new();
