@@ -1,191 +1,214 @@
 //! Rate limits per client, shared by all replicas through Redis.
 //!
 //! Guarantees: per [`Policy`] and name, all replicas together admit at most `burst + rate × w`
-//! requests in any time span `w` (one more by rounding), by the clock of Redis. A rejection by a
-//! bucket that is known to be empty costs no call to Redis, and a busy client's request rarely
-//! does: one call leases permits for 200 ms, as many as the client spent before.
+//! requests in any time span `w` by the clock of Redis, and one lease per replica more: the permits
+//! of 200 ms of the rate. A rejection by a bucket that is known to be empty costs no call to Redis,
+//! and a busy client's request rarely does.
 //!
-//! Does not guarantee that the whole limit is usable: permits leased by a replica that the client
-//! no longer uses are lost (at most 200 ms of the rate per replica), and a bucket found empty is
+//! Permits leased by a replica that the client no longer uses are lost, and a bucket found empty is
 //! not asked again for up to 50 ms. If Redis loses its data, a burst is possible again. While Redis
-//! is unavailable, each replica applies the whole limit alone. Memory is bounded: [`MAX_CLIENTS`]
-//! names per process; in Redis a bucket expires as soon as it is full. Tests:
-//! `tests/it/rate_limits.rs`.
+//! is unavailable, each replica applies the limits alone. Memory is bounded: [`MAX_CLIENTS`] names
+//! per process; in Redis a bucket expires as soon as it is full. Tests: `tests/it/rate_limits.rs`.
 
-pub mod bucket;
-mod local_bucket;
 mod rate;
-mod redis_buckets;
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdfast_lock::Redis;
 use holdfast_lock::clock::monotonic_us;
 use moka::sync::Cache;
-use parking_lot::Mutex;
+use redis::Script;
+use tokio::sync::Mutex;
+use tokio::time::timeout;
 
-use crate::metrics::RATE_LIMIT_REJECTIONS;
-use local_bucket::{LocalBucket, PermitResult};
-use redis_buckets::RedisBuckets;
+use crate::metrics::{RATE_LIMIT_CALLS, RATE_LIMIT_DEGRADED, RATE_LIMIT_REJECTIONS};
+use rate::Bucket;
 
 pub use rate::{Policy, Rate};
+
+static SCRIPT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("bucket.lua")));
+
+static REMEMBER_SCRIPT: LazyLock<Script> =
+    LazyLock::new(|| Script::new(include_str!("remember.lua")));
 
 /// Upper bound of names in memory; a request of an evicted name costs a call.
 const MAX_CLIENTS: u64 = 50_000;
 /// Idle time after which a name is evicted.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
+/// Upper bound of the remembered addresses of a user: more than a person has.
+const MAX_ADDRESSES_PER_USER: usize = 64;
+/// Timeout of a call, after which the limit of this replica alone decides.
+const CALL_TIMEOUT: Duration = Duration::from_millis(200);
+/// Time after which a Redis that was unavailable is asked again, by one request.
+const RETRY_AFTER_US: u64 = 400_000;
 
 /// A client's status under one limit, as far as this replica knows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub struct LimitStatus {
     pub policy: Policy,
     pub left: u64,
     /// Time until a whole burst is available, in seconds, rounded up.
     pub full_s: u64,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LimitDecision {
-    Admitted(Vec<LimitStatus>),
-    Rejected {
-        by: Policy,
-        wait: Duration,
-        /// The status under all limits of the request.
-        statuses: Vec<LimitStatus>,
-    },
+    /// The wait for the next permit of a rejected request; 0 for an admitted one.
+    pub wait_us: u64,
 }
 
 /// The rate limits of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Limiter {
-    redis: Arc<RedisBuckets>,
+    redis: Redis,
+    prefix: String,
     clients: Cache<String, Arc<ClientBucket>>,
+    /// Set while Redis is unavailable: when it is asked again. 0 otherwise.
+    retry_at_us: Arc<AtomicU64>,
 }
 
 /// The bucket of one client under one limit.
 #[derive(Debug)]
 struct ClientBucket {
     policy: Policy,
-    /// Identifies the bucket in Redis, after the prefix.
     name: String,
-    local: Mutex<LocalBucket>,
     /// Held while Redis is called: the requests behind it spend the permits that the call leases.
-    turn: tokio::sync::Mutex<()>,
+    bucket: Mutex<Bucket>,
 }
 
 impl Limiter {
     /// Creates limits that all processes with the same Redis and prefix share.
     pub fn new(redis: Redis, prefix: &str) -> Self {
+        metrics::gauge!(RATE_LIMIT_DEGRADED).set(0.0);
         let clients = Cache::builder().max_capacity(MAX_CLIENTS).time_to_idle(IDLE_TIMEOUT).build();
-        Self { redis: Arc::new(RedisBuckets::new(redis, prefix)), clients }
+        Self { redis, prefix: prefix.to_owned(), clients, retry_at_us: Arc::default() }
     }
 
     /// Takes one permit of each limit for its name, or rejects the request. A rejection costs no
     /// permit if this replica knows of it in advance; if Redis has to be asked, permits granted by
     /// the request's other limits are spent.
     ///
-    /// A call to Redis times out after 200 ms; then this replica applies the limit alone.
-    ///
     /// # Cancel safety
     /// Safe: permits on their way to a dropped future are lost, and nothing else.
-    pub async fn admit(&self, limits: &[(Policy, &str)]) -> LimitDecision {
-        let buckets: Vec<Arc<ClientBucket>> =
+    pub async fn admit(&self, limits: &[(Policy, String)]) -> Vec<LimitStatus> {
+        let buckets: Vec<_> =
             limits.iter().map(|(policy, client)| self.bucket(*policy, client)).collect();
 
-        // Checks all limits before it spends a permit.
-        let now_us = monotonic_us();
-        for bucket in &buckets {
-            let known = bucket.local.lock().peek(now_us);
-            if let Some(PermitResult::Rejected { wait_us }) = known {
-                return reject(&buckets, bucket.policy, wait_us);
-            }
+        let mut statuses = Vec::new();
+        for client in &buckets {
+            statuses.push(client.status(&*client.bucket.lock().await, monotonic_us()));
+        }
+        if statuses.iter().all(|status| status.wait_us == 0) {
+            statuses = join_all(buckets.iter().map(|bucket| self.take(bucket))).await;
         }
 
-        let results = join_all(buckets.iter().map(|bucket| self.take_permit(bucket))).await;
-        for (bucket, result) in buckets.iter().zip(results) {
-            if let PermitResult::Rejected { wait_us } = result {
-                return reject(&buckets, bucket.policy, wait_us);
-            }
+        if let Some(by) = statuses.iter().find(|status| status.wait_us > 0) {
+            metrics::counter!(RATE_LIMIT_REJECTIONS, "limit" => by.policy.name).increment(1);
         }
-        LimitDecision::Admitted(statuses(&buckets))
+        statuses
     }
 
-    async fn take_permit(&self, bucket: &ClientBucket) -> PermitResult {
-        let known = bucket.local.lock().spend(monotonic_us());
-        if let Some(result) = known {
-            return result;
-        }
-
-        let _turn = bucket.turn.lock().await;
-        // The call of another request may have leased a permit for this one.
-        let known = bucket.local.lock().spend(monotonic_us());
-        if let Some(result) = known {
-            return result;
-        }
-
-        let rate = bucket.policy.rate;
-        let called_us = monotonic_us();
-        let lease = bucket.local.lock().next_lease(rate, called_us);
-        let grant = self.redis.take(&bucket.name, rate, lease).await;
-
+    async fn take(&self, client: &ClientBucket) -> LimitStatus {
+        let rate = client.policy.rate;
+        let mut bucket = client.bucket.lock().await;
         let now_us = monotonic_us();
-        let mut local = bucket.local.lock();
-        match grant {
-            Some(grant) => local.record_grant(rate, grant, called_us, now_us),
-            None => local.take_degraded(rate, now_us),
+        // Another request may have found it empty, or leased a permit for this one.
+        if bucket.wait_us(now_us) == 0 {
+            if !bucket.has_lease(now_us) {
+                let requested = bucket.next_request(rate, now_us);
+                match self.call(&client.name, rate, requested).await {
+                    Some((granted, full_us)) => bucket.lease(rate, now_us, granted, full_us),
+                    None => bucket.take_alone(rate, now_us, 1),
+                }
+            }
+            if bucket.spend(rate, now_us) {
+                return LimitStatus { wait_us: 0, ..client.status(&bucket, now_us) };
+            }
         }
+        client.status(&bucket, now_us)
     }
 
-    /// Remembers an address of a user for `ttl`, unless the user has used many others since; see
-    /// [`Limiter::is_remembered`]. Does nothing while Redis is unavailable.
+    /// Takes permits in Redis: their number, and the time until the bucket is full. `None` if Redis
+    /// does not respond.
+    async fn call(&self, name: &str, rate: Rate, requested: u64) -> Option<(u64, u64)> {
+        let retry_at_us = self.retry_at_us.load(Ordering::Relaxed);
+        if retry_at_us > 0 {
+            let now_us = monotonic_us();
+            if now_us < retry_at_us {
+                return None;
+            }
+            // Further requests do not wait with this one.
+            self.retry_at_us.store(now_us + RETRY_AFTER_US, Ordering::Relaxed);
+        }
+
+        metrics::counter!(RATE_LIMIT_CALLS).increment(1);
+        let mut call = SCRIPT.key(self.key("limit", name));
+        call.arg(&[rate.permits, rate.period_us, rate.burst, requested]);
+        let cause = match timeout(CALL_TIMEOUT, self.redis.run_script(call)).await {
+            Ok(Ok(grant)) => {
+                if self.retry_at_us.swap(0, Ordering::Relaxed) > 0 {
+                    tracing::info!(
+                        "Redis grants permits again: the replicas share their rate limits"
+                    );
+                    metrics::gauge!(RATE_LIMIT_DEGRADED).set(0.0);
+                }
+                return Some(grant);
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(timeout) => timeout.to_string(),
+        };
+        if self.retry_at_us.swap(monotonic_us() + RETRY_AFTER_US, Ordering::Relaxed) == 0 {
+            tracing::warn!(
+                cause,
+                "Redis grants no permits: this replica applies its rate limits alone"
+            );
+            metrics::gauge!(RATE_LIMIT_DEGRADED).set(1.0);
+        }
+        None
+    }
+
+    /// Remembers an address of a user for `ttl`, unless the user has used many others since. Does
+    /// nothing while Redis is unavailable.
     pub async fn remember(&self, user: &str, address: &str, ttl: Duration) {
-        self.redis.remember(user, address, ttl).await;
+        let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
+        let mut call = REMEMBER_SCRIPT.key(self.key("known", user));
+        call.arg(address).arg(ttl_ms).arg(MAX_ADDRESSES_PER_USER);
+        let _ = timeout(CALL_TIMEOUT, self.redis.run_script::<()>(call)).await;
     }
 
-    /// Returns whether the user's address is remembered, by one call; `false` while Redis is
-    /// unavailable.
+    /// Returns whether the user's address is remembered; `false` while Redis is unavailable.
     pub async fn is_remembered(&self, user: &str, address: &str) -> bool {
-        self.redis.is_remembered(user, address).await
+        let mut command = redis::cmd("ZSCORE");
+        command.arg(self.key("known", user)).arg(address);
+        let found = timeout(CALL_TIMEOUT, self.redis.query::<Option<f64>>(command)).await;
+        matches!(found, Ok(Ok(Some(_))))
+    }
+
+    fn key(&self, kind: &str, name: &str) -> String {
+        format!("{}{kind}:{{{name}}}", self.prefix)
     }
 
     fn bucket(&self, policy: Policy, client: &str) -> Arc<ClientBucket> {
         let name = format!("{}:{client}", policy.name);
         self.clients.get_with_by_ref(&name, || {
-            Arc::new(ClientBucket {
-                policy,
-                name: name.clone(),
-                local: Mutex::default(),
-                turn: tokio::sync::Mutex::default(),
-            })
+            Arc::new(ClientBucket { policy, name: name.clone(), bucket: Mutex::default() })
         })
     }
 }
 
-fn reject(buckets: &[Arc<ClientBucket>], by: Policy, wait_us: u64) -> LimitDecision {
-    metrics::counter!(RATE_LIMIT_REJECTIONS, "limit" => by.name).increment(1);
-    let statuses = statuses(buckets);
-    LimitDecision::Rejected { by, wait: Duration::from_micros(wait_us), statuses }
-}
-
-fn statuses(buckets: &[Arc<ClientBucket>]) -> Vec<LimitStatus> {
-    let now_us = monotonic_us();
-    let status = |bucket: &Arc<ClientBucket>| {
-        let local = bucket.local.lock();
-        let full_s = local.full_us(now_us).div_ceil(1_000_000);
-        LimitStatus { policy: bucket.policy, left: local.left(now_us), full_s }
-    };
-    buckets.iter().map(status).collect()
+impl ClientBucket {
+    fn status(&self, bucket: &Bucket, now_us: u64) -> LimitStatus {
+        LimitStatus {
+            policy: self.policy,
+            left: bucket.left(self.policy.rate, now_us),
+            full_s: bucket.full_us(now_us).div_ceil(1_000_000),
+            wait_us: bucket.wait_us(now_us),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn policy(text: &str) -> Policy {
-        Policy { name: "address", rate: text.parse().unwrap() }
-    }
 
     /// A limiter whose Redis is unavailable.
     fn limiter_without_redis() -> Limiter {
@@ -193,30 +216,30 @@ mod tests {
         Limiter::new(redis, "test:")
     }
 
+    fn limit(rate: &str, client: impl ToString) -> (Policy, String) {
+        (Policy { name: "address", rate: rate.parse().unwrap() }, client.to_string())
+    }
+
     #[tokio::test(flavor = "multi_thread")]
     async fn replica_limits_locally_without_redis() {
         let limiter = limiter_without_redis();
-        let policy = policy("1/h:20");
         let mut passed = 0;
         for _ in 0..100 {
-            passed += usize::from(matches!(
-                limiter.admit(&[(policy, "1.2.3.4")]).await,
-                LimitDecision::Admitted(_)
-            ));
+            let statuses = limiter.admit(&[limit("1/h:20", "1.2.3.4")]).await;
+            passed += usize::from(statuses[0].wait_us == 0);
         }
         assert_eq!(passed, 20);
-        let other = limiter.admit(&[(policy, "1.2.3.5")]).await;
-        assert!(matches!(other, LimitDecision::Admitted(_)), "{other:?}");
+        let other = limiter.admit(&[limit("1/h:20", "1.2.3.5")]).await;
+        assert_eq!(other[0].wait_us, 0);
         assert!(!limiter.is_remembered("alice", "1.2.3.4").await);
     }
 
     #[tokio::test(flavor = "multi_thread")]
     async fn many_addresses_use_bounded_memory() {
         let limiter = limiter_without_redis();
-        let policy = policy("50/s");
         for n in 0..200_000_u32 {
-            let bucket = limiter.bucket(policy, &std::net::Ipv4Addr::from(n).to_string());
-            bucket.local.lock().spend(0);
+            let (policy, client) = limit("50/s", n);
+            limiter.bucket(policy, &client);
         }
         limiter.clients.run_pending_tasks();
         assert!(limiter.clients.entry_count() <= MAX_CLIENTS, "{}", limiter.clients.entry_count());

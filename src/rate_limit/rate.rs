@@ -1,16 +1,18 @@
-//! A rate: permits per period, and a burst.
+//! A rate, and the bucket of one client: GCRA, which is a token bucket stored as one timestamp.
+//! Times are in µs of the machine's monotonic clock.
 
-use std::fmt;
 use std::str::FromStr;
 
 /// Upper bound of permits, per period and of a burst. It keeps the script's products below 2^53, up
 /// to which Lua's numbers are exact.
 const MAX_PERMITS: u64 = 1_000_000;
-/// Lifetime of a lease. Long enough that a busy client costs five calls per second, short enough
-/// that permits leased by another replica are not missed.
+/// Lifetime of a lease: a busy client costs five calls per second.
 const MAX_LEASE_US: u64 = 200_000;
 /// Divisor of a burst's refill time: a lease lasts at most this part of it.
 const LEASES_PER_BURST: u64 = 4;
+/// Divisor of the lease: an empty bucket is not asked again for at least this part of it. At a high
+/// rate the next permit accrues so soon that each would cost a call.
+const REJECTION_DIVISOR: u64 = 4;
 
 /// A rate limit: its name in headers, and the rate per client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,23 +32,14 @@ pub struct Rate {
     pub(super) permits: u64,
     /// One of [`PERIODS`].
     pub(super) period_us: u64,
-    burst: u64,
+    pub(super) burst: u64,
 }
 
 impl Rate {
-    /// The rate of the bucket that is asked for a permit to learn whether Redis grants any: a
-    /// permit is there at each of those calls.
-    pub(super) const PROBE: Self = Self { permits: 1_000, period_us: 1_000_000, burst: 1_000 };
-
     /// Formats the rate for display: `50 a second`.
     pub fn in_words(self) -> String {
-        format!("{} a {}", self.permits, self.period().1)
-    }
-
-    /// Returns the abbreviation and the name of the period.
-    fn period(self) -> (&'static str, &'static str) {
         let period = PERIODS.iter().find(|(.., length_us)| *length_us == self.period_us);
-        period.map_or(("", ""), |(short, name, _)| (short, name))
+        format!("{} a {}", self.permits, period.map_or("", |(_, name, _)| name))
     }
 
     /// Returns this rate with `factor` times the permits and the burst, up to the maximum.
@@ -61,31 +54,23 @@ impl Rate {
         self.burst
     }
 
-    /// Returns the time in which a whole burst refills, in µs.
-    pub(super) fn refill_us(self) -> u64 {
-        self.cost_us(self.burst)
-    }
-
-    /// Returns the same in whole seconds, at least one: the window of `RateLimit-Policy`.
+    /// Returns the seconds in which a whole burst refills: the window of `RateLimit-Policy`.
     pub fn window_s(self) -> u64 {
-        self.refill_us().div_ceil(1_000_000).max(1)
+        self.cost_us(self.burst).div_ceil(1_000_000)
     }
 
-    /// Returns the time in which `permits` accrue, in µs, rounded up so that the rate is not
-    /// exceeded.
-    pub(super) fn cost_us(self, permits: u64) -> u64 {
+    /// Returns the time in which `permits` accrue, rounded up so that the rate is not exceeded.
+    fn cost_us(self, permits: u64) -> u64 {
         (permits * self.period_us).div_ceil(self.permits)
     }
 
-    /// Returns the number of permits that accrue in a time span.
-    pub(super) fn permits_in_us(self, span_us: u64) -> u64 {
-        let permits = u128::from(span_us) * u128::from(self.permits) / u128::from(self.period_us);
-        u64::try_from(permits).unwrap_or(u64::MAX)
+    /// Returns the number of permits that accrue in a time span of at most a burst's refill time.
+    fn permits_in_us(self, span_us: u64) -> u64 {
+        span_us * self.permits / self.period_us
     }
 
-    /// Returns the lifetime of a lease, in µs.
-    pub(super) fn lease_us(self) -> u64 {
-        MAX_LEASE_US.min(self.refill_us() / LEASES_PER_BURST)
+    fn lease_us(self) -> u64 {
+        MAX_LEASE_US.min(self.cost_us(self.burst) / LEASES_PER_BURST)
     }
 }
 
@@ -99,11 +84,10 @@ impl FromStr for Rate {
             format!("“{text}” is not a rate: RATE/s, /m or /h, and :BURST, e.g. 50/s:200; or off")
         };
         let number = |text: &str| {
-            text.parse()
-                .ok()
-                .filter(|number| (1..=MAX_PERMITS).contains(number))
-                .ok_or_else(invalid)
+            let number = text.parse().ok().filter(|number| (1..=MAX_PERMITS).contains(number));
+            number.ok_or_else(invalid)
         };
+
         let (rate, burst) =
             text.split_once(':').map_or((text, None), |(rate, burst)| (rate, Some(burst)));
         let (permits, period) = rate.split_once('/').ok_or_else(invalid)?;
@@ -115,22 +99,93 @@ impl FromStr for Rate {
     }
 }
 
-impl fmt::Display for Rate {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}:{}", self.permits, self.period().0, self.burst)
+/// What one replica knows of a bucket, and the permits that it leased from it.
+#[derive(Debug, Default)]
+pub(super) struct Bucket {
+    leased: u64,
+    lease_until_us: u64,
+    /// Permits of the last lease.
+    lease_size: u64,
+    empty_until_us: u64,
+    full_at_us: u64,
+}
+
+impl Bucket {
+    /// Returns the time for which the bucket is known to be empty.
+    pub fn wait_us(&self, now_us: u64) -> u64 {
+        self.empty_until_us.saturating_sub(now_us)
+    }
+
+    pub fn has_lease(&self, now_us: u64) -> bool {
+        self.leased > 0 && now_us < self.lease_until_us
+    }
+
+    /// Returns the number of permits to ask for: one, and twice as many for later requests as last
+    /// time if those were spent before their lease ended, otherwise half as many. An occasional
+    /// client leases none, a busy one no more than accrue in the time of a lease.
+    pub fn next_request(&mut self, rate: Rate, now_us: u64) -> u64 {
+        let was_spent = now_us < self.lease_until_us;
+        let size = if was_spent { (2 * self.lease_size).max(1) } else { self.lease_size / 2 };
+        self.lease_size = size.min(rate.permits_in_us(rate.lease_us()));
+        1 + self.lease_size
+    }
+
+    /// Records what Redis granted, and in which time the bucket will be full.
+    pub fn lease(&mut self, rate: Rate, now_us: u64, granted: u64, full_us: u64) {
+        self.leased = granted;
+        self.lease_until_us = now_us + rate.lease_us();
+        self.full_at_us = now_us + full_us;
+    }
+
+    /// Takes permits of this replica's own bucket, as Redis would.
+    pub fn take_alone(&mut self, rate: Rate, now_us: u64, requested: u64) {
+        self.full_at_us = self.full_at_us.max(now_us);
+        let granted = requested.min(self.available(rate, now_us));
+        let full_us = self.full_us(now_us) + rate.cost_us(granted);
+        self.lease(rate, now_us, granted, full_us);
+    }
+
+    /// Spends a leased permit; without one, the bucket is empty.
+    pub fn spend(&mut self, rate: Rate, now_us: u64) -> bool {
+        if self.leased == 0 {
+            let next_us = self.full_us(now_us) + rate.cost_us(1);
+            let wait_us = next_us.saturating_sub(rate.cost_us(rate.burst));
+            self.empty_until_us = now_us + wait_us.max(rate.lease_us() / REJECTION_DIVISOR);
+            return false;
+        }
+        self.leased -= 1;
+        true
+    }
+
+    /// Returns the number of permits left, as far as this replica knows.
+    pub fn left(&self, rate: Rate, now_us: u64) -> u64 {
+        if self.wait_us(now_us) > 0 { 0 } else { self.available(rate, now_us) + self.leased }
+    }
+
+    /// Returns the time until the bucket is full, as far as this replica knows.
+    pub fn full_us(&self, now_us: u64) -> u64 {
+        self.full_at_us.saturating_sub(now_us)
+    }
+
+    fn available(&self, rate: Rate, now_us: u64) -> u64 {
+        let refill_us = rate.cost_us(rate.burst);
+        rate.permits_in_us(refill_us.saturating_sub(self.full_us(now_us)))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Rate;
+    use super::{Bucket, Rate};
 
     #[test]
-    fn rate_is_parsed_and_displayed() {
-        for (text, shown) in
-            [("50/s", "50/s:50"), ("50/s:200", "50/s:200"), ("10/m:3", "10/m:3"), ("7/h", "7/h:7")]
-        {
-            assert_eq!(text.parse::<Rate>().map(|rate| rate.to_string()), Ok(shown.to_owned()));
+    fn rate_is_parsed() {
+        for (text, permits, period_us, burst) in [
+            ("50/s", 50, 1_000_000, 50),
+            ("50/s:200", 50, 1_000_000, 200),
+            ("10/m:3", 10, 60_000_000, 3),
+            ("7/h", 7, 3_600_000_000, 7),
+        ] {
+            assert_eq!(text.parse(), Ok(Rate { permits, period_us, burst }));
         }
         for wrong in ["", "50", "/s", "0/s", "-1/s", "50/d", "50/s:", "50/s:0", "1000001/s", "on"] {
             let message = wrong.parse::<Rate>().expect_err(wrong);
@@ -138,11 +193,46 @@ mod tests {
         }
     }
 
+    /// Simulates one replica with a constant request rate for a second. Returns the number of calls
+    /// to Redis and of requests that passed.
+    fn a_second_at(rate: Rate, every_us: usize) -> (u64, u64) {
+        let (mut bucket, mut redis) = (Bucket::default(), Bucket::default());
+        let (mut calls, mut passed) = (0, 0);
+        for now in (5_000_000..6_000_000).step_by(every_us) {
+            if bucket.wait_us(now) > 0 {
+                continue;
+            }
+            if !bucket.has_lease(now) {
+                calls += 1;
+                redis.take_alone(rate, now, bucket.next_request(rate, now));
+                bucket.lease(rate, now, redis.leased, redis.full_us(now));
+            }
+            passed += u64::from(bucket.spend(rate, now));
+        }
+        (calls, passed)
+    }
+
     #[test]
-    fn window_is_the_time_to_refill_a_burst() {
-        let window = |text: &str| text.parse::<Rate>().map(Rate::window_s);
-        assert_eq!(window("50/s:200"), Ok(4));
-        assert_eq!(window("50/s:10"), Ok(1));
-        assert_eq!(window("10/m"), Ok(60));
+    fn busy_client_needs_few_redis_calls() {
+        let (calls, passed) = a_second_at("100000/s".parse().unwrap(), 100);
+        assert_eq!(passed, 10_000);
+        assert!(calls <= 20, "{calls}");
+    }
+
+    #[test]
+    fn occasional_client_leases_no_permits() {
+        assert_eq!(a_second_at("50/s:200".parse().unwrap(), 300_000), (4, 4));
+    }
+
+    #[test]
+    fn flood_is_limited_with_few_redis_calls() {
+        for (text, most_calls) in [("50/s:200", 70), ("1000/s:1000", 70), ("10/m:10", 12)] {
+            let rate: Rate = text.parse().unwrap();
+            let (calls, passed) = a_second_at(rate, 20);
+            let max = rate.burst() + rate.permits_in_us(1_000_000);
+            assert!(passed <= max, "{text}: {passed}");
+            assert!(passed * 10 >= max * 9, "{text}: only {passed} of {max}");
+            assert!(calls <= most_calls, "{text}: {calls} calls");
+        }
     }
 }

@@ -22,7 +22,7 @@ use super::client_stream::ClientStream;
 use super::configure;
 use super::middleware::check_host::check_host;
 use super::middleware::connections::ConnectionLimit;
-use super::middleware::enforce_rate_limits::enforce_rate_limits;
+use super::middleware::rate_limits::enforce_rate_limits;
 use super::middleware::read_body::{close_unread, read_body};
 use super::middleware::request_context::request_context;
 use super::pages::error_pages::render_problems;

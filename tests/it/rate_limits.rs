@@ -4,11 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use futures_util::{StreamExt as _, stream};
-use holdfast::rate_limit::Rate;
-use holdfast::rate_limit::bucket::{BucketGrant, TokenBucket, script_arguments};
-use rand::rngs::StdRng;
-use rand::{RngExt as _, SeedableRng as _};
-use redis::Script;
 use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
@@ -17,8 +12,6 @@ use crate::common::requests::{fresh_key, keyed};
 use crate::common::{Shop, User, body, problem, services, until};
 use crate::metrics::{metrics, value};
 use crate::topology::{ask, command_calls};
-
-const SCRIPT: &str = include_str!("../../src/rate_limit/bucket.lua");
 
 /// Limits that are not the one that is looked at.
 pub const NO_OTHER_LIMITS: [(&str, &str); 4] = [
@@ -59,7 +52,8 @@ async fn rate_limit_is_shared_by_replicas() {
         .buffer_unordered(16)
         .collect()
         .await;
-    let most = 20.0 + 40.0 * began.elapsed().as_secs_f64();
+    // Each replica may have leased the permits of an eighth of a second.
+    let most = 20.0 + 40.0 * began.elapsed().as_secs_f64() + 2.0 * 40.0 / 8.0;
     let mut counted: BTreeMap<StatusCode, u32> = BTreeMap::new();
     for status in statuses {
         *counted.entry(status).or_default() += 1;
@@ -227,11 +221,16 @@ async fn replica_enforces_limit_without_redis() {
         status => status == 429,
     })
     .await;
-    assert_eq!(passed, 20);
+    // One was spent before.
+    assert_eq!(passed, 19);
     let alone = async || value(&metrics(&shop, 0).await, "holdfast_rate_limit_degraded");
     assert_eq!(alone().await, Some(1.0));
     redis.restore();
-    until("limits are shared again", async || alone().await == Some(0.0)).await;
+    until("limits are shared again", async || {
+        items().await;
+        alone().await == Some(0.0)
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -283,49 +282,4 @@ async fn full_bucket_leaves_no_redis_key() {
     assert!(left <= 500 && left != -1, "{left}");
     until("the key has gone", async || ask::<i64>(redis, &format!("EXISTS {key}")).unwrap() == 0)
         .await;
-}
-
-/// The script with the time as an argument instead of the server's, so that both use the same.
-fn script_with_given_time() -> Script {
-    let clock = "redis.call('time')";
-    assert_eq!(SCRIPT.matches(clock).count(), 1, "the only clock is the server's");
-    let expiry = "(full_at - now) / 1000";
-    assert_eq!(SCRIPT.matches(expiry).count(), 1);
-    let script = SCRIPT.replace(clock, "{ ARGV[#ARGV - 1], ARGV[#ARGV] }");
-    Script::new(&script.replace(expiry, "3600000"))
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn bucket_script_matches_its_model() {
-    let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
-    let mut redis = client.get_multiplexed_async_connection().await.unwrap();
-    let script = script_with_given_time();
-    let mut dice = StdRng::seed_from_u64(7);
-    let rates =
-        ["50/s:200", "1000000/s", "7/s:3", "10/m:5", "1/h:1000000", "999983/h:77", "333/s:1"];
-    let rates = rates.map(|rate| rate.parse::<Rate>().unwrap());
-    let run = fresh_key();
-    let mut buckets = rates.map(|_| TokenBucket::default());
-    let mut now_us = 1_800_000_000_000_000_u64;
-    for step in 0..600 {
-        // Sometimes the clock is set back.
-        let longest = if step % 3 == 0 { 5_000_000 } else { 30_000 };
-        now_us += dice.random_range(0..longest);
-        now_us -= if step % 50 == 49 { 20_000_000 } else { 0 };
-        for (at, rate) in rates.iter().enumerate() {
-            let mut many = || {
-                let most = if dice.random_bool(0.2) { rate.burst() } else { 6 };
-                dice.random_range(0..=most)
-            };
-            let (requested, lease) = (many(), many());
-            let mut call = script.key(format!("{run}:{at}"));
-            call.arg(&script_arguments(*rate)).arg(requested).arg(lease);
-            call.arg(now_us / 1_000_000).arg(now_us % 1_000_000);
-
-            let BucketGrant { granted, leased, left, wait_us, full_us } =
-                buckets[at].take(*rate, now_us, requested, lease);
-            let grant: (u64, u64, u64, u64, u64) = call.invoke_async(&mut redis).await.unwrap();
-            assert_eq!(grant, (granted, leased, left, wait_us, full_us), "step {step}");
-        }
-    }
 }

@@ -8,7 +8,6 @@ pub mod connection_phase;
 pub mod connections;
 pub mod cookies;
 pub mod csrf;
-pub mod enforce_rate_limits;
 pub mod form;
 mod json_value;
 pub mod lab_access;

@@ -1,4 +1,4 @@
-//! The rate limits of requests:
+//! The rate limits of requests, and the middleware that checks them before any other work:
 //!
 //! - by *address*, for all requests but `/healthz`, `/readyz`, `/metrics` and files; checked first,
 //!   so that a flood of made-up tokens costs no session look-ups;
@@ -14,19 +14,22 @@
 //! same idempotency key may be sent again.
 //! Tests: `tests/it/rate_limits.rs`, `tests/it/sign_in_limits.rs`.
 
-use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Once;
 use std::time::Duration;
 
-use actix_web::HttpRequest;
+use actix_web::body::{EitherBody, MessageBody};
+use actix_web::dev::{ServiceRequest, ServiceResponse};
 use actix_web::http::header::{HeaderName, HeaderValue};
+use actix_web::middleware::Next;
+use actix_web::{Error, HttpRequest};
 
 use super::address::{TrustedProxies, rate_limit_key, sign_in_network};
-use crate::rate_limit::{LimitDecision, LimitStatus, Limiter, Policy, Rate};
-use crate::shop::UserId;
+use super::auth::{Credential, find_caller};
+use crate::rate_limit::{LimitStatus, Limiter, Policy, Rate};
 use crate::shop::users::is_valid_name;
-use crate::web::{Problem, ProblemType};
+use crate::web::routes::is_under;
+use crate::web::{Problem, ProblemType, app_state};
 
 /// Time for which an address stays known for a user, at least: the lifetime of a session. It is
 /// removed at the user's next sign-in after that, or when the user has not signed in for as long.
@@ -36,36 +39,31 @@ const KNOWN_ADDRESS_TTL: Duration = Duration::from_hours(30 * 24);
 /// customers may share it.
 const SIGN_IN_NETWORK_FACTOR: u64 = 4;
 
-pub(super) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+/// Paths without rate limits.
+const UNLIMITED_PATHS: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/static", "/api/docs"];
+
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Rate limits; `None` disables a limit.
+/// The rates of the limits; `None` disables one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rates {
-    /// For each user, over all requests.
     pub client: Option<Rate>,
-    /// For each address, over all requests.
     pub address: Option<Rate>,
-    /// For each address, over sign-ins and sign-ups.
     pub sign_in: Option<Rate>,
-    /// For each user name, over sign-ins.
     pub name: Option<Rate>,
-    /// For each address, over races.
     pub race: Option<Rate>,
 }
 
 #[derive(Debug)]
 pub struct RateLimits {
     limiter: Limiter,
-    pub(super) rates: Rates,
+    rates: Rates,
     proxies: TrustedProxies,
     /// Limits the warning about an untrusted proxy to one.
     untrusted_proxy: Once,
 }
-
-/// A limit, and the name under which a request counts against it.
-pub(super) type LimitCheck = (Policy, String);
 
 impl RateLimits {
     /// Creates the limits of a replica behind trusted `proxies`.
@@ -99,35 +97,26 @@ impl RateLimits {
         rate_limit_key(self.address(request))
     }
 
-    /// Takes a permit of each limit; otherwise `too-many-requests`.
-    pub(super) async fn take_permits(
+    /// Takes a permit of each limit that has a rate; otherwise `too-many-requests`.
+    async fn take_permits(
         &self,
-        checks: &[LimitCheck],
+        limits: Vec<(&'static str, Option<Rate>, String)>,
     ) -> Result<Vec<LimitStatus>, Problem> {
-        let checks: Vec<(Policy, &str)> =
-            checks.iter().map(|(policy, who)| (*policy, who.as_str())).collect();
-        match self.limiter.admit(&checks).await {
-            LimitDecision::Admitted(statuses) => Ok(statuses),
-            LimitDecision::Rejected { by, wait, statuses } => {
-                Err(too_many_requests(by, wait, &statuses))
-            }
+        let limits: Vec<_> = limits
+            .into_iter()
+            .filter_map(|(name, rate, who)| Some((Policy { name, rate: rate? }, who)))
+            .collect();
+        let statuses = self.limiter.admit(&limits).await;
+        match statuses.iter().find(|status| status.wait_us > 0) {
+            Some(by) => Err(too_many_requests(by, &statuses)),
+            None => Ok(statuses),
         }
-    }
-
-    /// Returns the check of the request's address, if there is such a limit.
-    pub(super) fn address_check(&self, request: &HttpRequest) -> Option<LimitCheck> {
-        limit_check("address", self.rates.address, || rate_limit_key(self.address(request)))
-    }
-
-    /// Returns the check of a user, if there is such a limit.
-    pub(super) fn client_check(&self, user: UserId) -> Option<LimitCheck> {
-        limit_check("client", self.rates.client, || user.0.to_string())
     }
 
     /// Counts a race of the request's address.
     pub async fn check_race(&self, request: &HttpRequest) -> Result<(), Problem> {
-        let check = limit_check("race", self.rates.race, || rate_limit_key(self.address(request)));
-        self.take_permits(check.as_slice()).await.map(drop)
+        let limit = ("race", self.rates.race, self.address_name(request));
+        self.take_permits(vec![limit]).await.map(drop)
     }
 
     /// Counts a sign-in as `name`, or a sign-up.
@@ -143,23 +132,21 @@ impl RateLimits {
         let address = self.address(request);
         let network = sign_in_network(address);
         let address = rate_limit_key(address);
-        let by_address = limit_check("sign-in", self.rates.sign_in, || address.clone());
-        let by_network = network.and_then(|network| {
+        let mut limits = vec![("sign-in", self.rates.sign_in, address.clone())];
+        if let Some(network) = network {
             let rate = self.rates.sign_in.map(|rate| rate.times(SIGN_IN_NETWORK_FACTOR));
-            limit_check("sign-in-network", rate, || network)
-        });
-        let checks: Vec<LimitCheck> = by_address.into_iter().chain(by_network).collect();
-        self.take_permits(&checks).await?;
+            limits.push(("sign-in-network", rate, network));
+        }
+        self.take_permits(limits).await?;
+
         // An invalid name has no account, and so no password to guess.
         let name = name.filter(|name| is_valid_name(name));
         let (Some(name), Some(_)) = (name, self.rates.name) else { return Ok(()) };
-        let who = if self.limiter.is_remembered(name, &address).await {
-            format!("{name}@{address}")
-        } else {
-            name.to_owned()
+        let who = match self.limiter.is_remembered(name, &address).await {
+            true => format!("{name}@{address}"),
+            false => name.to_owned(),
         };
-        let by_name = limit_check("sign-in-name", self.rates.name, || who);
-        self.take_permits(by_name.as_slice()).await.map(drop)
+        self.take_permits(vec![("sign-in-name", self.rates.name, who)]).await.map(drop)
     }
 
     /// Records a successful sign-in: the address has its own name limit from now on.
@@ -171,26 +158,65 @@ impl RateLimits {
     }
 }
 
-fn limit_check(
-    name: &'static str,
-    rate: Option<Rate>,
-    who: impl FnOnce() -> String,
-) -> Option<LimitCheck> {
-    rate.map(|rate| (Policy { name, rate }, who()))
+pub async fn enforce_rate_limits<B: MessageBody>(
+    request: ServiceRequest,
+    next: Next<B>,
+) -> Result<ServiceResponse<EitherBody<B>>, Error> {
+    // The clone is dropped before `next` is called: the router needs the only reference.
+    let request_copy = request.request().clone();
+    let checked = check_request(&request_copy).await;
+    drop(request_copy);
+    match checked {
+        Ok(statuses) => {
+            let mut response = next.call(request).await?.map_into_left_body();
+            // A rejected sign-in has them already.
+            if !response.headers().contains_key(RATE_LIMIT) {
+                for (name, value) in rate_limit_headers(&statuses) {
+                    response.headers_mut().insert(name, value);
+                }
+            }
+            Ok(response)
+        }
+        Err(problem) => Ok(request.error_response(problem).map_into_right_body()),
+    }
 }
 
-fn too_many_requests(by: Policy, wait: Duration, statuses: &[LimitStatus]) -> Problem {
-    let detail = format!(
-        "the limit “{}” is {} at once, and then {}",
-        by.name,
-        by.rate.burst(),
-        by.rate.in_words()
-    );
-    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+/// Counts a request against the limits of its address and of its user.
+async fn check_request(request: &HttpRequest) -> Result<Vec<LimitStatus>, Problem> {
+    if is_under(request.path(), &UNLIMITED_PATHS) {
+        return Ok(Vec::new());
+    }
+    let state = app_state(request)?;
+    let limits = &state.rate_limits;
+    let mut checks = Vec::new();
+    if limits.rates.address.is_some() {
+        checks.push(("address", limits.rates.address, limits.address_name(request)));
+    }
+    let credential = limits.rates.client.and_then(|_| Credential::of(request));
+    let Some(credential) = credential else { return limits.take_permits(checks).await };
+
+    let mut statuses = Vec::new();
+    if state.sessions.cached(&credential.token).await.is_none() {
+        // The session look-up queries Postgres: only a request within its address limit may cause
+        // it.
+        statuses = limits.take_permits(std::mem::take(&mut checks)).await?;
+    }
+    // An error is ignored: a handler that needs the caller reports it.
+    if let Ok(Some(caller)) = find_caller(request).await {
+        checks.push(("client", limits.rates.client, caller.id.0.to_string()));
+    }
+    statuses.extend(limits.take_permits(checks).await?);
+    Ok(statuses)
+}
+
+fn too_many_requests(by: &LimitStatus, statuses: &[LimitStatus]) -> Problem {
+    let Policy { name, rate } = by.policy;
+    let detail =
+        format!("the limit “{name}” is {} at once, and then {}", rate.burst(), rate.in_words());
     let problem = Problem::new(ProblemType::TooManyRequests, detail)
-        .retry_after(wait_ms.div_ceil(1_000))
-        .with("limit", by.name)
-        .with("retry_after_ms", wait_ms);
+        .retry_after(by.wait_us.div_ceil(1_000_000))
+        .with("limit", name)
+        .with("retry_after_ms", by.wait_us.div_ceil(1_000));
     rate_limit_headers(statuses)
         .into_iter()
         .fold(problem, |problem, (name, value)| problem.header(name, value))
@@ -199,18 +225,19 @@ fn too_many_requests(by: Policy, wait: Duration, statuses: &[LimitStatus]) -> Pr
 /// Formats the headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers 08
 /// to 11): `q` is the burst, `w` the seconds to refill it, `r` the permits left, `t` the seconds
 /// until all are back.
-pub(super) fn rate_limit_headers(statuses: &[LimitStatus]) -> Vec<(HeaderName, HeaderValue)> {
-    let (mut policies, mut limits) = (String::new(), String::new());
-    for LimitStatus { policy: Policy { name, rate }, left, full_s } in statuses {
-        let comma = if limits.is_empty() { "" } else { ", " };
-        // Writing to a string can't fail.
-        let _ = write!(policies, "{comma}\"{name}\";q={};w={}", rate.burst(), rate.window_s());
-        let _ = write!(limits, "{comma}\"{name}\";r={left};t={full_s}");
+fn rate_limit_headers(statuses: &[LimitStatus]) -> Vec<(HeaderName, HeaderValue)> {
+    let mut policies = Vec::new();
+    let mut limits = Vec::new();
+    for LimitStatus { policy: Policy { name, rate }, left, full_s, .. } in statuses {
+        policies.push(format!("\"{name}\";q={};w={}", rate.burst(), rate.window_s()));
+        limits.push(format!("\"{name}\";r={left};t={full_s}"));
     }
-    let value = |text: String| HeaderValue::from_str(&text).ok().filter(|value| !value.is_empty());
-    [(RATE_LIMIT_POLICY, value(policies)), (RATE_LIMIT, value(limits))]
+    let lines = [(RATE_LIMIT_POLICY, policies), (RATE_LIMIT, limits)];
+    let value = |parts: Vec<String>| HeaderValue::from_str(&parts.join(", ")).ok();
+    lines
         .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
+        .filter(|(_, parts)| !parts.is_empty())
+        .filter_map(|(name, parts)| Some((name, value(parts)?)))
         .collect()
 }
 
@@ -219,24 +246,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_limit_headers_list_all_policies() {
-        let policy = |name, text: &str| Policy {
-            name,
-            rate: text.parse().unwrap_or_else(|_| unreachable!()),
-        };
-        let statuses = [
-            LimitStatus { policy: policy("address", "500/s:2000"), left: 1_999, full_s: 1 },
-            LimitStatus { policy: policy("client", "50/s:200"), left: 0, full_s: 4 },
-        ];
-        let actual: Vec<(String, String)> = rate_limit_headers(&statuses)
-            .into_iter()
-            .map(|(name, value)| (name.to_string(), value.to_str().unwrap_or("?").to_owned()))
-            .collect();
-        let expected = [
-            ("ratelimit-policy", "\"address\";q=2000;w=4, \"client\";q=200;w=4"),
-            ("ratelimit", "\"address\";r=1999;t=1, \"client\";r=0;t=4"),
-        ];
-        assert_eq!(actual, expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert!(rate_limit_headers(&[]).is_empty());
+    fn probes_and_static_files_are_not_limited() {
+        for path in ["/healthz", "/metrics", "/static/shop.css", "/api/docs/", "/api/docs"] {
+            assert!(is_under(path, &UNLIMITED_PATHS), "{path}");
+        }
+        for path in ["/", "/metricsx", "/api/orders", "/healthz2", "/orders/static/x"] {
+            assert!(!is_under(path, &UNLIMITED_PATHS), "{path}");
+        }
     }
 }
