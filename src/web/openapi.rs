@@ -17,6 +17,10 @@ use super::problems::ProblemType;
 use super::routes::resource;
 use crate::lab::headers::{LAB_HEADERS, LabHeader};
 
+/// The operations that read the lab's headers.
+const LAB_HEADER_OPERATIONS: [&str; 5] =
+    ["items-restock", "orders-place", "orders-pay", "lab-noop", "lab-tick"];
+
 #[derive(OpenApi)]
 #[openapi(
     info(
@@ -89,7 +93,7 @@ pub(super) fn description() -> OpenApiDocument {
         let writes = writes.into_iter().flatten().map(|operation| (operation, true));
         for (operation, is_write) in item.get.iter_mut().map(|read| (read, false)).chain(writes) {
             name_uniquely(operation);
-            move_lab_headers(operation);
+            add_lab_headers(operation);
             add_problems(operation, is_write);
             operation.responses.responses.iter_mut().for_each(|(status, response)| {
                 if let RefOr::T(response) = response {
@@ -109,25 +113,17 @@ fn name_uniquely(operation: &mut Operation) {
     }
 }
 
-/// Moves the lab's headers from the parameters to the text: they depend on each other and on the
-/// replica, which a schema of single parameters cannot express.
-fn move_lab_headers(operation: &mut Operation) {
-    let is_lab = |parameter: &RefOr<Parameter>| match parameter {
-        RefOr::T(parameter) => LAB_HEADERS.iter().any(|header| header.name == parameter.name),
-        RefOr::Ref(_) => false,
-    };
-    let parameters = operation.parameters.take().unwrap_or_default();
-    let (lab, others): (Vec<_>, Vec<_>) = parameters.into_iter().partition(is_lab);
-    operation.parameters = Some(others).filter(|others| !others.is_empty());
-    if !lab.is_empty() {
-        let text = operation.description.get_or_insert_default();
-        text.push_str(
-            "\n\nWhile the lab is on, these headers change how the request is executed:\n",
-        );
-        for header in LAB_HEADERS {
-            let LabHeader { name, values, meaning } = header;
-            text.push_str(&format!("\n- `{name}` ({values}): {meaning}"));
-        }
+/// Adds the lab's headers to the text of an operation that reads them. They are no parameters: they
+/// depend on each other and on the replica, which a schema of single parameters cannot express.
+fn add_lab_headers(operation: &mut Operation) {
+    let id = operation.operation_id.as_deref().unwrap_or_default();
+    if !LAB_HEADER_OPERATIONS.contains(&id) {
+        return;
+    }
+    let text = operation.description.get_or_insert_default();
+    text.push_str("\n\nWhile the lab is on, these headers change how the request is executed:\n");
+    for LabHeader { name, values, meaning } in LAB_HEADERS {
+        text.push_str(&format!("\n- `{name}` ({values}): {meaning}"));
     }
 }
 

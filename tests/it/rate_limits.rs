@@ -204,16 +204,20 @@ async fn lab_mode_turns_limits_off() {
 async fn replica_enforces_limit_without_redis() {
     let redis = Proxy::to_redis().await;
     let at = format!("redis://127.0.0.1:{}", redis.port);
-    let shop =
-        shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "20/h:20"), ("REDIS_URL", &at)]).await;
-    let items = async || {
-        let answer = shop.http.get(shop.url(0, "/api/items")).send().await.unwrap();
-        answer.status().as_u16()
+    let limits = [
+        ("HOLDFAST_LIMIT_ADDRESS", "20/h:20"),
+        ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1"),
+        ("REDIS_URL", &at),
+    ];
+    let shop = shop_with_limits(1, &limits).await;
+    let items = async |address: &str| {
+        let request = shop.http.get(shop.url(0, "/api/items")).header("X-Forwarded-For", address);
+        request.send().await.unwrap().status().as_u16()
     };
-    assert_eq!(items().await, 200);
+    assert_eq!(items("1.2.3.4").await, 200);
     redis.cut();
     let mut passed = 0;
-    until("the limit is used up", async || match items().await {
+    until("the limit is used up", async || match items("1.2.3.4").await {
         200 => {
             passed += 1;
             false
@@ -227,7 +231,8 @@ async fn replica_enforces_limit_without_redis() {
     assert_eq!(alone().await, Some(1.0));
     redis.restore();
     until("limits are shared again", async || {
-        items().await;
+        // It is asked again for the next client.
+        items("1.2.3.5").await;
         alone().await == Some(0.0)
     })
     .await;

@@ -14,18 +14,16 @@ use crate::shop::query::{catalog, ledger};
 use crate::shop::store::items;
 use crate::shop::{RequestOptions, Sku, engine};
 use crate::web::middleware::{
-    AdminUser, Json, KeyParameters, LabOptions, LabParameters, ListParameters, ListQuery, Query,
-    body, idempotency_key,
+    AdminUser, Json, KeyParameters, ListParameters, body, idempotency_key, lab_options, list_query,
 };
 use crate::web::{HttpResult, State};
 
 /// Lists the items of the shop, by sku.
 #[utoipa::path(get, path = "/api/items", tag = "items", security(()), params(ListParameters<Sku>),
     responses((status = 200, body = Page<Item>)))]
-pub async fn list(state: State, request: HttpRequest, query: Query<ListQuery<Sku>>) -> HttpResult {
-    let query = query.read()?;
-    let limit = query.limit()?;
-    let items = catalog::items(&state.shop, query.after.as_ref(), limit + 1).await?;
+pub async fn list(state: State, request: HttpRequest) -> HttpResult {
+    let (after, limit) = list_query::<Sku>(&request)?;
+    let items = catalog::items(&state.shop, after.as_ref(), limit + 1).await?;
     page(&request, items, limit, |item| item.sku.clone())
 }
 
@@ -79,16 +77,16 @@ pub struct NewItem {
 
 /// Adds or removes stock (admin), once per idempotency key; returns the ledger entry.
 #[utoipa::path(post, path = "/api/items/{sku}/stock", tag = "items",
-    params(KeyParameters, LabParameters), responses((status = 200, body = LedgerEntry)))]
+    params(KeyParameters), responses((status = 200, body = LedgerEntry)))]
 pub async fn restock(
     state: State,
     request: HttpRequest,
     admin: AdminUser,
-    options: LabOptions,
     sku: Path<String>,
     restock: Json<RestockRequest>,
 ) -> HttpResult {
-    let (options, restock) = (options.read()?, restock.read()?);
+    let options = lab_options(&request)?;
+    let restock = restock.read()?;
     let sku = body::parse_sku(&sku)?;
     let key = idempotency_key(&request)?;
     let admin = admin.0.caller.id;
@@ -127,15 +125,10 @@ pub struct NewLimit {
 /// Lists an item's ledger, oldest entry first.
 #[utoipa::path(get, path = "/api/items/{sku}/ledger", tag = "items", security(()),
     params(ListParameters<i64>), responses((status = 200, body = Page<LedgerEntry>)))]
-pub async fn ledger(
-    state: State,
-    request: HttpRequest,
-    sku: Path<String>,
-    query: Query<ListQuery<i64>>,
-) -> HttpResult {
-    let (sku, query) = (body::parse_sku(&sku)?, query.read()?);
-    let (after, limit) = (query.after.unwrap_or(0), query.limit()?);
-    let entries = ledger::stock_entries(&state.shop, &sku, after, limit + 1).await?;
+pub async fn ledger(state: State, request: HttpRequest, sku: Path<String>) -> HttpResult {
+    let sku = body::parse_sku(&sku)?;
+    let (after, limit) = list_query(&request)?;
+    let entries = ledger::stock_entries(&state.shop, &sku, after.unwrap_or(0), limit + 1).await?;
     if entries.is_empty() && catalog::item(&state.shop, &sku).await?.is_none() {
         return Err(body::unknown_item(&sku));
     }

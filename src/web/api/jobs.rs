@@ -1,5 +1,6 @@
 //! Scheduled jobs and order expiry: their state, retries, and the lab's tick.
 
+use actix_web::HttpRequest;
 use actix_web::web::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -11,7 +12,7 @@ use crate::jobs::lab_tick;
 use crate::jobs::order_expiry::failures;
 use crate::jobs::status::{self, JobsStatus};
 use crate::jobs::{OncePolicy, RunOutcome, store};
-use crate::web::middleware::{AdminUser, Json, LabAdmin, LabOptions, LabParameters, body};
+use crate::web::middleware::{AdminUser, Json, LabAdmin, body, lab_options};
 use crate::web::{HttpResult, Problem, ProblemType, State};
 
 /// Returns the state of all scheduled jobs and their latest runs, with replica, times, fence and
@@ -73,15 +74,15 @@ pub struct TickResult {
 }
 
 /// Runs a tick of the lab's own job at this replica; the job records a mark (admin).
-#[utoipa::path(post, path = "/api/lab/ticks", tag = "lab", params(LabParameters),
+#[utoipa::path(post, path = "/api/lab/ticks", tag = "lab",
     responses((status = 200, body = TickResult)))]
 pub async fn tick(
     state: State,
+    request: HttpRequest,
     _: LabAdmin,
-    options: LabOptions,
     tick: Json<TickRequest>,
 ) -> HttpResult {
-    let (options, tick) = (options.read()?, tick.read()?);
+    let (options, tick) = (lab_options(&request)?, tick.read()?);
     if !state.jobs.is_on() {
         let detail = "jobs are off at this replica (HOLDFAST_JOBS)";
         return Err(Problem::new(ProblemType::Forbidden, detail));

@@ -18,7 +18,7 @@ use crate::shop::model::{Item, ItemKind, Order};
 use crate::shop::store::items;
 use crate::shop::{RequestOptions, Strategy, UserId, engine};
 use crate::web::middleware::{
-    Json, KeyParameters, LabAdmin, LabOptions, LabParameters, SignedInUser, idempotency_key,
+    Json, KeyParameters, LabAdmin, SignedInUser, idempotency_key, lab_options,
 };
 use crate::web::problems::time_of_unix_ms;
 use crate::web::{AppState, HttpResult, Problem, State};
@@ -64,16 +64,16 @@ pub async fn create_item(
 }
 
 /// Checks an order and responds without placing it: measures the cost of the request path.
-#[utoipa::path(post, path = "/api/lab/noop", tag = "lab", params(KeyParameters, LabParameters),
+#[utoipa::path(post, path = "/api/lab/noop", tag = "lab", params(KeyParameters),
     responses((status = 201, body = Order)))]
 pub async fn noop(
     state: State,
     request: HttpRequest,
     user: SignedInUser,
-    options: LabOptions,
     order: Json<OrderRequest>,
 ) -> HttpResult {
-    let (options, order) = (options.read()?, order.read()?);
+    let options = lab_options(&request)?;
+    let order = order.read()?;
     state.require_lab()?;
     let key = idempotency_key(&request)?;
     let checked = engine::noop_order(user.caller.id, key, &order.lines);

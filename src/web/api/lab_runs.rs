@@ -19,7 +19,7 @@ use crate::lab::store::{
 };
 use crate::messages::{Language, message};
 use crate::web::middleware::{
-    Json, LabAdmin, LabReader, ListParameters, ListQuery, Query, begin_command,
+    Json, LabAdmin, LabReader, ListParameters, Query, begin_command, list_query,
 };
 use crate::web::{AppState, HttpResult, MAX_EVENT_STREAMS, Problem, ProblemType, State};
 
@@ -95,15 +95,9 @@ pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Proble
 /// Lists the runs, newest first. Needs no sign-in while the lab is on.
 #[utoipa::path(get, path = "/api/lab/runs", tag = "lab", security(()), params(ListParameters),
     responses((status = 200, body = Page<RunSummary>), (status = 403)))]
-pub async fn list(
-    state: State,
-    request: HttpRequest,
-    _: LabReader,
-    query: Query<ListQuery<Uuid>>,
-) -> HttpResult {
-    let query = query.read()?;
-    let limit = query.limit()?;
-    let mut runs = store::newest(&state.shop.pool, query.after, limit + 1).await?;
+pub async fn list(state: State, request: HttpRequest, _: LabReader) -> HttpResult {
+    let (after, limit) = list_query(&request)?;
+    let mut runs = store::newest(&state.shop.pool, after, limit + 1).await?;
     for verdict in runs.iter_mut().filter_map(|run| run.verdict.as_mut()) {
         *verdict = verdict.english().into();
     }

@@ -11,8 +11,7 @@ use crate::shop::query::ledger;
 use crate::shop::users::{self, PasswordChange};
 use crate::shop::{RequestOptions, engine};
 use crate::web::middleware::{
-    Json, KeyParameters, ListParameters, ListQuery, Query, SignedInUser, begin_command,
-    idempotency_key,
+    Json, KeyParameters, ListParameters, SignedInUser, begin_command, idempotency_key, list_query,
 };
 use crate::web::{HttpResult, State};
 
@@ -57,15 +56,10 @@ pub async fn read(state: State, user: SignedInUser) -> HttpResult {
 /// Lists the account's ledger, oldest entry first.
 #[utoipa::path(get, path = "/api/me/ledger", tag = "account", params(ListParameters<i64>),
     responses((status = 200, body = Page<LedgerEntry>)))]
-pub async fn ledger(
-    state: State,
-    request: HttpRequest,
-    user: SignedInUser,
-    query: Query<ListQuery<i64>>,
-) -> HttpResult {
-    let query = query.read()?;
-    let (after, limit) = (query.after.unwrap_or(0), query.limit()?);
-    let entries = ledger::balance_entries(&state.shop, user.caller.id, after, limit + 1).await?;
+pub async fn ledger(state: State, request: HttpRequest, user: SignedInUser) -> HttpResult {
+    let (after, limit) = list_query(&request)?;
+    let (user, after) = (user.caller.id, after.unwrap_or(0));
+    let entries = ledger::balance_entries(&state.shop, user, after, limit + 1).await?;
     page(&request, entries, limit, |entry| entry.seq)
 }
 

@@ -15,8 +15,8 @@ use crate::shop::{
     Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, UserId, engine,
 };
 use crate::web::middleware::{
-    Json, KeyParameters, LabOptions, LabParameters, ListParameters, ListQuery,
-    OptionalKeyParameters, Query, SignedInUser, body, idempotency_key, optional_idempotency_key,
+    Json, KeyParameters, ListParameters, OptionalKeyParameters, SignedInUser, body,
+    idempotency_key, lab_options, list_query, optional_idempotency_key,
 };
 use crate::web::{HttpResult, State};
 
@@ -58,16 +58,16 @@ pub async fn mint_token(_: SignedInUser) -> HttpResult {
 }
 
 /// Places an order, once per idempotency key.
-#[utoipa::path(post, path = "/api/orders", tag = "orders", params(KeyParameters, LabParameters),
+#[utoipa::path(post, path = "/api/orders", tag = "orders", params(KeyParameters),
     responses((status = 201, body = Order), (status = 404)))]
 pub async fn place(
     state: State,
     request: HttpRequest,
     user: SignedInUser,
-    options: LabOptions,
     order: Json<OrderRequest>,
 ) -> HttpResult {
-    let (options, order) = (options.read()?, order.read()?);
+    let options = lab_options(&request)?;
+    let order = order.read()?;
     let key = idempotency_key(&request)?;
     let user = user.caller.id;
     let placed = engine::place_order(&state.shop, &options, user, key, &order.lines).await;
@@ -77,16 +77,9 @@ pub async fn place(
 /// Lists the caller's orders, newest first.
 #[utoipa::path(get, path = "/api/orders", tag = "orders", params(ListParameters),
     responses((status = 200, body = Page<Order>)))]
-pub async fn list(
-    state: State,
-    request: HttpRequest,
-    user: SignedInUser,
-    query: Query<ListQuery<OrderId>>,
-) -> HttpResult {
-    let query = query.read()?;
-    let limit = query.limit()?;
-    let (user, after) = (user.caller.id, query.after);
-    let orders = orders::orders(&state.shop, user, after, limit + 1).await?;
+pub async fn list(state: State, request: HttpRequest, user: SignedInUser) -> HttpResult {
+    let (after, limit) = list_query(&request)?;
+    let orders = orders::orders(&state.shop, user.caller.id, after, limit + 1).await?;
     page(&request, orders, limit, |order| order.id)
 }
 
@@ -101,16 +94,15 @@ pub async fn read(state: State, user: SignedInUser, id: Path<String>) -> HttpRes
 
 /// Pays a pending order, once per idempotency key.
 #[utoipa::path(post, path = "/api/orders/{id}/pay", tag = "orders",
-    params(KeyParameters, LabParameters),
+    params(KeyParameters),
     responses((status = 200, body = PaidOrder), (status = 402)))]
 pub async fn pay(
     state: State,
     request: HttpRequest,
     user: SignedInUser,
-    options: LabOptions,
     id: Path<String>,
 ) -> HttpResult {
-    let options = options.read()?;
+    let options = lab_options(&request)?;
     let id = body::parse_order_id(&id)?;
     let key = idempotency_key(&request)?;
     let paid = engine::pay_order(&state.shop, &options, user.caller.id, id, key).await;

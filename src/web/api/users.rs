@@ -9,7 +9,7 @@ use super::responses::{no_content, stored_response, with_location};
 use crate::messages::message;
 use crate::shop::sessions::{self, Session, SessionId, SessionToken};
 use crate::shop::users::{self, CreatedUser, Credentials};
-use crate::web::middleware::{Json, ListParameters, ListQuery, Query, SignedInUser, begin_command};
+use crate::web::middleware::{Json, ListParameters, SignedInUser, begin_command, list_query};
 use crate::web::{HttpResult, Problem, ProblemType, State};
 
 /// Creates a user, with a welcome credit of 100.00 on the account.
@@ -52,16 +52,10 @@ pub async fn sign_out(state: State, user: SignedInUser) -> HttpResult {
 /// Lists the caller's sessions, the latest first.
 #[utoipa::path(get, path = "/api/sessions", tag = "people", params(ListParameters<SessionId>),
     responses((status = 200, body = Page<Session>)))]
-pub async fn list_sessions(
-    state: State,
-    request: HttpRequest,
-    user: SignedInUser,
-    query: Query<ListQuery<Uuid>>,
-) -> HttpResult {
-    let query = query.read()?;
-    let (limit, after) = (query.limit()?, query.after.map(SessionId));
-    let (caller, token) = (user.caller.id, &user.token);
-    let sessions = sessions::list(&state.shop, caller, token, after, limit + 1).await?;
+pub async fn list_sessions(state: State, request: HttpRequest, user: SignedInUser) -> HttpResult {
+    let (after, limit) = list_query(&request)?;
+    let (caller, after) = (user.caller.id, after.map(SessionId));
+    let sessions = sessions::list(&state.shop, caller, &user.token, after, limit + 1).await?;
     page(&request, sessions, limit, |session| session.id.0)
 }
 

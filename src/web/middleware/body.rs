@@ -1,20 +1,27 @@
-//! Parses JSON bodies and path segments; errors become problems.
+//! Parses JSON bodies, forms, queries and path segments; errors become problems.
 
 use std::fmt::Display;
+use std::future::{Ready, ready};
 
+use actix_web::error::UrlencodedError;
 use actix_web::http::StatusCode;
+use actix_web::web::FormConfig;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web};
 use futures_util::future::LocalBoxFuture;
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use uuid::Uuid;
 
-use super::json_value::{FieldError, JsonValue};
 use crate::messages::message;
-use crate::shop::{OrderId, Sku};
+use crate::shop::{IdempotencyKey, OrderId, Sku};
 use crate::web::{Problem, ProblemType};
 
 /// Upper bound of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
+/// Upper bound of `limit` in a list request.
+pub const MAX_LIST_LENGTH: i64 = 1_000;
+/// Default of `limit` in a list request.
+const DEFAULT_LIST_LENGTH: i64 = 100;
 
 /// A JSON body. Its type decides about unknown fields (`deny_unknown_fields`).
 ///
@@ -24,11 +31,6 @@ pub const MAX_BODY_BYTES: usize = 64 * 1024;
 pub struct Json<T>(Result<T, Problem>);
 
 impl<T> Json<T> {
-    /// Returns the value.
-    ///
-    /// # Errors
-    /// `payload-too-large` above [`MAX_BODY_BYTES`]; `invalid-request` if the content type is not
-    /// JSON, or the body is not JSON or not a `T`.
     pub fn read(self) -> Result<T, Problem> {
         self.0
     }
@@ -43,16 +45,17 @@ impl<T: DeserializeOwned + 'static> FromRequest for Json<T> {
         let bytes = web::Bytes::from_request(request, payload);
         Box::pin(async move {
             if !json {
-                let problem =
-                    Problem::new(ProblemType::InvalidRequest, "send application/json in UTF-8");
-                return Ok(Json(Err(problem.status(StatusCode::UNSUPPORTED_MEDIA_TYPE))));
+                return Ok(Json(Err(wrong_media_type("send application/json in UTF-8"))));
             }
-
             // `read_body` has read it already, and answered what went wrong then.
             let bytes = bytes.await.map_err(|error| Problem::unreadable_body(&error));
             Ok(Json(bytes.and_then(|bytes| parse(&bytes))))
         })
     }
+}
+
+pub(super) fn wrong_media_type(detail: &str) -> Problem {
+    Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::UNSUPPORTED_MEDIA_TYPE)
 }
 
 /// Returns whether the body is JSON in UTF-8, which is what a missing `charset` means.
@@ -63,31 +66,121 @@ fn is_json(request: &HttpRequest) -> bool {
 }
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
-    let value: JsonValue = serde_json::from_slice(bytes).map_err(|error| syntax_problem(&error))?;
+    // A wrong field may precede a syntax error, which is reported first.
+    serde_json::from_slice::<IgnoredAny>(bytes)
+        .map_err(|error| Problem::unreadable_body(&format_args!("it is not JSON: {error}")))?;
+    // serde would read a struct from an array, too, as its fields in order.
+    if !bytes.trim_ascii_start().starts_with(b"{") {
+        return Err(Problem::field("body", "an object is expected"));
+    }
 
-    serde_path_to_error::deserialize(value).map_err(|error| {
-        let path = match error.path().to_string() {
-            path if path == "." => None,
-            path => Some(path),
-        };
-        match (path, error.into_inner()) {
-            // The path ends at the object that lacks the field.
-            (None, FieldError::Missing(name)) => Problem::field(name, "it is missing"),
-            (Some(path), FieldError::Missing(name)) => {
-                Problem::field(&format!("{path}.{name}"), "it is missing")
-            }
-            (path, error) => Problem::field(path.as_deref().unwrap_or("body"), error.to_string()),
-        }
+    let mut json = serde_json::Deserializer::from_slice(bytes);
+    serde_path_to_error::deserialize(&mut json).map_err(|error| {
+        let path = error.path().to_string();
+        let error = error.into_inner();
+        let why = error.to_string();
+        let position = format!(" at line {} column {}", error.line(), error.column());
+        let why = why.strip_suffix(&position).unwrap_or(&why);
+        Problem::field(if path == "." { "body" } else { &path }, why)
     })
 }
 
-fn syntax_problem(error: &serde_json::Error) -> Problem {
-    let detail = if error.is_eof() {
-        "the body is not JSON: it ends too early".to_owned()
-    } else {
-        format!("the body is not JSON: see line {}, column {}", error.line(), error.column())
-    };
-    Problem::new(ProblemType::InvalidRequest, detail).status(StatusCode::BAD_REQUEST)
+/// The parsed query. Like a body, an invalid one is reported when the handler calls
+/// [`Query::read`].
+#[derive(Debug)]
+pub struct Query<T>(Result<T, Problem>);
+
+impl<T> Query<T> {
+    pub fn read(self) -> Result<T, Problem> {
+        self.0
+    }
+}
+
+impl<T: DeserializeOwned> FromRequest for Query<T> {
+    type Error = Problem;
+    type Future = Ready<Result<Self, Problem>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        ready(Ok(Self(parse_query(request.query_string()))))
+    }
+}
+
+fn parse_query<T: DeserializeOwned>(query: &str) -> Result<T, Problem> {
+    let pairs = form_urlencoded::parse(query.as_bytes());
+    let parsed = serde_path_to_error::deserialize(serde_urlencoded::Deserializer::new(pairs));
+    parsed.map_err(|error| match error.path().to_string().as_str() {
+        "." => Problem::field("query", error.inner().to_string()),
+        field => Problem::field(field, error.inner().to_string()),
+    })
+}
+
+#[derive(Debug, Deserialize)]
+struct ListQuery<After> {
+    after: Option<After>,
+    limit: Option<i64>,
+}
+
+/// Parses the query `?after=&limit=` of a list: the cursor after which it continues, and its
+/// maximum length.
+pub fn list_query<After: DeserializeOwned>(
+    request: &HttpRequest,
+) -> Result<(Option<After>, i64), Problem> {
+    let ListQuery { after, limit } = parse_query(request.query_string())?;
+    let limit = limit.unwrap_or(DEFAULT_LIST_LENGTH);
+    if !(1..=MAX_LIST_LENGTH).contains(&limit) {
+        return Err(Problem::field("limit", format!("1 to {MAX_LIST_LENGTH}")));
+    }
+    Ok((after, limit))
+}
+
+/// The fields of a form: names and values, in the order received. Not `Debug`: one may be a
+/// password.
+#[derive(Clone, Default, Deserialize)]
+#[serde(transparent)]
+pub struct FormFields(pub Vec<(String, String)>);
+
+impl FormFields {
+    /// Returns the first value of a field; empty if it is absent.
+    pub fn text(&self, name: &str) -> &str {
+        self.all(name).next().unwrap_or_default()
+    }
+
+    pub fn trimmed(&self, name: &str) -> &str {
+        self.text(name).trim()
+    }
+
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Returns the first value of a field; `invalid-request` if it is absent.
+    pub fn required(&self, name: &str) -> Result<&str, Problem> {
+        self.all(name).next().ok_or_else(|| Problem::field(name, "it is missing"))
+    }
+
+    pub fn csrf(&self) -> &str {
+        self.text("csrf")
+    }
+
+    /// Returns the idempotency key in a field; `invalid-request` if it is absent or invalid.
+    pub fn key(&self, name: &str) -> Result<IdempotencyKey, Problem> {
+        let key = self.required(name)?.to_owned();
+        IdempotencyKey::try_from(key).map_err(|why| Problem::field(name, why))
+    }
+}
+
+/// Bounds forms, and reports those that cannot be parsed as problems.
+pub fn form_config() -> FormConfig {
+    FormConfig::default()
+        .limit(MAX_BODY_BYTES)
+        .error_handler(|error, _| form_problem(&error).into())
+}
+
+fn form_problem(error: &UrlencodedError) -> Problem {
+    match error {
+        UrlencodedError::ContentType => wrong_media_type("send application/x-www-form-urlencoded"),
+        error => Problem::unreadable_body(error),
+    }
 }
 
 /// Parses a sku; `not-found` if it is not a valid sku.
@@ -126,45 +219,25 @@ mod tests {
     #[test]
     fn wrong_field_is_named_with_its_reason() {
         for (body, detail) in [
-            ("{}", "lines: it is missing"),
-            ("7", "body: struct OrderRequest is expected, not integer `7`"),
-            ("{\"lines\":7}", "lines: a sequence is expected, not integer `7`"),
-            ("{\"coupon\":1}", "coupon: there is no such field"),
-            ("{\"lines\":[],\"lines\":[]}", "body: lines is given twice"),
-            ("{\"lines\":[{\"sku\":\"tea\"}]}", "lines[0].quantity: it is missing"),
+            ("{}", "body: missing field `lines`"),
+            ("7", "body: an object is expected"),
+            ("[[[\"tea\",1]]]", "body: an object is expected"),
+            ("{\"lines\":7}", "lines: invalid type: integer `7`, expected a sequence"),
+            ("{\"coupon\":1}", "coupon: unknown field `coupon`, expected `lines`"),
+            ("{\"lines\":[],\"lines\":[]}", "body: duplicate field `lines`"),
+            ("{\"lines\":[{\"sku\":\"tea\"}]}", "lines[0]: missing field `quantity`"),
         ] {
             assert_eq!(order_problem(body), (422, detail.to_owned()), "{body}");
         }
         let fault = parse::<RunRequest>(b"{\"fault\":{\"kind\":\"fire\"}}").unwrap_err();
-        assert!(fault.detail().starts_with("fault.kind: it must be one of pause-replica, "));
+        assert!(fault.detail().starts_with("fault.kind: unknown variant `fire`, expected one of "));
     }
 
-    #[test]
-    fn array_is_not_an_object() {
-        let line = "{\"sku\":\"tea\",\"quantity\":1}";
-        for (body, field) in [
-            ("[[[\"tea\",1]]]".to_owned(), "body"),
-            (format!("[[{line}]]"), "body"),
-            (format!("{{\"lines\":[{line},[\"tea\",1]]}}"), "lines[1]"),
-        ] {
-            let detail = format!("{field}: an object is expected, not sequence");
-            assert_eq!(order_problem(&body), (422, detail));
-        }
-    }
-
-    /// A wrong field may precede a syntax error.
     #[test]
     fn syntax_error_is_reported_first() {
-        for body in ["", "{\"lines\":7,", "{\"lines\":7} x", "{\"lines\":1e999}"] {
+        for body in ["", "{\"lines\":7,", "{\"lines\":7} x"] {
             assert_eq!(order_problem(body).0, 400, "{body}");
         }
-    }
-
-    #[test]
-    fn options_enums_and_lists_are_parsed() {
-        let body = "{\"strategies\":[\"none\"],\"journey\":\"pay\",\"stock\":5,\"seed\":null}";
-        let parsed = parse::<RunRequest>(body.as_bytes()).unwrap();
-        assert_eq!(parsed, serde_json::from_str(body).unwrap());
     }
 
     #[test]
@@ -181,5 +254,18 @@ mod tests {
         for kind in ["text/json", "application/json; charset=utf-16", "application/jsonx", ""] {
             assert!(!accepted(kind), "{kind}");
         }
+    }
+
+    #[test]
+    fn invalid_query_names_its_field() {
+        for (query, detail) in [
+            ("limit=x", "limit: invalid digit found in string"),
+            ("after=&limit=1", "after: cannot parse integer from empty string"),
+            ("limit=1&limit=2", "query: duplicate field `limit`"),
+        ] {
+            let problem = parse_query::<ListQuery<i64>>(query).unwrap_err();
+            assert_eq!(problem.detail(), detail, "{query}");
+        }
+        assert_eq!(parse_query::<ListQuery<i64>>("after=7&color=red").unwrap().after, Some(7));
     }
 }

@@ -8,8 +8,7 @@ use utoipa::openapi::{RefOr, Required};
 use utoipa::{IntoParams, PartialSchema, ToSchema};
 use uuid::Uuid;
 
-use super::query::MAX_LIST_LENGTH;
-use crate::lab::headers::{LAB_HEADERS, LabHeader};
+use super::body::MAX_LIST_LENGTH;
 
 /// Name of the header with the idempotency key.
 pub const KEY_HEADER: &str = "Idempotency-Key";
@@ -29,10 +28,6 @@ pub struct KeyParameters;
 /// The idempotency key of a command that is safe to send twice without it.
 #[derive(Debug)]
 pub struct OptionalKeyParameters;
-
-/// The lab's headers.
-#[derive(Debug)]
-pub struct LabParameters;
 
 impl<After: PartialSchema> IntoParams for ListParameters<After> {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
@@ -62,17 +57,6 @@ impl IntoParams for OptionalKeyParameters {
         let meaning = "16 to 255 visible ASCII characters. With it, a retry returns the first \
             response again; without it, `order-state`.";
         vec![key_parameter(meaning).build()]
-    }
-}
-
-impl IntoParams for LabParameters {
-    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<Parameter> {
-        let of_header = |header: &LabHeader| {
-            let meaning = format!("{} ({})", header.meaning, header.values);
-            let text = ObjectBuilder::new().schema_type(Type::String).build();
-            parameter(header.name, ParameterIn::Header, text.into(), &meaning).build()
-        };
-        LAB_HEADERS.iter().map(of_header).collect()
     }
 }
 

@@ -33,17 +33,6 @@ impl CommandRoute {
 #[derive(Debug, Clone, Copy)]
 pub struct EffectiveStrategy(pub &'static str);
 
-/// The options that the request's lab headers select. The headers are read, and an invalid one is
-/// reported, when the handler calls [`LabOptions::read`]: the user is known by then.
-#[derive(Debug)]
-pub struct LabOptions(HttpRequest);
-
-impl LabOptions {
-    pub fn read(self) -> Result<RequestOptions, Problem> {
-        lab_options(&self.0)
-    }
-}
-
 /// The replica's own options, whatever the request's lab headers.
 impl FromRequest for RequestOptions {
     type Error = Problem;
@@ -54,16 +43,9 @@ impl FromRequest for RequestOptions {
     }
 }
 
-impl FromRequest for LabOptions {
-    type Error = Problem;
-    type Future = Ready<Result<Self, Problem>>;
-
-    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(Ok(LabOptions(request.clone())))
-    }
-}
-
-fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
+/// Returns the options that the request's lab headers select. It is called by handlers rather than
+/// an extractor: the user must be known.
+pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     let state = app_state(request)?;
     let lab_headers = LabHeaders::read(|header| header_text(request.headers(), header))?;
     let id = begin_command(request);

@@ -43,7 +43,7 @@ mod timeline;
 use actix_web::middleware::Compress;
 use actix_web::web::{ServiceConfig, get, post};
 
-use super::middleware::form::form_config;
+use super::middleware::body::form_config;
 use super::routes::{back_to, back_up, get_post, resource};
 
 pub fn configure(config: &mut ServiceConfig) {
