@@ -257,8 +257,7 @@ impl Candidate {
 
     /// Returns the mechanism if it excludes by Redis alone.
     fn redis_mechanism(&self) -> Option<Mechanism> {
-        let in_redis = self.strategy.needs_redis() && self.strategy.family() != Family::Postgres;
-        self.strategy.lock.filter(|_| in_redis)
+        self.strategy.lock_in_redis().filter(|_| self.strategy.family() != Family::Postgres)
     }
 }
 

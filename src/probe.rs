@@ -141,7 +141,10 @@ pub struct RequestProbe {
     pub record: bool,
     /// Where to pause the request, and the latest end of the pause.
     pub pause: Option<Pause>,
-    pub permission: PausePermission,
+    /// Its permit to pause; the lab's own requests need none.
+    pub permit: Option<BudgetPermit>,
+    /// True if too many requests have a pause: it must be rejected.
+    pub is_refused: bool,
     /// True if its connection returns to the pool during a pause, where no transaction is open.
     pub yields_connection: bool,
     pub request_id: Uuid,
@@ -181,7 +184,7 @@ impl Probe {
 
     /// Returns whether the request may not pause, as it must.
     pub fn is_refused(&self) -> bool {
-        matches!(self, Probe::Lab(probe) if matches!(probe.permission, PausePermission::Refused))
+        matches!(self, Probe::Lab(probe) if probe.is_refused)
     }
 
     /// Returns whether the connection returns to the pool during a pause.
@@ -217,16 +220,6 @@ impl Default for PauseBoard {
     }
 }
 
-/// Whether a request may pause.
-#[derive(Debug)]
-pub enum PausePermission {
-    /// It has no pause, or is the lab's own, which is bounded elsewhere.
-    NotRequired,
-    Granted(BudgetPermit),
-    /// As many requests have a pause as may at a time. It must be rejected.
-    Refused,
-}
-
 #[derive(Debug)]
 struct BoardEntry {
     owner: Option<Uuid>,
@@ -249,11 +242,8 @@ pub struct PausedRequest {
 
 impl PauseBoard {
     /// Permits one more request of `user` to pause, unless too many do.
-    pub fn permit(&self, user: Uuid) -> PausePermission {
-        match self.permits.try_acquire(user) {
-            Some(permit) => PausePermission::Granted(permit),
-            None => PausePermission::Refused,
-        }
+    pub fn permit(&self, user: Uuid) -> Option<BudgetPermit> {
+        self.permits.try_acquire(user)
     }
 
     /// Pauses a request until it is resumed, at most until `until`. Does nothing if its probe was
@@ -324,7 +314,8 @@ impl RequestProbe {
             work: Duration::ZERO,
             record: false,
             pause: None,
-            permission: PausePermission::NotRequired,
+            permit: None,
+            is_refused: false,
             yields_connection: false,
             request_id,
             owner: None,

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::locks::{DEFAULT_CAPACITY as MAX_PLACES, Mechanism, Priority, QueueOptions, WhenFull};
-use crate::probe::{Pause, PauseBoard, PausePermission, Point, Probe, RequestProbe};
+use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::{RequestOptions, Shop, Strategy, UserId};
 
 /// A header that sets a condition of one request.
@@ -199,15 +199,13 @@ impl LabHeaders {
             return Ok(Probe::Off);
         }
         let owner = owner.map(|owner| owner.0);
-        let permission = match pause {
-            Some(_) => board.permit(owner.unwrap_or_default()),
-            None => PausePermission::NotRequired,
-        };
+        let permit = pause.and_then(|_| board.permit(owner.unwrap_or_default()));
         Ok(Probe::Lab(Arc::new(RequestProbe {
             work: Duration::from_millis(work.unwrap_or(0)),
             record,
             pause,
-            permission,
+            is_refused: pause.is_some() && permit.is_none(),
+            permit,
             owner,
             ..RequestProbe::new(replica, options.request_id, board)
         })))

@@ -204,8 +204,8 @@ async fn broken_ledger_chain_is_marked() {
     .await
     .unwrap();
     let words = admin.get("/audit").await.words();
-    assert!(words.contains("deadbolt: on the shelf 40, by the ledger −8"), "{words}");
-    assert!(words.contains("and it says that 40 and −50 make 45"), "{words}");
+    assert!(words.contains("deadbolt: on the shelf 40, by the ledger -8"), "{words}");
+    assert!(words.contains("and it says that 40 and -50 make 45"), "{words}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

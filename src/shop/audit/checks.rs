@@ -160,7 +160,7 @@ impl Violations {
         );
         let found: Vec<(String, i64)> = sqlx::query_as(AssertSqlSafe(sql)).fetch_all(tx).await?;
         self.number += found.first().map_or(0, |(_, number)| *number);
-        self.listed.extend(found.into_iter().map(|(violation, _)| with_minus(violation)));
+        self.listed.extend(found.into_iter().map(|(violation, _)| violation));
         self.listed.truncate(MAX_LISTED);
         Ok(())
     }
@@ -174,21 +174,6 @@ impl Violations {
             more => format!("{listed}; and {more} more"),
         }
     }
-}
-
-/// Replaces the hyphen of a negative number (after a space, before a digit) with a minus sign.
-/// Hyphens inside names and ids remain.
-fn with_minus(violation: String) -> String {
-    let mut text = String::with_capacity(violation.len());
-    let mut before = None;
-    let mut rest = violation.chars().peekable();
-    while let Some(c) = rest.next() {
-        let is_minus =
-            c == '-' && before == Some(' ') && rest.peek().is_some_and(char::is_ascii_digit);
-        text.push(if is_minus { '−' } else { c });
-        before = Some(c);
-    }
-    text
 }
 
 pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<Message>, Error> {
@@ -226,25 +211,4 @@ pub(super) async fn notes(tx: &mut PgConnection) -> Result<Vec<Message>, Error> 
             accounts = count(lab.accounts)
         ),
     ])
-}
-
-#[cfg(test)]
-mod tests {
-    use super::with_minus;
-
-    #[test]
-    fn negative_numbers_get_minus_and_names_keep_hyphens() {
-        for (violation, expected) in [
-            ("lock-picks: on the shelf 614, by the ledger -11", "−11"),
-            (
-                "order 01a2-3b, key-ring: quantity 3, entries order -3, order -2",
-                "order −3, order −2",
-            ),
-            ("order 01a2-3b-4, key-9: entries none", "order 01a2-3b-4, key-9: entries none"),
-        ] {
-            let text = with_minus(violation.to_owned());
-            assert!(text.ends_with(expected), "{text}");
-            assert_eq!(text.replace('−', "-"), violation);
-        }
-    }
 }

@@ -44,29 +44,30 @@ impl Changes {
             && self.balance.is_none()
             && self.limit.is_none()
     }
+
+    /// Serializes the response as it is stored and sent; [`Error::Bug`] if that fails.
+    pub fn stored_response(&self) -> Result<StoredResponse, Error> {
+        match &self.response {
+            CommandResponse::Placed => {
+                StoredResponse::json(201, &self.order.as_ref().map(|new| &new.order))
+            }
+            CommandResponse::Paid(paid) => StoredResponse::json(200, paid),
+            CommandResponse::Returned(returned) => StoredResponse::json(200, returned),
+            CommandResponse::Restocked(entry) => StoredResponse::json(200, entry),
+            CommandResponse::ToppedUp(entry) => StoredResponse::json(201, entry),
+            CommandResponse::LimitSet(item) => StoredResponse::json(200, item),
+            CommandResponse::Expired(expired) => StoredResponse::json(200, expired),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewOrder {
-    pub id: OrderId,
     pub user: UserId,
-    /// The idempotency key with which it is placed.
-    pub key: String,
-    pub total_cents: i64,
-    pub created_at: OffsetDateTime,
-    pub expires_at: OffsetDateTime,
-    /// Its lines, in the order of the stock changes.
-    pub lines: Vec<NewOrderLine>,
-}
-
-/// A line of an order to be placed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NewOrderLine {
-    pub sku: Sku,
-    pub quantity: i64,
-    pub unit_price_cents: i64,
-    /// The limit under which it is sold.
-    pub limit_per_user: Option<i64>,
+    /// The response. Its lines are in the order of the stock changes.
+    pub order: Order,
+    /// The limit under which each line is sold.
+    pub limits: Vec<Option<i64>>,
 }
 
 /// A change of an order's status, by compare-and-set.
@@ -114,26 +115,12 @@ impl<K> From<&LedgerChange<K>> for ValueChange {
 /// The response to an executed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandResponse {
-    Placed(Order),
+    /// [`Changes::order`].
+    Placed,
     Paid(PaidOrder),
     Returned(ReturnedOrder),
     Restocked(LedgerEntry),
     ToppedUp(LedgerEntry),
     LimitSet(Item),
     Expired(ExpiredOrders),
-}
-
-impl CommandResponse {
-    /// Serializes the response as it is stored and sent; [`Error::Bug`] if that fails.
-    pub fn stored(&self) -> Result<StoredResponse, Error> {
-        match self {
-            CommandResponse::Placed(order) => StoredResponse::json(201, order),
-            CommandResponse::Paid(paid) => StoredResponse::json(200, paid),
-            CommandResponse::Returned(returned) => StoredResponse::json(200, returned),
-            CommandResponse::Restocked(entry) => StoredResponse::json(200, entry),
-            CommandResponse::ToppedUp(entry) => StoredResponse::json(201, entry),
-            CommandResponse::LimitSet(item) => StoredResponse::json(200, item),
-            CommandResponse::Expired(expired) => StoredResponse::json(200, expired),
-        }
-    }
 }

@@ -47,10 +47,6 @@ impl Command for ExpireOrders {
         }
     }
 
-    fn order(&self) -> Option<OrderId> {
-        self.orders.first().map(|(order, _)| *order).filter(|_| self.orders.len() == 1)
-    }
-
     /// High, because it returns units for which others wait.
     fn priority(&self) -> Priority {
         Priority::High

@@ -41,7 +41,10 @@ pub trait Command: Debug + Send + Sync + 'static {
 
     /// Returns the order that it concerns, if it concerns a single one.
     fn order(&self) -> Option<OrderId> {
-        None
+        match self.reads().orders[..] {
+            [order] => Some(order),
+            _ => None,
+        }
     }
 
     /// Returns the key of its batch. A command with a batch key changes no other item or account.

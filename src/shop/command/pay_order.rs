@@ -8,7 +8,7 @@ use super::{Command, ConditionalUpdate, ReadSet};
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Order, OrderStatus, PaidOrder, ValueChange};
-use crate::shop::{IdempotencyKey, OrderId, UserId};
+use crate::shop::{IdempotencyKey, UserId};
 
 #[derive(Debug, Clone)]
 pub struct PayOrder {
@@ -34,10 +34,6 @@ impl Command for PayOrder {
     fn reads(&self) -> ReadSet {
         let account = Some(self.account);
         ReadSet { account, orders: vec![self.order.id], ..ReadSet::default() }
-    }
-
-    fn order(&self) -> Option<OrderId> {
-        Some(self.order.id)
     }
 
     fn batch_key(&self) -> Option<LockKey> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use holdfast_lock::LockKey;
 use uuid::Uuid;
 
-use super::changes::{Changes, CommandResponse, NewOrder, NewOrderLine};
+use super::changes::{Changes, CommandResponse, NewOrder};
 use super::state::ShopState;
 use super::{Command, ConditionalUpdate, ReadSet};
 use crate::shop::failure::Rejection;
@@ -71,62 +71,47 @@ impl PlaceOrder {
         self.idempotency.user
     }
 
-    /// Returns the placed order, with `changes` line by line.
-    fn pending(&self, new: &NewOrder, changes: impl Iterator<Item = ValueChange>) -> Order {
-        let lines = new.lines.iter().zip(changes).map(|(line, stock)| OrderLine {
-            sku: line.sku.clone(),
-            quantity: line.quantity,
-            unit_price_cents: line.unit_price_cents,
-            stock,
-        });
-        Order {
-            id: new.id,
-            status: OrderStatus::Pending,
-            total_cents: new.total_cents,
-            lines: lines.collect(),
-            expires_at: new.expires_at,
-            created_at: new.created_at,
-            paid_at: None,
-            expired: false,
-        }
-    }
-
-    /// Computes the total and the lines, and checks stock and limits.
-    fn check(&self, state: &ShopState) -> Result<(i64, Vec<NewOrderLine>), Rejection> {
+    /// Returns the order to place. Checks the total, stock and limits.
+    fn pending(&self, state: &ShopState) -> Result<Order, Rejection> {
         let mut total_cents = 0_i64;
         let mut lines = Vec::with_capacity(self.lines.len());
-        for (sku, quantity) in &self.lines {
+        for (sku, &quantity) in &self.lines {
             let item = state.item(sku)?;
-            let line_cents = item.price_cents.checked_mul(*quantity);
+            let (unit_price_cents, before) = (item.price_cents, item.stock);
+            let line_cents = unit_price_cents.checked_mul(quantity);
             let sum = line_cents.and_then(|cents| total_cents.checked_add(cents));
             total_cents = sum.ok_or_else(|| {
                 Rejection::Invalid("lines".into(), "it costs too much".to_owned())
             })?;
-            lines.push(NewOrderLine {
-                sku: sku.clone(),
-                quantity: *quantity,
-                unit_price_cents: item.price_cents,
-                limit_per_user: item.limit_per_user,
-            });
+            let stock = ValueChange { before, delta: -quantity, after: before - quantity };
+            lines.push(OrderLine { sku: sku.clone(), quantity, unit_price_cents, stock });
         }
         // Stock first: it is the same for every customer, and needs no count.
-        for NewOrderLine { sku, quantity, .. } in &lines {
-            let available = state.items[sku].stock;
-            if available < *quantity {
-                let (sku, requested) = (sku.clone(), *quantity);
+        for OrderLine { sku, quantity, stock, .. } in &lines {
+            if stock.after < 0 {
+                let (sku, requested, available) = (sku.clone(), *quantity, stock.before);
                 return Err(Rejection::SoldOut { sku, requested, available });
             }
         }
-        for NewOrderLine { sku, quantity, limit_per_user, .. } in &lines {
-            let already = state.purchased.get(&(sku.clone(), self.user()));
-            if let (Some(limit), Some(&already)) = (*limit_per_user, already)
+        for OrderLine { sku, quantity, .. } in &lines {
+            let Some(limit) = state.items[sku].limit_per_user else { continue };
+            if let Some(&already) = state.purchased.get(&(sku.clone(), self.user()))
                 && already + quantity > limit
             {
                 let (sku, requested) = (sku.clone(), *quantity);
                 return Err(Rejection::LimitReached { sku, limit, already, requested });
             }
         }
-        Ok((total_cents, lines))
+        Ok(Order {
+            id: self.order,
+            status: OrderStatus::Pending,
+            total_cents,
+            lines,
+            expires_at: state.now + self.payment_window,
+            created_at: state.now,
+            paid_at: None,
+            expired: false,
+        })
     }
 }
 
@@ -154,25 +139,16 @@ impl Command for PlaceOrder {
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
-        let (total_cents, lines) = self.check(state)?;
-        let mut stock = Vec::with_capacity(lines.len());
-        for NewOrderLine { sku, quantity, .. } in &lines {
+        let order = self.pending(state)?;
+        let limits = self.lines.keys().map(|sku| state.items[sku].limit_per_user).collect();
+        let mut stock = Vec::with_capacity(self.lines.len());
+        for (sku, quantity) in &self.lines {
             stock.push(state.change_stock(sku, -quantity, "order", Some(self.order))?);
             if let Some(purchased) = state.purchased.get_mut(&(sku.clone(), self.user())) {
                 *purchased += quantity;
             }
         }
-        let order = NewOrder {
-            id: self.order,
-            user: self.user(),
-            key: self.idempotency.key.as_str().to_owned(),
-            total_cents,
-            created_at: state.now,
-            expires_at: state.now + self.payment_window,
-            lines,
-        };
-        let response =
-            CommandResponse::Placed(self.pending(&order, stock.iter().map(ValueChange::from)));
-        Ok(Changes { order: Some(order), stock, ..Changes::none(response) })
+        let order = Some(NewOrder { user: self.user(), order, limits });
+        Ok(Changes { order, stock, ..Changes::none(CommandResponse::Placed) })
     }
 }

@@ -11,7 +11,7 @@ use crate::locks::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Order, OrderStatus, ReturnedOrder, ValueChange};
-use crate::shop::{IdempotencyKey, OrderId, UserId};
+use crate::shop::{IdempotencyKey, UserId};
 
 /// The reason for which an order is returned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,10 +72,6 @@ impl Command for ReturnOrder {
         let items = self.order.lines.iter().map(|line| line.sku.clone()).collect();
         let (account, orders) = (self.account(), vec![self.order.id]);
         ReadSet { items, account, orders, ..ReadSet::default() }
-    }
-
-    fn order(&self) -> Option<OrderId> {
-        Some(self.order.id)
     }
 
     fn priority(&self) -> Priority {

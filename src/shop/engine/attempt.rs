@@ -9,8 +9,9 @@ use sqlx::AssertSqlSafe;
 use tokio::time::{Instant, sleep};
 use tracing::debug_span;
 
-use super::batch::{AttemptError, Batch, LockState, pass_point};
-use super::decision::{BatchDecision, BatchEntry, EntryResult};
+use super::batch::{
+    AttemptError, Batch, BatchDecision, BatchEntry, EntryResult, LockState, pass_point,
+};
 use super::locks::AcquiredLocks;
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
@@ -349,7 +350,7 @@ async fn decide(
         }
         match command.decide(&mut after) {
             Ok(changes) => {
-                let response = changes.response.stored()?;
+                let response = changes.stored_response()?;
                 results.push(Ok(Execution::now(response.clone())));
                 if !changes.is_empty() {
                     let (idempotency, request_id) =

@@ -1,4 +1,4 @@
-//! A batch of one or many commands, and the ways in which an attempt at it can end.
+//! The commands of a batch, the decisions on them, and the ways in which an attempt can end.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,15 +8,28 @@ use holdfast_lock::LockKey;
 use tokio::time::{Instant, timeout_at};
 use tracing::Span;
 
-use super::decision::{BatchEntry, EntryResult};
 use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;
 use crate::probe::{Point, Probe, ProbedValue};
+use crate::shop::command::Command;
+use crate::shop::command::changes::Changes;
 use crate::shop::command::state::ShopState;
-use crate::shop::failure::{Error, Failure, Rejection};
-use crate::shop::store::{BatchWrite, read};
+use crate::shop::failure::{Error, Execution, Failure, Rejection};
+use crate::shop::store::{BatchWrite, CommandWrite, read};
 use crate::shop::strategy::Strategy;
-use crate::shop::{Shop, Sku, UserId};
+use crate::shop::{RequestOptions, Shop, Sku, UserId};
+
+/// One command of a batch.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BatchEntry<'a> {
+    pub(super) command: &'a dyn Command,
+    pub(super) options: &'a RequestOptions,
+    /// The span of its stage.
+    pub(super) stage: &'a Span,
+}
+
+/// The result of one command.
+pub(super) type EntryResult = Result<Execution, Failure>;
 
 /// Commands that are executed together, under the same locks, with one read and one write.
 #[derive(Debug, Clone, Copy)]
@@ -24,6 +37,40 @@ pub(super) struct Batch<'a> {
     pub(super) shop: &'a Shop,
     pub(super) strategy: &'static Strategy,
     pub(super) entries: &'a [BatchEntry<'a>],
+}
+
+/// The decisions of a batch: the state before and after them, and what is to be written.
+#[derive(Debug)]
+pub(super) struct BatchDecision {
+    pub before: ShopState,
+    pub after: ShopState,
+    /// The commands with changes, in order.
+    pub writes: Vec<CommandWrite>,
+    /// The result of each command, once the writes are done.
+    pub results: Vec<EntryResult>,
+}
+
+impl BatchDecision {
+    /// Returns the value on which the command at `position` was decided.
+    pub fn value_before(&self, position: usize, key: &LockKey) -> Option<i64> {
+        if let Some(write) = self.writes.iter().find(|write| write.position == position) {
+            return values(&write.changes, key).map(|(before, _)| before);
+        }
+        let mut items = self.before.items.iter();
+        let item = items.find(|(sku, _)| sku.lock_key() == *key).map(|(_, item)| item.stock);
+        let mut accounts = self.before.accounts.iter();
+        let mut account = || accounts.find(|(user, _)| user.lock_key() == *key);
+        item.or_else(|| account().map(|(_, account)| account.balance_cents))
+    }
+}
+
+/// Returns the value of `key` before the first and after the last of a command's changes.
+pub(super) fn values(changes: &Changes, key: &LockKey) -> Option<(i64, i64)> {
+    let stock = changes.stock.iter().filter(|change| change.key.lock_key() == *key);
+    let balance = changes.balance.iter().filter(|change| change.key.lock_key() == *key);
+    let stock = stock.map(|change| (change.before, change.after()));
+    let balance = balance.map(|change| (change.before, change.after()));
+    stock.chain(balance).reduce(|(first, _), (_, last)| (first, last))
 }
 
 /// The state of the locks after a batch.
@@ -76,7 +123,6 @@ impl AttemptError {
 }
 
 impl<'a> Batch<'a> {
-    /// Returns all commands with their positions.
     pub(super) fn positions(&self) -> impl Iterator<Item = (usize, BatchEntry<'a>)> + use<'a> {
         self.entries.iter().copied().enumerate()
     }
@@ -95,7 +141,6 @@ impl<'a> Batch<'a> {
         self.entries.iter().any(|entry| entry.options.in_lab)
     }
 
-    /// Returns the spans of the commands' stages.
     pub(super) fn stages(&self) -> impl Iterator<Item = &'a Span> + use<'a> {
         self.entries.iter().map(|entry| entry.stage)
     }
@@ -115,7 +160,6 @@ impl<'a> Batch<'a> {
         deadlines.max().unwrap_or_else(Instant::now)
     }
 
-    /// Counts each buyer's units of the limited items.
     pub(super) async fn count_purchases(
         &self,
         session: &mut DatabaseSession,

@@ -11,8 +11,7 @@ use tokio::time::sleep;
 use tracing::{Instrument as _, debug_span};
 
 use super::attempt;
-use super::batch::{Batch, LockState};
-use super::decision::BatchEntry;
+use super::batch::{Batch, BatchEntry, LockState};
 use super::in_flight::InFlightKey;
 use super::locks::AcquiredLocks;
 use super::replay::LOOKUP_TIMEOUT;
@@ -49,12 +48,12 @@ pub(super) async fn execute(
             _ = caller_gone => return Err(Error::GivenUp("its caller has gone").into()),
         };
         let failure = match prepared {
-            Ok(prepared) => match run(shop, &options, command, prepared).await {
+            Ok(Either::Left(prepared)) => match run(shop, &options, command, prepared).await {
                 Err(failure) if failure.precedes_read() => failure,
                 result => return result,
             },
-            Err(PrepareError::Replayed(executed)) => return Ok(executed),
-            Err(PrepareError::Failed(failure)) => failure,
+            Ok(Either::Right(replayed)) => return Ok(replayed),
+            Err(failure) => failure,
         };
         // The key of a rejected command is looked up: an earlier request may have executed it.
         shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
@@ -64,41 +63,33 @@ pub(super) async fn execute(
     result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
 }
 
-/// The reason why a command does not start.
-enum PrepareError {
-    Replayed(Execution),
-    Failed(Failure),
-}
-
-impl<E: Into<Failure>> From<E> for PrepareError {
-    fn from(failure: E) -> Self {
-        PrepareError::Failed(failure.into())
-    }
-}
-
+/// Acquires all locks, or replays a stored response.
 async fn prepare(
     shop: &Shop,
     options: &RequestOptions,
     command: &dyn Command,
-) -> Result<PreparedCommand, PrepareError> {
+) -> Result<Either<PreparedCommand, Execution>, Failure> {
     let request = command.idempotency();
     let in_flight = shop.engine.in_flight.register(request)?;
     let mut idempotency_locks = IdempotencyLocks::new(shop.locks.leases());
     if !request.is_generated {
         // Without Redis, the key record in Postgres alone excludes a duplicate. In a Cluster
         // another node may have the locks of the values.
-        let go_on = !options.strategy.needs_redis() || shop.locks.redis().is_cluster();
+        let go_on = options.strategy.lock_in_redis().is_none() || shop.locks.redis().is_cluster();
         let acquired = acquire_idempotency_locks(&mut idempotency_locks, &[request], go_on).await;
         acquired.into_iter().collect::<Result<Vec<_>, _>>()?;
     }
-    match acquire(shop, options, command).await {
-        Ok(locks) => Ok(PreparedCommand { locks, idempotency_locks, _in_flight: in_flight }),
-        Err(error) => {
-            // Before the response, because the client may use the key again at once.
-            idempotency_locks.release(&[request.lock_name()]).await;
-            Err(error)
-        }
+    let acquired = acquire(shop, options, command).await;
+    if !matches!(acquired, Ok(Either::Left(_))) {
+        // Before the response, because the client may use the key again at once.
+        idempotency_locks.release(&[request.lock_name()]).await;
     }
+    Ok(match acquired? {
+        Either::Left(locks) => {
+            Either::Left(PreparedCommand { locks, idempotency_locks, _in_flight: in_flight })
+        }
+        Either::Right(replayed) => Either::Right(replayed),
+    })
 }
 
 /// Acquires the locks. After [`REPLAY_LOOKUP_DELAY`] it also looks up the key, so that a duplicate
@@ -107,21 +98,19 @@ async fn acquire(
     shop: &Shop,
     options: &RequestOptions,
     command: &dyn Command,
-) -> Result<AcquiredLocks, PrepareError> {
+) -> Result<Either<AcquiredLocks, Execution>, Failure> {
     let acquiring = pin!(AcquiredLocks::acquire(shop, options, command));
     let lookup = pin!(async {
         sleep(REPLAY_LOOKUP_DELAY).await;
         shop.engine.replays.find(command.idempotency(), LOOKUP_TIMEOUT).await
     });
     match select(acquiring, lookup).await {
-        Either::Left((acquired, _)) => Ok(acquired?),
-        Either::Right((Some(replay), _)) => {
-            Err(PrepareError::Replayed(key_records::replayed(replay)?))
-        }
+        Either::Left((acquired, _)) => Ok(Either::Left(acquired?)),
+        Either::Right((Some(replay), _)) => Ok(Either::Right(key_records::replayed(replay)?)),
         // The holder may have left its lock to expire because Postgres is unavailable.
         Either::Right((None, acquiring)) => match shop.pool.recent_failure() {
             Some(outage) => Err(Error::from(outage).into()),
-            None => Ok(acquiring.await?),
+            None => Ok(Either::Left(acquiring.await?)),
         },
     }
 }

@@ -27,25 +27,21 @@ const MAX_KNOWN_ITEMS: usize = 100_000;
 #[derive(Debug, Clone)]
 pub(super) struct KnownItems {
     known: Arc<RwLock<HashMap<Sku, ItemKind>>>,
-    /// Each returns the kinds of its items that exist, and adds them to the set.
-    lookups: Coalescer<(), Vec<Sku>, HashMap<Sku, ItemKind>, Error>,
+    /// Each returns the kinds of its items, `None` for one that does not exist.
+    lookups: Coalescer<(), Vec<Sku>, Vec<Option<ItemKind>>, Error>,
 }
 
 impl KnownItems {
     pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
         let pool = pool.clone();
-        let read = move |skus| {
-            let pool = pool.clone();
-            async move { read(&pool, skus).await }
-        };
-        Self::with(tasks, MAX_KNOWN_ITEMS, read)
+        Self::with(tasks, MAX_KNOWN_ITEMS, move |skus| read(pool.clone(), skus))
     }
 
     /// `read` returns those of the items that exist, with their kinds.
     fn with<F>(
         tasks: &Tasks,
         max: usize,
-        read: impl Fn(Vec<String>) -> F + Clone + Send + Sync + 'static,
+        read: impl Fn(Vec<Sku>) -> F + Send + Sync + 'static,
     ) -> Self
     where
         F: Future<Output = Result<Vec<(Sku, ItemKind)>, Error>> + Send + 'static,
@@ -53,20 +49,19 @@ impl KnownItems {
         let known: Arc<RwLock<HashMap<Sku, ItemKind>>> = Arc::default();
         let all = known.clone();
         let look_up = move |(), requests: Vec<Vec<Sku>>| {
-            let (all, read) = (all.clone(), read.clone());
+            let (all, reading) = (all.clone(), read(requests.concat()));
             async move {
-                let skus = requests.iter().flatten().map(Sku::to_string).collect();
-                let existing: HashMap<Sku, ItemKind> = read(skus).await?.into_iter().collect();
-                let kind = |sku: &Sku| Some((sku.clone(), *existing.get(sku)?));
-                let kinds = requests.iter().map(|skus| skus.iter().filter_map(kind).collect());
-                let kinds = kinds.collect();
+                let existing: HashMap<Sku, ItemKind> = reading.await?.into_iter().collect();
+                let kinds =
+                    |skus: &Vec<Sku>| skus.iter().map(|sku| existing.get(sku).copied()).collect();
+                let found = requests.iter().map(kinds).collect();
 
                 let mut all = all.write();
                 if all.len() >= max {
                     all.clear();
                 }
                 all.extend(existing);
-                Ok(kinds)
+                Ok(found)
             }
         };
         Self { known, lookups: Coalescer::new(tasks, look_up) }
@@ -75,38 +70,32 @@ impl KnownItems {
     /// Returns the kind of each item, or rejects the first one that does not exist. Reads from
     /// Postgres only if an item is not known yet.
     pub(super) async fn kinds(&self, skus: &[Sku]) -> Result<Vec<ItemKind>, Failure> {
-        let mut kinds = self.known_kinds(skus);
-        let missing = skus.iter().zip(&kinds).filter(|(_, kind)| kind.is_none());
-        let missing: Vec<Sku> = missing.map(|(sku, _)| sku.clone()).collect();
-        if !missing.is_empty() {
-            let lookup = timeout(LOOKUP_TIMEOUT, self.lookups.look_up((), missing)).await;
-            // From the lookup itself: others may have emptied the set since.
-            let found = lookup.unwrap_or_else(|_| Err(Error::postgres_timeout()))?;
-            for (sku, kind) in skus.iter().zip(&mut kinds) {
-                *kind = kind.or_else(|| found.get(sku).copied());
-            }
+        if let Some(kinds) = self.known_kinds(skus) {
+            return Ok(kinds);
         }
+        let lookup = timeout(LOOKUP_TIMEOUT, self.lookups.look_up((), skus.to_vec())).await;
+        // From the lookup itself: others may have emptied the set since.
+        let found = lookup.unwrap_or_else(|_| Err(Error::postgres_timeout()))?;
         let existing = |(sku, kind): (&Sku, Option<ItemKind>)| {
             kind.ok_or_else(|| Rejection::no_item(sku).into())
         };
-        skus.iter().zip(kinds).map(existing).collect()
+        skus.iter().zip(found).map(existing).collect()
     }
 
-    fn known_kinds(&self, skus: &[Sku]) -> Vec<Option<ItemKind>> {
+    fn known_kinds(&self, skus: &[Sku]) -> Option<Vec<ItemKind>> {
         let known = self.known.read();
         skus.iter().map(|sku| known.get(sku).copied()).collect()
     }
 }
 
-/// Returns those of `skus` that exist, with their kinds.
-async fn read(pool: &Pool, skus: Vec<String>) -> Result<Vec<(Sku, ItemKind)>, Error> {
+async fn read(pool: Pool, skus: Vec<Sku>) -> Result<Vec<(Sku, ItemKind)>, Error> {
     let reading = pool.read(move |db| {
         let skus = skus.clone();
         async move {
             sqlx::query!(
                 r#"select sku as "sku: Sku", kind as "kind: ItemKind" from items
                     where sku = any($1)"#,
-                &skus,
+                &skus as &[Sku],
             )
             .map(|row| (row.sku, row.kind))
             .fetch_all(db)
@@ -125,8 +114,8 @@ mod tests {
 
     use super::*;
 
-    async fn all_exist(skus: Vec<String>) -> Result<Vec<(Sku, ItemKind)>, Error> {
-        skus.into_iter().map(|sku| Ok((Sku::stored(sku)?, ItemKind::Shop))).collect()
+    async fn all_exist(skus: Vec<Sku>) -> Result<Vec<(Sku, ItemKind)>, Error> {
+        Ok(skus.into_iter().map(|sku| (sku, ItemKind::Shop)).collect())
     }
 
     #[tokio::test]

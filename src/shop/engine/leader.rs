@@ -26,10 +26,9 @@ use tokio::time::{Instant, timeout};
 use tracing::{Instrument as _, Span, error_span};
 
 use super::attempt;
-use super::batch::{AttemptError, Batch, LockState, pass_point};
-use super::decision::{BatchEntry, EntryResult};
+use super::batch::{AttemptError, Batch, BatchEntry, EntryResult, LockState, pass_point};
 use super::locks::{AcquiredLocks, LeaderLock, acquired};
-use super::queue::{EnqueueResult, KeyLock, LeaderQueue, QueueEntry, TakenEntries};
+use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::responder::Responder;
@@ -77,7 +76,7 @@ pub(super) async fn enqueue(
         command: command.clone(),
         options: options.clone(),
         joined_at: Instant::now(),
-        key_lock: KeyLock::NotRequested,
+        key_lock_requested: false,
         looked_up: false,
         in_flight,
         span: CommandSpan::waiting(),

@@ -44,7 +44,7 @@ impl AcquiredLocks {
         command: &dyn Command,
     ) -> Result<Self, Failure> {
         let RequestOptions { strategy, ref probe, deadline, ttl, .. } = *options;
-        let keys = strategy.lock_keys(command.reads().lock_keys(), command.order());
+        let keys = strategy.lock_keys(command);
         let mut locks =
             Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 };
         probe.at(Point::Wait, locks.seen()).await;

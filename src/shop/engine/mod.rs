@@ -17,12 +17,10 @@
 
 mod attempt;
 mod batch;
-mod decision;
 mod direct;
 mod group_commit;
 mod in_flight;
 mod known_items;
-mod lab_accounts;
 mod leader;
 mod locks;
 mod prepare;
@@ -38,11 +36,12 @@ mod unpaid;
 mod write;
 
 use crate::db::Pool;
+use crate::shop::UserId;
 use crate::tasks::Tasks;
 use group_commit::GroupCommit;
 use in_flight::InFlightKeys;
 use known_items::KnownItems;
-use lab_accounts::LabAccounts;
+use moka::future::Cache;
 pub use prepare::{
     cancel_order, expire_orders, noop_order, pay_order, place_order, refund_order, restock,
     set_limit, top_up,
@@ -51,6 +50,9 @@ use queue::CommandQueues;
 use replay::ReplayLookup;
 use sold_out::SoldOutCache;
 use unpaid::UnpaidOrders;
+
+/// Upper bound of the known lab accounts.
+const MAX_LAB_ACCOUNTS: u64 = 10_000;
 
 /// The engine's state in one process. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -65,7 +67,8 @@ pub struct Engine {
     pub replays: ReplayLookup,
     sold_out: SoldOutCache,
     known_items: KnownItems,
-    lab_accounts: LabAccounts,
+    /// The users whose lab accounts are known to be open.
+    lab_accounts: Cache<UserId, ()>,
     unpaid: UnpaidOrders,
 }
 
@@ -79,7 +82,7 @@ impl Engine {
             replays: ReplayLookup::new(pool, tasks),
             sold_out: SoldOutCache::new(pool, tasks),
             known_items: KnownItems::new(pool, tasks),
-            lab_accounts: LabAccounts::new(pool),
+            lab_accounts: Cache::new(MAX_LAB_ACCOUNTS),
             unpaid: UnpaidOrders::new(pool, tasks),
         }
     }

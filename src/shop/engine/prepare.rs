@@ -19,14 +19,14 @@ use crate::shop::command::return_order::{ReturnKind, ReturnOrder};
 use crate::shop::command::set_limit::{SetLimit, check_limit};
 use crate::shop::command::state::{ShopState, StockSnapshot};
 use crate::shop::command::top_up::TopUp;
-use crate::shop::failure::{Execution, Failure, Rejection};
+use crate::shop::failure::{Error, Execution, Failure, Rejection};
 use crate::shop::model::{ExpiredOrders, ItemKind, Order, RequestedLine};
 use crate::shop::query::{catalog, orders};
+use crate::shop::store::accounts::{LAB_CENTS, open_lab_account};
 use crate::shop::{
     DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId,
 };
 
-/// Places an order.
 pub async fn place_order(
     shop: &Shop,
     options: &RequestOptions,
@@ -40,7 +40,10 @@ pub async fn place_order(
     let command = Arc::new(command);
     let admitted = async {
         let options = options_for_items(shop, options, &skus).await?;
-        check_unpaid(shop, &options, user).await?;
+        if let Some(max) = shop.max_unpaid_orders {
+            let window = options.payment_window.max(shop.payment_window);
+            shop.engine.unpaid.admit(user, max, window).await?;
+        }
         Ok(options)
     };
     let options = match admitted.await {
@@ -74,10 +77,9 @@ pub fn noop_order(
         let item = StockSnapshot { stock: i64::MAX / 2, ..StockSnapshot::default() };
         state.items.insert(sku, item);
     }
-    Ok(Execution::now(command.decide(&mut state)?.response.stored()?))
+    Ok(Execution::now(command.decide(&mut state)?.stored_response()?))
 }
 
-/// Pays a pending order.
 pub async fn pay_order(
     shop: &Shop,
     options: &RequestOptions,
@@ -88,7 +90,7 @@ pub async fn pay_order(
     let order = own_order(shop, user, order).await?;
     let options = options_for_items(shop, options, &order.skus()).await;
     let account = match &options {
-        Ok(options) if options.in_lab => shop.engine.lab_accounts.of(user).await?,
+        Ok(options) if options.in_lab => lab_account(shop, user).await?,
         _ => user,
     };
     let command = Arc::new(PayOrder::new(user, account, order, key));
@@ -98,7 +100,6 @@ pub async fn pay_order(
     }
 }
 
-/// Cancels a pending order.
 pub async fn cancel_order(
     shop: &Shop,
     options: &RequestOptions,
@@ -125,7 +126,7 @@ pub async fn refund_order(
     let account = if options.in_lab {
         // The account that pays for lab items, even if the payment is still to come: lab money must
         // not reach the shop.
-        shop.engine.lab_accounts.of(user).await?
+        lab_account(shop, user).await?
     } else {
         user
     };
@@ -149,7 +150,6 @@ pub async fn restock(
     }
 }
 
-/// Adds money to the user's account.
 pub async fn top_up(
     shop: &Shop,
     options: &RequestOptions,
@@ -160,7 +160,6 @@ pub async fn top_up(
     execute(shop, options, Arc::new(TopUp::new(user, amount_cents, key)?)).await
 }
 
-/// Sets or removes an item's limit per customer.
 pub async fn set_limit(
     shop: &Shop,
     options: &RequestOptions,
@@ -187,16 +186,17 @@ pub async fn expire_orders(
     Ok(executed.response.read::<ExpiredOrders>()?.orders)
 }
 
+/// Returns the user's lab account, which is opened at the first payment in the lab.
+async fn lab_account(shop: &Shop, user: UserId) -> Result<UserId, Error> {
+    let opening = open_lab_account(&shop.pool, user, LAB_CENTS);
+    let opened = shop.engine.lab_accounts.try_get_with(user, opening).await;
+    opened.map_err(|error| Error::clone(&error))?;
+    Ok(user.lab_account())
+}
+
 async fn own_order(shop: &Shop, user: UserId, order: OrderId) -> Result<Order, Failure> {
     let found = orders::order(shop, user, order).await?;
     found.ok_or_else(|| Rejection::no_order(order).into())
-}
-
-/// Rejects the order of a user with too many unpaid ones.
-async fn check_unpaid(shop: &Shop, options: &RequestOptions, user: UserId) -> Result<(), Failure> {
-    let Some(max) = shop.max_unpaid_orders else { return Ok(()) };
-    let window = options.payment_window.max(shop.payment_window);
-    shop.engine.unpaid.admit(user, max, window).await
 }
 
 /// Returns the options of a request on these items. Rejects an unknown item, items of both the lab
@@ -227,7 +227,7 @@ async fn options_for_items<'a>(
 fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(), Rejection> {
     let why = if options.lab_items_only {
         "only the admin may send lab headers (Holdfast-*) with it".to_owned()
-    } else if may_lose_updates(shop, options) {
+    } else if !options.strategy.is_safe_beside(shop.strategy) || options.ttl.is_some() {
         let (name, beside) = (options.strategy.name, shop.strategy.name);
         format!(
             "under Holdfast-Lock: {name} or with a Holdfast-Ttl-Ms, beside others under {beside}, \
@@ -250,14 +250,6 @@ async fn replay_or(
     failure: Failure,
 ) -> Result<Execution, Failure> {
     shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
-}
-
-/// Returns whether the changes may be wrong by design; then only lab items may be changed.
-///
-/// A strategy is correct among requests of its own family, except the locks of the lessons: they
-/// may delete the lock of another one.
-fn may_lose_updates(shop: &Shop, options: &RequestOptions) -> bool {
-    !options.strategy.is_safe_beside(shop.strategy) || options.ttl.is_some()
 }
 
 /// Executes a command, at most once per idempotency key. After a [`Failure`] nothing changed,

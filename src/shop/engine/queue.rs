@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::decision::{BatchEntry, EntryResult};
+use super::batch::{BatchEntry, EntryResult};
 use super::in_flight::InFlightKey;
 use super::queue_limit::AdaptiveQueueLimit;
 use super::spans::CommandSpan;
@@ -22,21 +22,13 @@ pub(super) struct QueueEntry {
     pub command: Arc<dyn Command>,
     pub options: RequestOptions,
     pub joined_at: Instant,
-    pub key_lock: KeyLock,
+    /// Set once the lock of its idempotency key was requested.
+    pub key_lock_requested: bool,
     /// Set once its idempotency key was looked up.
     pub looked_up: bool,
     pub in_flight: InFlightKey,
     pub span: CommandSpan,
     pub reply: oneshot::Sender<EntryResult>,
-}
-
-/// The lock of a command's idempotency key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum KeyLock {
-    NotRequested,
-    Held,
-    /// Redis did not grant it; the command goes on without.
-    Unavailable,
 }
 
 impl QueueEntry {
@@ -262,7 +254,7 @@ mod tests {
             command,
             options,
             joined_at,
-            key_lock: KeyLock::NotRequested,
+            key_lock_requested: false,
             looked_up: false,
             in_flight,
             span: CommandSpan::waiting(),

@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::batch::LockState;
-use super::decision::EntryResult;
+use super::batch::{EntryResult, LockState};
 use crate::db::Pool;
 use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::store::BatchWrite;

@@ -5,8 +5,8 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
 
-use super::decision::EntryResult;
-use super::queue::{KeyLock, QueueEntry};
+use super::batch::EntryResult;
+use super::queue::QueueEntry;
 use super::replay::{LOOKUP_TIMEOUT, ReplayLookup};
 use crate::shop::Shop;
 use crate::shop::failure::{Error, Failure, Rejection};
@@ -29,8 +29,8 @@ impl Responder {
     pub(super) async fn acquire_idempotency_locks(
         &mut self,
         entries: &[QueueEntry],
-    ) -> Vec<Result<KeyLock, Failure>> {
-        let missing = entries.iter().filter(|entry| entry.key_lock == KeyLock::NotRequested);
+    ) -> Vec<Result<(), Failure>> {
+        let missing = entries.iter().filter(|entry| !entry.key_lock_requested);
         let requests: Vec<_> = missing.map(|entry| entry.command.idempotency()).collect();
         // In a Cluster another node may have the item's lock; one Redis that does not respond
         // rejects every write under its locks.
@@ -38,9 +38,9 @@ impl Responder {
         let acquired =
             acquire_idempotency_locks(&mut self.idempotency_locks, &requests, go_on).await;
         let mut acquired = acquired.into_iter();
-        let result = |entry: &QueueEntry| match entry.key_lock {
-            KeyLock::NotRequested => acquired.next().unwrap_or(Ok(KeyLock::Unavailable)),
-            requested => Ok(requested),
+        let result = |entry: &QueueEntry| match entry.key_lock_requested {
+            true => Ok(()),
+            false => acquired.next().unwrap_or(Ok(())),
         };
         entries.iter().map(result).collect()
     }
@@ -49,15 +49,13 @@ impl Responder {
     pub(super) fn retain_admitted(
         &self,
         entries: Vec<QueueEntry>,
-        acquired: Vec<Result<KeyLock, Failure>>,
+        acquired: Vec<Result<(), Failure>>,
     ) -> Vec<QueueEntry> {
         let (mut admitted, mut rejected) = (Vec::with_capacity(entries.len()), Vec::new());
         for (mut entry, acquired) in entries.into_iter().zip(acquired) {
+            entry.key_lock_requested = true;
             match acquired {
-                Ok(key_lock) => {
-                    entry.key_lock = key_lock;
-                    admitted.push(entry);
-                }
+                Ok(()) => admitted.push(entry),
                 Err(failure) => rejected.push((entry, failure)),
             }
         }
@@ -137,7 +135,7 @@ pub(super) async fn acquire_idempotency_locks(
     locks: &mut IdempotencyLocks,
     requests: &[&IdempotencyRequest],
     go_on: bool,
-) -> Vec<Result<KeyLock, Failure>> {
+) -> Vec<Result<(), Failure>> {
     if requests.is_empty() {
         return Vec::new();
     }
@@ -145,10 +143,10 @@ pub(super) async fn acquire_idempotency_locks(
         requests.iter().map(|request| (request.lock_name(), request.fingerprint_hex())).collect();
     let acquired = locks.acquire(&keys).await.into_iter();
     let result = |lock: Result<_, holdfast_lock::Error>| match lock {
-        Ok(IdempotencyLockResult::Acquired) => Ok(KeyLock::Held),
+        Ok(IdempotencyLockResult::Acquired) => Ok(()),
         Ok(IdempotencyLockResult::InFlight) => Err(Rejection::KeyInFlight.into()),
         Ok(IdempotencyLockResult::Mismatch) => Err(Rejection::KeyMismatch.into()),
-        Err(_) if go_on => Ok(KeyLock::Unavailable),
+        Err(_) if go_on => Ok(()),
         Err(error) => Err(error.into()),
     };
     acquired.map(result).collect()

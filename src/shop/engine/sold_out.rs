@@ -28,34 +28,29 @@ const MAX_ITEMS: usize = 10_000;
 /// The last known stock of items that were sold out. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct SoldOutCache {
-    known: KnownStock,
+    known: Arc<Mutex<HashMap<Sku, i64>>>,
     /// Each finds the stock, if the item exists, and the replay of the key.
     lookups: Coalescer<Sku, IdempotencyRequest, (Option<i64>, Option<Replay>), Error>,
 }
 
-#[derive(Debug, Clone, Default)]
-struct KnownStock(Arc<Mutex<HashMap<Sku, i64>>>);
-
-impl KnownStock {
-    fn record(&self, sku: &Sku, available: i64) {
-        let mut stock = self.0.lock();
-        if stock.len() >= MAX_ITEMS {
-            stock.clear();
-        }
-        stock.insert(sku.clone(), available);
+fn record(known: &Mutex<HashMap<Sku, i64>>, sku: &Sku, available: i64) {
+    let mut stock = known.lock();
+    if stock.len() >= MAX_ITEMS {
+        stock.clear();
     }
+    stock.insert(sku.clone(), available);
 }
 
 impl SoldOutCache {
     pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
-        let known = KnownStock::default();
+        let known: Arc<Mutex<HashMap<Sku, i64>>> = Arc::default();
         let (pool, recorded) = (pool.clone(), known.clone());
         let look_up = move |sku: Sku, requests| {
             let (pool, recorded) = (pool.clone(), recorded.clone());
             async move {
                 let (stock, replays) = read(&pool, &sku, requests).await?;
                 if let Some(available) = stock {
-                    recorded.record(&sku, available);
+                    record(&recorded, &sku, available);
                 }
                 Ok(replays.into_iter().map(|replay| (stock, replay)).collect())
             }
@@ -63,9 +58,8 @@ impl SoldOutCache {
         Self { known, lookups: Coalescer::new(tasks, look_up) }
     }
 
-    /// Caches the last known stock of an item.
     pub(super) fn record(&self, sku: &Sku, available: i64) {
-        self.known.record(sku, available);
+        record(&self.known, sku, available);
     }
 
     /// Returns the stored response of a duplicate, or `None` if the order has to be executed.
@@ -76,7 +70,7 @@ impl SoldOutCache {
         request: &IdempotencyRequest,
     ) -> Result<Option<Execution>, Failure> {
         let is_low = |available: i64| available < quantity;
-        if !self.known.0.lock().get(sku).is_some_and(|available| is_low(*available)) {
+        if !self.known.lock().get(sku).is_some_and(|available| is_low(*available)) {
             return Ok(None);
         }
         let lookup = self.lookups.look_up(sku.clone(), request.clone());

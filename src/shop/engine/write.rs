@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use holdfast_lock::LockKey;
 
-use super::batch::{AttemptError, Batch, pass_point};
-use super::decision::{BatchDecision, EntryResult, values};
+use super::batch::{AttemptError, Batch, BatchDecision, EntryResult, pass_point, values};
 use super::group_commit;
 use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;
@@ -15,7 +14,7 @@ use crate::shop::command::state::ShopState;
 use crate::shop::failure::{Error, Failure};
 use crate::shop::store::changed_rows::ChangedRows;
 use crate::shop::store::{BatchWrite, WriteResult};
-use crate::shop::strategy::{PurchaseCount, ReleaseTime};
+use crate::shop::strategy::{Mistake, PurchaseCount};
 
 /// Sends the write and commits it. Fails with [`Error::Bug`] if the locks do not cover a row.
 pub(super) async fn write(
@@ -109,7 +108,7 @@ async fn before_commit(
     }
     let after = |at, key: &LockKey| value_after(write, at, key);
     pass_point(batch.written(write), Point::Write, locks, after).await;
-    if strategy.release == ReleaseTime::BeforeCommit
+    if strategy.mistake == Some(Mistake::EarlyRelease)
         && let Some(entry) = entries.first()
     {
         locks.release(entry.options).await;
@@ -131,9 +130,9 @@ async fn check_limits(
     if purchased.is_empty() {
         return Ok(());
     }
-    for order in write.orders() {
-        for line in &order.lines {
-            if let Some(count) = purchased.get_mut(&(line.sku.clone(), order.user)) {
+    for new in write.orders() {
+        for line in &new.order.lines {
+            if let Some(count) = purchased.get_mut(&(line.sku.clone(), new.user)) {
                 *count -= line.quantity;
             }
         }

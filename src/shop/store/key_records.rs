@@ -10,7 +10,6 @@ use futures_util::FutureExt as _;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
-use super::CommandWrite;
 use crate::db::{self, Pool};
 use crate::metrics::IDEMPOTENCY_REPLAYS;
 use crate::shop::OrderId;
@@ -25,32 +24,6 @@ pub fn replayed(replay: Replay) -> Result<Execution, Failure> {
     let response = replay?;
     metrics::counter!(IDEMPOTENCY_REPLAYS).increment(1);
     Ok(Execution::before(response))
-}
-
-/// Columns of key records.
-#[derive(Debug, Default)]
-pub(super) struct KeyRecordColumns<'a> {
-    pub ids: Vec<Uuid>,
-    pub users: Vec<Uuid>,
-    pub methods: Vec<&'a str>,
-    pub paths: Vec<&'a str>,
-    pub keys: Vec<&'a str>,
-    pub fingerprints: Vec<&'a [u8]>,
-    pub statuses: Vec<i16>,
-    pub bodies: Vec<&'a [u8]>,
-}
-
-impl<'a> KeyRecordColumns<'a> {
-    pub fn push(&mut self, CommandWrite { idempotency, response, .. }: &'a CommandWrite) {
-        self.ids.push(idempotency.id);
-        self.users.push(idempotency.user.0);
-        self.methods.push(idempotency.method);
-        self.paths.push(&idempotency.path);
-        self.keys.push(idempotency.key.as_str());
-        self.fingerprints.push(&idempotency.fingerprint);
-        self.statuses.push(i16::try_from(response.status).unwrap_or(200));
-        self.bodies.push(&response.body);
-    }
 }
 
 /// Converts a violation of `idempotency_pkey` to [`Error::Conflict`]: a key record was inserted

@@ -20,7 +20,8 @@ pub mod transition;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use self::changed_rows::ChangedRows;
+use self::changed_rows::{ChangedRows, GuardedRow};
+use super::Sku;
 use super::command::changes::{Changes, NewOrder, StockChange};
 use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
@@ -54,13 +55,37 @@ impl BatchWrite {
         self.commands.iter().filter_map(|write| write.changes.order.as_ref())
     }
 
-    pub fn stock_changes(&self) -> impl Iterator<Item = &StockChange> {
-        self.commands.iter().flat_map(|write| &write.changes.stock)
-    }
-
     pub fn places_orders(&self) -> bool {
         self.orders().next().is_some()
     }
+
+    /// Returns the increment of an item's units in orders.
+    fn sold(&self, sku: &Sku) -> i64 {
+        -self.changes_of(sku).filter_map(|change| change.order.map(|_| change.delta)).sum::<i64>()
+    }
+
+    /// Returns the units of an item that are added, less those removed, without an order.
+    fn restocked(&self, sku: &Sku) -> i64 {
+        let changes = self.changes_of(sku).filter(|change| change.order.is_none());
+        changes.map(|change| change.delta).sum()
+    }
+
+    fn changes_of(&self, sku: &Sku) -> impl Iterator<Item = &StockChange> {
+        let changes = self.commands.iter().flat_map(|write| &write.changes.stock);
+        changes.filter(move |change| change.key == *sku)
+    }
+}
+
+/// Returns the changed rows of items, each with its batch.
+fn item_rows<'a>(batches: &[&'a BatchWrite]) -> Vec<(&'a BatchWrite, &'a GuardedRow<Sku>)> {
+    let rows =
+        batches.iter().flat_map(|&batch| batch.rows.items.iter().map(move |row| (batch, row)));
+    rows.collect()
+}
+
+/// Returns a column of rows, as a parameter of a statement.
+fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec<T> {
+    rows.iter().map(value).collect()
 }
 
 /// The result of a write.

@@ -2,42 +2,23 @@
 //! entries, and key records with their responses.
 
 use sqlx::PgConnection;
-use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::changed_rows::{ChangedRows, GuardedRows, SumIncrements};
-use super::{BatchWrite, CommandWrite, WriteResult};
-use crate::shop::command::changes::{NewOrder, NewOrderLine, StockChange};
+use super::changed_rows::fence_of;
+use super::{BatchWrite, WriteResult, column};
+use crate::shop::command::changes::{NewOrder, StockChange};
 use crate::shop::failure::Error;
 use crate::shop::idempotency::ORDERS_PATH;
+use crate::shop::model::OrderLine;
 
-/// Columns of new orders, one row each.
-#[derive(Default)]
-struct OrderColumns<'a> {
-    ids: Vec<Uuid>,
-    users: Vec<Uuid>,
-    totals: Vec<i64>,
-    keys: Vec<&'a str>,
-    creations: Vec<OffsetDateTime>,
-    expiries: Vec<OffsetDateTime>,
-    fingerprints: Vec<&'a [u8]>,
-    bodies: Vec<&'a [u8]>,
-    records: Vec<Uuid>,
-}
-
-/// Columns of order lines, one row each; a line is one ledger entry.
-#[derive(Default)]
-struct LineColumns<'a> {
-    orders: Vec<Uuid>,
-    users: Vec<Uuid>,
-    skus: Vec<&'a str>,
-    quantities: Vec<i64>,
-    prices: Vec<i64>,
-    limits: Vec<Option<i64>>,
-    befores: Vec<i64>,
-    versions: Vec<i64>,
-    fences: Vec<Option<i64>>,
-    requests: Vec<Uuid>,
+/// A line of a new order, which is one ledger entry.
+struct PlacedLine<'a> {
+    new: &'a NewOrder,
+    line: &'a OrderLine,
+    limit: Option<i64>,
+    change: &'a StockChange,
+    fence: Option<i64>,
+    request_id: Uuid,
 }
 
 /// Writes orders in one statement, all or nothing.
@@ -45,21 +26,24 @@ struct LineColumns<'a> {
 /// [`Error::Unavailable`] the outcome is unknown.
 #[expect(clippy::too_many_lines, reason = "one statement and its parameters")]
 pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<WriteResult, Error> {
-    let (mut rows, mut sums) = (GuardedRows::default(), SumIncrements::default());
-    let (mut orders, mut lines) = (OrderColumns::default(), LineColumns::default());
+    let items = super::item_rows(batches);
+    let (mut orders, mut lines) = (Vec::new(), Vec::new());
     for batch in batches {
-        let BatchWrite { rows: ChangedRows { items, .. }, commands, .. } = batch;
-        rows.extend(items);
-        sums.extend(items, batch.stock_changes());
-        for write in commands {
-            let Some(order) = &write.changes.order else { continue };
-            orders.push(write, order);
-            for (line, change) in order.lines.iter().zip(&write.changes.stock) {
-                let fence = items.fence(line.sku.as_str());
-                lines.push(write, order, (line, change), fence);
-            }
+        for write in &batch.commands {
+            let Some(new) = &write.changes.order else { continue };
+            orders.push((write, new));
+            let changes = new.order.lines.iter().zip(&new.limits).zip(&write.changes.stock);
+            lines.extend(changes.map(|((line, limit), change)| PlacedLine {
+                new,
+                line,
+                limit: *limit,
+                change,
+                fence: fence_of(&batch.rows.items, &line.sku),
+                request_id: write.request_id,
+            }));
         }
     }
+
     let holds = sqlx::query_scalar!(
         r#"with row_lock_timeout as materialized (
              select case when $26::text is not null
@@ -116,71 +100,36 @@ pub async fn place(db: &mut PgConnection, batches: &[&BatchWrite]) -> Result<Wri
              select record_id, user_id, 'POST', $24, token, fingerprint, 201, body, id
                from new_orders order by record_id)
          select holds as "holds!" from guard"#,
-        &rows.keys,
-        &rows.versions as &[Option<i64>],
-        &rows.fences as &[Option<i64>],
-        &rows.values as &[Option<i64>],
-        &rows.increments,
-        &orders.ids,
-        &orders.users,
-        &orders.totals,
-        &orders.keys as &[&str],
-        &orders.expiries,
-        &orders.fingerprints as &[&[u8]],
-        &orders.bodies as &[&[u8]],
-        &orders.creations,
-        &lines.orders,
-        &lines.users,
-        &lines.skus as &[&str],
-        &lines.quantities,
-        &lines.prices,
-        &lines.limits as &[Option<i64>],
-        &lines.befores,
-        &lines.versions,
-        &lines.fences as &[Option<i64>],
-        &lines.requests,
+        &column(&items, |(_, row)| row.key.as_str()) as &[&str],
+        &column(&items, |(_, row)| row.version) as &[Option<i64>],
+        &column(&items, |(_, row)| row.fence) as &[Option<i64>],
+        &column(&items, |(_, row)| row.value) as &[Option<i64>],
+        &column(&items, |(_, row)| row.increment),
+        &column(&orders, |(_, new)| new.order.id.0),
+        &column(&orders, |(_, new)| new.user.0),
+        &column(&orders, |(_, new)| new.order.total_cents),
+        &column(&orders, |(write, _)| write.idempotency.key.as_str()) as &[&str],
+        &column(&orders, |(_, new)| new.order.expires_at),
+        &column(&orders, |(write, _)| write.idempotency.fingerprint.as_slice()) as &[&[u8]],
+        &column(&orders, |(write, _)| write.response.body.as_slice()) as &[&[u8]],
+        &column(&orders, |(_, new)| new.order.created_at),
+        &column(&lines, |line| line.new.order.id.0),
+        &column(&lines, |line| line.new.user.0),
+        &column(&lines, |line| line.line.sku.as_str()) as &[&str],
+        &column(&lines, |line| line.line.quantity),
+        &column(&lines, |line| line.line.unit_price_cents),
+        &column(&lines, |line| line.limit) as &[Option<i64>],
+        &column(&lines, |line| line.change.before),
+        &column(&lines, |line| line.change.version),
+        &column(&lines, |line| line.fence) as &[Option<i64>],
+        &column(&lines, |line| line.request_id),
         ORDERS_PATH,
-        &orders.records,
+        &column(&orders, |(write, _)| write.idempotency.id),
         super::row_lock_timeout(batches),
-        &sums.sold,
+        &column(&items, |(batch, row)| batch.sold(&row.key)),
     )
     .fetch_one(db)
     .await
     .map_err(super::key_records::duplicate_key_conflict)?;
     Ok(WriteResult::from_guard(holds))
-}
-
-impl<'a> OrderColumns<'a> {
-    fn push(&mut self, write: &'a CommandWrite, order: &'a NewOrder) {
-        self.ids.push(order.id.0);
-        self.users.push(order.user.0);
-        self.totals.push(order.total_cents);
-        self.keys.push(&order.key);
-        self.creations.push(order.created_at);
-        self.expiries.push(order.expires_at);
-        self.fingerprints.push(&write.idempotency.fingerprint);
-        self.bodies.push(&write.response.body);
-        self.records.push(write.idempotency.id);
-    }
-}
-
-impl<'a> LineColumns<'a> {
-    fn push(
-        &mut self,
-        write: &CommandWrite,
-        order: &'a NewOrder,
-        (line, change): (&'a NewOrderLine, &'a StockChange),
-        fence: Option<i64>,
-    ) {
-        self.orders.push(order.id.0);
-        self.users.push(order.user.0);
-        self.skus.push(line.sku.as_str());
-        self.quantities.push(line.quantity);
-        self.prices.push(line.unit_price_cents);
-        self.limits.push(line.limit_per_user);
-        self.befores.push(change.before);
-        self.versions.push(change.version);
-        self.fences.push(fence);
-        self.requests.push(write.request_id);
-    }
 }

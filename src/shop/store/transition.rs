@@ -9,109 +9,37 @@ use sqlx::PgConnection;
 use time::OffsetDateTime;
 use uuid::Uuid;
 
-use super::changed_rows::{ChangedRows, GuardedRows, SumIncrements};
-use super::key_records::{self, KeyRecordColumns};
-use super::{BatchWrite, CommandWrite, WriteResult};
+use super::changed_rows::{GuardedRow, fence_of};
+use super::{BatchWrite, CommandWrite, WriteResult, column, key_records};
 use crate::db;
+use crate::shop::OrderId;
 use crate::shop::command::changes::{LedgerChange, StatusTransition};
 use crate::shop::failure::{Failure, Rejection};
 
-/// Columns of transitions.
-#[derive(Default)]
-struct TransitionColumns {
-    orders: Vec<Uuid>,
-    from: Vec<&'static str>,
-    to: Vec<&'static str>,
-    paid_at: Vec<Option<OffsetDateTime>>,
+/// A ledger entry of a change.
+struct Entry<'a, K> {
+    change: &'a LedgerChange<K>,
+    fence: Option<i64>,
+    request_id: Uuid,
 }
 
-impl TransitionColumns {
-    fn push(&mut self, transition: &StatusTransition) {
-        self.orders.push(transition.order.0);
-        self.from.push(transition.from.name());
-        self.to.push(transition.to.name());
-        self.paid_at.push(transition.paid_at);
+/// Returns the entries of the `changes` of each command, in order.
+fn entries<'a, K: PartialEq + 'a, C: IntoIterator<Item = &'a LedgerChange<K>>>(
+    batches: &[&'a BatchWrite],
+    rows: impl Fn(&'a BatchWrite) -> &'a [GuardedRow<K>],
+    changes: impl Fn(&'a CommandWrite) -> C,
+) -> Vec<Entry<'a, K>> {
+    let mut entries = Vec::new();
+    for batch in batches {
+        for write in &batch.commands {
+            entries.extend(changes(write).into_iter().map(|change| Entry {
+                change,
+                fence: fence_of(rows(batch), &change.key),
+                request_id: write.request_id,
+            }));
+        }
     }
-}
-
-/// Columns of ledger entries.
-#[derive(Default)]
-struct EntryColumns<'a, K> {
-    keys: Vec<K>,
-    seqs: Vec<Option<i64>>,
-    befores: Vec<i64>,
-    deltas: Vec<i64>,
-    versions: Vec<i64>,
-    fences: Vec<Option<i64>>,
-    reasons: Vec<&'a str>,
-    orders: Vec<Option<Uuid>>,
-    requests: Vec<Uuid>,
-}
-
-impl<'a, K: Clone + PartialEq> EntryColumns<'a, K> {
-    /// Adds the entry of a change of the row `key`, which is in `rows`.
-    fn push<T>(
-        &mut self,
-        key: K,
-        change: &'a LedgerChange<T>,
-        rows: &GuardedRows<K>,
-        request: Uuid,
-    ) {
-        self.fences.push(rows.fence(&key));
-        self.keys.push(key);
-        self.seqs.push(change.seq);
-        self.befores.push(change.before);
-        self.deltas.push(change.delta);
-        self.versions.push(change.version);
-        self.reasons.push(&change.reason);
-        self.orders.push(change.order.map(|order| order.0));
-        self.requests.push(request);
-    }
-}
-
-/// All columns of the statement.
-#[derive(Default)]
-struct WriteColumns<'a> {
-    transitions: TransitionColumns,
-    items: GuardedRows<String>,
-    sums: SumIncrements,
-    accounts: GuardedRows<Uuid>,
-    stock: EntryColumns<'a, String>,
-    balance: EntryColumns<'a, Uuid>,
-    limit: Option<(&'a str, Option<i64>)>,
-    top_up: Option<(Uuid, &'a str, i64)>,
-    keys: KeyRecordColumns<'a>,
-}
-
-impl<'a> WriteColumns<'a> {
-    fn from_batches(batches: &[&'a BatchWrite]) -> Self {
-        let mut columns = Self::default();
-        for batch in batches {
-            columns.items.extend(&batch.rows.items);
-            columns.sums.extend(&batch.rows.items, batch.stock_changes());
-            columns.accounts.extend(&batch.rows.accounts);
-            batch.commands.iter().for_each(|write| columns.push(write, &batch.rows));
-        }
-        columns
-    }
-
-    fn push(&mut self, write: &'a CommandWrite, rows: &ChangedRows) {
-        let CommandWrite { changes, idempotency, request_id, .. } = write;
-        changes.transitions.iter().for_each(|transition| self.transitions.push(transition));
-        for change in &changes.stock {
-            self.stock.push(change.key.to_string(), change, &rows.items, *request_id);
-        }
-        if let Some(change) = &changes.balance {
-            self.balance.push(change.key.0, change, &rows.accounts, *request_id);
-        }
-        if let Some((sku, limit)) = &changes.limit {
-            self.limit = Some((sku.as_str(), *limit));
-        }
-        if let Some(cents) = changes.top_up_cents {
-            self.top_up = Some((idempotency.user.0, idempotency.key.as_str(), cents));
-        }
-        self.keys.push(write);
-    }
+    entries
 }
 
 /// Writes changes in one statement, all or nothing. At most one command may have a top-up, a new
@@ -123,13 +51,16 @@ pub async fn transition(
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
     let now = batches.first().map(|batch| batch.now);
-    let WriteColumns { transitions, items, sums, accounts, stock, balance, limit, top_up, keys } =
-        WriteColumns::from_batches(batches);
-    let (limit_sku, limit) = limit.unzip();
-    let (payer, top_up_key, cents) = match top_up {
-        Some((payer, key, cents)) => (Some(payer), Some(key), Some(cents)),
-        None => (None, None, None),
-    };
+    let writes: Vec<&CommandWrite> = batches.iter().flat_map(|batch| &batch.commands).collect();
+    let transitions: Vec<&StatusTransition> =
+        writes.iter().flat_map(|write| &write.changes.transitions).collect();
+    let items = super::item_rows(batches);
+    let accounts: Vec<_> = batches.iter().flat_map(|batch| &batch.rows.accounts).collect();
+    let stock = entries(batches, |batch| &batch.rows.items, |write| &write.changes.stock);
+    let balance = entries(batches, |batch| &batch.rows.accounts, |write| &write.changes.balance);
+    let limit = writes.iter().find_map(|write| write.changes.limit.as_ref());
+    let top_up = writes.iter().find(|write| write.changes.top_up_cents.is_some());
+
     let holds = sqlx::query_scalar!(
         r#"with row_lock_timeout as materialized (
              select case when $48::text is not null
@@ -218,56 +149,56 @@ pub async fn transition(
                     as k (id, user_id, method, path, key, fingerprint, status, body)
               where guard.holds order by k.id)
          select holds as "holds!" from guard"#,
-        &transitions.orders,
-        &transitions.from as &[&str],
-        &transitions.to as &[&str],
-        &transitions.paid_at as &[Option<OffsetDateTime>],
-        &items.keys,
-        &items.versions as &[Option<i64>],
-        &items.fences as &[Option<i64>],
-        &items.values as &[Option<i64>],
-        &items.increments,
-        limit_sku,
-        limit.flatten(),
-        &accounts.keys,
-        &accounts.versions as &[Option<i64>],
-        &accounts.fences as &[Option<i64>],
-        &accounts.values as &[Option<i64>],
-        &accounts.increments,
+        &column(&transitions, |transition| transition.order.0),
+        &column(&transitions, |transition| transition.from.name()) as &[&str],
+        &column(&transitions, |transition| transition.to.name()) as &[&str],
+        &column(&transitions, |transition| transition.paid_at) as &[Option<OffsetDateTime>],
+        &column(&items, |(_, row)| row.key.as_str()) as &[&str],
+        &column(&items, |(_, row)| row.version) as &[Option<i64>],
+        &column(&items, |(_, row)| row.fence) as &[Option<i64>],
+        &column(&items, |(_, row)| row.value) as &[Option<i64>],
+        &column(&items, |(_, row)| row.increment),
+        limit.map(|(sku, _)| sku.as_str()),
+        limit.and_then(|(_, limit)| *limit),
+        &column(&accounts, |row| row.key.0),
+        &column(&accounts, |row| row.version) as &[Option<i64>],
+        &column(&accounts, |row| row.fence) as &[Option<i64>],
+        &column(&accounts, |row| row.value) as &[Option<i64>],
+        &column(&accounts, |row| row.increment),
         now,
-        &stock.seqs as &[Option<i64>],
-        &stock.keys,
-        &stock.befores,
-        &stock.deltas,
-        &stock.versions,
-        &stock.fences as &[Option<i64>],
-        &stock.reasons as &[&str],
-        &stock.orders as &[Option<Uuid>],
-        &stock.requests,
-        &balance.seqs as &[Option<i64>],
-        &balance.keys,
-        &balance.befores,
-        &balance.deltas,
-        &balance.versions,
-        &balance.fences as &[Option<i64>],
-        &balance.reasons as &[&str],
-        &balance.orders as &[Option<Uuid>],
-        &balance.requests,
+        &column(&stock, |entry| entry.change.seq) as &[Option<i64>],
+        &column(&stock, |entry| entry.change.key.as_str()) as &[&str],
+        &column(&stock, |entry| entry.change.before),
+        &column(&stock, |entry| entry.change.delta),
+        &column(&stock, |entry| entry.change.version),
+        &column(&stock, |entry| entry.fence) as &[Option<i64>],
+        &column(&stock, |entry| entry.change.reason.as_ref()) as &[&str],
+        &column(&stock, |entry| entry.change.order) as &[Option<OrderId>],
+        &column(&stock, |entry| entry.request_id),
+        &column(&balance, |entry| entry.change.seq) as &[Option<i64>],
+        &column(&balance, |entry| entry.change.key.0),
+        &column(&balance, |entry| entry.change.before),
+        &column(&balance, |entry| entry.change.delta),
+        &column(&balance, |entry| entry.change.version),
+        &column(&balance, |entry| entry.fence) as &[Option<i64>],
+        &column(&balance, |entry| entry.change.reason.as_ref()) as &[&str],
+        &column(&balance, |entry| entry.change.order) as &[Option<OrderId>],
+        &column(&balance, |entry| entry.request_id),
         Uuid::now_v7(),
-        payer,
-        top_up_key,
-        cents,
-        &keys.ids,
-        &keys.users,
-        &keys.methods as &[&str],
-        &keys.paths as &[&str],
-        &keys.keys as &[&str],
-        &keys.fingerprints as &[&[u8]],
-        &keys.statuses,
-        &keys.bodies as &[&[u8]],
+        top_up.map(|write| write.idempotency.user.0),
+        top_up.map(|write| write.idempotency.key.as_str()),
+        top_up.and_then(|write| write.changes.top_up_cents),
+        &column(&writes, |write| write.idempotency.id),
+        &column(&writes, |write| write.idempotency.user.0),
+        &column(&writes, |write| write.idempotency.method) as &[&str],
+        &column(&writes, |write| write.idempotency.path.as_str()) as &[&str],
+        &column(&writes, |write| write.idempotency.key.as_str()) as &[&str],
+        &column(&writes, |write| write.idempotency.fingerprint.as_slice()) as &[&[u8]],
+        &column(&writes, |write| i16::try_from(write.response.status).unwrap_or(200)),
+        &column(&writes, |write| write.response.body.as_slice()) as &[&[u8]],
         super::row_lock_timeout(batches),
-        &sums.sold,
-        &sums.restocked,
+        &column(&items, |(batch, row)| batch.sold(&row.key)),
+        &column(&items, |(batch, row)| batch.restocked(&row.key)),
     )
     .fetch_one(db)
     .await

@@ -9,23 +9,18 @@ use crate::locks::Mechanism;
 pub struct Strategy {
     /// Name, as in `--lock` and `Holdfast-Lock`.
     pub name: &'static str,
-    /// Lock that is held from before the read until after the write.
+    /// Lock on the values that are changed (each item, the account), from before the read until
+    /// after the commit.
     pub lock: Option<Mechanism>,
-    /// Object of the lock.
-    pub target: LockTarget,
-    /// Time of its release.
-    pub release: ReleaseTime,
-    /// Transaction around the read and the write.
+    /// Mistake in the use of the lock.
+    pub mistake: Option<Mistake>,
     pub transaction: Isolation,
-    /// Statement that reads the value.
     pub read: ReadMethod,
-    /// Condition of the write on the row.
     pub guard: WriteGuard,
     /// Maximum number of attempts of a command that conflicts with another one.
     pub attempts: u32,
     /// True if commands for one value are executed in batches.
     pub batches: bool,
-    /// Condition under which the strategy is correct.
     pub guarantee: Guarantee,
     /// Path of the file that describes the strategy, from the root of the repository.
     pub source: &'static str,
@@ -33,22 +28,13 @@ pub struct Strategy {
     pub code: &'static str,
 }
 
-/// The object of a lock.
+/// The wrong use of a lock that works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LockTarget {
-    /// The values that are changed: each item, the account.
-    Value,
-    /// The order, if the command has one; see [`super::wrong_key`].
-    Order,
-}
-
-/// The time at which locks are released. (Under `expire-only` they expire.)
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReleaseTime {
-    /// After the write is committed.
-    AfterCommit,
-    /// Between the write and the commit; see [`super::early_release`].
-    BeforeCommit,
+pub enum Mistake {
+    /// It is on the order, if the command has one; see [`super::wrong_key`].
+    WrongKey,
+    /// It is released between the write and the commit; see [`super::early_release`].
+    EarlyRelease,
 }
 
 /// The transaction around the read and the write.
@@ -130,7 +116,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// Returns its name, which the database records.
+    /// Its name, which the database records.
     pub fn name(self) -> &'static str {
         match self {
             Family::Postgres => "postgres",
@@ -183,11 +169,6 @@ impl Strategy {
     /// Returns the ways to wait for its lock; the first is the default.
     pub fn waits(&self) -> &'static [Wait] {
         self.lock.map_or(&[], Mechanism::wait_modes)
-    }
-
-    /// Returns whether it requires Redis.
-    pub fn needs_redis(&self) -> bool {
-        self.lock_in_redis().is_some()
     }
 
     /// Returns the lock, if it lives in Redis.

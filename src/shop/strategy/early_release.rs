@@ -13,14 +13,14 @@
 //! `@Transactional` on a method with `synchronized` or `lock … unlock` inside: the transaction
 //! begins and commits outside the lock. The lock belongs around the transaction.
 
-use super::{ReleaseTime, Strategy, none};
+use super::{Mistake, Strategy, none};
 use crate::locks::Mechanism;
 
 /// `owner`, released between write and commit.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "early-release",
     lock: Some(Mechanism::Owner),
-    release: ReleaseTime::BeforeCommit,
+    mistake: Some(Mistake::EarlyRelease),
     source: file!(),
     code: include_str!("early_release.rs"),
     ..none::STRATEGY

@@ -2,38 +2,35 @@
 
 use holdfast_lock::{Guards, LockKey};
 
-use super::{Isolation, LockTarget, ReadMethod, ReleaseTime, Strategy, WriteGuard};
+use super::{Isolation, ReadMethod, Strategy, WriteGuard};
 use crate::shop::failure::Error;
 
-/// The protection of one change. Only [`Strategy::exclusion`] can state that the database protects
-/// it, or that nothing does.
+/// The protection of one change, which only [`Strategy::exclusion`] can state.
 #[derive(Debug)]
-pub enum Exclusion<'g> {
-    /// The acquired locks. A write checks that they cover its keys.
-    Locked(&'g Guards),
-    /// Postgres: a row lock, a conditional write, or the abort of one of two transactions.
-    InDatabase(Seal),
-    /// None, with the reason.
-    Unprotected(&'static str, Seal),
-}
+pub struct Exclusion<'g>(pub(super) Protection<'g>);
 
-/// Can be constructed in this module only.
 #[derive(Debug)]
-pub struct Seal(());
+pub(super) enum Protection<'g> {
+    /// The acquired locks. A write checks that they cover its keys.
+    Locks(&'g Guards),
+    /// Postgres: a row lock, a conditional write, or the abort of one of two transactions.
+    Database,
+    Nothing,
+}
 
 impl Exclusion<'_> {
     /// Returns the fence of the lock on `key`, if it has one.
     pub fn fence(&self, key: &LockKey) -> Option<i64> {
-        match self {
-            Exclusion::Locked(locks) => locks.fence(key),
-            Exclusion::InDatabase(_) | Exclusion::Unprotected(..) => None,
+        match self.0 {
+            Protection::Locks(locks) => locks.fence(key),
+            Protection::Database | Protection::Nothing => None,
         }
     }
 
     /// Fails with [`Error::Bug`] if the lock of a value was not acquired.
     pub fn check(&self, key: &LockKey) -> Result<(), Error> {
-        match self {
-            Exclusion::Locked(locks) if !locks.contains(key) => {
+        match self.0 {
+            Protection::Locks(locks) if !locks.contains(key) => {
                 Err(Error::Bug(format!("{key} is written without its lock")))
             }
             _ => Ok(()),
@@ -44,25 +41,13 @@ impl Exclusion<'_> {
 impl Strategy {
     /// Returns the protection of a change under this strategy, given the acquired locks.
     pub fn exclusion<'g>(&self, locks: &'g Guards) -> Exclusion<'g> {
-        match self {
-            Strategy { target: LockTarget::Order, .. } => {
-                Exclusion::Unprotected("its lock is on the order, not on what is changed", Seal(()))
-            }
-            Strategy { release: ReleaseTime::BeforeCommit, .. } => {
-                Exclusion::Unprotected("its lock is released before the commit", Seal(()))
-            }
-            Strategy { lock: Some(_), .. } => Exclusion::Locked(locks),
-            Strategy { transaction: Isolation::Serializable, .. }
-            | Strategy {
-                read: ReadMethod::RowLock | ReadMethod::Advisory | ReadMethod::ConditionalUpdate,
-                ..
-            }
-            | Strategy { guard: WriteGuard::Version, .. } => Exclusion::InDatabase(Seal(())),
-            Strategy {
-                read: ReadMethod::Plain,
-                guard: WriteGuard::None | WriteGuard::VersionAndFence,
-                ..
-            } => Exclusion::Unprotected("it has no lock", Seal(())),
-        }
+        let in_database = self.read != ReadMethod::Plain
+            || self.guard == WriteGuard::Version
+            || self.transaction == Isolation::Serializable;
+        Exclusion(match self.lock {
+            Some(_) if self.mistake.is_none() => Protection::Locks(locks),
+            None if in_database => Protection::Database,
+            _ => Protection::Nothing,
+        })
     }
 }

@@ -1,10 +1,7 @@
 //! Isolation of concurrent changes to one value: a [`Strategy`] is a value that the engine
 //! interprets.
 //!
-//! It states which lock is acquired, on which keys, and when it is released; how the value is read;
-//! which condition the write checks; and the transaction around both. Each strategy has a file that
-//! states its guarantee and when it breaks; [`table`] lists them.
-//!
+//! Each has a file that states its guarantee and when it breaks; [`table`] lists them.
 //! Tests: `tests/it/strategies.rs`, `tests/it/strategy_failures.rs`, `tests/it/strategy_pairs.rs`.
 
 pub mod advisory;
@@ -21,16 +18,14 @@ pub mod table;
 pub mod version;
 pub mod wrong_key;
 
-use crate::shop::OrderId;
+use super::command::Command;
 pub use definition::{
-    Family, Guarantee, Isolation, LockTarget, PurchaseCount, ReadMethod, ReleaseTime, Strategy,
-    WriteGuard,
+    Family, Guarantee, Isolation, Mistake, PurchaseCount, ReadMethod, Strategy, WriteGuard,
 };
 use holdfast_lock::LockKey;
 pub use table::STRATEGIES;
 
 impl Strategy {
-    /// Finds a strategy by its name.
     pub fn named(name: &str) -> Option<&'static Self> {
         STRATEGIES.iter().find(|strategy| strategy.name == name)
     }
@@ -40,11 +35,13 @@ impl Strategy {
         STRATEGIES.iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the lock keys of a command that changes the values of `keys`.
-    pub fn lock_keys(&self, keys: Vec<LockKey>, order: Option<OrderId>) -> Vec<LockKey> {
-        match (self.target, order) {
-            (LockTarget::Order, Some(order)) => wrong_key::keys(order),
-            _ => keys,
+    /// Returns the keys to lock for a command.
+    pub fn lock_keys(&self, command: &dyn Command) -> Vec<LockKey> {
+        if self.mistake == Some(Mistake::WrongKey)
+            && let Some(order) = command.order()
+        {
+            return wrong_key::keys(order);
         }
+        command.reads().lock_keys()
     }
 }

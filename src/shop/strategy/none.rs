@@ -13,7 +13,7 @@
 //! # Seen in the wild
 //! Any `order.stock = order.stock - 1; save()` of an object mapper.
 
-use super::{Guarantee, Isolation, LockTarget, ReadMethod, ReleaseTime, Strategy, WriteGuard};
+use super::{Guarantee, Isolation, ReadMethod, Strategy, WriteGuard};
 
 /// Maximum number of attempts at a command whose transaction Postgres aborted because of another
 /// one.
@@ -25,8 +25,7 @@ pub(super) const MANY_ATTEMPTS: u32 = 16;
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "none",
     lock: None,
-    target: LockTarget::Value,
-    release: ReleaseTime::AfterCommit,
+    mistake: None,
     transaction: Isolation::ReadCommitted,
     read: ReadMethod::Plain,
     guard: WriteGuard::None,

@@ -48,7 +48,7 @@ pub static STRATEGIES: &[Strategy] = &[
 mod tests {
     use super::*;
     use crate::shop::strategy::Family;
-    use crate::shop::strategy::exclusion::Exclusion;
+    use crate::shop::strategy::exclusion::Protection;
     use holdfast_lock::Guards;
 
     #[test]
@@ -66,7 +66,7 @@ mod tests {
     fn only_broken_strategies_are_unprotected() {
         let guards = Guards::default();
         for strategy in STRATEGIES {
-            let unprotected = matches!(strategy.exclusion(&guards), Exclusion::Unprotected(..));
+            let unprotected = matches!(strategy.exclusion(&guards).0, Protection::Nothing);
             assert_eq!(unprotected, strategy.guarantee == Guarantee::Never, "{}", strategy.name);
         }
     }

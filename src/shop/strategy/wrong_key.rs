@@ -15,7 +15,7 @@
 
 use holdfast_lock::LockKey;
 
-use super::{LockTarget, Strategy, none};
+use super::{Mistake, Strategy, none};
 use crate::locks::Mechanism;
 use crate::shop::OrderId;
 
@@ -23,7 +23,7 @@ use crate::shop::OrderId;
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "wrong-key",
     lock: Some(Mechanism::Owner),
-    target: LockTarget::Order,
+    mistake: Some(Mistake::WrongKey),
     source: file!(),
     code: include_str!("wrong_key.rs"),
     ..none::STRATEGY

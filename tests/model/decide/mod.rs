@@ -211,11 +211,11 @@ fn order_is_paid_and_returned_at_most_once() {
 fn customer_limit_is_never_exceeded() {
     play(Amounts::Small, |decisions, _| {
         for Decision { result, after, .. } in decisions {
-            let Ok(Changes { order: Some(order), .. }) = result else { continue };
-            for line in &order.lines {
-                let Some(limit) = line.limit_per_user else { continue };
-                let purchased = after.purchased[&(line.sku.clone(), order.user)];
-                assert!(purchased <= limit, "{purchased} of {line:?}");
+            let Ok(Changes { order: Some(new), .. }) = result else { continue };
+            for (line, limit) in new.order.lines.iter().zip(&new.limits) {
+                let Some(limit) = limit else { continue };
+                let purchased = after.purchased[&(line.sku.clone(), new.user)];
+                assert!(purchased <= *limit, "{purchased} of {line:?}");
             }
         }
     });

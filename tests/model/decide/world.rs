@@ -163,16 +163,15 @@ impl World {
     /// Writes what a command has decided, without a check.
     pub fn apply(&mut self, changes: &Changes) {
         if let Some(new) = &changes.order {
-            let CommandResponse::Placed(order) = &changes.response else { panic!("{changes:?}") };
             let row = OrderSnapshot {
                 status: OrderStatus::Pending,
-                expires_at: new.expires_at,
+                expires_at: new.order.expires_at,
                 paid_at: None,
                 expired: false,
             };
             self.orders.push(PlacedOrder {
                 user: new.user,
-                order: order.clone(),
+                order: new.order.clone(),
                 row,
                 history: vec![row.status],
                 units_out: BTreeMap::new(),
