@@ -264,11 +264,7 @@ run-restarted = { $name } did not respond again, so it was killed and restarted.
 run-abandoned = the shop was stopped before the run finished, or the result could not be stored
 run-failed = the run failed: { $error }
 run-not-shown = not shown: { $why }
-run-no-units = there are 0 units to sell
-run-one-order = there is 1 order, which overlaps with no other
-run-one-buyer = there is 1 buyer, whose orders never overlap
-run-enough-units = there are { $stock } units for { $orders } orders, enough for all
-run-few-units = there are only { $stock } units for { $orders } orders
+run-unsuitable-load = the effect needs another load than stock { $stock }, buyers { $buyers }, orders { $orders }
 run-arms = { $arms }
 run-arm-replicas = { $name }, { $replicas ->
     [one] 1 replica

@@ -1,7 +1,5 @@
 //! Executes an arm of a run: a load under one strategy, sampled during it and audited afterwards.
-//!
-//! The same seed makes the same arrivals under every strategy: the replica of each buyer, and the
-//! think times. The results depend on the strategy.
+//! The same seed makes the same arrivals under every strategy.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,23 +7,20 @@ use std::time::Duration;
 use anyhow::Context as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use serde_json::Value;
-use tokio::time::{Instant, interval};
+use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::arm_spec::ArmSpec;
 use super::contended_value::{ContendedValue, PRICE_CENTS, ValueSnapshot};
 use super::faults;
-use super::lesson_request::order_of;
 use super::payer::Payer;
+use super::request::{LabResponse, order_of};
 use super::run::{ArmResult, Journey, Lane, LatencyBucket, Sample};
 use super::scenario::Scenario;
 use crate::load::{self, LiveCounters, LoadClient, LoadPlan, LoadReport, Posts, RequestRecord};
 use crate::messages::message;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
-/// Number of samples at which every second one is dropped and the interval doubles.
-const MAX_SAMPLES: usize = 150;
 const ARM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Upper bound of a buyer's think time before each request.
 const MAX_THINK_TIME: Duration = Duration::from_millis(3);
@@ -69,7 +64,7 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
     let report = tokio::select! {
         report = run_load(lab, spec, plan) => Some(report?),
         () = sample(lab, &value, opening, &live) => None,
-        () = tokio::time::sleep(ARM_TIMEOUT) => None,
+        () = sleep(ARM_TIMEOUT) => None,
     };
     lab.restore().await?;
     let mut arm = value.audit(lab, spec, opening).await?;
@@ -99,7 +94,7 @@ async fn run_load(lab: &Scenario, spec: &ArmSpec, plan: LoadPlan) -> anyhow::Res
             lab.say(message!("run-load-step-2", name, kind));
             report.context("the replicas")
         }
-        () = tokio::time::sleep(at) => {
+        () = sleep(at) => {
             let fault = faults::inject(&lab.cluster, fault, spec.replicas);
             let (report, fault) = tokio::join!(load, fault);
             fault.context("the fault")?;
@@ -151,45 +146,26 @@ async fn prepare(
     }
 }
 
-/// Samples the arm until the future is dropped.
+/// Samples the arm until the future is dropped; less often as it grows longer.
 async fn sample(lab: &Scenario, value: &ContendedValue, opening: i64, live: &LiveCounters) {
-    let (mut every, began) = (SAMPLE_INTERVAL, Instant::now());
-    let mut ticks = interval(every);
+    let began = Instant::now();
     loop {
-        ticks.tick().await;
         // Without Postgres there is no sample: the curve has a gap.
-        let Ok(ValueSnapshot { stock, sold }) = value.read(lab).await else { continue };
-        let snapshot = live.snapshot();
-        let sample = Sample {
-            t_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-            sold,
-            stock,
-            oversold: (sold - opening).max(0),
-            answered: snapshot.completed,
-            waiting: snapshot.sent - snapshot.completed,
-            p50_ms: snapshot.p50_ms,
-            p99_ms: snapshot.p99_ms,
-        };
-        lab.progress.lock().samples.push(sample);
-        if thin_out(&mut lab.progress.lock().samples) {
-            every *= 2;
-            ticks = interval(every);
-            ticks.tick().await;
+        if let Ok(ValueSnapshot { stock, sold }) = value.read(lab).await {
+            let snapshot = live.snapshot();
+            lab.progress.lock().samples.push(Sample {
+                t_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
+                sold,
+                stock,
+                oversold: (sold - opening).max(0),
+                answered: snapshot.completed,
+                waiting: snapshot.sent - snapshot.completed,
+                p50_ms: snapshot.p50_ms,
+                p99_ms: snapshot.p99_ms,
+            });
         }
+        sleep(SAMPLE_INTERVAL.max(began.elapsed() / 40)).await;
     }
-}
-
-/// Drops every second sample if there are [`MAX_SAMPLES`]; returns whether it did.
-fn thin_out(samples: &mut Vec<Sample>) -> bool {
-    if samples.len() < MAX_SAMPLES {
-        return false;
-    }
-    let mut keep = false;
-    samples.retain(|_| {
-        keep = !keep;
-        keep
-    });
-    true
 }
 
 fn record_measurements(arm: &mut ArmResult, report: &LoadReport) {
@@ -223,20 +199,12 @@ fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[Requ
     let of_arms = |lane: &&Lane| lane.arm.is_some();
     let earlier = lab.outcome.lock().lanes.iter().filter(of_arms).count();
     for (at, request) in requests.into_iter().take(MAX_LANES).enumerate() {
-        let response = request.response.as_ref();
-        let body: Value =
-            response.and_then(|a| serde_json::from_slice(&a.body).ok()).unwrap_or_default();
-        let replica = body.pointer("/trace/0/replica").and_then(Value::as_str).unwrap_or("?");
-        lab.record_lane(Lane {
-            request_id: request.key,
-            label: message!("run-label-order", number = earlier + at + 1).into(),
-            replica: replica.to_owned(),
-            arm: Some(number),
-            sent_us: lab.since_start_us(request.invoked_us),
-            answered_us: response.map(|response| lab.since_start_us(response.completed_us)),
-            status: response.map(|response| response.status),
-            problem: None,
-            events: lab.trace_events(&body),
-        });
+        let label = message!("run-label-order", number = earlier + at + 1);
+        let mut lane = Lane::new(request.key, label, "?", request.invoked_us);
+        if let Some(response) = &request.response {
+            let body = LabResponse::new(Some((response.status, response.body.clone())));
+            lane = lane.answered(&body, response.completed_us);
+        }
+        lab.record_lane(Lane { arm: Some(number), ..lane });
     }
 }

@@ -5,6 +5,16 @@ use super::run::{Fault, Journey, RunRequest};
 use super::scenario::Scenario;
 use crate::messages::{Message, message};
 
+/// The stock that a claim needs, besides orders that overlap.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Supply {
+    Any,
+    /// Less than is ordered.
+    Short,
+    /// As much as is ordered.
+    Ample,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct ArmSpec {
     pub(super) strategy: String,
@@ -27,35 +37,19 @@ impl ArmSpec {
         headers.with_some(WORK_MS, work_ms).with_some(TTL_MS, self.ttl_ms)
     }
 
-    /// Returns why, by the numbers alone, no two orders can overlap between read and write; `None`
-    /// if they can.
-    pub(super) fn no_overlap(&self) -> Option<Message> {
-        match self {
-            ArmSpec { stock: 0, .. } => Some(message!("run-no-units")),
-            // Before `buyers: 1`: there are never more buyers than orders.
-            ArmSpec { orders: 1, .. } => Some(message!("run-one-order")),
-            ArmSpec { buyers: 1, .. } => Some(message!("run-one-buyer")),
-            _ => None,
-        }
-    }
-
-    /// Returns why the load cannot oversell; `None` if it can.
-    pub(super) fn no_shortage(&self) -> Option<Message> {
-        let (orders, stock) = (self.orders, self.stock);
-        let enough = || message!("run-enough-units", stock, orders);
-        self.no_overlap().or_else(|| (!self.is_short()).then(enough))
-    }
-
-    /// Returns why the load has no overlap or too little stock; `None` if it has overlap and enough
-    /// stock.
-    pub(super) fn shortage(&self) -> Option<Message> {
-        let (orders, stock) = (self.orders, self.stock);
-        let short = || message!("run-few-units", stock, orders);
-        self.no_overlap().or_else(|| self.is_short().then(short))
-    }
-
-    fn is_short(&self) -> bool {
-        i64::try_from(self.orders).is_ok_and(|orders| orders > self.stock)
+    /// Returns why, by the numbers alone, the load cannot show a claim: no two orders overlap
+    /// between read and write, or the stock is another one.
+    pub(super) fn hindrance(&self, needed: Supply) -> Option<Message> {
+        let ArmSpec { stock, buyers, orders, .. } = self;
+        let is_short = i64::try_from(*orders).is_ok_and(|orders| orders > *stock);
+        let is_supplied = match needed {
+            Supply::Any => true,
+            Supply::Short => is_short,
+            Supply::Ample => !is_short,
+        };
+        // There are never more buyers than orders.
+        let is_suitable = *stock > 0 && *buyers > 1 && is_supplied;
+        (!is_suitable).then(|| message!("run-unsuitable-load", stock, buyers, orders))
     }
 }
 
@@ -67,7 +61,7 @@ pub struct DefaultLoad {
     pub orders: u32,
     /// Extra work between read and write, in ms.
     pub work_ms: u64,
-    /// True if one of its strategies has a lease that the visitor may change.
+    /// True if the visitor may change the lease.
     pub lease: bool,
 }
 
@@ -123,17 +117,16 @@ mod tests {
     }
 
     #[test]
-    fn parameters_without_contention_are_explained() {
-        for (alone, word) in
-            [(spec(0, 16, 400), "0 units"), (spec(5, 16, 1), "1 order"), (spec(5, 1, 9), "1 buyer")]
-        {
-            for why in [alone.no_overlap(), alone.no_shortage(), alone.shortage()] {
-                assert!(why.as_ref().is_some_and(|why| why.english().contains(word)), "{why:?}");
-            }
+    fn unsuitable_loads_are_found() {
+        for alone in [spec(0, 16, 400), spec(5, 16, 1), spec(5, 1, 9)] {
+            assert!(alone.hindrance(Supply::Any).is_some(), "{alone:?}");
         }
-        assert_eq!(spec(5, 2, 2).no_overlap(), None);
+        assert_eq!(spec(5, 2, 2).hindrance(Supply::Any), None);
         let (scarce, plenty) = (spec(9, 2, 10), spec(10, 2, 10));
-        assert!(scarce.no_shortage().is_none() && plenty.no_shortage().is_some());
-        assert!(scarce.shortage().is_some() && plenty.shortage().is_none());
+        for (needed, suitable, other) in
+            [(Supply::Short, &scarce, &plenty), (Supply::Ample, &plenty, &scarce)]
+        {
+            assert!(suitable.hindrance(needed).is_none() && other.hindrance(needed).is_some());
+        }
     }
 }

@@ -1,8 +1,9 @@
 //! The shape of a lesson, and the result of its run.
 
 use futures_util::future::LocalBoxFuture;
+use strum::IntoStaticStr;
 
-use super::arm_spec::DefaultLoad;
+use super::arm_spec::{DefaultLoad, Supply};
 use super::run::ArmResult;
 use super::scenario::Scenario;
 use crate::messages::{Language, Message, message};
@@ -13,7 +14,8 @@ pub const GUESSES: usize = 4;
 const TAKEAWAYS: usize = 3;
 
 /// The chapters, in teaching order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Chapter {
     Why,
     Writing,
@@ -28,14 +30,7 @@ impl Chapter {
         [Self::Why, Self::Writing, Self::Failures, Self::Costs, Self::Beyond, Self::Redis];
 
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Why => "why",
-            Self::Writing => "writing",
-            Self::Failures => "failures",
-            Self::Costs => "costs",
-            Self::Beyond => "beyond",
-            Self::Redis => "redis",
-        }
+        self.into()
     }
 
     pub fn title(self, language: Language) -> String {
@@ -71,13 +66,12 @@ impl Lesson {
         language.text(&format!("lesson-{}-question", self.name))
     }
 
-    /// Returns the possible answers to the question, including the right one.
+    /// Returns the possible answers.
     pub fn guesses(&self, language: Language) -> Vec<String> {
         let guess = |number| language.text(&format!("lesson-{}-guess-{number}", self.name));
         (1..=GUESSES).map(guess).collect()
     }
 
-    /// Returns the right answer.
     pub fn answer(&self, language: Language) -> String {
         self.guesses(language).swap_remove(self.right)
     }
@@ -90,7 +84,7 @@ impl Lesson {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LessonResult {
-    /// True if the claim was shown; `None` if the run had no claim.
+    /// Whether the claim was shown; `None` without a claim.
     pub shown: Option<bool>,
     pub verdict: Message,
 }
@@ -145,5 +139,5 @@ pub(super) async fn compare_replicas(
     lab.evidence(message!("run-replicas-all"), of_all.clone(), !all.ok && all.forks > 0);
     let description =
         message!("run-replicas-verdict", one = of_one, all = of_all, replicas = specs[1].replicas);
-    Ok((specs[1].no_overlap(), shown, description))
+    Ok((specs[1].hindrance(Supply::Any), shown, description))
 }

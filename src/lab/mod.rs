@@ -28,7 +28,6 @@ mod delay_queue;
 mod drawing;
 mod faults;
 pub mod fork_pair;
-mod lesson_request;
 mod observe;
 mod payer;
 mod poll;

@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use uuid::Uuid;
 
 use super::cluster::begin_session;
-use super::lesson_request::LessonRequest;
+use super::request::LessonRequest;
 use super::scenario::Scenario;
 use crate::messages::Text;
 use crate::shop::store::accounts::open_lab_account;
@@ -13,7 +13,6 @@ use crate::shop::{Sku, UserId};
 
 #[derive(Debug)]
 pub struct Payer {
-    /// The lab account that pays.
     pub account: UserId,
     pub token: String,
 }
@@ -37,8 +36,7 @@ impl Payer {
         for _ in 0..count {
             let order = lab.order("an order", 0, sku, "row-lock").by(&self.token);
             let order = order.send().unrecorded_response().await?;
-            orders
-                .push(order.order().with_context(|| format!("the order failed: {}", order.body))?);
+            orders.push(order.order().context("the order failed")?);
         }
         Ok(orders)
     }

@@ -1,15 +1,19 @@
-//! A lesson's request in flight, and its response.
+//! Requests of the lab over HTTP: one that a lesson prepares, one in flight, and its response.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
-use serde_json::Value;
+use holdfast_lock::clock::monotonic_us;
+use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
-use super::headers::LabHeaders;
-use super::run::LaneEvent;
+use super::headers::{LabHeader, LabHeaders, PAUSE, TTL_MS, WAIT};
+use super::run::{Lane, LaneEvent};
+use super::scenario::Scenario;
+use crate::load;
 use crate::messages::Text;
+use crate::shop::Sku;
 
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
@@ -39,14 +43,123 @@ pub(super) fn command_headers(headers: &LabHeaders, id: Uuid, key: Uuid) -> Vec<
     lines
 }
 
+pub(super) fn order_of(lines: &[(&Sku, u32)]) -> String {
+    let line = |(sku, quantity): &(&Sku, u32)| json!({ "sku": sku, "quantity": quantity });
+    json!({ "lines": lines.iter().map(line).collect::<Vec<_>>() }).to_string()
+}
+
+#[derive(Debug)]
+#[must_use = "it is not sent yet"]
+pub struct LessonRequest<'a> {
+    lab: &'a Scenario,
+    label: Text,
+    replica: usize,
+    path: String,
+    body: String,
+    headers: LabHeaders,
+    token: &'a str,
+    key: Uuid,
+}
+
+impl Scenario {
+    /// Prepares a `POST` of the lab's first buyer, traced and under a strategy.
+    pub fn post(
+        &self,
+        label: impl Into<Text>,
+        replica: usize,
+        path: &str,
+        body: &str,
+        strategy: &str,
+    ) -> LessonRequest<'_> {
+        LessonRequest {
+            lab: self,
+            label: label.into(),
+            replica,
+            path: path.to_owned(),
+            body: body.to_owned(),
+            headers: LabHeaders::under(strategy),
+            token: &self.cluster.buyers[0],
+            key: Uuid::now_v7(),
+        }
+    }
+
+    pub fn order(
+        &self,
+        label: impl Into<Text>,
+        replica: usize,
+        sku: &Sku,
+        strategy: &str,
+    ) -> LessonRequest<'_> {
+        self.post(label, replica, "/api/orders", &order_of(&[(sku, 1)]), strategy)
+    }
+}
+
+impl<'a> LessonRequest<'a> {
+    pub fn with(self, header: LabHeader, value: impl ToString) -> Self {
+        Self { headers: self.headers.with(header, value), ..self }
+    }
+
+    pub fn lease_ms(self, lease_ms: u64) -> Self {
+        self.with(TTL_MS, lease_ms)
+    }
+
+    /// Lets the request fail at once if its lock is held.
+    pub fn trying(self) -> Self {
+        self.with(WAIT, "try")
+    }
+
+    /// Replaces the session of the lab's first buyer.
+    pub fn by(self, token: &'a str) -> Self {
+        Self { token, ..self }
+    }
+
+    /// Sets an idempotency key that other requests of the lesson use too.
+    pub fn with_key(self, key: Uuid) -> Self {
+        Self { key, ..self }
+    }
+
+    pub fn send(self) -> InFlightRequest {
+        let id = Uuid::now_v7();
+        let headers = command_headers(&self.headers, id, self.key);
+        let target = ("POST", self.path.as_str());
+        let request = format_request("localhost", target, self.token, &headers, &self.body);
+        let replica = self.lab.replica_index(self.replica);
+        let address = self.lab.cluster.replicas[replica];
+        let response = tokio::spawn(async move { load::send(address, &request).await });
+        let lane = Lane::new(id, self.label, address.port().to_string(), monotonic_us());
+        InFlightRequest { replica, lane, response }
+    }
+
+    /// Sends the request, and waits until it is paused at a probe point.
+    pub async fn pause_at(self, point: &str) -> anyhow::Result<InFlightRequest> {
+        let (lab, request) = (self.lab, self.with(PAUSE, point).send());
+        lab.wait_until_paused(&request).await?;
+        Ok(request)
+    }
+
+    /// Sends an order that must be placed, and waits for its response. Returns the stock before it.
+    pub async fn placed(self) -> anyhow::Result<i64> {
+        self.response().await?.require_placed()
+    }
+
+    /// Sends an order, and waits for its response. Returns its id.
+    pub async fn placed_order(self) -> anyhow::Result<Uuid> {
+        let response = self.response().await?;
+        response.order().with_context(|| format!("not placed: {}", response.body))
+    }
+
+    /// Sends the request, waits for the response, and records the request's lane.
+    pub async fn response(self) -> anyhow::Result<LabResponse> {
+        self.lab.response(self.send()).await
+    }
+}
+
 #[derive(Debug)]
 pub struct InFlightRequest {
-    pub id: Uuid,
-    pub(super) label: Text,
     pub(super) replica: usize,
-    pub(super) sent_us: u64,
+    /// Its times are those of the monotonic clock.
+    pub(super) lane: Lane,
     pub(super) response: JoinHandle<std::io::Result<(u16, Vec<u8>)>>,
-    pub(super) events: Vec<LaneEvent>,
 }
 
 impl InFlightRequest {
@@ -80,10 +193,7 @@ impl LabResponse {
         self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
     }
 
-    /// Returns the item's stock before this order.
-    ///
-    /// # Errors
-    /// If the order was not placed, which the lesson does not expect.
+    /// The same of an order that must have been placed.
     pub fn require_placed(&self) -> anyhow::Result<i64> {
         self.stock_before().with_context(|| format!("not placed: {:?} {}", self.status, self.body))
     }
@@ -101,5 +211,62 @@ impl LabResponse {
     /// Returns the name of the problem type, or `nothing`.
     pub fn rejection(&self) -> &str {
         self.problem().unwrap_or("nothing")
+    }
+
+    /// Returns the traced events, in order; none without a trace.
+    pub(super) fn trace(&self) -> Vec<LaneEvent> {
+        let trace = self.body.get("trace").cloned().unwrap_or_default();
+        serde_json::from_value(trace).unwrap_or_default()
+    }
+}
+
+impl Lane {
+    /// Returns the lane of a request that was sent individually.
+    pub(super) fn new(
+        request_id: Uuid,
+        label: impl Into<Text>,
+        replica: impl Into<String>,
+        sent_us: u64,
+    ) -> Self {
+        Self {
+            request_id,
+            label: label.into(),
+            replica: replica.into(),
+            arm: None,
+            sent_us,
+            answered_us: None,
+            status: None,
+            problem: None,
+            events: Vec::new(),
+        }
+    }
+
+    /// Adds the response, with the trace, and the replica if the trace names it.
+    pub(super) fn answered(mut self, response: &LabResponse, at_us: u64) -> Self {
+        self.answered_us = response.status.map(|_| at_us);
+        self.status = response.status;
+        self.problem = response.problem().map(str::to_owned);
+        if let Some(replica) = response.body.pointer("/trace/0/replica").and_then(Value::as_str) {
+            replica.clone_into(&mut self.replica);
+        }
+        self.events.extend(response.trace());
+        self.events.sort_by_key(|event| event.t_us);
+        self
+    }
+
+    /// Converts times of the monotonic clock to those since `began_us`.
+    pub(super) fn since(mut self, began_us: u64) -> Self {
+        let times = self.events.iter_mut().map(|event| &mut event.t_us);
+        for t_us in times.chain([&mut self.sent_us]).chain(&mut self.answered_us) {
+            *t_us = t_us.saturating_sub(began_us);
+        }
+        self
+    }
+}
+
+impl LaneEvent {
+    /// Returns an event that concerns no key.
+    pub(super) fn new(t_us: u64, event: &str) -> Self {
+        Self { t_us, event: event.to_owned(), key: String::new(), value: None, fence: None }
     }
 }

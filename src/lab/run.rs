@@ -1,7 +1,5 @@
-//! Data types of a run: its request, its progress and its result.
-//!
-//! A run has one or more *arms*: the same load under one strategy after the other, each on its own
-//! throw-away item or account. A lesson is a run whose steps are defined in [`super::lessons`].
+//! A run as it is stored: its request, its progress and its result. Its *arms* are the same load
+//! under one strategy after the other, each on its own throw-away item or account.
 
 use std::collections::BTreeMap;
 
@@ -66,7 +64,6 @@ pub struct RunRequest {
     pub fault: Option<Fault>,
 }
 
-/// Action of the buyers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Journey {
@@ -77,7 +74,6 @@ pub enum Journey {
     Pay,
 }
 
-/// A fault, injected into the real processes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
@@ -110,7 +106,6 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    /// All kinds, each with its name in the API.
     pub const ALL: [(Self, &'static str); 6] = [
         (Self::PauseReplica, "pause-replica"),
         (Self::KillReplica, "kill-replica"),
@@ -120,12 +115,10 @@ impl FaultKind {
         (Self::PauseNode, "pause-node"),
     ];
 
-    /// Describes the fault.
     pub fn message(self) -> Message {
         Message::new(&format!("lab-fault-{}", self.name()))
     }
 
-    /// Returns its name in the API.
     pub fn name(self) -> &'static str {
         Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
     }
@@ -152,7 +145,6 @@ impl LabRunState {
     }
 }
 
-/// Progress of a run, for display while it is executed.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RunProgress {
@@ -207,7 +199,6 @@ pub struct RunResult {
     pub lanes: Vec<Lane>,
 }
 
-/// A measurement for or against the claim.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Evidence {
     #[schema(value_type = String)]
@@ -255,8 +246,7 @@ pub struct ArmResult {
     pub wait_p99_ms: f64,
     /// True if there is no drift and no break.
     pub ok: bool,
-    /// Number of responses by status. The keys are strings, because serde cannot deserialize
-    /// integer keys inside a flattened struct.
+    /// Number of responses by status. Serde reads no integer keys inside a flattened struct.
     pub statuses: BTreeMap<String, u64>,
     pub samples: Vec<Sample>,
     /// First forks, with the requests that caused them.
@@ -288,13 +278,12 @@ impl ArmResult {
         self.ok && self.forks == 0 && self.oversold == 0
     }
 
-    /// Returns whether its amounts are cents, not units.
     pub fn is_money(&self) -> bool {
         self.sku.is_none()
     }
 
-    /// Returns a display name, which includes what arms of one strategy may differ in: the waiting
-    /// mode and the number of replicas.
+    /// Returns the strategy, with what arms of one strategy may differ in: the waiting mode and the
+    /// number of replicas.
     pub fn name(&self, language: Language) -> String {
         self.label().text(language)
     }
@@ -319,7 +308,7 @@ pub struct LatencyBucket {
     pub count: u64,
 }
 
-/// Ledger entries computed from the same version of a row.
+/// Ledger entries that were computed from the same version of a row.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForkedVersion {
     pub version: i64,
@@ -330,21 +319,16 @@ pub struct ForkedVersion {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForkedEntry {
-    /// Position in the ledger.
     pub seq: i64,
-    /// Amount added.
     pub delta: i64,
-    /// Value written.
     pub after: i64,
-    /// Order that caused the entry, if any.
     pub order_id: Option<Uuid>,
-    /// Request that caused the entry; its lane has the same id.
+    /// Its lane has the same id.
     pub request_id: Uuid,
-    /// Fence of the request's lock, if it has one.
     pub fence: Option<i64>,
 }
 
-/// The trace of one request, drawn as a swimlane.
+/// The trace of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lane {
     pub request_id: Uuid,
@@ -373,12 +357,12 @@ pub struct LaneEvent {
     /// Name of a probe point (`wait`, `held`, `read`, `write`, `commit`, `committed`, `release`,
     /// …), or an external event: `paused`, `resumed`, `killed`, `hung up`.
     pub event: String,
-    /// Lock key that the event concerns; may be empty for an external event.
+    /// Lock key that the event concerns, if any.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
     pub key: String,
-    /// Value read or written, if any.
+    /// Value read or written.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<i64>,
-    /// Fence of the lock, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub fence: Option<i64>,
 }
@@ -387,10 +371,8 @@ pub struct LaneEvent {
 pub struct LabRun {
     pub id: Uuid,
     pub state: LabRunState,
-    /// Request for the run.
     #[serde(rename = "wanted")]
     pub request: RunRequest,
-    /// Progress while the run is executed.
     pub progress: RunProgress,
     /// Replica that executes it, if it is a race.
     #[serde(skip_serializing_if = "Option::is_none", default)]

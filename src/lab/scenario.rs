@@ -1,7 +1,5 @@
 //! Drives a lesson: sends requests, pauses and resumes them at probe points, records the result.
-//!
-//! Guarantees a deterministic order: [`Scenario::wait_until_paused`] returns when the request *is*
-//! paused at its point, [`Scenario::pause_replica`] when the signal is sent. Every wait is bounded.
+//! Their order is certain, and every wait bounded.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -63,8 +61,8 @@ impl Scenario {
         self.cluster.replicas.len()
     }
 
-    /// Returns the index of a lesson's replica. Lessons count from the last one, so that faults
-    /// spare the first, whose pages the visitor is likely to look at.
+    /// Returns the index of a lesson's replica. Lessons count from the last one: faults spare the
+    /// first, whose pages the visitor is likely to look at.
     pub(super) fn replica_index(&self, replica: usize) -> usize {
         let replicas = self.cluster.replicas.len();
         replicas - 1 - replica % replicas
@@ -87,21 +85,9 @@ impl Scenario {
     /// Waits for the response, and records the request's lane.
     pub async fn response(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
         let joined = tokio::time::timeout(RESPONSE_TIMEOUT, request.response).await;
-        let joined =
-            joined.with_context(|| format!("{} received no response", request.label.english()))?;
-        let answered_us = monotonic_us();
-        let response = LabResponse::new(joined?.ok());
-        let mut events = self.trace_events(&response.body);
-        events.extend(request.events);
-        events.sort_by_key(|event| event.t_us);
-        let lane = self.new_lane(request.replica, request.id, request.label, request.sent_us);
-        self.record_lane(Lane {
-            answered_us: response.status.map(|_| self.since_start_us(answered_us)),
-            status: response.status,
-            problem: response.problem().map(str::to_owned),
-            events,
-            ..lane
-        });
+        let label = || format!("{} received no response", request.lane.label.english());
+        let response = LabResponse::new(joined.with_context(label)??.ok());
+        self.record_lane(request.lane.answered(&response, monotonic_us()));
         Ok(response)
     }
 
@@ -110,10 +96,11 @@ impl Scenario {
     /// # Errors
     /// If the request is answered before, or is not paused within 20 s.
     pub async fn wait_until_paused(&self, request: &InFlightRequest) -> anyhow::Result<()> {
-        let label = request.label.english();
+        let label = request.lane.label.english();
         wait_until(&format!("{label} is paused at its point"), async || {
             let paused = self.paused_requests(request.replica).await?;
-            let is_paused = paused.iter().any(|paused| paused.request_id == request.id);
+            let id = request.lane.request_id;
+            let is_paused = paused.iter().any(|paused| paused.request_id == id);
             let is_over = !is_paused && request.response.is_finished();
             ensure!(!is_over, "{label} received its response before it was paused");
             Ok(is_paused)
@@ -129,14 +116,13 @@ impl Scenario {
     }
 
     pub async fn resume_request(&self, request: &InFlightRequest) -> anyhow::Result<()> {
-        let resumed = self.resume_by_id(request.replica, request.id).await;
-        resumed.with_context(|| request.label.english())
+        self.resume(request.replica, &request.lane).await
     }
 
-    /// Resumes a paused request whose response the lesson does not await.
-    pub async fn resume_by_id(&self, replica: usize, request_id: Uuid) -> anyhow::Result<()> {
-        let path = format!("/api/lab/paused/{request_id}");
-        self.call(replica, "POST", &path, "").await.map(drop)
+    pub(super) async fn resume(&self, replica: usize, lane: &Lane) -> anyhow::Result<()> {
+        let path = format!("/api/lab/paused/{}", lane.request_id);
+        let resumed = self.call(replica, "POST", &path, "").await;
+        resumed.map(drop).with_context(|| lane.label.english())
     }
 
     pub async fn finish(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
@@ -170,19 +156,13 @@ impl Scenario {
         audit::check_item(&self.cluster.pool, sku).await?.context("the item was deleted")
     }
 
-    pub(super) fn record_event(&self, request: &mut InFlightRequest, event: &str) {
-        let (t_us, event) = (self.since_start_us(monotonic_us()), event.to_owned());
-        let key = String::new();
-        request.events.push(LaneEvent { t_us, event, key, value: None, fence: None });
-    }
-
     pub async fn pause_replica(&self, request: &mut InFlightRequest) {
         self.cluster.processes.replicas[request.replica].pause().await;
-        self.record_event(request, "paused");
+        request.lane.events.push(LaneEvent::new(monotonic_us(), "paused"));
     }
 
     pub async fn resume_replica(&self, request: &mut InFlightRequest) {
-        self.record_event(request, "resumed");
+        request.lane.events.push(LaneEvent::new(monotonic_us(), "resumed"));
         self.cluster.processes.replicas[request.replica].resume().await;
     }
 
@@ -190,7 +170,7 @@ impl Scenario {
     /// supervisor restarts the replica; [`Scenario::restore`] waits for that.
     pub async fn kill_replica(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
         self.cluster.processes.replicas[request.replica].kill().await;
-        self.record_event(&mut request, "killed");
+        request.lane.events.push(LaneEvent::new(monotonic_us(), "killed"));
         // The connection breaks when the process ends.
         let response = self.response(request).await?;
         ensure!(
@@ -208,14 +188,15 @@ impl Scenario {
         Ok(())
     }
 
-    pub fn disconnect(&self, mut request: InFlightRequest) {
+    /// Closes the connection of a paused request, and resumes it.
+    pub async fn disconnect(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
         request.response.abort();
-        self.record_event(&mut request, "hung up");
-        let lane = self.new_lane(request.replica, request.id, request.label, request.sent_us);
-        self.record_lane(Lane { events: request.events, ..lane });
+        request.lane.events.push(LaneEvent::new(monotonic_us(), "hung up"));
+        self.resume_request(&request).await?;
+        self.record_lane(request.lane);
+        Ok(())
     }
 
-    /// Reads a resource of `cluster.replicas[replica]`, as the lab's admin.
     pub(super) async fn get<T: DeserializeOwned>(
         &self,
         replica: usize,
@@ -224,11 +205,8 @@ impl Scenario {
         Ok(serde_json::from_slice(&self.call(replica, "GET", path, "").await?)?)
     }
 
-    /// Sends a request to `cluster.replicas[replica]`, as the lab's admin; returns the response's
-    /// body.
-    ///
-    /// # Errors
-    /// If the request does not succeed.
+    /// Sends a request to `cluster.replicas[replica]` as the lab's admin, which must succeed;
+    /// returns the response's body.
     pub(super) async fn call(
         &self,
         replica: usize,
@@ -244,37 +222,9 @@ impl Scenario {
         Ok(body)
     }
 
-    pub(super) fn trace_events(&self, body: &Value) -> Vec<LaneEvent> {
-        let trace = body.get("trace").cloned().unwrap_or_default();
-        let mut events: Vec<LaneEvent> = serde_json::from_value(trace).unwrap_or_default();
-        for event in &mut events {
-            event.t_us = self.since_start_us(event.t_us);
-        }
-        events
-    }
-
-    /// Returns a lane without events, for a request that was sent individually.
-    pub(super) fn new_lane(&self, replica: usize, id: Uuid, label: Text, sent_us: u64) -> Lane {
-        Lane {
-            request_id: id,
-            label,
-            replica: self.cluster.replicas[replica].port().to_string(),
-            arm: None,
-            sent_us: self.since_start_us(sent_us),
-            answered_us: None,
-            status: None,
-            problem: None,
-            events: Vec::new(),
-        }
-    }
-
+    /// Records a lane with times of the monotonic clock.
     pub(super) fn record_lane(&self, lane: Lane) {
-        self.outcome.lock().lanes.push(lane);
-    }
-
-    /// Converts monotonic time to the time since the run began, both in µs.
-    pub(super) fn since_start_us(&self, t_us: u64) -> u64 {
-        t_us.saturating_sub(self.began_us)
+        self.outcome.lock().lanes.push(lane.since(self.began_us));
     }
 
     /// Writes the progress to Postgres, where every replica reads it, whenever it has changed.

@@ -1,11 +1,9 @@
-//! Runs a lesson from a terminal: the same run as in the browser, with measurements and swimlanes
-//! as text.
+//! Runs a lesson from a terminal: the same run as in the browser, printed as text.
 
 use std::path::Path;
-use std::sync::OnceLock;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -14,15 +12,13 @@ use super::lessons::{self, Chapter, LESSONS, Lesson};
 use super::run::{LabRun, LabRunState, RunRequest};
 use super::store::{self, EnqueueResult, NewRun};
 use crate::db::{self, Pool};
-use crate::embedded::{TempShop, TempShopOptions, read_env};
+use crate::embedded::{RunningUp, TempShop, TempShopOptions, read_env};
 use crate::messages::Language;
 use crate::output::{self, ProgressLine};
 use crate::signals;
 
-/// Time for which a run may be queued before its position is printed.
-const QUEUE_NOTICE_AFTER: Duration = Duration::from_millis(500);
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Time for another run to end, or for the lab of a new shop to open.
+/// Time for a place in the queue, or for the lab of a new shop to open.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 
 pub fn list() -> String {
@@ -41,7 +37,7 @@ pub fn list() -> String {
 }
 
 /// Runs a lesson on the `holdfast up` of the folder `data`, if that runs with its lab on,
-/// otherwise on a temporary shop. Prints the result as a drawing, or as JSON only. Returns whether
+/// otherwise on a temporary shop. Prints the result as text, or as JSON only. Returns whether
 /// the claim was shown.
 pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let Some(lesson) = lessons::named(name) else {
@@ -49,82 +45,61 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     };
     let mut signals = signals::listen()?;
     let mut own = None;
-    // Page of the run, set if it is executed by a shop that outlives this command.
-    let page = OnceLock::new();
     let running_lesson = async {
-        let running = match read_env(data) {
-            Some(running) if running.lab => running,
-            other => {
-                if other.is_some() {
-                    eprintln!(
-                        "the lab of the shop on {} is off; starting a temporary shop",
-                        data.display()
-                    );
-                }
-                let plan = TempShopOptions { name: "lesson", replicas: 2, nodes: 0, jobs: true };
-                own.insert(TempShop::start(&plan)?).ready().await?
-            }
-        };
-        let pool = db::pool(&running.database_url, 2)?;
-        db::check_reachable(&running.database_url).await?;
-        let id = enqueue(&pool, lesson).await?;
-        if let (None, Some(replica)) = (&own, running.replicas.first()) {
-            let _ = page.set(page_url(replica, id));
+        match read_env(data) {
+            Some(running) if running.lab => return run_on(&running, lesson, json, true).await,
+            Some(_) => eprintln!(
+                "the lab of the shop on {} is off; starting a temporary shop",
+                data.display()
+            ),
+            None => {}
         }
-        let run = show_run(&pool, id, lesson, json).await?;
-        if let (false, Some(page)) = (json, page.get()) {
-            let page = [("page", page.as_str().into())];
-            let page = Language::of_environment().text_with("terminal-page", &page);
-            output::print(&format!("\n{page}\n"))?;
-        }
-        if run.state == LabRunState::Failed {
-            bail!("{}", run.outcome.verdict.map(|it| it.english()).unwrap_or_default());
-        }
-        Ok(run.outcome.claim_shown == Some(true))
+        let plan = TempShopOptions { name: "lesson", replicas: 2, nodes: 0, jobs: true };
+        let running = own.insert(TempShop::start(&plan)?).ready().await?;
+        run_on(&running, lesson, json, false).await
     };
     let result = tokio::select! {
         result = running_lesson => result,
-        Some(name) = signals.recv() => Err(interrupted(name, page.get())),
+        Some(name) = signals.recv() => Err(anyhow::Error::msg(name)),
     };
-    match own {
-        Some(own) => {
-            own.stop().await;
-            result
-        }
-        // The stopped shop is the cause; the error says only that its Postgres is gone.
-        None if result.is_err() && page.get().is_some() && read_env(data).is_none() => {
-            bail!("the shop was stopped before the run had finished")
-        }
-        None => result,
+    if let Some(own) = own {
+        own.stop().await;
     }
+    result
 }
 
-fn page_url(replica: &str, id: Uuid) -> String {
-    format!("{replica}/lab/runs/{id}")
-}
-
-/// Returns the error of an interrupted command. A shop that is still running completes the run.
-fn interrupted(why: &str, page: Option<&String>) -> anyhow::Error {
-    match page {
-        Some(page) => anyhow!("{why}; the run continues in the shop: {page}"),
-        None => anyhow!("{why}"),
-    }
-}
-
-/// Prints a run's steps during its execution, then its result.
-async fn show_run(pool: &Pool, id: Uuid, lesson: &Lesson, json: bool) -> anyhow::Result<LabRun> {
+/// Runs a lesson on a shop. If that outlives this command, prints where the run is shown.
+async fn run_on(
+    shop: &RunningUp,
+    lesson: &Lesson,
+    json: bool,
+    outlives: bool,
+) -> anyhow::Result<bool> {
     let language = Language::of_environment();
-    if !json {
-        output::print(&drawing::draw_heading(lesson, language))?;
-    }
-    let run = follow(pool, id, json, language).await?;
+    let pool = db::pool(&shop.database_url, 2)?;
+    db::check_reachable(&shop.database_url).await?;
+    let id = enqueue(&pool, lesson).await?;
     if json {
-        let run = run.clone().in_language(Language::English);
+        let run = follow(&pool, id, true, language).await?.in_language(Language::English);
         output::print(&(serde_json::to_string_pretty(&run)? + "\n"))?;
-    } else {
-        output::print(&drawing::draw_result(&run, lesson, language))?;
+        return claim_shown(run);
     }
-    Ok(run)
+
+    output::print(&drawing::draw_heading(lesson, language))?;
+    if let (true, Some(replica)) = (outlives, shop.replicas.first()) {
+        let page = [("page", format!("{replica}/lab/runs/{id}").into())];
+        output::print(&(language.text_with("terminal-page", &page) + "\n\n"))?;
+    }
+    let run = follow(&pool, id, false, language).await?;
+    output::print(&drawing::draw_result(&run, lesson, language))?;
+    claim_shown(run)
+}
+
+fn claim_shown(run: LabRun) -> anyhow::Result<bool> {
+    if run.state == LabRunState::Failed {
+        bail!("{}", run.outcome.verdict.map(|it| it.english()).unwrap_or_default());
+    }
+    Ok(run.outcome.claim_shown == Some(true))
 }
 
 /// Queues the run, as soon as a runner is alive and the queue has a place.
@@ -133,46 +108,39 @@ async fn enqueue(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
     let end = Instant::now() + QUEUE_TIMEOUT;
     loop {
         let run = NewRun { request: &request, guess: None, user: None };
-        let why = match store::enqueue(pool, run).await? {
-            EnqueueResult::Queued(id) => return Ok(id),
-            EnqueueResult::QueueFull | EnqueueResult::UserLimit => {
-                "the queue of the lab is full; try again later".to_owned()
-            }
-            EnqueueResult::NoRunner => {
-                "the lab of that shop did not open; the output of `holdfast up` says why".to_owned()
-            }
-        };
-        ensure!(Instant::now() < end, "{why}");
+        if let EnqueueResult::Queued(id) = store::enqueue(pool, run).await? {
+            return Ok(id);
+        }
+        ensure!(
+            Instant::now() < end,
+            "the lab of that shop is closed, or its queue full; the output of `holdfast up` says \
+             why"
+        );
         sleep(POLL_INTERVAL).await;
     }
 }
 
+/// Waits for the end of the run; prints its steps meanwhile, unless `quiet`.
 async fn follow(pool: &Pool, id: Uuid, quiet: bool, language: Language) -> anyhow::Result<LabRun> {
     let mut line = ProgressLine::new(Duration::ZERO);
-    let (begin, mut shown, mut position) = (Instant::now(), 0, None);
+    let mut shown = 0;
     loop {
         let run = store::find(pool, id).await?.context("the run was deleted")?;
-        let is_new = |place: &i64| begin.elapsed() > QUEUE_NOTICE_AFTER && position != Some(*place);
-        if let Some(place) = run.position.filter(is_new) {
-            position = Some(place);
-            eprintln!("{}", language.text_with("terminal-queued", &[("place", place.into())]));
-        }
+        let is_over = run.state.is_over();
         if !quiet {
-            let steps = if run.state.is_over() { &run.outcome.steps } else { &run.progress.steps };
-            if steps.len() > shown {
+            let steps = if is_over { &run.outcome.steps } else { &run.progress.steps };
+            for step in steps.iter().skip(shown) {
                 line.clear();
+                shown += 1;
+                output::print(&format!("{shown:>3}. {}\n", step.text(language)))?;
             }
-            for (number, step) in steps.iter().enumerate().skip(shown) {
-                output::print(&(drawing::draw_step(number + 1, &step.text(language)) + "\n"))?;
+            if let Some(sample) = run.progress.samples.last() {
+                line.draw(|| drawing::draw_sample(&run.progress.strategy, sample, language));
             }
-            shown = shown.max(steps.len());
         }
-        if run.state.is_over() {
+        if is_over {
             line.clear();
             return Ok(run);
-        }
-        if !quiet && let Some(sample) = run.progress.samples.last() {
-            line.draw(|| drawing::draw_sample(&run.progress.strategy, sample, language));
         }
         sleep(POLL_INTERVAL).await;
     }

@@ -5,8 +5,7 @@ use std::ops::RangeInclusive;
 use holdfast_lock::Wait;
 
 use super::headers::TTL_RANGE_MS;
-use super::lesson::Lesson;
-use super::lessons;
+use super::lessons::{self, DefaultLoad};
 use super::run::RunRequest;
 use crate::messages::{Message, message};
 use crate::output::grouped;
@@ -24,6 +23,9 @@ static RANGES: [(&str, RangeInclusive<u64>); 7] = [
     ("replicas", 1..=16),
     ("fault", 0..=10_000),
 ];
+
+/// Fields that a visitor may change of the load of a lesson; the last one if it has a lease.
+const LOAD_FIELDS: [&str; 6] = ["stock", "buyers", "orders", "work_ms", "seed", "ttl_ms"];
 
 /// Returns the valid numbers of a field of the API or of a form.
 pub fn range_of(field: &str) -> RangeInclusive<u64> {
@@ -47,52 +49,53 @@ pub fn invalid_number(field: &str) -> Message {
 impl RunRequest {
     /// Returns the first invalid field and the reason, or `None`.
     pub fn invalid_field(&self) -> Option<(&'static str, Message)> {
-        let unknown = self.strategies.iter().find(|name| Strategy::named(name).is_none());
-        let unknown = unknown.map(|name| {
-            let names = Strategy::names();
-            ("strategies", message!("lab-wrong-strategy", name, names))
-        });
         self.invalid_lesson()
-            .or(unknown)
+            .or_else(|| self.invalid_strategies().map(|why| ("strategies", why)))
             .or_else(|| self.number_out_of_range().map(|field| (field, invalid_number(field))))
             .or_else(|| self.invalid_wait().map(|why| ("wait", why)))
     }
 
-    /// Checks that there is either a lesson, with fields that it uses, or some strategies.
+    /// Checks that the lesson exists, and uses the fields that are set.
     fn invalid_lesson(&self) -> Option<(&'static str, Message)> {
-        let Some(name) = &self.lesson else {
-            let is_valid = (1..=MAX_ARMS).contains(&self.strategies.len());
-            return (!is_valid).then(|| ("strategies", message!("lab-wrong-strategies")));
-        };
+        let name = self.lesson.as_ref()?;
         let Some(lesson) = lessons::named(name) else {
             return Some(("lesson", message!("lab-wrong-lesson", names = lessons::names())));
         };
-        let unused = self.unused_field(lesson)?;
+        let used: &[&str] = match lesson.load {
+            None => &[],
+            Some(DefaultLoad { lease: false, .. }) => &LOAD_FIELDS[..5],
+            Some(DefaultLoad { lease: true, .. }) => &LOAD_FIELDS,
+        };
+        let others = [
+            ("strategies", !self.strategies.is_empty()),
+            ("seed", self.seed.is_some()),
+            ("journey", self.journey.is_some()),
+            ("wait", self.wait.is_some()),
+        ];
+        let numbers = self.numbers().map(|(field, number)| (field, number.is_some()));
+        let mut set = numbers.into_iter().chain(others).filter(|(_, is_set)| *is_set);
+        let (unused, _) = set.find(|(field, _)| !used.contains(field))?;
         Some((unused, message!("lab-wrong-unused", lesson = name)))
     }
 
-    /// Returns a field that is set but has no effect on the lesson.
-    fn unused_field(&self, lesson: &Lesson) -> Option<&'static str> {
-        let (load, lease) = (lesson.load.is_some(), lesson.load.is_some_and(|c| c.lease));
-        let settings = [
-            ("strategies", !self.strategies.is_empty(), false),
-            ("stock", self.stock.is_some(), load),
-            ("buyers", self.buyers.is_some(), load),
-            ("orders", self.orders.is_some(), load),
-            ("work_ms", self.work_ms.is_some(), load),
-            ("seed", self.seed.is_some(), load),
-            ("ttl_ms", self.ttl_ms.is_some(), lease),
-            ("journey", self.journey.is_some(), false),
-            ("wait", self.wait.is_some(), false),
-            ("replicas", self.replicas.is_some(), false),
-            ("fault", self.fault.is_some(), false),
-        ];
-        settings.into_iter().find(|(_, settings, used)| *settings && !used).map(|(field, ..)| field)
+    fn invalid_strategies(&self) -> Option<Message> {
+        let is_counted = self.lesson.is_some() || (1..=MAX_ARMS).contains(&self.strategies.len());
+        if !is_counted {
+            return Some(message!("lab-wrong-strategies"));
+        }
+        let name = self.strategies.iter().find(|name| Strategy::named(name).is_none())?;
+        Some(message!("lab-wrong-strategy", name, names = Strategy::names()))
     }
 
     fn number_out_of_range(&self) -> Option<&'static str> {
+        let set = self.numbers().into_iter().filter_map(|(field, number)| Some((field, number?)));
+        let mut wrong = set.filter(|(field, number)| !range_of(field).contains(number));
+        wrong.next().map(|(field, _)| field)
+    }
+
+    fn numbers(&self) -> [(&'static str, Option<u64>); 8] {
         let fault = self.fault.as_ref();
-        let numbers = [
+        [
             ("stock", self.stock.map(|stock| u64::try_from(stock).unwrap_or(u64::MAX))),
             ("buyers", self.buyers.map(u64::from)),
             ("orders", self.orders.map(u64::from)),
@@ -101,21 +104,15 @@ impl RunRequest {
             ("replicas", self.replicas.map(|replicas| replicas as u64)),
             ("fault", fault.map(|fault| fault.at_ms)),
             ("fault", fault.map(|fault| fault.for_ms)),
-        ];
-        let mut set = numbers.into_iter().filter_map(|(field, number)| Some((field, number?)));
-        set.find(|(field, number)| !range_of(field).contains(number)).map(|(field, _)| field)
+        ]
     }
 
     fn invalid_wait(&self) -> Option<Message> {
         let Some(wait) = Wait::named(self.wait.as_deref()?) else {
             return Some(message!("lab-wrong-wait-name"));
         };
-        let mut locking = self
-            .strategies
-            .iter()
-            .filter_map(|name| Strategy::named(name))
-            .filter(|strategy| strategy.lock.is_some());
-        let lacks_mode = locking.any(|strategy| !strategy.waits().contains(&wait));
-        lacks_mode.then(|| message!("lab-wrong-wait"))
+        let mut strategies = self.strategies.iter().filter_map(|name| Strategy::named(name));
+        let lacks = |of: &Strategy| of.lock.is_some() && !of.waits().contains(&wait);
+        strategies.any(lacks).then(|| message!("lab-wrong-wait"))
     }
 }

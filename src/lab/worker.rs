@@ -1,28 +1,26 @@
-//! Controls the replicas' order expiry workers for a lesson.
+//! Controls the replicas' order expiry workers for a lesson. A replica counts from the last one, as
+//! in [`Scenario::post`].
 
 use std::time::Duration;
 
-use anyhow::Context as _;
 use holdfast_lock::clock::monotonic_us;
+use serde_json::{Value, json};
 
 use super::poll::poll;
 use super::run::{Lane, LaneEvent};
 use super::scenario::Scenario;
 use crate::messages::message;
-use crate::probe::PausedRequest;
-use crate::shop::Sku;
 
 #[derive(Debug)]
 pub struct PausedWorker {
     replica: usize,
-    paused: PausedRequest,
+    lane: Lane,
 }
 
 impl Scenario {
-    /// Makes a replica's worker idle for `length`, from now on. `replica` counts from the last
-    /// replica, as in [`Scenario::post`].
+    /// Makes a replica's worker idle for `length`, from now on.
     pub async fn idle_worker(&self, replica: usize, length: Duration) -> anyhow::Result<()> {
-        self.control_worker(replica, &format!("{{\"rest_ms\":{}}}", length.as_millis())).await
+        self.control_worker(replica, &json!({ "rest_ms": length.as_millis() as u64 })).await
     }
 
     /// Pauses a replica's worker at `point` the next time it has work, which it then does under
@@ -33,8 +31,7 @@ impl Scenario {
         point: &str,
         strategy: &str,
     ) -> anyhow::Result<()> {
-        let instruction = format!("{{\"pause\":\"{point}\",\"lock\":\"{strategy}\"}}");
-        self.control_worker(replica, &instruction).await
+        self.control_worker(replica, &json!({ "pause": point, "lock": strategy })).await
     }
 
     pub async fn wait_until_worker_paused(
@@ -43,49 +40,35 @@ impl Scenario {
         point: &str,
     ) -> anyhow::Result<PausedWorker> {
         let replica = self.replica_index(replica);
-        poll("the worker is paused at its point", async || {
+        let paused = poll("the worker is paused at its point", async || {
             let mut paused = self.paused_requests(replica).await?.into_iter();
-            let paused = paused.find(|paused| paused.point.name() == point);
-            Ok(paused.map(|paused| PausedWorker { replica, paused }))
+            Ok(paused.find(|paused| paused.point.name() == point))
         })
-        .await
+        .await?;
+        let port = self.cluster.replicas[replica].port().to_string();
+        let label = message!("run-label-the-worker");
+        let mut lane = Lane::new(paused.request_id, label, port, paused.since_us);
+        lane.events.push(LaneEvent::new(paused.since_us, point));
+        Ok(PausedWorker { replica, lane })
     }
 
-    /// Resumes a paused worker, and records its lane under the lock key of `sku`.
-    pub async fn resume_worker(&self, worker: PausedWorker, sku: &Sku) -> anyhow::Result<()> {
-        self.resume_by_id(worker.replica, worker.paused.request_id).await.context("the worker")?;
-        self.record_worker_lane(worker, sku, "resumed");
+    /// Resumes a paused worker, and records its lane.
+    pub async fn resume_worker(&self, mut worker: PausedWorker) -> anyhow::Result<()> {
+        self.resume(worker.replica, &worker.lane).await?;
+        worker.lane.events.push(LaneEvent::new(monotonic_us(), "resumed"));
+        self.record_lane(worker.lane);
         Ok(())
     }
 
     /// Kills the worker's replica, which the supervisor restarts, and records the lane.
-    pub async fn kill_worker(&self, worker: PausedWorker, sku: &Sku) {
+    pub async fn kill_worker(&self, mut worker: PausedWorker) {
         self.cluster.processes.replicas[worker.replica].kill().await;
-        self.record_worker_lane(worker, sku, "killed");
+        worker.lane.events.push(LaneEvent::new(monotonic_us(), "killed"));
+        self.record_lane(worker.lane);
     }
 
-    /// Records the worker's lane: when it was paused, and `event` now.
-    fn record_worker_lane(
-        &self,
-        PausedWorker { replica, paused }: PausedWorker,
-        sku: &Sku,
-        event: &str,
-    ) {
-        let at = |t_us: u64, event: &str| LaneEvent {
-            t_us: self.since_start_us(t_us),
-            event: event.to_owned(),
-            key: sku.lock_key().to_string(),
-            value: None,
-            fence: None,
-        };
-        let events = vec![at(paused.since_us, paused.point.name()), at(monotonic_us(), event)];
-        let label = message!("run-label-the-worker").into();
-        let lane = self.new_lane(replica, paused.request_id, label, paused.since_us);
-        self.record_lane(Lane { events, ..lane });
-    }
-
-    async fn control_worker(&self, replica: usize, instruction: &str) -> anyhow::Result<()> {
+    async fn control_worker(&self, replica: usize, instruction: &Value) -> anyhow::Result<()> {
         let replica = self.replica_index(replica);
-        self.call(replica, "POST", "/api/lab/worker", instruction).await.map(drop)
+        self.call(replica, "POST", "/api/lab/worker", &instruction.to_string()).await.map(drop)
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -20,7 +19,7 @@ pub struct Game {
     pub rules: GameRules,
     pub sku: Sku,
     pub stock: i64,
-    /// Client address; it counts against the bound of its open games.
+    /// Client address.
     pub(super) player: String,
     pub(super) begun: Instant,
     pub(super) last_used: Mutex<Instant>,
@@ -30,9 +29,6 @@ pub struct Game {
     pub(super) reached_at: Mutex<Option<usize>>,
     /// Steps are taken one after the other.
     pub(super) turn: tokio::sync::Mutex<()>,
-    /// For its place, and for its transactions if its orders have any. An undo passes them on to
-    /// the game that replaces this one.
-    pub(super) permits: Mutex<Vec<OwnedSemaphorePermit>>,
 }
 
 #[derive(Debug)]
@@ -46,23 +42,22 @@ pub(super) struct GameOrder {
 /// Result of an order; `None` until it ends.
 pub(super) type SharedOrderResult = Arc<Mutex<Option<Result<Execution, Failure>>>>;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GameStep {
     /// Order that was resumed; `None` if the lease was ended in Redis.
     pub who: Option<char>,
     /// Point at which it was paused before.
     pub from: Option<Point>,
-    /// Point at which it is paused now, if any.
+    /// Point at which it is paused now.
     pub at: Option<Point>,
     /// Value that it has read last.
     pub read: Option<i64>,
-    /// Its result, if it ended.
     pub result: Option<OrderResult>,
     /// The points at which all orders were paused after the step, for the replay of an undo.
     pub(super) all: Vec<Option<Point>>,
 }
 
-/// The reason for which an action was refused; the game is as before.
+/// Why an action was refused; the game is as before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     /// All orders have ended.
@@ -110,7 +105,6 @@ pub struct OrderPosition {
     pub held: Option<Point>,
     /// Start of the pause, in µs of the monotonic clock; identifies the pause.
     pub since_us: Option<u64>,
-    /// Result of the order, once it ended.
     pub result: Option<OrderResult>,
     pub events: Vec<TraceEvent>,
 }
@@ -144,7 +138,6 @@ impl Game {
         self.orders.iter().all(GameOrder::is_over)
     }
 
-    /// Refuses a step of a game that is over, or has [`MAX_STEPS`] steps.
     pub(super) fn check_step(&self) -> Result<(), Refusal> {
         if self.is_over() {
             return Err(Refusal::Over);

@@ -3,11 +3,9 @@
 //!
 //! The orders use the shop's own locks, with longer timeouts, and hold no connection while they are
 //! paused; under a row lock each has a transaction, of which there are few. They live in the
-//! process that started them, and end after [`GAME_DURATION`], which releases what they hold. A
-//! real request cannot be undone: [`Games::undo`] replays the steps before in a new game, which
-//! takes the place of the old one once it is as far. Guarantees: at most [`MAX_GAMES`] games per
-//! replica, beside one replay, and [`MAX_GAMES_PER_PLAYER`] per address; a game that is not used
-//! for [`IDLE_TIMEOUT`] ends when another one needs its place.
+//! process that started them, and end after [`GAME_DURATION`]. A real request cannot be undone:
+//! [`Games::undo`] replays the steps before in a new game. A game that is not used for
+//! [`IDLE_TIMEOUT`] ends when another one needs its place.
 //! Tests: `tests/it/scheduler.rs`, `tests/pages/scheduler.rs`.
 
 mod game;
@@ -19,7 +17,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
@@ -38,9 +35,9 @@ pub use game::{Game, GameError, GameStep, GameView, OrderPosition, OrderResult, 
 use game::{GameOrder, SharedOrderResult, order_result};
 pub use rules::{GAME_DURATION, GameRules, Level, playable, playable_named};
 
-/// Timeout of a step; after it, the page says what the request waits for.
+/// After it, the page says what the request waits for.
 const STEP_TIMEOUT: Duration = Duration::from_millis(400);
-/// Time in which other orders react to a step, for example to a released lock.
+/// In which other orders react to a step, for example to a released lock.
 const REACTION_TIMEOUT: Duration = Duration::from_millis(120);
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
 /// Upper bound of the games per replica: two classes.
@@ -61,8 +58,8 @@ pub struct Games {
     shop_of_transactions: Shop,
     board: PauseBoard,
     games: Mutex<BTreeMap<Uuid, Arc<Game>>>,
-    places: Arc<Semaphore>,
-    transactions: Arc<Semaphore>,
+    /// One game begins at a time, so that the bounds are exact.
+    begin_turn: tokio::sync::Mutex<()>,
     /// One undo at a time: its orders use connections beside those of the permitted games.
     undo_turn: tokio::sync::Mutex<()>,
 }
@@ -82,85 +79,63 @@ impl Games {
             shop,
             board: board.clone(),
             games: Mutex::default(),
-            places: Arc::new(Semaphore::new(MAX_GAMES)),
-            transactions: Arc::new(Semaphore::new(MAX_TRANSACTIONS)),
+            begin_turn: tokio::sync::Mutex::default(),
             undo_turn: tokio::sync::Mutex::default(),
         }
     }
 
     /// Begins a game of `player`, an address, with its orders paused at their first point. Ends the
-    /// game `previous`.
-    ///
-    /// # Errors
-    /// A [`Rejection`] if too many games are in progress at this replica, or of this player.
+    /// game `previous`. Rejected if too many games are in progress at this replica, or of this player.
     pub async fn begin(
         &self,
         player: &str,
         rules: GameRules,
         previous: Option<Uuid>,
     ) -> Result<Arc<Game>, Failure> {
-        let permits = self.take_permits(player, rules, previous)?;
-        let game = self.start(player, rules).await?;
-        *game.permits.lock() = permits;
-        self.games.lock().insert(game.id, Arc::clone(&game));
+        let game = {
+            let _turn = self.begin_turn.lock().await;
+            self.make_room(player, rules, previous)?;
+            let game = self.start(player, rules).await?;
+            self.games.lock().insert(game.id, Arc::clone(&game));
+            game
+        };
         self.wait_until_all_settled(&game, STEP_TIMEOUT).await;
         Ok(game)
     }
 
-    /// Takes a place for a game, and its transactions; if necessary those of games that were
-    /// abandoned.
-    fn take_permits(
+    /// Ends games that are over, and if necessary abandoned ones, so that there is room for one
+    /// more.
+    fn make_room(
         &self,
         player: &str,
         rules: GameRules,
         previous: Option<Uuid>,
-    ) -> Result<Vec<OwnedSemaphorePermit>, Failure> {
+    ) -> Result<(), Rejection> {
         self.end(|game| {
             Some(game.id) == previous || game.is_over() || game.begun.elapsed() > GAME_DURATION
         });
-        let of_player = |game: &Game| game.player == player;
-        let open = self.games.lock().values().filter(|game| of_player(game)).count();
-        if open >= MAX_GAMES_PER_PLAYER && !self.end_longest_idle(of_player) {
-            let detail = format!(
-                "{open} games are open from your address; go on with one of them, or wait a minute"
-            );
-            return Err(Rejection::Exists(detail).into());
+        let of_player = |game: &Game| usize::from(game.player == player);
+        let has_room = self.has_room(MAX_GAMES_PER_PLAYER, 1, of_player)
+            && self.has_room(MAX_GAMES, 1, |_| 1)
+            && self
+                .has_room(MAX_TRANSACTIONS, rules.transactions(), |game| game.rules.transactions());
+        if has_room {
+            return Ok(());
         }
-        let place = self.take(&self.places, 1, |_| true).ok_or_else(|| {
-            let detail =
-                format!("{MAX_GAMES} games are in progress at this replica; try again in a minute");
-            Rejection::Exists(detail)
-        })?;
-        if rules.is_autocommit() {
-            return Ok(vec![place]);
-        }
-        let has_transactions = |game: &Game| !game.rules.is_autocommit();
-        let transactions = self.take(&self.transactions, rules.orders, has_transactions);
-        let transactions = transactions.ok_or_else(|| {
-            let detail = format!(
-                "the games under {} have all transactions that they may have at this replica; \
-                 choose another lock, or try again in a minute",
-                rules.strategy.name
-            );
-            Rejection::Exists(detail)
-        })?;
-        Ok(vec![place, transactions])
+        let detail = "too many games are in progress from your address, or under this lock at this \
+                      replica; go on with one of them, or try again in a minute";
+        Err(Rejection::Exists(detail.to_owned()))
     }
 
-    /// Takes permits, if necessary those of the game among `which` that was abandoned first.
-    fn take(
-        &self,
-        permits: &Arc<Semaphore>,
-        count: usize,
-        which: impl Fn(&Game) -> bool,
-    ) -> Option<OwnedSemaphorePermit> {
-        let count = u32::try_from(count).ok()?;
+    /// Returns whether `needed` more are at most `max`; ends abandoned games for that.
+    fn has_room(&self, max: usize, needed: usize, share: impl Fn(&Game) -> usize) -> bool {
         loop {
-            if let Ok(taken) = Arc::clone(permits).try_acquire_many_owned(count) {
-                return Some(taken);
+            let used: usize = self.games.lock().values().map(|game| share(game)).sum();
+            if needed == 0 || used + needed <= max {
+                return true;
             }
-            if !self.end_longest_idle(&which) {
-                return None;
+            if !self.end_longest_idle(|game| share(game) > 0) {
+                return false;
             }
         }
     }
@@ -187,27 +162,22 @@ impl Games {
             steps: Mutex::default(),
             reached_at: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
-            permits: Mutex::default(),
         }))
     }
 
-    /// Returns the user for whom the orders of all games are placed.
+    /// Returns the user of all games.
     async fn buyer(&self) -> Result<UserId, Error> {
         let name = format!("{LAB_NAME_PREFIX}scheduler");
         let user = users::find_or_create_lab_user(&self.shop.pool, &name, false).await?;
         user.ok_or_else(|| Error::Bug(format!("{name} is an admin")))
     }
 
-    /// Returns the game `id`, if it is in progress.
     pub fn game(&self, id: Uuid) -> Option<Arc<Game>> {
         self.games.lock().get(&id).cloned()
     }
 
     /// Resumes an order until its next point. Returns `false` if it is not paused, or if `since_us`
     /// names an earlier pause: a second click is not a second step.
-    ///
-    /// # Errors
-    /// A [`Refusal`] if the game has the maximum of steps.
     pub async fn step(
         &self,
         game: &Game,
@@ -227,34 +197,25 @@ impl Games {
         // The other orders may have waited for what this one released.
         self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
         let position = self.position(order);
-        self.finish_step(
-            game,
-            GameStep {
-                who: Some(who),
-                from: Some(from),
-                at: position.held,
-                read: position.last_read(),
-                result: position.result,
-                all: Vec::new(),
-            },
-        )
-        .await?;
+        let step = GameStep {
+            who: Some(who),
+            from: Some(from),
+            at: position.held,
+            read: position.last_read(),
+            result: position.result,
+            all: Vec::new(),
+        };
+        self.finish_step(game, step).await?;
         Ok(true)
     }
 
-    /// Ends the lease of the item's lock now: Redis deletes its key, as it does when a lease
-    /// expires.
-    ///
-    /// # Errors
-    /// A [`Refusal`] if the game is over, or has the maximum of steps.
+    /// Ends the lease of the item's lock now: Redis deletes its key, as when a lease expires.
     pub async fn expire_lease(&self, game: &Game) -> Result<(), GameError> {
         let _turn = game.turn.lock().await;
         game.check_step()?;
         self.delete_lock(game).await?;
         self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
-        let step =
-            GameStep { who: None, from: None, at: None, read: None, result: None, all: Vec::new() };
-        Ok(self.finish_step(game, step).await?)
+        Ok(self.finish_step(game, GameStep::default()).await?)
     }
 
     async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
@@ -329,25 +290,19 @@ impl Games {
         GameOrder { name, request_id, probe, result }
     }
 
-    /// Ends all games: their orders run to completion.
     pub fn end_all(&self) {
         self.end(|_| true);
     }
 
     /// Ends the games that `which` selects: their orders pause no more, and run to completion.
     fn end(&self, which: impl Fn(&Game) -> bool) {
-        self.games.lock().retain(|_, game| {
-            let ends = which(game);
-            if ends {
-                game.release();
-                game.permits.lock().clear();
-            }
-            !ends
-        });
+        self.games
+            .lock()
+            .extract_if(.., |_, game| which(game))
+            .for_each(|(_, game)| game.release());
     }
 
-    /// Ends the game among those selected that was not used for the longest time, if that is longer
-    /// than [`IDLE_TIMEOUT`]. Returns whether there was one.
+    /// Ends, of the games selected, the one that was abandoned first. Returns whether there was one.
     fn end_longest_idle(&self, which: impl Fn(&Game) -> bool) -> bool {
         let idle = {
             let games = self.games.lock();

@@ -3,6 +3,8 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use strum::{EnumString, IntoStaticStr};
+
 use crate::locks::Mechanism;
 use crate::probe::Point;
 use crate::shop::Strategy;
@@ -47,7 +49,8 @@ pub struct GameRules {
 }
 
 /// A game with a goal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "kebab-case")]
 pub enum Level {
     /// Sell the last unit twice without a lock.
     Oversell,
@@ -61,15 +64,11 @@ impl Level {
     pub const ALL: [Self; 3] = [Self::Oversell, Self::UselessLock, Self::Fence];
 
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|level| level.name() == name)
+        name.parse().ok()
     }
 
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Oversell => "oversell",
-            Self::UselessLock => "useless-lock",
-            Self::Fence => "fence",
-        }
+        self.into()
     }
 
     pub fn next(self) -> Option<Self> {
@@ -115,6 +114,11 @@ impl GameRules {
         self.strategy.transaction == Isolation::Autocommit
     }
 
+    /// Returns how many transactions its orders hold.
+    pub(super) fn transactions(self) -> usize {
+        if self.is_autocommit() { 0 } else { self.orders }
+    }
+
     pub fn has_lock(self) -> bool {
         self.strategy.lock.is_some()
     }
@@ -125,14 +129,12 @@ impl GameRules {
             true => [Point::Commit, Point::Write],
             false => [Point::Write, Point::Commit],
         };
-        let lock = self.has_lock().then_some(Point::Held);
-        [Point::Wait]
-            .into_iter()
-            .chain(lock)
-            .chain([Point::Read])
-            .chain(write)
-            .chain([Point::Committed, Point::Release])
-            .collect()
+        let mut points = vec![Point::Wait];
+        points.extend(self.has_lock().then_some(Point::Held));
+        points.push(Point::Read);
+        points.extend(write);
+        points.extend([Point::Committed, Point::Release]);
+        points
     }
 
     /// Returns the lease of the lock: as long as the game, unless it is renewed.

@@ -14,12 +14,8 @@ use crate::shop::{Error, Failure, Rejection};
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Games {
-    /// Begins another game, repeats all steps but the last, and puts it in the place of this one,
-    /// which ends.
-    ///
-    /// # Errors
-    /// A [`Refusal`] if the steps do not have the same effects within [`UNDO_TIMEOUT`]. The game
-    /// goes on then, as after any other error.
+    /// Begins another game, repeats all steps but the last, and puts it in the place of this one.
+    /// If the steps do not have the same effects within [`UNDO_TIMEOUT`], this one goes on.
     pub async fn undo(&self, game: &Game) -> Result<Arc<Game>, GameError> {
         let _turn = game.turn.lock().await;
         let ended = || Rejection::NotFound(message!("problem-missing-game"));
@@ -38,7 +34,6 @@ impl Games {
         };
         let mut games = self.games.lock();
         games.remove(&game.id).ok_or_else(ended)?;
-        *again.permits.lock() = std::mem::take(&mut *game.permits.lock());
         games.insert(again.id, Arc::clone(&again));
         game.release();
         Ok(again)

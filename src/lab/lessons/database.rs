@@ -1,7 +1,7 @@
 //! Lesson `database`: an advisory lock is misused, acquired in the statement that reads. Then the
 //! same load runs under the five strategies that need no Redis.
 
-use super::{ArmResult, DefaultLoad, LessonResult, Scenario, throughputs, wait_until};
+use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply, throughputs, wait_until};
 use crate::db::Pool;
 use crate::messages::message;
 use crate::shop::Sku;
@@ -19,7 +19,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(message!("run-database-fact-1"), past.0, past.0 == 10);
     lab.evidence(message!("run-database-fact-2"), past.1, past.1 == 8);
     Ok(LessonResult::of_load(
-        specs[0].no_overlap(),
+        specs[0].hindrance(Supply::Any),
         sound && past == (10, 8),
         message!(
             "run-database-verdict",

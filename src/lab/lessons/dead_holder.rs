@@ -38,11 +38,8 @@ async fn kill_holder_at(
     let rejection = second.rejection();
     lab.say(message!("run-dead-holder-step-2", rejection));
     let deleted = lab.delete_lock(&sku).await?;
-    let third = lab
-        .order(message!("run-label-b-after-manual-del"), 1, &sku, strategy)
-        .trying()
-        .response()
-        .await?;
+    let third = lab.order(message!("run-label-b-after-manual-del"), 1, &sku, strategy).trying();
+    let third = third.response().await?;
     lab.say(message!("run-dead-holder-step-3"));
     Ok(forever && rejection == "lock-busy" && deleted && third.stock_before() == Some(10))
 }

@@ -9,7 +9,7 @@ use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::{LabResponse, LessonRequest, LessonResult, Scenario, order_of, poll};
-use crate::messages::{Text, message};
+use crate::messages::{Message, Text, message};
 use crate::shop::Sku;
 
 /// No lock in Redis on the item: the effect shown is that of the idempotency key.
@@ -22,35 +22,18 @@ struct RetryingClient<'a> {
 }
 
 impl RetryingClient<'_> {
-    fn order(
-        &self,
-        label: impl Into<Text>,
-        replica: usize,
-        key: Uuid,
-        quantity: u32,
-    ) -> LessonRequest<'_> {
-        let body = order_of(&[(&self.sku, quantity)]);
-        self.lab.post(label, replica, "/api/orders", &body, STRATEGY).with_key(key)
+    fn order(&self, label: impl Into<Text>, replica: usize, key: Uuid) -> LessonRequest<'_> {
+        self.lab.order(label, replica, &self.sku, STRATEGY).with_key(key)
     }
 
-    async fn resend(
-        &self,
-        label: impl Into<Text>,
-        key: Uuid,
-        quantity: u32,
-    ) -> anyhow::Result<LabResponse> {
-        self.order(label, 1, key, quantity).response().await
+    async fn resend(&self, label: impl Into<Text>, key: Uuid) -> anyhow::Result<LabResponse> {
+        self.order(label, 1, key).response().await
     }
 
     /// Repeats the request until the command of that idempotency key is no longer in flight.
-    async fn resend_until_done(
-        &self,
-        label: impl Into<Text>,
-        key: Uuid,
-    ) -> anyhow::Result<LabResponse> {
-        let label = label.into();
+    async fn resend_until_done(&self, label: Message, key: Uuid) -> anyhow::Result<LabResponse> {
         poll("the request is done", async || {
-            let response = self.resend(&label, key, 1).await?;
+            let response = self.resend(label.clone(), key).await?;
             if response.problem() != Some("idempotency-key-in-flight") {
                 return Ok(Some(response));
             }
@@ -68,7 +51,10 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let (lost, key) = lost_response(&client).await?;
 
     lab.say(message!("run-double-submit-step-1"));
-    let changed = client.resend(message!("run-label-two-units-same-key"), key, 2).await?;
+    let two = order_of(&[(&client.sku, 2)]);
+    let label = message!("run-label-two-units-same-key");
+    let changed = lab.post(label, 1, "/api/orders", &two, STRATEGY).with_key(key);
+    let changed = changed.response().await?;
     let refused = changed.problem() == Some("idempotency-key-mismatch");
     lab.say(message!("run-double-submit-step-2", changed = describe(&changed)));
 
@@ -87,11 +73,11 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 /// The second click arrives during the execution of the first, the third after it.
 async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     let (lab, key) = (client.lab, Uuid::now_v7());
-    let first = client.order(message!("run-label-click"), 0, key, 1).pause_at("read").await?;
-    let second = client.resend(message!("run-label-second-click"), key, 1).await?;
+    let first = client.order(message!("run-label-click"), 0, key).pause_at("read").await?;
+    let second = client.resend(message!("run-label-second-click"), key).await?;
     lab.say(message!("run-double-submit-step-3", second = describe(&second)));
     let first = lab.finish(first).await?;
-    let third = client.resend(message!("run-label-third-click"), key, 1).await?;
+    let third = client.resend(message!("run-label-third-click"), key).await?;
     lab.say(message!("run-double-submit-step-4"));
     let in_flight = second.problem() == Some("idempotency-key-in-flight");
     Ok(in_flight && first.is_success() && third.is_success() && first.order() == third.order())
@@ -100,12 +86,10 @@ async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
 /// The client disconnects before the response, and sends the request again.
 async fn lost_response(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
     let (lab, key) = (client.lab, Uuid::now_v7());
-    let first =
-        client.order(message!("run-label-response-lost"), 0, key, 1).pause_at("committed").await?;
-    let (id, replica) = (first.id, first.replica);
-    lab.disconnect(first);
+    let first = client.order(message!("run-label-response-lost"), 0, key);
+    let first = first.pause_at("committed").await?;
+    lab.disconnect(first).await?;
     lab.say(message!("run-double-submit-step-5"));
-    lab.resume_by_id(replica, id).await?;
     let repeated = client.resend_until_done(message!("run-label-retry"), key).await?;
     lab.say(message!("run-double-submit-step-6", repeated = describe(&repeated)));
     Ok((repeated.is_success() && repeated.stock_before() == Some(9), key))
@@ -114,14 +98,14 @@ async fn lost_response(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uui
 /// The replica is killed between commit and response.
 async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     let (lab, key) = (client.lab, Uuid::now_v7());
-    let first = client.order(message!("run-label-killed"), 0, key, 1).pause_at("committed").await?;
+    let first = client.order(message!("run-label-killed"), 0, key).pause_at("committed").await?;
     lab.kill_replica(first).await?;
     lab.say(message!("run-double-submit-step-7"));
     let repeated = client.resend_until_done(message!("run-label-retry-other-replica"), key).await?;
     let before = repeated.stock_before().context("it has the stored response")?;
     lab.say(message!("run-double-submit-step-8", before));
     lab.restore().await?;
-    let once_more = client.resend(message!("run-label-second-retry"), key, 1).await?;
+    let once_more = client.resend(message!("run-label-second-retry"), key).await?;
     Ok(repeated.is_success() && before == 8 && repeated.order() == once_more.order())
 }
 

@@ -7,16 +7,11 @@ use crate::messages::message;
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-early-release-step-1"));
-    let a = lab
-        .order(message!("run-label-a-early"), 0, &sku, "early-release")
-        .pause_at("release")
-        .await?;
+    let a = lab.order(message!("run-label-a-early"), 0, &sku, "early-release");
+    let a = a.pause_at("release").await?;
     let free = lab.holder(&sku).await?.is_none();
-    let b = lab
-        .order(message!("run-label-b-early"), 1, &sku, "early-release")
-        .trying()
-        .pause_at("read")
-        .await?;
+    let b = lab.order(message!("run-label-b-early"), 1, &sku, "early-release").trying();
+    let b = b.pause_at("read").await?;
     lab.say(message!("run-early-release-step-2"));
     let a = lab.finish(a).await?.require_placed()?;
     let b = lab.finish(b).await?.require_placed()?;

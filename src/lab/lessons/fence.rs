@@ -1,6 +1,5 @@
-//! Lesson `fence`: the paused holder of lesson `watchdog`, now with fences and a row that stores
-//! the highest fence. Then Redis loses its counter. Last, a check of the fence alone loses an
-//! update.
+//! Lesson `fence`: the paused holder of lesson `watchdog`, now with fences. Then Redis loses its
+//! counter. Last, a check of the fence alone loses an update.
 
 use anyhow::Context as _;
 use sqlx::PgConnection;
@@ -27,11 +26,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-fence-step-1"));
-    let mut first = lab
-        .order(message!("run-label-a-paused"), 0, &sku, "fenced")
-        .lease_ms(300)
-        .pause_at("read")
-        .await?;
+    let first = lab.order(message!("run-label-a-paused"), 0, &sku, "fenced").lease_ms(300);
+    let mut first = first.pause_at("read").await?;
     lab.pause_replica(&mut first).await;
     lab.wait_until_free(&sku).await?;
     let second = lab.order("B", 1, &sku, "fenced").placed().await?;
@@ -57,16 +53,14 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
     }
     let before = stored_fence(lab, &sku).await?;
     lab.say(message!("run-fence-step-4", before));
-    let first = lab
-        .order(message!("run-label-a-before-the-flush"), 0, &sku, "fenced")
-        .pause_at("read")
-        .await?;
+    let first = lab.order(message!("run-label-a-before-the-flush"), 0, &sku, "fenced");
+    let first = first.pause_at("read").await?;
     let of_a = lab.holder(&sku).await?.as_deref().and_then(parse_fence);
     let of_a = of_a.context("A's lock has no fence")?;
     redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
     lab.say(message!("run-fence-step-5"));
-    let second =
-        lab.order(message!("run-label-b-after-the-flush"), 1, &sku, "fenced").placed().await?;
+    let second = lab.order(message!("run-label-b-after-the-flush"), 1, &sku, "fenced");
+    let second = second.placed().await?;
     let number = stored_fence(lab, &sku).await?;
     lab.say(message!("run-fence-step-6", number, second));
     let first = lab.resume_until_done(first).await?;
@@ -95,18 +89,13 @@ async fn stored_fence(lab: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
     Ok(fence.bind(sku.as_str()).fetch_one(&mut *lab.connection().await?).await?)
 }
 
-/// Executes read 1, read 2, write 1, write 2 on a temporary table of this connection: with a check
-/// of the fence alone, and of the version too. Returns, of each, how many units were sold and how
-/// many left the shelf.
+/// Executes read 1, read 2, write 1, write 2 on a temporary table: with a check of the fence alone,
+/// and of the version too. Returns, of each, how many units were sold and how many left the shelf.
 async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64, i64))> {
     lab.say(message!("run-fence-step-8"));
     let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
-    let by_fence = "update shelf set stock = 9, fence = $1, version = version + 1
-                     where fence <= $1 and $2 > 0";
-    let by_fence = write_twice(&mut tx, by_fence).await?;
-    let by_version = "update shelf set stock = 9, fence = $1, version = version + 1
-                       where fence <= $1 and version = $2";
-    let by_version = write_twice(&mut tx, by_version).await?;
+    let by_fence = write_twice(&mut tx, false).await?;
+    let by_version = write_twice(&mut tx, true).await?;
     tx.rollback().await?;
     let (sold, left) = by_fence;
     lab.say(message!("run-fence-step-9", sold, left = 10 - left));
@@ -115,7 +104,7 @@ async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64,
 
 /// Executes two writes whose reads both returned 10 at version 1. Returns how many of them succeed,
 /// and how many units left the shelf.
-async fn write_twice(tx: &mut PgConnection, write: &'static str) -> anyhow::Result<(i64, i64)> {
+async fn write_twice(tx: &mut PgConnection, checks_version: bool) -> anyhow::Result<(i64, i64)> {
     sqlx::raw_sql(
         "drop table if exists shelf;
          create temp table shelf as select 10::bigint as stock, 0::bigint as fence, 1::bigint as version",
@@ -124,7 +113,11 @@ async fn write_twice(tx: &mut PgConnection, write: &'static str) -> anyhow::Resu
     .await?;
     let mut sold = 0;
     for fence in [1_i64, 2] {
-        let written = sqlx::query(write).bind(fence).bind(1_i64).execute(&mut *tx).await?;
+        let write = sqlx::query(
+            "update shelf set stock = 9, fence = $1, version = version + 1
+              where fence <= $1 and (version = 1 or not $2)",
+        );
+        let written = write.bind(fence).bind(checks_version).execute(&mut *tx).await?;
         sold += i64::try_from(written.rows_affected())?;
     }
     let left = sqlx::query_scalar("select 10 - stock from shelf").fetch_one(&mut *tx).await?;

@@ -1,6 +1,6 @@
 //! Lesson `hot-item`: the same load for one item under five strategies, one after the other.
 
-use super::{ArmResult, DefaultLoad, LessonResult, Scenario, throughputs};
+use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply, throughputs};
 use crate::messages::message;
 
 pub(super) const LOAD: DefaultLoad =
@@ -19,7 +19,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let times = message!("run-hot-item-times", ratio = format!("{ratio:.1}"));
     lab.evidence(message!("run-hot-item-fact-1"), times, ratio >= MIN_RATIO);
     Ok(LessonResult::of_load(
-        specs[0].no_overlap(),
+        specs[0].hindrance(Supply::Any),
         sound && ratio >= MIN_RATIO,
         message!(
             "run-hot-item-verdict",

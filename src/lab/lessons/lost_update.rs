@@ -1,7 +1,7 @@
 //! Lesson `lost-update`: two orders are made to overlap, so that both read the same stock. Then a
 //! load overlaps by itself, and is repeated under a lock.
 
-use super::{DefaultLoad, LessonResult, Scenario, sales};
+use super::{DefaultLoad, LessonResult, Scenario, Supply, sales};
 use crate::messages::message;
 
 pub(super) const LOAD: DefaultLoad =
@@ -39,7 +39,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         oversold => message!("run-lost-update-oversold", oversold),
     };
     Ok(LessonResult::of_load(
-        spec.no_shortage(),
+        spec.hindrance(Supply::Short),
         pair && load.oversold > 0,
         message!("run-lost-update-verdict", what, sold, opening, forks),
     ))

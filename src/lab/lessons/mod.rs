@@ -31,17 +31,17 @@ mod wrong_delete;
 mod wrong_key;
 
 pub use super::arm_spec::DefaultLoad;
+pub(super) use super::arm_spec::Supply;
 pub use super::lesson::{Chapter, GUESSES, Lesson};
 // What the lessons are made of.
 pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
 pub(super) use super::delay_queue::DelayQueue;
 pub(super) use super::headers::{OFFER, PAYMENT_WINDOW_MS, PLACES, PRIORITY};
 pub(super) use super::lesson::{LessonResult, compare_replicas, sales, throughputs, yes_or_no};
-pub(super) use super::lesson_request::{LessonRequest, order_of};
 pub(super) use super::payer::Payer;
 pub(super) use super::poll::{poll, wait_until};
 pub(super) use super::raw_locks::{acquire, lock_client};
-pub(super) use super::request::{InFlightRequest, LabResponse};
+pub(super) use super::request::{InFlightRequest, LabResponse, LessonRequest, order_of};
 pub(super) use super::run::{ArmResult, Journey};
 pub(super) use super::scenario::Scenario;
 

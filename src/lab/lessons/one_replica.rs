@@ -12,18 +12,11 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-one-replica-step-1"));
     let first = lab.order("A", 0, &sku, "local").pause_at("read").await?;
-    let beside = lab
-        .order(message!("run-label-b-same-replica"), 0, &sku, "local")
-        .trying()
-        .response()
-        .await?;
-    let kept_out = beside.problem() == Some("lock-busy");
+    let beside = lab.order(message!("run-label-b-same-replica"), 0, &sku, "local").trying();
+    let kept_out = beside.response().await?.problem() == Some("lock-busy");
     lab.say(message!("run-one-replica-step-2"));
-    let elsewhere = lab
-        .order(message!("run-label-c-other-replica"), 1, &sku, "local")
-        .trying()
-        .placed()
-        .await?;
+    let elsewhere = lab.order(message!("run-label-c-other-replica"), 1, &sku, "local").trying();
+    let elsewhere = elsewhere.placed().await?;
     lab.say(message!("run-one-replica-step-3"));
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;

@@ -1,10 +1,10 @@
 //! Lesson `queue`: a full queue of two places receives offers in four ways; a restock joins a queue
-//! of buyers; a replica is killed with a queue in its memory. Then the same load runs on one
-//! replica and on all of them.
+//! of buyers; a replica is killed with a queue in its memory. Then a load runs on one replica and
+//! on all of them.
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use time::OffsetDateTime;
 use tokio::time::{Instant, sleep};
 
@@ -133,8 +133,7 @@ async fn timed(order: LessonRequest<'_>) -> anyhow::Result<(String, u64)> {
 /// priority. Returns how many of the buyers are rejected as sold out.
 async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Result<usize> {
     let sku = lab.item(1).await?;
-    let labels = ["B", "C", "D"];
-    let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &labels).await?;
+    let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &["B", "C", "D"]).await?;
     let restock_body = format!("{{\"delta\":{QUEUED_BUYERS},\"reason\":\"restock\"}}");
     let path = format!("/api/items/{sku}/stock");
     let restock = lab.post(message!("run-label-restock"), 0, &path, &restock_body, "queue");
@@ -152,12 +151,12 @@ async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Resul
 
 /// Kills a replica that has a queue and a renewal timer in its memory and has placed an unpaid
 /// order. Returns how many queued requests never received a response; whether a rendezvous was
-/// rejected as busy, so that its order could be placed at the other replica, once; and whether the
-/// lease was renewed until the kill and the unpaid order is still due at the same time.
+/// rejected, so that its order could be placed at the other replica, once; and whether the lease
+/// was renewed until the kill and the unpaid order is still due at the same time.
 async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool, bool)> {
     let (leased, sku) = (lab.item(10).await?, lab.item(10).await?);
-    let unpaid = lab.order(message!("run-label-unpaid"), 0, &leased, "queue").response().await?;
-    let id = unpaid.order().context("the order has no id")?;
+    let unpaid = lab.order(message!("run-label-unpaid"), 0, &leased, "queue");
+    let id = unpaid.placed_order().await?;
     let due_at = "select expires_at from orders where id = $1";
     let due: OffsetDateTime = lab.select(due_at, id).await?;
     let renewed =
@@ -168,10 +167,9 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
     let was_renewed = holder.is_some() && lab.holder(&leased).await? == holder;
     lab.say(message!("run-queue-step-7", lease_ms = LEASE_MS));
-    let labels = ["B", "C"];
-    let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &labels).await?;
-    let busy =
-        lab.order(message!("run-label-d-rendezvous"), 0, &sku, "queue").trying().response().await?;
+    let (served, line) = build_queue(lab, &sku, AMPLE_CAPACITY, &["B", "C"]).await?;
+    let busy = lab.order(message!("run-label-d-rendezvous"), 0, &sku, "queue").trying();
+    let busy = busy.response().await?;
     lab.say(message!("run-queue-step-8"));
 
     lab.kill_replica(served).await?;
@@ -180,14 +178,10 @@ async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool,
         unanswered += usize::from(lab.response(waits).await?.status.is_none());
     }
     lab.response(renewed).await?;
-    let elsewhere = lab
-        .order(message!("run-label-d-other-replica"), 1, &sku, "queue")
-        .trying()
-        .response()
-        .await?;
+    let elsewhere = lab.order(message!("run-label-d-other-replica"), 1, &sku, "queue").trying();
+    let elsewhere = elsewhere.response().await?;
     lab.wait_until_free(&leased).await?;
-    let due_later: OffsetDateTime = lab.select(due_at, id).await?;
-    let order_kept = due_later == due;
+    let order_kept = due == lab.select::<OffsetDateTime>(due_at, id).await?;
     let audit = lab.audit(&sku).await?;
     lab.say(message!("run-queue-step-9"));
     let rendezvous_rejected =

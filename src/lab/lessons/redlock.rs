@@ -1,16 +1,13 @@
 //! Lesson `redlock`: five Redis nodes of its own. First the holder is paused for longer than its
 //! lease; then two nodes are killed, and a third.
-//!
-//! The paused holder is a blocked thread with its own runtime: none of its timers run, so nothing
-//! renews the lease.
 
 use std::sync::mpsc;
-use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use holdfast_lock::{LockKey, LockKind, Locks, Redis, Released, Wait};
 use tokio::sync::oneshot;
+use tokio::task::spawn_blocking;
 
 use super::{LESSON_KEY_PREFIX, LessonResult, Scenario, acquire, connect, lock_client, wait_until};
 use crate::embedded::TempRedis;
@@ -50,7 +47,6 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     ))
 }
 
-/// Creates the lock client of a process on a quorum of the nodes at `urls`.
 fn quorum(urls: &[String], name: &str) -> anyhow::Result<Locks> {
     let nodes: Result<Vec<Redis>, _> = urls.iter().map(|url| Redis::open(url)).collect();
     Ok(lock_client(&urls[0], LESSON_KEY_PREFIX, name)?.with_quorum(nodes?))
@@ -66,10 +62,9 @@ async fn paused_holder(
 ) -> anyhow::Result<bool> {
     let (taken, is_taken) = oneshot::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
-    let (woke, woken) = oneshot::channel();
     let (there, name) = (urls.to_vec(), key.clone());
     // A blocked thread stands for a paused process: nothing else runs on its runtime.
-    let holder = thread::spawn(move || -> anyhow::Result<()> {
+    let holder = spawn_blocking(move || -> anyhow::Result<Released> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let locks = quorum(&there, "A")?;
@@ -78,9 +73,7 @@ async fn paused_holder(
             let guards = guards.context("the lock is busy")?;
             let _ = taken.send(());
             let _ = may_go_on.recv();
-            let still_held = guards.release().await == Released::Held;
-            let _ = woke.send(still_held);
-            Ok(())
+            Ok(guards.release().await)
         })
     });
     is_taken.await.context("A did not get the lock")?;
@@ -89,12 +82,11 @@ async fn paused_holder(
     let second = acquire(locks, LockKind::Quorum, Wait::Retry, key, None).await?;
     let second = second.context("B does not get the lock")?;
     lab.say(message!("run-redlock-step-5"));
-    let _ = go_on.send(());
-    let still_held = woken.await.context("A did not resume")?;
+    drop(go_on);
+    let released = holder.await??;
     second.release().await;
-    holder.join().map_err(|_| anyhow!("A's thread broke"))??;
     lab.say(message!("run-redlock-step-6"));
-    Ok(!still_held)
+    Ok(released != Released::Held)
 }
 
 async fn wait_until_expired(urls: &[String]) -> anyhow::Result<()> {

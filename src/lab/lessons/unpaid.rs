@@ -1,23 +1,22 @@
-//! Lesson `unpaid`: order expiry. The worker that returns the stock is killed before its commit and
-//! after it; then a payment and the expiry of the same order overlap, with either of them first.
-//! Last, orders are in a sorted set of Redis: one is delivered twice, and one is lost by a flush.
+//! Lesson `unpaid`: the worker that returns the stock is killed before its commit and after it; a
+//! payment and the expiry of the same order overlap, with either of them first. Last, orders are in
+//! a sorted set of Redis: one is delivered twice, and one is lost by a flush.
 
 use std::time::Duration;
 
-use anyhow::Context as _;
 use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use super::{
-    DelayQueue, LabResponse, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, poll, wait_until,
+    DelayQueue, LabResponse, LessonRequest, LessonResult, PAYMENT_WINDOW_MS, Payer, Scenario, poll,
+    wait_until,
 };
 use crate::messages::{Message, Text, message};
 use crate::shop::Sku;
 
-/// The shop's own strategy.
+/// The shop's own.
 const STRATEGY: &str = "batched";
-/// Strategy of a request that is paused before its commit: by then its transaction has locked the
-/// order's row. (Under the shop's own strategy nothing is locked while a process is paused.)
+/// Of a request that is paused before its commit: its transaction has then locked the order's row.
 const ROW_LOCK: &str = "row-lock";
 /// Payment period of an order that is to expire.
 const SHORT_PERIOD_MS: u64 = 200;
@@ -80,14 +79,12 @@ async fn kill_worker_at(
     let sku = lab.item(10).await?;
     lab.idle_worker(1, Duration::from_secs(20)).await?;
     lab.pause_worker(0, point, ROW_LOCK).await?;
-    let buyer = &lab.cluster.buyers[0];
-    let order = order(lab, buyer, label, &sku, SHORT_PERIOD_MS).await?;
+    let order = order(lab, label, &sku, SHORT_PERIOD_MS).placed_order().await?;
     let worker = lab.wait_until_worker_paused(0, point).await?;
-    lab.kill_worker(worker, &sku).await;
+    lab.kill_worker(worker).await;
     lab.say(message!("run-unpaid-step-1", when));
     lab.idle_worker(1, Duration::ZERO).await?;
-    wait_until("the order has expired", async || Ok(status(lab, order).await? == "cancelled"))
-        .await?;
+    wait_until_expired(lab, order).await?;
     worker_passes(lab, &sku).await?;
     let back = times_returned(lab, order).await?;
     let audit = lab.audit(&sku).await?;
@@ -101,12 +98,10 @@ async fn kill_worker_at(
 /// and no unit is returned.
 async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    let order =
-        order(lab, &payer.token, message!("run-label-paid-in-time"), &sku, LONG_PERIOD_MS).await?;
-    let pay = payer
-        .pay(lab, message!("run-label-the-payment"), 1, order, ROW_LOCK)
-        .pause_at("commit")
-        .await?;
+    let order = order(lab, message!("run-label-paid-in-time"), &sku, LONG_PERIOD_MS);
+    let order = order.by(&payer.token).placed_order().await?;
+    let pay = payer.pay(lab, message!("run-label-the-payment"), 1, order, ROW_LOCK);
+    let pay = pay.pause_at("commit").await?;
     lab.say(message!("run-unpaid-step-3"));
     let is_due = "select expires_at < now() from orders where id = $1";
     wait_until("the payment window has ended", async || lab.select(is_due, order).await).await?;
@@ -127,9 +122,8 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     for replica in [0, 1] {
         lab.pause_worker(replica, "commit", ROW_LOCK).await?;
     }
-    let order =
-        order(lab, &payer.token, message!("run-label-paid-too-late"), &sku, SHORT_PERIOD_MS)
-            .await?;
+    let order = order(lab, message!("run-label-paid-too-late"), &sku, SHORT_PERIOD_MS);
+    let order = order.by(&payer.token).placed_order().await?;
     let worker = tokio::select! {
         worker = lab.wait_until_worker_paused(0, "commit") => worker?,
         worker = lab.wait_until_worker_paused(1, "commit") => worker?,
@@ -137,7 +131,7 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let pay = payer.pay(lab, message!("run-label-the-payment"), 1, order, ROW_LOCK).send();
     wait_until("the payment waits", async || payment_waits(lab).await).await?;
     lab.say(message!("run-unpaid-step-5"));
-    lab.resume_worker(worker, &sku).await?;
+    lab.resume_worker(worker).await?;
     for replica in [0, 1] {
         lab.idle_worker(replica, Duration::ZERO).await?;
     }
@@ -157,8 +151,7 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
 /// Returns how often the unit was returned, or -1 if the set or the ledger is not as claimed.
 async fn delivered_twice(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result<i64> {
     let sku = lab.item(10).await?;
-    let buyer = &lab.cluster.buyers[0];
-    let order = order(lab, buyer, message!("run-label-in-the-set"), &sku, HOUR_MS).await?;
+    let order = order(lab, message!("run-label-in-the-set"), &sku, HOUR_MS).placed_order().await?;
     queue.add(order, QUEUED_FOR).await?;
     lab.say(message!("run-unpaid-step-7"));
     let is_early = queue.claim().await?.is_some();
@@ -182,28 +175,19 @@ async fn delivered_twice(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Resu
 /// whether the set never delivers its order, and the shop's worker expires the other one.
 async fn lost_by_flush(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
-    let buyer = &lab.cluster.buyers[0];
-    let queued = order(lab, buyer, message!("run-label-in-the-set"), &sku, HOUR_MS).await?;
+    let queued = order(lab, message!("run-label-in-the-set"), &sku, HOUR_MS).placed_order().await?;
     queue.add(queued, QUEUED_FOR).await?;
     let due_at = Instant::now() + QUEUED_FOR;
-    let other =
-        order(lab, buyer, message!("run-label-another-order"), &sku, LONG_PERIOD_MS).await?;
+    let other = order(lab, message!("run-label-another-order"), &sku, LONG_PERIOD_MS);
+    let other = other.placed_order().await?;
     redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
     lab.say(message!("run-unpaid-step-10"));
 
-    wait_until(
-        "the other order has expired",
-        async || Ok(status(lab, other).await? == "cancelled"),
-    )
-    .await?;
+    wait_until_expired(lab, other).await?;
     sleep_until(due_at).await;
     let is_lost = queue.claim().await?.is_none();
-    let is_known: bool = lab
-        .select(
-            "select status = 'pending' and expires_at > now() from orders where id = $1",
-            queued,
-        )
-        .await?;
+    let is_known = "select status = 'pending' and expires_at > now() from orders where id = $1";
+    let is_known: bool = lab.select(is_known, queued).await?;
     lab.say(message!("run-unpaid-step-11"));
     cancel(lab, message!("run-label-cancellation"), queued).await?;
     Ok(is_lost && is_known)
@@ -219,26 +203,22 @@ async fn cancel(
 
 /// Waits until a worker has passed all orders that are due: one that is due after them expires.
 async fn worker_passes(lab: &Scenario, sku: &Sku) -> anyhow::Result<()> {
-    let buyer = &lab.cluster.buyers[0];
-    let after = order(lab, buyer, message!("run-label-another-order"), sku, 1).await?;
-    wait_until("a worker has passed", async || Ok(status(lab, after).await? == "cancelled")).await
+    let after = order(lab, message!("run-label-another-order"), sku, 1).placed_order().await?;
+    wait_until_expired(lab, after).await
 }
 
-/// Places an order at B's replica that expires after `period_ms`.
-async fn order(
-    lab: &Scenario,
-    token: &str,
+async fn wait_until_expired(lab: &Scenario, order: Uuid) -> anyhow::Result<()> {
+    wait_until("the order has expired", async || Ok(status(lab, order).await? == "cancelled")).await
+}
+
+/// Prepares an order at B's replica that expires after `period_ms`.
+fn order<'a>(
+    lab: &'a Scenario,
     label: impl Into<Text>,
     sku: &Sku,
     period_ms: u64,
-) -> anyhow::Result<Uuid> {
-    lab.order(label, 1, sku, STRATEGY)
-        .with(PAYMENT_WINDOW_MS, period_ms)
-        .by(token)
-        .response()
-        .await?
-        .order()
-        .context("no order")
+) -> LessonRequest<'a> {
+    lab.order(label, 1, sku, STRATEGY).with(PAYMENT_WINDOW_MS, period_ms)
 }
 
 fn balance(paid: &LabResponse) -> Option<i64> {

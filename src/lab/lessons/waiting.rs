@@ -1,7 +1,7 @@
 //! Lesson `waiting`: the same load in three waiting modes: fail at once, retry at intervals, and
 //! queue for a handoff.
 
-use super::{ArmResult, DefaultLoad, LessonResult, Scenario};
+use super::{ArmResult, DefaultLoad, LessonResult, Scenario, Supply};
 use crate::messages::message;
 
 pub(super) const LOAD: DefaultLoad =
@@ -27,7 +27,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let spreads = format!("{:.1}; {:.1}", spread(again), spread(line));
     lab.evidence(message!("run-waiting-fact-2"), spreads, shorter);
     Ok(LessonResult::of_load(
-        specs[0].shortage(),
+        specs[0].hindrance(Supply::Ample),
         shown,
         message!(
             "run-waiting-verdict",

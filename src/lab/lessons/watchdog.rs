@@ -31,23 +31,17 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     Ok(LessonResult::new(alone && forked, message!("run-watchdog-verdict", sales = sales(&audit))))
 }
 
-/// Executes an order that takes two leases. Returns whether it kept the lock and succeeded, and
-/// another order was rejected as busy.
+/// Executes an order that takes two leases. Returns whether it kept the lock, and another order was
+/// rejected as busy.
 async fn long_work(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-watchdog-step-4", lease_ms = LEASE_MS));
-    let first = lab
-        .order(message!("run-label-a-long-work"), 0, &sku, "watchdog")
-        .lease_ms(LEASE_MS)
-        .pause_at("read")
-        .await?;
+    let first = lab.order(message!("run-label-a-long-work"), 0, &sku, "watchdog");
+    let first = first.lease_ms(LEASE_MS).pause_at("read").await?;
     let at_first = lab.holder(&sku).await?;
     sleep(Duration::from_millis(2 * LEASE_MS)).await;
-    let other = lab
-        .order(message!("run-label-b-meanwhile"), 1, &sku, "watchdog")
-        .trying()
-        .response()
-        .await?;
+    let other = lab.order(message!("run-label-b-meanwhile"), 1, &sku, "watchdog").trying();
+    let other = other.response().await?;
     let still = lab.holder(&sku).await?;
     lab.say(message!("run-watchdog-step-5"));
     let first = lab.finish(first).await?;

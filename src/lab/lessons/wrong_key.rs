@@ -3,7 +3,7 @@
 
 use anyhow::Context as _;
 
-use super::{DefaultLoad, Journey, LabResponse, LessonResult, Payer, Scenario};
+use super::{DefaultLoad, Journey, LabResponse, LessonResult, Payer, Scenario, Supply};
 use crate::messages::message;
 
 pub(super) const LOAD: DefaultLoad =
@@ -16,17 +16,10 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let payer = Payer::create(lab, MONEY).await?;
     let orders = payer.orders(lab, &lab.item(10).await?, 2).await?;
     lab.say(message!("run-wrong-key-step-1"));
-    let a = payer
-        .pay(lab, message!("run-label-a-pays"), 0, orders[0], "wrong-key")
-        .pause_at("read")
-        .await?;
-    let b = balance(
-        &payer
-            .pay(lab, message!("run-label-b-pays"), 1, orders[1], "wrong-key")
-            .trying()
-            .response()
-            .await?,
-    )?;
+    let a = payer.pay(lab, message!("run-label-a-pays"), 0, orders[0], "wrong-key");
+    let a = a.pause_at("read").await?;
+    let b = payer.pay(lab, message!("run-label-b-pays"), 1, orders[1], "wrong-key").trying();
+    let b = balance(&b.response().await?)?;
     lab.say(message!("run-wrong-key-step-2"));
     let a = balance(&lab.finish(a).await?)?;
     lab.say(message!("run-wrong-key-step-3"));
@@ -44,7 +37,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(message!("run-wrong-key-fact-2"), wrong.forks, forked);
     lab.evidence(message!("run-wrong-key-fact-3"), right.forks, right.is_sound());
     Ok(LessonResult::of_load(
-        specs[0].no_overlap(),
+        specs[0].hindrance(Supply::Any),
         pair && forked && right.is_sound(),
         message!(
             "run-wrong-key-verdict",

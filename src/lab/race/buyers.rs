@@ -1,7 +1,7 @@
 //! The throw-away buyers of races, and their HTTP requests to the replicas.
 //!
-//! The buyers are a fixed set of users of the lab, shared by all races. Each process begins
-//! sessions for them when a race first needs them. They pay nothing: their orders expire.
+//! The buyers are users of the lab, shared by all races. Each process begins sessions for them when
+//! a race first needs them. They pay nothing: their orders expire.
 
 use std::io;
 use std::net::SocketAddr;
@@ -14,8 +14,7 @@ use uuid::Uuid;
 use crate::db::Pool;
 use crate::lab::cluster::begin_session;
 use crate::lab::headers::LabHeaders;
-use crate::lab::lesson_request::order_of;
-use crate::lab::request::{LabResponse, command_headers, format_request};
+use crate::lab::request::{LabResponse, command_headers, format_request, order_of};
 use crate::load;
 use crate::probe::PausedRequest;
 use crate::shop::Sku;
@@ -37,7 +36,6 @@ impl Peer {
         Ok(Self { host: host.to_owned(), address })
     }
 
-    /// Sends a request and returns status and body.
     async fn send(
         &self,
         target: (&str, &str),
@@ -76,29 +74,19 @@ impl Peer {
 }
 
 /// The sessions of one process.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Buyers {
-    pool: Pool,
     tokens: Mutex<Vec<String>>,
 }
 
 impl Buyers {
-    pub fn new(pool: &Pool) -> Self {
-        Self { pool: pool.clone(), tokens: Mutex::default() }
-    }
-
     /// Returns the session tokens of `count` buyers; begins the sessions that are missing.
-    pub async fn tokens(&self, count: usize) -> anyhow::Result<Vec<String>> {
+    pub async fn tokens(&self, pool: &Pool, count: usize) -> anyhow::Result<Vec<String>> {
         let mut tokens = self.tokens.lock().await;
-        if tokens.len() < count {
-            let begin = async |name: String| {
-                let session = begin_session(&self.pool, &name, false).await;
-                session.map(|(_, token)| token).with_context(|| format!("a session of {name}"))
-            };
-            for number in tokens.len() + 1..=count {
-                let token = begin(format!("{LAB_NAME_PREFIX}buyer-{number:03}")).await?;
-                tokens.push(token);
-            }
+        for number in tokens.len() + 1..=count {
+            let name = format!("{LAB_NAME_PREFIX}buyer-{number:03}");
+            let session = begin_session(pool, &name, false).await;
+            tokens.push(session.with_context(|| format!("a session of {name}"))?.1);
         }
         Ok(tokens.iter().take(count).cloned().collect())
     }

@@ -2,14 +2,13 @@
 //!
 //! Two buyers meet for certain: A is paused behind its read until B has read too, or, under a lock
 //! that protects, has waited for a while. A crowd arrives within [`ARRIVALS`] and meets by chance.
-//! A race takes at most [`RACE_TIMEOUT`]; an order without a response by then is `no-answer`.
+//! An order without a response within [`RACE_TIMEOUT`] is `no-answer`.
 
 use std::time::Duration;
 
 use anyhow::Context as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use serde::Deserialize;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use uuid::Uuid;
@@ -49,12 +48,12 @@ const FULL_LANES: usize = 8;
 const CROWD_EVENTS: [&str; 2] = ["read", "write"];
 const PRICE_CENTS: i64 = 9_900;
 
-/// An order on its way, or its response.
+/// An order on its way.
 struct RaceOrder {
-    id: Uuid,
     peer: Peer,
     token: String,
-    sent_us: u64,
+    /// Its times are those of the monotonic clock.
+    lane: Lane,
     /// The response, and when it arrived.
     response: JoinHandle<Option<(LabResponse, u64)>>,
 }
@@ -80,14 +79,12 @@ pub(super) async fn execute(
     let begin_us = monotonic_us();
     let orders = if request.buyers == 2 { race.duel().await } else { race.crowd().await };
     let mut lanes = Vec::with_capacity(orders.len());
-    let count = orders.len();
-    for (number, order) in orders.into_iter().enumerate() {
-        let buyer = if count <= FULL_LANES {
-            char::from(b'A' + u8::try_from(number)?).to_string()
-        } else {
-            (number + 1).to_string()
-        };
-        lanes.push(lane(order, buyer, begin_us, count > FULL_LANES, deadline).await);
+    for order in orders {
+        let mut lane = answered(order, deadline).await.since(begin_us);
+        if usize::from(request.buyers) > FULL_LANES {
+            lane.events.retain(|event| CROWD_EVENTS.contains(&event.event.as_str()));
+        }
+        lanes.push(lane);
     }
     let audit = audit::check_item(&shop.pool, sku).await?.context("the item has gone")?;
     let arm = ArmResult {
@@ -119,7 +116,16 @@ impl RunningRace<'_> {
             let response = sent.ok()?.ok()?;
             Some((response, monotonic_us()))
         });
-        Some(RaceOrder { id, peer, token, sent_us, response })
+
+        let label = match u8::try_from(buyer) {
+            Ok(number) if usize::from(self.request.buyers) <= FULL_LANES => {
+                char::from(b'A' + number).to_string()
+            }
+            _ => (buyer + 1).to_string(),
+        };
+        let port = peer.host.rsplit(':').next().unwrap_or_default();
+        let lane = Lane { arm: Some(0), ..Lane::new(id, label, port, sent_us) };
+        Some(RaceOrder { peer, token, lane, response })
     }
 
     /// Lets two buyers meet: each is paused behind its read.
@@ -137,7 +143,7 @@ impl RunningRace<'_> {
         let orders = vec![a, b];
         while Instant::now() < self.deadline && !orders.iter().all(|o| o.response.is_finished()) {
             for order in orders.iter().filter(|order| !order.response.is_finished()) {
-                let resume = order.peer.resume(&order.token, order.id);
+                let resume = order.peer.resume(&order.token, order.lane.request_id);
                 let _ = timeout_at(self.deadline.min(Instant::now() + READ_TIMEOUT), resume).await;
             }
             sleep(POLL_INTERVAL).await;
@@ -151,8 +157,9 @@ impl RunningRace<'_> {
         let end = Instant::now() + timeout;
         while Instant::now() < end && !order.response.is_finished() {
             let paused = timeout_at(end, order.peer.paused(&order.token)).await;
+            let id = order.lane.request_id;
             if let Ok(Ok(paused)) = paused
-                && paused.iter().any(|paused| paused.request_id == order.id)
+                && paused.iter().any(|paused| paused.request_id == id)
             {
                 return true;
             }
@@ -175,80 +182,36 @@ impl RunningRace<'_> {
 }
 
 /// Waits for the response of an order, and returns its lane.
-async fn lane(
-    order: RaceOrder,
-    buyer: String,
-    begin_us: u64,
-    is_crowd: bool,
-    deadline: Instant,
-) -> Lane {
-    let since = |t_us: u64| t_us.saturating_sub(begin_us);
-    let mut lane = Lane {
-        request_id: order.id,
-        label: buyer.into(),
-        replica: order.peer.host.rsplit(':').next().unwrap_or_default().to_owned(),
-        arm: Some(0),
-        sent_us: since(order.sent_us),
-        answered_us: None,
-        status: None,
-        problem: None,
-        events: Vec::new(),
-    };
-    let response = timeout_at(deadline, order.response).await;
-    let Ok(Ok(Some((response, answered_us)))) = response else { return lane };
-
-    let trace = response.body.get("trace").cloned();
-    let trace: Vec<TracedEvent> =
-        trace.and_then(|trace| serde_json::from_value(trace).ok()).unwrap_or_default();
-    if let Some(event) = trace.first() {
-        lane.replica.clone_from(&event.replica);
+async fn answered(order: RaceOrder, deadline: Instant) -> Lane {
+    let RaceOrder { lane, response, .. } = order;
+    let Ok(Ok(Some((response, at_us)))) = timeout_at(deadline, response).await else { return lane };
+    let mut lane = lane.answered(&response, at_us);
+    let shift = clock_shift(&lane.events, lane.sent_us, at_us);
+    for event in &mut lane.events {
+        event.t_us = event.t_us.saturating_add_signed(shift);
     }
-    let shift = clock_shift(&trace, order.sent_us, answered_us);
-    let events = trace.into_iter().map(|traced| LaneEvent {
-        t_us: since(traced.event.t_us.saturating_add_signed(shift)),
-        ..traced.event
-    });
-    let is_kept = |event: &LaneEvent| !is_crowd || CROWD_EVENTS.contains(&event.event.as_str());
-
-    lane.events = events.filter(is_kept).collect();
-    lane.answered_us = Some(since(answered_us));
-    lane.status = response.status;
-    lane.problem = response.problem().map(str::to_owned);
     lane
-}
-
-/// An event of a response's `trace`.
-#[derive(Debug, Deserialize)]
-struct TracedEvent {
-    replica: String,
-    #[serde(flatten)]
-    event: LaneEvent,
 }
 
 /// Returns the correction of a replica's clock. A replica on another machine has a monotonic clock
 /// of its own: its events are moved into the middle between request and response.
-fn clock_shift(trace: &[TracedEvent], sent_us: u64, answered_us: u64) -> i64 {
+fn clock_shift(trace: &[LaneEvent], sent_us: u64, answered_us: u64) -> i64 {
     let (Some(first), Some(last)) = (trace.first(), trace.last()) else { return 0 };
-    if first.event.t_us >= sent_us && last.event.t_us <= answered_us {
+    if first.t_us >= sent_us && last.t_us <= answered_us {
         return 0;
     }
     let middle = |from: u64, to: u64| i128::from(from).midpoint(i128::from(to));
-    let shift = middle(sent_us, answered_us) - middle(first.event.t_us, last.event.t_us);
+    let shift = middle(sent_us, answered_us) - middle(first.t_us, last.t_us);
     i64::try_from(shift).unwrap_or(0)
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
     fn foreign_clock_is_moved_between_request_and_response() {
-        let event = |t_us| -> TracedEvent {
-            let event = json!({ "t_us": t_us, "replica": "", "event": "read", "key": "" });
-            serde_json::from_value(event).unwrap()
-        };
+        let event = |t_us| LaneEvent::new(t_us, "read");
         assert_eq!(clock_shift(&[event(110), event(190)], 100, 200), 0);
         assert_eq!(clock_shift(&[event(5_000), event(5_020)], 100, 200), 150 - 5_010);
         assert_eq!(clock_shift(&[], 100, 200), 0);

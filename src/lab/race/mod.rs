@@ -8,6 +8,5 @@
 mod buyers;
 pub mod execute;
 pub mod model;
-pub mod recorded;
 pub mod runner;
 pub mod store;

@@ -1,13 +1,13 @@
 //! A race as the API shows it: a run under one lock, whose lanes are the buyers' orders.
 
 use std::collections::BTreeSet;
+use std::sync::LazyLock;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::lab::run::{LabRun, LabRunState, Lane, LaneEvent, RunRequest};
-use crate::messages::Language;
 use crate::shop::Strategy;
 
 pub const MAX_RACE_BUYERS: u16 = 200;
@@ -65,7 +65,7 @@ impl RaceRequest {
         }
     }
 
-    /// Returns whether the lock protects orders that different replicas execute.
+    /// Returns whether the lock protects orders of different replicas.
     pub fn is_protected(&self) -> bool {
         Strategy::named(&self.lock).is_some_and(|strategy| !strategy.is_broken())
     }
@@ -74,20 +74,16 @@ impl RaceRequest {
 /// A race, with its result once it is done.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct Race {
-    /// Identifies the race.
     pub id: Uuid,
-    /// Its state.
     pub state: LabRunState,
     /// Position in the queue, from 1, while it is queued.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub position: Option<i64>,
     /// Strategy of its orders.
     pub lock: String,
-    /// Number of its buyers.
     pub buyers: u16,
     /// Units that existed.
     pub stock: i64,
-    /// The result, once it is done.
     #[serde(flatten)]
     pub result: Option<RaceResult>,
 }
@@ -118,23 +114,18 @@ pub struct RaceLane {
     pub replica: String,
     /// `sold`, `sold-out`, `no-answer` within the time of the race, or another problem type.
     pub result: String,
-    /// The trace, in order.
-    pub events: Vec<RaceEvent>,
+    /// The trace, in order, from `sent` to `answered`, which are the buyer's own.
+    pub events: Vec<LaneEvent>,
 }
 
-/// An event of a lane.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RaceEvent {
-    /// Microseconds since the first request was sent.
-    pub t_us: u64,
-    /// A probe point such as `read`; `sent` and `answered` are the buyer's own.
-    pub event: String,
-    /// Units that were read or written.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub value: Option<i64>,
-    /// Fence of the lock, if it has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub fence: Option<i64>,
+/// Two recorded races, which a page without scripts shows: responses of `GET /api/race/{id}`, which
+/// `script/race-picture` records.
+pub static WITHOUT_LOCK: LazyLock<Race> =
+    LazyLock::new(|| recorded(include_str!("recorded/off.json")));
+pub static WITH_LOCK: LazyLock<Race> = LazyLock::new(|| recorded(include_str!("recorded/on.json")));
+
+fn recorded(json: &str) -> Race {
+    serde_json::from_str(json).unwrap_or_default()
 }
 
 impl From<LabRun> for Race {
@@ -147,7 +138,7 @@ impl From<LabRun> for Race {
             oversold: arm.oversold,
             forks: arm.forks,
             left: arm.stock,
-            lanes: run.outcome.lanes.iter().map(RaceLane::of).collect(),
+            lanes: run.outcome.lanes.into_iter().map(RaceLane::of).collect(),
             ledger: format!("/items/{}", arm.sku.as_deref().unwrap_or_default()),
         });
 
@@ -185,47 +176,46 @@ impl RaceResult {
 }
 
 impl RaceLane {
-    fn of(lane: &Lane) -> Self {
-        let own = |event: &str, t_us| RaceEvent {
-            t_us,
-            event: event.to_owned(),
-            value: None,
-            fence: None,
-        };
-        let traced = |event: &LaneEvent| RaceEvent {
-            value: event.value,
-            fence: event.fence,
-            ..own(&event.event, event.t_us)
-        };
-        let sent = own("sent", lane.sent_us);
-        let answered = lane.answered_us.map(|t_us| own("answered", t_us));
+    fn of(lane: Lane) -> Self {
         let result = match lane.status {
             Some(201) => SOLD,
             _ => lane.problem.as_deref().unwrap_or(NO_ANSWER),
         };
-
+        let mut events = vec![LaneEvent::new(lane.sent_us, "sent")];
+        events
+            .extend(lane.events.into_iter().map(|event| LaneEvent { key: String::new(), ..event }));
+        events.extend(lane.answered_us.map(|t_us| LaneEvent::new(t_us, "answered")));
         Self {
-            buyer: lane.label.text(Language::English),
-            replica: lane.replica.clone(),
+            buyer: lane.label.english(),
+            replica: lane.replica,
             result: result.to_owned(),
-            events: std::iter::once(sent)
-                .chain(lane.events.iter().map(traced))
-                .chain(answered)
-                .collect(),
+            events,
         }
     }
 
-    pub fn event(&self, name: &str) -> Option<&RaceEvent> {
+    /// Returns the first event of that name.
+    pub fn event(&self, name: &str) -> Option<&LaneEvent> {
         self.events.iter().find(|event| event.event == name)
     }
 
-    /// Returns the time of the first event of that name, in microseconds.
+    /// Returns its time, in microseconds.
     pub fn at(&self, name: &str) -> Option<u64> {
         self.event(name).map(|event| event.t_us)
     }
 
-    /// Returns the value of the first event of that name.
     pub fn value_at(&self, name: &str) -> Option<i64> {
         self.event(name).and_then(|event| event.value)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn recorded_races_show_oversell_and_cure() {
+        let figures = |race: &Race| race.result.as_ref().map(|it| (it.sold, it.oversold, it.forks));
+        assert_eq!(figures(&WITHOUT_LOCK), Some((2, 1, 1)));
+        assert_eq!(figures(&WITH_LOCK), Some((1, 0, 0)));
     }
 }

@@ -38,7 +38,7 @@ impl RaceRunner {
             shop: shop.clone(),
             replica: replica.to_owned(),
             hosts: hosts.into(),
-            buyers: Arc::new(Buyers::new(&shop.pool)),
+            buyers: Arc::default(),
             running: Arc::new(Semaphore::new(MAX_RUNNING)),
             places: Arc::new(Semaphore::new(MAX_RUNNING + MAX_QUEUED)),
             stop: stop.clone(),
@@ -142,7 +142,7 @@ impl RaceRunner {
         peers: &[Peer],
         request: &RaceRequest,
     ) -> anyhow::Result<(RunResult, Sku)> {
-        let tokens = self.buyers.tokens(usize::from(request.buyers)).await?;
+        let tokens = self.buyers.tokens(&self.shop.pool, usize::from(request.buyers)).await?;
         let sku = execute::create_item(&self.shop, request.stock).await?;
         start(&self.shop.pool, id, &sku).await?;
         let result = execute::execute(&self.shop, peers, &tokens, &sku, request).await?;

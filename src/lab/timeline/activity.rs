@@ -3,11 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use strum::IntoStaticStr;
+
 use super::Timeline;
 use super::event::{Event, EventKind};
 
-/// What a lane does after an event.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a lane does after an event; its text is its name in the style of a drawing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum Activity {
     Idle,
     Waiting,
@@ -32,15 +35,8 @@ impl Activity {
         }
     }
 
-    /// Returns the name in the style of a drawing.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Idle => "idle",
-            Self::Waiting => "waiting",
-            Self::Lock => "lock",
-            Self::Paused => "paused",
-            Self::Working => "working",
-        }
+        self.into()
     }
 }
 
@@ -121,10 +117,10 @@ impl Timeline {
     pub fn overlaps(&self, are_all: bool) -> Vec<Overlap> {
         let mut works = self.works();
         works.sort_by_key(|work| work.read);
-        let mut found = Vec::new();
-        for (index, first) in works.iter().enumerate() {
-            let mut of_first = Vec::new();
-            for second in &works[index + 1..] {
+        let mut overlaps = Vec::new();
+        // In order of the second read, at which an overlap begins.
+        for (index, second) in works.iter().enumerate() {
+            for first in &works[..index] {
                 let [one, other] = [first, second].map(|work| &self.events[work.read]);
                 let to_us = first.to_us.min(second.to_us);
                 let is_same = one.detail.value.is_some() && one.detail.value == other.detail.value;
@@ -133,19 +129,11 @@ impl Timeline {
                 if counts && one.lane != other.lane && other.at_us < to_us {
                     let lanes = BTreeSet::from([one.lane, other.lane]);
                     let overlap = Overlap { from_us: other.at_us, to_us, read: first.read, lanes };
-                    // Not a span per pair, of which a judgement may have half a million.
-                    merge(&mut of_first, overlap);
+                    merge(&mut overlaps, overlap);
                 }
             }
-            found.append(&mut of_first);
         }
-
-        found.sort_by_key(|overlap| overlap.from_us);
-        let mut merged = Vec::new();
-        for overlap in found {
-            merge(&mut merged, overlap);
-        }
-        merged
+        overlaps
     }
 
     fn works(&self) -> Vec<Work> {

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
+use strum::{EnumString, IntoStaticStr};
+
 use crate::messages::Language;
 use crate::output::grouped;
-use crate::probe::Point;
 use crate::shop::Cents;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -50,7 +51,9 @@ impl fmt::Display for Value {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A kind of event; its text is its name in a trace, in messages and in the style of a drawing.
+#[derive(Debug, Clone, PartialEq, Eq, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum EventKind {
     Sent,
     /// It begins, without a lock.
@@ -82,6 +85,7 @@ pub enum EventKind {
     /// Its connection broke.
     Broken,
     /// An event that this version does not know, by its name.
+    #[strum(default, to_string = "other")]
     Other(String),
 }
 
@@ -89,61 +93,20 @@ impl EventKind {
     /// Returns the kind of an event in a trace. `has_lock` tells whether the request asks for a
     /// lock, `is_autocommit` whether its write is one statement that commits itself.
     pub fn of_trace(name: &str, has_lock: bool, is_autocommit: bool) -> Self {
-        let Some(point) = Point::named(name) else {
-            return match name {
-                "paused" => Self::Paused,
-                "resumed" => Self::Resumed,
-                "killed" => Self::Killed,
-                other => Self::Other(other.to_owned()),
-            };
-        };
-        match point {
-            Point::Wait if has_lock => Self::Wait,
-            Point::Wait => Self::Begin,
-            Point::Expire => Self::Expire,
-            Point::Held => Self::Held,
-            Point::Read => Self::Read,
-            Point::Write => Self::Write,
-            Point::Commit if is_autocommit => Self::Autocommit,
-            Point::Commit => Self::Commit,
-            Point::Committed => Self::Committed,
-            Point::Delete => Self::Delete,
-            Point::Release if has_lock => Self::Release,
-            Point::Release => Self::End,
-            Point::Claimed => Self::Other(name.to_owned()),
+        match name.parse().unwrap_or_else(|_| Self::Other(name.to_owned())) {
+            Self::Wait if !has_lock => Self::Begin,
+            Self::Release if !has_lock => Self::End,
+            Self::Commit if is_autocommit => Self::Autocommit,
+            kind => kind,
         }
     }
 
-    /// Returns the name in messages and in the style of a drawing.
     pub fn name(&self) -> &'static str {
-        match self {
-            Self::Sent => "sent",
-            Self::Begin => "begin",
-            Self::Wait => "wait",
-            Self::Expire => "expire",
-            Self::Held => "held",
-            Self::Read => "read",
-            Self::Write => "write",
-            Self::Autocommit => "autocommit",
-            Self::Commit => "commit",
-            Self::Committed => "committed",
-            Self::Refused => "refused",
-            Self::Delete => "delete",
-            Self::Release => "release",
-            Self::Lost => "lost",
-            Self::End => "end",
-            Self::Paused => "paused",
-            Self::Resumed => "resumed",
-            Self::Killed => "killed",
-            Self::Answered => "answered",
-            Self::Broken => "broken",
-            Self::Other(_) => "other",
-        }
+        self.into()
     }
 }
 
 impl Event {
-    /// Returns the time in milliseconds, without the unit.
     pub fn at(&self) -> String {
         format_ms(self.at_us)
     }
@@ -164,8 +127,8 @@ impl Event {
         }
     }
 
-    /// Returns the label of the event in a drawing; empty if its mark says enough. The whole label
-    /// includes the fence of a lock and the loss of a write.
+    /// Returns the label in a drawing; empty if the mark says enough. The whole label includes the
+    /// fence of a lock and the loss of a write.
     pub fn label(&self, is_whole: bool, language: Language) -> String {
         let message = match (&self.kind, self.detail.value) {
             (EventKind::Held, _) if is_whole && self.detail.fence.is_some() => "held-fence",

@@ -1,8 +1,5 @@
-//! What several clients did at the same time: lanes with typed events. The terminal draws a
-//! timeline as text, the pages as a swimlane.
-//!
-//! A run's requests become a timeline here; the pages make one of a race and of a violation that a
-//! judge found.
+//! What several clients did at the same time: lanes with typed events, of a run's requests, a race
+//! or a violation that a judge found. Pages draw it as a swimlane, the terminal lists its events.
 
 mod activity;
 mod event;

@@ -22,11 +22,8 @@ pub struct TracedRequest<'a> {
 impl Timeline {
     pub fn of_requests(requests: &[TracedRequest<'_>], language: Language) -> Self {
         let events = || requests.iter().flat_map(|request| &request.lane.events);
+        let has_lock = events().any(|event| event.event == Point::Held.name());
         let keys: BTreeSet<&str> = events().map(|event| event.key.as_str()).collect();
-        let scene = TracedScene {
-            has_lock: events().any(|event| event.event == Point::Held.name()),
-            has_many_keys: keys.len() > 1,
-        };
         let mut timeline = Self::default();
         for (place, request) in requests.iter().enumerate() {
             timeline.lanes.push(TimelineLane {
@@ -34,7 +31,7 @@ impl Timeline {
                 replica: request.lane.replica.clone(),
                 is_duplicate: request.is_duplicate,
             });
-            timeline.events.extend(scene.events(place, request));
+            timeline.events.extend(request.events(place, has_lock, keys.len() > 1));
         }
         timeline.events.sort_by_key(|event| event.at_us);
         let first_us = timeline.events.first().map_or(0, |event| event.at_us);
@@ -45,25 +42,17 @@ impl Timeline {
     }
 }
 
-/// What the words for an event depend on.
-struct TracedScene {
-    has_lock: bool,
-    has_many_keys: bool,
-}
-
-impl TracedScene {
-    fn events(&self, place: usize, request: &TracedRequest<'_>) -> Vec<Event> {
-        let lane = request.lane;
+impl TracedRequest<'_> {
+    fn events(&self, place: usize, has_lock: bool, names_keys: bool) -> Vec<Event> {
+        let lane = self.lane;
         let event = |at_us, kind, detail| Event { lane: place, at_us, kind, detail };
         let mut events = vec![event(lane.sent_us, EventKind::Sent, Detail::default())];
 
         let is_autocommit = commits_before_write(&lane.events);
         let is_read = lane.events.iter().any(|event| event.event == Point::Read.name());
-        let has_lock = self.has_lock || !is_read;
         for traced in &lane.events {
-            let kind = EventKind::of_trace(&traced.event, has_lock, is_autocommit);
-            let detail = self.detail(request, traced);
-            events.push(event(traced.t_us, kind, detail));
+            let kind = EventKind::of_trace(&traced.event, has_lock || !is_read, is_autocommit);
+            events.push(event(traced.t_us, kind, self.detail(traced, names_keys)));
         }
 
         let last_us = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
@@ -77,18 +66,18 @@ impl TracedScene {
         events
     }
 
-    fn detail(&self, request: &TracedRequest<'_>, traced: &LaneEvent) -> Detail {
+    fn detail(&self, traced: &LaneEvent, names_key: bool) -> Detail {
         let is_money = traced.key.starts_with("{user:");
         let point = Point::named(&traced.event);
         let value = |value| if is_money { Value::Money(Cents(value)) } else { Value::Units(value) };
         let mut detail = Detail {
             value: traced.value.map(value),
             fence: traced.fence,
-            key: self.has_many_keys.then(|| short_key(&traced.key)).filter(|key| !key.is_empty()),
+            key: (names_key && !traced.key.is_empty()).then(|| short_key(&traced.key)),
             statement: None,
-            is_loss: request.is_duplicate && point == Some(Point::Write),
+            is_loss: self.is_duplicate && point == Some(Point::Write),
         };
-        if let (Some(strategy), Some(point)) = (request.strategy, point) {
+        if let (Some(strategy), Some(point)) = (self.strategy, point) {
             detail.statement = statement(strategy, point, &detail);
         }
         detail
@@ -107,9 +96,8 @@ fn commits_before_write(events: &[LaneEvent]) -> bool {
 fn short_key(key: &str) -> String {
     let plain = key.trim_matches(['{', '}']);
     let Some((kind, name)) = plain.split_once(':') else { return plain.to_owned() };
-    let skipped = name.chars().count().saturating_sub(5);
-    match skipped {
-        0 => format!("{kind} {name}"),
-        _ => format!("{kind} …{}", name.chars().skip(skipped).collect::<String>()),
+    match name.char_indices().rev().nth(4) {
+        None | Some((0, _)) => format!("{kind} {name}"),
+        Some((from, _)) => format!("{kind} …{}", &name[from..]),
     }
 }

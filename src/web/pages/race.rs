@@ -14,8 +14,7 @@ use super::race_texts;
 use super::respond::html;
 use super::storefront::{self, ShopQuery};
 use super::timeline::TimelineView;
-use crate::lab::race::model::{Race, RaceRequest, RaceResult};
-use crate::lab::race::recorded;
+use crate::lab::race::model::{Race, RaceRequest, RaceResult, WITH_LOCK, WITHOUT_LOCK};
 use crate::lab::run::LabRunState;
 use crate::messages::Language;
 use crate::shop::Sku;
@@ -203,8 +202,8 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
         demo_user: layout.demo_user(&state).await,
         demo_next: "/shop",
         recorded: vec![
-            picture(recorded::off(), "race-recorded-off"),
-            picture(recorded::on(), "race-recorded-on"),
+            picture(&WITHOUT_LOCK, "race-recorded-off"),
+            picture(&WITH_LOCK, "race-recorded-on"),
         ],
         layout,
     };
