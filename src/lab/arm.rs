@@ -11,12 +11,13 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::arm_spec::ArmSpec;
-use super::contended_value::{ContendedValue, PRICE_CENTS, ValueSnapshot};
-use super::faults;
+use super::cluster::ManagedCluster;
+use super::contended_value::{ContendedValue, PRICE_CENTS};
 use super::payer::Payer;
 use super::request::{LabResponse, order_of};
-use super::run::{ArmResult, Journey, Lane, LatencyBucket, Sample};
+use super::run::{ArmResult, Fault, FaultKind, Journey, Lane, LatencyBucket, Sample};
 use super::scenario::Scenario;
+use crate::embedded::ProcessHandle;
 use crate::load::{self, LiveCounters, LoadClient, LoadPlan, LoadReport, Posts, RequestRecord};
 use crate::messages::message;
 
@@ -32,7 +33,6 @@ const BUCKETS_MS: [f64; 14] = [
 ];
 
 impl Scenario {
-    /// Executes the arms one after the other; records and returns their results.
     pub(super) async fn run_arms(&self, specs: &[ArmSpec]) -> anyhow::Result<Vec<ArmResult>> {
         self.progress.lock().arms = specs.len();
         for (number, spec) in specs.iter().enumerate() {
@@ -51,7 +51,6 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
         progress.samples.clear();
     }
     let (value, clients) = prepare(lab, spec).await?;
-    let opening = value.read(lab).await?.stock;
     let live = Arc::new(LiveCounters::default());
     let plan = LoadPlan {
         clients,
@@ -63,12 +62,18 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
     };
     let report = tokio::select! {
         report = run_load(lab, spec, plan) => Some(report?),
-        () = sample(lab, &value, opening, &live) => None,
+        () = sample(lab, spec, &value, &live) => None,
         () = sleep(ARM_TIMEOUT) => None,
     };
     lab.restore().await?;
-    let mut arm = value.audit(lab, spec, opening).await?;
-    arm.samples = std::mem::take(&mut lab.progress.lock().samples);
+    let mut arm = ArmResult {
+        strategy: spec.strategy.clone(),
+        wait: spec.wait.clone(),
+        replicas: (spec.replicas < lab.replica_count()).then_some(spec.replicas),
+        samples: std::mem::take(&mut lab.progress.lock().samples),
+        forked: value.forks(lab).await?,
+        ..value.measure(lab, spec).await?
+    };
     match report {
         Some(report) => {
             record_measurements(&mut arm, &report);
@@ -95,12 +100,41 @@ async fn run_load(lab: &Scenario, spec: &ArmSpec, plan: LoadPlan) -> anyhow::Res
             report.context("the replicas")
         }
         () = sleep(at) => {
-            let fault = faults::inject(&lab.cluster, fault, spec.replicas);
+            let fault = inject(&lab.cluster, fault, spec.replicas);
             let (report, fault) = tokio::join!(load, fault);
             fault.context("the fault")?;
             report.context("the replicas")
         }
     }
+}
+
+/// Injects a fault, and ends it, as [`ManagedCluster::restore`] does again after every run.
+/// `replicas` is the number of those that receive requests.
+async fn inject(cluster: &ManagedCluster, fault: &Fault, replicas: usize) -> anyhow::Result<()> {
+    let length = Duration::from_millis(fault.for_ms);
+    // The last replica, because a visitor's pages are likely to come from the first.
+    let replica = cluster.processes.replicas[..replicas].last().context("there is no replica")?;
+    match fault.kind {
+        FaultKind::PauseReplica => pause(replica, length).await,
+        FaultKind::KillReplica => replica.kill().await,
+        FaultKind::PauseRedis => pause(&cluster.processes.redis, length).await,
+        FaultKind::RestartRedis => cluster.processes.redis.kill().await,
+        FaultKind::FlushRedis => {
+            redis::cmd("FLUSHALL").exec_async(&mut cluster.redis().await?).await?;
+        }
+        FaultKind::PauseNode => {
+            let node = cluster.processes.nodes.first();
+            pause(node.context("this shop has no quorum; start it with --redlock 3")?, length)
+                .await;
+        }
+    }
+    Ok(())
+}
+
+async fn pause(process: &ProcessHandle, length: Duration) {
+    process.pause().await;
+    sleep(length).await;
+    process.resume().await;
 }
 
 /// Creates the contended item or account, and the clients.
@@ -147,17 +181,17 @@ async fn prepare(
 }
 
 /// Samples the arm until the future is dropped; less often as it grows longer.
-async fn sample(lab: &Scenario, value: &ContendedValue, opening: i64, live: &LiveCounters) {
+async fn sample(lab: &Scenario, spec: &ArmSpec, value: &ContendedValue, live: &LiveCounters) {
     let began = Instant::now();
     loop {
         // Without Postgres there is no sample: the curve has a gap.
-        if let Ok(ValueSnapshot { stock, sold }) = value.read(lab).await {
+        if let Ok(arm) = value.measure(lab, spec).await {
             let snapshot = live.snapshot();
             lab.progress.lock().samples.push(Sample {
                 t_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
-                sold,
-                stock,
-                oversold: (sold - opening).max(0),
+                sold: arm.sold,
+                stock: arm.stock,
+                oversold: arm.oversold,
                 answered: snapshot.completed,
                 waiting: snapshot.sent - snapshot.completed,
                 p50_ms: snapshot.p50_ms,

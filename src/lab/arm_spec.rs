@@ -93,7 +93,7 @@ impl RunRequest {
             ttl_ms: self.ttl_ms,
             wait: self.wait.clone(),
             seed: self.seed.unwrap_or(1),
-            replicas: self.replicas.unwrap_or(replicas).clamp(1, replicas),
+            replicas,
             fault: self.fault.clone(),
         };
         self.strategies.iter().map(spec).collect()

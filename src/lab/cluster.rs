@@ -1,5 +1,5 @@
-//! The cluster that runs are executed on, seen from outside: the addresses of its replicas, the
-//! control of its processes, its Postgres and Redis, and the lab's own users.
+//! The cluster that runs are executed on: its replicas, their processes, its Postgres and Redis, and
+//! the lab's own users.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,15 +16,12 @@ use crate::messages::{Message, message};
 use crate::shop::users::{self, LAB_NAME_PREFIX};
 use crate::shop::{Sku, UserId, sessions};
 
-/// Upper bound for a killed replica, or Redis, to respond again: the supervisor's restart delay and
-/// the start of the process.
+/// Upper bound for a killed replica, or Redis, to respond again.
 const RESTART_TIMEOUT: Duration = Duration::from_secs(12);
 const HEALTH_CHECK_TIMEOUT: Duration = Duration::from_secs(3);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Prefix of the keys that lessons create in Redis themselves.
 pub(super) const LESSON_KEY_PREFIX: &str = "holdfast-lab:";
-/// Pattern of the lock keys of throw-away items, and of keys derived from them.
-const ITEM_LOCKS: &str = "*lock:{sku:lab-????????????????????????????????}*";
 const SCAN_COUNT: usize = 500;
 
 #[derive(Debug)]
@@ -81,11 +78,12 @@ impl ManagedCluster {
         matches!(timeout(HEALTH_CHECK_TIMEOUT, ping).await, Ok(Ok(())))
     }
 
-    /// Deletes the keys that a run left in Redis: the locks of its items, and the keys that a
-    /// lesson created itself. Other keys stay, for example those of a visitor's game.
+    /// Deletes the keys that a run left in Redis: those of its items, and those that a lesson created
+    /// itself.
     pub(super) async fn delete_keys(&self, items: &[Sku]) -> anyhow::Result<()> {
         let (mut redis, mut keys) = (self.redis().await?, Vec::new());
-        for pattern in [ITEM_LOCKS, &format!("{LESSON_KEY_PREFIX}*")] {
+        let of_items = items.iter().map(|sku| format!("*{sku}*"));
+        for pattern in of_items.chain([format!("{LESSON_KEY_PREFIX}*")]) {
             let mut scan = redis::cmd("SCAN");
             scan.cursor_arg(0).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_COUNT);
             let mut found = scan.iter_async::<String>(&mut redis).await?;
@@ -93,10 +91,6 @@ impl ManagedCluster {
                 keys.push(key?);
             }
         }
-        let of_run = |key: &String| {
-            key.starts_with(LESSON_KEY_PREFIX) || items.iter().any(|sku| key.contains(sku.as_str()))
-        };
-        keys.retain(of_run);
         if !keys.is_empty() {
             redis::cmd("UNLINK").arg(keys).exec_async(&mut redis).await?;
         }
@@ -104,11 +98,7 @@ impl ManagedCluster {
     }
 
     /// Resumes every process, and waits until Redis and all replicas respond. Kills a replica that
-    /// does not, so that the supervisor restarts it, and returns a sentence about each such
-    /// replica.
-    ///
-    /// # Errors
-    /// If Redis, or a restarted replica, does not respond within [`RESTART_TIMEOUT`].
+    /// does not, so that the supervisor restarts it, and returns a sentence about it.
     pub(super) async fn restore(&self) -> anyhow::Result<Vec<Message>> {
         let ProcessControl { replicas, redis, nodes } = &self.processes;
         for process in replicas.iter().chain(nodes).chain([redis]) {
@@ -133,9 +123,6 @@ impl ManagedCluster {
 }
 
 /// Creates the user `name` unless it exists, and begins a session.
-///
-/// # Errors
-/// If a user of that name exists with a different `admin`.
 pub(super) async fn begin_session(
     pool: &Pool,
     name: &str,
@@ -150,8 +137,7 @@ pub(super) async fn begin_session(
     Ok((id, session.token))
 }
 
-/// Repeats a health check until it succeeds; returns `false` if it does not within
-/// [`RESTART_TIMEOUT`].
+/// Repeats a health check until it succeeds, for at most [`RESTART_TIMEOUT`].
 async fn responds(check: impl AsyncFn() -> bool) -> bool {
     let checks = async {
         while !check().await {

@@ -1,5 +1,4 @@
-//! The contended value of an arm, an item's stock or an account's balance: its current state, and
-//! its audit after the load.
+//! The contended value of an arm: an item's stock, or an account's balance.
 
 use serde_json::Value;
 
@@ -17,75 +16,50 @@ pub(super) enum ContendedValue {
     Account(UserId),
 }
 
-/// The remaining stock or balance, and the amount sold according to the ledger.
-pub(super) struct ValueSnapshot {
-    pub(super) stock: i64,
-    pub(super) sold: i64,
+/// Reads the forks of one key of a ledger.
+macro_rules! forks {
+    ($lab:expr, $ledger:literal, $key:expr) => {{
+        let rows = sqlx::query!(
+            r#"select version, min(before) as "before!",
+                      jsonb_agg(to_jsonb(l) order by seq) as "entries!" from "#
+                + $ledger
+                + " = $1 group by version having count(*) > 1 order by version limit $2",
+            $key,
+            MAX_FORKS,
+        );
+        let rows = rows.fetch_all(&mut *$lab.connection().await?).await?;
+        rows.into_iter().map(|row| fork(row.version, row.before, row.entries)).collect()
+    }};
 }
 
 impl ContendedValue {
-    pub(super) async fn read(&self, lab: &Scenario) -> anyhow::Result<ValueSnapshot> {
-        let mut connection = lab.connection().await?;
-        Ok(match self {
-            ContendedValue::Item(sku) => {
-                let row = sqlx::query!(
-                    r#"select stock, (select coalesce(-sum(delta), 0)::bigint from stock_ledger l
-                                       where l.sku = i.sku and order_id is not null) as "sold!"
-                         from items i where sku = $1"#,
-                    sku.as_str(),
-                )
-                .fetch_one(&mut *connection)
-                .await?;
-                ValueSnapshot { stock: row.stock, sold: row.sold }
-            }
-            ContendedValue::Account(user) => {
-                let row = sqlx::query!(
-                    r#"select balance_cents,
-                              (select coalesce(-sum(delta), 0)::bigint from balance_ledger l
-                                where l.user_id = a.user_id and reason = 'payment') as "paid!"
-                         from accounts a where user_id = $1"#,
-                    user.0,
-                )
-                .fetch_one(&mut *connection)
-                .await?;
-                ValueSnapshot { stock: row.balance_cents, sold: row.paid }
-            }
-        })
-    }
-
-    pub(super) async fn audit(
+    /// Measures it by its ledger, during the load and after it.
+    pub(super) async fn measure(
         &self,
         lab: &Scenario,
         spec: &ArmSpec,
-        opening: i64,
     ) -> anyhow::Result<ArmResult> {
         let orders = i64::try_from(spec.orders)?;
-        let measured = match self {
+        match self {
+            ContendedValue::Item(sku) => Ok(ArmResult::of_item(&lab.audit(sku).await?, orders)),
+            ContendedValue::Account(user) => audit_account(lab, *user, orders * PRICE_CENTS).await,
+        }
+    }
+
+    /// Returns the first forks, with the requests that caused them.
+    pub(super) async fn forks(&self, lab: &Scenario) -> anyhow::Result<Vec<ForkedVersion>> {
+        match self {
             ContendedValue::Item(sku) => {
-                let forked = stock_forks(lab, sku).await?;
-                ArmResult { forked, ..ArmResult::of_item(&lab.audit(sku).await?, orders) }
+                forks!(lab, "stock_ledger l where sku", sku.as_str())
             }
             ContendedValue::Account(user) => {
-                let arm = audit_account(lab, *user).await?;
-                ArmResult {
-                    stock_opening: opening,
-                    undersold: (opening.min(orders * PRICE_CENTS) - arm.sold).max(0),
-                    forked: balance_forks(lab, *user).await?,
-                    ..arm
-                }
+                forks!(lab, "balance_ledger l where user_id", user.0)
             }
-        };
-
-        Ok(ArmResult {
-            strategy: spec.strategy.clone(),
-            wait: spec.wait.clone(),
-            replicas: (spec.replicas < lab.replica_count()).then_some(spec.replicas),
-            ..measured
-        })
+        }
     }
 }
 
-async fn audit_account(lab: &Scenario, user: UserId) -> anyhow::Result<ArmResult> {
+async fn audit_account(lab: &Scenario, user: UserId, price: i64) -> anyhow::Result<ArmResult> {
     let row = sqlx::query!(
         r#"with chain as (
                select before, delta, reason,
@@ -106,8 +80,10 @@ async fn audit_account(lab: &Scenario, user: UserId) -> anyhow::Result<ArmResult
     )
     .fetch_one(&mut *lab.connection().await?)
     .await?;
-    let drift = row.balance - row.total;
+    let (drift, opening) = (row.balance - row.total, row.total + row.paid);
     Ok(ArmResult {
+        stock_opening: opening,
+        undersold: (opening.min(price) - row.paid).max(0),
         sold: row.paid,
         stock: row.balance,
         oversold: row.overspent,
@@ -117,30 +93,6 @@ async fn audit_account(lab: &Scenario, user: UserId) -> anyhow::Result<ArmResult
         ok: drift == 0 && row.breaks == 0,
         ..ArmResult::default()
     })
-}
-
-/// Reads the forks of one key of a ledger.
-macro_rules! forks {
-    ($lab:expr, $ledger:literal, $key:expr) => {{
-        let rows = sqlx::query!(
-            r#"select version, min(before) as "before!",
-                      jsonb_agg(to_jsonb(l) order by seq) as "entries!" from "#
-                + $ledger
-                + " = $1 group by version having count(*) > 1 order by version limit $2",
-            $key,
-            MAX_FORKS,
-        );
-        let rows = rows.fetch_all(&mut *$lab.connection().await?).await?;
-        rows.into_iter().map(|row| fork(row.version, row.before, row.entries)).collect()
-    }};
-}
-
-async fn stock_forks(lab: &Scenario, sku: &Sku) -> anyhow::Result<Vec<ForkedVersion>> {
-    forks!(lab, "stock_ledger l where sku", sku.as_str())
-}
-
-async fn balance_forks(lab: &Scenario, user: UserId) -> anyhow::Result<Vec<ForkedVersion>> {
-    forks!(lab, "balance_ledger l where user_id", user.0)
 }
 
 fn fork(version: i64, before: i64, entries: Value) -> anyhow::Result<ForkedVersion> {

@@ -1,5 +1,4 @@
-//! The smallest example of a fork: of all forks of a run, the two requests that took the least
-//! time.
+//! The smallest example of a fork: the two requests that took the least time.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +6,6 @@ use uuid::Uuid;
 
 use super::run::{ArmResult, ForkedVersion, LabRun, Lane};
 
-/// Two requests that computed entries of one fork, in the order of the ledger.
 #[derive(Debug)]
 pub struct ForkPair<'a> {
     pub arm: &'a ArmResult,
@@ -18,13 +16,11 @@ pub struct ForkPair<'a> {
 }
 
 impl LabRun {
-    /// Returns the traces by the ids of their requests.
     pub fn lanes(&self) -> BTreeMap<Uuid, &Lane> {
         self.outcome.lanes.iter().map(|lane| (lane.request_id, lane)).collect()
     }
 
-    /// Returns, of all forks, the pair that took the least time from the first read to the last
-    /// event; `None` if no fork has two traced requests.
+    /// Returns, of all forks with two traced requests, the pair that took the least time.
     pub fn shortest_fork(&self) -> Option<ForkPair<'_>> {
         let lanes = self.lanes();
         let forks =
@@ -38,14 +34,12 @@ impl LabRun {
 }
 
 impl ForkedVersion {
-    /// Returns the traces of its entries' requests, as far as they were traced.
     pub fn lanes<'a>(&self, lanes: &BTreeMap<Uuid, &'a Lane>) -> Vec<&'a Lane> {
         self.entries.iter().filter_map(|entry| lanes.get(&entry.request_id).copied()).collect()
     }
 }
 
 impl Lane {
-    /// Returns the time of the read.
     pub fn read_us(&self) -> Option<u64> {
         self.events.iter().find(|event| event.event == "read").map(|event| event.t_us)
     }

@@ -1,5 +1,5 @@
-//! The lab's request headers, which set the conditions of one request: one table, which documents
-//! them (OpenAPI), and what the server reads and a lesson sends.
+//! The lab's request headers, which set the conditions of one request: one table that documents
+//! them, the server reads and a lesson sends.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -13,13 +13,11 @@ use crate::locks::{DEFAULT_CAPACITY as MAX_PLACES, Mechanism, Priority, QueueOpt
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::{RequestOptions, Shop, Strategy, UserId};
 
-/// A header that sets a condition of one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LabHeader {
     pub name: &'static str,
-    /// Its valid values, for people.
+    /// Its valid values and its effect, for people.
     pub values: &'static str,
-    /// Its effect, for people.
     pub meaning: &'static str,
 }
 
@@ -59,7 +57,6 @@ const PAYMENT_WINDOW_RANGE_MS: RangeInclusive<u64> = 1..=3_600_000;
 const PAUSE_RANGE_MS: RangeInclusive<u64> = 0..=8_000;
 const OFFER_RANGE_MS: RangeInclusive<u64> = 0..=7_000;
 
-/// The lab headers of a request, each with its value.
 #[derive(Debug, Clone, Default)]
 pub struct LabHeaders(Vec<(&'static str, String)>);
 
@@ -79,7 +76,6 @@ impl LabHeaders {
         self
     }
 
-    /// Adds the header if there is a value for it.
     #[must_use]
     pub fn with_some(self, header: LabHeader, value: Option<impl ToString>) -> Self {
         match value {
@@ -116,10 +112,6 @@ impl LabHeaders {
         self.value(header).map(|text| header.number(text, range)).transpose()
     }
 
-    /// Parses the headers into options of the request.
-    ///
-    /// # Errors
-    /// [`LabHeaderError`] for the first invalid header.
     pub fn options(
         &self,
         shop: &Shop,
@@ -167,9 +159,6 @@ impl LabHeaders {
                 [OFFER, PLACES, PRIORITY].into_iter().find(|header| self.value(*header).is_some())
         {
             return Err(header.invalid(format!("{} has no queue", strategy.name)));
-        }
-        if options.wait == Some(Wait::Try) && self.value(OFFER).is_some() {
-            return Err(OFFER.invalid("has no effect with Holdfast-Wait: try"));
         }
         let priority =
             |name| Priority::named(name).ok_or_else(|| PRIORITY.invalid("high or normal"));

@@ -66,7 +66,6 @@ impl Lesson {
         language.text(&format!("lesson-{}-question", self.name))
     }
 
-    /// Returns the possible answers.
     pub fn guesses(&self, language: Language) -> Vec<String> {
         let guess = |number| language.text(&format!("lesson-{}-guess-{number}", self.name));
         (1..=GUESSES).map(guess).collect()

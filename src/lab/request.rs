@@ -17,7 +17,6 @@ use crate::shop::Sku;
 
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
-/// Formats an HTTP request of the session `token`.
 pub(super) fn format_request(
     host: &str,
     target: (&str, &str),
@@ -108,12 +107,10 @@ impl<'a> LessonRequest<'a> {
         self.with(WAIT, "try")
     }
 
-    /// Replaces the session of the lab's first buyer.
     pub fn by(self, token: &'a str) -> Self {
         Self { token, ..self }
     }
 
-    /// Sets an idempotency key that other requests of the lesson use too.
     pub fn with_key(self, key: Uuid) -> Self {
         Self { key, ..self }
     }
@@ -148,7 +145,6 @@ impl<'a> LessonRequest<'a> {
         response.order().with_context(|| format!("not placed: {}", response.body))
     }
 
-    /// Sends the request, waits for the response, and records the request's lane.
     pub async fn response(self) -> anyhow::Result<LabResponse> {
         self.lab.response(self.send()).await
     }
@@ -163,7 +159,6 @@ pub struct InFlightRequest {
 }
 
 impl InFlightRequest {
-    /// Waits for the response without recording a lane.
     pub(super) async fn unrecorded_response(self) -> anyhow::Result<LabResponse> {
         let response = tokio::time::timeout(RESPONSE_TIMEOUT, self.response).await???;
         Ok(LabResponse::new(Some(response)))
@@ -178,7 +173,6 @@ pub struct LabResponse {
 }
 
 impl LabResponse {
-    /// Reads a response, or its absence.
     pub(super) fn new(response: Option<(u16, Vec<u8>)>) -> Self {
         let body = response.as_ref().and_then(|(_, body)| serde_json::from_slice(body).ok());
         Self { status: response.map(|(status, _)| status), body: body.unwrap_or_default() }
@@ -213,7 +207,6 @@ impl LabResponse {
         self.problem().unwrap_or("nothing")
     }
 
-    /// Returns the traced events, in order; none without a trace.
     pub(super) fn trace(&self) -> Vec<LaneEvent> {
         let trace = self.body.get("trace").cloned().unwrap_or_default();
         serde_json::from_value(trace).unwrap_or_default()
@@ -265,7 +258,6 @@ impl Lane {
 }
 
 impl LaneEvent {
-    /// Returns an event that concerns no key.
     pub(super) fn new(t_us: u64, event: &str) -> Self {
         Self { t_us, event: event.to_owned(), key: String::new(), value: None, fence: None }
     }

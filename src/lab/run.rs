@@ -19,48 +19,32 @@ pub const MAX_BUYERS: u32 = 64;
 #[serde(deny_unknown_fields, default)]
 pub struct RunRequest {
     /// Name of a lesson; only the fields that this lesson uses may be set with it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub lesson: Option<String>,
     /// Names of 1 to 6 strategies, one arm each.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(max_items = 6)]
     pub strategies: Vec<String>,
     /// Action of the buyers; default `order`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub journey: Option<Journey>,
-    /// Initial stock in units (for `pay`: orders that the balance covers): 0 to 10,000; default
-    /// 100.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Initial stock (for `pay`: orders that the balance covers): 0 to 10,000; default 100.
     #[schema(minimum = 0, maximum = 10_000)]
     pub stock: Option<i64>,
     /// Concurrent buyers: 1 to 64; default 16.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 64)]
     pub buyers: Option<u32>,
     /// Total orders of one unit each: 1 to 5,000; default 200.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 5_000)]
     pub orders: Option<u32>,
     /// Extra work between read and write: 0 to 1,000 ms; default 0.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 1_000)]
     pub work_ms: Option<u64>,
     /// Lease: 10 to 60,000 ms; default: the server's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 10, maximum = 60_000)]
     pub ttl_ms: Option<u64>,
     /// `try`, `retry` or `notify`; default: the strategy's.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
     /// Seed of the arrivals, the same for every arm; default 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Replicas that receive requests: 1 to 16, at most those that exist; default: all.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 1, maximum = 16)]
-    pub replicas: Option<usize>,
     /// Fault to inject during each arm.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub fault: Option<Fault>,
 }
 
@@ -148,7 +132,7 @@ impl LabRunState {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RunProgress {
-    /// Steps so far, as sentences.
+    /// Steps so far.
     #[serde(rename = "said")]
     #[schema(value_type = Vec<String>)]
     pub steps: Vec<Text>,
@@ -160,23 +144,20 @@ pub struct RunProgress {
     pub samples: Vec<Sample>,
 }
 
-/// Measurements of an arm at one moment. Amounts are units, or cents for payments.
+/// An arm at one moment. Amounts are units, or cents for payments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Sample {
-    /// Time since the arm's load started, in ms.
+    /// Time since the load started, in ms.
     pub t_ms: u64,
-    /// Amount sold, according to the ledger.
     pub sold: i64,
-    /// Current stock or balance.
+    /// Stock or balance.
     pub stock: i64,
-    /// Amount sold beyond the opening stock.
     pub oversold: i64,
     /// Requests that received a response or lost their connection.
     pub answered: u64,
     pub waiting: u64,
-    /// Median latency of the successful requests so far, in ms.
+    /// Median latency of the successful requests so far.
     pub p50_ms: f64,
-    /// 99th percentile of the same latencies, in ms.
     pub p99_ms: f64,
 }
 
@@ -186,16 +167,15 @@ pub struct RunResult {
     pub arms: Vec<ArmResult>,
     /// True if the lesson's claim was shown; `None` without a lesson, or if the run failed.
     pub claim_shown: Option<bool>,
-    /// Conclusion from the ledger, or from Redis, in one line.
+    /// Conclusion from the ledger, or from Redis.
     #[schema(value_type = Option<String>)]
     pub verdict: Option<Text>,
-    /// Measurements for or against the claim, besides those of the arms.
+    /// Measurements for or against the claim.
     pub evidence: Vec<Evidence>,
-    /// Steps of the run, as sentences.
     #[serde(rename = "said")]
     #[schema(value_type = Vec<String>)]
     pub steps: Vec<Text>,
-    /// Traced requests, for the swimlanes.
+    /// Traced requests.
     pub lanes: Vec<Lane>,
 }
 
@@ -216,12 +196,10 @@ pub struct Evidence {
 pub struct ArmResult {
     pub strategy: String,
     /// Waiting mode, if the request set one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
     /// Number of replicas that received requests, if fewer than exist.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub replicas: Option<usize>,
-    /// Throw-away item; `None` if the arm paid from an account.
+    /// Throw-away item, unless the arm paid from an account.
     pub sku: Option<String>,
     /// Opening stock or balance.
     pub stock_opening: i64,
@@ -240,23 +218,21 @@ pub struct ArmResult {
     /// Versions from which more than one entry was computed.
     pub forks: i64,
     pub orders_per_s: f64,
-    /// Median latency of the successful requests, in ms.
+    /// Median latency of the successful requests.
     pub wait_p50_ms: f64,
-    /// 99th percentile of the same latencies, in ms.
     pub wait_p99_ms: f64,
     /// True if there is no drift and no break.
     pub ok: bool,
     /// Number of responses by status. Serde reads no integer keys inside a flattened struct.
     pub statuses: BTreeMap<String, u64>,
     pub samples: Vec<Sample>,
-    /// First forks, with the requests that caused them.
+    /// First forks.
     pub forked: Vec<ForkedVersion>,
-    /// Histogram of the latencies of the successful requests.
+    /// Histogram of these latencies.
     pub waits: Vec<LatencyBucket>,
 }
 
 impl ArmResult {
-    /// Returns the result of an item for which there were `orders` of one unit each.
     pub(super) fn of_item(audit: &ItemAudit, orders: i64) -> Self {
         Self {
             sku: Some(audit.sku.to_string()),
@@ -288,7 +264,7 @@ impl ArmResult {
         self.label().text(language)
     }
 
-    /// Returns [`Self::name`] as an argument of a message.
+    /// Returns the name as an argument of a message.
     pub fn label(&self) -> Text {
         let mut name = self.strategy.clone();
         if let Some(wait) = &self.wait {
@@ -312,7 +288,6 @@ pub struct LatencyBucket {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ForkedVersion {
     pub version: i64,
-    /// Value that each entry was computed from.
     pub before: i64,
     pub entries: Vec<ForkedEntry>,
 }
@@ -338,15 +313,12 @@ pub struct Lane {
     pub replica: String,
     /// Index of the arm that sent it, from 0; `None` if a lesson sent it individually.
     pub arm: Option<usize>,
-    /// Time of sending, in µs since the run began.
+    /// Times in µs since the run began.
     pub sent_us: u64,
-    /// Time of the response, in µs since the run began; `None` without a response.
     pub answered_us: Option<u64>,
     pub status: Option<u16>,
     /// Name of the problem type of the response, for example `sold-out`.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub problem: Option<String>,
-    /// Events in chronological order.
     pub events: Vec<LaneEvent>,
 }
 
@@ -375,20 +347,17 @@ pub struct LabRun {
     pub request: RunRequest,
     pub progress: RunProgress,
     /// Replica that executes it, if it is a race.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub replica: Option<String>,
     /// Place in the queue, from 1; absent once the run is claimed.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub position: Option<i64>,
     /// The index of the visitor's guess before the run, from 0, in the lesson's guesses.
-    #[serde(skip_serializing_if = "Option::is_none", default)]
     pub guess: Option<String>,
     /// True if the run was imported from a file: its contents are not verified.
     #[serde(default)]
     pub from_file: bool,
     #[serde(with = "time::serde::rfc3339")]
     pub created_at: time::OffsetDateTime,
-    /// Result; empty until the run is over.
+    /// Empty until the run is over.
     #[serde(flatten)]
     pub outcome: RunResult,
 }

@@ -23,9 +23,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Idle polls between two checks for abandoned runs.
 const POLLS_PER_CLEANUP: u64 = 20;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
-/// Connections of the runner, in addition to the replicas' own.
 const CONNECTIONS: u32 = 4;
-/// Timeout of a restore; longer than it takes to find that a process does not respond.
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(90);
 const RUN_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -81,7 +79,6 @@ async fn execute_runs(pool: &Pool, running: &RunningUp, processes: ProcessContro
     }
 }
 
-/// Executes a run, and records its result or its error.
 async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> ManagedCluster {
     let pool = cluster.pool.clone();
     let lab = Scenario::new(cluster, id, request);

@@ -7,14 +7,17 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
+use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::{Decode, Postgres, Type};
-use tokio::time::interval;
+use tokio::time::{interval, sleep};
 use uuid::Uuid;
 
-use super::cluster::ManagedCluster;
-use super::poll::wait_until;
+use super::cluster::{LESSON_KEY_PREFIX, ManagedCluster};
+use super::poll::{POLL_INTERVAL, wait_until};
 use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT, format_request};
 use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
@@ -91,10 +94,7 @@ impl Scenario {
         Ok(response)
     }
 
-    /// Waits until the request is paused at a probe point.
-    ///
-    /// # Errors
-    /// If the request is answered before, or is not paused within 20 s.
+    /// Waits until the request is paused at its probe point; fails if it is answered before.
     pub async fn wait_until_paused(&self, request: &InFlightRequest) -> anyhow::Result<()> {
         let label = request.lane.label.english();
         wait_until(&format!("{label} is paused at its point"), async || {
@@ -180,6 +180,75 @@ impl Scenario {
         Ok(())
     }
 
+    pub fn require_two_replicas(&self) -> anyhow::Result<()> {
+        ensure!(
+            self.replica_count() >= 2,
+            "this lesson needs two replicas: `holdfast up --replicas 2`"
+        );
+        Ok(())
+    }
+
+    pub async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
+        self.cluster.redis().await
+    }
+
+    /// Returns a unique Redis key, which is deleted after the run.
+    pub fn unique_key(&self, name: &str) -> String {
+        format!("{LESSON_KEY_PREFIX}{}:{name}", Uuid::now_v7().simple())
+    }
+
+    /// Returns the value of an item's lock key; `None` if the key does not exist.
+    pub async fn holder(&self, sku: &Sku) -> anyhow::Result<Option<String>> {
+        self.query_lock("GET", sku).await
+    }
+
+    pub async fn is_locked_forever(&self, sku: &Sku) -> anyhow::Result<bool> {
+        Ok(self.query_lock::<i64>("PTTL", sku).await? == -1)
+    }
+
+    pub async fn delete_lock(&self, sku: &Sku) -> anyhow::Result<bool> {
+        Ok(self.query_lock::<u32>("DEL", sku).await? == 1)
+    }
+
+    async fn query_lock<T: FromRedisValue>(&self, command: &str, sku: &Sku) -> anyhow::Result<T> {
+        let key = format!("holdfast:lock:{}", sku.lock_key());
+        Ok(redis::cmd(command).arg(key).query_async(&mut self.redis().await?).await?)
+    }
+
+    pub async fn wait_until_free(&self, sku: &Sku) -> anyhow::Result<()> {
+        wait_until("the lease expires", async || Ok(self.holder(sku).await?.is_none())).await
+    }
+
+    /// Waits until, at the replica of `beside`, the item's queue has `inside` waiters and `outside`
+    /// requests wait for a place in it.
+    pub async fn wait_until_queued(
+        &self,
+        beside: &InFlightRequest,
+        sku: &Sku,
+        (inside, outside): (usize, usize),
+    ) -> anyhow::Result<()> {
+        let (key, what) = (
+            sku.lock_key(),
+            format!("{inside} requests are in the queue and {outside} wait for a place"),
+        );
+        wait_until(&what, async || {
+            let queues: Vec<QueueLength> = self.get(beside.replica, "/api/lab/queues").await?;
+            let queue = queues.iter().find(|queue| queue.key == key.as_str());
+            Ok(queue.is_some_and(|queue| (queue.inside, queue.outside) == (inside, outside)))
+        })
+        .await
+    }
+
+    /// Resumes a request at its point as often as it retries, and waits for its response.
+    pub async fn resume_until_done(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
+        while !request.response.is_finished() {
+            // An error between two attempts, when the request is not paused.
+            let _ = self.resume_request(&request).await;
+            sleep(POLL_INTERVAL).await;
+        }
+        self.response(request).await
+    }
+
     /// Waits until every process responds again, and records which ones had to be restarted.
     pub async fn restore(&self) -> anyhow::Result<()> {
         for step in self.cluster.restore().await? {
@@ -243,4 +312,12 @@ impl Scenario {
             published = progress;
         }
     }
+}
+
+/// A queue, as `GET /api/lab/queues` returns it.
+#[derive(Debug, Deserialize)]
+struct QueueLength {
+    key: String,
+    inside: usize,
+    outside: usize,
 }

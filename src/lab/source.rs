@@ -6,7 +6,6 @@ use crate::shop::Strategy;
 
 #[derive(Debug, Clone, Copy)]
 pub struct Source {
-    /// Name of the strategy or of the file.
     pub name: &'static str,
     pub path: &'static str,
     text: &'static str,
@@ -43,13 +42,11 @@ fn of_strategy(strategy: &'static Strategy) -> Source {
     Source { name: strategy.name, path: strategy.source, text: strategy.code }
 }
 
-/// Returns one line about a strategy.
 pub fn about_strategy(strategy: &Strategy, language: Language) -> String {
     language.text(&format!("strategy-{}", strategy.name))
 }
 
 impl Source {
-    /// Returns one line about the strategy, or about the file.
     pub fn about(&self, language: Language) -> String {
         match Strategy::named(self.name) {
             Some(strategy) => about_strategy(strategy, language),

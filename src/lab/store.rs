@@ -1,8 +1,5 @@
-//! Runs in Postgres: a request inserts a row, the runner claims it, every replica reads it.
-//!
-//! Guarantees: one running run per shop, by a unique index; queued runs are claimed in the order of
-//! their requests; the runner marks an abandoned run as failed. The newest [`MAX_KEPT_RUNS`] runs
-//! are kept. Races are runs that a replica executes (`replica`): [`super::race`].
+//! Runs in Postgres: a request inserts a row, the runner claims it, every replica reads it. One runs
+//! at a time, by a unique index. A run with a `replica` is a race, which that one executes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -17,7 +14,7 @@ use crate::messages::{Text, message};
 use crate::shop::{Error, UserId};
 
 pub const MAX_KEPT_RUNS: i64 = 200;
-/// Upper bound of the queue. Requests that arrive at the same instant may exceed it.
+/// Requests that arrive at the same instant may exceed it.
 pub const MAX_QUEUED_RUNS: i64 = 20;
 /// Upper bound of the runs of one signed-in user that are queued or running.
 pub const MAX_OPEN_RUNS_OF_USER: i64 = 3;
@@ -27,20 +24,17 @@ const HEARTBEAT_TIMEOUT_S: f64 = 5.0;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EnqueueResult {
     Queued(Uuid),
-    /// The queue is full.
     QueueFull,
     /// The user has [`MAX_OPEN_RUNS_OF_USER`] runs that are not over.
     UserLimit,
-    /// No runner is alive.
     NoRunner,
 }
 
-/// A request for a run, with its visitor.
 #[derive(Debug, Clone, Copy)]
 pub struct NewRun<'a> {
     /// Must be valid.
     pub request: &'a RunRequest,
-    /// The index of the visitor's prediction in the lesson's guesses.
+    /// Index of the visitor's guess.
     pub guess: Option<usize>,
     /// The visitor, if signed in and subject to [`MAX_OPEN_RUNS_OF_USER`].
     pub user: Option<UserId>,
@@ -75,7 +69,6 @@ impl RunSummary {
     }
 }
 
-/// Adds a run to the queue.
 pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Error> {
     let mut connection = pool.acquire().await?;
     if !runner_is_alive(&mut connection).await? {
@@ -110,8 +103,7 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     Ok(EnqueueResult::Queued(id))
 }
 
-/// Deletes all but the newest runs. A run from a file is as old as its file was opened, so that an
-/// old run is not deleted as soon as it is stored.
+/// Deletes all but the newest runs. A run from a file counts from when the file was opened.
 async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
     sqlx::query!(
         "delete from lab_runs where state in ('done', 'failed') and id in
@@ -186,8 +178,7 @@ pub async fn revision(pool: &Pool, id: Uuid) -> Result<Option<RunRevision>, Erro
     }))
 }
 
-/// Counts the visitors' predictions in the stored runs of a lesson, by the index of the guess.
-/// Runs from files do not count.
+/// Counts the guesses of the visitors in the stored runs of a lesson.
 pub async fn guess_counts(pool: &Pool, lesson: &str, guesses: usize) -> Result<Vec<i64>, Error> {
     let rows = sqlx::query!(
         r#"select guess as "guess!", count(*) as "count!" from lab_runs
@@ -297,7 +288,7 @@ pub(super) async fn heartbeat(pool: &Pool) -> Result<(), Error> {
     Ok(())
 }
 
-/// Marks every `running` run as failed. The runner calls it only while it executes none.
+/// Marks `running` runs as failed. The runner calls it only while it executes none.
 pub(super) async fn fail_abandoned(pool: &Pool) -> Result<(), Error> {
     let verdict = Some(message!("run-abandoned").into());
     let outcome = RunResult { verdict, ..RunResult::default() };
@@ -322,12 +313,10 @@ async fn runner_is_alive(connection: &mut PgConnection) -> Result<bool, Error> {
     .await?)
 }
 
-/// Converts a value that is stored.
 pub(super) fn json(value: &impl Serialize) -> Result<serde_json::Value, Error> {
     serde_json::to_value(value).map_err(|error| Error::Bug(format!("no JSON to store: {error}")))
 }
 
-/// Converts a value that was stored.
-pub(super) fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Error> {
+fn read<T: DeserializeOwned>(value: serde_json::Value) -> Result<T, Error> {
     serde_json::from_value(value).map_err(|error| Error::Bug(format!("stored JSON: {error}")))
 }

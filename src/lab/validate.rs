@@ -14,13 +14,12 @@ use crate::shop::Strategy;
 const MAX_ARMS: usize = 6;
 /// Valid values of the fields that are numbers; `fault` is both times of a fault. Any number is
 /// valid in others.
-static RANGES: [(&str, RangeInclusive<u64>); 7] = [
+static RANGES: [(&str, RangeInclusive<u64>); 6] = [
     ("stock", 0..=10_000),
     ("buyers", 1..=64),
     ("orders", 1..=5_000),
     ("work_ms", 0..=1_000),
     ("ttl_ms", TTL_RANGE_MS),
-    ("replicas", 1..=16),
     ("fault", 0..=10_000),
 ];
 
@@ -93,7 +92,7 @@ impl RunRequest {
         wrong.next().map(|(field, _)| field)
     }
 
-    fn numbers(&self) -> [(&'static str, Option<u64>); 8] {
+    fn numbers(&self) -> [(&'static str, Option<u64>); 7] {
         let fault = self.fault.as_ref();
         [
             ("stock", self.stock.map(|stock| u64::try_from(stock).unwrap_or(u64::MAX))),
@@ -101,7 +100,6 @@ impl RunRequest {
             ("orders", self.orders.map(u64::from)),
             ("work_ms", self.work_ms),
             ("ttl_ms", self.ttl_ms),
-            ("replicas", self.replicas.map(|replicas| replicas as u64)),
             ("fault", fault.map(|fault| fault.at_ms)),
             ("fault", fault.map(|fault| fault.for_ms)),
         ]

@@ -10,6 +10,7 @@ use super::poll::poll;
 use super::run::{Lane, LaneEvent};
 use super::scenario::Scenario;
 use crate::messages::message;
+use crate::shop::Sku;
 
 #[derive(Debug)]
 pub struct PausedWorker {
@@ -34,10 +35,12 @@ impl Scenario {
         self.control_worker(replica, &json!({ "pause": point, "lock": strategy })).await
     }
 
+    /// Waits for that. The lock key of `sku` joins the worker's lane to those of its orders.
     pub async fn wait_until_worker_paused(
         &self,
         replica: usize,
         point: &str,
+        sku: &Sku,
     ) -> anyhow::Result<PausedWorker> {
         let replica = self.replica_index(replica);
         let paused = poll("the worker is paused at its point", async || {
@@ -48,7 +51,8 @@ impl Scenario {
         let port = self.cluster.replicas[replica].port().to_string();
         let label = message!("run-label-the-worker");
         let mut lane = Lane::new(paused.request_id, label, port, paused.since_us);
-        lane.events.push(LaneEvent::new(paused.since_us, point));
+        let event = LaneEvent::new(paused.since_us, point);
+        lane.events.push(LaneEvent { key: sku.lock_key().to_string(), ..event });
         Ok(PausedWorker { replica, lane })
     }
 

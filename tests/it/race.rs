@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::common::{Shop, body, problem, until};
 use crate::pause_points::with_pause;
 use crate::purge::order_and;
-use holdfast::lab::race::store::prune;
+use holdfast::lab::race::runner::prune;
 
 fn race(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> RequestBuilder {
     let race = json!({ "lock": lock, "buyers": buyers, "stock": stock });

@@ -110,12 +110,10 @@ pub struct OrderPosition {
 }
 
 impl OrderPosition {
-    /// Returns the value that it read last.
     pub fn last_read(&self) -> Option<i64> {
         self.events.iter().rev().find(|event| event.event == "read").and_then(|event| event.value)
     }
 
-    /// Returns the last event at a point.
     pub fn event(&self, point: Point) -> Option<&TraceEvent> {
         self.events.iter().rev().find(|event| event.event == point.name())
     }
@@ -125,11 +123,9 @@ impl OrderPosition {
 pub struct GameView {
     pub positions: Vec<OrderPosition>,
     pub audit: ItemAudit,
-    /// Ledger entries, newest first.
     pub entries: Vec<LedgerEntry>,
     pub steps: Vec<GameStep>,
     pub reached_at: Option<usize>,
-    /// Remaining time of the game.
     pub left: Duration,
 }
 

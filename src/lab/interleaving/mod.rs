@@ -10,17 +10,17 @@
 
 mod game;
 mod rules;
-mod undo;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use crate::budget::Budget;
+use crate::messages::message;
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::audit;
 use crate::shop::model::{Item, ItemKind, RequestedLine};
@@ -39,6 +39,8 @@ pub use rules::{GAME_DURATION, GameRules, Level, playable, playable_named};
 const STEP_TIMEOUT: Duration = Duration::from_millis(400);
 /// In which other orders react to a step, for example to a released lock.
 const REACTION_TIMEOUT: Duration = Duration::from_millis(120);
+/// Shorter than the time limit of a request.
+const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
 /// Upper bound of the games per replica: two classes.
 const MAX_GAMES: usize = 64;
@@ -165,7 +167,6 @@ impl Games {
         }))
     }
 
-    /// Returns the user of all games.
     async fn buyer(&self) -> Result<UserId, Error> {
         let name = format!("{LAB_NAME_PREFIX}scheduler");
         let user = users::find_or_create_lab_user(&self.shop.pool, &name, false).await?;
@@ -220,6 +221,67 @@ impl Games {
 
     async fn delete_lock(&self, game: &Game) -> Result<(), Error> {
         Ok(self.shop.locks.leases().force_release(&game.sku.lock_key()).await?)
+    }
+
+    /// Begins another game, repeats all steps but the last, and puts it in the place of this one.
+    /// If the steps do not have the same effects within [`UNDO_TIMEOUT`], this one goes on.
+    pub async fn undo(&self, game: &Game) -> Result<Arc<Game>, GameError> {
+        let _turn = game.turn.lock().await;
+        let ended = || Rejection::NotFound(message!("problem-missing-game"));
+        self.game(game.id).ok_or_else(ended)?;
+        // Another game must not take its place meanwhile.
+        *game.last_used.lock() = Instant::now();
+        let mut steps = game.steps.lock().clone();
+        steps.pop();
+        // If it is not completed, dropping the new game releases its orders.
+        let again = match timeout(UNDO_TIMEOUT, self.replay_all(game, steps)).await {
+            // A row that stays locked keeps the new game from its item.
+            Err(_) | Ok(Err(GameError::Failed(Failure::Error(Error::RowLocked(_))))) => {
+                return Err(Refusal::NotReplayed.into());
+            }
+            Ok(replayed) => replayed?,
+        };
+        let mut games = self.games.lock();
+        games.remove(&game.id).ok_or_else(ended)?;
+        games.insert(again.id, Arc::clone(&again));
+        game.release();
+        Ok(again)
+    }
+
+    async fn replay_all(&self, game: &Game, steps: Vec<GameStep>) -> Result<Arc<Game>, GameError> {
+        let _turn = self.undo_turn.lock().await;
+        let again = self.start(&game.player, game.rules).await?;
+        self.wait_until_all_settled(&again, STEP_TIMEOUT).await;
+        for step in steps {
+            self.replay(&again, step).await?;
+        }
+        Ok(again)
+    }
+
+    /// Repeats a step. Waits for its effects without a timeout of its own.
+    async fn replay(&self, game: &Game, step: GameStep) -> Result<(), GameError> {
+        match game.orders.iter().find(|order| Some(order.name) == step.who) {
+            Some(order) => {
+                // It may have waited for the lock, and gets it now.
+                self.wait_until_settled(order, None, UNDO_TIMEOUT).await;
+                let (_, since) = self.paused_at(order).ok_or(Refusal::NotReplayed)?;
+                let _ = self.board.resume(order.request_id, Some(since));
+                // An order that waits does not settle: it gets as long as it needs to ask.
+                let waits = step.at.is_none() && step.result.is_none();
+                let timeout = if waits { REACTION_TIMEOUT } else { UNDO_TIMEOUT };
+                self.wait_until_settled(order, Some(since), timeout).await;
+            }
+            None => self.delete_lock(game).await?,
+        }
+        // An order that waited for a lock may have it earlier than in the first game.
+        let as_before = || {
+            let positions = self.positions(game);
+            positions.iter().zip(&step.all).all(|(now, then)| then.is_none() || now.held == *then)
+        };
+        while !as_before() {
+            sleep(POLL_INTERVAL).await;
+        }
+        Ok(self.finish_step(game, step).await?)
     }
 
     /// Records a step, and whether it reached the goal.

@@ -11,7 +11,6 @@ use crate::shop::Strategy;
 use crate::shop::audit::ItemAudit;
 use crate::shop::strategy::{Isolation, ReadMethod};
 
-/// Upper bound of a game's duration.
 pub const GAME_DURATION: Duration = Duration::from_mins(10);
 /// Upper bound of the steps of a game: an undo repeats them all.
 pub(super) const MAX_STEPS: usize = 100;
@@ -34,7 +33,6 @@ pub fn playable() -> &'static [Strategy] {
     &PLAYABLE
 }
 
-/// Finds a playable strategy by its name.
 pub fn playable_named(name: &str) -> Option<&'static Strategy> {
     PLAYABLE.iter().find(|strategy| strategy.name == name)
 }
@@ -48,7 +46,6 @@ pub struct GameRules {
     pub level: Option<Level>,
 }
 
-/// A game with a goal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum Level {
@@ -97,7 +94,6 @@ impl Level {
         }
     }
 
-    /// Returns 1 to 3 stars for a number of steps.
     pub fn stars(self, steps: usize) -> usize {
         match steps.saturating_sub(self.best_steps()) {
             0 => 3,
@@ -114,7 +110,6 @@ impl GameRules {
         self.strategy.transaction == Isolation::Autocommit
     }
 
-    /// Returns how many transactions its orders hold.
     pub(super) fn transactions(self) -> usize {
         if self.is_autocommit() { 0 } else { self.orders }
     }
@@ -123,7 +118,6 @@ impl GameRules {
         self.strategy.lock.is_some()
     }
 
-    /// Returns the probe points of an order, in order.
     pub fn points(self) -> Vec<Point> {
         let write = match self.is_autocommit() {
             true => [Point::Commit, Point::Write],

@@ -80,7 +80,7 @@ async fn kill_worker_at(
     lab.idle_worker(1, Duration::from_secs(20)).await?;
     lab.pause_worker(0, point, ROW_LOCK).await?;
     let order = order(lab, label, &sku, SHORT_PERIOD_MS).placed_order().await?;
-    let worker = lab.wait_until_worker_paused(0, point).await?;
+    let worker = lab.wait_until_worker_paused(0, point, &sku).await?;
     lab.kill_worker(worker).await;
     lab.say(message!("run-unpaid-step-1", when));
     lab.idle_worker(1, Duration::ZERO).await?;
@@ -125,8 +125,8 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let order = order(lab, message!("run-label-paid-too-late"), &sku, SHORT_PERIOD_MS);
     let order = order.by(&payer.token).placed_order().await?;
     let worker = tokio::select! {
-        worker = lab.wait_until_worker_paused(0, "commit") => worker?,
-        worker = lab.wait_until_worker_paused(1, "commit") => worker?,
+        worker = lab.wait_until_worker_paused(0, "commit", &sku) => worker?,
+        worker = lab.wait_until_worker_paused(1, "commit", &sku) => worker?,
     };
     let pay = payer.pay(lab, message!("run-label-the-payment"), 1, order, ROW_LOCK).send();
     wait_until("the payment waits", async || payment_waits(lab).await).await?;

@@ -23,13 +23,11 @@ use crate::shop::users::LAB_NAME_PREFIX;
 /// A replica, as the configuration names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
-    /// Host and port.
     pub host: String,
     pub address: SocketAddr,
 }
 
 impl Peer {
-    /// Resolves `host:port`.
     pub async fn resolve(host: &str) -> io::Result<Self> {
         let address = lookup_host(host).await?.next();
         let address = address.ok_or_else(|| io::Error::other(format!("{host} has no address")))?;
@@ -73,7 +71,6 @@ impl Peer {
     }
 }
 
-/// The sessions of one process.
 #[derive(Debug, Default)]
 pub struct Buyers {
     tokens: Mutex<Vec<String>>,

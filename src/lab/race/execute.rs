@@ -39,7 +39,6 @@ const LOCK_WAIT: Duration = Duration::from_millis(40);
 /// Time for which both buyers have read and neither has written.
 const OVERLAP: Duration = Duration::from_millis(12);
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
-/// Time span in which a crowd arrives.
 const ARRIVALS: Duration = Duration::from_millis(40);
 /// Work of each order of a crowd between read and write.
 const CROWD_WORK_MS: u64 = 2;
@@ -48,7 +47,6 @@ const FULL_LANES: usize = 8;
 const CROWD_EVENTS: [&str; 2] = ["read", "write"];
 const PRICE_CENTS: i64 = 9_900;
 
-/// An order on its way.
 struct RaceOrder {
     peer: Peer,
     token: String,
@@ -58,7 +56,6 @@ struct RaceOrder {
     response: JoinHandle<Option<(LabResponse, u64)>>,
 }
 
-/// Creates the throw-away item of a race.
 pub(super) async fn create_item(shop: &Shop, stock: i64) -> anyhow::Result<Sku> {
     let item = Item::throw_away("The last lantern, in a race", PRICE_CENTS, stock);
     let sku = item.sku.clone();
@@ -66,7 +63,6 @@ pub(super) async fn create_item(shop: &Shop, stock: i64) -> anyhow::Result<Sku> 
     Ok(sku)
 }
 
-/// Sends the orders and returns the result.
 pub(super) async fn execute(
     shop: &Shop,
     peers: &[Peer],
@@ -181,7 +177,6 @@ impl RunningRace<'_> {
     }
 }
 
-/// Waits for the response of an order, and returns its lane.
 async fn answered(order: RaceOrder, deadline: Instant) -> Lane {
     let RaceOrder { lane, response, .. } = order;
     let Ok(Ok(Some((response, at_us)))) = timeout_at(deadline, response).await else { return lane };

@@ -19,7 +19,6 @@ pub const SOLD: &str = "sold";
 pub const SOLD_OUT: &str = "sold-out";
 pub const NO_ANSWER: &str = "no-answer";
 
-/// A race to run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RaceRequest {
@@ -155,7 +154,6 @@ impl From<LabRun> for Race {
 }
 
 impl RaceResult {
-    /// Returns the number of replicas that executed orders.
     pub fn replicas(&self) -> usize {
         self.lanes.iter().map(|lane| &lane.replica).collect::<BTreeSet<_>>().len()
     }

@@ -12,12 +12,18 @@ use uuid::Uuid;
 use super::buyers::{Buyers, Peer};
 use super::execute::{self, MAX_QUEUED, MAX_RUNNING, TOTAL_TIMEOUT};
 use super::model::{Race, RaceRequest};
-use super::store::{MAX_KEPT_RACES, insert, prune, start};
+use crate::db::Pool;
 use crate::lab::run::{LabRunState, RunResult};
-use crate::lab::store;
+use crate::lab::store::{self, json};
 use crate::messages::message;
 use crate::shop::store::purge_lab_item;
 use crate::shop::{Error, Shop, Sku};
+
+pub const MAX_KEPT_RACES: i64 = 2_000;
+/// Races deleted per race.
+const PRUNED_PER_RACE: usize = 2;
+/// Races that are looked at for that.
+const TRIED_PER_RACE: i64 = 8;
 
 /// Runs the races that one replica accepts. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -82,7 +88,6 @@ impl RaceRunner {
         store::find(pool, id).await?.map(Race::from).ok_or_else(lost)
     }
 
-    /// Waits for its turn, executes the race and stores its result.
     async fn finish(
         self,
         id: Uuid,
@@ -135,7 +140,6 @@ impl RaceRunner {
         Ok(self.attempt(id, &peers, request).await?.0)
     }
 
-    /// Races once, for an item of its own.
     async fn attempt(
         &self,
         id: Uuid,
@@ -148,4 +152,71 @@ impl RaceRunner {
         let result = execute::execute(&self.shop, peers, &tokens, &sku, request).await?;
         Ok((result, sku))
     }
+}
+
+async fn insert(
+    pool: &Pool,
+    id: Uuid,
+    replica: &str,
+    request: &RaceRequest,
+    state: LabRunState,
+) -> Result<(), Error> {
+    sqlx::query!(
+        "insert into lab_runs (id, replica, wanted, state) values ($1, $2, $3, $4)",
+        id,
+        replica,
+        json(&request.to_run())?,
+        state as LabRunState,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Records that a race sells this item from now on.
+async fn start(pool: &Pool, id: Uuid, sku: &Sku) -> Result<(), Error> {
+    sqlx::query!(
+        "update lab_runs set state = 'running', sku = $2, frame = frame + 1 where id = $1",
+        id,
+        sku.as_str(),
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(())
+}
+
+/// Deletes some of the races beyond `kept`, with their items. Keeps a race whose item has a pending
+/// order or belongs to an item of a newer race, and one that may still be running.
+pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
+    // In random order: those that must be kept do not keep the others.
+    let old = sqlx::query!(
+        r#"select race.id, race.sku as "sku: Sku",
+                  'lab-' || replace(oldest.id::text, '-', '') as "newest!"
+             from lab_runs race
+             join (select id from lab_runs where replica is not null
+                    order by id desc offset $1 limit 1) as oldest on race.id < oldest.id
+            where race.replica is not null and lab_run_state(race) in ('done', 'failed')
+            order by random() limit $2"#,
+        kept - 1,
+        TRIED_PER_RACE,
+    )
+    .fetch_all(&mut *pool.acquire().await?)
+    .await?;
+    let mut pruned = 0;
+    for race in old {
+        let is_free = match race.sku {
+            Some(sku) => purge_lab_item(pool, &sku, &race.newest).await?,
+            None => true,
+        };
+        if is_free {
+            sqlx::query!("delete from lab_runs where id = $1", race.id)
+                .execute(&mut *pool.acquire().await?)
+                .await?;
+            pruned += 1;
+        }
+        if pruned == PRUNED_PER_RACE {
+            break;
+        }
+    }
+    Ok(())
 }

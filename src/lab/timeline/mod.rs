@@ -14,7 +14,6 @@ pub use statement::statement;
 #[derive(Debug, Clone, Default)]
 pub struct Timeline {
     pub lanes: Vec<TimelineLane>,
-    /// In order of time.
     pub events: Vec<Event>,
 }
 
@@ -28,7 +27,6 @@ pub struct TimelineLane {
 }
 
 impl TimelineLane {
-    /// Returns the replica and the name.
     pub fn full_name(&self) -> String {
         if self.replica.is_empty() {
             return self.name.clone();

@@ -106,7 +106,6 @@ impl RunPage {
             ("work_ms", request.work_ms.map(|work| work.to_string())),
             ("ttl_ms", request.ttl_ms.map(|ttl| ttl.to_string())),
             ("wait", request.wait.clone()),
-            ("replicas", request.replicas.map(|replicas| replicas.to_string())),
             ("seed", request.seed.map(|seed| seed.to_string())),
             ("fault", fault),
         ];

@@ -18,19 +18,17 @@ pub struct NumberField {
 }
 
 /// The number fields of a custom load, each with its default.
-const LOAD_NUMBERS: [(&str, &str); 7] = [
+const LOAD_NUMBERS: [(&str, &str); 6] = [
     ("stock", "100"),
     ("buyers", "16"),
     ("orders", "200"),
     ("work_ms", "0"),
     ("ttl_ms", SERVER_LEASE),
-    ("replicas", ALL_REPLICAS),
     ("seed", "1"),
 ];
 const FAULT_NUMBERS: [(&str, &str); 2] = [("fault_at_ms", "0"), ("fault_for_ms", "0")];
 /// Defaults that are messages.
 const SERVER_LEASE: &str = "lab-default-lease";
-const ALL_REPLICAS: &str = "lab-default-replicas";
 
 /// An error: the field and the reason.
 pub type FieldError = (&'static str, String);
@@ -91,7 +89,7 @@ fn field(
     wrong: &[FieldError],
     language: Language,
 ) -> NumberField {
-    let is_message = [SERVER_LEASE, ALL_REPLICAS].contains(&default_value.as_str());
+    let is_message = default_value == SERVER_LEASE;
     NumberField {
         name,
         label: label(name, language),
@@ -123,7 +121,6 @@ pub fn load(input: &FormFields, language: Language) -> (RunRequest, Vec<FieldErr
     run.strategies = input.all("strategies").map(str::to_owned).collect();
     run.journey = (input.trimmed("journey") == "pay").then_some(Journey::Pay);
     run.wait = Some(input.trimmed("wait").to_owned()).filter(|wait| !wait.is_empty());
-    run.replicas = number(input, "replicas", &mut wrong, language);
     run.seed = number(input, "seed", &mut wrong, language);
     let kind = input.trimmed("fault");
     match FaultKind::ALL.into_iter().find(|(_, name)| *name == kind) {
@@ -250,7 +247,5 @@ mod tests {
         let waiting = lessons::named("waiting").expect("there is such a lesson");
         let (field, why) = &lesson(waiting, &input(&[("ttl_ms", "5")]), Language::English).1[0];
         assert_eq!((*field, why.as_str()), ("ttl_ms", "Type a whole number, 10 to 60,000."));
-        let many = input(&[("strategies", "none"), ("replicas", "99999999999")]);
-        assert_eq!(english(&many).1, [("replicas", "Type a whole number, 1 to 16.".to_owned())]);
     }
 }
