@@ -66,11 +66,12 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
         () = sleep(ARM_TIMEOUT) => None,
     };
     lab.restore().await?;
+    let samples = std::mem::take(&mut lab.progress.lock().samples);
     let mut arm = ArmResult {
         strategy: spec.strategy.clone(),
         wait: spec.wait.clone(),
         replicas: (spec.replicas < lab.replica_count()).then_some(spec.replicas),
-        samples: std::mem::take(&mut lab.progress.lock().samples),
+        samples,
         forked: value.forks(lab).await?,
         ..value.measure(lab, spec).await?
     };
