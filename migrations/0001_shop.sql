@@ -342,7 +342,7 @@ create table top_ups (
 -- Retention: rows of orders stay forever, because they are the only guarantee that an old key does
 -- not order a second time; after 24 hours their body is removed. Other rows are deleted after
 -- 24 hours. The purge job finds old rows by scanning a part of the table's blocks per run
--- (`purge_walks`), so no index by age is needed: a B-tree would cost every order an insert, and the
+-- (`purge_walk`), so no index by age is needed: a B-tree would cost every order an insert, and the
 -- block ranges of a BRIN index stop being selective once deleted rows make room for new ones.
 
 create domain idempotency_key as text collate "C"

@@ -69,8 +69,7 @@ create table lab_marks (
     id      bigint      generated always as identity primary key,
     due_at  timestamptz not null,
     replica text        not null,
-    fence   bigint,
-    -- Job and due time, when the effect is made idempotent; the constraint then admits one row.
+    -- The due time, when the effect is made idempotent; the constraint then admits one row.
     once    text        constraint lab_marks_once unique,
     at      timestamptz not null default clock_timestamp()
 );

@@ -30,44 +30,25 @@ admin-locks-hint = The current state in Redis. “Held by” is the replica. “
 admin-refresh = Refresh
 
 admin-jobs-title = Jobs
-admin-jobs-lead = Tasks that the shop runs on a schedule. Every replica tries to start each run. A lock admits one of them, and a unique row in Postgres for each job and time prevents a second run.
+admin-jobs-lead = Tasks that the shop runs on a schedule. Every replica tries to start each run; a unique row in Postgres for each job and time admits one of them. The row has a lease: if its replica dies, another one takes the run over, as the next attempt.
 admin-jobs-off = This replica runs no jobs (`HOLDFAST_JOBS=off`). Other replicas may.
-admin-jobs-parked = { $job } is parked
 admin-jobs-failed = It failed { $attempts } times.
 admin-jobs-last-error = Last error
-admin-jobs-due = Due
-admin-jobs-started = Started
 admin-jobs-next-attempt = Next attempt
-admin-jobs-no-attempt = only when you start it
 admin-jobs-retry = Try again now
 admin-jobs-schedule = Schedule
 admin-jobs-schedule-lab = started by the lab
-admin-jobs-timeout = Timeout
 admin-jobs-next = Next run
 admin-jobs-last = Last run
 admin-jobs-never = never run
 admin-jobs-result = Result
-admin-jobs-previous = Previous result
-admin-jobs-error = Error
 admin-jobs-replica = Replica
-admin-jobs-state = State
-admin-jobs-duration = Duration
 admin-jobs-running = running
 admin-jobs-done = done
 admin-jobs-failed-state = failed
-admin-jobs-parked-state = parked
-admin-jobs-not-finished = not finished
 admin-jobs-attempt = attempt { $attempt }
-admin-jobs-previous-attempts =
-    { $attempts ->
-        [one] { $attempts } earlier attempt
-       *[other] { $attempts } earlier attempts
-     }
-admin-jobs-runs = Latest runs
-admin-jobs-no-runs = None yet.
 admin-jobs-job = Job
-admin-jobs-clock = Times are those of Postgres, whose clock decides when a job is due. A failed run is retried with growing pauses; after five attempts it is parked.
-admin-jobs-fences = A fencing token numbers the holders of a job’s lock: a later holder has a higher one. Redis reserves 64 numbers with each grant, so they read 1, 65, 129. They are compared within one run only, so it does no harm if they restart at 1 after Redis has lost its data.
+admin-jobs-clock = Times are those of Postgres, whose clock decides when a job is due. A failed run is retried with growing pauses, of five minutes at most.
 admin-job-audit = Compares ledgers, orders and accounts with each other, and stores the result.
 admin-job-purge = Deletes data that is kept for a limited time: stored responses for a day, sessions until they expire, job runs and items of the lab for a month.
 admin-job-lab-tick = Does nothing for the shop. The lesson “A job that runs once” counts how often one tick runs.

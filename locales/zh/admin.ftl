@@ -30,43 +30,25 @@ admin-locks-hint = Redis 中的当前状态。“持锁者”是副本。“等�
 admin-refresh = 刷新
 
 admin-jobs-title = 任务
-admin-jobs-lead = 商店按计划执行的任务。每次到点，所有副本都会尝试执行：锁只放行一个；Postgres 为每个任务的每个计划时间只存一行，防止重复执行。
+admin-jobs-lead = 商店按计划执行的任务。每次到点，所有副本都会尝试执行；Postgres 为每个任务的每个计划时间只存一行，只放行其中一个。这一行带有租约：副本崩溃后，由另一个副本接手，作为下一次尝试。
 admin-jobs-off = 本副本不执行任务（`HOLDFAST_JOBS=off`），其他副本可能会执行。
-admin-jobs-parked = { $job } 已搁置
 admin-jobs-failed = 已失败 { $attempts } 次。
 admin-jobs-last-error = 最近的错误
-admin-jobs-started = 开始
-admin-jobs-due = 计划时间
 admin-jobs-next-attempt = 下次尝试
-admin-jobs-no-attempt = 只能由您启动
 admin-jobs-retry = 立即重试
 admin-jobs-schedule = 计划
 admin-jobs-schedule-lab = 由实验室启动
-admin-jobs-timeout = 最长时间
 admin-jobs-next = 下次执行
 admin-jobs-last = 上次执行
 admin-jobs-never = 从未执行
 admin-jobs-result = 结果
-admin-jobs-previous = 前一次结果
-admin-jobs-error = 错误
 admin-jobs-replica = 副本
-admin-jobs-state = 状态
-admin-jobs-duration = 用时
 admin-jobs-running = 执行中
 admin-jobs-done = 已完成
 admin-jobs-failed-state = 失败
-admin-jobs-parked-state = 已搁置
-admin-jobs-not-finished = 未结束
 admin-jobs-attempt = 第 { $attempt } 次尝试
-admin-jobs-previous-attempts =
-    { $attempts ->
-       *[other] 之前的 { $attempts } 次尝试
-     }
-admin-jobs-runs = 最近的执行
-admin-jobs-no-runs = 还没有。
 admin-jobs-job = 任务
-admin-jobs-clock = 时间以 Postgres 的时钟为准，由它决定任务何时到期。失败的执行会重试，间隔逐渐加长；五次之后搁置。
-admin-jobs-fences = 栅栏令牌是任务锁的持锁者的编号：越晚获得锁，编号越大。Redis 每次发锁预留 64 个编号，所以依次是 1、65、129。编号只在同一次执行内比较，因此 Redis 丢失数据后从 1 重新开始也没有影响。
+admin-jobs-clock = 时间以 Postgres 的时钟为准，由它决定任务何时到期。失败的执行会重试，间隔逐渐加长，最长五分钟。
 admin-job-audit = 相互核对账本、订单和账户，并保存结果。
 admin-job-purge = 删除限期保存的数据：保存的响应留一天，会话留到过期，执行记录和实验室商品留一个月。
 admin-job-lab-tick = 与商店无关。课程“只执行一次的定时任务”用它统计一次计划执行了几次。

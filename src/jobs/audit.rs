@@ -7,15 +7,13 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::history::JobRun;
-use super::job::{Job, JobContext};
-use super::store::RunState;
+use super::runs::{JobRun, RunState};
+use super::{Job, JobContext};
 use crate::metrics::{AUDIT_SOUND, AUDIT_TIME};
-use crate::shop::audit::{AUDIT_TIMEOUT, AuditCheck, AuditReport, AuditStatus};
+use crate::shop::audit::{AUDIT_TIMEOUT, AuditCheck, AuditStatus};
 
 pub(super) const JOB: Job = Job {
     name: "audit",
-    about: "Compares ledgers, orders and accounts with each other, and stores the result.",
     cron: Some("7 * * * *"),
     timeout: AUDIT_TIMEOUT,
     work: |context| Box::pin(work(context)),
@@ -26,7 +24,6 @@ pub struct AuditResult {
     pub sound: bool,
     pub checks: usize,
     pub failing: Vec<AuditCheck>,
-    pub notes: Vec<String>,
 }
 
 /// Records the newest completed audit among `runs`, newest first.
@@ -41,9 +38,7 @@ pub(super) fn record_newest(runs: &[JobRun]) {
 async fn work(context: JobContext) -> anyhow::Result<Value> {
     let status = context.shop.audits.whole_audit(AUDIT_TIMEOUT).await?;
     let AuditStatus::Done(audit) = status else { bail!("the audit did not end in time") };
-    let AuditReport { ok: sound, checks, notes, .. } = audit.as_ref().clone();
-    let (checks, failing) = (checks.len(), checks.into_iter().filter(|check| !check.ok));
-    let failing: Vec<AuditCheck> = failing.collect();
+    let failing: Vec<AuditCheck> = audit.checks.iter().filter(|check| !check.ok).cloned().collect();
     if !failing.is_empty() {
         let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
         tracing::error!(
@@ -51,6 +46,6 @@ async fn work(context: JobContext) -> anyhow::Result<Value> {
             "the audit failed: stock, money or orders do not agree"
         );
     }
-    let result = AuditResult { sound, checks, failing, notes };
+    let result = AuditResult { sound: audit.ok, checks: audit.checks.len(), failing };
     serde_json::to_value(result).context("the result of the audit")
 }

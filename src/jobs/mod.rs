@@ -1,12 +1,7 @@
-//! Scheduled jobs (this module and its siblings), order expiry ([`order_expiry`]).
+//! Scheduled jobs, and order expiry ([`order_expiry`]).
 //!
-//! Every replica has a scheduler ([`scheduler`]) and sees every tick. A single replica runs it:
-//! - **the row** (`job_runs`, unique by job and due time) records that the tick was started;
-//! - **the lock** (`fenced`, `job:NAME`) separates replicas; its lease expires if its holder dies;
-//! - **the fence** is in the row: the result of a holder whose run was taken over is a stale write.
-//!
-//! Guarantees: one run per job and tick, one open run per job; a run that fails, panics or hangs is
-//! retried with a growing backoff, then parked, shown on `/jobs`, and retried once at every tick.
+//! Every replica has a [`Scheduler`], which sees every tick. A run is a row with a lease
+//! ([`runs`]): one replica claims it, and another one takes it over if the lease ends.
 //!
 //! Does not guarantee that the *work* of a run is done once: its holder may die after the work and
 //! before the row is updated. So a job is idempotent, or its effect is identified by job and tick
@@ -15,36 +10,49 @@
 
 pub mod audit;
 pub mod cron;
-pub mod history;
 pub mod lab_tick;
 pub mod order_expiry;
 pub mod purge;
-pub mod scheduler;
-pub mod status;
-pub mod store;
+pub mod runs;
 
-mod execute;
-mod job;
-mod outcome;
+mod scheduler;
 
-pub use job::{Job, JobContext, OncePolicy};
-pub use outcome::RunOutcome;
-pub use scheduler::Scheduler;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+use time::OffsetDateTime;
+
+use crate::probe::Probe;
+use crate::shop::Shop;
+
+pub use scheduler::{JobStatus, JobsStatus, RunOutcome, Scheduler};
 
 pub static JOBS: &[&Job] = &[&audit::JOB, &purge::JOB, &lab_tick::JOB];
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+/// A scheduled job.
+#[derive(Debug)]
+pub struct Job {
+    /// Name in rows and metrics: `a-z`, `0-9` and dashes.
+    pub name: &'static str,
+    /// Cron expression, in UTC; a job without one runs only at ticks it is offered.
+    pub cron: Option<&'static str>,
+    /// A longer run is cancelled and has failed.
+    pub timeout: Duration,
+    /// Does all outstanding work and returns a summary. It may be dropped at any await, and called
+    /// again after it completed.
+    pub work: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
+}
 
-    #[test]
-    fn every_job_definition_is_valid() {
-        for (at, job) in JOBS.iter().enumerate() {
-            let fits = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
-            assert!(!job.name.is_empty() && job.name.bytes().all(fits), "{}", job.name);
-            assert!(JOBS[..at].iter().all(|other| other.name != job.name), "{}", job.name);
-            assert!(job.about.ends_with('.'), "{}", job.name);
-            assert_eq!(cron::Schedule::of(job).is_some(), job.cron.is_some(), "{}", job.name);
-        }
-    }
+/// The context of one attempt, passed to the job.
+#[derive(Debug, Clone)]
+pub struct JobContext {
+    pub shop: Shop,
+    /// The tick for which the job runs.
+    pub due_at: OffsetDateTime,
+    /// Number of the attempt, from 1.
+    pub attempt: i32,
+    pub replica: String,
+    /// Points at which the lab can pause the run.
+    pub probe: Probe,
 }

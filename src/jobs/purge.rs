@@ -4,41 +4,35 @@
 //! Guarantees: every statement is a transaction of its own, bounded by rows or by blocks, so it
 //! holds row locks briefly, and an interrupted run keeps its progress. No statement reads all of a
 //! table that grows forever. If a kind fails, the other kinds are purged all the same; the run then
-//! fails and names the kind and the cause. A run is bounded by time, not by rows: it keeps up with
-//! the shop as long as Postgres deletes faster than it inserts.
+//! fails and names the kind and the cause. A run is bounded by time, not by rows.
 //!
 //! Key records ([`crate::shop::store::purge`]) are scanned in blocks: a run scans a part of the
-//! table, and the next run continues. A row that becomes old behind the position, or that two
-//! concurrent scans skip, is found by the next scan. Postgres 14 or later is needed: without a TID
-//! range scan each statement reads the whole table. Tests: `tests/it/purge.rs`.
+//! table, and the next run continues. A row that becomes old behind the position is found by the
+//! next scan. Postgres 14 or later is needed: without a TID range scan each statement reads the
+//! whole table. Tests: `tests/it/purge.rs`.
 
-use std::fmt::Write as _;
 use std::ops::Range;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use serde::Serialize;
 use serde_json::Value;
-use time::OffsetDateTime;
 use tokio::time::Instant;
 
-use super::job::{Job, JobContext};
 use super::order_expiry::failures;
-use super::{lab_tick, store};
+use super::{Job, JobContext, lab_tick, runs};
 use crate::db::Pool;
 use crate::shop::store::{lab_items_between, oldest_kept, purge, purge_lab_item};
 use crate::shop::{Error, sessions};
 
 /// Days for which the row of a run is kept.
-pub const RUNS_KEPT_DAYS: i32 = 30;
+const RUNS_KEPT_DAYS: i32 = 30;
 /// Days after which an item of the lab is deleted, with its orders.
 const LAB_ITEMS_KEPT_DAYS: u64 = 30;
-const KINDS: u32 = 7;
+const KINDS: u32 = 6;
 
 pub(super) const JOB: Job = Job {
     name: "purge",
-    about: "Deletes data that is kept for a limited time: stored responses for a day, sessions until \
-            they expire, job runs and items of the lab for a month.",
     cron: Some("23 * * * *"),
     timeout: Duration::from_mins(5),
     work: |context| Box::pin(work(context)),
@@ -62,9 +56,8 @@ pub struct PurgeLimits {
 
 impl Default for PurgeLimits {
     /// 256 blocks are 2 MB and at most a few thousand rows: milliseconds, or a second from a slow
-    /// disk. 64 MB are read quickly and hold the keys of a hundred thousand orders. A scan of the
-    /// table takes a day of hourly runs, and a response is kept for a day: so keys of at most two
-    /// days exist, and rows that stay forever are read once a day, not once an hour.
+    /// disk. A scan of a large table takes a day of hourly runs, and a response is kept for a day:
+    /// so keys of at most two days exist, and rows that stay forever are read once a day.
     fn default() -> Self {
         Self {
             rows_per_statement: 1_000,
@@ -93,40 +86,29 @@ pub struct PurgeResult {
     pub blocks: u64,
     /// True if the run had time for all of its share.
     pub all: bool,
-    /// Kinds that were not purged, or only in part; with any of these the run fails.
+    /// Kinds that were not purged, or only in part, with the cause; then the run fails.
     #[serde(skip)]
-    pub failed: Vec<PurgeFailure>,
+    pub failed: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PurgeFailure {
-    pub kind: &'static str,
-    pub cause: String,
+impl PurgeResult {
+    /// Records whether all of a kind was purged.
+    fn end(&mut self, kind: &str, ended: Result<bool, Error>) {
+        self.all &= matches!(ended, Ok(true));
+        if let Err(error) = ended {
+            self.failed.push(format!("{kind}: {error}"));
+        }
+    }
 }
 
 /// Purges all kinds. An error names the kinds that failed; the others are purged.
 pub async fn work(context: JobContext) -> anyhow::Result<Value> {
     let result = purge(&context.shop.pool, &PurgeLimits::default()).await;
+    let purged = serde_json::to_value(&result)?;
     if !result.failed.is_empty() {
-        bail!(result.error_message());
+        bail!("{}; purged: {purged}", result.failed.join("; "));
     }
-    serde_json::to_value(result).context("the result of the purge")
-}
-
-impl PurgeResult {
-    fn error_message(&self) -> String {
-        let mut message = String::new();
-        for PurgeFailure { kind, cause } in &self.failed {
-            let _ = write!(message, "{kind}: {cause}; ");
-        }
-        let Self { keys, responses, sessions, runs, marks, forgotten, lab_items, .. } = self;
-        let _ = write!(
-            message,
-            "purged: keys {keys}, responses {responses}, sessions {sessions}, runs {runs}, \
-             marks {marks}, failures {forgotten}, lab_items {lab_items}"
-        );
-        message
-    }
+    Ok(purged)
 }
 
 /// Purges within these limits; reports failures in the result. Safe to drop and call again.
@@ -135,40 +117,28 @@ pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
     let until = |kind: u32| began + limits.time_per_kind * kind;
     let rows = limits.rows_per_statement;
     let mut result = PurgeResult { all: true, ..PurgeResult::default() };
-    let blocks = &mut result.blocks;
-    // The small kinds first; orders, which have the most records, get the remaining time. Key
-    // records are scanned twice: deleting needs no disk space, and must continue when removing
-    // responses fails for lack of it. The second scan finds the blocks in memory.
+    // The small kinds first; orders, which have the most records, get the remaining time.
     let marks = || lab_tick::delete_old(pool, rows);
-    let marks = delete_all(&mut result.marks, until(1), marks).await;
-    let runs = || store::delete_old(pool, RUNS_KEPT_DAYS, rows);
-    let runs = delete_all(&mut result.runs, until(2), runs).await;
+    let ended = delete_all(&mut result.marks, until(1), marks).await;
+    result.end("marks", ended);
+
+    let runs = || runs::delete_old(pool, RUNS_KEPT_DAYS, rows);
+    let ended = delete_all(&mut result.runs, until(2), runs).await;
+    result.end("runs", ended);
+
     let sessions = || sessions::purge(pool, rows);
-    let sessions = delete_all(&mut result.sessions, until(3), sessions).await;
+    let ended = delete_all(&mut result.sessions, until(3), sessions).await;
+    result.end("sessions", ended);
+
     let failures = || failures::delete_obsolete(pool, rows);
-    let failures = delete_all(&mut result.forgotten, until(4), failures).await;
-    let lab_items = purge_lab_items(pool, &mut result.lab_items, until(5), rows).await;
-    let keys = BlockScan { kind: "keys", pool, limits, until: until(6) };
-    let records = |blocks, before| purge::purge_records(pool, blocks, before);
-    let keys = keys.run(&mut result.keys, blocks, records).await;
-    let responses = BlockScan { kind: "responses", pool, limits, until: until(KINDS) };
-    let bodies = |blocks, before| purge::purge_bodies(pool, blocks, before);
-    let responses = responses.run(&mut result.responses, blocks, bodies).await;
-    let ended: [(&'static str, Result<bool, Error>); KINDS as usize] = [
-        ("marks", marks),
-        ("runs", runs),
-        ("sessions", sessions),
-        ("failures", failures),
-        ("lab_items", lab_items),
-        ("keys", keys),
-        ("responses", responses),
-    ];
-    for (kind, ended) in ended {
-        result.all &= matches!(ended, Ok(true));
-        if let Err(error) = ended {
-            result.failed.push(PurgeFailure { kind, cause: error.to_string() });
-        }
-    }
+    let ended = delete_all(&mut result.forgotten, until(4), failures).await;
+    result.end("failures", ended);
+
+    let ended = purge_lab_items(pool, &mut result.lab_items, until(5), rows).await;
+    result.end("lab_items", ended);
+
+    let ended = purge_keys(pool, limits, until(KINDS), &mut result).await;
+    result.end("keys", ended);
     result
 }
 
@@ -219,54 +189,42 @@ async fn purge_lab_items(
     failed.map_or(Ok(true), Err)
 }
 
-/// One part of a scan of the key records. Each kind has its own position.
-struct BlockScan<'a> {
-    /// The purged kind; its position is stored under this name.
-    kind: &'static str,
-    pool: &'a Pool,
-    limits: &'a PurgeLimits,
-    /// No statement but the first is started after this time.
+/// Purges the next part of the key records; returns whether the part is done. The time limit stops
+/// no first statement.
+async fn purge_keys(
+    pool: &Pool,
+    limits: &PurgeLimits,
     until: Instant,
-}
-
-impl BlockScan<'_> {
-    /// Executes `statement` for each range of blocks of the next part, with the time before which
-    /// rows may be purged; returns whether the part is done. `rows` and `read` count rows and
-    /// blocks, also before an error.
-    async fn run<F>(
-        &self,
-        rows: &mut u64,
-        read: &mut u64,
-        statement: impl Fn(Range<i64>, OffsetDateTime) -> F,
-    ) -> Result<bool, Error>
-    where
-        F: Future<Output = Result<u64, Error>>,
-    {
-        let (blocks, before) = purge::purge_bounds(self.pool).await?;
-        let position =
-            sqlx::query_scalar!("select next_block from purge_walks where kind = $1", self.kind)
-                .fetch_optional(&mut *self.pool.acquire().await?)
-                .await?;
-        let mut part = next_part(position.unwrap_or(0), blocks, self.limits);
-        while !part.is_empty() {
-            let end = part.end.min(part.start + self.limits.blocks_per_statement);
-            *rows += statement(part.start..end, before).await?;
-            *read += (end - part.start).unsigned_abs();
-            sqlx::query!(
-                "insert into purge_walks (kind, next_block) values ($1, $2)
-                 on conflict (kind) do update set next_block = excluded.next_block",
-                self.kind,
-                end,
-            )
-            .execute(&mut *self.pool.acquire().await?)
-            .await?;
-            part.start = end;
-            if Instant::now() >= self.until {
-                break;
-            }
+    result: &mut PurgeResult,
+) -> Result<bool, Error> {
+    let (blocks, before) = purge::purge_bounds(pool).await?;
+    let position = sqlx::query_scalar!("select next_block from purge_walk")
+        .fetch_one(&mut *pool.acquire().await?)
+        .await?;
+    let mut part = next_part(position, blocks, limits);
+    let mut responses = Ok(true);
+    while !part.is_empty() {
+        let end = part.end.min(part.start + limits.blocks_per_statement);
+        result.keys += purge::purge_records(pool, part.start..end, before).await?;
+        // Deleting needs no disk space, and continues when removing responses fails for lack of it;
+        // the next scan finds these again.
+        if responses.is_ok() {
+            responses = purge::purge_bodies(pool, part.start..end, before).await.map(|removed| {
+                result.responses += removed;
+                true
+            });
         }
-        Ok(part.is_empty())
+        result.blocks += (end - part.start).unsigned_abs();
+        sqlx::query!("update purge_walk set next_block = $1", end)
+            .execute(&mut *pool.acquire().await?)
+            .await?;
+        part.start = end;
+        if Instant::now() >= until {
+            break;
+        }
     }
+    result.end("responses", responses);
+    Ok(part.is_empty())
 }
 
 /// Returns the next part: from `position` on, or from the start if `position` is the end or beyond
@@ -289,17 +247,6 @@ mod tests {
         let after_the_last_moment = Duration::from_secs(4) * 3;
         let longest = (PurgeLimits::default().time_per_kind + after_the_last_moment) * KINDS;
         assert!(longest < JOB.timeout, "{longest:?}");
-    }
-
-    #[test]
-    fn error_lists_failures_and_completed_work() {
-        let failed = vec![PurgeFailure { kind: "sessions", cause: "no such table".to_owned() }];
-        let purged = PurgeResult { keys: 3, failed, ..PurgeResult::default() };
-        assert_eq!(
-            purged.error_message(),
-            "sessions: no such table; purged: keys 3, responses 0, sessions 0, runs 0, marks 0, \
-             failures 0, lab_items 0"
-        );
     }
 
     #[test]

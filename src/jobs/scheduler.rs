@@ -1,33 +1,73 @@
-//! The scheduler: one in every replica, all of which decide alike.
+//! The scheduler: one in every replica, all of which decide alike; a claim in Postgres admits one.
 //!
-//! Between polls it sleeps until the next tick, for [`POLL_INTERVAL`] at most, so that it detects a
-//! clock that jumps, a machine that was suspended and a holder that died. Without Redis no job
-//! starts, without Postgres no job is due.
+//! Guarantees: an attempt ends, and its row records the result, also if the job fails, panics or
+//! never returns; an attempt that a later holder took over changes no row. If Postgres stays
+//! unavailable while the result is written, the next holder repeats the run.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-use rand::RngExt as _;
+use serde::Serialize;
+use serde_json::Value;
 use time::OffsetDateTime;
-use tokio::time::sleep;
+use tokio::task::{JoinError, JoinHandle};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
+use tracing::{Instrument as _, error_span, field};
+use utoipa::ToSchema;
 
-use super::audit;
-use super::cron::{Schedule, TickDecision, decide};
-use super::execute::{DueTick, Executor, STORE_TIMEOUT};
-use super::history::{self, JobRun};
-use super::job::{Job, OncePolicy};
-use super::outcome::RunOutcome;
+use super::order_expiry::{self, ExpiryStatus};
+use super::runs::{self, Attempt, ClaimResult, JobRun, RunState};
+use super::{Job, JobContext, audit, cron};
+use crate::backoff::Backoff;
+use crate::metrics::{JOB_ATTEMPTS, JOB_DURATION};
 use crate::probe::Probe;
 use crate::shop::{Error, Shop, with_timeout};
 
-/// Upper bound of the pause between two polls.
-pub const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Lower bound of the pause, which prevents a busy loop around a tick.
-const MIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Pause between two polls.
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
+/// Timeout of a poll, a claim, or an attempt to write a result. More than a statement may take
+/// (4 s), so it bounds the wait for a silent Postgres.
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Interval at which a lease is renewed, and timeout of the renewal: less than half of the lease.
+const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+/// Attempts to write a result before the run is left to the next holder.
+const MAX_WRITE_ATTEMPTS: u32 = 5;
+/// Backoff between these attempts.
+const WRITE_BACKOFF: Backoff =
+    Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(2) };
+/// Time for a cancelled job to stop at an await.
+const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The outcome of a tick on one replica.
+#[derive(Debug)]
+pub enum RunOutcome {
+    /// It is done, with this summary.
+    Done(Value),
+    /// It failed, and is retried after a pause.
+    Failed(String),
+    /// A later holder took the run over, or will: the result is not recorded.
+    Stale,
+    /// Its replica was stopped: another replica may run it at once.
+    Stopped,
+    /// Another replica runs it, or a pause after a failure is not over.
+    Busy,
+    AlreadyDone,
+}
+
+impl RunOutcome {
+    pub fn label(&self) -> &'static str {
+        match self {
+            RunOutcome::Done(_) => "done",
+            RunOutcome::Failed(_) => "failed",
+            RunOutcome::Stale => "stale",
+            RunOutcome::Stopped => "stopped",
+            RunOutcome::Busy => "busy",
+            RunOutcome::AlreadyDone => "already",
+        }
+    }
+}
 
 /// The scheduler of one replica. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -35,15 +75,41 @@ pub struct Scheduler(Arc<SchedulerState>);
 
 #[derive(Debug)]
 struct SchedulerState {
-    executor: Executor,
+    shop: Shop,
+    replica: String,
+    stop: CancellationToken,
     /// True if it polls by itself; otherwise it only executes ticks it is offered.
     on: bool,
     jobs: Vec<&'static Job>,
-    names: Vec<String>,
-    /// Jobs that a poll of this replica started and that still run.
-    running_jobs: Mutex<HashSet<&'static str>>,
-    /// True from an error until a poll finds nothing due, or a run has been executed.
+    /// True from a poll that failed until one that does not.
     is_unavailable: AtomicBool,
+}
+
+/// The status of all jobs.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobsStatus {
+    /// True if this replica runs jobs by itself.
+    pub on: bool,
+    /// The jobs.
+    pub jobs: Vec<JobStatus>,
+    /// The expiry of unpaid orders.
+    pub unpaid: ExpiryStatus,
+}
+
+/// The status of one job.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct JobStatus {
+    /// Its name.
+    pub name: &'static str,
+    /// Cron expression, in UTC.
+    pub timetable: Option<&'static str>,
+    /// Its next tick.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub next_due_at: Option<OffsetDateTime>,
+    /// Its newest run.
+    pub last: Option<JobRun>,
+    /// Its newest completed run, with the result.
+    pub last_done: Option<JobRun>,
 }
 
 impl Scheduler {
@@ -55,13 +121,12 @@ impl Scheduler {
         on: bool,
         jobs: &[&'static Job],
     ) -> Self {
-        let (shop, replica, stop) = (shop.clone(), replica.to_owned(), stop.clone());
         Self(Arc::new(SchedulerState {
-            executor: Executor { shop, replica, stop },
+            shop: shop.clone(),
+            replica: replica.to_owned(),
+            stop: stop.clone(),
             on,
             jobs: jobs.to_vec(),
-            names: jobs.iter().map(|job| job.name.to_owned()).collect(),
-            running_jobs: Mutex::default(),
             is_unavailable: AtomicBool::new(false),
         }))
     }
@@ -70,133 +135,183 @@ impl Scheduler {
         self.0.on
     }
 
-    pub fn jobs(&self) -> &[&'static Job] {
-        &self.0.jobs
-    }
-
-    pub fn names(&self) -> &[String] {
-        &self.0.names
-    }
-
-    /// Polls and starts due runs until the replica stops; returns at once if the scheduler is off.
+    /// Polls until the replica stops; returns at once if the scheduler is off.
     pub async fn run(self) {
-        if !self.0.on {
-            return;
-        }
-        loop {
-            let pause = self.poll().await;
-            tokio::select! {
-                () = self.0.executor.stop.cancelled() => return,
-                () = sleep(pause) => {}
-            }
+        while self.0.on && !self.0.stop.is_cancelled() {
+            self.poll().await;
+            let pause = POLL_INTERVAL.mul_f64(0.75 + 0.25 * rand::random::<f64>());
+            self.0.stop.run_until_cancelled(sleep(pause)).await;
         }
     }
 
-    /// Polls once, starts due runs in their own tasks, and returns the pause before the next poll.
-    pub async fn poll(&self) -> Duration {
-        let mut pause = POLL_INTERVAL.mul_f64(rand::rng().random_range(0.75..=1.0));
-        let pool = &self.0.executor.shop.pool;
-        let runs = history::newest_and_open(pool, &self.0.names);
-        let (now, runs) = match with_timeout(STORE_TIMEOUT, runs).await {
-            Ok(runs) => runs,
-            Err(error) => {
-                self.note_unavailable(&error);
-                return pause;
-            }
-        };
+    /// Starts due runs in their own tasks. Logs once that Postgres is unavailable, and once that it
+    /// is back.
+    pub async fn poll(&self) {
+        let result = with_timeout(STORE_TIMEOUT, self.start_due()).await;
+        let failed_before = self.0.is_unavailable.swap(result.is_err(), Ordering::Relaxed);
+        match result {
+            Err(error) if !failed_before => tracing::warn!(%error, "no job is started"),
+            Ok(()) if failed_before => tracing::info!("jobs are started again"),
+            _ => {}
+        }
+    }
+
+    async fn start_due(&self) -> Result<(), Error> {
+        let (now, runs) = self.newest_and_open().await?;
         audit::record_newest(&runs);
-
-        let mut is_idle = true;
-        for job in self.jobs() {
-            let runs: Vec<JobRun> =
-                runs.iter().filter(|run| run.job == job.name).cloned().collect();
-            let (due_at, is_retry) = match decide(Schedule::of(job).as_ref(), now, &runs) {
-                TickDecision::Start(due_at) | TickDecision::TakeOver(due_at) => (due_at, false),
-                TickDecision::Retry(due_at) => (due_at, true),
-                TickDecision::Wait(at) => {
-                    if let Some(at) = at {
-                        let left = Duration::try_from(at - now).unwrap_or_default();
-                        pause = pause.min(left.max(MIN_POLL_INTERVAL));
-                    }
-                    continue;
+        for job in &self.0.jobs {
+            let of_job = || runs.iter().filter(|run| run.job == job.name);
+            let open = of_job().filter(|run| run.state != RunState::Done);
+            let mut due: Vec<OffsetDateTime> = open.map(|run| run.due_at).collect();
+            // An open run does the work of later ticks, too.
+            if due.is_empty() {
+                due.extend(job.cron.and_then(|cron| cron::due_tick(cron, now, of_job().next())));
+            }
+            for due_at in due {
+                if let ClaimResult::Claimed(attempt) = self.claim(job, due_at).await? {
+                    drop(self.spawn(job, due_at, attempt, Probe::Off));
                 }
-            };
-            is_idle = false;
-            self.start(job, due_at, now, is_retry);
+            }
         }
-        if is_idle {
-            self.note_available();
-        }
-        pause
+        Ok(())
     }
 
-    /// Executes a tick of a job now, regardless of its schedule; for the lab. Returns `None` if
-    /// there is no job of that name. Safe to drop: an execution that has started runs to its end.
+    /// Executes a tick of a job now, regardless of its schedule. Safe to drop: an attempt that has
+    /// started runs to its end.
     pub async fn offer(
-        &self,
-        job: &str,
-        due_at: OffsetDateTime,
-        once: OncePolicy,
-        probe: Probe,
-    ) -> Result<Option<RunOutcome>, Error> {
-        let Some(job) = self.0.jobs.iter().find(|known| known.name == job) else {
-            return Ok(None);
-        };
-        let tick = DueTick { job, due_at, now: due_at, is_retry: false, once, probe };
-        let (scheduler, shop) = (self.clone(), &self.0.executor.shop);
-        let execution = async move { scheduler.execute(&tick).await };
-        let outcome = shop.tasks.spawn(execution).await;
-        outcome.map_err(|error| Error::Bug(format!("a run's task ended: {error}")))?.map(Some)
-    }
-
-    /// Starts the execution of a tick, unless the job still runs from an earlier poll.
-    fn start(
         &self,
         job: &'static Job,
         due_at: OffsetDateTime,
-        now: OffsetDateTime,
-        is_retry: bool,
-    ) {
-        if !self.0.running_jobs.lock().insert(job.name) {
-            return;
-        }
-        let once = OncePolicy::LockAndRow;
-        let tick = DueTick { job, due_at, now, is_retry, once, probe: Probe::Off };
-        let mark = RunningMark { scheduler: self.clone(), job: job.name };
-        drop(self.0.executor.shop.tasks.spawn(async move {
-            if let Err(error) = mark.scheduler.execute(&tick).await {
-                mark.scheduler.note_unavailable(&error);
+        probe: Probe,
+    ) -> Result<RunOutcome, Error> {
+        match with_timeout(STORE_TIMEOUT, self.claim(job, due_at)).await? {
+            ClaimResult::Busy => Ok(RunOutcome::Busy),
+            ClaimResult::Done => Ok(RunOutcome::AlreadyDone),
+            ClaimResult::Claimed(attempt) => {
+                let ended = self.spawn(job, due_at, attempt, probe).await;
+                ended.map_err(|error| Error::Bug(format!("a run's task ended: {error}")))
             }
-        }));
-    }
-
-    async fn execute(&self, tick: &DueTick) -> Result<RunOutcome, Error> {
-        let outcome = self.0.executor.execute(tick).await?;
-        self.note_available();
-        Ok(outcome)
-    }
-
-    fn note_unavailable(&self, error: &Error) {
-        if !self.0.is_unavailable.swap(true, Ordering::Relaxed) {
-            tracing::warn!(%error, "no job is started");
         }
     }
 
-    fn note_available(&self) {
-        if self.0.is_unavailable.swap(false, Ordering::Relaxed) {
-            tracing::info!("Postgres and Redis are available again; jobs are started");
+    pub async fn status(&self) -> Result<JobsStatus, Error> {
+        let (now, runs) = self.newest_and_open().await?;
+        let jobs = self.0.jobs.iter().map(|job| {
+            let mut of_job = runs.iter().filter(|run| run.job == job.name);
+            JobStatus {
+                name: job.name,
+                timetable: job.cron,
+                next_due_at: job.cron.and_then(|cron| cron::next_tick(cron, now)),
+                last: of_job.clone().next().cloned(),
+                last_done: of_job.find(|run| run.state == RunState::Done).cloned(),
+            }
+        });
+        let (jobs, unpaid) = (jobs.collect(), order_expiry::status(&self.0.shop).await?);
+        Ok(JobsStatus { on: self.0.on, jobs, unpaid })
+    }
+
+    async fn newest_and_open(&self) -> Result<(OffsetDateTime, Vec<JobRun>), Error> {
+        let names: Vec<String> = self.0.jobs.iter().map(|job| job.name.to_owned()).collect();
+        runs::newest_and_open(&self.0.shop.pool, &names).await
+    }
+
+    async fn claim(&self, job: &Job, due_at: OffsetDateTime) -> Result<ClaimResult, Error> {
+        runs::claim(&self.0.shop.pool, job.name, due_at, &self.0.replica).await
+    }
+
+    fn spawn(
+        &self,
+        job: &'static Job,
+        due_at: OffsetDateTime,
+        attempt: Attempt,
+        probe: Probe,
+    ) -> JoinHandle<RunOutcome> {
+        let span =
+            error_span!(parent: None, "job", job = job.name, %due_at, outcome = field::Empty);
+        let context = self.context(due_at, attempt.attempt, probe);
+        let scheduler = self.clone();
+        let execution = async move {
+            let began = Instant::now();
+            let outcome = scheduler.execute(job, attempt, context).await;
+            metrics::histogram!(JOB_DURATION, "job" => job.name).record(began.elapsed());
+            let outcome = scheduler.record(attempt, outcome).await;
+            tracing::Span::current().record("outcome", outcome.label());
+            count_and_log(job.name, &outcome, began.elapsed());
+            outcome
+        };
+        self.0.shop.tasks.spawn(execution.instrument(span))
+    }
+
+    pub(super) fn context(&self, due_at: OffsetDateTime, attempt: i32, probe: Probe) -> JobContext {
+        let SchedulerState { shop, replica, .. } = &*self.0;
+        JobContext { shop: shop.clone(), due_at, attempt, replica: replica.clone(), probe }
+    }
+
+    /// Runs the job in its own task, which isolates a panic, and renews the lease meanwhile.
+    async fn execute(&self, job: &Job, attempt: Attempt, context: JobContext) -> RunOutcome {
+        let mut task = self.0.shop.tasks.spawn((job.work)(context).in_current_span());
+        let ended = tokio::select! {
+            ended = &mut task => return job_result(ended),
+            () = sleep(job.timeout) => {
+                let limit = job.timeout;
+                RunOutcome::Failed(format!("it took longer than {limit:?}, and was cancelled"))
+            }
+            () = self.keep_lease(attempt) => RunOutcome::Stale,
+            () = self.0.stop.cancelled() => RunOutcome::Stopped,
+        };
+        task.abort();
+        match timeout(CANCEL_TIMEOUT, task).await {
+            // The job completed before the abort took effect.
+            Ok(Ok(done)) => job_result(Ok(done)),
+            Ok(Err(_)) => ended,
+            Err(_) => {
+                tracing::error!(job = job.name, "a job does not stop: it never awaits");
+                ended
+            }
         }
+    }
+
+    /// Renews the lease until a later attempt has it.
+    async fn keep_lease(&self, attempt: Attempt) {
+        loop {
+            sleep(RENEWAL_INTERVAL).await;
+            let renewal = runs::renew(&self.0.shop.pool, attempt);
+            // An error says nothing about the lease: whoever takes over needs Postgres, too.
+            if let Ok(false) = with_timeout(RENEWAL_INTERVAL, renewal).await {
+                return;
+            }
+        }
+    }
+
+    /// Records the outcome, with retries.
+    async fn record(&self, attempt: Attempt, outcome: RunOutcome) -> RunOutcome {
+        for write in 1..=MAX_WRITE_ATTEMPTS {
+            let recorded = runs::record(&self.0.shop.pool, attempt, &outcome);
+            match with_timeout(STORE_TIMEOUT, recorded).await {
+                Ok(true) => return outcome,
+                Ok(false) => break,
+                Err(_) => sleep(WRITE_BACKOFF.after(write)).await,
+            }
+        }
+        RunOutcome::Stale
     }
 }
 
-/// Marks a job as running on this replica, until it is dropped.
-struct RunningMark {
-    scheduler: Scheduler,
-    job: &'static str,
+fn count_and_log(job: &'static str, outcome: &RunOutcome, took: Duration) {
+    metrics::counter!(JOB_ATTEMPTS, "job" => job, "outcome" => outcome.label()).increment(1);
+    let ms = took.as_millis();
+    match outcome {
+        RunOutcome::Failed(cause) => tracing::error!(job, ms, cause, "a job failed; it is retried"),
+        RunOutcome::Stale => tracing::warn!(job, ms, "the result of a job could not be recorded"),
+        RunOutcome::Done(result) => tracing::debug!(job, ms, %result, "a job is done"),
+        RunOutcome::Stopped | RunOutcome::Busy | RunOutcome::AlreadyDone => {}
+    }
 }
 
-impl Drop for RunningMark {
-    fn drop(&mut self) {
-        self.scheduler.0.running_jobs.lock().remove(self.job);
+fn job_result(ended: Result<anyhow::Result<Value>, JoinError>) -> RunOutcome {
+    match ended {
+        Ok(Ok(result)) => RunOutcome::Done(result),
+        Ok(Err(error)) => RunOutcome::Failed(format!("{error:#}")),
+        Err(panicked) => RunOutcome::Failed(panicked.to_string()),
     }
 }

@@ -41,7 +41,7 @@ const LAB_HEADER_OPERATIONS: [&str; 5] =
         api::orders::pay, api::orders::cancel, api::orders::refund,
         api::me::read, api::me::ledger, api::me::top_up, api::me::change_password,
         api::audit::everything, api::audit::locks,
-        api::jobs::read, api::jobs::try_again, api::jobs::retry_expiry,
+        api::jobs::read, api::jobs::retry_expiry,
         api::jobs::tick,
         api::lab::create_item, api::lab::noop, api::lab::paused, api::lab::resume,
         api::lab::worker, api::lab::queues,

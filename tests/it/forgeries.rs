@@ -125,7 +125,7 @@ pub const OTHER_TABLES: [&str; 10] = [
     "lab_runner",
     "lab_runs",
     "lock_family",
-    "purge_walks",
+    "purge_walk",
     "sessions",
     "unpaid_failures",
 ];

@@ -43,7 +43,6 @@ async fn openapi_describes_every_route() {
         "GET /api/locks",
         "GET /api/audit",
         "GET /api/jobs",
-        "POST /api/jobs/runs/{id}/retry",
         "POST /api/jobs/expiry/{id}/retry",
         "POST /api/lab/ticks",
         "POST /api/lab/items",

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use holdfast::db::Pool;
-use holdfast::jobs::purge::{self, PurgeFailure, PurgeLimits, PurgeResult};
+use holdfast::jobs::purge::{self, PurgeLimits, PurgeResult};
 use holdfast::jobs::{Job, RunOutcome};
 use holdfast::shop::Sku;
 use holdfast::shop::model::{Item, ItemKind};
@@ -30,14 +30,13 @@ const OLD_AND_YOUNG: [&str; 4] = [
      select convert_to(n::text, 'UTF8'), (select id from users where name = 'alice'), '',
             now() + case when n <= 1500 then interval '-1 minute' else interval '1 minute' end
        from generate_series(1, 1600) n",
-    "insert into job_runs (job, due_at, state, attempts_allowed, replica, fence, started_at,
-                           ended_at, result)
-     select job, now() - n * interval '1 day', 'done', 5, 'x', 1, now() - n * interval '1 day',
-            now(), '{}'::jsonb
+    "insert into job_runs (job, due_at, state, replica, started_at, ended_at, result)
+     select job, now() - n * interval '1 day', 'done', 'x', now() - n * interval '1 day', now(),
+            '{}'::jsonb
        from generate_series(60, 1, -1) n, unnest(array['often']) job
       union all
-     select 'once', now() - interval '90 days', 'done', 5, 'x', 1, now() - interval '90 days',
-            now(), '{}'::jsonb",
+     select 'once', now() - interval '90 days', 'done', 'x', now() - interval '90 days', now(),
+            '{}'::jsonb",
     "insert into lab_marks (due_at, replica, at)
      select now(), 'x', now() - n * interval '20 hours' from generate_series(0, 2) n",
 ];
@@ -54,8 +53,7 @@ const OLD_ORDERS: &str = "
 
 const ANSWERS: &str = "select count(*) from idempotency where body is not null";
 const BLOCKS: &str = "select pg_relation_size('idempotency') / 8192";
-const KEYS_WALKED: &str =
-    "select coalesce(max(next_block), 0) from purge_walks where kind = 'keys'";
+const KEYS_WALKED: &str = "select next_block from purge_walk";
 
 async fn old_orders(pool: &Pool, rows: i32, answered: bool) {
     let insert = sqlx::query(OLD_ORDERS).bind(rows).bind(answered);
@@ -177,8 +175,7 @@ async fn purge_stops_in_time_and_resumes() {
         // Before the run, because the new versions of its updated rows may need new blocks.
         let blocks = shop.number(BLOCKS).await;
         let purged = purge::purge(&pool, &pace).await;
-        assert_eq!(purged.failed, []);
-        assert!(purged.blocks <= 40, "a stretch for each of two walks: {purged:?}");
+        assert!(purged.failed.is_empty() && purged.blocks <= 20, "{purged:?}");
         sessions.push(purged.sessions);
         keys.push(purged.keys);
         let walked = shop.number(KEYS_WALKED).await;
@@ -209,7 +206,7 @@ async fn large_table_is_purged_in_parts() {
     for _ in 0..RUNS {
         let part = shop.number(BLOCKS).await / RUNS + 1;
         let purged = purge::purge(&pool, &pace).await;
-        assert!(purged.all && purged.blocks <= 2 * part.unsigned_abs(), "{part}: {purged:?}");
+        assert!(purged.all && purged.blocks <= part.unsigned_abs(), "{part}: {purged:?}");
         left.push(shop.number(ANSWERS).await);
     }
     // New versions of rows make the table, and so the parts, grow: the last run may find none left.
@@ -266,7 +263,7 @@ async fn each_purge_reads_only_its_part() {
         PurgeLimits { blocks_per_statement: 4, min_blocks_per_run: 64, ..PurgeLimits::default() };
     apart(&shop, async |pool| {
         let purged = purge::purge(pool, &pace).await;
-        let nothing = PurgeResult { blocks: 2 * PART, all: true, ..PurgeResult::default() };
+        let nothing = PurgeResult { blocks: PART, all: true, ..PurgeResult::default() };
         assert_eq!(purged, nothing);
     })
     .await;
@@ -295,9 +292,11 @@ async fn failing_kind_does_not_block_others() {
     for sql in triggers {
         shop.execute(sql).await;
     }
-    let outcome = offer(&replica(&shop, "a", &PURGES), DUE).await;
+    let outcome = offer(&replica(&shop, "a", &PURGES), &PURGES, DUE).await;
     let RunOutcome::Failed(why) = outcome else { panic!("{outcome:?}") };
-    for word in ["marks: ", "sessions: ", "responses: ", "not these", "keys 2400", "runs 31"] {
+    for word in
+        ["marks: ", "sessions: ", "responses: ", "not these", "\"keys\":2400", "\"runs\":31"]
+    {
         assert!(why.contains(word), "{word}: {why}");
     }
     assert!(!why.contains("runs: ") && !why.contains("keys: "), "{why}");
@@ -313,7 +312,7 @@ async fn failing_kind_does_not_block_others() {
     shop.execute("drop function no cascade").await;
     let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
     let rest = (purged.keys, purged.runs, purged.marks, purged.sessions, purged.responses);
-    assert_eq!(rest, (0, 0, 1, 1_500, 1_200), "what failed begins where it failed");
+    assert_eq!(rest, (0, 0, 1, 1_500, 1_200), "what failed is found again");
     assert!(purged.all);
 }
 
@@ -343,8 +342,9 @@ async fn purge_without_postgres_reports_every_kind() {
     let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
     pool.close().await;
     let purged = purge::purge(&pool, &PurgeLimits::default()).await;
-    let kinds: Vec<&str> = purged.failed.iter().map(|PurgeFailure { kind, .. }| *kind).collect();
-    assert_eq!(kinds, ["marks", "runs", "sessions", "failures", "lab_items", "keys", "responses"]);
+    let kinds = purged.failed.iter().map(|failed| failed.split(':').next().unwrap());
+    let kinds: Vec<&str> = kinds.collect();
+    assert_eq!(kinds, ["marks", "runs", "sessions", "failures", "lab_items", "keys"]);
     assert!(!purged.all);
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use holdfast::db;
-use holdfast::jobs::{Job, OncePolicy, RunOutcome, Scheduler};
+use holdfast::jobs::{Job, RunOutcome, Scheduler};
 use holdfast::probe::Probe;
 use holdfast::shop::Error;
 use serde_json::json;
@@ -14,8 +14,8 @@ use tokio::time::timeout;
 
 use crate::common::proxy::Proxy;
 use crate::common::requests::{Answer as _, response_of, send};
-use crate::common::{Shop, services, until};
-use crate::jobs::{DUE, job, offer_when_free, replica, replica_over};
+use crate::common::{Shop, until};
+use crate::jobs::{DUE, job, offer, replica, replica_over};
 use crate::outages::{send_in_time, shop_behind};
 
 /// What a request may take.
@@ -173,22 +173,21 @@ async fn idle_transaction_releases_rows_like_lease() {
 static CLAIMED: Job = job("claimed", |_| Box::pin(async { Ok(json!({})) }));
 
 /// Offers the job's tick. Fails if that takes longer than its attempts to write may.
-async fn offer_in_time(to: &Scheduler, job: &Job) -> Result<Option<RunOutcome>, Error> {
-    let offered = to.offer(job.name, DUE, OncePolicy::LockAndRow, Probe::Off);
+async fn offer_in_time(to: &Scheduler, job: &'static Job) -> Result<RunOutcome, Error> {
+    let offered = to.offer(job, DUE, Probe::Off);
     timeout(Duration::from_secs(15), offered).await.expect("the run ends")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn silent_claim_releases_job_lock() {
+async fn silent_claim_ends_in_time() {
     let postgres = Proxy::to_postgres().await;
     let shop = Shop::without_replicas().await;
-    let redis = &services().running.redis_url;
-    let a = replica_over(&shop, "a", &CLAIMED, redis, &url_behind(&postgres, &shop));
+    let a = replica_over(&shop, "a", &CLAIMED, &url_behind(&postgres, &shop));
     postgres.delay_next_statement();
     let outcome = offer_in_time(&a, &CLAIMED).await;
     assert!(matches!(outcome, Err(Error::Unavailable { .. })), "{outcome:?}");
     let b = replica(&shop, "b", &CLAIMED);
-    assert!(matches!(offer_when_free(&b, DUE).await, RunOutcome::Done(_)));
+    assert!(matches!(offer(&b, &CLAIMED, DUE).await, RunOutcome::Done(_)));
 }
 
 static BEFORE_RECORD: OnceLock<Proxy> = OnceLock::new();
@@ -203,11 +202,10 @@ static RECORDED: Job = job("recorded", |_| {
 async fn silent_record_is_written_again() {
     let postgres = Proxy::to_postgres().await;
     let shop = Shop::without_replicas().await;
-    let redis = &services().running.redis_url;
-    let a = replica_over(&shop, "a", &RECORDED, redis, &url_behind(&postgres, &shop));
+    let a = replica_over(&shop, "a", &RECORDED, &url_behind(&postgres, &shop));
     assert!(BEFORE_RECORD.set(postgres).is_ok());
     let outcome = offer_in_time(&a, &RECORDED).await;
-    assert!(matches!(outcome, Ok(Some(RunOutcome::Done(_)))), "{outcome:?}");
+    assert!(matches!(outcome, Ok(RunOutcome::Done(_))), "{outcome:?}");
     assert_eq!(shop.number("select count(*) from job_runs where state = 'done'").await, 1);
 }
 

@@ -314,7 +314,6 @@ async fn form_address_redirects_to_its_page() {
         ("/items/deadbolt/limit".to_owned(), "/items/deadbolt"),
         ("/account/top-ups".to_owned(), "/account"),
         ("/basket/lines".to_owned(), "/shop"),
-        ("/jobs/7/retry".to_owned(), "/jobs"),
         ("/jobs/unpaid/7/retry".to_owned(), "/jobs"),
         ("/lab/scheduler/7/steps".to_owned(), "/lab/scheduler/7"),
         ("/sign-out".to_owned(), "/shop"),

@@ -1,21 +1,19 @@
-//! Lesson `run-once`: a tick of a scheduled job reaches both replicas: without a lock a lock
+//! Lesson `run-once`: a tick of a scheduled job reaches both replicas: without a lock, with a lock
 //! that is released after the work, and with a unique row of the job's name and due time. Then the
 //! replica that executes the run is killed: before its work, and between its work and the record of
 //! it.
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use serde_json::Value;
 use time::OffsetDateTime;
 
-use super::{LessonRequest, LessonResult, Scenario, poll, wait_until};
-use crate::jobs::history::{self, JobRun};
+use super::{LessonRequest, LessonResult, Scenario, poll};
 use crate::jobs::lab_tick;
-use crate::jobs::store::{self, RunState};
+use crate::jobs::runs::{self, JobRun, RunState};
 use crate::messages::{Message, Text, message};
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.require_two_replicas()?;
-    wait_until_no_open_run(lab).await?;
     let without = without_lock(lab).await?;
     let released = with_lock(lab).await?;
     let (once, result) = with_row(lab).await?;
@@ -66,15 +64,15 @@ async fn with_lock(lab: &Scenario) -> anyhow::Result<usize> {
     count_marks(lab, due_at).await
 }
 
-/// The same with a row that remains after the release.
+/// The row has a lease, and remains after the run.
 async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
     let due_at = current_tick();
     lab.say(message!("run-run-once-step-4"));
-    let first = tick(lab, message!("run-label-a-tick-lock-and-row"), 0, due_at, "lock-and-row")?;
+    let first = tick(lab, message!("run-label-a-tick-row"), 0, due_at, "row")?;
     let first = first.pause_at("held").await?;
-    tick(lab, message!("run-label-b-tick-at-once"), 1, due_at, "lock-and-row")?.response().await?;
+    tick(lab, message!("run-label-b-tick-at-once"), 1, due_at, "row")?.response().await?;
     lab.finish(first).await?;
-    let late = tick(lab, message!("run-label-b-tick-a-second-late"), 1, due_at, "lock-and-row")?;
+    let late = tick(lab, message!("run-label-b-tick-a-second-late"), 1, due_at, "row")?;
     let late = late.response().await?;
     let result = run_result(&late.body).to_owned();
     lab.say(message!("run-run-once-step-5", result));
@@ -83,27 +81,16 @@ async fn with_row(lab: &Scenario) -> anyhow::Result<(usize, String)> {
 
 /// A is killed at the probe point `at`, and another replica takes over by itself. Returns the final
 /// number of marks.
-///
-/// # Errors
-/// If no replica takes over with attempt 2 and a higher fence.
 async fn kill_at(lab: &Scenario, at: &'static str, when: Message) -> anyhow::Result<usize> {
     let due_at = current_tick();
     lab.say(message!("run-run-once-step-6", when));
-    let first =
-        tick(lab, message!("run-label-a-killed"), 0, due_at, "lock-and-row")?.pause_at(at).await?;
-    let begun = history::find(&lab.cluster.pool, lab_tick::NAME, due_at).await?;
-    let begun = begun.context("a run that was begun has a row")?;
+    let first = tick(lab, message!("run-label-a-killed"), 0, due_at, "row")?.pause_at(at).await?;
     lab.kill_replica(first).await?;
     let done = wait_until_taken_over(lab, due_at).await?;
-    lab.say(message!(
-        "run-run-once-step-7",
-        replica = &done.replica,
-        fence = done.fence,
-        fence_before = begun.fence,
-        attempt = done.attempt
-    ));
-    if done.attempt != 2 || done.fence <= begun.fence {
-        bail!("no second attempt with a higher fence: {done:?}");
+    let JobRun { replica, attempt, .. } = &done;
+    lab.say(message!("run-run-once-step-7", replica, attempt));
+    if *attempt != 2 {
+        bail!("not the second attempt: {done:?}");
     }
     let marks = count_marks(lab, due_at).await?;
     lab.restore().await?;
@@ -114,32 +101,15 @@ async fn kill_at(lab: &Scenario, at: &'static str, when: Message) -> anyhow::Res
 /// every 2 s.
 async fn wait_until_taken_over(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<JobRun> {
     poll("another replica takes over", async || {
-        let run = history::find(&lab.cluster.pool, lab_tick::NAME, due_at).await?;
+        let run = runs::find(&lab.cluster.pool, lab_tick::NAME, due_at).await?;
         Ok(run.filter(|run| run.state == RunState::Done))
-    })
-    .await
-}
-
-/// Waits until no run of an aborted lesson is open, because only one run is open at a time. Retries
-/// parked runs.
-async fn wait_until_no_open_run(lab: &Scenario) -> anyhow::Result<()> {
-    let (pool, names) = (&lab.cluster.pool, [lab_tick::NAME.to_owned()]);
-    wait_until("no earlier tick is open", async || {
-        let (_, runs) = history::newest_and_open(pool, &names).await?;
-        let open = |run: &&JobRun| run.job == lab_tick::NAME && run.state != RunState::Done;
-        let open = runs.iter().find(open);
-        if let Some(run) = open.filter(|run| run.state == RunState::Parked) {
-            store::try_again(pool, run.id).await?;
-        }
-        Ok(open.is_none())
     })
     .await
 }
 
 async fn count_marks(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<usize> {
     let marks = lab_tick::marks(&lab.cluster.pool, due_at).await?;
-    let by: Vec<&str> = marks.iter().map(|mark| mark.replica.as_str()).collect();
-    lab.say(message!("run-run-once-step-8", marks = marks.len(), replicas = by.join(", ")));
+    lab.say(message!("run-run-once-step-8", marks = marks.len(), replicas = marks.join(", ")));
     Ok(marks.len())
 }
 

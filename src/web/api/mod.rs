@@ -51,7 +51,6 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/api/locks", "GET").route(get().to(audit::locks)))
         .service(resource("/api/audit", "GET").route(get().to(audit::everything)))
         .service(resource("/api/jobs", "GET").route(get().to(jobs::read)))
-        .service(resource("/api/jobs/runs/{id}/retry", "POST").route(post().to(jobs::try_again)))
         .service(
             resource("/api/jobs/expiry/{id}/retry", "POST").route(post().to(jobs::retry_expiry)),
         )

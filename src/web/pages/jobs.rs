@@ -1,5 +1,5 @@
-//! The jobs page, for admins: scheduled jobs, their runs and results, order expiry, and what has
-//! failed too often. An open page refreshes itself.
+//! The jobs page, for admins: scheduled jobs and their results, and order expiry. An open page
+//! refreshes itself.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
@@ -7,16 +7,14 @@ use actix_web::web::{Form, Path};
 use askama::Template;
 use serde::Deserialize as _;
 use serde_json::Value;
-use time::OffsetDateTime;
 
 use super::format::{FormatTime as _, format_count};
 use super::layout::Layout;
 use super::respond::html;
 use crate::jobs::audit::AuditResult;
-use crate::jobs::history::JobRun;
 use crate::jobs::order_expiry::failures;
-use crate::jobs::status::{self, JobStatus, JobsStatus};
-use crate::jobs::store::{self, RunState};
+use crate::jobs::runs::{JobRun, RunState};
+use crate::jobs::{JobStatus, JobsStatus};
 use crate::messages::Language;
 use crate::web::middleware::{AdminUser, FormFields, body, csrf};
 use crate::web::{HttpResult, State, see_other};
@@ -33,35 +31,19 @@ impl JobsPage {
         self.layout.text(&format!("admin-job-{}", job.name))
     }
 
-    fn time_limit(&self, job: &JobStatus) -> String {
-        short_duration(i64::try_from(job.at_most_for_s).unwrap_or(0) * 1_000)
-    }
-
-    /// Returns the result of the latest completed run, and when it began, if that is not the last
-    /// run.
-    fn previous(&self, job: &JobStatus) -> Option<(ResultText, OffsetDateTime)> {
-        let (last, done) = (job.last.as_ref()?, job.last_done.as_ref()?);
-        let result = self.result(done).filter(|_| last.id != done.id)?;
-        Some((result, done.started_at))
-    }
-
     /// Returns the state of a run, as a symbol and a word.
     fn state(&self, run: &JobRun) -> (&'static str, String) {
         let (symbol, word) = match run.state {
             RunState::Running => ("◔", "admin-jobs-running"),
             RunState::Done => ("●", "admin-jobs-done"),
             RunState::Failed => ("↻", "admin-jobs-failed-state"),
-            RunState::Parked => ("▲", "admin-jobs-parked-state"),
         };
         (symbol, self.layout.text(word))
     }
 
-    fn took(&self, run: &JobRun) -> String {
-        run.took_ms().map_or_else(|| self.layout.text("admin-jobs-not-finished"), short_duration)
-    }
-
-    fn result(&self, run: &JobRun) -> Option<ResultText> {
-        result_text(run.result.as_ref()?, self.layout.language)
+    /// Returns the result of the newest completed run.
+    fn result(&self, job: &JobStatus) -> Option<ResultText> {
+        result_text(job.last_done.as_ref()?.result.as_ref()?, self.layout.language)
     }
 }
 
@@ -73,38 +55,20 @@ struct ResultText {
 }
 
 pub async fn show(state: State, request: HttpRequest, _: AdminUser) -> HttpResult {
-    let status = status::jobs_status(&state.shop, &state.jobs).await?;
+    let status = state.jobs.status().await?;
     html(StatusCode::OK, &JobsPage { layout: Layout::of(&request).await?, status })
 }
 
-/// The extracted parts of a form of this page, whose path has an id.
-type RetryForm = (State, HttpRequest, Path<String>, Form<FormFields>);
-
-/// Retries a parked run; does nothing if it is no longer parked (a second click).
-pub async fn try_again((state, request, id, form): RetryForm) -> HttpResult {
-    csrf::check_admin_form(&request, form.csrf()).await?;
-    if let Ok(id) = id.parse() {
-        store::try_again(&state.shop.pool, id).await?;
-    }
-    Ok(see_other("/jobs"))
-}
-
 /// Retries an unpaid order whose expiry failed; does nothing if it is no longer unpaid.
-pub async fn retry_expiry((state, request, id, form): RetryForm) -> HttpResult {
+pub async fn retry_expiry(
+    state: State,
+    request: HttpRequest,
+    id: Path<String>,
+    form: Form<FormFields>,
+) -> HttpResult {
     csrf::check_admin_form(&request, form.csrf()).await?;
     failures::try_again(&state.shop, body::parse_order_id(&id)?).await?;
     Ok(see_other("/jobs"))
-}
-
-/// Formats a duration: `12 ms`, `3.4 s`, `2 min 05 s`.
-fn short_duration(ms: i64) -> String {
-    match ms {
-        ..=999 => format!("{ms} ms"),
-        1_000..=59_999 if ms % 1_000 == 0 => format!("{} s", ms / 1_000),
-        1_000..=59_999 => format!("{}.{} s", ms / 1_000, ms % 1_000 / 100),
-        _ if ms % 60_000 == 0 => format!("{} min", ms / 60_000),
-        _ => format!("{} min {:02} s", ms / 60_000, ms / 1_000 % 60),
-    }
 }
 
 /// Counts in a job's result that the page shows, in this order; others measure only the amount of
@@ -155,10 +119,10 @@ mod tests {
             let described = result_text(&result, Language::English);
             described.map(|described| (described.text, described.is_unsound))
         };
-        let sound = json!({ "sound": true, "checks": 18, "failing": [], "notes": [] });
+        let sound = json!({ "sound": true, "checks": 18, "failing": [] });
         assert_eq!(text(sound), Some(("sound: all 18 checks hold".to_owned(), false)));
         let failing = json!([{ "name": "stock-drift", "ok": false, "detail": "tea" }]);
-        let is_unsound = json!({ "sound": false, "checks": 18, "failing": failing, "notes": [] });
+        let is_unsound = json!({ "sound": false, "checks": 18, "failing": failing });
         assert_eq!(
             text(is_unsound),
             Some(("not sound: 1 of 18 checks fail: stock-drift".to_owned(), true))
@@ -171,13 +135,5 @@ mod tests {
              the rest"
         );
         assert_eq!(texts(json!({ "keys": 0, "blocks": 9, "all": true })), "nothing to do");
-    }
-
-    #[test]
-    fn duration_is_formatted_compactly() {
-        assert_eq!(
-            [12, 30_000, 3_450, 125_000, 600_000].map(short_duration),
-            ["12 ms", "30 s", "3.4 s", "2 min 05 s", "10 min"].map(str::to_owned)
-        );
     }
 }

@@ -94,7 +94,6 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/audit", "GET").route(get().to(audit::show)))
         .service(resource("/locks", "GET").route(get().to(locks::show)))
         .service(resource("/jobs", "GET").route(get().to(jobs::show)))
-        .service(get_post("/jobs/{id}/retry", back_to("/jobs"), post().to(jobs::try_again)))
         .service(get_post(
             "/jobs/unpaid/{id}/retry",
             back_to("/jobs"),

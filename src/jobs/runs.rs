@@ -1,0 +1,229 @@
+//! Rows of job runs: which replica runs which tick, for how long, and the result.
+//!
+//! Guarantees, by Postgres alone: one row per job and tick; one replica has its lease; only the
+//! latest attempt, whose number is its fencing token, renews the lease and writes the result.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+use time::OffsetDateTime;
+use utoipa::ToSchema;
+
+use super::scheduler::RunOutcome;
+use crate::backoff::Backoff;
+use crate::db::Pool;
+use crate::shop::Error;
+
+/// How long a holder that died delays the next one.
+const LEASE_S: f64 = 3.0;
+/// Pauses after failures.
+const RETRY_BACKOFF: Backoff =
+    Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
+
+/// The state of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[serde(rename_all = "lowercase")]
+#[sqlx(type_name = "text", rename_all = "lowercase")]
+pub enum RunState {
+    /// A replica executes it, or died while executing it.
+    Running,
+    /// It is done.
+    Done,
+    /// It failed, and is retried after a pause.
+    Failed,
+}
+
+/// A run of a job.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub struct JobRun {
+    /// Number of the run, in order of start.
+    pub id: i64,
+    /// Name of the job.
+    pub job: String,
+    /// The tick that it executes.
+    #[serde(with = "time::serde::rfc3339")]
+    pub due_at: OffsetDateTime,
+    /// Its state.
+    pub state: RunState,
+    /// Number of the current or last attempt, from 1.
+    pub attempt: i32,
+    /// The replica of that attempt.
+    pub replica: String,
+    /// Start of that attempt.
+    #[serde(with = "time::serde::rfc3339")]
+    pub started_at: OffsetDateTime,
+    /// End of that attempt.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub ended_at: Option<OffsetDateTime>,
+    /// Time from which the next attempt may begin: the end of the lease, or of a pause.
+    #[serde(with = "time::serde::rfc3339::option")]
+    pub next_at: Option<OffsetDateTime>,
+    /// The job's own summary of a successful run.
+    pub result: Option<Value>,
+    /// Error of a failed attempt.
+    pub error: Option<String>,
+}
+
+/// An attempt that this process has claimed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempt {
+    pub(super) id: i64,
+    /// Number of the attempt, from 1.
+    pub(super) attempt: i32,
+}
+
+#[derive(Debug)]
+pub(super) enum ClaimResult {
+    Claimed(Attempt),
+    /// Another attempt has the lease, or the pause after a failure is not over.
+    Busy,
+    Done,
+}
+
+/// Claims the run of a tick. After an error it is unknown whether it was claimed; if it was, the
+/// lease ends, and the next holder takes it over.
+pub(super) async fn claim(
+    pool: &Pool,
+    job: &str,
+    due_at: OffsetDateTime,
+    replica: &str,
+) -> Result<ClaimResult, Error> {
+    let mut connection = pool.acquire().await?;
+    // A clock that is set back must not prolong a lease or a pause.
+    let claimed = sqlx::query_as!(
+        Attempt,
+        "insert into job_runs as run (job, due_at, state, replica, next_at)
+         values ($1, $2, 'running', $3, clock_timestamp() + make_interval(secs => $4))
+         on conflict (job, due_at) do update
+            set state = 'running', attempt = run.attempt + 1, replica = excluded.replica,
+                started_at = clock_timestamp(), ended_at = null, next_at = excluded.next_at,
+                error = null
+          where run.state <> 'done'
+            and run.next_at not between clock_timestamp()
+                                    and clock_timestamp() + make_interval(secs => $5)
+         returning id, attempt",
+        job,
+        due_at,
+        replica,
+        LEASE_S,
+        RETRY_BACKOFF.longest.as_secs_f64(),
+    )
+    .fetch_optional(&mut *connection)
+    .await?;
+    if let Some(attempt) = claimed {
+        return Ok(ClaimResult::Claimed(attempt));
+    }
+    let is_done = sqlx::query_scalar!(
+        r#"select state = 'done' as "is_done!" from job_runs where job = $1 and due_at = $2"#,
+        job,
+        due_at,
+    );
+    let is_done = is_done.fetch_optional(&mut *connection).await?;
+    Ok(if is_done == Some(true) { ClaimResult::Done } else { ClaimResult::Busy })
+}
+
+/// Renews the lease of an attempt. Returns `false` if a later attempt has it.
+pub(super) async fn renew(pool: &Pool, attempt: Attempt) -> Result<bool, Error> {
+    let renewed = sqlx::query!(
+        "update job_runs set next_at = clock_timestamp() + make_interval(secs => $3)
+          where id = $1 and attempt = $2 and state = 'running'",
+        attempt.id,
+        attempt.attempt,
+        LEASE_S,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(renewed.rows_affected() == 1)
+}
+
+/// Records the outcome of an attempt. Returns `false` if there is a later attempt; then nothing is
+/// written. It may be repeated, e.g. after a timeout.
+pub(super) async fn record(
+    pool: &Pool,
+    attempt: Attempt,
+    outcome: &RunOutcome,
+) -> Result<bool, Error> {
+    let (state, result, error, pause) = match outcome {
+        RunOutcome::Done(result) => (RunState::Done, Some(result), None, None),
+        RunOutcome::Failed(cause) => {
+            let pause = RETRY_BACKOFF.after(attempt.attempt.unsigned_abs());
+            (RunState::Failed, None, Some(cause.as_str()), Some(pause.as_secs_f64()))
+        }
+        RunOutcome::Stopped => (RunState::Failed, None, Some("its replica was stopped"), Some(0.0)),
+        RunOutcome::Stale | RunOutcome::Busy | RunOutcome::AlreadyDone => return Ok(false),
+    };
+    let written = sqlx::query!(
+        "update job_runs
+            set state = $3, result = $4, error = $5, ended_at = clock_timestamp(),
+                next_at = clock_timestamp() + make_interval(secs => $6)
+          where id = $1 and attempt = $2",
+        attempt.id,
+        attempt.attempt,
+        state as RunState,
+        result,
+        error,
+        pause,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(written.rows_affected() == 1)
+}
+
+/// Selects runs.
+macro_rules! job_runs {
+    ($rows:literal, $($argument:expr),+ $(,)?) => {
+        sqlx::query_as!(
+            JobRun,
+            r#"select id, job, due_at, state as "state: RunState", attempt, replica, started_at,
+                      ended_at, next_at, result, error
+                 from job_runs "# + $rows,
+            $($argument),+
+        )
+    };
+}
+
+/// Returns the time, and runs, newest first: the newest completed run of each of these jobs, and
+/// the open runs of all jobs.
+pub(super) async fn newest_and_open(
+    pool: &Pool,
+    jobs: &[String],
+) -> Result<(OffsetDateTime, Vec<JobRun>), Error> {
+    let mut connection = pool.acquire().await?;
+    let now = sqlx::query_scalar!(r#"select clock_timestamp() as "now!""#);
+    let now = now.fetch_one(&mut *connection).await?;
+    let runs = job_runs!(
+        "where state <> 'done'
+            or id = any (array(select (select max(id) from job_runs
+                                        where job = names.job and state = 'done')
+                                 from unnest($1::text[]) as names (job)))
+         order by id desc",
+        jobs,
+    );
+    Ok((now, runs.fetch_all(&mut *connection).await?))
+}
+
+pub async fn find(pool: &Pool, job: &str, due_at: OffsetDateTime) -> Result<Option<JobRun>, Error> {
+    let run = job_runs!("where job = $1 and due_at = $2", job, due_at);
+    Ok(run.fetch_optional(&mut *pool.acquire().await?).await?)
+}
+
+/// Deletes runs that are done and started more than `days` ago, but never a job's newest. Checks
+/// only the `max` oldest runs: few of these are open or a job's newest, so if none of them may be
+/// deleted, no later run may either.
+pub(super) async fn delete_old(pool: &Pool, days: i32, max: i64) -> Result<u64, Error> {
+    let deleted = sqlx::query!(
+        "delete from job_runs where id = any(array(
+            select old.id
+              from (select id, job, state, started_at from job_runs order by id limit $2) old
+             where old.state = 'done'
+               and old.started_at < clock_timestamp() - make_interval(days => $1)
+               and exists (select from job_runs newer
+                            where newer.job = old.job and newer.id > old.id)))",
+        days,
+        max,
+    )
+    .execute(&mut *pool.acquire().await?)
+    .await?;
+    Ok(deleted.rows_affected())
+}
