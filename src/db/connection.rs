@@ -1,6 +1,8 @@
 //! A connection of the pool, and a transaction on one. Both return or close it on drop.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
@@ -8,7 +10,7 @@ use sqlx::{PgConnection, Postgres};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use super::pool_state::ConnectionInUse;
+use super::pool_state::PoolState;
 
 /// Timeout of the ping before a connection returns to the pool, which waits for the end of a
 /// cancelled statement. After it the connection is closed; otherwise a silent server would keep
@@ -19,24 +21,28 @@ const RETURN_TIMEOUT: Duration = Duration::from_millis(300);
 /// [`RETURN_TIMEOUT`].
 #[derive(Debug)]
 pub struct Connection {
-    /// Present until the connection is dropped or closed.
+    /// Present until the connection is dropped.
     live: Option<PoolConnection<Postgres>>,
+    /// True if a drop closes it: a transaction is open.
+    is_in_transaction: bool,
     runtime: Handle,
-    _in_use: ConnectionInUse,
+    state: Arc<PoolState>,
 }
 
 impl Connection {
     pub(super) fn new(
         live: PoolConnection<Postgres>,
+        is_in_transaction: bool,
         runtime: &Handle,
-        in_use: ConnectionInUse,
+        state: &Arc<PoolState>,
     ) -> Self {
-        Self { live: Some(live), runtime: runtime.clone(), _in_use: in_use }
+        state.in_use.fetch_add(1, Ordering::Relaxed);
+        Self { live: Some(live), is_in_transaction, runtime: runtime.clone(), state: state.clone() }
     }
 
     /// Closes the connection at once, e.g. in the middle of a statement. Postgres rolls back.
     pub fn discard(mut self) {
-        drop(self.live.take().map(PoolConnection::detach));
+        self.is_in_transaction = true;
     }
 }
 
@@ -62,7 +68,11 @@ impl DerefMut for Connection {
 
 impl Drop for Connection {
     fn drop(&mut self) {
-        if let Some(mut live) = self.live.take() {
+        self.state.in_use.fetch_sub(1, Ordering::Relaxed);
+        let Some(mut live) = self.live.take() else { return };
+        if self.is_in_transaction {
+            drop(live.detach());
+        } else {
             // The drop of `sqlx` does the same without a timeout, whose timer is that runtime's.
             self.runtime.spawn(async move { timeout(RETURN_TIMEOUT, live.return_to_pool()).await });
         }
@@ -71,29 +81,23 @@ impl Drop for Connection {
 
 /// An open transaction. On drop, its connection is closed, which rolls it back.
 #[derive(Debug)]
-pub struct Transaction(Option<Connection>);
-
-/// The connection has an open transaction.
-impl From<Connection> for Transaction {
-    fn from(connection: Connection) -> Self {
-        Self(Some(connection))
-    }
-}
+pub struct Transaction(pub(super) Connection);
 
 impl Transaction {
     /// Commits. After an error the outcome may be unknown.
     pub async fn commit(self) -> Result<(), sqlx::Error> {
-        self.end("commit").await.map(drop)
+        self.end("commit").await
     }
 
-    /// Rolls back, and returns the connection. On an error, closing the connection rolls back.
-    pub async fn rollback(self) -> Result<Connection, sqlx::Error> {
+    /// Rolls back. On an error, closing the connection rolls back.
+    pub async fn rollback(self) -> Result<(), sqlx::Error> {
         self.end("rollback").await
     }
 
-    async fn end(mut self, statement: &'static str) -> Result<Connection, sqlx::Error> {
-        sqlx::raw_sql(statement).execute(&mut *self).await?;
-        self.0.take().ok_or(sqlx::Error::WorkerCrashed)
+    async fn end(mut self, statement: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(statement).execute(&mut *self.0).await?;
+        self.0.is_in_transaction = false;
+        Ok(())
     }
 }
 
@@ -101,26 +105,12 @@ impl Deref for Transaction {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        match &self.0 {
-            Some(connection) => connection,
-            None => unreachable!("a transaction has its connection until it ends"),
-        }
+        &self.0
     }
 }
 
 impl DerefMut for Transaction {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        match &mut self.0 {
-            Some(connection) => connection,
-            None => unreachable!("a transaction has its connection until it ends"),
-        }
-    }
-}
-
-impl Drop for Transaction {
-    fn drop(&mut self) {
-        if let Some(connection) = self.0.take() {
-            connection.discard();
-        }
+        &mut self.0
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{Connection as _, PgConnection};
 
-use super::session::{self, SessionSettings};
-use super::{Error, check_encoding, connect_error, options};
+use super::session::SessionSettings;
+use super::{Error, connect, connect_error};
 
 /// The schema, compiled into the binary.
 static MIGRATIONS: Migrator = sqlx::migrate!();
@@ -27,15 +27,9 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 /// program; [`Error::Migrate`] when a migration fails. The migration that failed is rolled back;
 /// those before it stay applied.
 pub async fn migrate(url: &str) -> Result<(), Error> {
-    let options = options(url)?;
-    let connection = PgConnection::connect_with(&options).await;
-    let mut connection = connection.map_err(|error| connect_error::explain(error, &options))?;
-    session::check_own(&mut connection, &options).await?;
-    SessionSettings::standard().with_timeout(TIMEOUT).apply(&mut connection).await?;
-    let result = match check_encoding(&mut connection).await {
-        Ok(()) => MIGRATIONS.run(&mut connection).await.map_err(convert_error),
-        refused => refused,
-    };
+    let settings = SessionSettings::standard().with_timeout(TIMEOUT);
+    let mut connection = connect(url, settings).await?;
+    let result = MIGRATIONS.run(&mut connection).await.map_err(convert_error);
     // Also releases the migrator's advisory lock, which an error leaves with the session.
     let closed = connection.close().await;
     result?;

@@ -21,6 +21,7 @@ use std::time::Duration;
 use log::LevelFilter;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
+use tokio::time::timeout;
 
 use crate::tls::UnusableCertificate;
 use session::SessionSettings;
@@ -32,7 +33,7 @@ pub use pool::Pool;
 pub use replica_session::{RecordedFamily, ReplicaSession, forget_lock_family};
 pub use tls::warn_of_plain_text;
 
-/// Timeout of [`check_reachable`]; a running server accepts a connection sooner.
+/// Timeout of [`connect`]; a running server accepts a connection sooner.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Duration from which the log, at level debug, lists a statement as slow.
@@ -109,42 +110,36 @@ fn options(url: &str) -> Result<PgConnectOptions, Error> {
     Ok(options.log_slow_statements(LevelFilter::Debug, SLOW_STATEMENT))
 }
 
-/// Connects once, because a pool reports only a timeout as the cause of a failure. Rejects a
-/// database with another encoding.
-pub async fn check_reachable(url: &str) -> Result<(), Error> {
+/// Connects, which a pool cannot do without hiding the cause of a failure. Rejects a pooler that
+/// shares sessions, and a database that cannot store every text.
+async fn connect(url: &str, settings: SessionSettings) -> Result<PgConnection, Error> {
     let options = options(url)?;
-    let connect = PgConnection::connect_with(&options);
-    let connection = tokio::time::timeout(REACH_TIMEOUT, connect).await;
-    let connection = connection.unwrap_or(Err(sqlx::Error::PoolTimedOut));
-    let mut connection = connection.map_err(|error| connect_error::explain(error, &options))?;
+    let connected = timeout(REACH_TIMEOUT, PgConnection::connect_with(&options)).await;
+    let connected = connected.unwrap_or(Err(sqlx::Error::PoolTimedOut));
+    let mut connection = connected.map_err(|error| connect_error::explain(error, &options))?;
     session::check_own(&mut connection, &options).await?;
-    SessionSettings::standard().apply(&mut connection).await?;
-    let checked = check_encoding(&mut connection).await;
-    connection.close().await?;
-    checked
-}
-
-/// Rejects a database that cannot store every text, with [`Error::Encoding`].
-async fn check_encoding(connection: &mut PgConnection) -> Result<(), Error> {
+    settings.apply(&mut connection).await?;
     let (name, encoding): (String, String) =
         sqlx::query_as("select current_database()::text, current_setting('server_encoding')")
-            .fetch_one(connection)
+            .fetch_one(&mut connection)
             .await?;
-    if encoding == "UTF8" { Ok(()) } else { Err(Error::Encoding { name, encoding }) }
+    if encoding == "UTF8" { Ok(connection) } else { Err(Error::Encoding { name, encoding }) }
+}
+
+/// Connects once, and reports why that fails.
+pub async fn check_reachable(url: &str) -> Result<(), Error> {
+    Ok(connect(url, SessionSettings::standard()).await?.close().await?)
 }
 
 /// Rejects a server that may lose commits, lacks the schema or refuses the user: [`Error::Unsafe`],
 /// [`Error::Schema`], [`Error::OtherBuild`], [`Error::Refused`] or [`Error::Unreachable`].
 pub async fn check_server(pool: &Pool) -> Result<(), Error> {
-    let options = pool.connect_options();
-    let explain = |error| connect_error::explain(error, &options);
-    let mut connection = pool.acquire().await.map_err(|(_, error)| explain(error))?;
+    let mut connection = acquire(pool).await?;
     let settings: Vec<(String, String)> = sqlx::query_as(
         "select name, setting from pg_settings where name in ('synchronous_commit', 'fsync')",
     )
     .fetch_all(&mut *connection)
-    .await
-    .map_err(explain)?;
+    .await?;
     for (name, value) in settings {
         // A test server may turn off fsync; synchronous_commit = off loses orders by design.
         if value == "off" && name == "synchronous_commit" {
@@ -154,24 +149,24 @@ pub async fn check_server(pool: &Pool) -> Result<(), Error> {
             tracing::warn!("Postgres runs with fsync = off: a power cut may lose everything");
         }
     }
-    migrate::check_applied(&mut connection).await?;
-    check_rights(&mut connection, &["select", "insert"]).await
+    check_schema(&mut connection, &["select", "insert"]).await
 }
 
 /// Rejects a database that can't be read: without the schema, or whose tables the user may not
 /// read.
 pub async fn check_readable(pool: &Pool) -> Result<(), Error> {
-    let options = pool.connect_options();
-    let connection = pool.acquire().await;
-    let mut connection =
-        connection.map_err(|(_, error)| connect_error::explain(error, &options))?;
-    migrate::check_applied(&mut connection).await?;
-    check_rights(&mut connection, &["select"]).await
+    check_schema(&mut *acquire(pool).await?, &["select"]).await
 }
 
-/// Rejects a user who lacks one of the rights on a table of Holdfast: the schema may have those of
-/// others, with other owners.
-async fn check_rights(connection: &mut PgConnection, rights: &[&str]) -> Result<(), Error> {
+async fn acquire(pool: &Pool) -> Result<Connection, Error> {
+    let acquired = pool.acquire().await;
+    acquired.map_err(|(_, error)| connect_error::explain(error, &pool.connect_options()))
+}
+
+/// Rejects a database without the schema, and a user who lacks one of the rights on a table of
+/// Holdfast: the schema may have those of others, with other owners.
+async fn check_schema(connection: &mut PgConnection, rights: &[&str]) -> Result<(), Error> {
+    migrate::check_applied(connection).await?;
     let missing: Option<String> = sqlx::query_scalar(
         "select wanted || ' on ' || string_agg(relname, ', ' order by relname)
            from pg_class, unnest($1::text[]) wanted

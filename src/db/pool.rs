@@ -9,6 +9,7 @@
 use std::future::pending;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -21,7 +22,7 @@ use tracing::Instrument as _;
 
 use super::connection::{Connection, Transaction};
 use super::error_class::{ErrorClass, classify};
-use super::pool_state::{ConnectionInUse, PoolState, SILENCE};
+use super::pool_state::{PoolState, SILENCE};
 use super::session::SessionSettings;
 
 /// Timeout of acquiring a connection: `unavailable` must be reported within 2 s.
@@ -98,11 +99,14 @@ impl Pool {
     /// Begins a transaction on a connection of its own. `begin` itself tests the connection: a ping
     /// before it would cost a round trip while the caller holds its locks.
     pub async fn begin(&self) -> Result<Transaction, (ErrorClass, sqlx::Error)> {
-        let begin = self.execute_first(|connection| {
-            async move { sqlx::raw_sql("begin").execute(connection).await.map(drop) }.boxed()
-        });
-        let ((), transaction) = begin.await?;
-        Ok(transaction)
+        let begun = self.execute_first(
+            |connection| {
+                async move { sqlx::raw_sql("begin").execute(connection).await.map(drop) }.boxed()
+            },
+            true,
+        );
+        let ((), connection) = begun.await?;
+        Ok(Transaction(connection))
     }
 
     /// Executes a read, and returns its result and its connection. The read itself tests the
@@ -114,7 +118,7 @@ impl Pool {
         + Sync
         + 'static,
     ) -> Result<(T, Connection), (ErrorClass, sqlx::Error)> {
-        self.execute_first(query).await
+        self.execute_first(query, false).await
     }
 
     /// Returns whether the server accepts writes; a standby does not.
@@ -151,28 +155,26 @@ impl Pool {
         }
     }
 
-    /// Executes the first statement on a connection, in a task on the pool's runtime.
-    async fn execute_first<T, C>(
+    /// Executes the first statement on a connection, in a task on the pool's runtime, which goes on
+    /// if the caller gives up: `begins` tells the connection that a transaction is open.
+    async fn execute_first<T: Send + 'static>(
         &self,
         statement: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>
         + Send
         + Sync
         + 'static,
-    ) -> Result<(T, C), (ErrorClass, sqlx::Error)>
-    where
-        T: Send + 'static,
-        C: From<Connection> + Send + 'static,
-    {
+        begins: bool,
+    ) -> Result<(T, Connection), (ErrorClass, sqlx::Error)> {
         if let Some(failure) = self.recent_failure() {
             return Err(failure);
         }
         let pool = self.clone();
         let task = async move {
             let began = Instant::now();
-            match pool.try_connections(pool.begin_call(began), statement).await {
-                Ok((result, connection)) => {
+            match pool.try_connections(pool.begin_call(began), statement, begins).await {
+                Ok(executed) => {
                     pool.state.record_response();
-                    Ok((result, connection.into()))
+                    Ok(executed)
                 }
                 Err(error) => Err(pool.record_failure(error, began)),
             }
@@ -188,6 +190,7 @@ impl Pool {
         &self,
         until: Instant,
         statement: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>,
+        begins: bool,
     ) -> Result<(T, Connection), sqlx::Error> {
         let mut dead = 0;
         loop {
@@ -199,8 +202,8 @@ impl Pool {
             let executed = timeout_at(attempt_until, statement(&mut connection)).await;
             match executed.unwrap_or_else(|_| silent()) {
                 Ok(result) => {
-                    let in_use = ConnectionInUse::new(&self.state);
-                    return Ok((result, Connection::new(connection, &self.runtime, in_use)));
+                    let used = Connection::new(connection, begins, &self.runtime, &self.state);
+                    return Ok((result, used));
                 }
                 Err(error) => {
                     drop(connection.detach());
@@ -216,8 +219,7 @@ impl Pool {
 
     /// Classifies the error of a call that began at `began`. Records an outage.
     fn record_failure(&self, error: sqlx::Error, began: Instant) -> (ErrorClass, sqlx::Error) {
-        let is_busy = !self.state.is_silent_since(began)
-            || self.state.connections_in_use() >= self.max_connections();
+        let is_busy = !self.state.is_silent_since(began) || self.are_all_in_use();
         let class = match classify(&error) {
             ErrorClass::NoConnection if matches!(error, sqlx::Error::PoolTimedOut) && !is_busy => {
                 ErrorClass::Unavailable
@@ -238,7 +240,8 @@ impl Pool {
         while self.state.is_outage() && is_used() {
             sleep(FAILURE_CACHE_TIME).await;
             let until = Instant::now() + ACQUIRE_TIMEOUT;
-            if self.try_connections(until, |connection| connection.ping().boxed()).await.is_ok() {
+            let ping = self.try_connections(until, |connection| connection.ping().boxed(), false);
+            if ping.await.is_ok() {
                 self.state.record_response();
             }
         }
@@ -252,13 +255,16 @@ impl Pool {
         if self.state.is_outage() {
             return near;
         }
-        if self.state.connections_in_use() >= self.max_connections() {
+        if self.are_all_in_use() {
             return began + ACQUIRE_TIMEOUT;
         }
         (unanswered_since + ACQUIRE_TIMEOUT).max(near)
     }
 
-    /// Returns the settings of the connections.
+    fn are_all_in_use(&self) -> bool {
+        self.state.in_use.load(Ordering::Relaxed) >= self.max_connections()
+    }
+
     pub(super) fn connect_options(&self) -> Arc<PgConnectOptions> {
         self.pool.connect_options()
     }

@@ -1,8 +1,7 @@
 //! Results of the last calls of a pool: they distinguish a Postgres that is unavailable from one
 //! that is busy.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -12,7 +11,7 @@ use tokio::time::Instant;
 #[derive(Debug, Default)]
 pub(super) struct PoolState {
     /// Number of connections that callers have.
-    in_use: AtomicU32,
+    pub(super) in_use: AtomicU32,
     last_results: Mutex<LastResults>,
     /// Notified when a failure is recorded.
     failure: Notify,
@@ -84,27 +83,6 @@ impl PoolState {
 
     pub(super) fn is_silent_since(&self, began: Instant) -> bool {
         self.last_results.lock().is_silent_since(began)
-    }
-
-    pub(super) fn connections_in_use(&self) -> u32 {
-        self.in_use.load(Ordering::Relaxed)
-    }
-}
-
-/// Counts a connection as in use until it is dropped.
-#[derive(Debug)]
-pub(super) struct ConnectionInUse(Arc<PoolState>);
-
-impl ConnectionInUse {
-    pub(super) fn new(state: &Arc<PoolState>) -> Self {
-        state.in_use.fetch_add(1, Ordering::Relaxed);
-        Self(state.clone())
-    }
-}
-
-impl Drop for ConnectionInUse {
-    fn drop(&mut self) {
-        self.0.in_use.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
