@@ -18,7 +18,6 @@ judge-list-key = ▲ 7: seven lost updates at the end. ✓: none. ○: none, and
 judge-own-title = Judge your own lock
 judge-own-how = Write an adapter of a few dozen lines and run `holdfast judge --json FILE -- COMMAND`. Then open FILE here. It is shown, and not stored.
 judge-file-label = File of a judgement
-judge-file-empty = Choose the file that `holdfast judge --json FILE` has written.
 judge-file-invalid = This is not a file that `holdfast judge --json FILE` has written.
 judge-opened = Opened from a file. It is not stored, and nothing was checked here.
 
@@ -48,8 +47,6 @@ judge-fence-lost = If each write also demands the fence: { $lost ->
     [one] 1 lost update
    *[other] { $count } lost updates
 }.
-judge-others = Also found: { $found }.
-judge-other = { $name }: { $count }
 judge-missing = { $faults ->
     [one] 1 fault
    *[other] { $faults } faults
@@ -60,11 +57,11 @@ judge-cost-title = Liveness and cost
 judge-result-lost = loses updates
 judge-result-safe = no loss
 judge-result-not-run = did not run
-judge-fenced = { $lost }, refused { $refused }
 judge-column-fault = Fault
 judge-column-result = Verdict
 judge-column-lost = lost updates
 judge-column-fenced = with the fence
+judge-column-refused = refused by the fence
 judge-column-overlaps = overlapping holders
 judge-column-release = released a lost lock
 judge-column-fence = fences not above the last
@@ -82,7 +79,8 @@ judge-column-errors = errors
 judge-column-commands = Redis commands per grant
 judge-key-title = What faults and columns mean
 judge-about-lost = Units that the ledger sold and the stock does not show at the end: a client wrote over a change that it had not read. It may have written over a hundred of them, and another client over its write in turn: then one is lost.
-judge-about-fenced = Lost updates if each read registers the fencing token and each write demands that no higher one was registered, and the number of turns that were refused so.
+judge-about-fenced = Lost updates if each read registers the fencing token and each write demands that no higher one was registered.
+judge-about-refused = Turns that were refused so.
 judge-about-overlaps = Pairs of clients that held one key at the same time.
 judge-about-release = Releases answered with ok, although another client held the lock by then.
 judge-about-fence = Grants whose fencing token was not above all earlier ones of the key.

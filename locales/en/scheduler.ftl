@@ -55,7 +55,6 @@ scheduler-goal = goal
 scheduler-ledger = Ledger, newest entry first
 scheduler-fork = Fork: another entry was computed from the same version.
 scheduler-step = { $order }: { $did }
-scheduler-step-result = { $order }: { $did } → { $result }
 scheduler-step-expired = Redis deletes the lock: the lease has ended
 scheduler-step-waits = waits
 scheduler-saw = stock is { $value }

@@ -115,8 +115,7 @@ shop-lab-orders-hide = Show only the shop’s
 shop-balance = on your account
 shop-top-up-amount = Amount
 shop-top-up = Top up
-shop-amount-unclear = Enter an amount such as 25 or 1,000.50.
-shop-amount-ambiguous = { $typed } is ambiguous. Use a point before the cents, and commas only between thousands: 1,000.50.
+shop-amount-unclear = Enter an amount without commas, such as 25 or 1000.50.
 shop-amount-range = Choose 0.01 to 10,000,000.00.
 shop-back-to-order = Back to the order
 shop-account-ledger = Ledger of your account
@@ -155,9 +154,6 @@ shop-new-here = New here?
 shop-have-account = Already have an account?
 shop-welcome = New accounts start with { $credit } to spend in this demo shop.
 shop-name-rule = 1 to 64 characters: a–z, 0–9, dot, dash and underscore; names that begin with “lab-” are reserved
-shop-name-capitals = Capital letters are not allowed. Use a–z.
-shop-name-character = The character “{ $character }” is not allowed. Use a–z, 0–9, dot, dash and underscore.
-shop-name-reserved = Names that begin with “lab-” are reserved. Choose another one.
 shop-name-taken = This name is taken. Choose another one.
 
 # Ledgers.
@@ -224,22 +220,6 @@ shop-in-hour = { $count ->
 shop-in-day = { $count ->
     [one] in 1 day
    *[other] in { $count } days
-}
-shop-duration-second = { $count ->
-    [one] 1 second
-   *[other] { $count } seconds
-}
-shop-duration-minute = { $count ->
-    [one] 1 minute
-   *[other] { $count } minutes
-}
-shop-duration-hour = { $count ->
-    [one] 1 hour
-   *[other] { $count } hours
-}
-shop-duration-day = { $count ->
-    [one] 1 day
-   *[other] { $count } days
 }
 
 # The API reference.

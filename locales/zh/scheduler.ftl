@@ -48,7 +48,6 @@ scheduler-goal = 目标
 scheduler-ledger = 账本，最新的在前
 scheduler-fork = 分叉：另一条记录由同一版本计算得出。
 scheduler-step = { $order }：{ $did }
-scheduler-step-result = { $order }：{ $did } → { $result }
 scheduler-step-expired = Redis 删除了锁：租约到期
 scheduler-step-waits = 等待
 scheduler-saw = 库存为 { $value }

@@ -102,8 +102,7 @@ shop-lab-orders-hide = 只显示商店的订单
 shop-balance = 账户余额
 shop-top-up-amount = 金额
 shop-top-up = 充值
-shop-amount-unclear = 请输入金额，例如 25 或 1,000.50。
-shop-amount-ambiguous = { $typed } 有歧义。小数点写在分之前，逗号只用于千位分隔：1,000.50。
+shop-amount-unclear = 请输入不带逗号的金额，例如 25 或 1000.50。
 shop-amount-range = 请输入 0.01 到 10,000,000.00 之间的金额。
 shop-back-to-order = 返回订单
 shop-account-ledger = 账户账本
@@ -143,9 +142,6 @@ shop-new-here = 还没有账户？
 shop-have-account = 已有账户？
 shop-welcome = 注册即获 { $credit }，可在本演示商店使用。
 shop-name-rule = 1 到 64 个字符：a–z、0–9、点、短横线、下划线；以“lab-”开头的名字为保留名
-shop-name-capitals = 不能使用大写字母，请使用 a–z。
-shop-name-character = 不能使用字符“{ $character }”。请使用 a–z、0–9、点、短横线和下划线。
-shop-name-reserved = 以“lab-”开头的名字为保留名，请换一个。
 shop-name-taken = 此用户名已被占用，请换一个。
 
 # 账本。
@@ -195,10 +191,6 @@ shop-ago-day = { $count } 天前
 shop-in-minute = { $count } 分钟后
 shop-in-hour = { $count } 小时后
 shop-in-day = { $count } 天后
-shop-duration-second = { $count } 秒
-shop-duration-minute = { $count } 分钟
-shop-duration-hour = { $count } 小时
-shop-duration-day = { $count } 天
 
 # 接口文档。
 shop-api = 接口文档

@@ -105,22 +105,21 @@ async fn bad_file_is_refused_with_reason() {
     let visitor = Visitor::new(&shop);
     let mut judgement = judgement();
     judgement.adapter.name = "x".repeat(2_001);
-    for (file, why) in [
-        (Vec::new(), "Choose the file that"),
-        (b"{\"adapter\": 1".to_vec(), "This is not a file that holdfast judge"),
-        (b"\xff\xfe".to_vec(), "This is not a file that holdfast judge"),
-        (serde_json::to_vec(&judgement).unwrap(), "This is not a file that holdfast judge"),
+    for file in [
+        Vec::new(),
+        b"{\"adapter\": 1".to_vec(),
+        b"\xff\xfe".to_vec(),
+        serde_json::to_vec(&judgement).unwrap(),
     ] {
         let page = upload_to(PATH, &visitor, "", &file).await;
-        assert_eq!(page.status, 422, "{why}: {}", page.words());
+        assert_eq!(page.status, 422, "{}", page.words());
         let error = page.text.split("id=\"file-wrong\"").nth(1).unwrap();
         let error = Page { text: format!("<p {}", error.split("</p>").next().unwrap()), ..page };
-        assert!(error.words().contains(why), "{why}: {}", error.words());
+        let why = "This is not a file that holdfast judge";
+        assert!(error.words().contains(why), "{}", error.words());
     }
     let form = visitor.form_request(PATH, "file=%7B%7D").send().await.unwrap();
-    let page = Page::read(form).await;
-    assert_eq!(page.status, 422);
-    assert!(page.words().contains("It did not arrive whole"), "{}", page.words());
+    assert_eq!(form.status(), 400, "it is no form with a file");
     let large = upload_to(PATH, &visitor, "", &vec![b' '; 5 * 1024 * 1024]).await;
     assert_eq!(large.status, 413);
     assert!(large.words().contains("at most 4 MiB"), "{}", large.words());

@@ -340,7 +340,6 @@ async fn run_page_is_small_when_compressed() {
     let style = text.split('"').find(|part| part.contains("/holdfast.css")).unwrap();
     let plain = admin.page_request(style).header(ACCEPT_ENCODING, "gzip;q=0").send().await.unwrap();
     assert!(!plain.headers().contains_key("content-encoding"), "{:?}", plain.headers());
-    assert_eq!(plain.headers()["vary"], "accept-encoding");
     assert!(bytes < 60_000 && scripts < 40_000, "{bytes} bytes, {scripts} of them script");
 }
 

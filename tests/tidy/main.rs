@@ -63,7 +63,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "output",
             "messages",
             "probe",
-            "locks",
             "db",
             "metrics",
             "telemetry",

@@ -1,22 +1,28 @@
-//! The account: its balance, its ledger, and top-ups.
+//! The account: its balance, its ledger, and top-ups; the user's password and sessions.
 
 use actix_web::HttpRequest;
 use actix_web::web::Form;
 use askama::Template;
 use serde::Deserialize;
+use uuid::Uuid;
 
-use super::duplicate_submit::submit;
-use super::form_errors::FormErrors;
 use super::format::{FormatMoney as _, FormatTime as _, parse_cents};
 use super::language;
 use super::layout::Layout;
 use super::ledger_table::{LedgerTable, PAGE_LENGTH};
+use super::place_order::submit;
+use super::rejection::FormErrors;
 use super::respond::html;
+use super::sign_in::password_rule;
 use crate::shop::query::ledger;
-use crate::shop::{Cents, IdempotencyKey, RequestOptions, UserId, engine};
-use crate::web::middleware::{FormFields, Query, SignedInUser, csrf};
-use crate::web::{HttpResult, State, app_state, see_other};
+use crate::shop::sessions::{self, Session, SessionId};
+use crate::shop::users::{self, PasswordChange};
+use crate::shop::{Cents, Failure, IdempotencyKey, Rejection, RequestOptions, UserId, engine};
+use crate::web::middleware::{FormFields, Query, SignedInUser, begin_command, csrf};
+use crate::web::paging::cut_page;
+use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
+const LISTED_SESSIONS: i64 = 25;
 /// Name of the command's field for the amount.
 const AMOUNT: &str = "amount_cents";
 
@@ -43,21 +49,14 @@ pub struct AccountQuery {
     next: String,
 }
 
-/// The input of the form.
-#[derive(Default)]
-struct TopUpInput {
-    amount: String,
-    next: String,
-}
-
 pub async fn show(
     request: HttpRequest,
     user: SignedInUser,
     query: Query<AccountQuery>,
 ) -> HttpResult {
     let AccountQuery { before, next } = query.read()?;
-    let input = TopUpInput { next: order_page(&next).to_owned(), ..TopUpInput::default() };
-    page(&request, user.caller.id, before, input, FormErrors::default()).await
+    let next = order_page(&next);
+    page(&request, user.caller.id, before, "", next, FormErrors::default()).await
 }
 
 /// Returns `next` if it is the page of an order.
@@ -75,9 +74,9 @@ pub async fn top_up(
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let (key, amount) = (form.key("key")?, form.required("amount")?);
     let (language, next) = (language::of_request(&request), order_page(form.text("next")));
-    let errors = match parse_cents(amount, language) {
-        Err(why) => FormErrors::field(AMOUNT, &why),
-        Ok(cents) => {
+    let errors = match parse_cents(amount) {
+        None => FormErrors::field(AMOUNT, &language.text("shop-amount-unclear")),
+        Some(cents) => {
             submit(async || engine::top_up(&state.shop, &options, user, key.clone(), cents).await)
                 .await?
                 .explain(AMOUNT, &language.text("shop-amount-range"))
@@ -86,15 +85,15 @@ pub async fn top_up(
     if errors.is_empty() {
         return Ok(see_other(if next.is_empty() { "/account" } else { next }));
     }
-    let input = TopUpInput { amount: amount.to_owned(), next: next.to_owned() };
-    page(&request, user, None, input, errors).await
+    page(&request, user, None, amount, next, errors).await
 }
 
 async fn page(
     request: &HttpRequest,
     user: UserId,
     before: Option<i64>,
-    input: TopUpInput,
+    amount: &str,
+    next: &str,
     errors: FormErrors,
 ) -> HttpResult {
     let state = app_state(request)?;
@@ -106,9 +105,98 @@ async fn page(
         lab_balance: state.lab.then_some(Cents(balances.lab_cents)),
         ledger: LedgerTable::new(entries, true, "/account".to_owned(), before),
         key: IdempotencyKey::generate(),
-        amount: input.amount,
-        next: input.next,
+        amount: amount.to_owned(),
+        next: next.to_owned(),
         layout: Layout::of(request).await?,
+        errors,
+    };
+    html(page.errors.status(), &page)
+}
+
+#[derive(Debug, Template)]
+#[template(path = "security.html")]
+struct SecurityPage {
+    layout: Layout,
+    sessions: Vec<Session>,
+    more: Option<Uuid>,
+    password_rule: String,
+    is_changed: bool,
+    errors: FormErrors,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct SecurityQuery {
+    after: Option<Uuid>,
+    /// Present after the password was changed.
+    changed: Option<String>,
+}
+
+pub async fn show_security(
+    request: HttpRequest,
+    user: SignedInUser,
+    query: Query<SecurityQuery>,
+) -> HttpResult {
+    let query = query.read()?;
+    let (after, is_changed) = (query.after.map(SessionId), query.changed.is_some());
+    security_page(&request, &user, after, is_changed, FormErrors::default()).await
+}
+
+pub async fn change_password(
+    state: State,
+    request: HttpRequest,
+    form: Form<FormFields>,
+) -> HttpResult {
+    let user = csrf::check_form(&request, form.csrf()).await?;
+    let (old, new) = (form.required("old")?.to_owned(), form.required("new")?.to_owned());
+    state.rate_limits.check_sign_in(&request, Some(&user.caller.name)).await?;
+    let (shop, caller, change) = (&state.shop, user.caller.id, PasswordChange { old, new });
+    let min_length = state.min_password_length;
+    begin_command(&request);
+    match users::change_password(shop, caller, &user.token, change, min_length).await {
+        Ok(()) => {
+            state.sessions.invalidate_user(caller)?;
+            Ok(see_other("/account/security?changed=on"))
+        }
+        Err(Failure::Rejected(rejection @ Rejection::Invalid(..))) => {
+            let language = language::of_request(&request);
+            let errors = FormErrors::from(rejection)
+                .explain("old", &language.text("shop-password-wrong"))
+                .explain("new", &password_rule(language, min_length));
+            security_page(&request, &user, None, false, errors).await
+        }
+        Err(failure) => Err(failure.into()),
+    }
+}
+
+pub async fn end_session(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
+    let user = csrf::check_form(&request, form.csrf()).await?;
+    let id = Uuid::parse_str(form.required("session")?)
+        .map_err(|_| Problem::field("session", "it is no id of a session"))?;
+    // A session that has ended already is no problem for a person.
+    if sessions::end(&state.shop, user.caller.id, SessionId(id)).await? {
+        state.sessions.invalidate_user(user.caller.id)?;
+    }
+    Ok(see_other("/account/security"))
+}
+
+async fn security_page(
+    request: &HttpRequest,
+    user: &SignedInUser,
+    after: Option<SessionId>,
+    is_changed: bool,
+    errors: FormErrors,
+) -> HttpResult {
+    let state = app_state(request)?;
+    let caller = user.caller.id;
+    let mut sessions =
+        sessions::list(&state.shop, caller, &user.token, after, LISTED_SESSIONS + 1).await?;
+    let layout = Layout::of(request).await?;
+    let page = SecurityPage {
+        more: cut_page(&mut sessions, LISTED_SESSIONS, |session| session.id.0),
+        sessions,
+        password_rule: password_rule(layout.language, state.min_password_length),
+        is_changed,
+        layout,
         errors,
     };
     html(page.errors.status(), &page)

@@ -3,20 +3,14 @@
 //! Pages link to them with a hash of their content, so a browser may cache them for a year and
 //! never combines a new page with an old asset. Without the hash they are revalidated by `ETag`. A
 //! font, which the style sheet names, has its version in its name instead.
-//!
-//! All but fonts are compressed once, at the best level.
 
-use std::io::{self, Write as _};
 use std::sync::LazyLock;
 
 use actix_web::http::header::{
-    ACCEPT_ENCODING, AcceptEncoding, CACHE_CONTROL, CONTENT_ENCODING, CONTENT_TYPE, ETag, Encoding,
-    EntityTag, Header as _, IfNoneMatch, VARY,
+    CACHE_CONTROL, CONTENT_TYPE, ETag, EntityTag, Header as _, IfNoneMatch,
 };
 use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
-use flate2::Compression;
-use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
 
 use crate::web::{HttpResult, Problem};
@@ -25,8 +19,6 @@ struct Asset {
     name: &'static str,
     kind: &'static str,
     bytes: &'static [u8],
-    /// Empty for a font, whose format is compressed.
-    gzipped: Vec<u8>,
     hash: String,
     address: String,
 }
@@ -70,14 +62,7 @@ fn asset(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> Asset 
     let hash: String =
         Sha256::digest(bytes).iter().take(8).map(|byte| format!("{byte:02x}")).collect();
     let address = format!("/static/{name}?v={hash}");
-    let gzipped = if kind == FONT { Vec::new() } else { gzip(bytes).unwrap_or_default() };
-    Asset { name, kind, bytes, gzipped, hash, address }
-}
-
-fn gzip(bytes: &[u8]) -> io::Result<Vec<u8>> {
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
-    encoder.write_all(bytes)?;
-    encoder.finish()
+    Asset { name, kind, bytes, hash, address }
 }
 
 /// Returns an asset's address with its hash; empty if the name is unknown.
@@ -88,18 +73,14 @@ pub fn address(name: &str) -> &'static str {
 pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
     let unknown = || Problem::not_found(format!("there is no {name}"));
     let asset = ASSETS.iter().find(|asset| asset.name == *name).ok_or_else(unknown)?;
-    let offered = [Encoding::gzip(), Encoding::identity()];
-    let accepted = AcceptEncoding::parse(&request).ok();
-    let chosen = accepted.and_then(|accepted| accepted.negotiate(offered.iter()));
-    let is_gzipped = chosen == Some(Encoding::gzip()) && !asset.gzipped.is_empty();
-    let form = if is_gzipped { "-gzip" } else { "" };
-    let tag = EntityTag::new_strong(format!("{}{form}", asset.hash));
     let has_hash = request.query_string() == format!("v={}", asset.hash);
     let keep = if has_hash || asset.kind == FONT {
         "public, max-age=31536000, immutable"
     } else {
         "no-cache"
     };
+    // Weak: it is the same for the compressed bytes.
+    let tag = EntityTag::new_weak(asset.hash.clone());
     let is_known = match IfNoneMatch::parse(&request) {
         Ok(IfNoneMatch::Items(known)) => known.iter().any(|known| known.weak_eq(&tag)),
         Ok(IfNoneMatch::Any) => true,
@@ -107,16 +88,8 @@ pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
     };
     let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
     response.insert_header(ETag(tag)).insert_header((CACHE_CONTROL, keep));
-    if !asset.gzipped.is_empty() {
-        response.insert_header((VARY, ACCEPT_ENCODING.as_str()));
-    }
     if is_known {
         return Ok(response.finish());
     }
-    response.insert_header((CONTENT_TYPE, asset.kind));
-    if is_gzipped {
-        response.insert_header((CONTENT_ENCODING, "gzip"));
-        return Ok(response.body(asset.gzipped.as_slice()));
-    }
-    Ok(response.body(asset.bytes))
+    Ok(response.insert_header((CONTENT_TYPE, asset.kind)).body(asset.bytes))
 }

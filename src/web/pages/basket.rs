@@ -6,10 +6,12 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Form;
 use askama::Template;
+use serde_json::Value;
 
-use super::basket_cookie::{Basket, QuantityError, parse_quantity};
-use super::format::{FormatMoney as _, format_duration};
+use super::basket_cookie::{Basket, QuantityError};
+use super::format::{FormatMoney as _, format_time_left};
 use super::item;
+use super::language;
 use super::layout::Layout;
 use super::rejection::RejectionNotice;
 use super::respond::{html, set_cookie};
@@ -18,7 +20,7 @@ use crate::shop::model::Item;
 use crate::shop::query::{catalog, ledger};
 use crate::shop::{Cents, Sku};
 use crate::web::middleware::{FormFields, body, csrf};
-use crate::web::{HttpResult, app_state, see_other};
+use crate::web::{HttpResult, Problem, app_state, see_other};
 
 #[derive(Debug, Template)]
 #[template(path = "basket.html")]
@@ -45,26 +47,25 @@ struct BasketLine {
     wrong: Option<QuantityError>,
 }
 
+/// Why a basket was not ordered.
+pub(super) enum BasketRejection {
+    /// The form is of another basket.
+    Changed,
+    Problem(Problem),
+}
+
 impl BasketLine {
     fn name(&self) -> &str {
         self.item.as_ref().map_or(self.sku.as_str(), |item| &item.name)
-    }
-
-    fn stock(&self) -> Option<i64> {
-        self.item.as_ref().map(|item| item.stock)
     }
 
     fn limit(&self) -> Option<i64> {
         self.item.as_ref().and_then(|item| item.limit_per_user)
     }
 
-    fn price(&self) -> Cents {
-        Cents(self.item.as_ref().map_or(0, |item| item.price_cents))
-    }
-
     fn sum(&self) -> Cents {
         // At most 10⁹ cents, 1,000 units and 50 lines: far below 2⁶³.
-        Cents(self.price().0 * self.quantity)
+        Cents(self.item.as_ref().map_or(0, |item| item.price_cents * self.quantity))
     }
 
     /// Returns the value of the quantity field: the quantity, or the input that is wrong.
@@ -73,7 +74,7 @@ impl BasketLine {
     }
 
     fn is_unavailable(&self) -> bool {
-        self.stock().is_none_or(|stock| stock < self.quantity)
+        self.item.as_ref().is_none_or(|item| item.stock < self.quantity)
     }
 
     /// Returns the quantity that the customer may still order, if a line in stock exceeds it.
@@ -82,14 +83,13 @@ impl BasketLine {
         (!self.is_unavailable() && self.quantity > left).then_some(left)
     }
 
-    /// Returns the upper bound of the quantity field.
     fn max_quantity(&self) -> i64 {
         self.limit().unwrap_or(MAX_QUANTITY)
     }
 }
 
 pub async fn show(request: HttpRequest) -> HttpResult {
-    page(&request, StatusCode::OK, &Basket::of(&request), None, None).await
+    page(&request, &Basket::of(&request), None, None).await
 }
 
 pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
@@ -100,10 +100,10 @@ pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     }
     let mut basket = Basket::of(&request);
     let input = form.text("quantity");
-    match parse_quantity(input, 1).and_then(|units| basket.add(sku.clone(), units)) {
+    match basket.add(sku.clone(), input, language::of_request(&request)) {
         Ok(()) => redirect_to_basket(&request, &basket),
-        Err(rule) => {
-            let wrong = QuantityError::new(&request, sku.clone(), input, rule);
+        Err(why) => {
+            let wrong = QuantityError { sku: sku.clone(), input: input.to_owned(), why };
             item::page(&request, &sku, Some(wrong)).await
         }
     }
@@ -115,11 +115,11 @@ pub async fn change(request: HttpRequest, form: Form<FormFields>) -> HttpResult 
     let sku = body::parse_sku(form.required("sku")?)?;
     let mut basket = Basket::of(&request);
     let input = if form.text("remove").is_empty() { form.text("quantity") } else { "0" };
-    match parse_quantity(input, 0).and_then(|units| basket.set(sku.clone(), units)) {
+    match basket.change(&sku, input, language::of_request(&request)) {
         Ok(()) => redirect_to_basket(&request, &basket),
-        Err(rule) => {
-            let wrong = QuantityError::new(&request, sku, input, rule);
-            page(&request, StatusCode::UNPROCESSABLE_ENTITY, &basket, None, Some(wrong)).await
+        Err(why) => {
+            let wrong = QuantityError { sku, input: input.to_owned(), why };
+            page(&request, &basket, None, Some(wrong)).await
         }
     }
 }
@@ -133,9 +133,8 @@ fn redirect_to_basket(request: &HttpRequest, basket: &Basket) -> HttpResult {
 /// Renders the page, optionally with a notice above it, or an error beside one quantity.
 pub(super) async fn page(
     request: &HttpRequest,
-    status: StatusCode,
     basket: &Basket,
-    notice: Option<RejectionNotice>,
+    rejection: Option<BasketRejection>,
     wrong: Option<QuantityError>,
 ) -> HttpResult {
     let shop = &app_state(request)?.shop;
@@ -151,6 +150,22 @@ pub(super) async fn page(
         None => (HashMap::new(), None),
     };
     let items: Vec<Item> = items.into_iter().map(|item| layout.named(item)).collect();
+
+    let status = match (&rejection, &wrong) {
+        (Some(BasketRejection::Problem(problem)), _) => problem.code(),
+        (Some(BasketRejection::Changed), _) => StatusCode::CONFLICT,
+        (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+        (None, None) => StatusCode::OK,
+    };
+    let notice = rejection.map(|rejection| match rejection {
+        BasketRejection::Problem(problem) => {
+            RejectionNotice::new(&name_item(problem, &items), layout.language)
+        }
+        BasketRejection::Changed => {
+            RejectionNotice::basket_changed(basket.lines().is_empty(), layout.language)
+        }
+    });
+
     let line = |(sku, quantity): (&Sku, &i64)| BasketLine {
         sku: sku.clone(),
         quantity: *quantity,
@@ -161,14 +176,23 @@ pub(super) async fn page(
     let lines: Vec<BasketLine> = basket.lines().iter().map(line).collect();
     let total_cents = lines.iter().map(|line| line.sum().0).sum();
     let page = BasketPage {
-        notice: notice.map(|notice| notice.with_item_name(&items)),
+        notice,
         token: basket.token(),
         total: Cents(total_cents),
         is_orderable: !lines.iter().any(|it| it.is_unavailable() || it.beyond_limit().is_some()),
         balance: balance.map(|cents| (Cents(cents), Cents(cents - total_cents))),
         lines,
-        payment_window: format_duration(shop.payment_window, layout.language),
+        payment_window: format_time_left(shop.payment_window, layout.language),
         layout,
     };
     html(status, &page)
+}
+
+/// Names the item of a problem as a person knows it, in place of its sku.
+fn name_item(problem: Problem, items: &[Item]) -> Problem {
+    let sku = problem.member("sku").and_then(Value::as_str);
+    match items.iter().find(|item| Some(item.sku.as_str()) == sku) {
+        Some(item) => problem.with("sku", item.name.as_str()),
+        None => problem,
+    }
 }

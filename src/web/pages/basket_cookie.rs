@@ -11,7 +11,6 @@ use actix_web::cookie::Cookie;
 use uuid::Uuid;
 
 use super::format::format_count;
-use super::language;
 use crate::messages::Language;
 use crate::shop::command::place_order::{MAX_LINES, MAX_QUANTITY};
 use crate::shop::model::RequestedLine;
@@ -49,12 +48,10 @@ impl Basket {
         Some(Self { token, lines })
     }
 
-    /// Returns the token of this version as an idempotency key.
     pub fn key(&self) -> Option<IdempotencyKey> {
         IdempotencyKey::try_from(self.token.to_string()).ok()
     }
 
-    /// Returns the token of this version as the value of a form's field.
     pub fn token(&self) -> String {
         self.token.to_string()
     }
@@ -63,7 +60,6 @@ impl Basket {
         &self.lines
     }
 
-    /// Returns the lines as an order request has them.
     pub fn order_lines(&self) -> Vec<RequestedLine> {
         let lines = self.lines.iter();
         lines
@@ -75,29 +71,31 @@ impl Basket {
         self.lines.values().sum()
     }
 
-    /// Adds units of an item.
-    pub fn add(&mut self, sku: Sku, quantity: i64) -> Result<(), QuantityRule> {
+    /// Adds units of an item. The error is the text for the form's field.
+    pub fn add(&mut self, sku: Sku, quantity: &str, language: Language) -> Result<(), String> {
         let present = self.lines.get(&sku).copied().unwrap_or(0);
-        if !(1..=MAX_QUANTITY).contains(&quantity) {
-            return Err(QuantityRule::Range { least: 1 });
-        }
+        let quantity = parse_quantity(quantity, 1, language)?;
         if present + quantity > MAX_QUANTITY {
-            return Err(QuantityRule::MaxWith { present });
+            let variables =
+                [("present", present.into()), ("max", format_count(MAX_QUANTITY).into())];
+            return Err(language.text_with("shop-quantity-most", &variables));
         }
-        self.set(sku, present + quantity)
+        if self.lines.len() >= MAX_LINES && present == 0 {
+            let variables = [("max", MAX_LINES.into())];
+            return Err(language.text_with("shop-quantity-lines", &variables));
+        }
+        self.lines.insert(sku, present + quantity);
+        self.renew_token();
+        Ok(())
     }
 
-    /// Sets the quantity of an item; 0 removes it.
-    pub fn set(&mut self, sku: Sku, quantity: i64) -> Result<(), QuantityRule> {
-        if !(0..=MAX_QUANTITY).contains(&quantity) {
-            return Err(QuantityRule::Range { least: 0 });
-        }
+    /// Changes the quantity of a line; 0 removes it.
+    pub fn change(&mut self, sku: &Sku, quantity: &str, language: Language) -> Result<(), String> {
+        let quantity = parse_quantity(quantity, 0, language)?;
         if quantity == 0 {
-            self.lines.remove(&sku);
-        } else if self.lines.len() >= MAX_LINES && !self.lines.contains_key(&sku) {
-            return Err(QuantityRule::MaxLines);
-        } else {
-            self.lines.insert(sku, quantity);
+            self.lines.remove(sku);
+        } else if let Some(line) = self.lines.get_mut(sku) {
+            *line = quantity;
         }
         self.renew_token();
         Ok(())
@@ -118,36 +116,6 @@ impl Basket {
     }
 }
 
-/// A rule that a quantity breaks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum QuantityRule {
-    /// It is no number from `least` to the maximum.
-    Range { least: i64 },
-    /// With those in the basket, it exceeds the maximum.
-    MaxWith { present: i64 },
-    /// The basket is full.
-    MaxLines,
-}
-
-impl QuantityRule {
-    /// Returns the rule as the text for a form's field.
-    fn text(self, language: Language) -> String {
-        let max = ("max", format_count(MAX_QUANTITY).into());
-        match self {
-            Self::Range { least } => {
-                language.text_with("shop-quantity-range", &[("least", least.into()), max])
-            }
-            Self::MaxWith { present } => {
-                let present = ("present", format_count(present).into());
-                language.text_with("shop-quantity-most", &[present, max])
-            }
-            Self::MaxLines => {
-                language.text_with("shop-quantity-lines", &[("max", MAX_LINES.into())])
-            }
-        }
-    }
-}
-
 /// A rejected quantity: the item, the input, and the text for the form's field.
 #[derive(Debug, Clone)]
 pub(super) struct QuantityError {
@@ -156,20 +124,19 @@ pub(super) struct QuantityError {
     pub why: String,
 }
 
-impl QuantityError {
-    pub fn new(request: &HttpRequest, sku: Sku, input: &str, rule: QuantityRule) -> Self {
-        let why = rule.text(language::of_request(request));
-        Self { sku, input: input.to_owned(), why }
-    }
-}
-
-pub(super) fn parse_quantity(text: &str, least: i64) -> Result<i64, QuantityRule> {
-    text.trim().parse().map_err(|_| QuantityRule::Range { least })
+fn parse_quantity(text: &str, least: i64, language: Language) -> Result<i64, String> {
+    let quantity = text.trim().parse().ok();
+    quantity.filter(|quantity| (least..=MAX_QUANTITY).contains(quantity)).ok_or_else(|| {
+        let variables = [("least", least.into()), ("max", format_count(MAX_QUANTITY).into())];
+        language.text_with("shop-quantity-range", &variables)
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ENGLISH: Language = Language::English;
 
     fn sku(text: &str) -> Sku {
         Sku::try_from(text.to_owned()).unwrap()
@@ -179,11 +146,11 @@ mod tests {
     fn basket_changes_token_and_round_trips() {
         let mut basket = Basket::empty();
         let mut tokens = vec![basket.token()];
-        basket.add(sku("tea"), 2).unwrap();
+        basket.add(sku("tea"), "2", ENGLISH).unwrap();
         tokens.push(basket.token());
-        basket.add(sku("tea"), 1).unwrap();
+        basket.change(&sku("tea"), "3", ENGLISH).unwrap();
         tokens.push(basket.token());
-        basket.set(sku("cup"), 7).unwrap();
+        basket.add(sku("cup"), "7", ENGLISH).unwrap();
         assert!(!tokens.contains(&basket.token()) && tokens[1] != tokens[2]);
         assert_eq!(Basket::read(&basket.format()), Some(basket.clone()));
         assert_eq!(basket.units(), 10);
@@ -211,12 +178,12 @@ mod tests {
     fn basket_is_bounded_in_items_and_units() {
         let mut basket = Basket::empty();
         for n in 0..50 {
-            basket.add(sku(&format!("sku-{n}")), 1_000).unwrap();
+            basket.add(sku(&format!("sku-{n}")), "1000", ENGLISH).unwrap();
         }
-        assert!(basket.add(sku("one-more"), 1).is_err());
-        assert!(basket.add(sku("sku-0"), 1).is_err());
         let before = basket.clone();
-        assert!(basket.set(sku("sku-0"), 1_001).is_err());
+        assert!(basket.add(sku("one-more"), "1", ENGLISH).is_err());
+        assert!(basket.add(sku("sku-0"), "1", ENGLISH).is_err());
+        assert!(basket.change(&sku("sku-0"), "1001", ENGLISH).is_err());
         assert_eq!(basket, before);
         assert!(basket.format().len() < 4_000);
     }

@@ -1,6 +1,7 @@
-//! Middleware that renders problems as pages for browsers.
+//! Problems as pages: middleware that renders them for browsers, and the pages that explain their
+//! types.
 //!
-//! It is the outermost middleware, outside of `request_context` as well. A program (no `text/html`
+//! The middleware is the outermost one, outside of `request_context` as well. A program (no `text/html`
 //! in `Accept`, or an address such as `/api`) receives the problem as it is. The problem
 //! `unauthenticated` becomes a redirect to the sign-in page, which leads back.
 
@@ -10,6 +11,7 @@ use actix_web::error::InternalError;
 use actix_web::http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderMap};
 use actix_web::http::{Method, StatusCode};
 use actix_web::middleware::Next;
+use actix_web::web::Path;
 use actix_web::{Error, HttpRequest, HttpResponse};
 use askama::Template;
 
@@ -17,7 +19,9 @@ use super::layout::Layout;
 use super::rejection::RejectionNotice;
 use super::respond::html;
 use super::sign_in::sign_in_url;
+use crate::messages::message;
 use crate::web::middleware::SESSION_COOKIE;
+use crate::web::problems::ProblemDefinition;
 use crate::web::routes::is_under;
 use crate::web::{HttpResult, Problem, ProblemType, see_other};
 
@@ -30,6 +34,36 @@ struct RejectionPage {
     layout: Layout,
     notice: RejectionNotice,
     status: StatusCode,
+}
+
+impl RejectionPage {
+    fn new(layout: Layout, problem: &Problem) -> Self {
+        let notice = RejectionNotice::new(problem, layout.language);
+        Self { layout, notice, status: problem.code() }
+    }
+}
+
+#[derive(Debug, Template)]
+#[template(path = "problems.html")]
+struct ProblemsPage {
+    layout: Layout,
+}
+
+#[derive(Debug, Template)]
+#[template(path = "problem.html")]
+struct ProblemPage {
+    layout: Layout,
+    definition: ProblemDefinition,
+}
+
+pub async fn list(request: HttpRequest) -> HttpResult {
+    html(StatusCode::OK, &ProblemsPage { layout: Layout::of(&request).await? })
+}
+
+pub async fn show(request: HttpRequest, name: Path<String>) -> HttpResult {
+    let unknown = || Problem::missing(message!("problem-missing-problem", name = name.as_str()));
+    let definition = ProblemType::named(&name).ok_or_else(unknown)?.definition();
+    html(StatusCode::OK, &ProblemPage { layout: Layout::of(&request).await?, definition })
 }
 
 pub async fn render_problems<B: MessageBody>(
@@ -68,14 +102,11 @@ fn copy_headers(headers: &HeaderMap, page: &mut HttpResponse) {
 /// before it ran.
 fn timeout_page(error: Error, layout: Option<Layout>) -> Error {
     let (Some(problem), Some(layout)) = (error.as_error::<Problem>(), layout) else { return error };
-    let (status, notice) = (problem.code(), RejectionNotice::from(problem));
-    match html(status, &RejectionPage { layout, notice, status }) {
-        Ok(mut page) => {
-            copy_headers(error.error_response().headers(), &mut page);
-            InternalError::from_response(error, page).into()
-        }
-        Err(_) => error,
-    }
+    let Ok(mut page) = html(problem.code(), &RejectionPage::new(layout, problem)) else {
+        return error;
+    };
+    copy_headers(error.error_response().headers(), &mut page);
+    InternalError::from_response(error, page).into()
 }
 
 fn accepts_html(request: &HttpRequest) -> bool {
@@ -99,8 +130,7 @@ async fn problem_page(request: &HttpRequest, problem: &Problem) -> HttpResult {
         | ProblemType::WrongHost => Layout::minimal(request)?,
         _ => Layout::of(request).await?,
     };
-    let (status, notice) = (problem.code(), RejectionNotice::from(problem));
-    html(status, &RejectionPage { layout, notice, status })
+    html(problem.code(), &RejectionPage::new(layout, problem))
 }
 
 /// Returns the page to return to after signing in: the requested one, or the form's page.

@@ -125,16 +125,9 @@ impl SchedulerPage {
             _ => None,
         };
         let did = language.text(next_message(self.game.rules, from));
-        let who = who.to_string();
-        match after {
-            None => {
-                language.text_with("scheduler-step", &[("order", who.into()), ("did", did.into())])
-            }
-            Some(after) => language.text_with(
-                "scheduler-step-result",
-                &[("order", who.into()), ("did", did.into()), ("result", after.into())],
-            ),
-        }
+        let variables = [("order", who.to_string().into()), ("did", did.into())];
+        let step = language.text_with("scheduler-step", &variables);
+        after.map_or(step.clone(), |after| format!("{step} → {after}"))
     }
 
     /// Returns the last step, which a screen reader announces.

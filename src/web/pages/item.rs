@@ -1,9 +1,10 @@
-//! An item's page: what it is, what it costs, how many are left, and *Buy*.
+//! The shop page, and the page of an item: what it is, what it costs, how many are left, and *Buy*.
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Path;
 use askama::Template;
+use serde::Deserialize;
 
 use super::basket_cookie::QuantityError;
 use super::format::FormatMoney as _;
@@ -13,8 +14,34 @@ use crate::shop::command::place_order::MAX_QUANTITY;
 use crate::shop::model::Item;
 use crate::shop::query::catalog;
 use crate::shop::{Cents, Sku};
-use crate::web::middleware::body;
+use crate::web::middleware::{Query, body};
+use crate::web::paging::cut_page;
 use crate::web::{HttpResult, app_state, see_other};
+
+const PAGE_LENGTH: i64 = 60;
+
+#[derive(Debug, Template)]
+#[template(path = "storefront.html")]
+struct ShopPage {
+    layout: Layout,
+    items: Vec<Item>,
+    more: Option<Sku>,
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ShopQuery {
+    after: Option<String>,
+}
+
+pub async fn list(request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
+    let shop = &app_state(&request)?.shop;
+    let after = query.read()?.after.and_then(|sku| Sku::try_from(sku).ok());
+    let mut items = catalog::items(shop, after.as_ref(), PAGE_LENGTH + 1).await?;
+    let more = cut_page(&mut items, PAGE_LENGTH, |item| item.sku.clone());
+    let layout = Layout { path: "/shop".to_owned(), ..Layout::of(&request).await? };
+    let items = items.into_iter().map(|item| layout.named(item)).collect();
+    html(StatusCode::OK, &ShopPage { layout, items, more })
+}
 
 #[derive(Debug, Template)]
 #[template(path = "item.html")]
@@ -25,16 +52,10 @@ struct ItemPage {
 }
 
 impl ItemPage {
-    fn price(&self) -> Cents {
-        Cents(self.item.price_cents)
-    }
-
-    /// Returns the upper bound of the quantity field.
     fn max_quantity(&self) -> i64 {
         self.item.limit_per_user.unwrap_or(MAX_QUANTITY)
     }
 
-    /// Returns the value of the quantity field.
     fn quantity(&self) -> &str {
         self.wrong.as_ref().map_or("1", |wrong| &wrong.input)
     }

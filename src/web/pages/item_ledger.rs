@@ -5,12 +5,12 @@ use actix_web::HttpRequest;
 use actix_web::web::{Form, Path};
 use askama::Template;
 
-use super::duplicate_submit::submit;
-use super::form_errors::FormErrors;
 use super::format::FormatTime as _;
 use super::language;
 use super::layout::Layout;
 use super::ledger_table::{LedgerQuery, LedgerTable, PAGE_LENGTH};
+use super::place_order::submit;
+use super::rejection::FormErrors;
 use super::respond::html;
 use crate::shop::audit::item::MAX_RECENT_ENTRIES;
 use crate::shop::audit::{self, ItemSummary};

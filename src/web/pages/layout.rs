@@ -34,6 +34,8 @@ pub struct Layout {
     pub basket_units: i64,
     /// The address of the page, for the way back after signing in.
     pub path: String,
+    /// True for a page of the lab on a projector (`?present`): large text, only the content.
+    pub is_presented: bool,
 }
 
 impl Layout {
@@ -69,6 +71,7 @@ impl Layout {
             lab: state.lab,
             basket_units: Basket::of(request).units(),
             path: request.path().to_owned(),
+            is_presented: request.query_string().split('&').any(|name| name == "present"),
         })
     }
 
@@ -108,6 +111,11 @@ impl Layout {
     /// Returns a time relative to now: `5 minutes ago`.
     pub fn relative_time(&self, at: &OffsetDateTime) -> String {
         format_relative(*at, OffsetDateTime::now_utc(), self.language)
+    }
+
+    /// Returns the query for links and forms of the lab, which keeps a page on a projector.
+    pub fn present_query(&self) -> &'static str {
+        if self.is_presented { "?present" } else { "" }
     }
 
     /// Returns one line about a strategy.

@@ -1,19 +1,17 @@
-//! The pages: one file per page, with its `Template` struct and its handlers.
+//! The pages: each has a `Template` struct and its handlers in one file.
 //!
 //! Everything a shopper does works without JavaScript: a form posts, and the response redirects to
 //! a page that can be reloaded. A handler that fails returns a [`super::problems::Problem`];
 //! [`error_pages`] renders it as a page for a browser.
 
 pub mod account;
+pub mod admin;
 pub mod api_reference;
 pub mod assets;
-pub mod audit;
 pub mod basket;
 mod basket_cookie;
 mod code_pane;
-mod duplicate_submit;
 pub mod error_pages;
-mod form_errors;
 pub mod format;
 pub mod interleaving;
 pub mod item;
@@ -24,20 +22,14 @@ pub mod lab;
 mod language;
 mod layout;
 mod ledger_table;
-pub mod locks;
 pub mod order;
-pub mod orders;
 pub mod place_order;
-pub mod problems;
 pub mod race;
 mod race_film;
 mod race_picture;
-mod race_texts;
 mod rejection;
 mod respond;
-pub mod security;
 pub mod sign_in;
-pub mod storefront;
 mod timeline;
 
 use actix_web::middleware::Compress;
@@ -57,12 +49,12 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/race/{id}/film", "GET").route(get().to(race::film)))
         .service(resource("/race/{id}/image.png", "GET").route(get().to(race::image)))
         .service(resource("/race/{id}/picture.svg", "GET").route(get().to(race::picture)))
-        .service(resource("/shop", "GET").route(get().to(storefront::show)))
+        .service(resource("/shop", "GET").route(get().to(item::list)))
         .service(resource("/language/{tag}", "GET").route(get().to(language::choose)))
         .service(resource("/bar", "GET").route(get().to(layout::bar)))
         .service(get_post("/basket", get().to(basket::show), post().to(basket::change)))
         .service(get_post("/basket/lines", back_to("/shop"), post().to(basket::add)))
-        .service(get_post("/orders", get().to(orders::list), post().to(place_order::place)))
+        .service(get_post("/orders", get().to(order::list), post().to(place_order::place)))
         .service(resource("/orders/{id}", "GET").route(get().to(order::show)))
         .service(get_post("/orders/{id}/pay", back_up(), post().to(order::pay)))
         .service(get_post("/orders/{id}/top-up", back_up(), post().to(order::top_up_and_pay)))
@@ -74,25 +66,21 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(get_post("/items/{sku}/limit", back_up(), post().to(item_ledger::limit)))
         .service(resource("/account", "GET").route(get().to(account::show)))
         .service(get_post("/account/top-ups", back_up(), post().to(account::top_up)))
-        .service(resource("/account/security", "GET").route(get().to(security::show)))
+        .service(resource("/account/security", "GET").route(get().to(account::show_security)))
         .service(get_post(
             "/account/security/password",
             back_up(),
-            post().to(security::change_password),
+            post().to(account::change_password),
         ))
-        .service(get_post(
-            "/account/security/sessions",
-            back_up(),
-            post().to(security::end_session),
-        ))
+        .service(get_post("/account/security/sessions", back_up(), post().to(account::end_session)))
         .service(
             resource("/api/docs", "GET")
                 .wrap(Compress::default())
                 .route(get().to(api_reference::show)),
         )
         .service(resource("/api/docs/", "GET").route(back_up()))
-        .service(resource("/audit", "GET").route(get().to(audit::show)))
-        .service(resource("/locks", "GET").route(get().to(locks::show)))
+        .service(resource("/audit", "GET").route(get().to(admin::audit)))
+        .service(resource("/locks", "GET").route(get().to(admin::locks)))
         .service(resource("/jobs", "GET").route(get().to(jobs::show)))
         .service(get_post(
             "/jobs/unpaid/{id}/retry",
@@ -107,10 +95,16 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/lab/scheduler/{id}", "GET").route(get().to(interleaving::show)))
         .service(get_post("/lab/scheduler/{id}/steps", back_up(), post().to(interleaving::step)))
         .configure(lab::configure)
-        .service(resource("/problems", "GET").route(get().to(problems::list)))
-        .service(resource("/problems/{name}", "GET").route(get().to(problems::show)))
+        .service(resource("/problems", "GET").route(get().to(error_pages::list)))
+        .service(resource("/problems/{name}", "GET").route(get().to(error_pages::show)))
         .service(get_post("/sign-in", get().to(sign_in::show), post().to(sign_in::sign_in)))
         .service(get_post("/sign-up", get().to(sign_in::show_sign_up), post().to(sign_in::sign_up)))
         .service(get_post("/sign-out", back_to("/shop"), post().to(sign_in::sign_out)))
-        .service(resource("/static/{name}", "GET").route(get().to(assets::serve)));
+        // The format of fonts is compressed.
+        .service(resource(r"/static/{name:.*\.woff2}", "GET").route(get().to(assets::serve)))
+        .service(
+            resource("/static/{name}", "GET")
+                .wrap(Compress::default())
+                .route(get().to(assets::serve)),
+        );
 }

@@ -1,16 +1,20 @@
-//! One order: its goods, its status, its effect on stock and account, and its actions.
+//! The caller's orders, newest first; and one order: its goods, its status, its effect on stock and
+//! account, and its actions.
 
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Form, Path};
 use askama::Template;
+use serde::Deserialize;
+use uuid::Uuid;
 
-use super::duplicate_submit::execute_once;
 use super::format::{FormatMoney as _, FormatTime as _, format_time_left, short_id};
 use super::layout::Layout;
 use super::ledger_table::LedgerRow;
+use super::place_order::execute_once;
 use super::rejection::RejectionNotice;
 use super::respond::html;
 use crate::messages::Language;
@@ -20,8 +24,10 @@ use crate::shop::{
     Cents, Error, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop,
     Sku, UserId, engine,
 };
-use crate::web::middleware::{FormFields, SignedInUser, body, csrf};
+use crate::web::middleware::{FormFields, Query, SignedInUser, body, csrf};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
+
+const PAGE_LENGTH: i64 = 25;
 
 #[derive(Debug, Template)]
 #[template(path = "order.html")]
@@ -31,7 +37,6 @@ struct OrderPage {
     order: Order,
     /// Its goods, in a few words.
     title: String,
-    total: Cents,
     status: &'static str,
     left: Option<Duration>,
     /// The end of the hold, after an attempt to pay too late.
@@ -101,10 +106,6 @@ impl OrderPage {
         item.map_or(sku.as_str(), |item| &item.name)
     }
 
-    fn price(&self, line: &OrderLine) -> Cents {
-        Cents(line.unit_price_cents)
-    }
-
     fn sum(&self, line: &OrderLine) -> Cents {
         Cents(line.unit_price_cents * line.quantity)
     }
@@ -133,7 +134,8 @@ pub async fn top_up_and_pay(parts: OrderForm) -> HttpResult {
                                 user: UserId,
                                 id: OrderId,
                                 key: IdempotencyKey| {
-        if is_payable(shop, user, id).await? && !is_in_lab(shop, id).await? {
+        // Nobody tops up the lab account.
+        if is_payable(shop, user, id).await? && !orders::is_of_lab_items(shop, id).await? {
             match engine::top_up(shop, options, user, key.clone(), cents).await {
                 Ok(_) | Err(Failure::Rejected(Rejection::KeyUsed { .. })) => {}
                 Err(failure) => return Err(failure),
@@ -149,11 +151,6 @@ async fn is_payable(shop: &Shop, user: UserId, id: OrderId) -> Result<bool, Erro
     let Some(order) = orders::order(shop, user, id).await? else { return Ok(false) };
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
     Ok(status(&order, left) == "pending")
-}
-
-/// Returns whether the lab account pays the order, which nobody tops up.
-async fn is_in_lab(shop: &Shop, id: OrderId) -> Result<bool, Error> {
-    orders::is_of_lab_items(shop, id).await
 }
 
 /// Cancels the order, once per form: its units return to stock.
@@ -203,7 +200,7 @@ async fn page(
     let stock = ledger::stock_entries_of_order(shop, id).await?;
     let money = ledger::balance_entries_of_order(shop, id).await?;
     let skus: Vec<Sku> = order.lines.iter().map(|line| line.sku.clone()).collect();
-    let in_lab = is_in_lab(shop, id).await?;
+    let in_lab = orders::is_of_lab_items(shop, id).await?;
     let balances = ledger::balances(shop, user).await?;
     let balance_cents = if in_lab { balances.lab_cents } else { balances.own_cents };
     let left = orders::time_left(shop, &[id]).await?.remove(&id);
@@ -214,12 +211,14 @@ async fn page(
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
     let problem = rejection.map(Problem::from);
     let page = OrderPage {
-        notice: problem.as_ref().filter(|_| !is_late).map(RejectionNotice::from),
+        notice: problem
+            .as_ref()
+            .filter(|_| !is_late)
+            .map(|problem| RejectionNotice::new(problem, layout.language)),
         paid_too_late: is_late.then(|| order.expires_at.in_utc()),
         title: title(&order, &items, layout.language),
         status: status(&order, left),
         left,
-        total: Cents(order.total_cents),
         items,
         stock: stock.into_iter().map(|(sku, entry)| (sku, LedgerRow::new(entry, false))).collect(),
         money: money.into_iter().map(|entry| LedgerRow::new(entry, true)).collect(),
@@ -234,7 +233,7 @@ async fn page(
 }
 
 /// Names an order by its goods.
-pub(super) fn title(order: &Order, items: &[Item], language: Language) -> String {
+fn title(order: &Order, items: &[Item], language: Language) -> String {
     let Some(first) = order.lines.first() else { return short_id(&order.id) };
     let variables = [
         ("name", item_name(first, items).to_owned().into()),
@@ -251,10 +250,81 @@ fn item_name<'n>(line: &'n OrderLine, items: &'n [Item]) -> &'n str {
 
 /// Returns the displayed status. An order that can no longer be paid is `expired`; in the database
 /// it is pending until its units are returned, and cancelled then.
-pub(super) fn status(order: &Order, left: Option<Duration>) -> &'static str {
+fn status(order: &Order, left: Option<Duration>) -> &'static str {
     match order.status {
         OrderStatus::Pending if left.is_none() => "expired",
         OrderStatus::Cancelled if order.expired => "expired",
         status => status.name(),
     }
+}
+
+#[derive(Debug, Template)]
+#[template(path = "orders.html")]
+struct OrdersPage {
+    layout: Layout,
+    orders: Vec<Order>,
+    more: Option<OrderId>,
+    with_lab: bool,
+    /// The orders of lab items among those of the page, listed or not.
+    lab_orders: Vec<OrderId>,
+    /// The items of the orders.
+    items: Vec<Item>,
+    left: HashMap<OrderId, Duration>,
+}
+
+impl OrdersPage {
+    fn status(&self, order: &Order) -> &'static str {
+        status(order, self.left.get(&order.id).copied())
+    }
+
+    fn time_left(&self, order: &Order) -> Option<String> {
+        let left = self.left.get(&order.id).copied();
+        left.map(|left| format_time_left(left, self.layout.language))
+    }
+
+    fn title(&self, order: &Order) -> String {
+        title(order, &self.items, self.layout.language)
+    }
+
+    /// Returns the item of the order's picture.
+    fn first_sku(&self, order: &Order) -> String {
+        order.lines.first().map_or_else(String::new, |line| line.sku.to_string())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+pub struct OrdersQuery {
+    after: Option<Uuid>,
+    /// `on` includes the orders of lab items.
+    lab: Option<String>,
+}
+
+pub async fn list(
+    state: State,
+    request: HttpRequest,
+    user: SignedInUser,
+    query: Query<OrdersQuery>,
+) -> HttpResult {
+    let (shop, user) = (&state.shop, user.caller.id);
+    let query = query.read()?;
+    let with_lab = query.lab.as_deref() == Some("on");
+    let after = query.after.map(OrderId);
+    let page = orders::page(shop, user, after, with_lab, PAGE_LENGTH).await?;
+    let orders::OrderPage { orders, lab_orders, more } = page;
+    let ids: Vec<OrderId> = orders.iter().map(|order| order.id).collect();
+    let lines = orders.iter().flat_map(|order| &order.lines);
+    let skus: BTreeSet<Sku> = lines.map(|line| line.sku.clone()).collect();
+    let skus: Vec<Sku> = skus.into_iter().collect();
+    let items = catalog::items_by_sku(shop, &skus).await?;
+    let layout = Layout::of(&request).await?;
+    let page = OrdersPage {
+        items: items.into_iter().map(|item| layout.named(item)).collect(),
+        more,
+        with_lab,
+        lab_orders,
+        left: orders::time_left(shop, &ids).await?,
+        orders,
+        layout,
+    };
+    html(StatusCode::OK, &page)
 }

@@ -1,18 +1,20 @@
 //! The first page while the lab is on: a race for the last unit; and the permanent page of a race.
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName};
+use actix_web::http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderName, HeaderValue,
+};
 use actix_web::web::{Form, Path};
 use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder};
 use askama::Template;
 use tokio::sync::Semaphore;
 
+use super::item::{self, ShopQuery};
+use super::language;
 use super::layout::Layout;
 use super::race_film::{self, RaceCell};
 use super::race_picture;
-use super::race_texts;
 use super::respond::html;
-use super::storefront::{self, ShopQuery};
 use super::timeline::TimelineView;
 use crate::lab::race::model::{Race, RaceRequest, RaceResult, WITH_LOCK, WITHOUT_LOCK};
 use crate::lab::run::LabRunState;
@@ -26,9 +28,10 @@ use crate::web::{AppState, HttpResult, Problem, State, see_other};
 
 /// The lock that *on* means, unless another one is chosen.
 const DEFAULT_LOCK: &str = "fenced";
+/// The locks that *on* can mean.
+const LOCKS: [&str; 4] = ["fenced", "row-lock", "owner", "local"];
 /// Entries of a ledger that a race's page reads.
 const MAX_ENTRIES: i64 = 500;
-const REFRESH: HeaderName = HeaderName::from_static("refresh");
 
 #[derive(Debug, Template)]
 #[template(path = "race.html")]
@@ -37,15 +40,8 @@ struct RacePage {
     stage: RaceStage,
     demo_user: Option<String>,
     demo_next: &'static str,
-    /// Recorded races, for pages without scripts.
-    recorded: Vec<RecordedPicture>,
-}
-
-/// A race as a picture with a description.
-#[derive(Debug)]
-struct RecordedPicture {
-    drawing: Option<TimelineView>,
-    caption: String,
+    /// Recorded races for pages without scripts, each with a description.
+    recorded: [(Option<TimelineView>, &'static str); 2],
 }
 
 #[derive(Debug, Template)]
@@ -58,39 +54,14 @@ struct RaceResultPage {
     drawing: Option<TimelineView>,
     cells: Vec<RaceCell>,
     footer: String,
-    /// Explanation of the result, in one or two sentences.
+    /// Explanation of the result.
     why: String,
-    is_loss: bool,
-    entries: Vec<ComparedEntry>,
-    comparison: String,
+    result: RaceResult,
+    /// Two ledger entries that stand side by side.
+    entries: Vec<LedgerEntry>,
     is_fork: bool,
-    ledger: String,
     /// Address of the image for link previews.
     image: String,
-}
-
-/// One of the two ledger entries that stand side by side.
-#[derive(Debug)]
-struct ComparedEntry {
-    title: String,
-    before: i64,
-    after: i64,
-    note: String,
-}
-
-impl ComparedEntry {
-    fn new(entry: &LedgerEntry, language: Language) -> Self {
-        let text =
-            |id, name, value: i64| language.text_with(id, &[(name, value.to_string().into())]);
-        let version = text("race-entry-version", "version", entry.version);
-        let fence = entry.fence.map(|fence| text("race-entry-fence", "fence", fence));
-        Self {
-            title: text("race-entry", "seq", entry.seq),
-            before: entry.before,
-            after: entry.after,
-            note: [Some(version), fence].into_iter().flatten().collect::<Vec<_>>().join(" · "),
-        }
-    }
 }
 
 #[derive(Debug, Template)]
@@ -105,7 +76,8 @@ struct RaceWaitingPage {
 #[derive(Debug)]
 struct RaceStage {
     language: Language,
-    phones: Vec<BuyerPhone>,
+    /// The buyers, each with a server.
+    phones: [(char, String); 2],
     lock: String,
     buyers: u16,
     /// Texts and race for the script, as JSON that is safe within a script element.
@@ -118,13 +90,14 @@ impl RaceStage {
         let film = race.and_then(|race| {
             race.result.as_ref().map(|result| race_film::film(race, result, language))
         });
+        let [a, b] = state.races.servers();
         Self {
             language,
-            phones: phones(state, language),
+            phones: [('A', a), ('B', b)],
             lock: race.map_or("none", |race| race.lock.as_str()).to_owned(),
             // The slider has even numbers only.
             buyers: race.map_or(2, |race| race.buyers.next_multiple_of(2)),
-            texts: script_json(&race_texts::for_script(language)),
+            texts: script_json(&race_film::script_texts(language)),
             race: film.map_or_else(String::new, |film| script_json(&film)),
         }
     }
@@ -133,12 +106,10 @@ impl RaceStage {
         self.lock != "none"
     }
 
-    /// Returns the units on the shelf.
     fn stock(&self) -> i64 {
         stock_for(self.buyers)
     }
 
-    /// Returns the size of the crowd in words.
     fn crowd(&self) -> String {
         if self.buyers == 2 {
             return self.language.text("race-crowd-two");
@@ -147,38 +118,10 @@ impl RaceStage {
         self.language.text_with("race-crowd", &figures)
     }
 
-    /// Returns the locks that *on* can mean.
-    fn locks(&self) -> [LockChoice; 4] {
-        let chosen = if self.is_on() { self.lock.as_str() } else { DEFAULT_LOCK };
-        ["fenced", "row-lock", "owner", "local"].map(|name| LockChoice {
-            name,
-            label: self.language.text(&format!("race-lock-{name}")),
-            is_chosen: name == chosen,
-        })
+    /// Returns whether *on* means this lock.
+    fn is_chosen(&self, lock: &str) -> bool {
+        lock == if self.is_on() { &self.lock } else { DEFAULT_LOCK }
     }
-}
-
-#[derive(Debug)]
-struct LockChoice {
-    name: &'static str,
-    label: String,
-    is_chosen: bool,
-}
-
-#[derive(Debug)]
-struct BuyerPhone {
-    side: char,
-    buyer: String,
-    server: String,
-}
-
-fn phones(state: &AppState, language: Language) -> Vec<BuyerPhone> {
-    let phone = |(name, server): (&str, String)| BuyerPhone {
-        side: if name == "A" { 'a' } else { 'b' },
-        buyer: language.text_with("race-buyer", &[("name", name.into())]),
-        server: language.text_with("race-server", &[("name", server.into())]),
-    };
-    ["A", "B"].into_iter().zip(state.races.servers()).map(phone).collect()
 }
 
 /// Returns the units of a race: half as many as its buyers, so that it is sold out.
@@ -189,21 +132,18 @@ fn stock_for(buyers: u16) -> i64 {
 /// Shows the race; the shop while the lab is off.
 pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
     if !state.lab {
-        return storefront::show(request, query).await;
+        return item::list(request, query).await;
     }
     let layout = Layout::of(&request).await?;
     let language = layout.language;
-    let picture = |race: &Race, caption: &str| {
-        let drawing = race.result.as_ref().map(|result| draw(race, result, language));
-        RecordedPicture { drawing, caption: language.text(caption) }
-    };
+    let picture = |race: &Race| race.result.as_ref().map(|result| draw(race, result, language));
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
         demo_user: layout.demo_user(&state).await,
         demo_next: "/shop",
-        recorded: vec![
-            picture(&WITHOUT_LOCK, "race-recorded-off"),
-            picture(&WITH_LOCK, "race-recorded-on"),
+        recorded: [
+            (picture(&WITHOUT_LOCK), "race-recorded-off"),
+            (picture(&WITH_LOCK), "race-recorded-on"),
         ],
         layout,
     };
@@ -236,28 +176,18 @@ pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> Htt
         return waiting_page(layout, &race);
     };
     let (entries, is_fork) = entries(&state, result).await?;
-    let comparison = match entries.first().filter(|_| is_fork) {
-        Some(entry) => {
-            let version = entry.version.to_string();
-            language.text_with("race-entries-fork", &[("version", version.into())])
-        }
-        None => language.text("race-entries-chain"),
-    };
-    let title = race_film::verdict(&race, language);
     let is_duel = result.lanes.len() == 2;
     let page = RaceResultPage {
         stage: RaceStage::new(&state, language, Some(&race)),
         drawing: is_duel.then(|| draw(&race, result, language)),
         cells: if is_duel { Vec::new() } else { race_film::cells(&race, result, language) },
         footer: race_picture::footer(result, language),
-        why: race_texts::explain(language, &race, result),
-        is_loss: result.doubled() > 0,
-        entries: entries.iter().map(|entry| ComparedEntry::new(entry, language)).collect(),
-        comparison,
+        why: race_film::explain(language, &race, result),
+        result: result.clone(),
+        entries,
         is_fork,
-        ledger: result.ledger.clone(),
         image: own_address(&state, &request, &format!("/race/{}/image.png", race.id)),
-        title,
+        title: race_film::verdict(&race, language),
         layout,
     };
     html(StatusCode::OK, &page)
@@ -281,8 +211,8 @@ fn waiting_page(layout: Layout, race: &Race) -> HttpResult {
     };
     let mut response = html(StatusCode::OK, &RaceWaitingPage { layout, message, is_over })?;
     if !is_over {
-        let again = actix_web::http::header::HeaderValue::from_static("1");
-        response.headers_mut().insert(REFRESH, again);
+        let refresh = HeaderName::from_static("refresh");
+        response.headers_mut().insert(refresh, HeaderValue::from_static("1"));
     }
     Ok(response)
 }
@@ -314,7 +244,7 @@ fn draw(race: &Race, result: &RaceResult, language: Language) -> TimelineView {
 /// What the script plays, once the race is done.
 pub async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let race = done(find_race(&state, &id).await?)?;
-    let language = Layout::minimal(&request)?.language;
+    let language = language::of_request(&request);
     let film = race.result.as_ref().map(|result| race_film::film(&race, result, language));
     Ok(HttpResponse::Ok().json(film))
 }
@@ -331,8 +261,7 @@ pub async fn image(state: State, id: Path<String>) -> HttpResult {
         let _permit = permit;
         race_picture::png(&race)
     };
-    let png = actix_web::web::block(draw).await;
-    let png = png.ok().flatten();
+    let png = actix_web::web::block(draw).await.ok().flatten();
     let png = png.ok_or_else(|| Problem::not_found("the picture can't be drawn"))?;
     Ok(picture_response("image/png").body(png))
 }

@@ -4,11 +4,10 @@
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::race_texts::explain;
 use super::timeline::TimelineView;
 use crate::lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use crate::lab::timeline::{self, Detail, Event, EventKind, Timeline, TimelineLane};
-use crate::messages::Language;
+use crate::messages::{FluentValue, Language};
 use crate::shop::Strategy;
 use crate::shop::strategy::ReadMethod;
 
@@ -17,6 +16,33 @@ const PLAY_MS: u64 = 5_200;
 const CROWD_PART: f64 = 0.8;
 /// A wait shorter than this part of the race is not shown.
 const MIN_WAIT: f64 = 0.2;
+
+/// Messages that the script uses.
+const SCRIPT_TEXTS: [&str; 12] = [
+    "race-buy-both",
+    "race-buy-all",
+    "race-crowd-two",
+    "race-crowd",
+    "race-question",
+    "race-question-crowd",
+    "race-intro-off",
+    "race-intro-on",
+    "race-starting",
+    "race-queued",
+    "race-failed",
+    "race-error",
+];
+
+/// Returns the script's texts, by message id without its prefix. The script fills in `%name%`.
+pub(super) fn script_texts(language: Language) -> Value {
+    let variables: [(&'static str, FluentValue<'_>); 3] = [
+        ("buyers", "%buyers%".into()),
+        ("stock", "%stock%".into()),
+        ("position", "%position%".into()),
+    ];
+    let text = |id: &&str| (id.replacen("race-", "", 1), language.text_with(id, &variables).into());
+    Value::Object(SCRIPT_TEXTS.iter().map(text).collect())
+}
 
 /// The result of one order of a crowd.
 #[derive(Debug, Serialize)]
@@ -227,5 +253,36 @@ fn proof(result: &RaceResult, duel: Option<&TimelineView>, language: Language) -
     match language {
         Language::English => format!("{proof} {scale}"),
         Language::Chinese => proof + &scale,
+    }
+}
+
+/// Explains the result of a race in one or two sentences.
+pub(super) fn explain(language: Language, race: &Race, result: &RaceResult) -> String {
+    let count = |name: &str| result.lanes.iter().filter(|lane| lane.result == name).count();
+    let is_duel = result.lanes.len() == 2;
+    let doubled = result.doubled();
+    let mut results = result.lanes.iter().map(|lane| lane.result.as_str());
+    let other = results.find(|name| ![SOLD, SOLD_OUT, NO_ANSWER].contains(name));
+    if count(NO_ANSWER) > 0 {
+        language.text_with("race-no-answer", &[("count", count(NO_ANSWER).into())])
+    } else if doubled > 0 && is_duel {
+        let read = result.lanes.first().and_then(|lane| lane.value_at("read"));
+        let value = read.unwrap_or(race.stock);
+        language.text_with("race-lost", &[("value", value.into()), ("after", (value - 1).into())])
+    } else if doubled == 1 {
+        language.text("race-crowd-lost-one")
+    } else if doubled > 0 {
+        language.text_with("race-crowd-lost", &[("doubled", doubled.into())])
+    } else if let Some(other) = other {
+        language.text_with("race-other", &[("result", other.into())])
+    } else if let Some(winner) = result.lanes.iter().find(|lane| lane.result == SOLD)
+        && let Some(loser) = result.lanes.iter().find(|lane| lane.result == SOLD_OUT)
+        && is_duel
+    {
+        let names =
+            [("winner", winner.buyer.as_str().into()), ("loser", loser.buyer.as_str().into())];
+        language.text_with("race-held", &names)
+    } else {
+        language.text("race-crowd-held")
     }
 }

@@ -6,7 +6,7 @@ use askama::Template;
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree, fontdb};
 
-use super::race_film::{cells, server, timeline, verdict};
+use super::race_film::{RaceCell, cells, server, timeline, verdict};
 use super::respond::hash_source;
 use super::timeline::{TimelineView, fade_begin};
 use crate::lab::race::model::{Race, RaceResult};
@@ -48,15 +48,7 @@ struct RacePicture {
     is_animated: bool,
     /// The timeline of two orders; else the receipts of a crowd.
     drawing: Option<TimelineView>,
-    cells: Vec<ReceiptCell>,
-}
-
-#[derive(Debug)]
-struct ReceiptCell {
-    x: usize,
-    y: usize,
-    kind: &'static str,
-    begin: String,
+    cells: Vec<RaceCell>,
 }
 
 /// Returns the animated picture as a document with a style of its own.
@@ -126,18 +118,7 @@ fn picture(race: &Race, palette: String, is_animated: bool) -> String {
         footer: footer(result, language),
         is_animated,
         drawing: is_duel.then(draw),
-        cells: if is_duel { Vec::new() } else { receipts(race, result, language) },
+        cells: if is_duel { Vec::new() } else { cells(race, result, language) },
     };
     picture.render().unwrap_or_default()
-}
-
-fn receipts(race: &Race, result: &RaceResult, language: Language) -> Vec<ReceiptCell> {
-    let cells = cells(race, result, language).into_iter().enumerate();
-    let cell = cells.map(|(number, cell)| ReceiptCell {
-        x: 60 + number % CELLS_PER_ROW * 54,
-        y: 165 + number / CELLS_PER_ROW * 38,
-        kind: cell.kind,
-        begin: fade_begin(cell.at),
-    });
-    cell.collect()
 }

@@ -1,157 +1,149 @@
-//! A problem as a page shows it: what happened, the details, and what to do next.
+//! A rejection as a page shows it: above the page, or beside a field of its form.
 
+use actix_web::http::StatusCode;
 use serde_json::Value;
 
+use super::format::{FormatMoney as _, sentence};
 use crate::messages::{FluentValue, Language};
-use crate::shop::Cents;
-use crate::shop::model::Item;
+use crate::shop::{Cents, FieldName, Rejection};
 use crate::web::Problem;
-use crate::web::pages::format::{FormatMoney as _, sentence};
-use crate::web::problems::ProblemDefinition;
 
-#[derive(Debug, Clone)]
-pub enum RejectionNotice {
-    Problem(Box<Problem>),
-    /// The basket of a form has changed since. The problem that a program would receive is about
-    /// an idempotency key, which a person does not see.
-    BasketChanged {
-        is_empty: bool,
-    },
-}
-
-impl From<&Problem> for RejectionNotice {
-    fn from(problem: &Problem) -> Self {
-        Self::Problem(Box::new(problem.clone()))
-    }
+/// What happened, the details, and what to do next.
+#[derive(Debug)]
+pub struct RejectionNotice {
+    /// Name of the problem type; `/problems/NAME` explains it.
+    pub name: Option<&'static str>,
+    pub title: String,
+    /// The details of this occurrence, as a sentence.
+    pub detail: Option<String>,
+    /// True if the details are in the language of the page; those of the API are in English.
+    pub is_detail_translated: bool,
+    /// `None` if the details say all of it.
+    pub meaning: Option<String>,
+    pub advice: String,
+    /// Address and label of the next step.
+    pub link: Option<(&'static str, String)>,
 }
 
 impl RejectionNotice {
-    /// Names the item of the problem as a person knows it, in place of its sku.
-    #[must_use]
-    pub fn with_item_name(self, items: &[Item]) -> Self {
-        let Self::Problem(problem) = &self else { return self };
-        let sku = problem.member("sku").and_then(Value::as_str);
-        let item = items.iter().find(|item| Some(item.sku.as_str()) == sku);
-        item.map_or_else(
-            || self.clone(),
-            |item| Self::from(&problem.as_ref().clone().with("sku", item.name.as_str())),
-        )
-    }
-
-    fn definition(&self) -> Option<ProblemDefinition> {
-        match self {
-            Self::Problem(problem) => Some(problem.problem_type().definition()),
-            Self::BasketChanged { .. } => None,
-        }
-    }
-
-    /// Returns the name of the problem type; `/problems/NAME` explains it.
-    pub fn name(&self) -> Option<&'static str> {
-        self.definition().map(|definition| definition.name)
-    }
-
-    pub fn title(&self, language: Language) -> String {
-        let basket = || language.text("problem-basket-title");
-        self.definition().map_or_else(basket, |definition| definition.title(language))
-    }
-
-    /// Returns whether the object may exist, as another user's.
-    fn is_private(&self) -> bool {
-        let Self::Problem(problem) = self else { return false };
-        let private = ["problem-missing-order", "problem-missing-session"];
-        problem.message().is_some_and(|message| private.contains(&message.id()))
-    }
-
-    /// Returns what the problem means; `None` if its details say all of it.
-    pub fn meaning(&self, language: Language) -> Option<String> {
-        let is_said = match self.name() {
-            Some("forbidden" | "not-found") if !self.is_private() => {
-                self.detail(language).is_some()
+    pub fn new(problem: &Problem, language: Language) -> Self {
+        let definition = problem.problem_type().definition();
+        let name = definition.name;
+        let has_text = matches!(name, "sold-out" | "limit-reached" | "insufficient-funds");
+        let detail = match problem.message() {
+            Some(message) => sentence(&message.text(language)),
+            None if has_text => {
+                language.text_with(&format!("problem-{name}-detail"), &variables(problem))
             }
-            _ => false,
+            None => sentence(problem.detail()),
         };
-        (!is_said).then(|| match self {
-            Self::Problem(problem) => problem.problem_type().definition().meaning(language),
-            Self::BasketChanged { is_empty: true } => language.text("problem-basket-empty"),
-            Self::BasketChanged { is_empty: false } => language.text("problem-basket-other"),
-        })
-    }
+        let is_detail_translated = problem.message().is_some() || has_text;
+        // The details of an invalid request name the field; for others the meaning is enough.
+        let is_shown =
+            is_detail_translated || language == Language::English || name == "invalid-request";
 
-    /// Returns the details of this occurrence, as a sentence. In another language than English,
-    /// those that exist in English only are left out, as the meaning says it, except for an invalid
-    /// request, where they name the field.
-    pub fn detail(&self, language: Language) -> Option<String> {
-        let is_needed = language == Language::English || self.name() == Some("invalid-request");
-        (is_needed || self.is_detail_translated()).then(|| self.format_detail(language))
-    }
-
-    fn format_detail(&self, language: Language) -> String {
-        let Self::Problem(problem) = self else { return language.text("problem-basket-detail") };
-        let variable = |name: &'static str| {
-            let value = problem.member(name)?;
-            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            Some((name, FluentValue::from(value)))
-        };
-        let cents = |name: &'static str, member: &str| {
-            let cents = problem.member(member)?.as_i64().map(Cents)?;
-            Some((name, FluentValue::from(cents.money())))
-        };
-        let variables = [
-            variable("sku"),
-            variable("requested"),
-            variable("available"),
-            variable("limit"),
-            variable("already"),
-            cents("needed", "needed_cents"),
-            cents("balance", "balance_cents"),
-        ];
-        let variables: Vec<_> = variables.into_iter().flatten().collect();
-        let name = problem.problem_type().definition().name;
-        if let Some(message) = problem.message() {
-            sentence(&message.text(language))
-        } else if self.is_detail_translated() {
-            language.text_with(&format!("problem-{name}-detail"), &variables)
-        } else {
-            sentence(problem.detail())
+        // It may exist, as another user's.
+        let is_private = problem.message().is_some_and(|message| {
+            ["problem-missing-order", "problem-missing-session"].contains(&message.id())
+        });
+        let is_said = is_shown && !is_private && matches!(name, "forbidden" | "not-found");
+        Self {
+            name: Some(name),
+            title: definition.title(language),
+            detail: is_shown.then_some(detail),
+            is_detail_translated,
+            meaning: (!is_said).then(|| definition.meaning(language)),
+            advice: match problem.member("outcome") {
+                Some(_) => language.text("problem-unknown-outcome"),
+                None => definition.page_advice(language),
+            },
+            link: definition.link(language),
         }
     }
 
-    /// Returns whether the details are in the language of the page; otherwise they are those of
-    /// the API, in English.
-    pub fn is_detail_translated(&self) -> bool {
-        let has_message = matches!(self, Self::Problem(problem) if problem.message().is_some());
-        has_message
-            || matches!(
-                self.name(),
-                None | Some("sold-out" | "limit-reached" | "insufficient-funds")
-            )
-    }
-
-    /// Returns what a person does next.
-    pub fn advice(&self, language: Language) -> String {
-        match self {
-            Self::Problem(problem) if problem.member("outcome").is_some() => {
-                language.text("problem-unknown-outcome")
-            }
-            Self::Problem(problem) => problem.problem_type().definition().page_advice(language),
-            Self::BasketChanged { is_empty: true } => language.text("problem-basket-empty-advice"),
-            Self::BasketChanged { .. } => language.text("problem-basket-other-advice"),
+    /// The basket of a form has changed since. The problem that a program would receive is about an
+    /// idempotency key, which a person does not see.
+    pub fn basket_changed(is_empty: bool, language: Language) -> Self {
+        let (meaning, advice) = match is_empty {
+            true => ("problem-basket-empty", "problem-basket-empty-advice"),
+            false => ("problem-basket-other", "problem-basket-other-advice"),
+        };
+        Self {
+            name: None,
+            title: language.text("problem-basket-title"),
+            detail: Some(language.text("problem-basket-detail")),
+            is_detail_translated: true,
+            meaning: Some(language.text(meaning)),
+            advice: language.text(advice),
+            link: is_empty.then(|| ("/orders", language.text("problem-basket-link"))),
         }
     }
 
-    /// Returns whether the next step leads to the shop.
     pub fn leads_to_shop(&self) -> bool {
-        self.definition().is_some_and(|definition| definition.link == Some("/shop"))
+        self.link.as_ref().is_some_and(|(address, _)| *address == "/shop")
+    }
+}
+
+/// Returns the members of a problem as variables of its details.
+fn variables(problem: &Problem) -> Vec<(&'static str, FluentValue<'static>)> {
+    let text = |name: &'static str| {
+        let value = problem.member(name)?;
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        Some((name, value.into()))
+    };
+    let cents = |name: &'static str, member: &str| {
+        let cents = problem.member(member).and_then(Value::as_i64)?;
+        Some((name, Cents(cents).money().into()))
+    };
+    let amounts = [cents("needed", "needed_cents"), cents("balance", "balance_cents")];
+    let texts = ["sku", "requested", "available", "limit", "already"].map(text);
+    texts.into_iter().chain(amounts).flatten().collect()
+}
+
+/// What is wrong with a submitted form: an error beside one field, or a rejection above the page.
+#[derive(Debug, Default)]
+pub struct FormErrors {
+    field: Option<(FieldName, String)>,
+    problem: Option<Problem>,
+}
+
+impl From<Rejection> for FormErrors {
+    fn from(rejection: Rejection) -> Self {
+        match rejection {
+            Rejection::Invalid(field, why) => Self::field(field, &why),
+            other => Self { field: None, problem: Some(other.into()) },
+        }
+    }
+}
+
+impl FormErrors {
+    pub fn field(field: impl Into<FieldName>, why: &str) -> Self {
+        Self { field: Some((field.into(), sentence(why))), problem: None }
     }
 
-    /// Returns a link for the next step: an address and its label.
-    pub fn link(&self, language: Language) -> Option<(&'static str, String)> {
-        match self {
-            Self::Problem(problem) => problem.problem_type().definition().link(language),
-            Self::BasketChanged { is_empty: true } => {
-                Some(("/orders", language.text("problem-basket-link")))
-            }
-            Self::BasketChanged { .. } => None,
+    pub fn is_empty(&self) -> bool {
+        self.field.is_none() && self.problem.is_none()
+    }
+
+    /// Replaces the reason of that field's error, which is in the terms of the API.
+    #[must_use]
+    pub fn explain(self, field: &'static str, why: &str) -> Self {
+        if self.of(field).is_some() { Self::field(field, why) } else { self }
+    }
+
+    pub fn of(&self, field: &str) -> Option<&str> {
+        self.field.as_ref().filter(|(name, _)| *name == field).map(|(_, why)| why.as_str())
+    }
+
+    pub fn notice(&self, language: Language) -> Option<RejectionNotice> {
+        self.problem.as_ref().map(|problem| RejectionNotice::new(problem, language))
+    }
+
+    pub fn status(&self) -> StatusCode {
+        match (&self.problem, &self.field) {
+            (Some(problem), _) => problem.code(),
+            (None, Some(_)) => StatusCode::UNPROCESSABLE_ENTITY,
+            (None, None) => StatusCode::OK,
         }
     }
 }

@@ -6,14 +6,14 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
 
-use super::form_errors::FormErrors;
 use super::format::FormatMoney as _;
 use super::language;
 use super::layout::Layout;
+use super::rejection::FormErrors;
 use super::respond::{html, set_cookie};
 use crate::messages::Language;
 use crate::shop::sessions;
-use crate::shop::users::{self, Credentials};
+use crate::shop::users::{self, Credentials, WELCOME_CENTS};
 use crate::shop::{Cents, Failure, Rejection};
 use crate::web::middleware::{FormFields, Query, SESSION_COOKIE, begin_command, csrf, find_caller};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
@@ -24,19 +24,10 @@ struct SignInPage {
     layout: Layout,
     next: String,
     user: String,
-    state: SignInState,
+    has_ended: bool,
+    /// True if name or password was wrong.
+    is_wrong: bool,
     demo_user: Option<String>,
-}
-
-/// Why the sign-in page is shown.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum SignInState {
-    /// The visitor opened it.
-    Opened,
-    /// The session has ended.
-    SessionEnded,
-    /// Name or password was wrong.
-    Wrong,
 }
 
 #[derive(Debug, Template)]
@@ -47,12 +38,6 @@ struct SignUpPage {
     user: String,
     password_rule: String,
     errors: FormErrors,
-}
-
-impl SignUpPage {
-    fn welcome(&self) -> String {
-        Cents(users::WELCOME_CENTS).money()
-    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -66,14 +51,16 @@ pub struct ReturnQuery {
 
 pub async fn show(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
     let query = query.read()?;
-    let next = return_path(&query.next).to_owned();
-    let (layout, user) = (Layout::of(&request).await?, String::new());
-    let state = match query.ended {
-        Some(_) => SignInState::SessionEnded,
-        None => SignInState::Opened,
+    let layout = Layout::of(&request).await?;
+    let page = SignInPage {
+        next: return_path(&query.next).to_owned(),
+        user: String::new(),
+        has_ended: query.ended.is_some(),
+        is_wrong: false,
+        demo_user: layout.demo_user(app_state(&request)?).await,
+        layout,
     };
-    let demo_user = layout.demo_user(app_state(&request)?).await;
-    html(StatusCode::OK, &SignInPage { layout, next, user, state, demo_user })
+    html(StatusCode::OK, &page)
 }
 
 /// Returns where to go after signing in: `next` if it is on this site, otherwise the shop.
@@ -96,18 +83,19 @@ pub async fn sign_in(state: State, request: HttpRequest, form: Form<FormFields>)
     let (credentials, next) = (credentials(&form)?, return_path(form.text("next")));
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, Some(&user)).await?;
-    match begin_session(&request, credentials, next).await? {
-        Some(response) => {
-            state.rate_limits.trust_address(&request, &user).await;
-            Ok(response)
-        }
-        None => {
-            let (layout, next) = (Layout::of(&request).await?, next.to_owned());
-            let page =
-                SignInPage { layout, next, user, state: SignInState::Wrong, demo_user: None };
-            html(StatusCode::UNAUTHORIZED, &page)
-        }
+    if let Some(response) = begin_session(&request, credentials, next).await? {
+        state.rate_limits.trust_address(&request, &user).await;
+        return Ok(response);
     }
+    let page = SignInPage {
+        layout: Layout::of(&request).await?,
+        next: next.to_owned(),
+        user,
+        has_ended: false,
+        is_wrong: true,
+        demo_user: None,
+    };
+    html(StatusCode::UNAUTHORIZED, &page)
 }
 
 pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
@@ -122,7 +110,7 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
     let (status, errors) = match created {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
             let errors = FormErrors::field(field, &why)
-                .explain("user", &name_error(language, &user))
+                .explain("user", &language.text("shop-name-rule"))
                 .explain("password", &password_rule(language, min_length));
             (StatusCode::UNPROCESSABLE_ENTITY, errors)
         }
@@ -161,21 +149,6 @@ pub(super) fn sign_in_url(next: &str, has_ended: bool) -> String {
 pub(super) fn password_rule(language: Language, min_length: u16) -> String {
     let variables = [("min", min_length.into()), ("max", users::MAX_PASSWORD_LENGTH.into())];
     language.text_with("shop-password-rule", &variables)
-}
-
-/// Returns the first reason why a name is not allowed.
-fn name_error(language: Language, name: &str) -> String {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if let Some(character) = name.chars().find(|c| !is_allowed(*c)) {
-        let character = character.to_string().into();
-        return language.text_with("shop-name-character", &[("character", character)]);
-    }
-    let id = match name {
-        _ if name.contains(|c: char| c.is_ascii_uppercase()) => "shop-name-capitals",
-        _ if name.starts_with(users::LAB_NAME_PREFIX) => "shop-name-reserved",
-        _ => "shop-name-rule",
-    };
-    language.text(id)
 }
 
 /// Reads name and password from the sign-in or the sign-up form.

@@ -53,7 +53,6 @@ fn verdict_counts_losses_and_faults() {
     for text in [
         "7 lost updates under 3 of 9 faults",
         "If each write also demands the fence: no lost update.",
-        "overlapping holders: 8",
         "2 faults did not run.",
         "fencing tokens: yes",
         "2026-11-25 04:12:09 UTC",
@@ -68,14 +67,12 @@ fn verdict_counts_losses_and_faults() {
     // A key that also remains without a fault is none that was left behind.
     let slow_commit = judgement.faults.iter_mut().find(|fault| fault.leftover_keys == 1).unwrap();
     assert!(!row(&page, "cost-title", &slow_commit.name).contains("found"));
-    assert!(!page.contains("keys left: 1"));
     let events = Vec::new();
     let kind = "leftover-key".to_owned();
     slow_commit.violations.push(Violation { kind, text: "1 key is left".to_owned(), events });
     let name = slow_commit.name.clone();
     let page = render(&judgement, Language::English);
     assert!(row(&page, "cost-title", &name).contains("found"));
-    assert!(page.contains("keys left: 1"));
 
     judgement.faults.retain(|fault| fault.violations.is_empty());
     let page = render(&judgement, Language::English);
@@ -97,11 +94,14 @@ fn verdict_counts_losses_and_faults() {
 #[test]
 fn loss_with_fence_is_red() {
     let mut judgement = judgement();
-    judgement.faults[0].with_fence.as_mut().unwrap().lost_updates = 2;
+    let fault = &mut judgement.faults[0];
+    fault.with_fence.as_mut().unwrap().lost_updates = 2;
+    let (kind, text) = ("lost-with-fence".to_owned(), "2 updates are lost".to_owned());
+    fault.violations.push(Violation { kind, text, events: Vec::new() });
     let page = render(&judgement, Language::English);
     assert!(page.contains("demands the fence: 2 lost updates."));
     let none = row(&page, "safety-title", "none");
-    assert!(none.contains("off\">2, refused 0<"), "{none}");
+    assert!(none.contains("off\">2<"), "{none}");
 
     judgement.adapter.fencing = false;
     judgement.faults.iter_mut().for_each(|fault| fault.with_fence = None);

@@ -1,7 +1,6 @@
 //! The fork microscope: entries that were computed from the same read, and the requests that wrote
 //! them.
 
-use crate::lab::fork_pair::ForkPair;
 use crate::lab::run::{ArmResult, ForkedEntry, ForkedVersion, LabRun, Lane};
 use crate::lab::timeline::{Timeline, TracedRequest, format_ms};
 use crate::messages::Language;
@@ -9,93 +8,57 @@ use crate::shop::Strategy;
 use crate::web::pages::format::short_id;
 use crate::web::pages::timeline::TimelineView;
 
-/// Upper bound of forks that are drawn in detail; it bounds the size of the page.
-const MAX_DETAILED_FORKS: usize = 16;
+/// Upper bound of the forks of an arm that are drawn; it bounds the size of the page.
+pub const MAX_DRAWN_FORKS: usize = 8;
 
-/// The forks of one arm.
-#[derive(Debug)]
-pub struct ArmForks<'a> {
-    pub arm: &'a ArmResult,
-    pub shown: Vec<ForkView<'a>>,
+pub fn forked_arms(run: &LabRun) -> Vec<&ArmResult> {
+    run.outcome.arms.iter().filter(|arm| !arm.forked.is_empty()).collect()
 }
 
-/// Entries that were computed from one read.
-#[derive(Debug)]
-pub struct ForkView<'a> {
-    pub fork: &'a ForkedVersion,
-    /// Time between the reads of the first two.
-    pub apart: Option<String>,
-    pub track: Option<TimelineView>,
+fn lane<'a>(run: &'a LabRun, entry: &ForkedEntry) -> Option<&'a Lane> {
+    run.outcome.lanes.iter().find(|lane| lane.request_id == entry.request_id)
 }
 
-pub fn forks_by_arm(run: &LabRun, language: Language) -> Vec<ArmForks<'_>> {
-    let lanes = run.lanes();
-    let mut left = MAX_DETAILED_FORKS;
-    let arms = run.outcome.arms.iter().filter(|arm| !arm.forked.is_empty());
-    let forks = arms.map(|arm| {
-        let shown = arm.forked.iter().map(|fork| {
-            let is_detailed = left > 0;
-            left -= usize::from(is_detailed);
-            let (apart, track) = match fork.lanes(&lanes)[..] {
-                [one, other, ..] => {
-                    let pair = [one, other];
-                    let draw = || draw_pair(arm, fork, pair, language);
-                    (apart(one, other), is_detailed.then(draw))
-                }
-                _ => (None, None),
-            };
-            ForkView { fork, apart, track }
-        });
-        ArmForks { arm, shown: shown.collect() }
-    });
-    forks.collect()
+/// Returns the first two requests of a fork that were traced.
+pub fn pair<'a>(run: &'a LabRun, fork: &ForkedVersion) -> Option<[&'a Lane; 2]> {
+    let mut lanes = fork.entries.iter().filter_map(|entry| lane(run, entry));
+    Some([lanes.next()?, lanes.next()?])
 }
 
-fn draw_pair(
+pub fn draw(
     arm: &ArmResult,
     fork: &ForkedVersion,
-    lanes: [&Lane; 2],
+    lanes: &[&Lane; 2],
     language: Language,
 ) -> TimelineView {
     let first = fork.entries.first().map(|entry| entry.request_id);
     let strategy = Strategy::named(&arm.strategy);
-    let requests = lanes.map(|lane| {
+    let requests = (*lanes).map(|lane| {
         let is_duplicate = Some(lane.request_id) != first;
         TracedRequest { lane, is_duplicate, strategy }
     });
     TimelineView::fitting(Timeline::of_requests(&requests, language), language)
 }
 
-fn apart(one: &Lane, other: &Lane) -> Option<String> {
-    let apart_us = one.read_us()?.abs_diff(other.read_us()?);
-    Some(format!("{} ms", format_ms(apart_us)))
+/// Returns the time between the reads of two requests.
+pub fn apart([one, other]: &[&Lane; 2]) -> String {
+    let read_us = |lane: &Lane| lane.read_us().unwrap_or_default();
+    format!("{} ms", format_ms(read_us(one).abs_diff(read_us(other))))
 }
 
 /// Returns the request that wrote an entry: its name if it was traced, otherwise the end of its id.
 pub fn request_name(run: &LabRun, entry: &ForkedEntry, language: Language) -> String {
-    match run.outcome.lanes.iter().find(|lane| lane.request_id == entry.request_id) {
+    match lane(run, entry) {
         Some(lane) => format!("{} · {}", lane.replica, lane.label.text(language)),
         None => {
-            let id = short_id(&entry.request_id).to_string();
+            let id = short_id(&entry.request_id);
             language.text_with("lab-request", &[("id", id.into())])
         }
     }
 }
 
-impl ForkPair<'_> {
-    /// Returns the time between the two reads.
-    pub fn apart(&self) -> String {
-        apart(self.lanes[0], self.lanes[1]).unwrap_or_default()
-    }
-
-    /// Returns the value that the first of the two wrote.
-    pub fn after(&self) -> i64 {
-        let first = self.lanes[0].request_id;
-        let entry = self.fork.entries.iter().find(|entry| entry.request_id == first);
-        entry.map_or(self.fork.before, |entry| entry.after)
-    }
-
-    pub fn track(&self, language: Language) -> TimelineView {
-        draw_pair(self.arm, self.fork, self.lanes, language)
-    }
+/// Returns the value that a request wrote.
+pub fn written(fork: &ForkedVersion, lane: &Lane) -> i64 {
+    let entry = fork.entries.iter().find(|entry| entry.request_id == lane.request_id);
+    entry.map_or(fork.before, |entry| entry.after)
 }

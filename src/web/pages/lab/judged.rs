@@ -9,12 +9,9 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::{Path, Payload};
 use askama::Template;
-use time::OffsetDateTime;
-use time::format_description::well_known::Rfc3339;
 
-use super::file::invalid_value;
-use super::upload::{self, UploadedForm};
-use crate::judge::report::{FaultReport, Judgement};
+use super::upload;
+use crate::judge::report::Judgement;
 use crate::web::middleware::LabReader;
 use crate::web::middleware::auth::find_signed_in;
 use crate::web::middleware::csrf::{check_origin, check_public_form};
@@ -22,9 +19,6 @@ use crate::web::pages::judgement::{self, JudgementView};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::{HttpResult, Problem, app_state};
-
-/// Upper bounds of the lists in a judgement, by name.
-const MAX_LENGTHS: [(&str, usize); 3] = [("faults", 40), ("violations", 100), ("events", 1_000)];
 
 /// Compiles files of `docs/judged/` into the program.
 macro_rules! judged_files {
@@ -71,39 +65,44 @@ struct JudgedLock {
     judgement: Judgement,
 }
 
+impl JudgedLock {
+    /// Returns the verdict under a fault, of the writes that demand the fence or of the others:
+    /// `loss`, `safe`, `missing`, or `elsewhere` (not at the servers of the lock), and the number of
+    /// lost updates.
+    fn cell(&self, fault: &str, is_fenced: bool) -> (&'static str, u64) {
+        let report = self.judgement.faults.iter().find(|report| report.name == fault);
+        let Some(report) = report.filter(|report| report.ran) else { return ("missing", 0) };
+        let lost = match &report.with_fence {
+            Some(fenced) if is_fenced => fenced.lost_updates,
+            _ if is_fenced => 0,
+            _ => report.lost_updates,
+        };
+        match lost {
+            0 if self.judgement.is_elsewhere(report) => ("elsewhere", 0),
+            0 => ("safe", 0),
+            lost => ("loss", lost),
+        }
+    }
+
+    fn date(&self) -> &str {
+        self.judgement.started_at.split('T').next().unwrap_or_default()
+    }
+}
+
 #[derive(Debug, Template)]
 #[template(path = "judged.html")]
 struct JudgedPage {
     layout: Layout,
-    faults: Vec<String>,
-    locks: Vec<LockRow>,
+    faults: Vec<&'static str>,
+    locks: &'static [JudgedLock],
     wrong: Option<String>,
-}
-
-/// A row of the list.
-#[derive(Debug)]
-struct LockRow {
-    name: &'static str,
-    title: String,
-    date: String,
-    cells: Vec<LockCell>,
-    /// The verdicts on writes that demand the fence, of a lock that has one.
-    fenced: Option<Vec<LockCell>>,
-}
-
-/// The verdict of a lock under one fault.
-#[derive(Debug)]
-struct LockCell {
-    /// `loss`, `safe`, `missing`, or `elsewhere`: not at the servers of the lock.
-    kind: &'static str,
-    lost: u64,
 }
 
 #[derive(Debug, Template)]
 #[template(path = "judgement.html")]
-struct JudgementPage {
+struct JudgementPage<'a> {
     layout: Layout,
-    view: JudgementView,
+    view: JudgementView<'a>,
     is_opened: bool,
 }
 
@@ -125,44 +124,10 @@ pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
         check_origin(&request)?;
     }
     let upload = upload::read(&request, body).await?;
-    check_public_form(&request, upload.as_ref().map_or("", |upload| &upload.csrf)).await?;
-    let upload = upload.as_ref().ok_or("lab-file-unreadable");
-    match upload.and_then(parse) {
-        Ok(judgement) => judgement_page(&request, &judgement, true).await,
-        Err(why) => {
-            let language = Layout::minimal(&request)?.language;
-            list_page(&request, Some(language.text(why))).await
-        }
-    }
-}
-
-/// Parses a file; the error is the message that explains it to a person.
-fn parse(upload: &UploadedForm) -> Result<Judgement, &'static str> {
-    if upload.file.is_empty() {
-        return Err("judge-file-empty");
-    }
-    let judgement = serde_json::from_slice(&upload.file);
-    let judgement: Judgement = judgement.map_err(|error| {
-        tracing::debug!(%error, "a file is no judgement");
-        "judge-file-invalid"
-    })?;
-    match invalid_judgement(&judgement) {
-        None => Ok(judgement),
-        Some(why) => {
-            tracing::debug!(why, "the file of a judgement is invalid");
-            Err("judge-file-invalid")
-        }
-    }
-}
-
-/// Returns the reason why the judge cannot have written this judgement, if there is one.
-fn invalid_judgement(judgement: &Judgement) -> Option<String> {
-    if OffsetDateTime::parse(&judgement.started_at, &Rfc3339).is_err() {
-        return Some("started_at is not a time".to_owned());
-    }
-    match serde_json::to_value(judgement) {
-        Ok(value) => invalid_value("judgement", &value, &MAX_LENGTHS),
-        Err(error) => Some(error.to_string()),
+    check_public_form(&request, &upload.csrf).await?;
+    match upload::parse(&upload.file) {
+        Some(judgement) => judgement_page(&request, &judgement, true).await,
+        None => list_page(&request, Some("judge-file-invalid")).await,
     }
 }
 
@@ -172,65 +137,27 @@ async fn judgement_page(
     is_opened: bool,
 ) -> HttpResult {
     let layout = Layout::of(request).await?;
-    let view = JudgementView::new(judgement, layout.language);
+    let view = JudgementView { judgement, language: layout.language };
     html(StatusCode::OK, &JudgementPage { layout, view, is_opened })
 }
 
 /// Renders the list, with what is wrong with a file.
-async fn list_page(request: &HttpRequest, wrong: Option<String>) -> HttpResult {
+async fn list_page(request: &HttpRequest, wrong: Option<&str>) -> HttpResult {
     let status = if wrong.is_none() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
-    let faults = fault_names(&JUDGED);
-    let locks = JUDGED.iter().map(|judged| LockRow::new(judged, &faults)).collect();
-    html(status, &JudgedPage { layout: Layout::of(request).await?, faults, locks, wrong })
+    let layout = Layout::of(request).await?;
+    let wrong = wrong.map(|message| layout.text(message));
+    html(status, &JudgedPage { layout, faults: fault_names(&JUDGED), locks: &JUDGED, wrong })
 }
 
 /// Returns the names of all faults, in the order of their first occurrence.
-fn fault_names(judged: &[JudgedLock]) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
+fn fault_names(judged: &[JudgedLock]) -> Vec<&str> {
+    let mut names = Vec::new();
     for fault in judged.iter().flat_map(|judged| &judged.judgement.faults) {
-        if !names.contains(&fault.name) {
-            names.push(fault.name.clone());
+        if !names.contains(&fault.name.as_str()) {
+            names.push(&fault.name);
         }
     }
     names
-}
-
-impl LockRow {
-    fn new(judged: &JudgedLock, faults: &[String]) -> Self {
-        let judgement = &judged.judgement;
-        let cells = |lost: fn(&FaultReport) -> u64| {
-            let report = |name: &String| judgement.faults.iter().find(|fault| fault.name == *name);
-            faults.iter().map(|name| LockCell::new(judgement, report(name), lost)).collect()
-        };
-        let lost_with_fence =
-            |fault: &FaultReport| fault.with_fence.as_ref().map_or(0, |fenced| fenced.lost_updates);
-        let date = judgement::format_time(&judgement.started_at);
-        Self {
-            name: judged.name,
-            title: judgement.adapter.name.clone(),
-            date: date.split(' ').next().unwrap_or_default().to_owned(),
-            cells: cells(|fault| fault.lost_updates),
-            fenced: judgement.adapter.fencing.then(|| cells(lost_with_fence)),
-        }
-    }
-}
-
-impl LockCell {
-    fn new(
-        judgement: &Judgement,
-        report: Option<&FaultReport>,
-        lost: fn(&FaultReport) -> u64,
-    ) -> Self {
-        let cell = |kind, lost| Self { kind, lost };
-        match report.filter(|fault| fault.ran) {
-            None => cell("missing", 0),
-            Some(fault) => match lost(fault) {
-                0 if judgement.is_elsewhere(fault) => cell("elsewhere", 0),
-                0 => cell("safe", 0),
-                lost => cell("loss", lost),
-            },
-        }
-    }
 }
 
 #[cfg(test)]
@@ -252,24 +179,10 @@ mod tests {
         names.sort();
         let table: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
         assert_eq!(table, names, "list each file of docs/judged in FILES");
-        for judged in JUDGED.iter() {
-            assert_eq!(invalid_judgement(&judged.judgement), None, "{}", judged.name);
+        for (name, json) in FILES {
+            assert!(upload::parse::<Judgement>(json.as_bytes()).is_some(), "{name}");
         }
         assert_eq!(JUDGED.len(), FILES.len());
-    }
-
-    #[test]
-    fn invalid_judgement_has_a_reason() {
-        let assert_invalid = |why: &str, change: fn(&mut Judgement)| {
-            let mut judgement = judged("first").judgement;
-            change(&mut judgement);
-            let reason = invalid_judgement(&judgement).unwrap();
-            assert!(reason.contains(why), "{reason}");
-        };
-        assert_invalid("not a time", |it| it.started_at = "yesterday".to_owned());
-        assert_invalid("too many faults", |it| it.faults = vec![it.faults[0].clone(); 41]);
-        assert_invalid("too long", |it| it.adapter.name = "x".repeat(2_001));
-        assert_invalid("wait_p99_ms is out of range", |it| it.faults[0].wait_p99_ms = 1e12);
     }
 
     #[test]
@@ -280,20 +193,18 @@ mod tests {
         let locks = [judged("first"), other];
         let faults = fault_names(&locks);
         assert_eq!(faults.len(), locks[0].judgement.faults.len() + 1);
-        let rows = locks.each_ref().map(|lock| LockRow::new(lock, &faults));
-        let fencing = locks[0].judgement.adapter.fencing;
-        assert_eq!(rows[0].fenced.as_ref().map(Vec::len), fencing.then_some(faults.len()));
-        for (fault, cell) in locks[0].judgement.faults.iter().zip(&rows[0].cells) {
+        for fault in &locks[0].judgement.faults {
             let expected = match (fault.ran, fault.lost_updates) {
                 (false, _) => "missing",
                 (_, 0) => "safe",
                 _ => "loss",
             };
-            assert_eq!((cell.kind, cell.lost), (expected, fault.lost_updates), "{}", fault.name);
+            let cell = locks[0].cell(&fault.name, false);
+            assert_eq!(cell, (expected, fault.lost_updates), "{}", fault.name);
         }
-        let kinds: Vec<&str> = rows[1].cells.iter().map(|cell| cell.kind).collect();
+        let kinds: Vec<&str> = faults.iter().map(|fault| locks[1].cell(fault, false).0).collect();
         assert_eq!(kinds.last(), Some(&"safe"));
         assert!(kinds[..kinds.len() - 1].iter().all(|kind| *kind == "missing"));
-        assert_eq!(rows[0].date, "2026-11-25");
+        assert_eq!(locks[0].date(), "2026-11-25");
     }
 }

@@ -5,11 +5,9 @@ use actix_web::http::StatusCode;
 use actix_web::web::{Form, Path};
 use askama::Template;
 
-use super::guesses::{self, GuessBar};
-use super::presentation::Presentation;
-use super::progress::Progress;
-use super::run_form::{self, FieldError, NumberField};
-use super::run_list::{self, start_run, stored_runs};
+use super::progress::{Guesses, Progress};
+use super::run::{self, start_run, stored_runs};
+use super::run_form::{self, RunForm, lesson_numbers};
 use crate::lab::lessons::{self, GUESSES, Lesson};
 use crate::lab::source::{self, Source};
 use crate::lab::store::{NewRun, RunSummary};
@@ -23,31 +21,31 @@ use crate::web::{HttpResult, Problem, State, app_state};
 
 const MAX_LISTED_RUNS: usize = 5;
 
-#[derive(Debug, Template)]
+#[derive(Template)]
 #[template(path = "lesson.html")]
 struct LessonPage {
     layout: Layout,
-    presentation: Presentation,
     access: RunAccess,
     lesson: &'static Lesson,
     shows: Vec<Source>,
-    fields: Vec<NumberField>,
-    guess: Option<usize>,
-    is_guess_wrong: bool,
-    /// The visitor's answer of an earlier run, and those of all visitors; empty before it.
-    earlier_guess: Option<String>,
-    bars: Vec<GuessBar>,
+    form: RunForm,
+    /// Once the visitor has answered.
+    guesses: Option<Guesses>,
     runs: Vec<RunSummary>,
 }
 
 impl LessonPage {
+    fn numbers(&self) -> Vec<(&'static str, String)> {
+        lesson_numbers(self.lesson)
+    }
+
     fn has_input(&self) -> bool {
-        self.fields.iter().any(|field| field.wrong.is_some() || !field.value.is_empty())
+        self.numbers().iter().any(|(field, _)| !self.form.value(field).is_empty())
     }
 }
 
 pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> HttpResult {
-    page(&request, named(&name)?, &FormFields::default(), &[]).await
+    page(&request, named(&name)?, RunForm::default()).await
 }
 
 pub async fn run(
@@ -58,19 +56,18 @@ pub async fn run(
 ) -> HttpResult {
     let user = check_run_form(&request, form.csrf()).await?;
     let lesson = named(&name)?;
-    let layout = Layout::minimal(&request)?;
-    let (run, mut wrong) = run_form::lesson(lesson, &form, layout.language);
-    let guess = selected_guess(&form);
-    if guess.is_none() && !form.trimmed("guess").is_empty() {
-        wrong.push(("guess", String::new()));
+    let (run, mut form) = run_form::lesson(lesson, form.into_inner());
+    let guess = form.value("guess").parse().ok().filter(|guess| *guess < GUESSES);
+    if guess.is_none() && !form.value("guess").is_empty() {
+        form.wrong.push(("guess", message!("lab-wrong-guess")));
     }
-    if !wrong.is_empty() {
-        return page(&request, lesson, &form, &wrong).await;
+    if !form.is_right() {
+        return page(&request, lesson, form).await;
     }
     let mut progress = Progress::of(&request);
     progress.record(lesson, guess);
     let run = NewRun { request: &run, guess, user };
-    let mut response = start_run(&state, run, Presentation::of(&request).query()).await?;
+    let mut response = start_run(&state, run, Layout::minimal(&request)?.present_query()).await?;
     set_cookie(&mut response, &progress.cookie(&request))?;
     Ok(response)
 }
@@ -79,39 +76,23 @@ fn named(name: &str) -> Result<&'static Lesson, Problem> {
     lessons::named(name).ok_or_else(|| Problem::missing(message!("problem-missing-lesson", name)))
 }
 
-fn selected_guess(input: &FormFields) -> Option<usize> {
-    let place: usize = input.trimmed("guess").parse().ok()?;
-    (place < GUESSES).then_some(place)
-}
-
-async fn page(
-    request: &HttpRequest,
-    lesson: &'static Lesson,
-    input: &FormFields,
-    wrong: &[FieldError],
-) -> HttpResult {
+async fn page(request: &HttpRequest, lesson: &'static Lesson, form: RunForm) -> HttpResult {
     let state = app_state(request)?;
     let layout = Layout::of(request).await?;
-    let language = layout.language;
-    let own = Progress::of(request).guess(lesson);
-    let bars = match own {
-        Some(own) => guesses::bars(state, lesson, own, language).await?,
-        None => Vec::new(),
+    let guesses = match Progress::of(request).guess(lesson) {
+        Some(own) => Some(Guesses::of(state, lesson, own, layout.language).await?),
+        None => None,
     };
     let runs = stored_runs(state).await?;
+    let status = if form.is_right() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
     let page = LessonPage {
-        presentation: Presentation::of(request),
         access: run_access(request).await?,
         lesson,
         shows: lesson.shows.iter().filter_map(|name| source::of(name)).collect(),
-        fields: run_form::lesson_fields(lesson, input, wrong, language),
-        guess: selected_guess(input),
-        is_guess_wrong: wrong.iter().any(|(field, _)| *field == "guess"),
-        earlier_guess: own.map(|own| lesson.guesses(language).swap_remove(own)),
-        bars,
+        form,
+        guesses,
         runs: runs.into_iter().filter(|run| run.is_of(lesson.name)).take(MAX_LISTED_RUNS).collect(),
         layout,
     };
-    let status = if wrong.is_empty() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
     html(status, &page)
 }

@@ -1,18 +1,14 @@
 //! The lab's pages, while the lab is on: lessons, custom loads, results. Everybody may read them;
 //! [`lab_access`](crate::web::middleware::lab_access) says which visitors may run them.
 
-pub mod file;
 mod forks;
-mod guesses;
 pub mod index;
 pub mod judged;
 pub mod lesson;
-mod presentation;
 mod progress;
 pub mod run;
 mod run_form;
-mod run_list;
-mod saved_run;
+pub mod saved_run;
 mod scenes;
 mod upload;
 mod verdict;
@@ -29,7 +25,7 @@ pub fn configure(config: &mut ServiceConfig) {
     config
         .service(resource("/lab", "GET").route(get().to(index::show)))
         .service(get_post("/lab/runs", back_to("/lab"), post().to(index::run_load)))
-        .service(get_post("/lab/files", back_to("/lab"), post().to(file::open)))
+        .service(get_post("/lab/files", back_to("/lab"), post().to(saved_run::open)))
         .service(get_post("/lab/judged", get().to(judged::list), post().to(judged::open)))
         .service(
             resource("/lab/judged/{name}", "GET")
@@ -41,7 +37,7 @@ pub fn configure(config: &mut ServiceConfig) {
             // chooses is on the page beside the CSRF token, so the size reveals nothing about it.
             resource("/lab/runs/{id}", "GET").wrap(Compress::default()).route(get().to(run::show)),
         )
-        .service(resource("/lab/runs/{id}/file", "GET").route(get().to(file::save)))
+        .service(resource("/lab/runs/{id}/file", "GET").route(get().to(saved_run::save)))
         .service(
             resource("/lab/lessons/{name}", "GET")
                 .wrap(Compress::default())

@@ -1,5 +1,5 @@
 //! The lessons that a visitor has run, with the guesses: a cookie, so that it works without signing
-//! in and without JavaScript.
+//! in and without JavaScript. And the guesses of all visitors.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,10 @@ use actix_web::HttpRequest;
 use actix_web::cookie::Cookie;
 
 use crate::lab::lessons::{self, GUESSES, Lesson};
+use crate::lab::store;
+use crate::messages::Language;
 use crate::web::middleware::LESSONS_COOKIE;
+use crate::web::{AppState, Problem};
 
 /// Lessons by name, each with the index of the visitor's newest guess.
 #[derive(Debug, Default)]
@@ -51,6 +54,39 @@ impl Progress {
 
     pub fn cookie(&self, request: &HttpRequest) -> Cookie<'static> {
         LESSONS_COOKIE.build(request, self.text())
+    }
+}
+
+/// The answers of all visitors to a lesson's question.
+#[derive(Debug)]
+pub struct Guesses {
+    /// Each with the number of visitors who gave it.
+    pub answers: Vec<(String, i64)>,
+    pub own: usize,
+    pub right: usize,
+}
+
+impl Guesses {
+    /// Counts the answers in the stored runs of a lesson.
+    pub async fn of(
+        state: &AppState,
+        lesson: &Lesson,
+        own: usize,
+        language: Language,
+    ) -> Result<Self, Problem> {
+        let counts = store::guess_counts(&state.shop.pool, lesson.name, GUESSES).await?;
+        let answers = lesson.guesses(language).into_iter().zip(counts).collect();
+        Ok(Self { answers, own, right: lesson.right })
+    }
+
+    pub fn total(&self) -> i64 {
+        self.answers.iter().map(|(_, count)| count).sum()
+    }
+
+    /// Returns the length of a bar, 0 to 200.
+    pub fn length(&self, count: &i64) -> i64 {
+        let most = self.answers.iter().map(|(_, count)| *count).max();
+        count * 200 / most.unwrap_or(0).max(1)
     }
 }
 

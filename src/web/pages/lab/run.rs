@@ -6,59 +6,50 @@ use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 
-use super::forks::{self, ArmForks, ForkView};
-use super::guesses::{self, GuessBar};
-use super::presentation::Presentation;
+use super::forks::{self, MAX_DRAWN_FORKS};
+use super::progress::Guesses;
 use super::run_form;
-use super::run_list::{self, RunStatusLabel};
 use super::scenes::{Scene, scenes};
-use super::verdict::{self, ArmVerdict, Verdict};
+use super::verdict;
 use super::views;
-use crate::lab::lessons::{self, Lesson};
-use crate::lab::run::{Journey, LabRun, LabRunState};
-use crate::lab::store::MAX_QUEUED_RUNS;
+use crate::lab::lessons::{self, GUESSES, Lesson};
+use crate::lab::run::{Journey, LabRun, LabRunState, RunRequest};
+use crate::lab::store::{self, MAX_QUEUED_RUNS, NewRun, RunSummary};
 use crate::messages::{Language, Text};
-use crate::web::api::lab_runs::find_run;
+use crate::web::api::lab_runs::{find_run, queue_run};
 use crate::web::middleware::{LabReader, Query};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::pages::timeline::TimelineView;
-use crate::web::{HttpResult, State};
+use crate::web::{AppState, HttpResult, Problem, State, see_other};
 
 #[derive(Debug, Template)]
 #[template(path = "run.html")]
 struct RunPage {
     layout: Layout,
-    presentation: Presentation,
     is_known_file: bool,
     run: LabRun,
     lesson: Option<&'static Lesson>,
-    guess: Option<GuessOutcome>,
-    /// The answers of all visitors; empty without a guess.
-    bars: Vec<GuessBar>,
-    verdict: Verdict,
-    arms: Vec<ArmVerdict>,
+    /// Once a run with a guess is over.
+    guesses: Option<Guesses>,
     scenes: Vec<Scene>,
 }
 
 impl RunPage {
     fn title(&self) -> String {
-        run_list::title(&self.run.request, self.layout.language)
+        title(&self.run.request, self.layout.language)
     }
 
     fn is_over(&self) -> bool {
         self.run.state.is_over()
     }
 
-    /// Returns the label of the state; a queued run has its place in line.
-    fn status(&self) -> RunStatusLabel {
+    /// Returns the symbol and the label of the state; a queued run has its place in line.
+    fn status(&self) -> (&'static str, String) {
         let (state, language) = (self.run.state, self.layout.language);
-        let status = run_list::status(state, self.run.outcome.claim_shown, language);
-        match self.run.position {
-            Some(position) => RunStatusLabel { word: queued(position, language), ..status },
-            None => status,
-        }
+        let (symbol, word) = status(state, self.run.outcome.claim_shown, language);
+        (symbol, self.run.position.map_or(word, |position| queued(position, language)))
     }
 
     /// Returns the labels of the states for the script, as JSON: those of the queue by place, and
@@ -66,7 +57,7 @@ impl RunPage {
     fn state_labels(&self) -> String {
         let language = self.layout.language;
         let queue: Vec<String> = (1..=MAX_QUEUED_RUNS).map(|at| queued(at, language)).collect();
-        let running = run_list::status(LabRunState::Running, None, language).word;
+        let (_, running) = status(LabRunState::Running, None, language);
         serde_json::json!({ "queued": queue, "running": running }).to_string()
     }
 
@@ -138,14 +129,6 @@ fn queued(position: i64, language: Language) -> String {
     language.text_with("lab-queued-at", &[("position", position.into())])
 }
 
-#[derive(Debug)]
-struct GuessOutcome {
-    choice: String,
-    /// `None` if the claim was not shown: then the guess is not judged.
-    right: Option<bool>,
-    answer: String,
-}
-
 #[derive(Debug, Deserialize)]
 pub struct RunPageQuery {
     /// Set if a file was opened whose run was stored already.
@@ -165,20 +148,17 @@ pub async fn show(
     let layout = Layout::of(&request).await?;
     let language = layout.language;
     let lesson = run.request.lesson.as_deref().and_then(lessons::named);
-    let own: Option<usize> = run.guess.as_deref().and_then(|guess| guess.parse().ok());
-    let (mut guess, mut bars) = (None, Vec::new());
-    if let (Some(lesson), Some(own), true) = (lesson, own, run.state.is_over()) {
-        guess = guess_outcome(&run, lesson, own, language);
-        bars = guesses::bars(&state, lesson, own, language).await?;
-    }
+    let own = run.guess.as_deref().and_then(|guess| guess.parse().ok());
+    let guesses = match (lesson, own.filter(|own| *own < GUESSES)) {
+        (Some(lesson), Some(own)) if run.state.is_over() => {
+            Some(Guesses::of(&state, lesson, own, language).await?)
+        }
+        _ => None,
+    };
     let page = RunPage {
-        presentation: Presentation::of(&request),
         is_known_file: query.known.is_some(),
         lesson,
-        guess,
-        bars,
-        verdict: verdict::of_run(&run, language),
-        arms: verdict::of_arms(&run, language),
+        guesses,
         scenes: scenes(&run, language),
         layout,
         run,
@@ -186,14 +166,44 @@ pub async fn show(
     html(StatusCode::OK, &page)
 }
 
-fn guess_outcome(
-    run: &LabRun,
-    lesson: &Lesson,
-    own: usize,
+pub(super) fn run_address(id: &uuid::Uuid) -> String {
+    format!("/lab/runs/{id}")
+}
+
+pub(super) fn title(request: &RunRequest, language: Language) -> String {
+    match &request.lesson {
+        Some(name) => lessons::named(name).map_or_else(|| name.clone(), |l| l.title(language)),
+        None => {
+            let strategies = language.list(&request.strategies);
+            language.text_with("lab-own-run", &[("strategies", strategies.into())])
+        }
+    }
+}
+
+/// Returns the symbol and the label of a state. Whether the run showed the claim has neutral
+/// symbols: the claim may be that the books break.
+pub(super) fn status(
+    state: LabRunState,
+    claim_shown: Option<bool>,
     language: Language,
-) -> Option<GuessOutcome> {
-    let guesses = lesson.guesses(language);
-    let choice = guesses.get(own)?.clone();
-    let right = (run.outcome.claim_shown == Some(true)).then_some(own == lesson.right);
-    Some(GuessOutcome { choice, right, answer: guesses.get(lesson.right)?.clone() })
+) -> (&'static str, String) {
+    let (name, symbol) = match (state, claim_shown) {
+        (LabRunState::Queued, _) => ("queued", "◔"),
+        (LabRunState::Running, _) => ("running", "◑"),
+        (LabRunState::Failed, _) => ("failed", "▲"),
+        (LabRunState::Done, Some(true)) => ("shown", "●"),
+        (LabRunState::Done, Some(false)) => ("not-shown", "○"),
+        (LabRunState::Done, None) => ("done", "●"),
+    };
+    (symbol, language.text(&format!("lab-state-{name}")))
+}
+
+pub(super) async fn stored_runs(state: &AppState) -> Result<Vec<RunSummary>, Problem> {
+    Ok(store::newest(&state.shop.pool, None, store::MAX_KEPT_RUNS).await?)
+}
+
+/// Queues a run and redirects to it.
+pub(super) async fn start_run(state: &AppState, run: NewRun<'_>, query: &str) -> HttpResult {
+    let id = queue_run(state, run).await?;
+    Ok(see_other(&format!("{}{query}", run_address(&id))))
 }

@@ -1,22 +1,32 @@
-//! A run as one HTML file that plays without the server: style, script and data are inside.
+//! A run as one HTML file that plays without the server: style, script and data are inside. It is
+//! opened again in this shop or in another one.
 //!
-//! The run is embedded as JSON, so the lab opens the file again ([`embedded_json`]). The content
-//! of a run is untrusted: the file's policy admits no script but its own, and no network.
+//! A file is untrusted input: it is parsed as a run, checked against a run's limits, and shown as
+//! text. The policy of the saved page admits no script but its own, and no network.
 //! Tests: `tests/pages/saved_run.rs`.
 
-use actix_web::HttpRequest;
+use actix_web::http::header::CONTENT_DISPOSITION;
+use actix_web::web::{Path, Payload};
+use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
+use time::OffsetDateTime;
 
-use super::forks::{self, ArmForks, ForkView};
-use super::run_list;
+use super::forks::{self, MAX_DRAWN_FORKS};
+use super::index;
+use super::run::{self, run_address};
 use super::scenes::{Scene, scenes};
+use super::upload;
 use super::views;
 use crate::lab::lessons::{self, Lesson};
 use crate::lab::run::LabRun;
-use crate::web::Problem;
+use crate::lab::store;
+use crate::web::api::lab_runs::find_run;
+use crate::web::middleware::LabReader;
+use crate::web::middleware::lab_access::{check_file_access, check_run_form};
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::{hash_source, without_fonts};
+use crate::web::{HttpResult, Problem, ProblemType, State, see_other};
 
 const STYLES: [&str; 3] = [
     include_str!("../../../../static/holdfast.css"),
@@ -40,7 +50,7 @@ struct SavedRun {
 
 impl SavedRun {
     fn title(&self) -> String {
-        run_list::title(&self.run.request, self.layout.language)
+        run::title(&self.run.request, self.layout.language)
     }
 
     fn has_loss(&self) -> bool {
@@ -53,25 +63,66 @@ impl SavedRun {
     }
 }
 
-/// Renders the file of a run that is over, in the language of the request.
-pub fn render(request: &HttpRequest, run: LabRun) -> Result<String, Problem> {
-    let layout = Layout::minimal(request)?;
-    let lesson = run.request.lesson.as_deref().and_then(lessons::named);
-    let failed = |error: String| {
+pub async fn save(
+    state: State,
+    request: HttpRequest,
+    _: LabReader,
+    id: Path<String>,
+) -> HttpResult {
+    let run = find_run(&state, &id).await?;
+    if !run.state.is_over() {
+        return Ok(see_other(&run_address(&run.id)));
+    }
+    let name = format!("attachment; filename=\"holdfast-run-{}.html\"", run.id);
+    let page = render(&request, run).map_err(|error| {
         tracing::error!(%error, "a run can't be saved");
-        Problem::new(crate::web::ProblemType::InternalError, "the run can't be saved")
-    };
+        Problem::new(ProblemType::InternalError, "the run can't be saved")
+    })?;
+    let mut response = HttpResponse::Ok();
+    response.insert_header((CONTENT_DISPOSITION, name)).content_type("text/html; charset=utf-8");
+    Ok(response.body(page))
+}
+
+fn render(request: &HttpRequest, run: LabRun) -> Result<String, Box<dyn std::error::Error>> {
+    let layout = Layout::minimal(request)?;
     // In JSON, `<` occurs only inside texts, where the escape means the same.
-    let json = serde_json::to_string(&run).map_err(|error| failed(error.to_string()))?;
-    let json = json.replace('<', "\\u003c");
-    let scenes = scenes(&run, layout.language);
-    let style = without_fonts(&STYLES.concat());
-    let page = SavedRun { layout, run, lesson, scenes, style, json };
-    page.render().map_err(|error| failed(error.to_string()))
+    let json = serde_json::to_string(&run)?.replace('<', "\\u003c");
+    let page = SavedRun {
+        lesson: run.request.lesson.as_deref().and_then(lessons::named),
+        scenes: scenes(&run, layout.language),
+        style: without_fonts(&STYLES.concat()),
+        json,
+        layout,
+        run,
+    };
+    Ok(page.render()?)
+}
+
+/// Opens a file: stores its run and redirects to it.
+pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
+    check_file_access(&request).await?;
+    let upload = upload::read(&request, body).await?;
+    check_run_form(&request, &upload.csrf).await?;
+    let run = upload::parse(embedded_json(&upload.file));
+    match run.filter(is_possible) {
+        Some(run) => {
+            let address = run_address(&run.id);
+            let is_new = store::import(&state.shop.pool, &run).await?;
+            Ok(see_other(&if is_new { address } else { format!("{address}?known=1") }))
+        }
+        None => index::refuse_file(&request, "lab-file-invalid").await,
+    }
+}
+
+/// Returns whether a lab can have saved this run: it is over, and its time possible.
+fn is_possible(run: &LabRun) -> bool {
+    // Clocks differ.
+    let latest = OffsetDateTime::now_utc() + time::Duration::days(1);
+    run.state.is_over() && run.created_at <= latest && run.created_at.year() >= 2000
 }
 
 /// Returns the run in a file: the JSON that is embedded in a saved page, or the whole file.
-pub fn embedded_json(file: &[u8]) -> &[u8] {
+fn embedded_json(file: &[u8]) -> &[u8] {
     let find = |bytes: &[u8], text: &str| {
         bytes.windows(text.len()).position(|window| window == text.as_bytes())
     };

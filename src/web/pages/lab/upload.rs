@@ -1,6 +1,6 @@
 //! Reads a form with a file, which may be larger than other bodies.
 //!
-//! Guarantees: at most [`MAX_UPLOADS`] are in memory at a time, each for at most
+//! Guarantees: at most [`MAX_UPLOADS`] are in memory at a time, each read for at most
 //! [`UPLOAD_TIMEOUT`]. The caller checks first who sends it.
 
 use std::time::Duration;
@@ -9,8 +9,9 @@ use actix_multipart::{Multipart, MultipartError};
 use actix_web::HttpRequest;
 use actix_web::error::PayloadError;
 use actix_web::web::{Bytes, Payload};
-use futures_util::{Stream, StreamExt as _};
-
+use futures_util::{StreamExt as _, stream};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
 
@@ -18,33 +19,52 @@ use crate::web::middleware::body::MAX_BODY_BYTES;
 use crate::web::middleware::read_body::declared_length;
 use crate::web::{Problem, ProblemType};
 
-/// Upper bound of a file, in bytes.
-const MAX_FILE_BYTES: usize = 4 * 1024 * 1024;
-/// Upper bound of the form; `deploy/nginx.conf` has the same.
-const MAX_FORM_BYTES: usize = MAX_FILE_BYTES + MAX_BODY_BYTES;
-/// Time in which it must arrive. Less than [`REQUEST_TIMEOUT`](crate::shop::REQUEST_TIMEOUT).
+/// Upper bound of the form, a file of 4 MiB and its fields; `deploy/nginx.conf` has the same.
+const MAX_FORM_BYTES: usize = 4 * 1024 * 1024 + MAX_BODY_BYTES;
+/// Less than [`REQUEST_TIMEOUT`](crate::shop::REQUEST_TIMEOUT), with [`PERMIT_TIMEOUT`].
 const UPLOAD_TIMEOUT: Duration = Duration::from_secs(6);
 /// Upper bound of the forms that are read or shown at a time; others wait, unread.
 const MAX_UPLOADS: usize = 4;
-/// Time in which one of those must end. With [`UPLOAD_TIMEOUT`] less than a request's time.
 const PERMIT_TIMEOUT: Duration = Duration::from_millis(1_500);
 
 static PERMITS: Semaphore = Semaphore::const_new(MAX_UPLOADS);
 
-#[derive(Default)]
+/// Upper bounds of the lists in a file, by name.
+const MAX_LENGTHS: [(&str, usize); 12] = [
+    ("arms", 24),
+    ("lanes", 600),
+    ("events", 1_000),
+    ("evidence", 200),
+    ("said", 500),
+    ("strategies", 24),
+    ("samples", 3_000),
+    ("waits", 100),
+    ("forked", 2_000),
+    ("entries", 2_000),
+    ("faults", 40),
+    ("violations", 100),
+];
+/// In characters.
+const MAX_TEXT_LENGTH: usize = 2_000;
+
 pub struct UploadedForm {
     pub csrf: String,
     pub file: Vec<u8>,
     /// Until the file is parsed and shown.
-    _permit: Option<SemaphorePermit<'static>>,
+    _permit: SemaphorePermit<'static>,
 }
 
 /// Reads a form with a file. A larger one is refused before its body is read, or where it exceeds
-/// the bound. `None` if it can't be read.
+/// the bound.
 ///
 /// # Errors
-/// `payload-too-large`, `request-timeout` or `overloaded`.
-pub async fn read(request: &HttpRequest, body: Payload) -> Result<Option<UploadedForm>, Problem> {
+/// `payload-too-large`, `request-timeout`, `overloaded` or `invalid-request`.
+pub async fn read(request: &HttpRequest, body: Payload) -> Result<UploadedForm, Problem> {
+    let too_large = || {
+        let detail = "a file has at most 4 MiB; choose one that the lab or `holdfast judge --json` \
+                      has written";
+        Problem::new(ProblemType::PayloadTooLarge, detail)
+    };
     if declared_length(request.headers()) > MAX_FORM_BYTES {
         return Err(too_large());
     }
@@ -53,67 +73,92 @@ pub async fn read(request: &HttpRequest, body: Payload) -> Result<Option<Uploade
         let detail = "other files are being read; try again in a few seconds";
         return Err(Problem::new(ProblemType::Overloaded, detail));
     };
-    let reading = async {
-        let form = Multipart::new(request.headers(), bounded(body, MAX_FORM_BYTES));
-        let form = read_fields(form).await;
-        form.map(|form| UploadedForm { _permit: Some(permit), ..form })
-    };
-    match timeout(UPLOAD_TIMEOUT, reading).await {
-        Err(_) => {
-            let detail = format!("the file did not arrive within {} s", UPLOAD_TIMEOUT.as_secs());
-            Err(Problem::new(ProblemType::RequestTimeout, detail))
-        }
-        Ok(Err(MultipartError::Payload(PayloadError::Overflow))) => Err(too_large()),
-        Ok(Err(error)) => {
-            tracing::debug!(%error, "a form can't be read");
-            Ok(None)
-        }
-        Ok(Ok(form)) => Ok(Some(form)),
-    }
+
+    let body = timeout(UPLOAD_TIMEOUT, body.to_bytes_limited(MAX_FORM_BYTES)).await;
+    let body = body.map_err(|_| {
+        let detail = format!("the file did not arrive within {} s", UPLOAD_TIMEOUT.as_secs());
+        Problem::new(ProblemType::RequestTimeout, detail)
+    })?;
+    let body = body.map_err(|_| too_large())?;
+    let body = body.map_err(|error| Problem::unreadable_body(&error))?;
+
+    let fields = read_fields(request, body).await;
+    let [csrf, file] = fields.map_err(|error| Problem::unreadable_body(&error))?;
+    Ok(UploadedForm { csrf: String::from_utf8_lossy(&csrf).into_owned(), file, _permit: permit })
 }
 
-fn too_large() -> Problem {
-    let detail = "a file has at most 4 MiB; choose one that the lab or `holdfast judge --json` has \
-                  written";
-    Problem::new(ProblemType::PayloadTooLarge, detail)
-}
-
-/// Ends a body with an error where it exceeds `left` bytes.
-fn bounded(
-    body: Payload,
-    mut left: usize,
-) -> impl Stream<Item = Result<Bytes, PayloadError>> + 'static {
-    body.map(move |chunk| {
-        let chunk = chunk?;
-        left = left.checked_sub(chunk.len()).ok_or(PayloadError::Overflow)?;
-        Ok(chunk)
-    })
-}
-
-async fn read_fields(mut form: Multipart) -> Result<UploadedForm, MultipartError> {
-    let mut upload = UploadedForm::default();
+async fn read_fields(request: &HttpRequest, body: Bytes) -> Result<[Vec<u8>; 2], MultipartError> {
+    let body = stream::iter([Ok::<_, PayloadError>(body)]);
+    let mut form = Multipart::new(request.headers(), body);
+    let mut fields = [Vec::new(), Vec::new()];
     while let Some(field) = form.next().await {
         let mut field = field?;
-        let name = field.name().unwrap_or_default().to_owned();
-        let mut bytes = Vec::new();
+        let place = ["csrf", "file"].iter().position(|name| field.name() == Some(*name));
         while let Some(chunk) = field.next().await {
-            bytes.extend_from_slice(&chunk?);
-            if bytes.len() > MAX_FILE_BYTES {
-                return Err(MultipartError::Payload(PayloadError::Overflow));
+            let chunk = chunk?;
+            if let Some(place) = place {
+                fields[place].extend_from_slice(&chunk);
             }
         }
-        match name.as_str() {
-            "csrf" => upload.csrf = String::from_utf8_lossy(&bytes).into_owned(),
-            "file" => upload.file = bytes,
-            _ => {}
-        }
     }
-    Ok(upload)
+    Ok(fields)
+}
+
+/// Parses JSON that this program wrote; `None` if it can't have.
+pub fn parse<T: DeserializeOwned>(json: &[u8]) -> Option<T> {
+    let value: Value = serde_json::from_slice(json).ok()?;
+    if !is_plausible("", &value) {
+        return None;
+    }
+    let parsed = serde_json::from_value(value);
+    parsed.inspect_err(|error| tracing::debug!(%error, "a file can't be opened")).ok()
+}
+
+/// Returns whether lists, texts and measurements are within bounds, and no text has a zero byte,
+/// which Postgres cannot store in JSON.
+fn is_plausible(name: &str, value: &Value) -> bool {
+    match value {
+        Value::Array(items) => {
+            let limit = MAX_LENGTHS.iter().find(|(list, _)| *list == name);
+            limit.is_none_or(|(_, limit)| items.len() <= *limit)
+                && items.iter().all(|item| is_plausible(name, item))
+        }
+        Value::Object(fields) => {
+            fields.iter().all(|(name, value)| is_plain(name) && is_plausible(name, value))
+        }
+        Value::String(text) => is_plain(text),
+        Value::Number(number) if number.is_f64() => {
+            number.as_f64().is_some_and(|number| (0.0..=1e9).contains(&number))
+        }
+        _ => true,
+    }
+}
+
+fn is_plain(text: &str) -> bool {
+    text.chars().count() <= MAX_TEXT_LENGTH && !text.contains('\0')
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+
+    #[test]
+    fn implausible_file_is_refused() {
+        let is_read = |value: Value| parse::<Value>(value.to_string().as_bytes()).is_some();
+        assert!(is_read(
+            json!({ "faults": vec![0; 40], "p99_ms": 1.5, "name": "x".repeat(2_000) })
+        ));
+        for refused in [
+            json!({ "faults": vec![0; 41] }),
+            json!([{ "name": "x".repeat(2_001) }]),
+            json!({ "p99_ms": 1e12 }),
+            json!({ "name": "a\0b" }),
+        ] {
+            assert!(!is_read(refused.clone()), "{refused}");
+        }
+    }
 
     #[test]
     fn balancer_admits_the_largest_form() {

@@ -19,13 +19,6 @@ pub struct Verdict {
     pub is_sound: Option<bool>,
 }
 
-/// The result of one strategy, beside the others.
-#[derive(Debug)]
-pub struct ArmVerdict {
-    pub name: String,
-    pub verdict: Verdict,
-}
-
 /// Returns the verdict of a run that is over: how their rates compare if all strategies sold the
 /// same; otherwise that of the strategy with the greatest loss, or of the last one; without
 /// strategies the first measurement.
@@ -34,6 +27,7 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
         let label = language.text("lab-verdict-failed");
         return Verdict { number: String::new(), label, is_sound: None };
     }
+
     let arms = &run.outcome.arms;
     if let Some(verdict) = of_rates(arms, language) {
         return verdict;
@@ -43,34 +37,28 @@ pub fn of_run(run: &LabRun, language: Language) -> Verdict {
     if let Some(arm) = worst.or(arms.last()) {
         return of_arm(arm, language);
     }
+
     let evidence = run.outcome.evidence.iter();
     let is_number = |text: &str| {
         let is_short = text.chars().count() <= MAX_NUMBER_LENGTH && !text.contains(", ");
         is_short && text.starts_with(|c: char| c.is_ascii_digit())
     };
-    match evidence.clone().find(|evidence| is_number(&evidence.value.english())) {
-        Some(evidence) => {
-            let [number, label] = [&evidence.value, &evidence.name].map(|it| it.text(language));
-            Verdict { number, label, is_sound: None }
-        }
-        None => Verdict {
-            number: String::new(),
-            label: language.text("lab-verdict-title"),
-            is_sound: None,
-        },
-    }
+    let found = evidence.clone().find(|evidence| is_number(&evidence.value.english()));
+    let (number, label) = match found {
+        Some(evidence) => (evidence.value.text(language), evidence.name.text(language)),
+        None => (String::new(), language.text("lab-verdict-title")),
+    };
+    Verdict { number, label, is_sound: None }
 }
 
-/// Returns the verdicts of the strategies, if there are several.
-pub fn of_arms(run: &LabRun, language: Language) -> Vec<ArmVerdict> {
-    let arms = &run.outcome.arms;
-    if arms.len() < 2 {
-        return Vec::new();
+/// Returns the verdict of one of several strategies.
+pub fn beside(arm: &ArmResult, arms: &[ArmResult], language: Language) -> Verdict {
+    if differ_by_rate_only(arms) {
+        let number = format!("{:.1}", arm.orders_per_s);
+        let label = figure_name("rate", arm.is_money(), language);
+        return Verdict { number, label, is_sound: Some(true) };
     }
-    let of_arm = if differ_by_rate_only(arms) { rate_of_arm } else { of_arm };
-    let verdict =
-        |arm: &ArmResult| ArmVerdict { name: arm.name(language), verdict: of_arm(arm, language) };
-    arms.iter().map(verdict).collect()
+    of_arm(arm, language)
 }
 
 /// Returns whether only the time differs: no strategy is a broken one, whose books may balance by
@@ -96,12 +84,6 @@ fn of_rates(arms: &[ArmResult], language: Language) -> Option<Verdict> {
     let number = format!("{:.1} ×", fastest.orders_per_s / slowest.orders_per_s);
     let label = language.text_with("lab-verdict-fastest", &variables);
     Some(Verdict { number, label, is_sound: Some(true) })
-}
-
-fn rate_of_arm(arm: &ArmResult, language: Language) -> Verdict {
-    let number = format!("{:.1}", arm.orders_per_s);
-    let label = figure_name("rate", arm.is_money(), language);
-    Verdict { number, label, is_sound: Some(true) }
 }
 
 fn of_arm(arm: &ArmResult, language: Language) -> Verdict {
@@ -148,7 +130,7 @@ mod tests {
         let number = |arms: &[ArmResult]| of_rates(arms, Language::English).map(|it| it.number);
         let arms = [arm("owner", 100, 40.0), arm("batched", 100, 300.0)];
         assert_eq!(number(&arms).as_deref(), Some("7.5 ×"));
-        assert_eq!(rate_of_arm(&arms[0], Language::English).number, "40.0");
+        assert_eq!(beside(&arms[0], &arms, Language::English).number, "40.0");
         assert_eq!(number(&arms[..1]), None);
         assert_eq!(number(&[arm("owner", 99, 40.0), arm("batched", 100, 300.0)]), None);
         assert_eq!(number(&[arm("owner", 0, 0.0), arm("batched", 0, 0.0)]), None);

@@ -29,15 +29,11 @@ pub fn figures(arms: &[ArmResult], language: Language) -> Vec<(String, Vec<Figur
         ("p50", |arm| (ms(arm.wait_p50_ms), false)),
         ("p99", |arm| (ms(arm.wait_p99_ms), false)),
     ];
-    let money = is_money(arms);
+    let money = !arms.is_empty() && arms.iter().all(ArmResult::is_money);
     let row = |(name, figure): &FigureRow| {
         (figure_name(name, money, language), arms.iter().map(figure).collect())
     };
     FIGURES.iter().map(row).collect()
-}
-
-fn is_money(arms: &[ArmResult]) -> bool {
-    !arms.is_empty() && arms.iter().all(ArmResult::is_money)
 }
 
 /// Returns the name of a figure: of units, or of money.
@@ -47,28 +43,15 @@ pub fn figure_name(name: &str, money: bool, language: Language) -> String {
     language.text(&format!("lab-figure-{name}"))
 }
 
-/// The successful orders per second of an arm, with the length of the bar (0 to 200).
-#[derive(Debug)]
-pub struct RateBar {
-    pub name: String,
-    pub rate: String,
-    pub length: u64,
-    pub is_sound: bool,
+/// Returns the successful orders per second of an arm.
+pub fn rate(arm: &ArmResult) -> String {
+    format_count(arm.orders_per_s.round() as i64)
 }
 
-/// Returns the throughput of several arms; empty if there is nothing to compare.
-pub fn rates(arms: &[ArmResult], language: Language) -> Vec<RateBar> {
-    let most = arms.iter().map(|arm| arm.orders_per_s).fold(0.0, f64::max);
-    if arms.len() < 2 || most <= 0.0 {
-        return Vec::new();
-    }
-    let bar = |arm: &ArmResult| RateBar {
-        name: arm.name(language),
-        rate: format_count(arm.orders_per_s.round() as i64),
-        length: (arm.orders_per_s / most * 200.0).ceil() as u64,
-        is_sound: is_sound(arm),
-    };
-    arms.iter().map(bar).collect()
+/// Returns the length of the bar of an arm's rate beside the others: 0 to 200.
+pub fn rate_length(arm: &ArmResult, arms: &[ArmResult]) -> u64 {
+    let most = arms.iter().map(|arm| arm.orders_per_s).fold(1e-9, f64::max);
+    (arm.orders_per_s / most * 200.0).ceil() as u64
 }
 
 fn counted(arm: &ArmResult, number: i64) -> String {
@@ -94,30 +77,17 @@ pub fn waits(arm: &ArmResult) -> Vec<(String, u64, u64)> {
     let some = |bucket: &LatencyBucket| bucket.count > 0;
     let from = arm.waits.iter().position(some).unwrap_or(0);
     let to = arm.waits.iter().rposition(some).map_or(0, |last| last + 1);
-    let bar = |count: u64| (count as f64 / most as f64 * 200.0).ceil() as u64;
-    arm.waits
-        .get(from..to)
-        .unwrap_or_default()
-        .iter()
-        .map(|bucket| {
-            (
-                format!("{} ms", format_count(bucket.up_to_ms as i64)),
-                bucket.count,
-                bar(bucket.count),
-            )
-        })
-        .collect()
+    let row = |bucket: &LatencyBucket| {
+        let length = (bucket.count as f64 / most as f64 * 200.0).ceil() as u64;
+        (format!("{} ms", format_count(bucket.up_to_ms as i64)), bucket.count, length)
+    };
+    arm.waits.get(from..to).unwrap_or_default().iter().map(row).collect()
 }
 
 /// Returns at most `most` evenly spaced samples, and always the last one.
 fn sample_evenly(samples: &[Sample], most: usize) -> impl Iterator<Item = &Sample> {
     let stride = samples.len().div_ceil(most).max(1);
-    let last = samples.len().saturating_sub(1);
-    samples
-        .iter()
-        .enumerate()
-        .filter(move |(at, _)| at % stride == 0 || *at == last)
-        .map(|(_, sample)| sample)
+    samples.iter().rev().step_by(stride).rev()
 }
 
 /// The least duration of a load, in ms, of which a curve shows anything.

@@ -40,7 +40,11 @@ pub struct Axis {
 impl Axis {
     /// Leaves room for the labels of each lane. Gaps outside of `gaps`, in pixels, are
     /// stretched or shortened.
-    pub fn of(events: &[Event], labels: &[String], gaps: RangeInclusive<f64>) -> Self {
+    pub fn of<'l>(
+        events: &[Event],
+        labels: impl Iterator<Item = &'l str>,
+        gaps: RangeInclusive<f64>,
+    ) -> Self {
         let mut axis = Self::default();
         // Where the last label of each lane ends.
         let mut ends: BTreeMap<usize, f64> = BTreeMap::new();

@@ -24,6 +24,20 @@ const SCROLLED_GAPS: RangeInclusive<f64> = 18.0..=120.0;
 /// Room below the lanes.
 const MARGIN: i32 = 6;
 
+/// Events with a mark of their own.
+const OWN_SHAPES: [&str; 10] = [
+    "held",
+    "read",
+    "write",
+    "commit",
+    "committed",
+    "refused",
+    "release",
+    "lost",
+    "paused",
+    "resumed",
+];
+
 /// Heights in pixels, from the top of the drawing or of a lane.
 #[derive(Debug, Clone, Copy)]
 struct Size {
@@ -75,32 +89,17 @@ pub struct TimelineView {
 impl TimelineView {
     /// Draws a timeline that fits its box, for a playback.
     pub fn fitting(timeline: Timeline, language: Language) -> Self {
-        let size = if timeline.lanes.len() > MAX_LABELLED_LANES { COMPACT } else { LABELLED };
-        Self::fitting_size(timeline, size, language)
+        if timeline.lanes.len() > MAX_LABELLED_LANES {
+            return Self::new(timeline, Vec::new(), COMPACT, language);
+        }
+        let overlaps = timeline.overlaps(false);
+        Self::new(timeline, overlaps, LABELLED, language)
     }
 
     /// Draws a timeline of few events that fits its box, with low lanes.
     pub fn small(timeline: Timeline, language: Language) -> Self {
-        Self::fitting_size(timeline, SMALL, language)
-    }
-
-    fn fitting_size(timeline: Timeline, size: Size, language: Language) -> Self {
-        let label = |event: &Event| match size.label {
-            0 => String::new(),
-            _ => event.label(false, language),
-        };
-        let labels: Vec<String> = timeline.events.iter().map(label).collect();
-
-        // Reads and writes have room in any case.
-        let mut main = labels.clone();
-        for (label, event) in main.iter_mut().zip(&timeline.events) {
-            if !is_main(event) {
-                label.clear();
-            }
-        }
-        let axis = Axis::of(&timeline.events, &main, FITTING_GAPS);
-        let overlaps = if size.label > 0 { timeline.overlaps(false) } else { Vec::new() };
-        Self { overlaps, ..Self::new(timeline, labels, axis, size, language) }
+        let overlaps = timeline.overlaps(false);
+        Self::new(timeline, overlaps, SMALL, language)
     }
 
     /// Draws a timeline as wide as its labels need.
@@ -110,29 +109,30 @@ impl TimelineView {
         labelled_by: &str,
         language: Language,
     ) -> Self {
-        let labels: Vec<String> =
-            timeline.events.iter().map(|event| event.label(true, language)).collect();
-        let axis = Axis::of(&timeline.events, &labels, SCROLLED_GAPS);
-        Self {
-            overlaps,
-            labelled_by: labelled_by.to_owned(),
-            ..Self::new(timeline, labels, axis, SCROLLED, language)
-        }
+        let view = Self::new(timeline, overlaps, SCROLLED, language);
+        Self { labelled_by: labelled_by.to_owned(), ..view }
     }
 
-    fn new(
-        timeline: Timeline,
-        labels: Vec<String>,
-        axis: Axis,
-        size: Size,
-        language: Language,
-    ) -> Self {
+    fn new(timeline: Timeline, overlaps: Vec<Overlap>, size: Size, language: Language) -> Self {
+        let is_scrolled = size.axis > 0;
+        let label = |event: &Event| match size.label {
+            0 => String::new(),
+            _ => event.label(is_scrolled, language),
+        };
+        let labels: Vec<String> = timeline.events.iter().map(label).collect();
+
+        // Reads and writes have room in any case.
+        let has_room = |event: &Event| is_scrolled || is_main(event);
+        let labelled = timeline.events.iter().zip(&labels);
+        let kept = labelled.map(|(event, label)| if has_room(event) { label.as_str() } else { "" });
+        let gaps = if is_scrolled { SCROLLED_GAPS } else { FITTING_GAPS };
+        let axis = Axis::of(&timeline.events, kept, gaps);
         let mut view = Self {
             language,
             activities: timeline.activities(),
             next: timeline.next_in_lane(),
             timeline,
-            overlaps: Vec::new(),
+            overlaps,
             shown: Vec::new(),
             labels,
             axis,
@@ -276,16 +276,7 @@ impl TimelineView {
     fn shape(&self, event: &Event) -> &'static str {
         match event.kind {
             EventKind::Killed | EventKind::Broken => "cross",
-            EventKind::Held
-            | EventKind::Read
-            | EventKind::Write
-            | EventKind::Commit
-            | EventKind::Committed
-            | EventKind::Refused
-            | EventKind::Release
-            | EventKind::Lost
-            | EventKind::Paused
-            | EventKind::Resumed => event.kind.name(),
+            _ if OWN_SHAPES.contains(&event.kind.name()) => event.kind.name(),
             _ => "dot",
         }
     }
