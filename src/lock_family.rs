@@ -25,14 +25,10 @@ use crate::shop::{Shop, Strategy};
 
 /// Interval at which a running replica tests its session and renews the mark.
 const INTERVAL: Duration = Duration::from_secs(2);
-/// Time for running replicas to renew a lost mark.
 const MARK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Timeout of an attempt to register.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Pause between two attempts.
 const RETRY_DELAY: Duration = Duration::from_millis(500);
 
-/// The reason why a replica does not run, or ends.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error(
@@ -68,13 +64,11 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns whether another attempt can succeed.
     fn is_temporary(&self) -> bool {
         matches!(self, Error::Postgres(_) | Error::Redis(_) | Error::TimedOut)
     }
 }
 
-/// Rejects an unsafe lock that is not allowed.
 pub fn check_hazard(strategy: &Strategy, is_allowed: bool) -> Result<(), Error> {
     let (name, Some(hazard)) = (strategy.name, strategy.hazard()) else { return Ok(()) };
     if !is_allowed {
@@ -84,7 +78,6 @@ pub fn check_hazard(strategy: &Strategy, is_allowed: bool) -> Result<(), Error> 
     Ok(())
 }
 
-/// A replica that registers.
 #[derive(Debug, Clone)]
 pub struct Candidate {
     database_url: String,
@@ -93,7 +86,6 @@ pub struct Candidate {
     locks: ShopLocks,
 }
 
-/// A registered replica.
 #[derive(Debug)]
 pub struct Registration {
     candidate: Candidate,
@@ -164,8 +156,6 @@ impl Candidate {
         }
     }
 
-    /// Makes one attempt. Returns `None`, and is not registered, if the mark is absent and not
-    /// `may_mark`.
     async fn register(
         &self,
         change_lock: bool,
@@ -255,13 +245,11 @@ impl Candidate {
         &self.locks.leases().settings().key_prefix
     }
 
-    /// Returns the mechanism if it excludes by Redis alone.
     fn redis_mechanism(&self) -> Option<Mechanism> {
         self.strategy.lock_in_redis().filter(|_| self.strategy.family() != Family::Postgres)
     }
 }
 
-/// Returns the names of the strategies that exclude the recorded one.
 fn allowed_names(recorded: &str) -> String {
     let Some(strategy) = Strategy::named(recorded) else { return recorded.to_owned() };
     let family = STRATEGIES.iter().filter(|other| other.is_compatible_with(strategy));

@@ -1,12 +1,8 @@
 //! Probe points: named places in the shop where the lab can trace, delay or pause a request.
 //!
-//! The shop calls [`Probe::at`] where it waits, reads, writes, commits and releases. Outside the
-//! lab the probe is [`Probe::Off`], and the call is one comparison. In the lab the same call does
-//! extra work (`Holdfast-Work-Ms`), records the trace (`Holdfast-Trace`) and pauses the request
-//! (`Holdfast-Pause`), for instance to kill it between commit and response. A [`PauseBoard`] lists
-//! the paused requests and resumes them.
-//!
-//! The shop knows nothing of lessons; it only reports its position.
+//! Outside the lab the probe is [`Probe::Off`], and [`Probe::at`] is one comparison. In the lab it
+//! does extra work (`Holdfast-Work-Ms`), records the trace (`Holdfast-Trace`) and pauses the
+//! request (`Holdfast-Pause`) until a [`PauseBoard`] resumes it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,17 +20,14 @@ use holdfast_lock::clock;
 
 use crate::budget::{Budget, BudgetPermit};
 
-/// A probe point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Point {
     /// A worker has claimed due orders, and not processed them yet.
     Claimed,
-    /// The request asks for its lock.
     Wait,
     /// It has created the key of its lock, and is about to set the expiry.
     Expire,
-    /// It has acquired the lock.
     Held,
     /// It has read the value that it is going to change.
     Read,
@@ -50,7 +43,6 @@ pub enum Point {
     Release,
 }
 
-/// All points, with their names in a trace. An autocommitted write passes `Commit` before `Write`.
 const ALL: [(Point, &str); 10] = [
     (Point::Claimed, "claimed"),
     (Point::Wait, "wait"),
@@ -78,7 +70,6 @@ impl Point {
     }
 }
 
-/// An observation at a point: a value's key, the value and the fence.
 #[derive(Debug, Clone)]
 pub struct ProbedValue {
     /// The lock key of the value, e.g. `{sku:tea}`.
@@ -96,7 +87,6 @@ impl ProbedValue {
         Self { key: key.into(), value: Some(value), fence: None }
     }
 
-    /// Sets the fence of the value's lock, if any.
     #[must_use]
     pub fn under(self, fence: Option<i64>) -> Self {
         Self { fence, ..self }
@@ -108,14 +98,12 @@ pub struct TraceEvent {
     /// Time of the machine's monotonic clock, in microseconds.
     pub t_us: u64,
     pub replica: String,
-    /// Name of the [`Point`].
     pub event: &'static str,
     pub key: String,
     pub value: Option<i64>,
     pub fence: Option<i64>,
 }
 
-/// The probe of one request. Cheap to clone; clones share one trace.
 #[derive(Debug, Clone, Default)]
 pub enum Probe {
     #[default]
@@ -125,21 +113,16 @@ pub enum Probe {
 
 #[derive(Debug, Clone, Copy)]
 pub struct Pause {
-    /// The point to pause at; `None` for every point.
     pub at: Option<Point>,
     pub length: Option<Duration>,
-    /// Latest end of the pause: the deadline of the request.
     pub until: Instant,
 }
 
-/// The lab's settings for one request, and its trace.
 #[derive(Debug)]
 pub struct RequestProbe {
     pub replica: String,
-    /// Duration of extra work between read and write.
     pub work: Duration,
     pub record: bool,
-    /// Where to pause the request, and the latest end of the pause.
     pub pause: Option<Pause>,
     /// Its permit to pause; the lab's own requests need none.
     pub permit: Option<BudgetPermit>,
@@ -151,7 +134,6 @@ pub struct RequestProbe {
     /// The user who sent the request; `None` for a request of the replica itself.
     pub owner: Option<Uuid>,
     pub board: PauseBoard,
-    /// Set once the request must not pause any more.
     pub released: AtomicBool,
     pub events: Mutex<Vec<TraceEvent>>,
 }
@@ -182,17 +164,14 @@ impl Probe {
         matches!(self, Probe::Lab(probe) if probe.record)
     }
 
-    /// Returns whether the request may not pause, as it must.
     pub fn is_refused(&self) -> bool {
         matches!(self, Probe::Lab(probe) if probe.is_refused)
     }
 
-    /// Returns whether the connection returns to the pool during a pause.
     pub fn yields_connection(&self) -> bool {
         matches!(self, Probe::Lab(probe) if probe.yields_connection)
     }
 
-    /// Returns the recorded events in order; `None` without a trace.
     pub fn trace(&self) -> Option<Vec<TraceEvent>> {
         match self {
             Probe::Lab(probe) if probe.record => Some(probe.events.lock().clone()),
@@ -203,7 +182,6 @@ impl Probe {
 
 /// Upper bound of the requests with a pause at a time, per process.
 const MAX_PAUSES: usize = 64;
-/// Upper bound of those of one user.
 const MAX_PAUSES_PER_USER: usize = 32;
 
 /// The requests of one process that are paused at a point. Cheap to clone; clones share one board.
@@ -241,7 +219,6 @@ pub struct PausedRequest {
 }
 
 impl PauseBoard {
-    /// Permits one more request of `user` to pause, unless too many do.
     pub fn permit(&self, user: Uuid) -> Option<BudgetPermit> {
         self.permits.try_acquire(user)
     }
@@ -266,7 +243,6 @@ impl PauseBoard {
         let _ = timeout_at(until, gone).await;
     }
 
-    /// Returns the paused requests: those of `owner`, or all for `None`.
     pub fn paused(&self, owner: Option<Uuid>) -> Vec<PausedRequest> {
         let entries = self.entries.lock();
         let of_owner = entries.iter().filter(|(_, entry)| owner.is_none() || entry.owner == owner);
@@ -325,7 +301,6 @@ impl RequestProbe {
         }
     }
 
-    /// Resumes the request, and prevents further pauses.
     pub fn release(&self) {
         self.released.store(true, Ordering::Release);
         let _ = self.board.resume(self.request_id, None);

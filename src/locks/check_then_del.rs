@@ -17,7 +17,7 @@
 use holdfast_lock::redis::Error as RedisError;
 use redis::cmd;
 
-use super::commands::LockCommands;
+use super::teaching_lock::LockCommands;
 use crate::probe::Point;
 
 /// Creates the key with its expiry. Returns whether this call created it.

@@ -15,7 +15,7 @@
 use holdfast_lock::redis::Error as RedisError;
 use redis::cmd;
 
-use super::commands::LockCommands;
+use super::teaching_lock::LockCommands;
 
 /// Creates the key with its expiry. Returns whether this call created it.
 pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {

@@ -13,20 +13,16 @@ use std::collections::BTreeMap;
 /// then a normal entry.
 pub const MAX_HIGH_IN_A_ROW: u32 = 8;
 
-/// The priority of a request.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Priority {
     /// For changes that return stock or money: served first, they save the requests behind them a
     /// rejection.
     High,
-    /// For all other requests.
     #[default]
     Normal,
 }
 
 impl Priority {
-    /// Parses the name of a priority, as in the header `Holdfast-Priority`.
-    #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         match name {
             "high" => Some(Priority::High),
@@ -36,15 +32,12 @@ impl Priority {
     }
 }
 
-/// Position in the queue; smaller numbers first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Number(Priority, u64);
 
-/// Waiting entries, the first one first.
 #[derive(Debug)]
 pub struct PriorityQueue<T> {
     waiting: BTreeMap<Number, T>,
-    /// Number of entries that ever joined.
     joined: u64,
     /// Number of consecutive high-priority entries that preceded a waiting normal one.
     high_in_a_row: u32,
@@ -70,7 +63,6 @@ impl<T> PriorityQueue<T> {
         self.waiting.remove(&number)
     }
 
-    /// Removes and returns the next entry.
     pub fn pop(&mut self) -> Option<T> {
         let first = *self.waiting.first_key_value()?.0;
         let normal = self.waiting.range(Number(Priority::Normal, 0)..).next().map(|(at, _)| *at);
@@ -83,14 +75,10 @@ impl<T> PriorityQueue<T> {
         self.waiting.remove(&next)
     }
 
-    /// Returns the number of entries.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.waiting.len()
     }
 
-    /// Returns whether the queue is empty.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()
     }

@@ -19,26 +19,23 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Weak};
 
-use holdfast_lock::{ForeignLease, LockKey, Released, Wait};
+use holdfast_lock::{Error, ForeignLease, LockKey, Released, Wait};
 use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::queue_options::{DEFAULT_CAPACITY, QueueDeadlines, QueueFull, QueueOptions};
+use super::queue_options::{DEFAULT_CAPACITY, QueueDeadlines, QueueOptions};
 use super::waiting_list::{DoneSender, WaitingList};
 
-/// A snapshot of one queue.
 #[derive(Debug, Clone)]
 pub struct QueueSnapshot {
     pub key: LockKey,
     /// Start of the current request's use of the key, in milliseconds of Unix time; `None` while it
     /// is free.
     pub served_since_ms: Option<i64>,
-    /// Number of requests in the queue.
     pub waiting: usize,
-    /// Number of requests that wait for a place in the queue.
     pub waiting_for_place: usize,
 }
 
@@ -53,7 +50,6 @@ async fn consume(waiting: Arc<WaitingList>) {
     }
 }
 
-/// A queue and its consumer, which ends with the queue.
 #[derive(Debug)]
 struct KeyQueue {
     waiting: Arc<WaitingList>,
@@ -70,8 +66,6 @@ pub struct KeyQueues {
 }
 
 impl KeyQueues {
-    /// Creates an empty set. Its consumers run on `runtime`.
-    #[must_use]
     pub fn new(runtime: Handle) -> Self {
         Self { map: Arc::default(), runtime }
     }
@@ -86,7 +80,7 @@ impl KeyQueues {
         wait: Wait,
         options: &QueueOptions,
         deadlines: QueueDeadlines,
-    ) -> Result<Option<QueueGuard>, QueueFull> {
+    ) -> Result<Option<QueueGuard>, Error> {
         let (sender, served) = oneshot::channel();
         let queue_ref = self.queue_of(key, options.capacity.unwrap_or(DEFAULT_CAPACITY));
         let Some(queue) = queue_ref.queue.as_ref() else { return Ok(None) };
@@ -94,7 +88,8 @@ impl KeyQueues {
         let place = if is_try {
             None
         } else {
-            let Some(place) = queue.waiting.place(options, deadlines.place).await? else {
+            let placed = queue.waiting.place(options, deadlines.place).await;
+            let Some(place) = placed.map_err(|_| Error::QueueFull(key.clone()))? else {
                 return Ok(None);
             };
             Some(place)
@@ -112,15 +107,11 @@ impl KeyQueues {
         Ok(served.map(|done| QueueGuard { _done: done, _queue: queue_ref }))
     }
 
-    /// Returns the start of the current request's use of `key`, in milliseconds of Unix time.
-    #[must_use]
     pub fn served_since_ms(&self, key: &LockKey) -> Option<i64> {
         let map = self.map.lock();
         map.get(key)?.upgrade()?.waiting.served_since_ms()
     }
 
-    /// Returns a snapshot of each queue, sorted by key.
-    #[must_use]
     pub fn snapshots(&self) -> Vec<QueueSnapshot> {
         let snapshot = |(key, queue): (&LockKey, &Weak<KeyQueue>)| {
             let queue = queue.upgrade()?;
@@ -138,9 +129,7 @@ impl KeyQueues {
         snapshots
     }
 
-    /// Returns whether no key uses memory.
     #[doc(hidden)]
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.map.lock().is_empty()
     }

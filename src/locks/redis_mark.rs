@@ -15,10 +15,8 @@ use uuid::Uuid;
 
 use super::{Mechanism, ShopLocks};
 
-/// Expiry of a mark; running replicas renew it.
 const TTL: Duration = Duration::from_hours(24);
 
-/// A mark on the servers of one mechanism.
 #[derive(Debug)]
 pub struct RedisMark {
     servers: Vec<Redis>,
@@ -26,7 +24,6 @@ pub struct RedisMark {
 }
 
 impl RedisMark {
-    #[must_use]
     pub fn new(locks: &ShopLocks, mechanism: Mechanism, id: Uuid) -> Self {
         let prefix = &locks.leases().settings().key_prefix;
         Self { servers: locks.servers(mechanism), key: format!("{prefix}mark:{id}") }

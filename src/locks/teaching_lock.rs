@@ -1,37 +1,93 @@
-//! Polling and release, common to the teaching locks.
-//!
-//! Each is two functions in a file of its own, `acquire` and `release`; its file states when it
-//! breaks. Only an explicit release runs `release`. A cancelled attempt or a dropped lease is
-//! released by compare-and-delete instead, which never touches another owner's lock; under
-//! `expire-only` nothing is deleted.
-//!
-//! Tests: `tests/it/strategy_failures.rs`.
+//! The teaching locks: their common commands, polling and release. The file of each states when it
+//! breaks. Only an explicit release runs its `release`: a cancelled attempt or a dropped lease is
+//! released by compare-and-delete, which never touches another owner's lock; under `expire-only`
+//! nothing is deleted. Tests: `tests/it/strategy_failures.rs`.
+
+use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use holdfast_lock::clock::jittered;
 use holdfast_lock::redis::Error as RedisError;
-use holdfast_lock::{Error, ForeignLease, Locks, Released, Wait};
+use holdfast_lock::{Error, ForeignLease, LockKey, Locks, Redis, Released, Wait};
+use redis::{Cmd, FromRedisValue};
 use tokio::time::{Instant, sleep_until};
 
-use super::commands::LockCommands;
+use super::{check_then_del, expire_only, setnx, setnx_expire, ttl};
+use crate::probe::{Point, Probe, ProbedValue};
 
-/// Acquires or releases by single commands. Returns whether the lock was acquired, or was held.
-type Execute = for<'a> fn(&'a LockCommands) -> BoxFuture<'a, Result<bool, RedisError>>;
-
-/// A lease in Redis with a common mistake, by its commands.
-#[derive(Debug)]
-pub(super) struct TeachingCommands {
-    pub(super) acquire: Execute,
-    pub(super) release: Execute,
-    /// False if the key is left to its expiry.
-    pub(super) deletes: bool,
+/// A lease in Redis with a common mistake.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TeachingLock {
+    Setnx,
+    SetnxExpire,
+    Ttl,
+    CheckThenDel,
+    ExpireOnly,
 }
 
-/// A lease that is, or may be, in Redis.
+impl TeachingLock {
+    async fn acquire(self, lock: &LockCommands) -> Result<bool, RedisError> {
+        match self {
+            TeachingLock::Setnx => setnx::acquire(lock).await,
+            TeachingLock::SetnxExpire => setnx_expire::acquire(lock).await,
+            TeachingLock::Ttl => ttl::acquire(lock).await,
+            TeachingLock::CheckThenDel => check_then_del::acquire(lock).await,
+            TeachingLock::ExpireOnly => expire_only::acquire(lock).await,
+        }
+    }
+
+    async fn release(self, lock: &LockCommands) -> Result<bool, RedisError> {
+        match self {
+            TeachingLock::Setnx => setnx::release(lock).await,
+            TeachingLock::SetnxExpire => setnx_expire::release(lock).await,
+            TeachingLock::Ttl => ttl::release(lock).await,
+            TeachingLock::CheckThenDel => check_then_del::release(lock).await,
+            TeachingLock::ExpireOnly => expire_only::release(lock).await,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct LockCommands {
+    pub(super) key: String,
+    pub(super) owner: String,
+    pub(super) ttl_ms: u64,
+    pub(super) redis: Redis,
+    pub(super) name: LockKey,
+    pub(super) probe: Probe,
+}
+
+impl LockCommands {
+    /// Creates the commands of the lock on `key`, without an owner yet. A lock without an expiry
+    /// ignores `ttl`.
+    pub(super) fn new(locks: &Locks, key: &LockKey, ttl: Duration, probe: &Probe) -> Self {
+        Self {
+            key: locks.redis_key(key),
+            owner: String::new(),
+            ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
+            redis: locks.redis().clone(),
+            name: key.clone(),
+            probe: probe.clone(),
+        }
+    }
+
+    pub(super) async fn send<T>(&self, command: &Cmd) -> Result<T, RedisError>
+    where
+        T: FromRedisValue + Send + 'static,
+    {
+        self.redis.query(command.clone()).await
+    }
+
+    /// Passes a probe point between two commands, where the lab can pause the request.
+    pub(super) async fn pass(&self, point: Point) {
+        self.probe.at(point, [ProbedValue::key(self.name.as_str())]).await;
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct TeachingLease {
-    commands: &'static TeachingCommands,
+    kind: TeachingLock,
     lock: LockCommands,
     release_on_drop: bool,
 }
@@ -44,7 +100,7 @@ impl TeachingLease {
     /// # Cancel safety
     /// Safe: what an attempt acquired is released as on drop, also after an error.
     pub(super) async fn acquire(
-        commands: &'static TeachingCommands,
+        kind: TeachingLock,
         lock: LockCommands,
         locks: &Locks,
         wait: Wait,
@@ -52,11 +108,11 @@ impl TeachingLease {
     ) -> Result<Option<Self>, Error> {
         // The lease exists before a command is sent: dropping it releases what may have been
         // acquired.
-        let mut lease = Self { commands, lock, release_on_drop: true };
+        let mut lease = Self { kind, lock, release_on_drop: true };
         loop {
             // Its value contains the time of acquisition.
             lease.lock.owner = locks.process().new_owner();
-            if (commands.acquire)(&lease.lock).await? {
+            if kind.acquire(&lease.lock).await? {
                 return Ok(Some(lease));
             }
             let next = Instant::now() + jittered(locks.settings().retry_interval);
@@ -74,7 +130,7 @@ impl ForeignLease for TeachingLease {
     /// comparing the owner. Without a response it is released as on drop.
     fn release(mut self: Box<Self>) -> BoxFuture<'static, Released> {
         async move {
-            let outcome = (self.commands.release)(&self.lock).await;
+            let outcome = self.kind.release(&self.lock).await;
             self.release_on_drop = outcome.is_err();
             match outcome {
                 Ok(true) => Released::Held,
@@ -85,7 +141,6 @@ impl ForeignLease for TeachingLease {
         .boxed()
     }
 
-    /// Leaves the key to its expiry, if it has one.
     fn leave_to_expire(mut self: Box<Self>) {
         self.release_on_drop = false;
     }
@@ -93,7 +148,7 @@ impl ForeignLease for TeachingLease {
 
 impl Drop for TeachingLease {
     fn drop(&mut self) {
-        if !self.release_on_drop || !self.commands.deletes {
+        if !self.release_on_drop || self.kind == TeachingLock::ExpireOnly {
             return;
         }
         let (redis, key, owner) = (

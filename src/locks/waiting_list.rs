@@ -12,22 +12,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use holdfast_lock::clock::unix_ms;
 use parking_lot::Mutex;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, TryAcquireError, oneshot};
 use tokio::time::{Instant, timeout_at};
 
 use super::priority::{Number, Priority, PriorityQueue};
-use super::queue_options::{QueueFull, QueueOptions, WhenFull};
+use super::queue_options::{QueueOptions, WhenFull};
 
-/// Notifies a waiter that it is served.
 pub(super) type ServedSender = oneshot::Sender<DoneSender>;
 /// Dropped by the request when it is done.
 pub(super) type DoneSender = oneshot::Sender<()>;
 
-/// The waiting requests of one key.
 #[derive(Debug)]
 pub(super) struct WaitingList {
     state: Mutex<State>,
-    /// Free places, per priority.
     high: Arc<Semaphore>,
     normal: Arc<Semaphore>,
     waiting_for_place: AtomicUsize,
@@ -95,14 +92,14 @@ impl WaitingList {
         &self,
         options: &QueueOptions,
         until: Instant,
-    ) -> Result<Option<OwnedSemaphorePermit>, QueueFull> {
+    ) -> Result<Option<OwnedSemaphorePermit>, TryAcquireError> {
         let places = match options.priority.unwrap_or_default() {
             Priority::High => &self.high,
             Priority::Normal => &self.normal,
         };
         match (places.clone().try_acquire_owned(), options.when_full) {
             (Ok(place), _) => Ok(Some(place)),
-            (Err(_), WhenFull::Fail | WhenFull::Reject) => Err(QueueFull),
+            (Err(full), WhenFull::Fail | WhenFull::Reject) => Err(full),
             (Err(_), WhenFull::Wait | WhenFull::WaitFor(_)) => {
                 self.waiting_for_place.fetch_add(1, Ordering::Relaxed);
                 let _counted = WaitingForPlace(&self.waiting_for_place);
@@ -131,7 +128,6 @@ impl WaitingList {
     }
 }
 
-/// Counts a request that waits for a place, until it is dropped.
 #[derive(Debug)]
 struct WaitingForPlace<'a>(&'a AtomicUsize);
 
@@ -141,7 +137,6 @@ impl Drop for WaitingForPlace<'_> {
     }
 }
 
-/// Membership in the queue; leaves it on drop.
 #[derive(Debug)]
 pub(super) struct Membership {
     list: Arc<WaitingList>,

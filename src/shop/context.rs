@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use holdfast_lock::{LockKey, Wait};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::audit::Audits;
+use super::command::Command;
 use super::engine::Engine;
 use super::failure::Error;
-use super::options::RequestOptions;
 use super::strategy::Strategy;
 use crate::budget::Budget;
 use crate::db::{Connection, Pool};
@@ -22,21 +23,15 @@ const COMMAND_TIMEOUT: Duration = Duration::from_millis(7_500);
 /// Two orders of a lesson are paused at the same time, and one is left for another user.
 const MIN_LAB_CONNECTIONS: u32 = 3;
 
-/// The shop of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Shop {
     pub pool: Pool,
-    /// The locks, with their connection to Redis.
     pub locks: ShopLocks,
-    /// The strategy of requests that do not select another one.
     pub strategy: &'static Strategy,
     pub tasks: Tasks,
-    /// State of the engine, e.g. the queues of commands.
     pub engine: Engine,
     pub audits: Audits,
-    /// Time for which an unpaid order keeps its units.
     pub payment_window: Duration,
-    /// Upper bound of the unpaid orders of a user; none if `None`.
     pub max_unpaid_orders: Option<u32>,
     /// Limits the connections that requests on lab items hold at once: a paused one, and those that
     /// wait for its rows, leave the others to the shop.
@@ -71,8 +66,7 @@ impl Shop {
         }
     }
 
-    /// Acquires a connection to Postgres; fails with [`Error::Unavailable`] or
-    /// [`Error::NoConnection`] within 1.5 s.
+    /// Acquires a connection to Postgres; fails within 1.5 s.
     pub async fn connection(&self) -> Result<Connection, Error> {
         Ok(self.pool.acquire().await?)
     }
@@ -86,8 +80,25 @@ pub fn lab_connections(count: u32) -> Budget {
     Budget::new(number(count), number(per_user))
 }
 
+/// The options of one request: the server's own settings, or those of the lab's headers.
+#[derive(Debug, Clone)]
+pub struct RequestOptions {
+    pub strategy: &'static Strategy,
+    pub wait: Option<Wait>,
+    pub queue_options: QueueOptions,
+    pub ttl: Option<Duration>,
+    pub probe: Probe,
+    /// True if a user who is no admin set options by lab headers: then only lab items may be
+    /// changed.
+    pub lab_items_only: bool,
+    /// True if it concerns lab items: its connections are those of [`Shop::lab_connections`].
+    pub in_lab: bool,
+    pub payment_window: Duration,
+    pub deadline: Instant,
+    pub request_id: Uuid,
+}
+
 impl RequestOptions {
-    /// Returns the server's own options, with a deadline from now.
     pub fn new(shop: &Shop, request_id: Uuid) -> Self {
         Self {
             strategy: shop.strategy,
@@ -101,5 +112,12 @@ impl RequestOptions {
             deadline: Instant::now() + COMMAND_TIMEOUT,
             request_id,
         }
+    }
+
+    /// Returns the key of the queue that the command joins. `None` if it is executed alone: it is
+    /// not batched, or the request has options that a batch can't apply to a single command.
+    pub(super) fn batch_key(&self, command: &dyn Command) -> Option<LockKey> {
+        let batches = self.strategy.batches && self.wait.is_none() && self.ttl.is_none();
+        command.batch_key().filter(|_| batches)
     }
 }

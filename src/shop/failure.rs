@@ -1,8 +1,6 @@
-//! The outcomes of a command, as three types.
-//!
-//! It was executed, now or before ([`Execution`]); the shop rejects it for a reason on which the
-//! caller can act ([`Rejection`]); a component failed ([`Error`]). Contention is a rejection, not
-//! an error: nothing is broken when two customers want the same item.
+//! The outcomes of a command: it was executed, now or before ([`Execution`]); the shop rejects it
+//! for a reason on which the caller can act ([`Rejection`]); a component failed ([`Error`]).
+//! Contention is a rejection: nothing is broken when two customers want the same item.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -17,26 +15,20 @@ use super::model::OrderStatus;
 use super::{OrderId, Sku};
 use crate::coalesce::{CoalesceError, MAX_WAITING};
 use crate::db::{self, ErrorClass};
-use crate::locks::LockError;
 use crate::messages::{Message, message};
 
-/// An HTTP status and body, sent, stored and replayed byte for byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoredResponse {
-    /// The HTTP status code, as stored and sent; the domain uses nothing else of HTTP.
     pub status: u16,
-    /// JSON.
     pub body: Vec<u8>,
 }
 
 impl StoredResponse {
-    /// Serializes a value; [`Error::Bug`] if that fails.
     pub fn json(status: u16, value: &impl Serialize) -> Result<Self, Error> {
         let body = serde_json::to_vec(value).map_err(|error| Error::Bug(error.to_string()))?;
         Ok(Self { status, body })
     }
 
-    /// Parses the body; [`Error::Bug`] if it is not a `T`.
     pub fn read<T: DeserializeOwned>(&self) -> Result<T, Error> {
         serde_json::from_slice(&self.body).map_err(|error| Error::Bug(error.to_string()))
     }
@@ -86,64 +78,46 @@ pub type FieldName = Cow<'static, str>;
 
 #[derive(Debug, Clone)]
 pub enum Rejection {
-    /// The request is invalid: the field and the reason.
     Invalid(FieldName, String),
     Forbidden(String),
-    /// The object does not exist, or belongs to another user; the message says which object.
     NotFound(Message),
-    /// The name is taken.
     Exists(String),
     SoldOut {
-        /// The first item with insufficient stock.
         sku: Sku,
         requested: i64,
-        /// The stock at the decision.
         available: i64,
     },
     LimitReached {
-        /// The first item whose limit would be exceeded.
         sku: Sku,
         limit: i64,
         /// Units in the customer's pending and paid orders.
         already: i64,
-        /// Units of the rejected order.
         requested: i64,
     },
-    /// The user has too many unpaid orders.
     TooManyUnpaid {
-        /// The limit.
         max: u32,
         /// Time until the first of them is due.
         wait: Duration,
     },
     InsufficientFunds {
         needed_cents: i64,
-        /// The balance at the decision.
         balance_cents: i64,
-        /// True for the lab account.
         in_lab: bool,
     },
-    /// The order's status does not allow the action.
     OrderState {
         status: OrderStatus,
         action: &'static str,
     },
     OrderExpired,
-    /// The same request is in flight.
     KeyInFlight,
-    /// The key was used for another request.
     KeyMismatch,
     /// The key was used more than a day ago, and the response is no longer stored.
     KeyUsed {
-        /// The order that was placed with it, if any.
         order_id: Option<OrderId>,
     },
-    /// The lock is held, and the request does not wait.
     LockBusy(Holder),
-    /// The lock was held until the timeout.
     LockTimeout {
         waited: Duration,
-        /// The holder at the timeout.
         holder: Holder,
     },
     /// The requests on lab items hold all of the connections that they may hold.
@@ -177,10 +151,8 @@ impl Rejection {
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
-    /// Postgres or Redis is unavailable.
     #[error("{what} is unavailable: {cause}")]
     Unavailable {
-        /// Name of the component.
         what: &'static str,
         cause: String,
         /// True if the change may have been written.
@@ -189,32 +161,15 @@ pub enum Error {
     /// Redis responds, and refuses what a lock needs.
     #[error("Redis refuses: {cause}")]
     RedisRefuses { refusal: Refusal, cause: String },
-    /// Postgres is read-only, out of disk or memory, or gone before the write was sent: nothing was
+    /// Postgres did not execute a statement, for a reason with a class of its own: nothing was
     /// written.
-    #[error("Postgres cannot write: {0}")]
-    CannotWrite(String),
-    /// Postgres refuses the shop's user, e.g. after its password or its rights were changed:
-    /// nothing was written.
-    #[error("Postgres refuses: {0}")]
-    Refused(String),
-    /// A queue is full.
+    #[error("Postgres: {0:?}: {1}")]
+    Postgres(ErrorClass, String),
     #[error("overloaded: {0}")]
     Overloaded(String),
-    /// Every connection to Postgres is in use, here or at the server.
-    #[error("no free connection to Postgres: {0}")]
-    NoConnection(String),
-    /// A statement took too long, or an operator cancelled it: Postgres rolled it back.
-    #[error("Postgres cancelled a statement: {0}")]
-    Cancelled(String),
-    /// Postgres ended the session, or a migration made its statements invalid. Nothing was written,
-    /// and another session works.
-    #[error("the session with Postgres can't be used: {cause}")]
-    SessionEnded { by_migration: bool, cause: String },
     /// The command was given up before anything was written, e.g. because its deadline passed.
     #[error("given up: {0}")]
     GivenUp(&'static str),
-    #[error("a row stayed locked: {0}")]
-    RowLocked(String),
     /// Another change was written between read and write, or Postgres aborted one of two
     /// transactions. The engine retries it.
     #[error("conflict: {0}")]
@@ -241,8 +196,7 @@ impl Error {
             self,
             Error::Unavailable { .. }
                 | Error::RedisRefuses { .. }
-                | Error::CannotWrite(_)
-                | Error::Refused(_)
+                | Error::Postgres(ErrorClass::CannotWrite | ErrorClass::Refused, _)
         )
     }
 
@@ -264,7 +218,6 @@ impl Error {
 }
 
 impl Sku {
-    /// Converts a sku from the database; [`Error::Bug`] if it is invalid.
     pub fn stored(sku: String) -> Result<Self, Error> {
         Self::try_from(sku).map_err(|error| Error::Bug(error.to_owned()))
     }
@@ -289,15 +242,9 @@ impl From<(ErrorClass, sqlx::Error)> for Error {
         let cause = error.to_string();
         match class {
             ErrorClass::Conflict => Error::Conflict(cause),
-            ErrorClass::LockTimeout => Error::RowLocked(cause),
-            ErrorClass::NoConnection => Error::NoConnection(cause),
-            ErrorClass::Cancelled => Error::Cancelled(cause),
-            ErrorClass::CannotWrite => Error::CannotWrite(cause),
-            ErrorClass::Refused => Error::Refused(cause),
-            ErrorClass::SessionEnded => Error::SessionEnded { by_migration: false, cause },
-            ErrorClass::StatementChanged => Error::SessionEnded { by_migration: true, cause },
             ErrorClass::Unavailable => Error::unavailable("Postgres", cause),
             ErrorClass::Bug => Error::Bug(cause),
+            class => Error::Postgres(class, cause),
         }
     }
 }
@@ -309,15 +256,6 @@ impl From<CoalesceError> for Error {
                 Error::Overloaded(format!("{MAX_WAITING} lookups of the same kind wait"))
             }
             CoalesceError::TaskPanicked => Error::Bug("the task of a lookup panicked".to_owned()),
-        }
-    }
-}
-
-impl From<LockError> for Error {
-    fn from(error: LockError) -> Self {
-        match error {
-            LockError::Lock(error) => error.into(),
-            LockError::QueueFull(error) => Error::Overloaded(error.to_string()),
         }
     }
 }
@@ -346,7 +284,7 @@ mod tests {
     #[test]
     fn full_lock_queue_is_overloaded() {
         let full = holdfast_lock::Error::QueueFull(LockKey::new("{sku:tea}").unwrap());
-        let error = Error::from(LockError::from(full));
+        let error = Error::from(full);
         assert!(matches!(error, Error::Overloaded(_)), "{error:?}");
     }
 }

@@ -12,15 +12,11 @@ use uuid::Uuid;
 
 use super::{IdempotencyKey, UserId};
 
-/// Retention of stored responses, in hours.
 pub const RETENTION_HOURS: i64 = 24;
 
-/// The path of placing orders, for pages and API alike.
 pub const ORDERS_PATH: &str = "/api/orders";
-/// The path of topping up an account.
 pub const TOP_UPS_PATH: &str = "/api/me/top-ups";
 
-/// The idempotency key of one command, with its scope.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IdempotencyRequest {
     /// The record's id: the first 16 bytes of the SHA-256 of user, method, path and key.
@@ -28,9 +24,7 @@ pub struct IdempotencyRequest {
     pub user: UserId,
     pub method: &'static str,
     pub path: String,
-    /// The client's key, or a generated one.
     pub key: IdempotencyKey,
-    /// SHA-256 of the parsed request.
     pub fingerprint: [u8; 32],
     /// True if the server generated the key because the client sent none. Such a key has no
     /// duplicate, and needs no lock in Redis.
@@ -70,11 +64,6 @@ impl IdempotencyRequest {
         let id = record_id(user, method, &path, &key);
         let fingerprint = Sha256::digest(content).into();
         Self { id, user, method, path, key, fingerprint, is_generated }
-    }
-
-    /// Creates the request of a command of the shop itself, without a client.
-    pub fn internal(path: &str) -> Self {
-        Self::post(UserId(Uuid::nil()), path, None, "")
     }
 
     /// Returns the lock's name in Redis after `holdfast:token:`, with the path except for orders.

@@ -13,9 +13,6 @@ pub mod strategy;
 
 pub mod store;
 
-mod metrics;
-mod options;
-
 pub mod context;
 pub mod engine;
 pub mod query;
@@ -26,16 +23,13 @@ pub mod seed;
 pub mod sessions;
 pub mod users;
 
-pub use context::Shop;
+pub use context::{RequestOptions, Shop};
 pub(crate) use failure::with_timeout;
 pub use failure::{Error, Execution, Failure, FieldName, Rejection, StoredResponse};
-pub use options::RequestOptions;
 pub use strategy::Strategy;
 pub use types::{Cents, IdempotencyKey, OrderId, Sku, UserId};
 
 use std::time::Duration;
 
-/// Timeout of a request, including all waits.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
-/// Default time for which an unpaid order keeps its units.
 pub const DEFAULT_PAYMENT_WINDOW: Duration = Duration::from_mins(15);

@@ -1,6 +1,6 @@
 //! Plain data of the API and the pages: items, orders, ledger entries.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use time::OffsetDateTime;
@@ -9,7 +9,6 @@ use uuid::Uuid;
 
 use super::{OrderId, Sku};
 
-/// An item.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Item {
     /// Identifier of the item, used in orders.
@@ -38,7 +37,6 @@ impl Item {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequestedLine {
-    /// The item.
     pub sku: Sku,
     /// Units: 1 to 1,000.
     #[schema(minimum = 1, maximum = 1000)]
@@ -48,20 +46,16 @@ pub struct RequestedLine {
 /// A value before a change, the change, and the value after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ValueChange {
-    /// Before.
     pub before: i64,
     /// Difference; negative for a decrease.
     pub delta: i64,
-    /// After.
     pub after: i64,
 }
 
 /// One line of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrderLine {
-    /// The item.
     pub sku: Sku,
-    /// Units.
     pub quantity: i64,
     /// Price of one unit at the time of the order.
     pub unit_price_cents: i64,
@@ -76,7 +70,6 @@ pub struct OrderLine {
 pub enum OrderStatus {
     /// Placed, not paid; its units are taken from stock.
     Pending,
-    /// Paid.
     Paid,
     /// Cancelled by its customer, or expired; its units were returned.
     Cancelled,
@@ -106,10 +99,8 @@ pub enum ItemKind {
     Lab,
 }
 
-/// An order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Order {
-    /// Its id.
     pub id: OrderId,
     /// An order that was not paid in time is `cancelled` too, with `expired`.
     pub status: OrderStatus,
@@ -169,21 +160,14 @@ pub struct ReturnedOrder {
     pub balance: Option<ValueChange>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExpiredOrders {
-    pub orders: BTreeSet<OrderId>,
-}
-
 /// A ledger entry: one change of one value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LedgerEntry {
     /// Number of the entry, and cursor for paging.
     pub seq: i64,
-    /// The value before.
     pub before: i64,
     /// Difference; negative for a decrease.
     pub delta: i64,
-    /// The value after.
     pub after: i64,
     /// Version of the row at which `before` was read. Two entries with the same version are a fork.
     pub version: i64,
@@ -195,7 +179,6 @@ pub struct LedgerEntry {
     pub fence: Option<i64>,
     /// The request that wrote it.
     pub request_id: Uuid,
-    /// When it was written.
     #[serde(with = "time::serde::rfc3339")]
     pub at: OffsetDateTime,
 }

@@ -26,12 +26,9 @@ static HASHERS: LazyLock<usize> = LazyLock::new(|| {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).clamp(2, 8)
 });
-/// Permits of the callers that wait or are served.
 static PLACES: LazyLock<Semaphore> =
     LazyLock::new(|| Semaphore::new(*HASHERS * (1 + MAX_QUEUE_PER_HASHER)));
-/// Permits of the callers that are served.
 static RUNNING: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(*HASHERS));
-/// Memory of the hashers that do not run.
 static MEMORY: Mutex<Vec<HashMemory>> = Mutex::new(Vec::new());
 
 /// Hash that a password is compared with if the name is unknown. No user has it.
@@ -92,7 +89,6 @@ impl CustomizedPasswordHasher<PasswordHash> for HashMemory {
     }
 }
 
-/// Hashes a password; returns a PHC string.
 pub(crate) async fn hash(password: String) -> Result<String, Error> {
     run(move |memory| memory.hash(&password)).await?.map_err(|error| bug(&error))
 }

@@ -11,10 +11,8 @@ use super::{Sku, passwords};
 use crate::db::Pool;
 use crate::messages::Language;
 
-/// Name, and true for an admin. The password is the name.
 const USERS: [(&str, bool); 4] =
     [("alice", false), ("bob", false), ("carol", false), ("admin", true)];
-/// Opening balance of each user.
 const OPENING_BALANCE_CENTS: i64 = 100_000;
 
 /// Sku, price in cents, stock, and limit per customer. Lessons and loads do not buy these items;
@@ -30,17 +28,13 @@ const ITEMS: [(&str, i64, i64, Option<i64>); 8] = [
     ("last-lantern", 9_900, 1, None),
 ];
 
-/// What to insert.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SeedContents {
-    /// The demo catalogue.
     pub catalogue: bool,
-    /// The demo users, whose passwords are their names.
     pub users: bool,
 }
 
 impl SeedContents {
-    /// Both.
     pub const EVERYTHING: Self = Self { catalogue: true, users: true };
 }
 
@@ -75,12 +69,10 @@ pub async fn seed(pool: &Pool, contents: SeedContents) -> Result<bool, Error> {
     Ok(true)
 }
 
-/// Returns the enabled demo users whose password is still their name.
 pub async fn find_demo_users(pool: &Pool) -> Result<Vec<String>, Error> {
     named_like_password(pool, &USERS.map(|(name, _)| name.to_owned())).await
 }
 
-/// Returns whether an enabled user has the name `name`, and the name as password.
 pub async fn is_demo_user(pool: &Pool, name: &str) -> Result<bool, Error> {
     Ok(!named_like_password(pool, &[name.to_owned()]).await?.is_empty())
 }

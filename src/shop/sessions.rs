@@ -19,7 +19,6 @@ use super::failure::Error;
 use super::{Shop, UserId};
 use crate::db::Pool;
 
-/// Lifetime of a session, in days.
 const SESSION_DAYS: i32 = 30;
 
 /// A new session.
@@ -32,7 +31,6 @@ pub struct SessionToken {
     pub expires_at: OffsetDateTime,
 }
 
-/// The user of a session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     pub id: UserId,
@@ -49,7 +47,6 @@ pub struct Caller {
 #[serde(transparent)]
 pub struct SessionId(pub Uuid);
 
-/// A session, as its user sees it.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct Session {
     /// Identifies the session; the token does not follow from it.
@@ -65,7 +62,6 @@ pub struct Session {
 }
 
 impl SessionId {
-    /// Returns the id of the session with this token.
     pub fn of(token: &str) -> Self {
         Self::from_hash(&hash(token))
     }
@@ -164,7 +160,6 @@ pub async fn list(
     Ok(session.collect())
 }
 
-/// Ends the session with this token.
 pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
     sqlx::query!("delete from sessions where token_hash = $1", &hash(token))
         .execute(&mut *shop.connection().await?)
@@ -172,7 +167,6 @@ pub async fn sign_out(shop: &Shop, token: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Ends a session of a user; returns `false` if the user has no such session.
 pub async fn end(shop: &Shop, user: UserId, id: SessionId) -> Result<bool, Error> {
     let ended = sqlx::query!(
         "delete from sessions
@@ -185,7 +179,6 @@ pub async fn end(shop: &Shop, user: UserId, id: SessionId) -> Result<bool, Error
     Ok(ended.rows_affected() > 0)
 }
 
-/// Ends the sessions of a user, but for the one with the token `kept`.
 pub(super) async fn end_all(
     connection: &mut PgConnection,
     user: UserId,
@@ -203,7 +196,6 @@ pub(super) async fn end_all(
     Ok(())
 }
 
-/// Ends all sessions of users whose names begin with `names`.
 pub async fn end_by_name(connection: &mut PgConnection, names: &str) -> Result<(), Error> {
     sqlx::query!(
         "delete from sessions s using users u where u.id = s.user_id and starts_with(u.name, $1)",
@@ -232,7 +224,6 @@ fn hash(token: &str) -> Vec<u8> {
     Sha256::digest(token).to_vec()
 }
 
-/// Returns 256 random bits as text.
 fn random_token() -> Result<String, Error> {
     let mut bytes = [0_u8; 32];
     getrandom::fill(&mut bytes).map_err(|error| Error::Bug(error.to_string()))?;

@@ -25,7 +25,6 @@ impl Sku {
         &self.0
     }
 
-    /// Creates the sku of a throw-away item.
     pub fn throw_away() -> Self {
         Self(format!("lab-{}", Uuid::now_v7().simple()))
     }
@@ -57,7 +56,6 @@ impl fmt::Display for Sku {
     }
 }
 
-/// Id of a user and of the user's account.
 #[derive(
     Debug,
     Clone,
@@ -82,7 +80,6 @@ impl UserId {
 
     /// Returns the id of the user's lab account. It is computed, so that a payment in the lab needs
     /// no lookup.
-    #[must_use]
     pub fn lab_account(self) -> Self {
         let digest: [u8; 32] = Sha256::digest(format!("lab account of {}", self.0)).into();
         let [start @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = digest;
@@ -90,7 +87,6 @@ impl UserId {
     }
 }
 
-/// Id of an order.
 #[derive(
     Debug,
     Clone,
@@ -128,7 +124,6 @@ impl fmt::Display for OrderId {
 pub struct Cents(pub i64);
 
 impl Cents {
-    #[must_use]
     pub fn minus(self) -> Self {
         Self(-self.0)
     }

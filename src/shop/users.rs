@@ -18,14 +18,11 @@ use crate::db::Pool;
 use crate::messages::message;
 
 const MAX_NAME_LENGTH: usize = 64;
-/// Maximum length of a password, in characters.
 pub const MAX_PASSWORD_LENGTH: usize = 256;
 /// Credit of a user who signs up: enough for a first purchase.
 pub const WELCOME_CENTS: i64 = 10_000;
-/// Prefix of the names of the lab's users, reserved for them.
 pub const LAB_NAME_PREFIX: &str = "lab-";
 
-/// A name and a password.
 #[derive(Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Credentials {
@@ -53,12 +50,9 @@ pub struct PasswordChange {
     pub new: String,
 }
 
-/// A created user.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct CreatedUser {
-    /// The user's id.
     pub id: UserId,
-    /// The name.
     pub user: String,
 }
 
@@ -91,7 +85,6 @@ pub async fn sign_up(
     Ok(StoredResponse::json(201, &CreatedUser { id, user: credentials.user })?)
 }
 
-/// Checks a new user's name and password; returns the password's hash.
 async fn check_credentials(credentials: &Credentials, min_length: u16) -> Result<String, Failure> {
     if !is_valid_name(&credentials.user) {
         let why = format!("1 to {MAX_NAME_LENGTH} of a-z, 0-9, dot, dash and underscore");
@@ -105,7 +98,6 @@ async fn check_credentials(credentials: &Credentials, min_length: u16) -> Result
     Ok(passwords::hash(credentials.password.clone()).await?)
 }
 
-/// Inserts a user; rejects a name that is taken. The caller drops the transaction then.
 async fn insert_new(
     tx: &mut PgConnection,
     name: &str,
@@ -116,7 +108,6 @@ async fn insert_new(
     Ok(id.ok_or_else(|| Rejection::Exists(format!("the user {name} already exists")))?)
 }
 
-/// Inserts a user and the account; `None` if the name is taken.
 pub async fn insert(
     tx: &mut PgConnection,
     name: &str,
@@ -182,7 +173,6 @@ pub async fn sign_in(shop: &Shop, credentials: Credentials) -> Result<Option<Ses
     sessions::insert(&mut *shop.connection().await?, id, Some(&hash)).await
 }
 
-/// Changes a user's password and ends the user's sessions, but for the one with `token`.
 pub async fn change_password(
     shop: &Shop,
     user: UserId,
@@ -260,7 +250,6 @@ pub async fn disable(pool: &Pool, name: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Enables a disabled user, with the same password.
 pub async fn enable(pool: &Pool, name: &str) -> Result<(), Failure> {
     let mut connection = pool.acquire().await?;
     let enabled = sqlx::query!(
@@ -279,15 +268,9 @@ fn unknown_user(name: &str) -> Rejection {
     Rejection::NotFound(message!("problem-missing-user", name))
 }
 
-/// Returns whether a name is valid: 1 to [`MAX_NAME_LENGTH`] characters of `a-z0-9._-`.
 pub fn is_valid_name(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"._-".contains(&b);
     (1..=MAX_NAME_LENGTH).contains(&name.len()) && name.bytes().all(allowed)
-}
-
-/// Returns the permitted lengths of a new password, as the text for a form's field.
-fn password_rule(min_length: u16) -> String {
-    format!("{min_length} to {MAX_PASSWORD_LENGTH} characters")
 }
 
 fn check_new_password(
@@ -299,7 +282,8 @@ fn check_new_password(
     if lengths.contains(&password.chars().count()) {
         Ok(())
     } else {
-        Err(Rejection::Invalid(field.into(), password_rule(min_length)))
+        let why = format!("{min_length} to {MAX_PASSWORD_LENGTH} characters");
+        Err(Rejection::Invalid(field.into(), why))
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdfast_lock::LockKind;
 use tracing::{Instrument as _, error_span};
 use uuid::Uuid;
 
@@ -99,6 +100,6 @@ async fn record_failure(shop: &Shop, order: OrderId, cause: &str) {
 pub(super) fn default_options(shop: &Shop) -> RequestOptions {
     let options = RequestOptions::new(shop, Uuid::now_v7());
     // A fenced write rejects a stale holder itself, so a short lease costs nothing.
-    let is_fenced = options.strategy.lock == Some(Mechanism::Fenced);
+    let is_fenced = options.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
     RequestOptions { ttl: is_fenced.then_some(LOCK_TTL).or(options.ttl), ..options }
 }

@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use crate::budget::Budget;
+use crate::db::ErrorClass;
 use crate::messages::message;
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::audit;
@@ -236,7 +237,11 @@ impl Games {
         // If it is not completed, dropping the new game releases its orders.
         let again = match timeout(UNDO_TIMEOUT, self.replay_all(game, steps)).await {
             // A row that stays locked keeps the new game from its item.
-            Err(_) | Ok(Err(GameError::Failed(Failure::Error(Error::RowLocked(_))))) => {
+            Err(_)
+            | Ok(Err(GameError::Failed(Failure::Error(Error::Postgres(
+                ErrorClass::LockTimeout,
+                _,
+            ))))) => {
                 return Err(Refusal::NotReplayed.into());
             }
             Ok(replayed) => replayed?,

@@ -3,6 +3,7 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
+use holdfast_lock::LockKind;
 use strum::{EnumString, IntoStaticStr};
 
 use crate::locks::Mechanism;
@@ -133,7 +134,7 @@ impl GameRules {
 
     /// Returns the lease of the lock: as long as the game, unless it is renewed.
     pub(super) fn lease(self) -> Option<Duration> {
-        let is_renewed = self.strategy.lock == Some(Mechanism::Fenced);
+        let is_renewed = self.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
         self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })
     }
 

@@ -1,10 +1,8 @@
 //! The audits of a replica: the books on every page, audits of items, and the whole audit.
 //!
 //! Guarantees: whatever the number of requests, a replica has one query of the books, one audit per
-//! item, and one whole audit under way. Audits have pools of their own, so orders never wait for
-//! their connections, nor the whole audit for those of items.
-//! Fails with `overloaded` if the pool is in use, or an item's ledger takes longer than
-//! [`ITEM_TIMEOUT`].
+//! item, and one whole audit under way; orders never wait for their connections. Fails with
+//! `overloaded` if they are in use, or an item's ledger takes longer than [`ITEM_TIMEOUT`].
 //! Tests: `tests/it/reports.rs`.
 
 use std::sync::Arc;
@@ -12,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use tokio::time::{Instant, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::super::{Error, Sku};
 use super::{
@@ -24,7 +22,6 @@ use crate::db::Pool;
 use crate::locks::ShopLocks;
 use crate::tasks::Tasks;
 
-/// Connections for the audits of items.
 const ITEM_CONNECTIONS: u32 = 2;
 
 /// Timeout of a statement that any visitor may cause: half of a request's time.
@@ -33,7 +30,6 @@ const ITEM_TIMEOUT: Duration = Duration::from_secs(4);
 /// Time for which the result of an audit waits for the client that was told to ask again.
 const RESULT_LIFETIME: Duration = Duration::from_mins(1);
 
-/// The audits of one process, and their connections. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Audits {
     books: Coalescer<(), (), Arc<StockConservation>, Error>,
@@ -43,22 +39,20 @@ pub struct Audits {
     locks: ShopLocks,
     tasks: Tasks,
     /// The audit that runs, or whose result waits for its client.
-    audit: Arc<Mutex<Option<watch::Receiver<AuditState>>>>,
+    audit: Arc<Mutex<Option<AuditReceiver>>>,
 }
 
-/// The state of a whole audit.
-#[derive(Debug, Clone)]
-enum AuditState {
-    Running(AuditProgress),
-    /// It ended, at that time.
-    Ended(Result<Arc<AuditReport>, Error>, Instant),
-}
-
-/// The whole audit, or its progress.
 #[derive(Debug, Clone)]
 pub enum AuditStatus {
     Running(AuditProgress),
     Done(Arc<AuditReport>),
+}
+
+/// Its sender is dropped once no client is expected to ask for the result.
+type AuditReceiver = watch::Receiver<Result<AuditStatus, Error>>;
+
+fn is_running(state: &Result<AuditStatus, Error>) -> bool {
+    matches!(state, Ok(AuditStatus::Running(_)))
 }
 
 impl Audits {
@@ -86,12 +80,10 @@ impl Audits {
         Self { books, items, audit_pool, locks, tasks, audit: Arc::default() }
     }
 
-    /// Returns the figures of the whole shop.
     pub async fn books(&self) -> Result<Arc<StockConservation>, Error> {
         self.books.look_up((), ()).await
     }
 
-    /// Audits one item; `None` if it does not exist.
     pub async fn item(&self, sku: Sku) -> Result<Option<ItemAudit>, Error> {
         self.items.look_up(sku, ()).await
     }
@@ -100,42 +92,36 @@ impl Audits {
     /// on, and its result is that of a later call.
     pub async fn whole_audit(&self, wait: Duration) -> Result<AuditStatus, Error> {
         let mut audit = self.running_or_new();
-        let is_over = |state: &AuditState| matches!(state, AuditState::Ended(..));
-        let ended = timeout(wait, audit.wait_for(is_over)).await.map(|state| state.map(drop));
-        let state = audit.borrow().clone();
-        let result = match (ended, state) {
-            (Err(_), AuditState::Running(progress)) => return Ok(AuditStatus::Running(progress)),
-            (_, AuditState::Ended(result, _)) => result,
-            (Ok(_), AuditState::Running(_)) => {
-                Err(Error::Bug("the task of an audit panicked".to_owned()))
-            }
-        };
+        let ended = timeout(wait, audit.wait_for(|state| !is_running(state))).await;
+        if ended.is_ok_and(|state| state.is_err()) {
+            return Err(Error::Bug("the task of an audit panicked".to_owned()));
+        }
+        let status = audit.borrow().clone();
         let mut current = self.audit.lock();
-        if current.as_ref().is_some_and(|other| other.same_channel(&audit)) {
+        if !is_running(&status) && current.as_ref().is_some_and(|other| other.same_channel(&audit))
+        {
             *current = None;
         }
-        result.map(AuditStatus::Done)
+        status
     }
 
-    fn running_or_new(&self) -> watch::Receiver<AuditState> {
+    fn running_or_new(&self) -> AuditReceiver {
         let mut current = self.audit.lock();
-        let audit = current.as_ref().filter(|audit| match &*audit.borrow() {
-            AuditState::Running(_) => true,
-            AuditState::Ended(_, at) => at.elapsed() < RESULT_LIFETIME,
-        });
+        let audit = current.as_ref().filter(|audit| audit.has_changed().is_ok());
         audit.cloned().unwrap_or_else(|| current.insert(self.start_audit()).clone())
     }
 
-    fn start_audit(&self) -> watch::Receiver<AuditState> {
-        let (state, audit) = watch::channel(AuditState::Running(AuditProgress::start()));
+    fn start_audit(&self) -> AuditReceiver {
+        let (state, audit) = watch::channel(Ok(AuditStatus::Running(AuditProgress::start())));
         let (pool, locks) = (self.audit_pool.clone(), self.locks.clone());
         // It only reads: a shutdown does not wait for it.
         self.tasks.runtime.spawn(async move {
             let report = |progress| {
-                state.send_replace(AuditState::Running(progress));
+                let _ = state.send_replace(Ok(AuditStatus::Running(progress)));
             };
-            let result = check_all(&pool, Some(&locks), report).await.map(Arc::new);
-            state.send_replace(AuditState::Ended(result, Instant::now()));
+            let result = check_all(&pool, Some(&locks), report).await;
+            let _ = state.send_replace(result.map(|report| AuditStatus::Done(Arc::new(report))));
+            sleep(RESULT_LIFETIME).await;
         });
         audit
     }

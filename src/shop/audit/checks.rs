@@ -14,6 +14,7 @@ use sqlx::{AssertSqlSafe, PgConnection};
 use utoipa::ToSchema;
 
 use super::super::Error;
+use crate::db::ErrorClass;
 use crate::messages::{Message, message};
 use crate::output::grouped;
 
@@ -36,14 +37,12 @@ pub struct AuditCheck {
 pub struct AuditProgress {
     /// Checks that are done.
     pub done: usize,
-    /// All checks.
     pub total: usize,
     /// Name of the check that runs.
     pub check: &'static str,
 }
 
 impl AuditProgress {
-    /// Returns the progress of an audit that begins.
     pub(super) fn start() -> Self {
         Self::before(0, checks().next().map_or("", |check| check.name))
     }
@@ -59,14 +58,12 @@ const MAX_LISTED: usize = 5;
 /// Blocks of a table that one statement checks: 64 MB, about half a million orders.
 const BLOCKS_PER_STEP: usize = 8_192;
 
-/// All checks.
 const CHECKS: &str = include_str!("checks.sql");
 
 struct Check {
     name: &'static str,
     rule: &'static str,
     query: &'static str,
-    /// The table whose rows are checked in steps.
     stepped: Option<&'static str>,
 }
 
@@ -137,15 +134,14 @@ pub(super) async fn run(
 
 /// Names the bound that a cancelled statement met.
 fn explain(check: &str, error: Error) -> Error {
-    let Error::Cancelled(cause) = error else { return error };
+    let Error::Postgres(ErrorClass::Cancelled, cause) = error else { return error };
     let bound = STATEMENT_TIMEOUT.as_secs();
-    Error::Cancelled(format!("a step of the check {check} took longer than {bound} s: {cause}"))
+    let cause = format!("a step of the check {check} took longer than {bound} s: {cause}");
+    Error::Postgres(ErrorClass::Cancelled, cause)
 }
 
-/// The violations of one check.
 #[derive(Default)]
 struct Violations {
-    /// The first ones.
     listed: Vec<String>,
     number: i64,
 }
@@ -165,7 +161,6 @@ impl Violations {
         Ok(())
     }
 
-    /// Lists the first violations, and counts the others; without any, states the rule.
     fn detail(&self, rule: &str) -> String {
         let listed = self.listed.join("; ");
         match self.number.unsigned_abs().saturating_sub(self.listed.len() as u64) {

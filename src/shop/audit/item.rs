@@ -20,7 +20,6 @@ pub struct LedgerFork {
 /// An item's ledger, compared with its stock and its orders.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ItemAudit {
-    /// The item.
     pub sku: Sku,
     /// Opening stock.
     pub opening: i64,
@@ -49,7 +48,6 @@ impl ItemAudit {
     }
 }
 
-/// Upper bound of the entries that a page examines, which bounds its cost: some milliseconds.
 pub const MAX_RECENT_ENTRIES: i64 = 1_000;
 
 /// The figures of an item's page: its running sums, and its latest [`MAX_RECENT_ENTRIES`] entries.
@@ -80,7 +78,6 @@ impl ItemSummary {
     }
 }
 
-/// Returns the summary of an item; `None` if it does not exist.
 pub async fn summary(db: &mut PgConnection, sku: &Sku) -> Result<Option<ItemSummary>, Error> {
     let summary = sqlx::query_as!(
         ItemSummary,
@@ -147,7 +144,6 @@ pub async fn forks_near(
     Ok(forks)
 }
 
-/// Audits one item in the caller's snapshot.
 pub(super) async fn check(tx: &mut PgConnection, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
     let row = sqlx::query!(
         r#"with chain as (

@@ -1,12 +1,8 @@
 //! Audit: compares ledgers, orders and accounts with each other, and reports on Redis.
 //!
 //! Reads everything in one repeatable-read snapshot, so the audit of a shop under load is exact for
-//! one moment. [`item`] (stock) and [`checks`] (all) define the figures. [`audits`] bounds the
-//! cost of a replica's audits. The history checker (`tests/common/checker`) compares the ledgers
-//! with the responses of clients and their times.
-//!
-//! Guarantees nothing about lab items and lab accounts: these are counted apart. Tests:
-//! `tests/it/audit.rs`, `tests/it/reports.rs`.
+//! one moment. Guarantees nothing about lab items and lab accounts: these are counted apart.
+//! Tests: `tests/it/audit.rs`, `tests/it/reports.rs`.
 
 pub mod audits;
 pub mod checks;
@@ -39,7 +35,6 @@ pub const AUDIT_TIMEOUT: Duration = Duration::from_mins(10);
 pub struct AuditReport {
     /// True if all checks hold.
     pub ok: bool,
-    /// The checks.
     pub checks: Vec<AuditCheck>,
     /// Notes that do not affect `ok`: lab items, Redis.
     pub notes: Vec<String>,
@@ -71,7 +66,6 @@ pub async fn check_all(
     Ok(AuditReport { ok: checks.iter().all(|check| check.ok), checks, notes, noted })
 }
 
-/// Returns the results and the notes.
 async fn check_in_snapshot(
     pool: &Pool,
     report: impl FnMut(AuditProgress),
@@ -85,7 +79,6 @@ async fn check_in_snapshot(
     Ok((checks, notes))
 }
 
-/// Audits one item; `None` if it does not exist.
 pub async fn check_item(pool: &Pool, sku: &Sku) -> Result<Option<ItemAudit>, Error> {
     check_item_within(pool, sku, STATEMENT_TIMEOUT).await
 }
@@ -119,7 +112,6 @@ async fn begin_snapshot(pool: &Pool, statement_timeout: Duration) -> Result<Tran
     Ok(tx)
 }
 
-/// Returns a note on Redis, which never fails the audit: it stores nothing that matters.
 async fn redis_note(locks: &ShopLocks) -> Message {
     match locks.held_locks().await {
         Ok(held) => {

@@ -1,16 +1,16 @@
 //! The changes of a command: a value that [`super::Command::decide`] returns and the store writes.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use time::OffsetDateTime;
 
 use crate::shop::failure::{Error, StoredResponse};
 use crate::shop::model::{
-    ExpiredOrders, Item, LedgerEntry, Order, OrderStatus, PaidOrder, ReturnedOrder, ValueChange,
+    Item, LedgerEntry, Order, OrderStatus, PaidOrder, ReturnedOrder, ValueChange,
 };
 use crate::shop::{OrderId, Sku, UserId};
 
-/// Everything that one command writes, and its response.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Changes {
     pub order: Option<NewOrder>,
@@ -19,7 +19,6 @@ pub struct Changes {
     pub stock: Vec<StockChange>,
     pub balance: Option<BalanceChange>,
     pub limit: Option<(Sku, Option<i64>)>,
-    /// Amount of a top-up: money that enters the shop.
     pub top_up_cents: Option<i64>,
     pub response: CommandResponse,
 }
@@ -74,29 +73,22 @@ pub struct NewOrder {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StatusTransition {
     pub order: OrderId,
-    /// The status it must have.
     pub from: OrderStatus,
     pub to: OrderStatus,
     pub paid_at: Option<OffsetDateTime>,
 }
 
-/// A change of an item's stock.
 pub type StockChange = LedgerChange<Sku>;
-/// A change of a balance.
 pub type BalanceChange = LedgerChange<UserId>;
 
-/// A change of a row's value, and its ledger entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LedgerChange<K> {
-    /// The item or the account.
     pub key: K,
     pub before: i64,
     pub delta: i64,
-    /// The row's version before the change.
     pub version: i64,
     pub reason: Cow<'static, str>,
     pub order: Option<OrderId>,
-    /// The entry's number, if the response contains it.
     pub seq: Option<i64>,
 }
 
@@ -112,7 +104,6 @@ impl<K> From<&LedgerChange<K>> for ValueChange {
     }
 }
 
-/// The response to an executed command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CommandResponse {
     /// [`Changes::order`].
@@ -122,5 +113,5 @@ pub enum CommandResponse {
     Restocked(LedgerEntry),
     ToppedUp(LedgerEntry),
     LimitSet(Item),
-    Expired(ExpiredOrders),
+    Expired(BTreeSet<OrderId>),
 }

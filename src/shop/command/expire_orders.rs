@@ -5,14 +5,16 @@
 
 use std::collections::BTreeSet;
 
+use uuid::Uuid;
+
 use super::changes::{Changes, CommandResponse};
 use super::state::{OrderSnapshot, ShopState};
 use super::{Command, ReadSet};
 use crate::locks::Priority;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
-use crate::shop::model::{ExpiredOrders, OrderStatus};
-use crate::shop::{OrderId, Sku};
+use crate::shop::model::OrderStatus;
+use crate::shop::{OrderId, Sku, UserId};
 
 /// Orders that may have expired.
 #[derive(Debug, Clone)]
@@ -27,7 +29,10 @@ impl ExpireOrders {
     pub fn new(mut orders: Vec<(OrderId, Vec<(Sku, i64)>)>) -> Self {
         orders.sort();
         orders.dedup_by_key(|(order, _)| *order);
-        Self { idempotency: IdempotencyRequest::internal("/expiry"), orders }
+        Self {
+            idempotency: IdempotencyRequest::post(UserId(Uuid::nil()), "/expiry", None, ""),
+            orders,
+        }
     }
 }
 
@@ -68,7 +73,7 @@ impl Command for ExpireOrders {
             transitions.push(state.change_order(*order, from, after));
         }
         let orders = due.iter().map(|(order, _)| *order).collect();
-        let response = CommandResponse::Expired(ExpiredOrders { orders });
+        let response = CommandResponse::Expired(orders);
         Ok(Changes { transitions, stock, ..Changes::none(response) })
     }
 }

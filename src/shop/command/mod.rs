@@ -1,11 +1,6 @@
-//! The commands of the shop, one file each, all of the same shape.
-//!
-//! A command names the rows it reads, its idempotency key, and its rule: [`Command::decide`], which
-//! is synchronous and pure (no SQL, no clock, no randomness). All business rules are in this
-//! module. The same function decides a command alone and in a batch, on the state that the previous
-//! commands left.
-//!
-//! Tests: `tests/model/decide/mod.rs`.
+//! The commands of the shop, one file each, and all business rules: [`Command::decide`] is pure (no
+//! SQL, no clock, no randomness), and decides alone and in a batch, on the state that the previous
+//! commands left. Tests: `tests/model/decide/mod.rs`.
 
 pub mod changes;
 pub mod expire_orders;
@@ -25,18 +20,14 @@ use super::{OrderId, Sku, UserId};
 use crate::locks::Priority;
 use changes::Changes;
 use holdfast_lock::LockKey;
-use state::{LedgerKind, ShopState};
+use state::ShopState;
 
-/// Maximum stock, price or amount.
 pub const MAX_AMOUNT: i64 = 1_000_000_000;
-/// Maximum balance, in cents.
 pub const MAX_BALANCE: i64 = 1_000_000_000_000_000;
 
-/// A request to change stock or money.
 pub trait Command: Debug + Send + Sync + 'static {
     fn idempotency(&self) -> &IdempotencyRequest;
 
-    /// Returns the rows that it reads and may change.
     fn reads(&self) -> ReadSet;
 
     /// Returns the order that it concerns, if it concerns a single one.
@@ -52,7 +43,6 @@ pub trait Command: Debug + Send + Sync + 'static {
         None
     }
 
-    /// Returns its priority, under a strategy with a queue: high if it returns units or money.
     fn priority(&self) -> Priority {
         Priority::Normal
     }
@@ -69,18 +59,15 @@ pub trait Command: Debug + Send + Sync + 'static {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReadSet {
-    /// Items, sorted; their stock may change.
     pub items: Vec<Sku>,
-    /// An account; its balance may change.
     pub account: Option<UserId>,
-    /// Orders, sorted; their status may change.
     pub orders: Vec<OrderId>,
     /// True if orders that another transaction has locked are skipped instead of awaited.
     pub skip_locked_orders: bool,
     /// The customer whose purchases count against the items' limits.
     pub buyer: Option<UserId>,
-    /// The ledger whose next number the response needs.
-    pub entry_in: Option<LedgerKind>,
+    /// True if the response contains the next entry of the ledger of its items or its account.
+    pub next_entry: bool,
 }
 
 impl ReadSet {
@@ -94,10 +81,8 @@ impl ReadSet {
 /// The deltas of a command, applied where the sum is allowed; negative for what it takes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ConditionalUpdate {
-    /// Units by item, sorted.
     pub stock: Vec<(Sku, i64)>,
     /// True if the units come or go without an order.
     pub restocks: bool,
-    /// Cents on an account.
     pub balance: Option<(UserId, i64)>,
 }

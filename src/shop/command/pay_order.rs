@@ -13,7 +13,6 @@ use crate::shop::{IdempotencyKey, UserId};
 #[derive(Debug, Clone)]
 pub struct PayOrder {
     idempotency: IdempotencyRequest,
-    /// The account that pays.
     account: UserId,
     /// The order as read before the command; its lines and its total never change.
     order: Order,

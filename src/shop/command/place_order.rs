@@ -18,18 +18,14 @@ use crate::shop::idempotency::{IdempotencyRequest, ORDERS_PATH};
 use crate::shop::model::{Order, OrderLine, OrderStatus, RequestedLine, ValueChange};
 use crate::shop::{IdempotencyKey, OrderId, Sku, UserId};
 
-/// Maximum number of lines of an order.
 pub const MAX_LINES: usize = 50;
-/// Maximum number of units of a line.
 pub const MAX_QUANTITY: i64 = 1_000;
 
 #[derive(Debug, Clone)]
 pub struct PlaceOrder {
     idempotency: IdempotencyRequest,
     order: OrderId,
-    /// Sorted, each item once.
     lines: BTreeMap<Sku, i64>,
-    /// Time for which the unpaid order keeps its units.
     payment_window: Duration,
 }
 
@@ -61,7 +57,6 @@ impl PlaceOrder {
         Ok(Self { idempotency, order: OrderId(Uuid::now_v7()), lines, payment_window })
     }
 
-    /// Returns the item and quantity of an order for a single item.
     pub fn single_line(&self) -> Option<(&Sku, i64)> {
         let (sku, quantity) = self.lines.first_key_value()?;
         (self.lines.len() == 1).then_some((sku, *quantity))

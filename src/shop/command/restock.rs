@@ -5,7 +5,7 @@ use utoipa::ToSchema;
 use utoipa::openapi::schema::{ObjectBuilder, OneOfBuilder, Schema, Type};
 
 use super::changes::{Changes, CommandResponse};
-use super::state::{LedgerKind, ShopState};
+use super::state::ShopState;
 use super::{Command, ConditionalUpdate, MAX_AMOUNT, ReadSet};
 use crate::locks::Priority;
 use crate::shop::failure::Rejection;
@@ -90,8 +90,7 @@ impl Command for Restock {
     }
 
     fn reads(&self) -> ReadSet {
-        let (items, entry_in) = (vec![self.sku.clone()], Some(LedgerKind::Stock));
-        ReadSet { items, entry_in, ..ReadSet::default() }
+        ReadSet { items: vec![self.sku.clone()], next_entry: true, ..ReadSet::default() }
     }
 
     /// High if it adds units: behind a queue of buyers, it would be too late for all of them.

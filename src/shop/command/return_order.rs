@@ -13,54 +13,31 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::{Order, OrderStatus, ReturnedOrder, ValueChange};
 use crate::shop::{IdempotencyKey, UserId};
 
-/// The reason for which an order is returned.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReturnKind {
-    /// It is pending, and its customer cancels it.
-    Cancel,
-    /// It is paid, and the money is returned to this account.
-    Refund(UserId),
-}
-
-impl ReturnKind {
-    /// Returns the name in paths, rejections and ledger entries.
-    fn name(self) -> &'static str {
-        match self {
-            ReturnKind::Cancel => "cancel",
-            ReturnKind::Refund(_) => "refund",
-        }
-    }
-
-    /// Returns the status that the order must have, and the one that it gets.
-    fn transition(self) -> (OrderStatus, OrderStatus) {
-        match self {
-            ReturnKind::Cancel => (OrderStatus::Pending, OrderStatus::Cancelled),
-            ReturnKind::Refund(_) => (OrderStatus::Paid, OrderStatus::Refunded),
-        }
-    }
-}
-
 #[derive(Debug, Clone)]
 pub struct ReturnOrder {
-    kind: ReturnKind,
     idempotency: IdempotencyRequest,
+    /// The account to which the price of a paid order returns; `None` for a pending order.
+    refund_to: Option<UserId>,
     /// The order as read before the command; its lines and its total never change.
     order: Order,
 }
 
 impl ReturnOrder {
-    pub fn new(kind: ReturnKind, user: UserId, order: Order, key: Option<IdempotencyKey>) -> Self {
-        let path = format!("/api/orders/{}/{}", order.id, kind.name());
-        Self { kind, idempotency: IdempotencyRequest::post(user, path, key, ""), order }
+    /// Cancels the order, or with `refund_to` refunds it.
+    pub fn new(
+        user: UserId,
+        order: Order,
+        refund_to: Option<UserId>,
+        key: Option<IdempotencyKey>,
+    ) -> Self {
+        let path = format!("/api/orders/{}/{}", order.id, name(refund_to));
+        Self { idempotency: IdempotencyRequest::post(user, path, key, ""), refund_to, order }
     }
+}
 
-    /// Returns the account to which the price returns.
-    fn account(&self) -> Option<UserId> {
-        match self.kind {
-            ReturnKind::Cancel => None,
-            ReturnKind::Refund(account) => Some(account),
-        }
-    }
+/// Returns the name in paths, rejections and ledger entries.
+fn name(refund_to: Option<UserId>) -> &'static str {
+    if refund_to.is_some() { "refund" } else { "cancel" }
 }
 
 impl Command for ReturnOrder {
@@ -70,7 +47,7 @@ impl Command for ReturnOrder {
 
     fn reads(&self) -> ReadSet {
         let items = self.order.lines.iter().map(|line| line.sku.clone()).collect();
-        let (account, orders) = (self.account(), vec![self.order.id]);
+        let (account, orders) = (self.refund_to, vec![self.order.id]);
         ReadSet { items, account, orders, ..ReadSet::default() }
     }
 
@@ -79,19 +56,22 @@ impl Command for ReturnOrder {
     }
 
     fn conditional_update(&self) -> Option<ConditionalUpdate> {
-        let balance = self.account().map(|user| (user, self.order.total_cents));
+        let balance = self.refund_to.map(|user| (user, self.order.total_cents));
         Some(ConditionalUpdate { stock: self.order.units(), restocks: false, balance })
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
-        let (id, total, name) = (self.order.id, self.order.total_cents, self.kind.name());
-        let (from, to) = self.kind.transition();
+        let (id, total, name) = (self.order.id, self.order.total_cents, name(self.refund_to));
+        let (from, to) = match self.refund_to {
+            None => (OrderStatus::Pending, OrderStatus::Cancelled),
+            Some(_) => (OrderStatus::Paid, OrderStatus::Refunded),
+        };
         let found = state.order_in(from, id, name)?;
-        if let Some(user) = self.account() {
+        if let Some(user) = self.refund_to {
             check_balance(state, user, total)?;
         }
         let stock = state.return_units(&self.order.units(), name, id)?;
-        let balance = match self.account() {
+        let balance = match self.refund_to {
             Some(user) => Some(state.change_balance(user, total, name, Some(id))?),
             None => None,
         };

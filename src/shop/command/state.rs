@@ -65,12 +65,6 @@ pub struct OrderSnapshot {
     pub expired: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LedgerKind {
-    Stock,
-    Balance,
-}
-
 /// The parts of a ledger entry that a command does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NextLedgerEntry {

@@ -1,7 +1,7 @@
 //! Adds money to the user's own account.
 
 use super::changes::{Changes, CommandResponse};
-use super::state::{LedgerKind, ShopState};
+use super::state::ShopState;
 use super::{Command, ConditionalUpdate, MAX_AMOUNT, MAX_BALANCE, ReadSet};
 use crate::locks::Priority;
 use crate::shop::failure::Rejection;
@@ -43,8 +43,8 @@ impl Command for TopUp {
     }
 
     fn reads(&self) -> ReadSet {
-        let (account, entry_in) = (Some(self.idempotency.user), Some(LedgerKind::Balance));
-        ReadSet { account, entry_in, ..ReadSet::default() }
+        let account = Some(self.idempotency.user);
+        ReadSet { account, next_entry: true, ..ReadSet::default() }
     }
 
     fn priority(&self) -> Priority {

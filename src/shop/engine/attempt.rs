@@ -27,19 +27,16 @@ use crate::shop::failure::{Error, Execution, Failure, Rejection};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::read::{self, ReadRequest, ReadSnapshot};
 use crate::shop::store::{CommandWrite, conditional_update, key_records};
-use crate::shop::strategy::{Isolation, PurchaseCount, ReadMethod, advisory};
+use crate::shop::strategy::{Isolation, ReadMethod, advisory};
 
 /// Time to wait for one of the lab's connections: as long as for a lock. It takes none of another.
 const LAB_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Time after the deadline in which a transaction that was paused ends.
 const COMMIT_SLACK: Duration = Duration::from_millis(2_500);
 
-/// An attempt that has read its snapshot.
 pub(super) struct BegunAttempt {
     pub(super) session: DatabaseSession,
     pub(super) snapshot: ReadSnapshot,
-    /// One of the lab's connections, if the batch is the lab's.
     _lab_permit: Option<BudgetPermit>,
 }
 
@@ -58,12 +55,12 @@ pub(super) async fn execute(
             Some(begun) => begun,
             None => begin(batch).await,
         };
-        match attempt(batch, locks, begun).await {
+        let failure = match attempt(batch, locks, begun).await {
             Ok(results) => return (results, LockState::Held),
             Err(AttemptError::StaleFences(stale)) => {
                 metrics::counter!(STALE_FENCES).increment(1);
                 match locks.raise_fences(stale).await {
-                    Ok(()) => {}
+                    Ok(()) => continue,
                     Err(error @ Error::LockLost(_)) => {
                         return (batch.fail_all(error), LockState::Lost);
                     }
@@ -73,31 +70,28 @@ pub(super) async fn execute(
             Err(AttemptError::UnknownOutcome(error, write, results)) => {
                 return resolve_outcome(&batch.shop.pool, error, &write, results).await;
             }
-            Err(AttemptError::Rejected(rejection)) => {
-                return (batch.fail_all(rejection), LockState::Held);
-            }
-            Err(AttemptError::Failed(Error::Conflict(_))) if attempts < batch.strategy.attempts => {
+            Err(AttemptError::Failed(failure)) => failure,
+        };
+        match failure {
+            Failure::Error(Error::Conflict(_)) if attempts < batch.strategy.attempts => {
                 let pause_ms: u32 = rand::rng().random_range(2..=20 * attempts);
                 sleep(Duration::from_millis(pause_ms.into())).await;
                 attempts += 1;
             }
-            Err(AttemptError::Failed(Error::Conflict(cause))) => {
+            Failure::Error(Error::Conflict(cause)) => {
                 let conflicts = Error::Conflicts { attempts, cause };
                 return (batch.fail_all(conflicts), LockState::Held);
             }
             // A bug in one command must not fail the others.
-            Err(AttemptError::Failed(error @ Error::Bug(_))) if batch.entries.len() > 1 => {
+            Failure::Error(error @ Error::Bug(_)) if batch.entries.len() > 1 => {
                 let commands = batch.entries.len();
                 tracing::warn!(%error, commands, "a batch failed; trying halves");
                 return execute_halves(batch, locks).await;
             }
-            Err(AttemptError::Failed(error)) => {
-                let state = match &error {
-                    error if error.is_outage() => LockState::HeldInOutage(error.clone()),
-                    _ => LockState::Held,
-                };
-                return (batch.fail_all(error), state);
+            Failure::Error(error) if error.is_outage() => {
+                return (batch.fail_all(error.clone()), LockState::HeldInOutage(error));
             }
+            failure => return (batch.fail_all(failure), LockState::Held),
         }
     }
 }
@@ -109,25 +103,18 @@ async fn execute_halves(
     let (front, back) = batch.entries.split_at(batch.entries.len() / 2);
     let (front, back) = (Batch { entries: front, ..batch }, Batch { entries: back, ..batch });
     let (mut results, state) = Box::pin(execute(front, locks, None)).await;
-    if !matches!(state, LockState::Held) {
-        results.extend(back.fail_all(why_unexecuted(&state, &results)));
+    let unexecuted = match &state {
+        LockState::Held => None,
+        LockState::HeldInOutage(outage) | LockState::LeaveToExpire(outage) => Some(outage.clone()),
+        LockState::Lost => Some(Error::GivenUp("the first half of its batch lost the lock")),
+    };
+    if let Some(error) = unexecuted {
+        results.extend(back.fail_all(error));
         return (results, state);
     }
     let (more, state) = Box::pin(execute(back, locks, None)).await;
     results.extend(more);
     (results, state)
-}
-
-/// Returns why the back half of a batch is not executed: what failed the front half.
-fn why_unexecuted(state: &LockState, front: &[EntryResult]) -> Failure {
-    if let LockState::HeldInOutage(outage) | LockState::LeaveToExpire(outage) = state {
-        return outage.clone().into();
-    }
-    let lost = front.iter().find_map(|result| match result {
-        Err(failure @ Failure::Error(Error::LockLost(_))) => Some(failure.clone()),
-        _ => None,
-    });
-    lost.unwrap_or_else(|| Error::GivenUp("the first half of its batch failed").into())
 }
 
 async fn attempt(
@@ -155,8 +142,8 @@ async fn attempt(
     drop(step);
     let decided = match decided {
         Ok(decided) => decided,
-        Err(AttemptError::Failed(error)) => {
-            return Err(AttemptError::after(session, error.into()).await);
+        Err(AttemptError::Failed(failure)) => {
+            return Err(AttemptError::after(session, failure).await);
         }
         Err(stop) => {
             session.end_without_commit().await;
@@ -171,21 +158,19 @@ async fn attempt(
     write(batch, session, locks, decided).await
 }
 
-/// Begins an attempt within the deadline: opens the session and reads the snapshot.
+/// Begins an attempt within the deadline: reads the snapshot, once the lab may use one more
+/// connection if the batch is the lab's.
 pub(super) async fn begin(batch: Batch<'_>) -> ReadResult {
     let _step = begin_step(batch.stages(), |held| debug_span!(parent: held, "read"));
-    batch.in_time(open_and_read(batch)).await?
-}
-
-/// Opens the session, once the lab may use one more if the batch is the lab's, and reads the
-/// snapshot.
-async fn open_and_read(batch: Batch<'_>) -> ReadResult {
-    let _lab_permit = match batch.is_in_lab() {
-        true => Some(lab_permit(batch).await?),
-        false => None,
+    let reading = async {
+        let _lab_permit = match batch.is_in_lab() {
+            true => Some(lab_permit(batch).await?),
+            false => None,
+        };
+        let (session, snapshot) = read_in_session(batch).await?;
+        Ok(BegunAttempt { session, snapshot, _lab_permit })
     };
-    let (session, snapshot) = read_in_session(batch).await?;
-    Ok(BegunAttempt { session, snapshot, _lab_permit })
+    batch.in_time(reading).await?
 }
 
 async fn lab_permit(batch: Batch<'_>) -> Result<BudgetPermit, AttemptError> {
@@ -194,12 +179,11 @@ async fn lab_permit(batch: Batch<'_>) -> Result<BudgetPermit, AttemptError> {
     let user = batch.entries.first().map(|entry| entry.command.idempotency().user.0);
     tokio::select! {
         Some(permit) = shop.lab_connections.acquire(user.unwrap_or_default()) => Ok(permit),
-        () = shop.pool.silence() => Err(AttemptError::Failed(Error::postgres_timeout())),
-        () = sleep(LAB_CONNECTION_TIMEOUT) => Err(AttemptError::Rejected(Rejection::LabBusy)),
+        () = shop.pool.silence() => Err(Error::postgres_timeout().into()),
+        () = sleep(LAB_CONNECTION_TIMEOUT) => Err(Rejection::LabBusy.into()),
     }
 }
 
-/// Opens the session on the first connection that works, and reads the snapshot.
 async fn read_in_session(
     batch: Batch<'_>,
 ) -> Result<(DatabaseSession, ReadSnapshot), AttemptError> {
@@ -256,31 +240,25 @@ async fn read_in_transaction(
     }
     // A single command: only `batched`, which updates nothing at the read, executes several.
     let update = batch.entries.first().and_then(|entry| entry.command.conditional_update());
-    match update.filter(|_| strategy.read == ReadMethod::ConditionalUpdate) {
-        Some(update) => {
-            let updated = conditional_update::execute(db, &update).await?;
-            let mut snapshot = read::read(db, request).await?;
-            updated.replace_in(&mut snapshot.state);
-            Ok(snapshot)
-        }
-        None => Ok(read::read(db, request).await?),
-    }
+    Ok(match update.filter(|_| strategy.read == ReadMethod::ConditionalUpdate) {
+        Some(update) => conditional_update::execute_and_read(db, &update, request).await?,
+        None => read::read(db, request).await?,
+    })
 }
 
-/// Returns the combined read of all commands.
 fn read_request(batch: Batch<'_>) -> ReadRequest {
     let Batch { strategy, entries, .. } = batch;
     let mut reads = ReadSet::default();
     let mut buyers: Vec<UserId> = Vec::new();
     for entry in entries {
-        let ReadSet { items, account, orders, skip_locked_orders, buyer, entry_in } =
+        let ReadSet { items, account, orders, skip_locked_orders, buyer, next_entry } =
             entry.command.reads();
         reads.items.extend(items);
         reads.account = reads.account.or(account);
         reads.orders.extend(orders);
         reads.skip_locked_orders |= skip_locked_orders;
-        reads.entry_in = reads.entry_in.or(entry_in);
-        buyers.extend(buyer.filter(|_| strategy.purchase_count() == PurchaseCount::WithRead));
+        reads.next_entry |= next_entry;
+        buyers.extend(buyer.filter(|_| strategy.counts_with_read()));
     }
     reads.items.sort();
     reads.items.dedup();
@@ -303,7 +281,6 @@ fn read_request(batch: Batch<'_>) -> ReadRequest {
     }
 }
 
-/// Returns the results of the commands whose key has a record; `None` for the others.
 async fn replay_known_keys(
     batch: Batch<'_>,
     session: &mut DatabaseSession,
@@ -315,7 +292,7 @@ async fn replay_known_keys(
     let replays = key_records::look_up(session.connection(), &requests).await?;
     for (at, replay) in known_keys.iter().zip(replays) {
         let purged = || Error::Conflict("a key record was purged since the read".to_owned());
-        results[*at] = Some(key_records::replayed(replay.ok_or_else(purged)?));
+        results[*at] = Some(replay.ok_or_else(purged)?);
     }
     Ok(results)
 }
@@ -331,9 +308,6 @@ async fn decide(
     let replayed = replay_known_keys(batch, session, &snapshot.known_keys).await?;
     let mut before = snapshot.state;
     check_fences(batch, locks, &before)?;
-    if strategy.purchase_count() == PurchaseCount::AfterRead {
-        before.purchased = batch.count_purchases(session, &before).await?;
-    }
     if let (Some(next), Some(entry)) = (&mut before.next_entry, entries.first()) {
         let mut keys = entry.command.reads().lock_keys().into_iter();
         next.fence = keys.find_map(|key| strategy.exclusion(&locks.guards).fence(&key));
@@ -376,7 +350,6 @@ async fn decide(
     Ok(BatchDecision { before, after, writes, results })
 }
 
-/// Returns whether the conditional update has changed every row whose value changes.
 fn all_updated(before: &ShopState, after: &ShopState) -> bool {
     let mut items = after.items.iter();
     let mut accounts = after.accounts.iter();

@@ -1,6 +1,5 @@
 //! The commands of a batch, the decisions on them, and the ways in which an attempt can end.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -14,21 +13,18 @@ use crate::probe::{Point, Probe, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::command::changes::Changes;
 use crate::shop::command::state::ShopState;
-use crate::shop::failure::{Error, Execution, Failure, Rejection};
-use crate::shop::store::{BatchWrite, CommandWrite, read};
+use crate::shop::failure::{Error, Execution, Failure};
+use crate::shop::store::{BatchWrite, CommandWrite};
 use crate::shop::strategy::Strategy;
-use crate::shop::{RequestOptions, Shop, Sku, UserId};
+use crate::shop::{RequestOptions, Shop};
 
-/// One command of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchEntry<'a> {
     pub(super) command: &'a dyn Command,
     pub(super) options: &'a RequestOptions,
-    /// The span of its stage.
     pub(super) stage: &'a Span,
 }
 
-/// The result of one command.
 pub(super) type EntryResult = Result<Execution, Failure>;
 
 /// Commands that are executed together, under the same locks, with one read and one write.
@@ -39,19 +35,15 @@ pub(super) struct Batch<'a> {
     pub(super) entries: &'a [BatchEntry<'a>],
 }
 
-/// The decisions of a batch: the state before and after them, and what is to be written.
 #[derive(Debug)]
 pub(super) struct BatchDecision {
     pub before: ShopState,
     pub after: ShopState,
-    /// The commands with changes, in order.
     pub writes: Vec<CommandWrite>,
-    /// The result of each command, once the writes are done.
     pub results: Vec<EntryResult>,
 }
 
 impl BatchDecision {
-    /// Returns the value on which the command at `position` was decided.
     pub fn value_before(&self, position: usize, key: &LockKey) -> Option<i64> {
         if let Some(write) = self.writes.iter().find(|write| write.position == position) {
             return values(&write.changes, key).map(|(before, _)| before);
@@ -73,10 +65,8 @@ pub(super) fn values(changes: &Changes, key: &LockKey) -> Option<(i64, i64)> {
     stock.chain(balance).reduce(|(first, _), (_, last)| (first, last))
 }
 
-/// The state of the locks after a batch.
 #[derive(Debug)]
 pub(super) enum LockState {
-    /// Held, as before.
     Held,
     /// Lost: another holder wrote.
     Lost,
@@ -87,12 +77,9 @@ pub(super) enum LockState {
     HeldInOutage(Error),
 }
 
-/// The reason why an attempt ended without results.
 pub(super) enum AttemptError {
-    /// Nothing was written.
-    Failed(Error),
-    /// Nothing was written, because of a rule that only the write could check.
-    Rejected(Rejection),
+    /// Nothing was written; or rejected, by a rule that only the write could check.
+    Failed(Failure),
     /// The rows with higher fences than their locks: their keys and fences.
     StaleFences(Vec<(LockKey, i64)>),
     /// The write was sent, and its result did not arrive. With the result of each command if the
@@ -100,25 +87,20 @@ pub(super) enum AttemptError {
     UnknownOutcome(Error, Arc<BatchWrite>, Vec<EntryResult>),
 }
 
-impl<E: Into<Error>> From<E> for AttemptError {
-    fn from(error: E) -> Self {
-        AttemptError::Failed(error.into())
+impl<E: Into<Failure>> From<E> for AttemptError {
+    fn from(failure: E) -> Self {
+        AttemptError::Failed(failure.into())
     }
 }
 
 impl AttemptError {
     /// Ends the session of a statement that failed before it changed anything.
     pub(super) async fn after(session: DatabaseSession, failure: Failure) -> Self {
-        match failure {
-            Failure::Rejected(rejection) => {
-                session.end_without_commit().await;
-                AttemptError::Rejected(rejection)
-            }
-            Failure::Error(error) => {
-                session.end_failed(&error).await;
-                AttemptError::Failed(error)
-            }
+        match &failure {
+            Failure::Rejected(_) => session.end_without_commit().await,
+            Failure::Error(error) => session.end_failed(error).await,
         }
+        AttemptError::Failed(failure)
     }
 }
 
@@ -127,7 +109,6 @@ impl<'a> Batch<'a> {
         self.entries.iter().copied().enumerate()
     }
 
-    /// Returns the commands that `write` writes, with their positions.
     pub(super) fn written(
         &self,
         write: &BatchWrite,
@@ -150,7 +131,6 @@ impl<'a> Batch<'a> {
         self.entries.iter().map(|_| Err(failure.clone())).collect()
     }
 
-    /// Fails with [`Error::GivenUp`] once all deadlines have passed.
     pub(super) async fn in_time<T>(&self, work: impl Future<Output = T>) -> Result<T, Error> {
         timeout_at(self.deadline(), work).await.map_err(|_| Error::deadline_passed())
     }
@@ -159,25 +139,8 @@ impl<'a> Batch<'a> {
         let deadlines = self.entries.iter().map(|entry| entry.options.deadline);
         deadlines.max().unwrap_or_else(Instant::now)
     }
-
-    pub(super) async fn count_purchases(
-        &self,
-        session: &mut DatabaseSession,
-        state: &ShopState,
-    ) -> Result<HashMap<(Sku, UserId), i64>, Error> {
-        let limited = state.items.iter().filter(|(_, item)| item.limit_per_user.is_some());
-        let skus: Vec<&Sku> = limited.map(|(sku, _)| sku).collect();
-        let buyers = self.entries.iter().filter_map(|entry| entry.command.reads().buyer);
-        let pairs: Vec<(Sku, UserId)> =
-            buyers.flat_map(|user| skus.iter().map(move |sku| ((*sku).clone(), user))).collect();
-        if pairs.is_empty() {
-            return Ok(HashMap::new());
-        }
-        Ok(read::count_purchases(session.connection(), &pairs).await?)
-    }
 }
 
-/// Passes a probe point for all commands that the lab watches, concurrently.
 pub(super) async fn pass_point<'e>(
     entries: impl Iterator<Item = (usize, BatchEntry<'e>)>,
     point: Point,

@@ -18,13 +18,10 @@ use super::replay::LOOKUP_TIMEOUT;
 use super::responder::{acquire_idempotency_locks, keeps_idempotency_lock};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure};
-use crate::shop::store::key_records;
 use crate::shop::{RequestOptions, Shop};
 
-/// Duration of a wait for locks after which the stored response is looked up.
 const REPLAY_LOOKUP_DELAY: Duration = Duration::from_millis(250);
 
-/// The locks and the registration of a command that is ready to run.
 struct PreparedCommand {
     locks: AcquiredLocks,
     idempotency_locks: IdempotencyLocks,
@@ -63,7 +60,6 @@ pub(super) async fn execute(
     result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
 }
 
-/// Acquires all locks, or replays a stored response.
 async fn prepare(
     shop: &Shop,
     options: &RequestOptions,
@@ -106,7 +102,7 @@ async fn acquire(
     });
     match select(acquiring, lookup).await {
         Either::Left((acquired, _)) => Ok(Either::Left(acquired?)),
-        Either::Right((Some(replay), _)) => Ok(Either::Right(key_records::replayed(replay)?)),
+        Either::Right((Some(replay), _)) => Ok(Either::Right(replay?)),
         // The holder may have left its lock to expire because Postgres is unavailable.
         Either::Right((None, acquiring)) => match shop.pool.recent_failure() {
             Some(outage) => Err(Error::from(outage).into()),

@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::session::DatabaseSession;
-use crate::db::Pool;
+use crate::db::{ErrorClass, Pool};
 use crate::metrics::GROUP_COMMIT_REQUESTS;
 use crate::shop::failure::{Error, Failure};
 use crate::shop::store::place::place;
@@ -34,13 +34,11 @@ use crate::shop::store::transition::transition;
 use crate::shop::store::{BatchWrite, WriteResult};
 use crate::tasks::Tasks;
 
-/// Upper bound of the time for which a statement delays the next one.
 const MAX_STATEMENT_DELAY: Duration = Duration::from_millis(20);
 /// Time after which the outcome of a write is unknown. Longer than the `lock_timeout` of a session,
 /// so that a timeout of a row lock is a known outcome.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(3_300);
 
-/// The groups of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct GroupCommit {
     pool: Pool,
@@ -49,12 +47,9 @@ pub(super) struct GroupCommit {
     transitions: Arc<Mutex<WriteGroup>>,
 }
 
-/// The writes of one kind: orders or transitions.
 #[derive(Debug, Default)]
 struct WriteGroup {
-    /// True while a [`StatementPermit`] exists.
     busy: bool,
-    /// Writes for the next statement; empty unless `busy`.
     queue: VecDeque<QueuedWrite>,
     /// Connection for the next statement: the first write has just used it for its read.
     session: Option<DatabaseSession>,
@@ -94,7 +89,9 @@ impl GroupCommit {
                 let connection = self.pool.acquire().await.map_err(|error| {
                     // Nothing was sent, so the outcome is not unknown.
                     match Error::from(error) {
-                        Error::Unavailable { cause, .. } => Error::CannotWrite(cause),
+                        Error::Unavailable { cause, .. } => {
+                            Error::Postgres(ErrorClass::CannotWrite, cause)
+                        }
                         error => error,
                     }
                 })?;

@@ -13,7 +13,6 @@ use crate::shop::idempotency::IdempotencyRequest;
 #[derive(Debug, Clone, Default)]
 pub(super) struct InFlightKeys(Arc<Mutex<HashMap<Uuid, [u8; 32]>>>);
 
-/// The registration of a key in flight, until it is dropped.
 #[derive(Debug)]
 pub(super) struct InFlightKey {
     keys: InFlightKeys,
@@ -21,7 +20,6 @@ pub(super) struct InFlightKey {
 }
 
 impl InFlightKeys {
-    /// Registers a command; rejects a second command with the same key.
     pub(super) fn register(&self, request: &IdempotencyRequest) -> Result<InFlightKey, Rejection> {
         let mut all = self.0.lock();
         match all.get(&request.id) {

@@ -10,20 +10,18 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use parking_lot::RwLock;
-use tokio::time::timeout;
 
 use super::replay::LOOKUP_TIMEOUT;
 use crate::coalesce::Coalescer;
 use crate::db::Pool;
 use crate::shop::Sku;
-use crate::shop::failure::{Error, Failure, Rejection};
+use crate::shop::failure::{Error, Failure, Rejection, with_timeout};
 use crate::shop::model::ItemKind;
 use crate::tasks::Tasks;
 
 /// Size at which the set is emptied; larger than a catalogue.
 const MAX_KNOWN_ITEMS: usize = 100_000;
 
-/// The items that are known to exist. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct KnownItems {
     known: Arc<RwLock<HashMap<Sku, ItemKind>>>,
@@ -73,9 +71,9 @@ impl KnownItems {
         if let Some(kinds) = self.known_kinds(skus) {
             return Ok(kinds);
         }
-        let lookup = timeout(LOOKUP_TIMEOUT, self.lookups.look_up((), skus.to_vec())).await;
         // From the lookup itself: others may have emptied the set since.
-        let found = lookup.unwrap_or_else(|_| Err(Error::postgres_timeout()))?;
+        let lookup = self.lookups.look_up((), skus.to_vec());
+        let found = with_timeout(LOOKUP_TIMEOUT, lookup).await?;
         let existing = |(sku, kind): (&Sku, Option<ItemKind>)| {
             kind.ok_or_else(|| Rejection::no_item(sku).into())
         };
@@ -124,7 +122,7 @@ mod tests {
         let [one, other] = [[Sku::stored("one".to_owned())?], [Sku::stored("other".to_owned())?]];
         let mut first = pin!(items.kinds(&one));
         assert!(poll!(&mut first).is_pending(), "it waits for its look-up");
-        while items.known_kinds(&one) == [None] {
+        while items.known_kinds(&one).is_none() {
             tokio::task::yield_now().await;
         }
         // The next look-up empties the set before the first caller goes on.

@@ -1,14 +1,10 @@
-//! Executes queued commands in batches, one leader task per key.
+//! Executes queued commands in batches, one leader task per key, under the lease of the key's item
+//! or account (below: the item lease). Commands that arrive during a batch form the next one. No
+//! timer delays a batch.
 //!
-//! The leader acquires the lease of its key's item or account (below: the item lease), takes up to
-//! [`MAX_BATCH_SIZE`] commands from the queue and executes them with one read and one write.
-//! Commands that arrive during a batch form the next one. No timer delays a batch; a single command
-//! is a batch of one.
-//!
-//! Guarantees: FIFO within a process; each command receives its own result; the queue is bounded to
-//! what was lately executed in 200 ms (at least 512 commands), and a full queue rejects immediately
-//! with `overloaded`; the item lease is kept for a few batches at most while others wait for it.
-//! Fails with `lock-lost` if the lease expired and a later holder wrote.
+//! Guarantees: FIFO within a process; each command receives its own result; a full queue rejects
+//! immediately with `overloaded`; the item lease is kept for a few batches at most while others
+//! wait for it. Fails with `lock-lost` if the lease expired and a later holder wrote.
 //! Tests: `tests/it/batched*.rs`.
 
 use std::fmt::{self, Display, Formatter};
@@ -27,7 +23,7 @@ use tracing::{Instrument as _, Span, error_span};
 
 use super::attempt;
 use super::batch::{AttemptError, Batch, BatchEntry, EntryResult, LockState, pass_point};
-use super::locks::{AcquiredLocks, LeaderLock, acquired};
+use super::locks::{AcquiredLocks, LeaderLock, LockWait, acquired};
 use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
@@ -37,25 +33,21 @@ use crate::metrics::{BATCH_QUEUE_FULL, BATCH_REQUESTS};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure, Rejection};
-use crate::shop::metrics::LockWait;
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
 /// Time for which the item lease is kept with an empty queue: a request that does not wait finds it
 /// busy.
 const LINGER_TIMEOUT: Duration = Duration::from_millis(1);
-/// Interval at which waiting entries are prepared during a wait for the item lease.
 const PREPARE_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of the key lookup of waiting entries: an item lease that is granted meanwhile is idle.
 const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Timeout of the key lookup before a full queue rejects, which must be immediate.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
 
-/// A pending request for the item lease.
 type PendingAcquisition =
     MaybeDone<BoxFuture<'static, Result<AcquireOutcome, holdfast_lock::Error>>>;
 
-/// Enqueues a command under `key`, and waits for its result.
 pub(super) async fn enqueue(
     shop: &Shop,
     options: &RequestOptions,
@@ -97,7 +89,6 @@ pub(super) async fn enqueue(
     response.await.unwrap_or_else(|_| Err(Error::task_ended("the batch's task").into()))
 }
 
-/// Executes the batches of a queue until it is empty.
 async fn run(shop: Shop, key: LockKey) {
     let queue = shop.engine.queues.of_leader(key);
     let responder = Responder::new(&shop);
@@ -169,7 +160,6 @@ fn begin_batch(key: &LockKey, entries: &mut [QueueEntry]) -> Span {
     span
 }
 
-/// The ids of the requests of a batch, in order.
 struct RequestIds<'a>(&'a [QueueEntry]);
 
 impl Display for RequestIds<'_> {
@@ -182,7 +172,6 @@ impl Display for RequestIds<'_> {
     }
 }
 
-/// The task that executes a key's batches.
 struct BatchLeader {
     shop: Shop,
     queue: LeaderQueue,
@@ -192,7 +181,6 @@ struct BatchLeader {
 }
 
 impl BatchLeader {
-    /// Executes the entries whose idempotency key is not in flight, and returns their results.
     async fn execute(
         &mut self,
         locks: &mut AcquiredLocks,
@@ -221,7 +209,7 @@ impl BatchLeader {
                     begun.session.end_without_commit().await;
                     (Vec::new(), LockState::Held)
                 }
-                Err(AttemptError::Failed(error)) if error.is_outage() => {
+                Err(AttemptError::Failed(Failure::Error(error))) if error.is_outage() => {
                     (Vec::new(), LockState::HeldInOutage(error))
                 }
                 Err(_) => (Vec::new(), LockState::Held),
@@ -272,7 +260,6 @@ impl BatchLeader {
         }
     }
 
-    /// Requests the item lease once it is polled.
     fn acquire(&self) -> PendingAcquisition {
         let (locks, key) = (self.shop.locks.leases().clone(), self.queue.key.clone());
         maybe_done(Box::pin(async move {

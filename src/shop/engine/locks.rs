@@ -8,22 +8,19 @@ use tokio::time::Instant;
 
 use super::queue_limit::MAX_BATCH_SIZE;
 use crate::locks::{LockRequest, QueueOptions};
+use crate::metrics::{LOCK_HOLD, LOCK_WAIT, LOCK_WAITING_REQUESTS};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Failure, Rejection};
-use crate::shop::metrics::{LockHold, LockWait};
-use crate::shop::strategy::batched;
+use crate::shop::strategy::{Strategy, batched};
 use crate::shop::{RequestOptions, Shop};
 
-/// Upper bound of the times that the fences of acquired locks are raised.
 const MAX_RAISES: u32 = 3;
-/// Upper bound of the batches under one lock while others wait for it.
 const MAX_BATCHES_PER_LEASE: u32 = 4;
 /// Time after which a leader starts no further batch under its lock, even if it knows no other
 /// waiter.
 const MAX_LOCK_TIME: Duration = Duration::from_secs(1);
 
-/// The acquired locks of one command or one batch.
 #[derive(Debug)]
 pub(super) struct AcquiredLocks {
     pub(super) guards: Guards,
@@ -31,13 +28,11 @@ pub(super) struct AcquiredLocks {
     keys: Vec<LockKey>,
     /// Declared after the guards, so that a drop releases the locks first.
     holding: Option<LockHold>,
-    /// Set once the probe point [`Point::Release`] is passed.
     released: bool,
     raises: u32,
 }
 
 impl AcquiredLocks {
-    /// Acquires the locks that the strategy requires for the command.
     pub(super) async fn acquire(
         shop: &Shop,
         options: &RequestOptions,
@@ -81,7 +76,6 @@ impl AcquiredLocks {
         Ok(())
     }
 
-    /// Releases the locks, unless they are released already.
     pub(super) async fn release(&mut self, options: &RequestOptions) {
         let seen = self.traced(options);
         let released = std::mem::take(&mut self.guards).release().await;
@@ -109,7 +103,6 @@ impl AcquiredLocks {
     }
 }
 
-/// Returns the guards, or the rejection of locks that were not acquired.
 pub(super) fn acquired(outcome: AcquireOutcome) -> Result<Guards, Rejection> {
     match outcome {
         AcquireOutcome::Acquired(guards) => Ok(guards),
@@ -120,12 +113,10 @@ pub(super) fn acquired(outcome: AcquireOutcome) -> Result<Guards, Rejection> {
     }
 }
 
-/// The lock of a batch leader, for one or several batches.
 #[derive(Debug)]
 pub(super) struct LeaderLock {
     pub(super) locks: AcquiredLocks,
     since: Instant,
-    /// Number of batches executed under it.
     pub(super) batches: u32,
 }
 
@@ -148,7 +139,6 @@ impl LeaderLock {
             && (!guard.is_wanted() || may_keep_others_waiting(self.batches, waiting))
     }
 
-    /// Waits until others wait for the lock, or it is lost.
     pub(super) async fn contended(&self) {
         if let Some(guard) = self.guard() {
             guard.wait_until_wanted().await;
@@ -184,5 +174,55 @@ mod tests {
         assert!(!may_keep_others_waiting(1, MAX_BATCH_SIZE - 1));
         assert!(may_keep_others_waiting(MAX_BATCHES_PER_LEASE - 1, MAX_BATCH_SIZE));
         assert!(!may_keep_others_waiting(MAX_BATCHES_PER_LEASE, MAX_BATCH_SIZE));
+    }
+}
+
+/// A request that waits for its locks; counted until dropped. By strategy, never by key or user, so
+/// that the number of series is bounded.
+#[derive(Debug)]
+pub(super) struct LockWait {
+    strategy: &'static str,
+    since: Instant,
+}
+
+impl LockWait {
+    pub(super) fn begin(strategy: &Strategy) -> Self {
+        let strategy = strategy.name;
+        metrics::gauge!(LOCK_WAITING_REQUESTS, "strategy" => strategy).increment(1.0);
+        Self { strategy, since: Instant::now() }
+    }
+
+    /// Records the wait, once the lock module has granted or denied the locks. Cancelled requests
+    /// and errors of Redis are not recorded.
+    pub(super) fn record(self) {
+        metrics::histogram!(LOCK_WAIT, "strategy" => self.strategy)
+            .record(self.since.elapsed().as_secs_f64());
+    }
+}
+
+impl Drop for LockWait {
+    fn drop(&mut self) {
+        metrics::gauge!(LOCK_WAITING_REQUESTS, "strategy" => self.strategy).decrement(1.0);
+    }
+}
+
+/// A request that holds its locks; measured until dropped, however it ends. If a lock is left to
+/// expire, the time after the drop does not count, because no work is done under it.
+#[derive(Debug)]
+pub(super) struct LockHold {
+    strategy: &'static str,
+    since: Instant,
+}
+
+impl LockHold {
+    pub(super) fn begin(strategy: &Strategy) -> Self {
+        Self { strategy: strategy.name, since: Instant::now() }
+    }
+}
+
+impl Drop for LockHold {
+    fn drop(&mut self) {
+        metrics::histogram!(LOCK_HOLD, "strategy" => self.strategy)
+            .record(self.since.elapsed().as_secs_f64());
     }
 }

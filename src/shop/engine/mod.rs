@@ -1,12 +1,4 @@
-//! Executes commands, alone or in a batch.
-//!
-//! 1. *prepare*: loads immutable data, and checks whether the request is admitted ([`prepare`]);
-//! 2. *exclude*: acquires the command's locks ([`direct`], [`locks`]), or enqueues the command; the
-//!    leader of the queue holds the lock of its key for a batch ([`queue`], [`leader`]);
-//! 3. *read*, *decide*, *write*: the same code for 1 and for 256 commands ([`attempt`], [`write`]);
-//!    writes of several keys may share a statement ([`group_commit`]);
-//! 4. *resolve*: determines an unknown outcome ([`resolve`]);
-//! 5. *release*: releases the locks, then responds.
+//! Executes commands, alone or in a batch; `docs/ARCHITECTURE.md` follows one.
 //!
 //! A duplicate gets the stored response of its idempotency key at the read, or earlier: while it
 //! waits for its locks, and before every rejection ([`replay`]).
@@ -51,10 +43,8 @@ use replay::ReplayLookup;
 use sold_out::SoldOutCache;
 use unpaid::UnpaidOrders;
 
-/// Upper bound of the known lab accounts.
 const MAX_LAB_ACCOUNTS: u64 = 10_000;
 
-/// The engine's state in one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Engine {
     queues: CommandQueues,
@@ -63,7 +53,6 @@ pub struct Engine {
     /// Of lab items, on its own: a statement waits for every row in it, and the lab pauses the
     /// holders of some.
     lab_group_commit: GroupCommit,
-    /// Stored responses, looked up for many commands in one call.
     pub replays: ReplayLookup,
     sold_out: SoldOutCache,
     known_items: KnownItems,

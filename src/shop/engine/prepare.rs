@@ -15,12 +15,12 @@ use crate::shop::command::expire_orders::ExpireOrders;
 use crate::shop::command::pay_order::PayOrder;
 use crate::shop::command::place_order::PlaceOrder;
 use crate::shop::command::restock::{Restock, RestockRequest};
-use crate::shop::command::return_order::{ReturnKind, ReturnOrder};
+use crate::shop::command::return_order::ReturnOrder;
 use crate::shop::command::set_limit::{SetLimit, check_limit};
 use crate::shop::command::state::{ShopState, StockSnapshot};
 use crate::shop::command::top_up::TopUp;
 use crate::shop::failure::{Error, Execution, Failure, Rejection};
-use crate::shop::model::{ExpiredOrders, ItemKind, Order, RequestedLine};
+use crate::shop::model::{ItemKind, Order, RequestedLine};
 use crate::shop::query::{catalog, orders};
 use crate::shop::store::accounts::{LAB_CENTS, open_lab_account};
 use crate::shop::{
@@ -109,11 +109,10 @@ pub async fn cancel_order(
 ) -> Result<Execution, Failure> {
     let order = own_order(shop, user, order).await?;
     let options = options_for_items(shop, options, &order.skus()).await?;
-    let command = ReturnOrder::new(ReturnKind::Cancel, user, order, key);
+    let command = ReturnOrder::new(user, order, None, key);
     execute(shop, &options, Arc::new(command)).await
 }
 
-/// Refunds a paid order, to the account that paid it.
 pub async fn refund_order(
     shop: &Shop,
     options: &RequestOptions,
@@ -130,11 +129,10 @@ pub async fn refund_order(
     } else {
         user
     };
-    let command = ReturnOrder::new(ReturnKind::Refund(account), user, order, key);
+    let command = ReturnOrder::new(user, order, Some(account), key);
     execute(shop, &options, Arc::new(command)).await
 }
 
-/// Changes an item's stock on behalf of an admin.
 pub async fn restock(
     shop: &Shop,
     options: &RequestOptions,
@@ -183,7 +181,7 @@ pub async fn expire_orders(
     orders: Vec<(OrderId, Vec<(Sku, i64)>)>,
 ) -> Result<BTreeSet<OrderId>, Failure> {
     let executed = execute(shop, options, Arc::new(ExpireOrders::new(orders))).await?;
-    Ok(executed.response.read::<ExpiredOrders>()?.orders)
+    Ok(executed.response.read()?)
 }
 
 /// Returns the user's lab account, which is opened at the first payment in the lab.
@@ -223,7 +221,6 @@ async fn options_for_items<'a>(
     Ok(Cow::Borrowed(options))
 }
 
-/// Rejects options that are kept to lab items, for a request on `sku`, which is the shop's own.
 fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(), Rejection> {
     let why = if options.lab_items_only {
         "only the admin may send lab headers (Holdfast-*) with it".to_owned()
@@ -243,7 +240,6 @@ fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(),
     Err(Rejection::Forbidden(kept))
 }
 
-/// Returns the stored response of a duplicate that would be rejected.
 async fn replay_or(
     shop: &Shop,
     command: &dyn Command,

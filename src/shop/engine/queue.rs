@@ -16,15 +16,12 @@ use super::spans::CommandSpan;
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
 
-/// An entry of a queue: a command, and the reply to it.
 #[derive(Debug)]
 pub(super) struct QueueEntry {
     pub command: Arc<dyn Command>,
     pub options: RequestOptions,
     pub joined_at: Instant,
-    /// Set once the lock of its idempotency key was requested.
     pub key_lock_requested: bool,
-    /// Set once its idempotency key was looked up.
     pub looked_up: bool,
     pub in_flight: InFlightKey,
     pub span: CommandSpan,
@@ -72,17 +69,13 @@ impl CommandQueue {
     }
 }
 
-/// The result of joining a queue.
 pub(super) enum EnqueueResult {
     /// A leader must be started.
     First,
-    /// A leader serves the queue.
     Behind,
-    /// The queue is full.
     Full,
 }
 
-/// Entries that were taken from a queue.
 #[derive(Default)]
 pub(super) struct TakenEntries {
     pub batch: Vec<QueueEntry>,
@@ -111,7 +104,6 @@ impl CommandQueues {
         }
     }
 
-    /// Returns the queue of a key, for its leader.
     pub fn of_leader(&self, key: LockKey) -> LeaderQueue {
         LeaderQueue { queues: self.clone(), key }
     }
@@ -129,7 +121,6 @@ impl LeaderQueue {
         self.queues.0.lock().get_mut(&self.key).map(act)
     }
 
-    /// Takes the first entries, at most `max` that are alive.
     pub fn take(&self, max: usize) -> TakenEntries {
         let mut taken = TakenEntries::default();
         let now = Instant::now();
@@ -162,7 +153,6 @@ impl LeaderQueue {
         });
     }
 
-    /// Records an executed batch and the time since the previous one.
     pub fn record_batch(&self, commands: usize, took: Duration) {
         self.with(|queue| queue.limit.record_batch(commands, took));
     }
@@ -171,7 +161,6 @@ impl LeaderQueue {
         self.with(|queue| queue.waiting()).unwrap_or(0)
     }
 
-    /// Waits until at least `count` entries wait.
     pub async fn arrived(&self, count: usize) {
         let notified = self.with(|queue| {
             queue.arrived.0 = count;
@@ -183,7 +172,6 @@ impl LeaderQueue {
         }
     }
 
-    /// Closes the queue if it is empty. Returns whether it did.
     pub fn close_if_empty(&self) -> bool {
         let mut queues = self.queues.0.lock();
         let empty = queues.get(&self.key).is_none_or(|queue| queue.waiting() == 0);

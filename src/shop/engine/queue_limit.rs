@@ -8,9 +8,7 @@
 
 use std::time::Duration;
 
-/// Upper bound of a queue, independent of its throughput.
 pub(super) const MAX_QUEUE_LENGTH: usize = 4_096;
-/// Upper bound of the commands in a batch.
 pub(super) const MAX_BATCH_SIZE: usize = 256;
 
 /// Bound of the expected wait: longer than a few batches, shorter than a person notices.
@@ -18,10 +16,8 @@ const MAX_QUEUE_TIME: Duration = Duration::from_millis(200);
 /// Lower bound of the limit, however slow the last batch was: it may be an exception, and two
 /// batches keep the leader busy.
 const MIN_LENGTH: usize = 2 * MAX_BATCH_SIZE;
-/// Weight of the last batch in the moving average.
 const WEIGHT: f64 = 0.2;
 
-/// The length limit of one queue.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct AdaptiveQueueLimit {
     /// Moving average of the seconds per command; `None` before the first batch.
@@ -29,7 +25,6 @@ pub(super) struct AdaptiveQueueLimit {
 }
 
 impl AdaptiveQueueLimit {
-    /// Records a batch and the time since the end of the previous one.
     pub fn record_batch(&mut self, commands: usize, took: Duration) {
         if commands > 0 {
             let seconds_per_command = took.as_secs_f64() / commands as f64;
@@ -38,7 +33,6 @@ impl AdaptiveQueueLimit {
         }
     }
 
-    /// Returns the maximum length of the queue.
     pub fn max_length(&self) -> usize {
         match self.seconds_per_command {
             None => MAX_QUEUE_LENGTH,

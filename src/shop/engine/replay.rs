@@ -1,13 +1,9 @@
 //! Looks up stored responses before a command is rejected: a client that lost a response gets it
-//! even if the command itself can't be executed now.
-//!
-//! Under overload many commands are rejected at once, and a lookup for each would cost Postgres
-//! more than the commands that it executes. So one lookup at a time, on one connection, serves all
+//! even if the command itself can't be executed now. Under overload one lookup at a time serves all
 //! commands that arrived during the previous one ([`crate::coalesce`]).
 //!
 //! Best effort: behind [`crate::coalesce::MAX_WAITING`] others, after the caller's time limit, or
-//! while Postgres is unavailable, a command is rejected without a lookup. `overloaded` and
-//! `idempotency-key-in-flight` mean *retry with the same key*.
+//! while Postgres is unavailable, a command is rejected without a lookup.
 
 use std::time::Duration;
 
@@ -20,10 +16,8 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::key_records::{self, Replay};
 use crate::tasks::Tasks;
 
-/// Timeout of a lookup, which takes well under a millisecond.
 pub(super) const LOOKUP_TIMEOUT: Duration = Duration::from_millis(1_500);
 
-/// The coalesced lookup of key records. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct ReplayLookup(Coalescer<(), IdempotencyRequest, Option<Replay>, Error>);
 
@@ -37,7 +31,6 @@ impl ReplayLookup {
         Self(Coalescer::new(tasks, look_up))
     }
 
-    /// Returns the replay of the key, if it has a record that is found within the time limit.
     pub async fn find(&self, request: &IdempotencyRequest, within: Duration) -> Option<Replay> {
         if request.is_generated {
             return None;
@@ -56,9 +49,6 @@ impl ReplayLookup {
         if matches!(failure, Failure::Error(Error::Unavailable { what: "Postgres", .. })) {
             return Err(failure);
         }
-        match self.find(request, within).await {
-            Some(replay) => key_records::replayed(replay),
-            None => Err(failure),
-        }
+        self.find(request, within).await.unwrap_or(Err(failure))
     }
 }

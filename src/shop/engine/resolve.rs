@@ -64,8 +64,7 @@ pub(super) async fn resolve_outcome(
     let written = replays.iter().all(Option::is_some);
     for (command, replay) in write.commands.iter().zip(replays) {
         results[command.position] = match replay {
-            Some(Ok(response)) => Ok(Execution::now(response)),
-            Some(Err(rejection)) => Err(rejection.into()),
+            Some(replay) => replay.map(|executed| Execution::now(executed.response)),
             None => Err(error.clone().into()),
         };
     }

@@ -7,13 +7,11 @@ use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
 
 use super::batch::EntryResult;
 use super::queue::QueueEntry;
-use super::replay::{LOOKUP_TIMEOUT, ReplayLookup};
+use super::replay::LOOKUP_TIMEOUT;
 use crate::shop::Shop;
 use crate::shop::failure::{Error, Failure, Rejection};
 use crate::shop::idempotency::IdempotencyRequest;
-use crate::shop::store::key_records;
 
-/// Responds to commands, and releases or leaves the locks of their keys.
 pub(super) struct Responder {
     shop: Shop,
     idempotency_locks: IdempotencyLocks,
@@ -65,10 +63,18 @@ impl Responder {
 
     /// Replays the keys' records, or rejects, in a task of its own: other entries do not wait.
     fn replay_or_reject(&self, rejected: Vec<(QueueEntry, Failure)>) {
-        if !rejected.is_empty() {
-            let replays = self.shop.engine.replays.clone();
-            self.shop.tasks.spawn(replay_or_reject(replays, rejected));
+        if rejected.is_empty() {
+            return;
         }
+        let replays = self.shop.engine.replays.clone();
+        self.shop.tasks.spawn(async move {
+            let responses = rejected.into_iter().map(async |(entry, failure)| {
+                let request = entry.command.idempotency();
+                let result = replays.find_or(request, LOOKUP_TIMEOUT, failure).await;
+                entry.respond(result);
+            });
+            join_all(responses).await;
+        });
     }
 
     /// Responds to the entries whose key has a record, and returns the others; all of them if
@@ -85,7 +91,7 @@ impl Responder {
         for (mut entry, replay) in entries.into_iter().zip(found) {
             entry.looked_up = true;
             match replay {
-                Some(replay) => done.push((entry, key_records::replayed(replay))),
+                Some(replay) => done.push((entry, replay)),
                 None => rest.push(entry),
             }
         }
@@ -161,14 +167,4 @@ pub(super) fn keeps_idempotency_lock(result: &EntryResult) -> bool {
         Err(Failure::Error(Error::Unavailable { outcome_unknown, .. })) => *outcome_unknown,
         Err(_) => false,
     }
-}
-
-/// Responds to entries whose keys were not read: replays the key's record, or rejects.
-async fn replay_or_reject(replays: ReplayLookup, entries: Vec<(QueueEntry, Failure)>) {
-    let responses = entries.into_iter().map(async |(entry, failure)| {
-        let request = entry.command.idempotency();
-        let result = replays.find_or(request, LOOKUP_TIMEOUT, failure).await;
-        entry.respond(result);
-    });
-    join_all(responses).await;
 }

@@ -5,23 +5,19 @@ use std::time::Duration;
 use sqlx::PgConnection;
 use tokio::time::timeout;
 
-use crate::db::{Connection, Pool, Transaction};
+use crate::db::{Connection, ErrorClass, Pool, Transaction};
 use crate::shop::failure::Error;
 
-/// Timeout of a commit or a rollback.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A connection that is closed on drop, so that no other command gets it in the middle of a
 /// statement. Postgres then rolls back an open transaction.
 #[derive(Debug)]
 pub(super) enum DatabaseSession {
-    /// Each statement commits itself.
     Autocommit(AutocommitConnection),
-    /// One transaction around the read and the write.
     Explicit(Transaction),
 }
 
-/// A connection that is closed on drop.
 #[derive(Debug)]
 pub(super) struct AutocommitConnection(Option<Connection>);
 
@@ -30,7 +26,6 @@ impl DatabaseSession {
         DatabaseSession::Autocommit(AutocommitConnection(Some(connection)))
     }
 
-    /// Returns the connection to send a statement on.
     pub(super) fn connection(&mut self) -> &mut PgConnection {
         match self {
             DatabaseSession::Autocommit(AutocommitConnection(Some(connection))) => connection,
@@ -54,7 +49,6 @@ impl DatabaseSession {
         }
     }
 
-    /// Acquires another connection for an autocommit session whose connection was returned.
     pub(super) async fn reopen(&mut self, pool: &Pool) -> Result<(), Error> {
         if let DatabaseSession::Autocommit(AutocommitConnection(connection @ None)) = self {
             *connection = Some(pool.acquire().await?);
@@ -62,7 +56,6 @@ impl DatabaseSession {
         Ok(())
     }
 
-    /// Commits the transaction, if there is one.
     pub(super) async fn commit(self) -> Result<(), Error> {
         let DatabaseSession::Explicit(tx) = self else { return Ok(()) };
         match timeout(COMMIT_TIMEOUT, tx.commit()).await {
@@ -71,9 +64,12 @@ impl DatabaseSession {
         }
     }
 
-    /// Ends the session of a failed statement. Closes the connection if it can't be used again.
     pub(super) async fn end_failed(self, error: &Error) {
-        if error.is_outage() || matches!(error, Error::SessionEnded { .. }) {
+        let is_ended = matches!(
+            error,
+            Error::Postgres(ErrorClass::SessionEnded | ErrorClass::StatementChanged, _)
+        );
+        if is_ended || error.is_outage() {
             drop(self);
         } else {
             self.end_without_commit().await;

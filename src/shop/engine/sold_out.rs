@@ -5,52 +5,37 @@
 //! orders ([`crate::coalesce`]). It begins after the last of them arrived, so every rejection was
 //! true at some moment of its request. An order that the stock covers is enqueued as usual.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use futures_util::FutureExt as _;
-use parking_lot::Mutex;
-use tokio::time::timeout;
+use moka::sync::Cache;
 
 use super::replay::LOOKUP_TIMEOUT;
 use crate::coalesce::Coalescer;
 use crate::db::Pool;
 use crate::shop::Sku;
-use crate::shop::failure::{Error, Execution, Failure, Rejection};
+use crate::shop::failure::{Error, Execution, Failure, Rejection, with_timeout};
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::store::key_records::{self, Replay};
 use crate::tasks::Tasks;
 
-/// Upper bound of the cached items. Beyond it all are removed, which costs each item one rejection
-/// by the engine.
-const MAX_ITEMS: usize = 10_000;
+/// Upper bound of the cached items; a removed one costs a rejection by the engine.
+const MAX_ITEMS: u64 = 10_000;
 
-/// The last known stock of items that were sold out. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct SoldOutCache {
-    known: Arc<Mutex<HashMap<Sku, i64>>>,
-    /// Each finds the stock, if the item exists, and the replay of the key.
+    known: Cache<Sku, i64>,
     lookups: Coalescer<Sku, IdempotencyRequest, (Option<i64>, Option<Replay>), Error>,
-}
-
-fn record(known: &Mutex<HashMap<Sku, i64>>, sku: &Sku, available: i64) {
-    let mut stock = known.lock();
-    if stock.len() >= MAX_ITEMS {
-        stock.clear();
-    }
-    stock.insert(sku.clone(), available);
 }
 
 impl SoldOutCache {
     pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
-        let known: Arc<Mutex<HashMap<Sku, i64>>> = Arc::default();
+        let known = Cache::new(MAX_ITEMS);
         let (pool, recorded) = (pool.clone(), known.clone());
         let look_up = move |sku: Sku, requests| {
             let (pool, recorded) = (pool.clone(), recorded.clone());
             async move {
                 let (stock, replays) = read(&pool, &sku, requests).await?;
                 if let Some(available) = stock {
-                    record(&recorded, &sku, available);
+                    recorded.insert(sku, available);
                 }
                 Ok(replays.into_iter().map(|replay| (stock, replay)).collect())
             }
@@ -59,7 +44,7 @@ impl SoldOutCache {
     }
 
     pub(super) fn record(&self, sku: &Sku, available: i64) {
-        record(&self.known, sku, available);
+        self.known.insert(sku.clone(), available);
     }
 
     /// Returns the stored response of a duplicate, or `None` if the order has to be executed.
@@ -70,13 +55,12 @@ impl SoldOutCache {
         request: &IdempotencyRequest,
     ) -> Result<Option<Execution>, Failure> {
         let is_low = |available: i64| available < quantity;
-        if !self.known.lock().get(sku).is_some_and(|available| is_low(*available)) {
+        if !self.known.get(sku).is_some_and(is_low) {
             return Ok(None);
         }
         let lookup = self.lookups.look_up(sku.clone(), request.clone());
-        let found = timeout(LOOKUP_TIMEOUT, lookup).await;
-        match found.unwrap_or_else(|_| Err(Error::postgres_timeout()))? {
-            (_, Some(replay)) => key_records::replayed(replay).map(Some),
+        match with_timeout(LOOKUP_TIMEOUT, lookup).await? {
+            (_, Some(replay)) => replay.map(Some),
             (Some(available), None) if is_low(available) => {
                 let (sku, requested) = (sku.clone(), quantity);
                 Err(Rejection::SoldOut { sku, requested, available }.into())

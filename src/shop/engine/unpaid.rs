@@ -1,12 +1,8 @@
 //! Limits the unpaid orders of a user, each of which keeps units and costs an expiry.
 //!
 //! Counted in Postgres at most once a second per user and process, and again before a rejection;
-//! in between this process adds the orders that it admits. One query counts for all waiting users
-//! ([`crate::coalesce`]).
-//!
-//! Not exact: orders in flight during a count are missing from it, and those of other replicas are
-//! seen after a second. So a user can exceed the limit by as many orders as the rate limit admits
-//! at once. Tests: `tests/it/abuse.rs`.
+//! in between this process adds the orders that it admits. Not exact: a user can exceed the limit
+//! by as many orders as the rate limit admits at once. Tests: `tests/it/abuse.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,17 +12,16 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use moka::sync::Cache;
 use time::OffsetDateTime;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 use uuid::{Builder, Uuid};
 
 use super::replay::LOOKUP_TIMEOUT;
 use crate::coalesce::Coalescer;
 use crate::db::Pool;
 use crate::shop::UserId;
-use crate::shop::failure::{Error, Failure, Rejection};
+use crate::shop::failure::{Error, Failure, Rejection, with_timeout};
 use crate::tasks::Tasks;
 
-/// Time for which a count is used, plus the orders admitted since.
 const COUNT_TTL: Duration = Duration::from_secs(1);
 /// Upper bound of the counts in memory; without one, a user's next order costs a query.
 const MAX_USERS: u64 = 10_000;
@@ -35,10 +30,8 @@ const MAX_USERS: u64 = 10_000;
 const MAX_COUNTED_ORDERS: i64 = 20_000;
 /// Added to the age of the counted orders: clocks differ, and expiry may be late.
 const AGE_SLACK: Duration = Duration::from_mins(5);
-/// Wait that is reported if no unpaid order has a due time in the future.
 const MIN_WAIT: Duration = Duration::from_secs(1);
 
-/// The numbers of unpaid orders. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct UnpaidOrders {
     counts: Cache<UserId, Arc<UnpaidCount>>,
@@ -48,9 +41,7 @@ pub(super) struct UnpaidOrders {
 
 #[derive(Debug)]
 struct UnpaidCount {
-    /// Orders at the count, and those admitted since.
     orders: AtomicI64,
-    /// Time at which the first of them is due.
     due_at: Instant,
 }
 
@@ -77,7 +68,6 @@ impl UnpaidOrders {
         Self { counts, lookups: Coalescer::new(tasks, look_up) }
     }
 
-    /// Counts one more order; rejects it if the user has `max` unpaid ones already.
     pub(super) async fn admit(
         &self,
         user: UserId,
@@ -90,8 +80,7 @@ impl UnpaidOrders {
             Some(count) => count,
             None => {
                 let lookup = self.lookups.look_up((), (user, payment_window + AGE_SLACK));
-                let counted = timeout(LOOKUP_TIMEOUT, lookup).await;
-                counted.unwrap_or_else(|_| Err(Error::postgres_timeout()))?
+                with_timeout(LOOKUP_TIMEOUT, lookup).await?
             }
         };
         if is_full(&count) {
@@ -103,7 +92,6 @@ impl UnpaidOrders {
     }
 }
 
-/// Counts the unpaid orders of each user that are younger than `age`.
 async fn read(pool: &Pool, users: &[UserId], age: Duration) -> Result<Vec<UnpaidCount>, Error> {
     let ids: Vec<Uuid> = users.iter().map(|user| user.0).collect();
     let oldest = oldest_id(age);

@@ -9,14 +9,15 @@ use super::batch::{AttemptError, Batch, BatchDecision, EntryResult, pass_point, 
 use super::group_commit;
 use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;
+use crate::db::ErrorClass;
 use crate::probe::Point;
 use crate::shop::command::state::ShopState;
 use crate::shop::failure::{Error, Failure};
 use crate::shop::store::changed_rows::ChangedRows;
-use crate::shop::store::{BatchWrite, WriteResult};
-use crate::shop::strategy::{Mistake, PurchaseCount};
+use crate::shop::store::{BatchWrite, WriteResult, read};
+use crate::shop::strategy::Mistake;
+use crate::shop::{Sku, UserId};
 
-/// Sends the write and commits it. Fails with [`Error::Bug`] if the locks do not cover a row.
 pub(super) async fn write(
     batch: Batch<'_>,
     mut session: DatabaseSession,
@@ -59,9 +60,13 @@ pub(super) async fn write(
             Ok(()) => {}
             Err(
                 error @ (Error::Conflict(_)
-                | Error::CannotWrite(_)
-                | Error::Refused(_)
-                | Error::SessionEnded { .. }),
+                | Error::Postgres(
+                    ErrorClass::CannotWrite
+                    | ErrorClass::Refused
+                    | ErrorClass::SessionEnded
+                    | ErrorClass::StatementChanged,
+                    _,
+                )),
             ) => return Err(error.into()),
             Err(error) => return Err(AttemptError::UnknownOutcome(error, write, results)),
         }
@@ -70,7 +75,6 @@ pub(super) async fn write(
     Ok(results)
 }
 
-/// Sends the write, through group commit if it may share a statement.
 async fn send(
     batch: Batch<'_>,
     session: &mut DatabaseSession,
@@ -103,7 +107,7 @@ async fn before_commit(
     write: &BatchWrite,
 ) -> Result<(), Failure> {
     let Batch { strategy, entries, .. } = batch;
-    if strategy.purchase_count() == PurchaseCount::AfterWrite {
+    if !strategy.counts_with_read() {
         check_limits(batch, session, before, write).await?;
     }
     let after = |at, key: &LockKey| value_after(write, at, key);
@@ -126,10 +130,15 @@ async fn check_limits(
     before: ShopState,
     write: &BatchWrite,
 ) -> Result<(), Failure> {
-    let mut purchased = batch.count_purchases(session, &before).await?;
-    if purchased.is_empty() {
+    let limited = before.items.iter().filter(|(_, item)| item.limit_per_user.is_some());
+    let skus: Vec<&Sku> = limited.map(|(sku, _)| sku).collect();
+    let buyers = batch.entries.iter().filter_map(|entry| entry.command.reads().buyer);
+    let pairs: Vec<(Sku, UserId)> =
+        buyers.flat_map(|user| skus.iter().map(move |sku| ((*sku).clone(), user))).collect();
+    if pairs.is_empty() {
         return Ok(());
     }
+    let mut purchased = read::count_purchases(session.connection(), &pairs).await?;
     for new in write.orders() {
         for line in &new.order.lines {
             if let Some(count) = purchased.get_mut(&(line.sku.clone(), new.user)) {
@@ -144,7 +153,6 @@ async fn check_limits(
     Ok(())
 }
 
-/// Returns the value that the command at `position` leaves.
 fn value_after(write: &BatchWrite, position: usize, key: &LockKey) -> Option<i64> {
     let command = write.commands.iter().find(|command| command.position == position)?;
     values(&command.changes, key).map(|(_, after)| after)

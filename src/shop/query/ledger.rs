@@ -6,7 +6,6 @@ use crate::shop::model::LedgerEntry;
 use crate::shop::store::accounts::LAB_CENTS;
 use crate::shop::{OrderId, Shop, Sku, UserId};
 
-/// Executes a query of either ledger.
 macro_rules! entries {
     ($shop:expr, $rows:literal, $($argument:expr),+ $(,)?) => {{
         let entries = sqlx::query_as!(
@@ -19,7 +18,6 @@ macro_rules! entries {
     }};
 }
 
-/// Returns an item's entries after `after`, oldest first.
 pub async fn stock_entries(
     shop: &Shop,
     sku: &Sku,
@@ -35,7 +33,6 @@ pub async fn stock_entries(
     )
 }
 
-/// Returns a user's entries after `after`, oldest first.
 pub async fn balance_entries(
     shop: &Shop,
     user: UserId,
@@ -121,7 +118,6 @@ pub async fn stock_entries_of_order(
     Ok(entries.collect())
 }
 
-/// Returns an order's entries in the balance ledger, oldest first.
 pub async fn balance_entries_of_order(
     shop: &Shop,
     order: OrderId,
@@ -129,19 +125,15 @@ pub async fn balance_entries_of_order(
     entries!(shop, "balance_ledger where order_id = $1 order by seq", order.0)
 }
 
-/// Returns a user's balance; `None` if there is no account.
 pub async fn balance(shop: &Shop, user: UserId) -> Result<Option<i64>, Error> {
     Ok(sqlx::query_scalar!("select balance_cents from accounts where user_id = $1", user.0)
         .fetch_optional(&mut *shop.connection().await?)
         .await?)
 }
 
-/// The balances of a user, in cents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Balances {
-    /// On the account.
     pub own_cents: i64,
-    /// On the lab account.
     pub lab_cents: i64,
 }
 

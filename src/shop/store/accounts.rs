@@ -7,7 +7,6 @@ use crate::db::Pool;
 use crate::shop::failure::Error;
 use crate::shop::{IdempotencyKey, UserId};
 
-/// Opening balance of a lab account.
 pub const LAB_CENTS: i64 = 100_000;
 
 /// Writes the opening balance of an account that no other transaction has seen, as a ledger entry

@@ -9,7 +9,6 @@ use crate::shop::strategy::WriteGuard;
 use crate::shop::strategy::exclusion::Exclusion;
 use crate::shop::{Sku, UserId};
 
-/// The rows that a write changes.
 #[derive(Debug)]
 pub struct ChangedRows {
     pub(super) items: Vec<GuardedRow<Sku>>,
@@ -91,11 +90,9 @@ pub(super) struct GuardedRow<K> {
     pub fence: Option<i64>,
     /// The new value; `None` if a conditional update has changed the row already.
     pub value: Option<i64>,
-    /// Increment of the version.
     pub increment: i64,
 }
 
-/// Returns the fence under which a row is written.
 pub(super) fn fence_of<K: PartialEq>(rows: &[GuardedRow<K>], key: &K) -> Option<i64> {
     rows.iter().find(|row| row.key == *key)?.fence
 }

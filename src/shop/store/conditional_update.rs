@@ -3,31 +3,18 @@
 
 use sqlx::PgConnection;
 
+use super::read::{ReadRequest, ReadSnapshot, read};
 use crate::shop::command::ConditionalUpdate;
-use crate::shop::command::state::{BalanceSnapshot, ShopState, StockSnapshot};
-use crate::shop::{Sku, UserId};
+use crate::shop::command::state::{BalanceSnapshot, StockSnapshot};
 
-/// The changed rows, as they were before.
-#[derive(Debug, Default)]
-pub struct UpdatedRows {
-    items: Vec<(Sku, StockSnapshot)>,
-    account: Option<(UserId, BalanceSnapshot)>,
-}
-
-impl UpdatedRows {
-    /// Replaces the rows in a state that was read afterwards.
-    pub fn replace_in(self, state: &mut ShopState) {
-        state.items.extend(self.items);
-        state.accounts.extend(self.account);
-    }
-}
-
-/// Changes each value if the sum is allowed, in sorted order. The trigger raises the version.
-pub async fn execute(
+/// Changes each value if the sum is allowed, in sorted order, and reads. The trigger raises the
+/// version.
+pub async fn execute_and_read(
     tx: &mut PgConnection,
     update: &ConditionalUpdate,
-) -> sqlx::Result<UpdatedRows> {
-    let mut updated = UpdatedRows::default();
+    request: &ReadRequest,
+) -> sqlx::Result<ReadSnapshot> {
+    let (mut items, mut account) = (Vec::new(), None);
     for (sku, delta) in &update.stock {
         let row = sqlx::query!(
             r#"update items
@@ -48,7 +35,7 @@ pub async fn execute(
                 fence: row.fence,
                 is_updated: true,
             };
-            updated.items.push((sku.clone(), snapshot));
+            items.push((sku.clone(), snapshot));
         }
     }
     if let Some((user, delta)) = update.balance {
@@ -62,8 +49,11 @@ pub async fn execute(
         if let Some(row) = row.fetch_optional(&mut *tx).await? {
             let (balance_cents, version, fence) = (row.balance_cents, row.version - 1, row.fence);
             let snapshot = BalanceSnapshot { balance_cents, version, fence, is_updated: true };
-            updated.account = Some((user, snapshot));
+            account = Some((user, snapshot));
         }
     }
-    Ok(updated)
+    let mut snapshot = read(tx, request).await?;
+    snapshot.state.items.extend(items);
+    snapshot.state.accounts.extend(account);
+    Ok(snapshot)
 }

@@ -11,7 +11,6 @@ use crate::shop::command::set_limit::check_limit;
 use crate::shop::failure::{Error, Failure, Rejection, StoredResponse};
 use crate::shop::model::{Item, ItemKind};
 
-/// Creates an item.
 pub async fn create(
     shop: &Shop,
     item: Item,
@@ -28,7 +27,6 @@ pub async fn create(
     Ok(StoredResponse::json(201, &item)?)
 }
 
-/// Inserts the item and its opening entry. Returns `false` if the sku exists.
 pub async fn insert(
     tx: &mut PgConnection,
     item: &Item,

@@ -16,15 +16,9 @@ use crate::shop::OrderId;
 use crate::shop::failure::{Error, Execution, Failure, Rejection, StoredResponse};
 use crate::shop::idempotency::{IdempotencyRequest, RETENTION_HOURS};
 
-/// The stored response of a key record, or the reason why it can't be sent.
-pub type Replay = Result<StoredResponse, Rejection>;
-
-/// Converts a replay into the result of its command, and counts it.
-pub fn replayed(replay: Replay) -> Result<Execution, Failure> {
-    let response = replay?;
-    metrics::counter!(IDEMPOTENCY_REPLAYS).increment(1);
-    Ok(Execution::before(response))
-}
+/// The result of a command whose key has a record: the stored response, or the reason why it can't
+/// be sent.
+pub type Replay = Result<Execution, Failure>;
 
 /// Converts a violation of `idempotency_pkey` to [`Error::Conflict`]: a key record was inserted
 /// since the read, so the whole statement was rolled back, and the next read finds the record.
@@ -64,19 +58,20 @@ pub async fn look_up(
         let replay = match (row.status, row.body) {
             (Some(status), Some(body)) if !row.old => {
                 if row.fingerprint == request.fingerprint {
-                    Ok(StoredResponse { status: u16::try_from(status).unwrap_or(200), body })
+                    metrics::counter!(IDEMPOTENCY_REPLAYS).increment(1);
+                    let status = u16::try_from(status).unwrap_or(200);
+                    Ok(Execution::before(StoredResponse { status, body }))
                 } else {
-                    Err(Rejection::KeyMismatch)
+                    Err(Rejection::KeyMismatch.into())
                 }
             }
-            _ => Err(Rejection::KeyUsed { order_id }),
+            _ => Err(Rejection::KeyUsed { order_id }.into()),
         };
         found.insert(place, replay);
     }
     Ok((0..requests.len()).map(|place| found.remove(&place)).collect())
 }
 
-/// Looks up key records on a connection of the pool, within 1.5 s.
 pub async fn look_up_in(
     pool: &Pool,
     requests: Vec<IdempotencyRequest>,

@@ -27,10 +27,8 @@ use super::failure::StoredResponse;
 use super::idempotency::IdempotencyRequest;
 pub use purge_lab::{lab_items_between, oldest_kept, purge_lab_item};
 
-/// The write of one command.
 #[derive(Debug)]
 pub struct CommandWrite {
-    /// Its position in the batch.
     pub position: usize,
     pub idempotency: IdempotencyRequest,
     pub changes: Changes,
@@ -41,9 +39,7 @@ pub struct CommandWrite {
 /// The writes of one batch, under the same locks.
 #[derive(Debug)]
 pub struct BatchWrite {
-    /// The rows that change.
     pub rows: ChangedRows,
-    /// Time of their read, by Postgres's clock.
     pub now: OffsetDateTime,
     /// The commands with changes, in order.
     pub commands: Vec<CommandWrite>,
@@ -59,7 +55,6 @@ impl BatchWrite {
         self.orders().next().is_some()
     }
 
-    /// Returns the increment of an item's units in orders.
     fn sold(&self, sku: &Sku) -> i64 {
         -self.changes_of(sku).filter_map(|change| change.order.map(|_| change.delta)).sum::<i64>()
     }
@@ -76,22 +71,18 @@ impl BatchWrite {
     }
 }
 
-/// Returns the changed rows of items, each with its batch.
 fn item_rows<'a>(batches: &[&'a BatchWrite]) -> Vec<(&'a BatchWrite, &'a GuardedRow<Sku>)> {
     let rows =
         batches.iter().flat_map(|&batch| batch.rows.items.iter().map(move |row| (batch, row)));
     rows.collect()
 }
 
-/// Returns a column of rows, as a parameter of a statement.
 fn column<'a, R, T>(rows: &'a [R], value: impl Fn(&'a R) -> T) -> Vec<T> {
     rows.iter().map(value).collect()
 }
 
-/// The result of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteResult {
-    /// Everything is written.
     Done,
     /// Nothing is written: a row changed since it was read.
     RowChanged,

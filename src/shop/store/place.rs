@@ -11,7 +11,6 @@ use crate::shop::failure::Error;
 use crate::shop::idempotency::ORDERS_PATH;
 use crate::shop::model::OrderLine;
 
-/// A line of a new order, which is one ledger entry.
 struct PlacedLine<'a> {
     new: &'a NewOrder,
     line: &'a OrderLine,

@@ -27,7 +27,6 @@ pub async fn purge_bounds(pool: &Pool) -> Result<(i64, OffsetDateTime), Error> {
     Ok((bounds.blocks, bounds.before))
 }
 
-/// Returns the `ctid` before the first row of a block.
 fn start_of(block: i64) -> String {
     format!("({block},0)")
 }

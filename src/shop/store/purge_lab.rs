@@ -14,7 +14,6 @@ use crate::shop::failure::Error;
 use crate::shop::idempotency::ORDERS_PATH;
 use crate::shop::types::Sku;
 
-/// The orders of connected items.
 #[derive(Debug, PartialEq, Eq)]
 struct ConnectedItems {
     skus: Vec<String>,

@@ -13,79 +13,60 @@ use uuid::Uuid;
 
 use crate::shop::command::ReadSet;
 use crate::shop::command::state::{
-    BalanceSnapshot, LedgerKind, NextLedgerEntry, OrderSnapshot, ShopState, StockSnapshot,
+    BalanceSnapshot, NextLedgerEntry, OrderSnapshot, ShopState, StockSnapshot,
 };
 use crate::shop::model::OrderStatus;
 use crate::shop::{OrderId, Sku, UserId};
 
-/// The data that a batch needs.
 #[derive(Debug, Clone, Default)]
 pub struct ReadRequest {
-    /// The rows.
     pub reads: ReadSet,
     /// The customers whose purchases of limited items are counted with the read.
     pub buyers: Vec<UserId>,
-    /// The ids of key records.
     pub keys: Vec<Uuid>,
-    /// True if the rows of orders are locked.
     pub lock_orders: bool,
-    /// True if the rows of items and accounts are locked.
     pub lock_values: bool,
 }
 
-/// The data that was read.
 #[derive(Debug, Clone)]
 pub struct ReadSnapshot {
-    /// The rows.
     pub state: ShopState,
-    /// Positions of the keys that have a record.
     pub known_keys: Vec<usize>,
-}
-
-/// The data that is read with items or an account: the clock, the positions of the keys that have a
-/// record, and the next number of the ledger.
-struct ReadHeader {
-    now: OffsetDateTime,
-    known: Vec<i64>,
-    seq: Option<i64>,
 }
 
 /// Reads the data. Waits for rows that other transactions have locked only if it locks them itself.
 pub async fn read(db: &mut PgConnection, request: &ReadRequest) -> sqlx::Result<ReadSnapshot> {
     let reads = &request.reads;
-    let mut state = ShopState::at(OffsetDateTime::UNIX_EPOCH);
+    let state = ShopState::at(OffsetDateTime::UNIX_EPOCH);
+    let mut snapshot = ReadSnapshot { state, known_keys: Vec::new() };
     if !reads.orders.is_empty() {
-        state.orders = orders(db, request).await?;
+        snapshot.state.orders = orders(db, request).await?;
     }
-    let mut known_keys = Vec::new();
     if !reads.items.is_empty() {
-        let header = items(db, request, &mut state).await?;
-        header.apply_to(&mut state, &mut known_keys);
+        items(db, request, &mut snapshot).await?;
     }
     if let Some(user) = reads.account {
         let keys = if reads.items.is_empty() { request.keys.as_slice() } else { &[] };
-        let header = account(db, user, keys, request, &mut state).await?;
-        header.apply_to(&mut state, &mut known_keys);
+        account(db, user, keys, request, &mut snapshot).await?;
     }
-    Ok(ReadSnapshot { state, known_keys })
+    Ok(snapshot)
 }
 
 impl ReadSnapshot {
+    /// Sets the clock, the positions of keys that have a record, and the ledger's next number.
+    fn set_header(&mut self, now: OffsetDateTime, known: Vec<i64>, seq: Option<i64>) {
+        self.state.now = now;
+        self.known_keys.extend(known.iter().filter_map(|place| usize::try_from(place - 1).ok()));
+        let next = |seq| NextLedgerEntry { seq, fence: None, request_id: Uuid::nil() };
+        self.state.next_entry = seq.map(next).or(self.state.next_entry);
+    }
+
     /// Removes the keys of commands that are not executed, and adjusts the positions of the others.
     pub fn retain_keys(&mut self, retained: &[bool]) {
         self.known_keys.retain(|at| retained[*at]);
         for at in &mut self.known_keys {
             *at = retained[..*at].iter().filter(|retained| **retained).count();
         }
-    }
-}
-
-impl ReadHeader {
-    fn apply_to(self, state: &mut ShopState, known_keys: &mut Vec<usize>) {
-        state.now = self.now;
-        known_keys.extend(self.known.iter().filter_map(|place| usize::try_from(place - 1).ok()));
-        let next = |seq| NextLedgerEntry { seq, fence: None, request_id: Uuid::nil() };
-        state.next_entry = self.seq.map(next).or(state.next_entry);
     }
 }
 
@@ -131,8 +112,8 @@ async fn orders(
 async fn items(
     db: &mut PgConnection,
     request: &ReadRequest,
-    state: &mut ShopState,
-) -> sqlx::Result<ReadHeader> {
+    snapshot: &mut ReadSnapshot,
+) -> sqlx::Result<()> {
     if request.lock_values {
         let lock = sqlx::query!(
             "select from items where sku = any($1) order by sku for no key update",
@@ -161,27 +142,29 @@ async fn items(
         &request.reads.items as &[Sku],
         &request.keys,
         &request.buyers as &[UserId],
-        request.reads.entry_in == Some(LedgerKind::Stock),
+        request.reads.next_entry,
     )
     .fetch_all(db)
     .await?;
-    let mut header = None;
+    // One row at least: that of the header.
+    let header = rows.first().map(|row| (row.now, row.known.clone(), row.seq));
+    let (now, known, seq) = header.ok_or(sqlx::Error::RowNotFound)?;
+    snapshot.set_header(now, known, seq);
     for row in rows {
-        header.get_or_insert(ReadHeader { now: row.now, known: row.known, seq: row.seq });
         let (Some(sku), Some(price_cents), Some(stock)) = (row.sku, row.price_cents, row.stock)
         else {
             continue;
         };
         let (Some(version), Some(fence)) = (row.version, row.fence) else { continue };
         for (user, purchased) in request.buyers.iter().zip(row.purchased.unwrap_or_default()) {
-            state.purchased.insert((sku.clone(), *user), purchased);
+            snapshot.state.purchased.insert((sku.clone(), *user), purchased);
         }
         let limit_per_user = row.limit_per_user;
         let is_updated = false;
         let item = StockSnapshot { price_cents, stock, limit_per_user, version, fence, is_updated };
-        state.items.insert(sku, item);
+        snapshot.state.items.insert(sku, item);
     }
-    header.ok_or(sqlx::Error::RowNotFound)
+    Ok(())
 }
 
 async fn account(
@@ -189,8 +172,8 @@ async fn account(
     user: UserId,
     keys: &[Uuid],
     request: &ReadRequest,
-    state: &mut ShopState,
-) -> sqlx::Result<ReadHeader> {
+    snapshot: &mut ReadSnapshot,
+) -> sqlx::Result<()> {
     if request.lock_values {
         let lock =
             sqlx::query!("select from accounts where user_id = $1 for no key update", user.0,);
@@ -208,7 +191,7 @@ async fn account(
              from (select) as m left join accounts a on a.user_id = $1"#,
         user.0,
         keys,
-        request.reads.entry_in == Some(LedgerKind::Balance),
+        request.reads.next_entry,
     )
     .fetch_one(db)
     .await?;
@@ -216,9 +199,10 @@ async fn account(
         (row.balance_cents, row.version, row.fence)
     {
         let account = BalanceSnapshot { balance_cents, version, fence, is_updated: false };
-        state.accounts.insert(user, account);
+        snapshot.state.accounts.insert(user, account);
     }
-    Ok(ReadHeader { now: row.now, known: row.known, seq: row.seq })
+    snapshot.set_header(row.now, row.known, row.seq);
+    Ok(())
 }
 
 /// Counts each buyer's units of each limited item. As a statement of its own, it sees everything

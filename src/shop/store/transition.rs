@@ -16,7 +16,6 @@ use crate::shop::OrderId;
 use crate::shop::command::changes::{LedgerChange, StatusTransition};
 use crate::shop::failure::{Failure, Rejection};
 
-/// A ledger entry of a change.
 struct Entry<'a, K> {
     change: &'a LedgerChange<K>,
     fence: Option<i64>,

@@ -30,7 +30,6 @@ pub(super) const STRATEGY: Strategy = Strategy {
     ..none::STRATEGY
 };
 
-/// Acquires the locks of all keys, which must be sorted, waiting for each.
 pub(in crate::shop) async fn lock(tx: &mut PgConnection, keys: &[LockKey]) -> Result<(), Error> {
     let names: Vec<String> = keys.iter().map(ToString::to_string).collect();
     sqlx::query!(

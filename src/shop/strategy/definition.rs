@@ -1,6 +1,6 @@
 //! The definition of a strategy.
 
-use holdfast_lock::Wait;
+use holdfast_lock::{LockKind, Wait};
 
 use crate::locks::Mechanism;
 
@@ -12,23 +12,17 @@ pub struct Strategy {
     /// Lock on the values that are changed (each item, the account), from before the read until
     /// after the commit.
     pub lock: Option<Mechanism>,
-    /// Mistake in the use of the lock.
     pub mistake: Option<Mistake>,
     pub transaction: Isolation,
     pub read: ReadMethod,
     pub guard: WriteGuard,
-    /// Maximum number of attempts of a command that conflicts with another one.
     pub attempts: u32,
-    /// True if commands for one value are executed in batches.
     pub batches: bool,
     pub guarantee: Guarantee,
-    /// Path of the file that describes the strategy, from the root of the repository.
     pub source: &'static str,
-    /// Text of that file at build time.
     pub code: &'static str,
 }
 
-/// The wrong use of a lock that works.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mistake {
     /// It is on the order, if the command has one; see [`super::wrong_key`].
@@ -73,17 +67,6 @@ pub enum WriteGuard {
     VersionAndFence,
 }
 
-/// The time at which a customer's purchases are counted, so that the count is exact.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PurchaseCount {
-    /// With the read: an order in between raises the version that the write requires.
-    WithRead,
-    /// After the read, which locks the row, or its key by an advisory lock, until the commit.
-    AfterRead,
-    /// After the write, which locks the row until the commit.
-    AfterWrite,
-}
-
 /// The condition under which a strategy is correct.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guarantee {
@@ -111,12 +94,10 @@ pub enum Family {
     /// Each holds the same key in one Redis as a lease. (`fenced` holds it too, but excludes others
     /// also after its lease.)
     Redis,
-    /// That strategy alone.
     Alone(&'static str),
 }
 
 impl Family {
-    /// Its name, which the database records.
     pub fn name(self) -> &'static str {
         match self {
             Family::Postgres => "postgres",
@@ -139,7 +120,7 @@ impl Strategy {
             (Guarantee::OneReplica, _) => {
                 Some("it excludes no other replica: with two, the same unit can be sold twice")
             }
-            (_, Some(lock)) if lock.is_teaching_lock() => {
+            (_, Some(Mechanism::Teaching(_))) => {
                 Some("it is a lock of the lessons, with a mistake on purpose")
             }
             _ => None,
@@ -151,12 +132,13 @@ impl Strategy {
         match (self.guarantee, self.lock) {
             (Guarantee::Always, _) => Family::Postgres,
             // A quorum's keys are on other servers.
-            (Guarantee::WhileLeased, lock) if lock != Some(Mechanism::Redlock) => Family::Redis,
+            (Guarantee::WhileLeased, lock) if lock != Some(Mechanism::Lock(LockKind::Quorum)) => {
+                Family::Redis
+            }
             _ => Family::Alone(self.name),
         }
     }
 
-    /// Returns whether this strategy and `other` may change one value.
     pub fn is_compatible_with(&self, other: &Strategy) -> bool {
         self.family() == other.family()
     }
@@ -171,17 +153,14 @@ impl Strategy {
         self.lock.map_or(&[], Mechanism::wait_modes)
     }
 
-    /// Returns the lock, if it lives in Redis.
     pub fn lock_in_redis(&self) -> Option<Mechanism> {
         self.lock.filter(|lock| lock.needs_redis())
     }
 
-    /// Returns when a customer's purchases are counted.
-    pub fn purchase_count(&self) -> PurchaseCount {
-        match (self.guard, self.read) {
-            (WriteGuard::Version | WriteGuard::VersionAndFence, _) => PurchaseCount::WithRead,
-            (WriteGuard::None, ReadMethod::Plain) => PurchaseCount::AfterWrite,
-            (WriteGuard::None, _) => PurchaseCount::AfterRead,
-        }
+    /// Returns whether a customer's purchases are counted with the read: an order in between raises
+    /// the version that the write requires. Otherwise they are counted after the write, which locks
+    /// the row until the commit.
+    pub fn counts_with_read(&self) -> bool {
+        self.guard != WriteGuard::None
     }
 }

@@ -13,13 +13,15 @@
 //! `@Transactional` on a method with `synchronized` or `lock … unlock` inside: the transaction
 //! begins and commits outside the lock. The lock belongs around the transaction.
 
+use holdfast_lock::LockKind;
+
 use super::{Mistake, Strategy, none};
 use crate::locks::Mechanism;
 
 /// `owner`, released between write and commit.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "early-release",
-    lock: Some(Mechanism::Owner),
+    lock: Some(Mechanism::Lock(LockKind::Owner)),
     mistake: Some(Mistake::EarlyRelease),
     source: file!(),
     code: include_str!("early_release.rs"),

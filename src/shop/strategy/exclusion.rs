@@ -5,7 +5,6 @@ use holdfast_lock::{Guards, LockKey};
 use super::{Isolation, ReadMethod, Strategy, WriteGuard};
 use crate::shop::failure::Error;
 
-/// The protection of one change, which only [`Strategy::exclusion`] can state.
 #[derive(Debug)]
 pub struct Exclusion<'g>(pub(super) Protection<'g>);
 

@@ -13,13 +13,15 @@
 //! # Seen in the wild
 //! `where version = ?` of object mappers; fences, whose check lock libraries leave to the store.
 
+use holdfast_lock::LockKind;
+
 use super::{Guarantee, Isolation, Strategy, WriteGuard, none};
 use crate::locks::Mechanism;
 
 /// The lock of this project, one command at a time.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "fenced",
-    lock: Some(Mechanism::Fenced),
+    lock: Some(Mechanism::Lock(LockKind::Fenced)),
     transaction: Isolation::Autocommit,
     guard: WriteGuard::VersionAndFence,
     guarantee: Guarantee::Always,

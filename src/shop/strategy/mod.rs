@@ -1,7 +1,5 @@
 //! Isolation of concurrent changes to one value: a [`Strategy`] is a value that the engine
-//! interprets.
-//!
-//! Each has a file that states its guarantee and when it breaks; [`table`] lists them.
+//! interprets. Each has a file that states its guarantee and when it breaks; [`table`] lists them.
 //! Tests: `tests/it/strategies.rs`, `tests/it/strategy_failures.rs`, `tests/it/strategy_pairs.rs`.
 
 pub mod advisory;
@@ -19,9 +17,7 @@ pub mod version;
 pub mod wrong_key;
 
 use super::command::Command;
-pub use definition::{
-    Family, Guarantee, Isolation, Mistake, PurchaseCount, ReadMethod, Strategy, WriteGuard,
-};
+pub use definition::{Family, Guarantee, Isolation, Mistake, ReadMethod, Strategy, WriteGuard};
 use holdfast_lock::LockKey;
 pub use table::STRATEGIES;
 
@@ -30,7 +26,6 @@ impl Strategy {
         STRATEGIES.iter().find(|strategy| strategy.name == name)
     }
 
-    /// Returns all names, for an error message.
     pub fn names() -> String {
         STRATEGIES.iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ")
     }

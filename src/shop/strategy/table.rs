@@ -4,7 +4,9 @@ use super::{
     Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, row_lock,
     serializable, version, wrong_key,
 };
-use crate::locks::Mechanism;
+use crate::locks::Mechanism::{Lock, Queue, Teaching};
+use crate::locks::TeachingLock;
+use holdfast_lock::LockKind;
 
 /// A plain read-then-update under a lock, which is described in the file of the lock.
 macro_rules! locked {
@@ -20,18 +22,37 @@ macro_rules! locked {
     };
 }
 
-/// All strategies.
 pub static STRATEGIES: &[Strategy] = &[
     none::STRATEGY,
-    locked!("local", Mechanism::Local, OneReplica, "crates/holdfast-lock/src/local.rs"),
-    locked!("setnx", Mechanism::Setnx, UntilHolderDies, "src/locks/setnx.rs"),
-    locked!("setnx-expire", Mechanism::SetnxExpire, WhileLeased, "src/locks/setnx_expire.rs"),
-    locked!("ttl", Mechanism::Ttl, WhileLeased, "src/locks/ttl.rs"),
-    locked!("check-then-del", Mechanism::CheckThenDel, WhileLeased, "src/locks/check_then_del.rs"),
-    locked!("expire-only", Mechanism::ExpireOnly, WhileLeased, "src/locks/expire_only.rs"),
-    locked!("owner", Mechanism::Owner, WhileLeased, "crates/holdfast-lock/src/owner.rs"),
-    locked!("watchdog", Mechanism::Watchdog, WhileLeased, "crates/holdfast-lock/src/watchdog.rs"),
-    locked!("redlock", Mechanism::Redlock, WhileLeased, "crates/holdfast-lock/src/quorum.rs"),
+    locked!("local", Lock(LockKind::Local), OneReplica, "crates/holdfast-lock/src/local.rs"),
+    locked!("setnx", Teaching(TeachingLock::Setnx), UntilHolderDies, "src/locks/setnx.rs"),
+    locked!(
+        "setnx-expire",
+        Teaching(TeachingLock::SetnxExpire),
+        WhileLeased,
+        "src/locks/setnx_expire.rs"
+    ),
+    locked!("ttl", Teaching(TeachingLock::Ttl), WhileLeased, "src/locks/ttl.rs"),
+    locked!(
+        "check-then-del",
+        Teaching(TeachingLock::CheckThenDel),
+        WhileLeased,
+        "src/locks/check_then_del.rs"
+    ),
+    locked!(
+        "expire-only",
+        Teaching(TeachingLock::ExpireOnly),
+        WhileLeased,
+        "src/locks/expire_only.rs"
+    ),
+    locked!("owner", Lock(LockKind::Owner), WhileLeased, "crates/holdfast-lock/src/owner.rs"),
+    locked!(
+        "watchdog",
+        Lock(LockKind::Watchdog),
+        WhileLeased,
+        "crates/holdfast-lock/src/watchdog.rs"
+    ),
+    locked!("redlock", Lock(LockKind::Quorum), WhileLeased, "crates/holdfast-lock/src/quorum.rs"),
     early_release::STRATEGY,
     wrong_key::STRATEGY,
     fenced::STRATEGY,
@@ -40,7 +61,7 @@ pub static STRATEGIES: &[Strategy] = &[
     version::STRATEGY,
     serializable::STRATEGY,
     advisory::STRATEGY,
-    locked!("queue", Mechanism::Queue, OneReplica, "src/locks/queue.rs"),
+    locked!("queue", Queue, OneReplica, "src/locks/queue.rs"),
     batched::STRATEGY,
 ];
 

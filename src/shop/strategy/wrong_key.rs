@@ -13,7 +13,7 @@
 //! `lock(order.id)`, `lock(request.id)`, `lock(cart.id)`: the key names the request, not the value
 //! that changes. Or the key contains a typo, the tenant, or another letter case.
 
-use holdfast_lock::LockKey;
+use holdfast_lock::{LockKey, LockKind};
 
 use super::{Mistake, Strategy, none};
 use crate::locks::Mechanism;
@@ -22,14 +22,13 @@ use crate::shop::OrderId;
 /// `owner`, on the order.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "wrong-key",
-    lock: Some(Mechanism::Owner),
+    lock: Some(Mechanism::Lock(LockKind::Owner)),
     mistake: Some(Mistake::WrongKey),
     source: file!(),
     code: include_str!("wrong_key.rs"),
     ..none::STRATEGY
 };
 
-/// Returns the key to lock: that of the order.
 pub(super) fn keys(order: OrderId) -> Vec<LockKey> {
     vec![order.lock_key()]
 }

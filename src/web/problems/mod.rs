@@ -15,6 +15,7 @@ use holdfast_lock::Holder;
 use serde_json::{Map, Value, json};
 use time::OffsetDateTime;
 
+use crate::db::ErrorClass;
 use crate::messages::{Language, Message, message};
 use crate::shop::{Error, Failure, Rejection};
 use crate::web::log_limit;
@@ -310,43 +311,44 @@ impl From<Error> for Problem {
                 let detail = message!("problem-redis-refused", code);
                 Problem::with_message(ProblemType::Unavailable, detail)
             }
-            Error::CannotWrite(cause) => {
+            Error::Postgres(ErrorClass::CannotWrite, cause) => {
                 if let Some(left_out) = log_limit::admit("Postgres cannot write") {
                     tracing::warn!(cause, left_out, "Postgres cannot write");
                 }
                 let detail = "Postgres accepts no writes now; nothing was written";
                 Problem::new(ProblemType::Unavailable, detail)
             }
-            Error::Refused(cause) => {
+            Error::Postgres(ErrorClass::Refused, cause) => {
                 if let Some(left_out) = log_limit::admit("Postgres refuses") {
                     tracing::error!(cause, left_out, "Postgres refuses the shop's user");
                 }
                 let detail = "Postgres refuses the shop's user; nothing was written";
                 Problem::new(ProblemType::Unavailable, detail)
             }
-            Error::SessionEnded { by_migration, cause } => {
+            Error::Postgres(ErrorClass::StatementChanged, cause) => {
                 tracing::debug!(cause, "a session with Postgres ended");
-                let detail = match by_migration {
-                    true => message!("problem-session-migrated"),
-                    false => message!("problem-session-idle"),
-                };
+                let detail = message!("problem-session-migrated");
                 Problem::with_message(ProblemType::Unavailable, detail)
             }
-            error @ (Error::Overloaded(_)
-            | Error::NoConnection(_)
-            | Error::Cancelled(_)
-            | Error::GivenUp(_)
-            | Error::Conflict(_)
-            | Error::Conflicts { .. }) => {
-                tracing::debug!(%error, "the command is not executed");
-                Problem::with_message(ProblemType::Overloaded, why_not_executed(&error))
+            Error::Postgres(ErrorClass::SessionEnded, cause) => {
+                tracing::debug!(cause, "a session with Postgres ended");
+                let detail = message!("problem-session-idle");
+                Problem::with_message(ProblemType::Unavailable, detail)
             }
-            Error::RowLocked(cause) => {
+            Error::Postgres(ErrorClass::LockTimeout, cause) => {
                 tracing::debug!(cause, "a row stayed locked");
                 Problem::new(
                     ProblemType::LockTimeout,
                     "a row stayed locked in Postgres; nothing was changed",
                 )
+            }
+            error @ (Error::Overloaded(_)
+            | Error::Postgres(..)
+            | Error::GivenUp(_)
+            | Error::Conflict(_)
+            | Error::Conflicts { .. }) => {
+                tracing::debug!(%error, "the command is not executed");
+                Problem::with_message(ProblemType::Overloaded, why_not_executed(&error))
             }
             Error::LockLost(_) => Problem::new(
                 ProblemType::LockLost,
@@ -365,8 +367,8 @@ impl From<Error> for Problem {
 /// Returns the detail of `overloaded`.
 fn why_not_executed(error: &Error) -> Message {
     match error {
-        Error::NoConnection(_) => message!("problem-overloaded-connections"),
-        Error::Cancelled(_) => message!("problem-overloaded-cancelled"),
+        Error::Postgres(ErrorClass::NoConnection, _) => message!("problem-overloaded-connections"),
+        Error::Postgres(ErrorClass::Cancelled, _) => message!("problem-overloaded-cancelled"),
         Error::GivenUp(_) => message!("problem-overloaded-given-up"),
         Error::Conflict(_) => message!("problem-overloaded-conflicts", attempts = 1_u32),
         Error::Conflicts { attempts, .. } => message!("problem-overloaded-conflicts", attempts),

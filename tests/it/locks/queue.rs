@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::poll;
 use holdfast::locks::queue::{KeyQueues, QueueGuard};
-use holdfast::locks::{Priority, QueueDeadlines, QueueFull, QueueOptions, WhenFull};
+use holdfast::locks::{Priority, QueueDeadlines, QueueOptions, WhenFull};
 use holdfast_lock::{LockKey, Wait};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -17,7 +17,8 @@ use tokio::time::Instant;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
 
-type Acquiring = Pin<Box<dyn Future<Output = Result<Option<QueueGuard>, QueueFull>> + Send>>;
+type Acquiring =
+    Pin<Box<dyn Future<Output = Result<Option<QueueGuard>, holdfast_lock::Error>> + Send>>;
 
 /// The queue of one key.
 struct TestQueue {

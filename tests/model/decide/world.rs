@@ -9,7 +9,7 @@ use holdfast::shop::command::expire_orders::ExpireOrders;
 use holdfast::shop::command::pay_order::PayOrder;
 use holdfast::shop::command::place_order::{MAX_QUANTITY, PlaceOrder};
 use holdfast::shop::command::restock::{Restock, RestockRequest};
-use holdfast::shop::command::return_order::{ReturnKind, ReturnOrder};
+use holdfast::shop::command::return_order::ReturnOrder;
 use holdfast::shop::command::set_limit::SetLimit;
 use holdfast::shop::command::state::{BalanceSnapshot, NextLedgerEntry, OrderSnapshot};
 use holdfast::shop::command::state::{ShopState, StockSnapshot};
@@ -145,7 +145,7 @@ impl World {
             let orders =
                 self.orders.iter().filter(|placed| reads.orders.contains(&placed.order.id));
             state.orders.extend(orders.map(|placed| (placed.order.id, placed.row)));
-            if reads.entry_in.is_some() {
+            if reads.next_entry {
                 let (seq, fence, request_id) = (self.seq + 1, None, Uuid::nil());
                 state.next_entry = Some(NextLedgerEntry { seq, fence, request_id });
             }
@@ -247,9 +247,9 @@ impl World {
             1 => self.place(dice, &[sku]),
             2..=3 if !own.is_empty() => self.pay(dice, user, &own),
             kind @ 4..=7 if !own.is_empty() => {
-                let kind = if kind < 6 { ReturnKind::Cancel } else { ReturnKind::Refund(user) };
+                let refund_to = (kind >= 6).then_some(user);
                 let order = self.as_read(pick(dice, &own), dice);
-                Box::new(ReturnOrder::new(kind, user, order, Some(key)))
+                Box::new(ReturnOrder::new(user, order, refund_to, Some(key)))
             }
             8 => {
                 let amount = self.amount(dice, 800, MAX_AMOUNT);
