@@ -114,8 +114,8 @@ impl Harness {
         } else {
             let path = if strategy == NO_STRATEGY { "/api/lab/noop" } else { "/api/orders" };
             let bodies: Vec<String> = skus.iter().map(|sku| order(sku)).collect();
-            let first = Posts::new(path, "", &headers, &bodies, 0);
-            let script = |i: usize, token| first.for_client(token, &headers, i * bodies.len() / n);
+            let script =
+                |i: usize, token| Posts::new(path, token, &headers, &bodies, i * bodies.len() / n);
             let users = self.users.iter().take(n).enumerate();
             users.map(|(i, (_, token))| self.client(i, script(i, token))).collect()
         };

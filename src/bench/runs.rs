@@ -141,7 +141,7 @@ impl Round {
             p50_ms: report.latency_ms(0.5),
             p99_ms: report.latency_ms(0.99),
             jain_clients: jain(report.by_client.iter().copied()).unwrap_or(1.0),
-            jain_replicas: jain(report.by_target.iter().copied()).unwrap_or(1.0),
+            jain_replicas: jain(report.by_target.values().copied()).unwrap_or(1.0),
             redis_reads: redis_reads / responses,
             writes: writes / responses,
             refused,

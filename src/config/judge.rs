@@ -3,11 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 use super::values::{seconds, whole_number};
 
 /// Options of `holdfast judge`.
-#[derive(Debug, Clone, Args)]
+#[derive(Debug, Clone, Args, Serialize, Deserialize)]
 #[command(after_help = "The adapter is a program that speaks lines of JSON on stdin and stdout. \
     It starts a temporary Postgres and Redis, and worker processes with an adapter each, whose clients \
     change one row under the lock. Then it disturbs them, and reads from the ledger what was lost.\n\n\
@@ -47,8 +48,8 @@ pub struct JudgeArgs {
     #[arg(long, default_value_t = 30, value_parser = whole_number::<u64>(1..=600))]
     pub answer_timeout_s: u64,
     /// Environment variable for the adapter, as NAME=VALUE; can be repeated
-    #[arg(long, value_name = "NAME=VALUE")]
-    pub env: Vec<String>,
+    #[arg(long, value_name = "NAME=VALUE", value_parser = variable)]
+    pub env: Vec<(String, String)>,
     /// Also write the judgement as JSON; with -, print it instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -58,4 +59,11 @@ pub struct JudgeArgs {
     /// Program and arguments of the adapter, after --
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<String>,
+}
+
+fn variable(setting: &str) -> Result<(String, String), &'static str> {
+    match setting.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err("it must be NAME=VALUE"),
+    }
 }

@@ -26,8 +26,6 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
 /// Sixteen replicas with sixteen connections each, and some for people, audits and tests.
 const MAX_CONNECTIONS: u32 = 300;
-/// Locales that sort by code point; macOS lacks the first.
-const LOCALES: [&str; 2] = ["C.UTF-8", "C"];
 
 /// Returns the URL of a database, in a format that psql and sqlx accept.
 pub(super) fn url(sockets: &Path, database: &str) -> String {
@@ -49,21 +47,6 @@ pub(super) async fn create_cluster(
         return Ok(cluster);
     }
     print_progress("creating a Postgres cluster …");
-    let mut created = run_initdb(initdb, LOCALES[0], services_dir, options).await;
-    if created.is_err() {
-        created = run_initdb(initdb, LOCALES[1], services_dir, options).await;
-    }
-    fs::rename(created?, &cluster).map_err(file("cannot rename into place", &cluster))?;
-    Ok(cluster)
-}
-
-/// Creates a cluster under another name; returns its folder.
-async fn run_initdb(
-    initdb: &Path,
-    locale: &str,
-    services_dir: &ServicesDir,
-    options: &[&str],
-) -> Result<PathBuf> {
     let new = services_dir.path.join("postgres.new");
     if new.exists() {
         fs::remove_dir_all(&new).map_err(file("cannot remove the half-made cluster", &new))?;
@@ -73,22 +56,22 @@ async fn run_initdb(
     command
         .arg("--pgdata")
         .arg(&new)
-        .args(["--username=holdfast", "--encoding=UTF8", "--data-checksums"])
+        .args(["--username=holdfast", "--encoding=UTF8", "--locale=C", "--data-checksums"])
         // Access is restricted by the mode of the sockets' folder; there is no other way in.
         .args(["--auth-local=trust", "--auth-host=reject"])
-        .arg(format!("--locale={locale}"))
         .args(options);
     let output = command.output().await.context("cannot run initdb")?;
-    if output.status.success() {
-        return Ok(new);
+    if !output.status.success() {
+        let bytes = [output.stdout, output.stderr].concat();
+        let text = String::from_utf8_lossy(&bytes);
+        // The services run in the locale C.
+        if text.contains("No space left on device") {
+            return Err(disk_full(&new));
+        }
+        bail!("initdb failed ({}):\n{}", output.status, text.trim());
     }
-    let bytes = [output.stdout, output.stderr].concat();
-    let text = String::from_utf8_lossy(&bytes);
-    // The services run in the locale C.
-    if text.contains("No space left on device") {
-        return Err(disk_full(&new));
-    }
-    bail!("initdb failed ({}):\n{}", output.status, text.trim())
+    fs::rename(new, &cluster).map_err(file("cannot rename into place", &cluster))?;
+    Ok(cluster)
 }
 
 pub(super) fn spec(

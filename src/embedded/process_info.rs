@@ -1,6 +1,5 @@
-//! What the system says about a process: proof that a pid still means the recorded process.
-//!
-//! Linux has all of it in `/proc`; elsewhere `ps` prints what it can.
+//! What the system says about a process: proof that a pid still means the recorded process. Linux
+//! has all of it in `/proc`; elsewhere `ps` prints what it can.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -24,7 +23,6 @@ pub(super) fn start_of(pid: i32) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
 
-/// Returns whether the arguments of a process contain this path.
 pub(super) fn has_argument(pid: i32, path: &Path) -> bool {
     let arguments = if cfg!(target_os = "linux") {
         fs::read(format!("/proc/{pid}/cmdline")).ok()
@@ -70,6 +68,7 @@ fn ps(pid: i32, columns: &str) -> Option<Vec<u8>> {
 /// What `/proc/<pid>/stat` says of a process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessStat {
+    pub pid: i32,
     pub state: char,
     pub parent: i32,
     pub group: i32,
@@ -78,10 +77,12 @@ pub struct ProcessStat {
 }
 
 impl ProcessStat {
-    /// Parses the file; its second field, the name, is arbitrary.
+    /// The second field, the name, is arbitrary.
     pub fn parse(stat: &str) -> Option<Self> {
+        let (pid, _) = stat.split_once(' ')?;
         let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         Some(Self {
+            pid: pid.parse().ok()?,
             state: fields.next()?.chars().next()?,
             parent: fields.next()?.parse().ok()?,
             group: fields.next()?.parse().ok()?,
@@ -97,7 +98,7 @@ mod tests {
     #[test]
     fn fields_are_parsed_after_any_process_name() {
         let stat = "7 (a) b (c) S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 4242 9 9";
-        let parsed = ProcessStat { state: 'S', parent: 1, group: 7, start: 4242 };
+        let parsed = ProcessStat { pid: 7, state: 'S', parent: 1, group: 7, start: 4242 };
         assert_eq!(ProcessStat::parse(stat), Some(parsed));
     }
 

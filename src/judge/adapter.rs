@@ -1,9 +1,6 @@
-//! The adapter of a worker: a child process that speaks lines of JSON.
-//!
-//! Guarantees: each request gets the answer with its id, in any order. An adapter that exits,
-//! prints anything else, answers an id twice or one that it was not sent, or leaves a request
-//! without an answer for too long is reported once, with the end of its stderr; calls then never
-//! return.
+//! The adapter of a worker: a child process that speaks lines of JSON. Each request gets the answer
+//! with its id, in any order. An adapter that exits, prints anything else, answers an id twice or
+//! not in time is reported with the end of its stderr; calls then never return.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::pending;
@@ -14,7 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::io::{
-    AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
+    AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader,
 };
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{mpsc, oneshot};
@@ -22,12 +19,10 @@ use tokio::time::{sleep, timeout};
 
 use super::protocol::{AdapterAnswer, AdapterOp, AdapterRequest, WorkerSetup};
 
-/// Maximum length of a line.
 const MAX_LINE_BYTES: u64 = 64 << 10;
-/// The quoted part of a line that is not an answer.
 const QUOTED_CHARS: usize = 200;
 const STDERR_LINES: usize = 12;
-/// Time for an adapter that closed its stdout to exit, and for its stderr to arrive.
+/// Time for an adapter that closed its stdout to exit.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 type PendingAnswers = Arc<Mutex<HashMap<u64, oneshot::Sender<AdapterAnswer>>>>;
@@ -37,8 +32,27 @@ pub(super) struct AdapterProcess {
     next_id: AtomicU64,
     pending: PendingAnswers,
     lines: mpsc::UnboundedSender<String>,
-    timeouts: mpsc::UnboundedSender<String>,
     answer_timeout: Duration,
+    failure: Failure,
+}
+
+/// Says why the judgement can't go on.
+#[derive(Debug, Clone)]
+struct Failure {
+    last_words: Arc<Mutex<VecDeque<String>>>,
+    failures: mpsc::UnboundedSender<String>,
+}
+
+impl Failure {
+    async fn report(&self, why: String) {
+        // For its stderr to arrive.
+        sleep(EXIT_TIMEOUT / 10).await;
+        let last_words = self.last_words.lock().iter().cloned().collect::<Vec<_>>();
+        let _ = self.failures.send(match last_words.as_slice() {
+            [] => format!("{why}. Its stderr is empty"),
+            lines => format!("{why}. The end of its stderr:\n  {}", lines.join("\n  ")),
+        });
+    }
 }
 
 impl AdapterProcess {
@@ -48,10 +62,11 @@ impl AdapterProcess {
         setup: &WorkerSetup,
         failures: mpsc::UnboundedSender<String>,
     ) -> Result<Self, String> {
-        let (program, arguments) = setup.command.split_first().ok_or("no command was given")?;
+        let (program, arguments) =
+            setup.args.command.split_first().ok_or("no command was given")?;
         let mut child = Command::new(program)
             .args(arguments)
-            .envs(&setup.env)
+            .envs(setup.args.env.iter().cloned())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
@@ -61,24 +76,23 @@ impl AdapterProcess {
         let stdin = child.stdin.take().ok_or("the adapter has no stdin")?;
         let stdout = child.stdout.take().ok_or("the adapter has no stdout")?;
         let stderr = child.stderr.take().ok_or("the adapter has no stderr")?;
+
         let (lines, queued) = mpsc::unbounded_channel();
         let pending = PendingAnswers::default();
-        let last_words = Arc::new(Mutex::new(VecDeque::new()));
+        let failure = Failure { last_words: Arc::default(), failures };
         tokio::spawn(write_lines(stdin, queued));
-        tokio::spawn(keep_last_lines(stderr, Arc::clone(&last_words)));
-        let (timeouts, mut timed_out) = mpsc::unbounded_channel();
+        tokio::spawn(keep_last_lines(stderr, Arc::clone(&failure.last_words)));
         let process = Self {
             next_id: AtomicU64::new(1),
             pending: Arc::clone(&pending),
             lines,
-            timeouts,
-            answer_timeout: Duration::from_millis(setup.answer_timeout_ms),
+            answer_timeout: setup.answer_timeout,
+            failure: failure.clone(),
         };
         tokio::spawn(async move {
             let mut reading = Box::pin(read_answers(BufReader::new(stdout), &pending));
             let why = tokio::select! {
                 why = &mut reading => why,
-                why = timed_out.recv() => why,
                 // A child of the adapter may keep its stdout open.
                 _ = child.wait() => timeout(EXIT_TIMEOUT / 10, reading).await.unwrap_or(None),
             };
@@ -87,12 +101,7 @@ impl AdapterProcess {
                 None => describe_exit(&mut child).await,
             };
             let _ = child.start_kill();
-            sleep(EXIT_TIMEOUT / 10).await;
-            let last_words = last_words.lock().iter().cloned().collect::<Vec<_>>();
-            let _ = failures.send(match last_words.as_slice() {
-                [] => format!("{why}. Its stderr is empty"),
-                lines => format!("{why}. The end of its stderr:\n  {}", lines.join("\n  ")),
-            });
+            failure.report(why).await;
         });
         Ok(process)
     }
@@ -107,16 +116,15 @@ impl AdapterProcess {
         let _ = self.lines.send(serde_json::to_string(&request).unwrap_or_default() + "\n");
         let limit = self.answer_timeout + wait;
         match timeout(limit, answer).await {
-            Ok(Ok(answer)) => answer,
-            Ok(Err(_)) => pending().await,
+            Ok(Ok(answer)) => return answer,
+            Ok(Err(_)) => {}
             Err(_) => {
-                let _ = self.timeouts.send(format!(
-                    "the adapter has not answered request {id} within {} s",
-                    limit.as_secs_f64()
-                ));
-                pending().await
+                let seconds = limit.as_secs_f64();
+                let why = format!("the adapter has not answered request {id} within {seconds} s");
+                self.failure.report(why).await;
             }
         }
+        pending().await
     }
 }
 
@@ -128,6 +136,15 @@ async fn write_lines(mut stdin: ChildStdin, mut lines: mpsc::UnboundedReceiver<S
     }
 }
 
+/// Reads a line; `None` at the end.
+async fn read_line(reader: &mut (impl AsyncBufRead + Unpin)) -> Option<Vec<u8>> {
+    let mut line = Vec::new();
+    match reader.take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
+        Ok(1..) => Some(line),
+        _ => None,
+    }
+}
+
 /// Passes on the answers. Returns why that ended; `None` at the end of stdout.
 async fn read_answers(
     mut stdout: BufReader<impl AsyncRead + Unpin>,
@@ -135,11 +152,7 @@ async fn read_answers(
 ) -> Option<String> {
     let mut last_id = 0;
     loop {
-        let mut line = Vec::new();
-        match (&mut stdout).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
-            Ok(1..) => {}
-            _ => return None,
-        }
+        let line = read_line(&mut stdout).await?;
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end();
         if !line.ends_with(b"\n") && line.len() as u64 == MAX_LINE_BYTES {
@@ -177,12 +190,7 @@ async fn describe_exit(child: &mut Child) -> String {
 
 async fn keep_last_lines(stderr: impl AsyncRead + Unpin, last: Arc<Mutex<VecDeque<String>>>) {
     let mut stderr = BufReader::new(stderr);
-    loop {
-        let mut line = Vec::new();
-        match (&mut stderr).take(MAX_LINE_BYTES).read_until(b'\n', &mut line).await {
-            Ok(1..) => {}
-            _ => return,
-        }
+    while let Some(line) = read_line(&mut stderr).await {
         let text = String::from_utf8_lossy(&line);
         let mut last = last.lock();
         last.push_back(text.trim_end().chars().take(QUOTED_CHARS).collect());

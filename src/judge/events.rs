@@ -1,14 +1,53 @@
-//! The events around a violation, for a drawing with a lane per client.
+//! Record of a pass, and the events around a violation, for a drawing with a lane per client.
 
-use super::measures::ms;
-use super::protocol::{ReleaseAnswer, TurnOutcome};
-use super::recording::{RecordedTurn, Recording};
+use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
 use super::report::{ClientId, Event};
 
 /// Events of a violation: those near its start and its end, of the clients in question first.
 const MAX_EVENTS: usize = 80;
 /// Events of the clients in question; a page shows a thousand.
 const MAX_NEEDED: usize = 200;
+
+/// The turns of all clients, and what the judge did to them. Times are microseconds of the machine's
+/// monotonic clock.
+#[derive(Debug, Default)]
+pub(super) struct Recording {
+    pub(super) began_us: u64,
+    /// End of the work, before the last turns were finished.
+    pub(super) ended_us: u64,
+    pub(super) turns: Vec<Turn>,
+    pub(super) marks: Vec<Mark>,
+    /// Time in which the messages of a worker were late: it was stopped, or cut off.
+    pub(super) stall: Option<Stall>,
+    /// Time in which no client could reach Redis.
+    pub(super) outage: Option<(u64, u64)>,
+    pub(super) last_error: Option<String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Mark {
+    pub(super) at_us: u64,
+    pub(super) id: ClientId,
+    /// `paused`, `continued` or `killed`.
+    pub(super) event: &'static str,
+}
+
+#[derive(Debug)]
+pub(super) struct Stall {
+    pub(super) worker: u32,
+    pub(super) from_us: u64,
+    pub(super) until_us: u64,
+}
+
+impl Recording {
+    pub(super) fn work_us(&self) -> u64 {
+        self.ended_us.saturating_sub(self.began_us)
+    }
+}
+
+pub(super) fn ms(us: u64) -> f64 {
+    us as f64 / 1_000.0
+}
 
 /// Returns the events between two times by time, for `clients` also the others of these turns.
 pub(super) fn events_between(
@@ -20,34 +59,41 @@ pub(super) fn events_between(
     if until_us == 0 {
         return Vec::new();
     }
-    let began_us = recording.began_us;
     let inside = |at_us: u64| (from_us..=until_us).contains(&at_us);
-    let mut events: Vec<(u64, ClientId, Event)> = Vec::new();
-    for recorded in &recording.turns {
-        let turn = &recorded.turn;
-        let overlaps = turn.answered_us <= until_us && last_us(recorded) >= from_us;
-        if !overlaps {
+    let event = |at_us: u64, id, event: &str| Event {
+        t_ms: ms(at_us.saturating_sub(recording.began_us)),
+        id,
+        event: event.to_owned(),
+        value: None,
+        fence: None,
+    };
+    let mut events = Vec::new();
+    for turn in &recording.turns {
+        let last_us = turn.answered_us.max(turn.release_us).max(turn.released_us);
+        if turn.answered_us > until_us || last_us < from_us {
             continue;
         }
-        let whole = clients.contains(&recorded.id);
-        let of_turn = events_of(recorded, began_us).into_iter();
-        let kept = of_turn.filter(|(at_us, _)| inside(*at_us) || whole);
-        events.extend(kept.map(|(at_us, event)| (at_us, recorded.id, event)));
+        let whole = clients.contains(&turn.id);
+        for (at_us, name, value, fence) in points_of(turn) {
+            if at_us > 0 && (inside(at_us) || whole) {
+                events.push(Event { value, fence, ..event(at_us, turn.id, name) });
+            }
+        }
     }
-    for mark in recording.marks.iter().filter(|mark| inside(mark.at_us)) {
-        events.push((mark.at_us, mark.id, event(mark.id, mark.event, mark.at_us, began_us)));
-    }
-    events.sort_by_key(|(at_us, ..)| *at_us);
-    let is_needed = |id: &ClientId| clients.contains(id);
-    let needed = events.iter().filter(|(_, id, _)| is_needed(id)).count();
+    let marks = recording.marks.iter().filter(|mark| inside(mark.at_us));
+    events.extend(marks.map(|mark| event(mark.at_us, mark.id, mark.event)));
+    events.sort_by(|one, other| one.t_ms.total_cmp(&other.t_ms));
+
+    let is_needed = |event: &Event| clients.contains(&event.id);
+    let needed = events.iter().filter(|event| is_needed(event)).count();
     let room = MAX_EVENTS.saturating_sub(needed);
-    keep_ends(&mut events, |(_, id, _)| is_needed(id), MAX_NEEDED / 2);
-    keep_ends(&mut events, |(_, id, _)| !is_needed(id), room / 2);
-    events.into_iter().map(|(_, _, event)| event).collect()
+    keep_ends(&mut events, is_needed, MAX_NEEDED / 2);
+    keep_ends(&mut events, |event| !is_needed(event), room / 2);
+    events
 }
 
 /// Keeps of the selected events the first and the last `count`.
-fn keep_ends<T>(events: &mut Vec<T>, is_selected: impl Fn(&T) -> bool, count: usize) {
+fn keep_ends(events: &mut Vec<Event>, is_selected: impl Fn(&Event) -> bool, count: usize) {
     let total = events.iter().filter(|event| is_selected(event)).count();
     let mut number = 0;
     events.retain(|event| {
@@ -56,62 +102,36 @@ fn keep_ends<T>(events: &mut Vec<T>, is_selected: impl Fn(&T) -> bool, count: us
     });
 }
 
-fn last_us(recorded: &RecordedTurn) -> u64 {
-    let turn = &recorded.turn;
-    turn.answered_us.max(turn.release_us).max(turn.released_us)
-}
-
-/// Returns the events of a turn with their times.
-fn events_of(recorded: &RecordedTurn, began_us: u64) -> Vec<(u64, Event)> {
-    let turn = &recorded.turn;
-    let mut events = Vec::new();
-    let mut add = |at_us: u64, name: &str, value: Option<i64>, fence: Option<i64>| {
-        if at_us > 0 {
-            let event = event(recorded.id, name, at_us, began_us);
-            events.push((at_us, Event { value, fence, ..event }));
-        }
-    };
-    add(turn.asked_us, "ask", None, None);
+/// Returns time, name, value and fence of each event of a turn.
+fn points_of(turn: &Turn) -> Vec<(u64, &'static str, Option<i64>, Option<i64>)> {
+    let mut points = vec![(turn.asked_us, "ask", None, None)];
     if turn.outcome != TurnOutcome::Granted {
-        return events;
+        return points;
     }
-    add(turn.answered_us, "granted", None, turn.fence);
-    add(turn.read_us, "read", Some(turn.value), None);
-    add(turn.wrote_us, "write", Some(turn.value - 1), None);
+    points.push((turn.answered_us, "granted", None, turn.fence));
+    points.push((turn.read_us, "read", Some(turn.value), None));
+    points.push((turn.wrote_us, "write", Some(turn.value - 1), None));
     if turn.refused {
-        add(turn.release_us, "refused", None, turn.fence);
+        points.push((turn.release_us, "refused", None, turn.fence));
     }
     match turn.release {
-        ReleaseAnswer::Ok => add(turn.released_us, "released", None, None),
-        ReleaseAnswer::Lost => add(turn.released_us, "lost", None, None),
+        ReleaseAnswer::Ok => points.push((turn.released_us, "released", None, None)),
+        ReleaseAnswer::Lost => points.push((turn.released_us, "lost", None, None)),
         ReleaseAnswer::None | ReleaseAnswer::Error => {}
     }
-    events
-}
-
-fn event(id: ClientId, name: &str, at_us: u64, began_us: u64) -> Event {
-    Event {
-        t_ms: ms(at_us.saturating_sub(began_us)),
-        worker: id.worker,
-        client: id.client,
-        event: name.to_owned(),
-        value: None,
-        fence: None,
-    }
+    points
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::protocol::Turn;
 
     #[test]
     fn page_can_show_all_events() {
         let turn = |number: u32| {
             let id = ClientId { worker: 0, client: number % 4 };
             let asked_us = u64::from(number) + 1;
-            let times = Turn { asked_us, answered_us: asked_us, ..Turn::default() };
-            RecordedTurn { id, turn: Turn { number, client: id.client, ..times } }
+            Turn { id, number, asked_us, answered_us: asked_us, ..Turn::default() }
         };
         let recording = Recording { turns: (0..4_000).map(turn).collect(), ..Recording::default() };
         let clients = [0, 1].map(|client| ClientId { worker: 0, client });

@@ -1,49 +1,29 @@
 //! Holds of the lock, as the clients saw them: from the answer *granted* to the request to release.
-//!
 //! Both are within the time in which the lock was held, so two holds that overlap are certain.
 
 use std::cmp::Reverse;
 
-use super::protocol::{ReleaseAnswer, TurnOutcome};
-use super::recording::{RecordedTurn, Recording};
-use super::report::ClientId;
+use super::events::Recording;
+use super::protocol::{ReleaseAnswer, Turn, TurnOutcome};
 
 /// Time by which the answers of two grants can be late in relation to each other.
 const REORDERING_US: u64 = 50_000;
 
-#[derive(Debug, Clone, Copy)]
-pub(super) struct LockHold {
-    pub(super) id: ClientId,
-    pub(super) granted_us: u64,
-    pub(super) release_us: u64,
-    pub(super) fence: Option<i64>,
-    pub(super) turn: RecordedTurn,
-}
-
 /// Two holds, the earlier grant first.
-pub(super) type HoldPair = (LockHold, LockHold);
+pub(super) type HoldPair = (Turn, Turn);
 
-/// Returns all holds by the time of their grant.
-pub(super) fn holds(recording: &Recording) -> Vec<LockHold> {
-    let granted = recording.turns.iter().filter(|turn| turn.turn.outcome == TurnOutcome::Granted);
-    let mut holds: Vec<LockHold> = granted
-        .map(|recorded| LockHold {
-            id: recorded.id,
-            granted_us: recorded.turn.answered_us,
-            release_us: recorded.turn.release_us,
-            fence: recorded.turn.fence,
-            turn: *recorded,
-        })
-        .collect();
-    holds.sort_by_key(|hold| hold.granted_us);
+/// Returns all turns with a grant, by its time.
+pub(super) fn holds(recording: &Recording) -> Vec<Turn> {
+    let granted = recording.turns.iter().filter(|turn| turn.outcome == TurnOutcome::Granted);
+    let mut holds: Vec<Turn> = granted.copied().collect();
+    holds.sort_by_key(|hold| hold.answered_us);
     holds
 }
 
-/// Returns the pairs of holds that overlap.
-pub(super) fn overlaps(holds: &[LockHold]) -> Vec<HoldPair> {
+pub(super) fn overlaps(holds: &[Turn]) -> Vec<HoldPair> {
     let mut pairs = Vec::new();
     for (at, hold) in holds.iter().enumerate() {
-        let later = holds[at + 1..].iter().take_while(|later| later.granted_us < hold.release_us);
+        let later = holds[at + 1..].iter().take_while(|later| later.answered_us < hold.release_us);
         pairs.extend(later.map(|later| (*hold, *later)));
     }
     pairs
@@ -51,10 +31,10 @@ pub(super) fn overlaps(holds: &[LockHold]) -> Vec<HoldPair> {
 
 /// Returns the holds whose release was answered `ok` after another client had been granted the
 /// lock, each with that first later hold.
-pub(super) fn wrong_releases(holds: &[LockHold]) -> Vec<HoldPair> {
+pub(super) fn wrong_releases(holds: &[Turn]) -> Vec<HoldPair> {
     let pairs = holds.iter().zip(holds.iter().skip(1));
     let wrong = pairs.filter(|(hold, later)| {
-        hold.turn.turn.release == ReleaseAnswer::Ok && later.granted_us < hold.release_us
+        hold.release == ReleaseAnswer::Ok && later.answered_us < hold.release_us
     });
     wrong.map(|(hold, later)| (*hold, *later)).collect()
 }
@@ -62,24 +42,24 @@ pub(super) fn wrong_releases(holds: &[LockHold]) -> Vec<HoldPair> {
 /// Returns the grants whose fence was not above that of an earlier one, each with the earlier one
 /// of the highest fence. Grants whose answers were delayed by a fault are left out: their order is
 /// not known.
-pub(super) fn fence_regressions(holds: &[LockHold], recording: &Recording) -> Vec<HoldPair> {
-    let is_delayed = |hold: &LockHold| {
-        recording.stalls.iter().any(|stall| {
+pub(super) fn fence_regressions(holds: &[Turn], recording: &Recording) -> Vec<HoldPair> {
+    let is_delayed = |hold: &Turn| {
+        recording.stall.as_ref().is_some_and(|stall| {
             stall.worker == hold.id.worker
-                && hold.turn.turn.asked_us < stall.until_us
-                && hold.granted_us > stall.from_us
+                && hold.asked_us < stall.until_us
+                && hold.answered_us > stall.from_us
         })
     };
     let mut regressions = Vec::new();
-    let mut highest: Option<LockHold> = None;
+    let mut highest: Option<Turn> = None;
     for hold in holds {
         let Some(fence) = hold.fence else { continue };
         let Some(before) = highest else {
             highest = Some(*hold);
             continue;
         };
-        let is_later = before.release_us <= hold.granted_us
-            || before.granted_us + REORDERING_US <= hold.granted_us;
+        let is_later = before.release_us <= hold.answered_us
+            || before.answered_us + REORDERING_US <= hold.answered_us;
         if before.fence >= Some(fence) && is_later && !is_delayed(hold) {
             regressions.push((before, *hold));
         }
@@ -92,15 +72,14 @@ pub(super) fn fence_regressions(holds: &[LockHold], recording: &Recording) -> Ve
 
 /// Returns the refusals *busy* and *timeout* from times in which Redis was away and no client held
 /// the lock.
-pub(super) fn misreported(holds: &[LockHold], recording: &Recording) -> Vec<RecordedTurn> {
+pub(super) fn misreported(holds: &[Turn], recording: &Recording) -> Vec<Turn> {
     let Some((from_us, until_us)) = recording.outage else { return Vec::new() };
-    let refused = recording.turns.iter().filter(|recorded| {
-        let turn = &recorded.turn;
+    let refused = recording.turns.iter().filter(|turn| {
         let is_refused = matches!(turn.outcome, TurnOutcome::Busy | TurnOutcome::Timeout);
         let within = turn.asked_us > from_us && turn.answered_us < until_us;
-        let held = |hold: &LockHold| {
-            let end_us = hold.release_us.max(hold.turn.turn.released_us);
-            hold.granted_us < turn.answered_us && end_us > turn.asked_us
+        let held = |hold: &Turn| {
+            let end_us = hold.release_us.max(hold.released_us);
+            hold.answered_us < turn.answered_us && end_us > turn.asked_us
         };
         is_refused && within && !holds.iter().any(held)
     });
@@ -108,10 +87,10 @@ pub(super) fn misreported(holds: &[LockHold], recording: &Recording) -> Vec<Reco
 }
 
 /// Returns the union of the holds within the work, as disjoint times.
-pub(super) fn held_times(holds: &[LockHold], recording: &Recording) -> Vec<(u64, u64)> {
+pub(super) fn held_times(holds: &[Turn], recording: &Recording) -> Vec<(u64, u64)> {
     let mut times: Vec<(u64, u64)> = Vec::new();
     for hold in holds {
-        let (from, until) = (hold.granted_us, hold.release_us.min(recording.ended_us));
+        let (from, until) = (hold.answered_us, hold.release_us.min(recording.ended_us));
         match times.last_mut() {
             Some(last) if from <= last.1 => last.1 = last.1.max(until),
             _ if from < until => times.push((from, until)),
@@ -143,8 +122,8 @@ pub(super) fn longest_block(
         if longest.is_some_and(|(_, length)| length >= until - from) {
             break;
         }
-        let waiters = recording.turns.iter().map(|turn| &turn.turn);
-        let waiters = waiters.filter(|turn| turn.asked_us < until && turn.answered_us > from);
+        let waiters =
+            recording.turns.iter().filter(|turn| turn.asked_us < until && turn.answered_us > from);
         let Some(asked_us) = waiters.map(|turn| turn.asked_us).min() else { continue };
         let from = asked_us.max(from);
         if longest.is_none_or(|(_, length)| length < until - from) {
@@ -157,12 +136,10 @@ pub(super) fn longest_block(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::judge::protocol::Turn;
 
     fn recording(turns: &[(u64, u64)]) -> Recording {
-        let id = ClientId { worker: 0, client: 0 };
         let turn = |(asked_us, answered_us)| Turn { asked_us, answered_us, ..Turn::default() };
-        let turns = turns.iter().map(|times| RecordedTurn { id, turn: turn(*times) }).collect();
+        let turns = turns.iter().copied().map(turn).collect();
         Recording { began_us: 100, ended_us: 1_000, turns, ..Recording::default() }
     }
 

@@ -1,25 +1,23 @@
-//! The judge's tables: a row that the clients change, and a ledger of their changes.
-//!
-//! Each write sets the stock to a number that was computed from an earlier read, and records it in
-//! the same statement. An entry's `version` is that of the row after the write, so entries are in
-//! the order of the writes. The verdict is computed from these tables alone.
+//! The judge's tables: a row that the clients change, and a ledger of their changes. Each write sets
+//! the stock to a number that was computed from an earlier read, and records it in the same
+//! statement. The verdict is computed from these tables alone.
 //!
 //! A second row is for writes that demand the fence. Its read registers the fence unless the row
-//! has a higher one, and its write demands that none was registered since: the storage learns of
-//! a new holder before that one reads. A check at the write alone would let the old holder write
-//! between the read and the write of the new one. Nothing but the fence protects this row, so a
-//! lock whose fences repeat loses updates here, too.
+//! has a higher one, and its write demands that none was registered since: a check at the write
+//! alone would let the old holder write between the read and the write of the new one. Nothing but
+//! the fence protects this row, so a lock whose fences repeat loses updates here, too.
 
 use std::str::FromStr as _;
 
 use anyhow::Context as _;
+use serde::Deserialize;
 use sqlx::postgres::PgConnectOptions;
-use sqlx::{ConnectOptions as _, Connection as _, FromRow, PgConnection};
+use sqlx::types::Json;
+use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 
 use super::protocol::Turn;
 use super::report::ClientId;
 
-/// Stock at the start of a pass.
 const INITIAL_STOCK: i64 = 1_000_000;
 /// Breaks of the chain that are read as evidence.
 const MAX_BREAKS: i64 = 3;
@@ -61,12 +59,9 @@ const LOST: &str = "
 /// of two clients first.
 const BREAKS: &str = "
     with chain as (
-        select *, lag(after) over (order by version) as stock_before
+        select *, coalesce(lag(after) over (order by version), before) as stock_before
         from judge_ledger where pass = $1 and fenced = $2)
-    select late.worker, late.client, late.turn, late.before, late.sent_us, late.stock_before,
-           late.fence,
-           early.worker as early_worker, early.client as early_client, early.turn as early_turn,
-           early.sent_us as early_sent_us
+    select to_jsonb(early), to_jsonb(late)
     from chain late
     cross join lateral (
         select * from chain
@@ -76,55 +71,25 @@ const BREAKS: &str = "
              late.before - late.stock_before desc, late.version
     limit $3";
 
-/// A write that overwrote changes, as evidence of lost updates.
-#[derive(Debug, Clone, FromRow)]
-pub(super) struct ChainBreak {
-    worker: i32,
-    client: i32,
-    turn: i32,
-    /// The value that both writes were computed from.
+#[derive(Debug, Deserialize)]
+pub(super) struct LedgerEntry {
+    #[serde(flatten)]
+    pub(super) id: ClientId,
+    pub(super) turn: u32,
+    /// The value from which the write was computed.
     pub(super) before: i64,
-    sent_us: i64,
+    pub(super) fence: Option<i64>,
+    pub(super) sent_us: u64,
     /// The stock that it overwrote.
     pub(super) stock_before: i64,
-    /// The fence of the write, if the lock has fences.
-    pub(super) fence: Option<i64>,
-    early_worker: i32,
-    early_client: i32,
-    early_turn: i32,
-    early_sent_us: i64,
 }
 
-impl ChainBreak {
-    /// Returns the client that wrote first, and the number of its turn.
-    pub(super) fn early(&self) -> (ClientId, u32) {
-        identify(self.early_worker, self.early_client, self.early_turn)
-    }
-
-    /// Returns the times of both writes.
-    pub(super) fn sent_us(&self) -> (u64, u64) {
-        (self.early_sent_us.unsigned_abs(), self.sent_us.unsigned_abs())
-    }
-
-    /// Returns the client that overwrote, and the number of its turn.
-    pub(super) fn late(&self) -> (ClientId, u32) {
-        identify(self.worker, self.client, self.turn)
-    }
-}
-
-fn identify(worker: i32, client: i32, turn: i32) -> (ClientId, u32) {
-    let id = ClientId { worker: worker.unsigned_abs(), client: client.unsigned_abs() };
-    (id, turn.unsigned_abs())
-}
-
-/// A connection to the judge's tables.
 #[derive(Debug)]
 pub(super) struct Ledger {
     connection: PgConnection,
     pass: i64,
 }
 
-/// The row as a client read it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ReadRow {
     pub(super) stock: i64,
@@ -142,7 +107,6 @@ impl Ledger {
         Ok(Self { connection, pass })
     }
 
-    /// Creates the tables.
     pub(super) async fn create(&mut self) -> anyhow::Result<()> {
         sqlx::raw_sql(SCHEMA).execute(&mut self.connection).await?;
         Ok(())
@@ -183,16 +147,15 @@ impl Ledger {
     /// or now.
     pub(super) async fn write(
         &mut self,
-        worker: u32,
         turn: &Turn,
         row: ReadRow,
         commit_ms: u64,
     ) -> anyhow::Result<bool> {
         if commit_ms == 0 {
-            return self.execute(worker, turn, row).await;
+            return self.execute(turn, row).await;
         }
         sqlx::raw_sql("begin").execute(&mut self.connection).await?;
-        let refused = self.execute(worker, turn, row).await?;
+        let refused = self.execute(turn, row).await?;
         sqlx::query("select pg_sleep($1)")
             .bind(commit_ms as f64 / 1_000.0)
             .execute(&mut self.connection)
@@ -201,15 +164,15 @@ impl Ledger {
         Ok(refused)
     }
 
-    async fn execute(&mut self, worker: u32, turn: &Turn, row: ReadRow) -> anyhow::Result<bool> {
+    async fn execute(&mut self, turn: &Turn, row: ReadRow) -> anyhow::Result<bool> {
         let mut refused = turn.fence.is_some();
         for (fenced, stock) in [(false, Some(row.stock)), (true, row.fenced_stock)] {
             let Some(stock) = stock else { continue };
             let written = sqlx::query(WRITE)
                 .bind(self.pass)
                 .bind(fenced)
-                .bind(i32::try_from(worker)?)
-                .bind(i32::try_from(turn.client)?)
+                .bind(i32::try_from(turn.id.worker)?)
+                .bind(i32::try_from(turn.id.client)?)
                 .bind(i32::try_from(turn.number)?)
                 .bind(turn.fence)
                 .bind(stock)
@@ -233,14 +196,17 @@ impl Ledger {
         u64::try_from(lost).context("the ledger has fewer entries than the stock shows")
     }
 
-    /// Returns the largest breaks of the chain of writes.
-    pub(super) async fn breaks(&mut self, fenced: bool) -> anyhow::Result<Vec<ChainBreak>> {
-        let breaks = sqlx::query_as(BREAKS)
+    /// Returns the largest breaks of the chain of writes: two from the same value each.
+    pub(super) async fn breaks(
+        &mut self,
+        fenced: bool,
+    ) -> anyhow::Result<Vec<(LedgerEntry, LedgerEntry)>> {
+        let breaks: Vec<(Json<LedgerEntry>, Json<LedgerEntry>)> = sqlx::query_as(BREAKS)
             .bind(self.pass)
             .bind(fenced)
             .bind(MAX_BREAKS)
             .fetch_all(&mut self.connection)
             .await?;
-        Ok(breaks)
+        Ok(breaks.into_iter().map(|(early, late)| (early.0, late.0)).collect())
     }
 }

@@ -1,28 +1,22 @@
 //! Judges any lock behind an adapter: does it keep two changes apart under load and faults?
 //!
 //! The judge gives the lock the work of this shop, a read and a write computed from it, disturbs
-//! it, and decides from a ledger in Postgres. Servers and workers are its own and temporary.
-//!
-//! Guarantees: a lost update that it reports is in the ledger, and two holders that it reports
-//! overlapped. It does not prove a lock right: it shows that a fault did no harm this time. It
-//! leaves no process running, however it ends (on Linux, also after a SIGKILL, and also processes
-//! that an adapter detached), and no folder but after a SIGKILL.
+//! it, and decides from a ledger in Postgres. A lost update that it reports is in the ledger, and two
+//! holders that it reports overlapped. Servers and workers are its own; it leaves no process running,
+//! however it ends (on Linux, also after a SIGKILL, and also processes that an adapter detached).
 //!
 //! Reading order: `run`, `faults`, `stage`, `worker`, `ledger`, `holds`, `violations`. Tests:
 //! `tests/alone/judge/mod.rs`.
 
 mod adapter;
 mod events;
-mod fault_table;
 mod faults;
 mod holds;
 mod ledger;
-mod measures;
 mod plan;
 mod processes;
 mod protocol;
 mod proxy;
-mod recording;
 pub mod report;
 mod run;
 mod servers;
@@ -32,7 +26,6 @@ mod violations;
 mod worker;
 mod worker_process;
 
-use std::cell::RefCell;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -44,7 +37,6 @@ use crate::embedded::TempFolder;
 use crate::output::{self, ProgressLine, ResultFile};
 use crate::signals;
 
-pub use self::fault_table::FAULTS;
 pub use self::worker::run_worker;
 
 /// Judges a lock. Must be called from the main thread, with which its processes end.
@@ -52,10 +44,10 @@ pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
     let plan = JudgePlan::new(args)?;
     let mut signals = signals::listen()?;
     let folder = TempFolder::create()?;
-    let line = RefCell::new(ProgressLine::new(Duration::ZERO));
+    let mut line = ProgressLine::new(Duration::ZERO);
     let faults = plan.faults.len();
-    let progress = |number: usize, fault: &'static str| {
-        line.borrow_mut().draw(|| {
+    let progress = |number: usize, fault: &str| {
+        line.draw(|| {
             let done = "█".repeat(number) + &"░".repeat(faults - number);
             format!("{done} fault {} of {faults}: {fault}", number + 1)
         });
@@ -64,9 +56,9 @@ pub async fn judge(args: &JudgeArgs) -> anyhow::Result<Judgement> {
         judgement = Box::pin(run::run(&plan, &folder, progress)) => judgement,
         Some(name) = signals.recv() => Err(anyhow!(name)),
     };
-    line.borrow_mut().clear();
+    line.clear();
     // After an interruption there are more than those that `run` ends.
-    processes::end_orphans(&[]).await;
+    processes::end_orphans(None).await;
     drop(folder);
     judgement
 }

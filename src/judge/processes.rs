@@ -1,9 +1,6 @@
-//! Processes below the judge: the tree of a worker, and orphans that left it.
-//!
-//! A worker's tree is its process group and all descendants of these: an adapter may be in a group
-//! or a session of its own. On Linux judge and workers adopt the orphans of their descendants, so
-//! that a process which an adapter detached stays in the tree, and ends with it. Elsewhere the tree
-//! is the group.
+//! The tree of a worker: its process group and all descendants of these, as an adapter may be in a
+//! group or a session of its own. On Linux judge and workers adopt the orphans of their descendants,
+//! so that a process which an adapter detached stays in the tree. Elsewhere the tree is the group.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -20,22 +17,12 @@ use tokio::time::{Instant, sleep};
 use crate::embedded::ProcessStat;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(2);
-/// Time for all processes of a tree to stop.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Interval between two looks at a process, which has no library while it starts, and their number.
 const LOAD_INTERVAL: Duration = Duration::from_millis(50);
 const LOAD_LOOKS: u32 = 4;
 /// Part of a program's file in which Go places its note.
 const NOTES_BYTES: u64 = 64 << 10;
-
-/// A line of the process table.
-#[derive(Debug, Clone, Copy)]
-struct ProcessEntry {
-    pid: i32,
-    state: char,
-    parent: i32,
-    group: i32,
-}
 
 /// Makes this process the parent of its descendants' orphans.
 pub(super) fn adopt_orphans() {
@@ -64,7 +51,7 @@ pub(super) async fn stop_tree(leader: i32) -> anyhow::Result<Vec<i32>> {
     loop {
         let tree = tree(leader);
         let is_stopped =
-            |entry: &ProcessEntry| signalled.contains(&entry.pid) && "TtDZX".contains(entry.state);
+            |entry: &ProcessStat| signalled.contains(&entry.pid) && "TtDZX".contains(entry.state);
         let running: Vec<i32> =
             tree.iter().filter(|entry| !is_stopped(entry)).map(|entry| entry.pid).collect();
         quiet_tables = if running.is_empty() { quiet_tables + 1 } else { 0 };
@@ -82,9 +69,8 @@ pub(super) async fn stop_tree(leader: i32) -> anyhow::Result<Vec<i32>> {
     }
 }
 
-/// Sends a signal to each process of the worker's tree.
 pub(super) fn signal_tree(leader: i32, signal: Signal) {
-    let others: Vec<ProcessEntry> =
+    let others: Vec<ProcessStat> =
         tree(leader).into_iter().filter(|entry| entry.group != leader).collect();
     signal_group(leader, signal);
     others.iter().for_each(|entry| signal_process(entry.pid, signal));
@@ -146,16 +132,15 @@ fn has_go_note(program: &[u8]) -> bool {
     })
 }
 
-/// Kills and reaps all children of this process but those of `known`.
-pub(super) async fn end_orphans(known: &[u32]) {
+/// Kills and reaps all children of this process but `known`.
+pub(super) async fn end_orphans(known: Option<u32>) {
     let me = getpid().as_raw_nonzero().get();
-    let is_known = |pid: i32| known.contains(&pid.unsigned_abs());
     // The table is read entry by entry: a child may have become an orphan behind the reader.
     let mut empty_tables = 0;
     while empty_tables < 2 {
         let orphans: Vec<i32> = process_table()
             .iter()
-            .filter(|entry| entry.parent == me && !is_known(entry.pid))
+            .filter(|entry| entry.parent == me && known != Some(entry.pid.unsigned_abs()))
             .map(|entry| entry.pid)
             .collect();
         if orphans.is_empty() {
@@ -172,14 +157,14 @@ pub(super) async fn end_orphans(known: &[u32]) {
 }
 
 /// Returns the process group of `leader` and all descendants of these.
-fn tree(leader: i32) -> Vec<ProcessEntry> {
+fn tree(leader: i32) -> Vec<ProcessStat> {
     select_tree(&process_table(), leader)
 }
 
-fn select_tree(table: &[ProcessEntry], leader: i32) -> Vec<ProcessEntry> {
+fn select_tree(table: &[ProcessStat], leader: i32) -> Vec<ProcessStat> {
     let mut pids = BTreeSet::new();
     loop {
-        let is_new = |entry: &&ProcessEntry| {
+        let is_new = |entry: &&ProcessStat| {
             let belongs = entry.pid == leader || entry.group == leader;
             !pids.contains(&entry.pid) && (belongs || pids.contains(&entry.parent))
         };
@@ -192,13 +177,11 @@ fn select_tree(table: &[ProcessEntry], leader: i32) -> Vec<ProcessEntry> {
 }
 
 /// Reads `/proc`; empty where it does not exist.
-fn process_table() -> Vec<ProcessEntry> {
+fn process_table() -> Vec<ProcessStat> {
     let folders = fs::read_dir("/proc").into_iter().flatten().flatten();
     let stats = folders.filter_map(|folder| {
-        let pid: i32 = folder.file_name().to_str()?.parse().ok()?;
-        let stat = fs::read_to_string(folder.path().join("stat")).ok()?;
-        let ProcessStat { state, parent, group, .. } = ProcessStat::parse(&stat)?;
-        Some(ProcessEntry { pid, state, parent, group })
+        folder.file_name().to_str()?.parse::<i32>().ok()?;
+        ProcessStat::parse(&fs::read_to_string(folder.path().join("stat")).ok()?)
     });
     stats.collect()
 }
@@ -209,7 +192,7 @@ mod tests {
 
     #[test]
     fn tree_has_descendants_outside_the_group() {
-        let entry = |(pid, parent, group)| ProcessEntry { pid, state: 'S', parent, group };
+        let entry = |(pid, parent, group)| ProcessStat { pid, state: 'S', parent, group, start: 0 };
         // A grandchild comes before its parent; 30 is of the group, 40 of another worker.
         let table = [(7, 21, 7), (20, 1, 20), (21, 20, 21), (30, 1, 20), (40, 1, 40), (41, 40, 41)];
         let tree = select_tree(&table.map(entry), 20);

@@ -1,12 +1,12 @@
 //! Messages between judge, worker and adapter: lines of JSON.
 
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::report::Adapter;
+use super::report::{Adapter, ClientId};
+use crate::config::JudgeArgs;
 
-/// A request to the adapter.
 #[derive(Debug, Serialize)]
 pub(super) struct AdapterRequest<'a> {
     pub(super) id: u64,
@@ -27,19 +27,12 @@ pub(super) enum AdapterOp<'a> {
 pub(super) struct AdapterAnswer {
     pub(super) id: u64,
     pub(super) ok: bool,
-    #[serde(default)]
     pub(super) reason: Option<String>,
-    #[serde(default)]
     pub(super) detail: Option<String>,
-    #[serde(default)]
     pub(super) lease: Option<String>,
-    #[serde(default)]
     pub(super) fence: Option<i64>,
-    #[serde(default)]
     pub(super) name: Option<String>,
-    #[serde(default)]
     pub(super) fencing: Option<bool>,
-    #[serde(default)]
     pub(super) renews: Option<bool>,
 }
 
@@ -47,23 +40,14 @@ pub(super) struct AdapterAnswer {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct WorkerSetup {
     pub(super) worker: u32,
-    pub(super) clients: u32,
-    /// Program and arguments of the adapter.
-    pub(super) command: Vec<String>,
-    /// Environment variables of the adapter.
-    pub(super) env: BTreeMap<String, String>,
+    /// With the wait and the environment of this pass.
+    pub(super) args: JudgeArgs,
     pub(super) redis_url: String,
-    /// For the adapter.
     pub(super) database_url: String,
-    /// For the worker itself.
     pub(super) ledger_url: String,
     pub(super) key: String,
-    pub(super) ttl_ms: u64,
-    pub(super) wait_ms: u64,
-    pub(super) work_ms: u64,
-    pub(super) think_ms: u64,
     /// The adapter must answer a request within this time, on top of the wait.
-    pub(super) answer_timeout_ms: u64,
+    pub(super) answer_timeout: Duration,
     pub(super) seed: u64,
     /// Rows of the ledger that belong to this pass.
     pub(super) pass: i64,
@@ -75,12 +59,13 @@ pub(super) struct WorkerSetup {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 pub(super) enum WorkerOrder {
-    /// Start the clients.
     Begin,
     /// Hold the next client that acquires the lock, between its read and its write.
     Hold,
     /// Let the held client write; its commit takes this time.
-    Go { commit_ms: u64 },
+    Go {
+        commit_ms: u64,
+    },
     /// Finish what was begun, and report the end.
     End,
 }
@@ -89,27 +74,26 @@ pub(super) enum WorkerOrder {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "snake_case")]
 pub(super) enum WorkerReport {
-    /// The adapter has answered `init`.
     Ready(Adapter),
     /// A client is held, as ordered.
     Holding(Turn),
-    /// A client has finished a turn.
     Turn(Turn),
-    /// All clients have ended.
-    Ended { last_error: Option<String> },
-    /// The judgement can't go on.
-    Failed { why: String },
+    Ended {
+        last_error: Option<String>,
+    },
+    Failed {
+        why: String,
+    },
 }
 
 /// One turn of a client: from its request for the lock to the release. Times are microseconds of
 /// the machine's monotonic clock; 0 means that it did not come to this.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Turn {
-    pub(super) client: u32,
+    pub(super) id: ClientId,
     /// Number of the turn, unique among those of its client.
     pub(super) number: u32,
     pub(super) asked_us: u64,
-    /// Answer to the request for the lock.
     pub(super) answered_us: u64,
     pub(super) outcome: TurnOutcome,
     pub(super) fence: Option<i64>,

@@ -21,7 +21,6 @@ pub(super) struct Proxy {
     accepting: JoinHandle<()>,
 }
 
-/// State of the link between the proxy's clients and the socket.
 #[derive(Debug, Clone)]
 struct Link {
     target: PathBuf,
@@ -32,16 +31,16 @@ struct Link {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Traffic {
+pub(super) enum Traffic {
+    /// Also what was withheld.
     Forwarded,
     /// Forwarded later, as by a network that drops packets. No connection is closed.
     Withheld,
-    /// New connections are closed at once.
+    /// All connections are closed, new ones at once.
     Refused,
 }
 
 impl Proxy {
-    /// Listens on a free port and forwards to the socket.
     pub(super) async fn start(target: &Path) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
@@ -69,22 +68,11 @@ impl Proxy {
         self.link.send_modify(|link| link.delay = delay);
     }
 
-    /// Forwards nothing until [`Self::restore`]; closes no connection and accepts new ones.
-    pub(super) fn withhold(&self) {
-        self.link.send_modify(|link| link.traffic = Traffic::Withheld);
-    }
-
-    /// Closes all connections, and new ones at once.
-    pub(super) fn refuse(&self) {
+    pub(super) fn set(&self, traffic: Traffic) {
         self.link.send_modify(|link| {
-            link.traffic = Traffic::Refused;
-            link.epoch += 1;
+            link.traffic = traffic;
+            link.epoch += u64::from(traffic == Traffic::Refused);
         });
-    }
-
-    /// Forwards again, also what was withheld.
-    pub(super) fn restore(&self) {
-        self.link.send_modify(|link| link.traffic = Traffic::Forwarded);
     }
 
     /// Closes all connections and forwards new ones to another socket.

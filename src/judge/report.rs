@@ -7,21 +7,17 @@ use serde::{Deserialize, Serialize};
 /// What a judgement found about one adapter.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Judgement {
-    /// The adapter, as it describes itself.
     pub adapter: Adapter,
     /// One entry per fault, in the order in which they ran; `none` is the first.
     pub faults: Vec<FaultReport>,
     /// No lost update under any fault that ran, writes without the fence.
     pub safe: bool,
-    /// The lease that the adapter was asked for, in milliseconds.
     pub ttl_ms: u64,
-    /// Seed of the random choices.
     pub seed: u64,
     /// When the judgement began: RFC 3339, UTC.
     pub started_at: String,
 }
 
-/// Name of the pass without a fault.
 pub const UNDISTURBED: &str = "none";
 
 impl Judgement {
@@ -43,23 +39,18 @@ impl Judgement {
 /// An adapter's answer to `init`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Adapter {
-    /// Name and version of the library behind it.
     pub name: String,
-    /// Its grants carry a fencing token.
     pub fencing: bool,
     /// It renews its lease while a client holds the lock.
     #[serde(default)]
     pub renews: bool,
 }
 
-/// What one fault did to the work.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct FaultReport {
-    /// Name of the fault: `none`, `pause`, …
     pub name: String,
     /// Whether it ran; if not, all figures are zero.
     pub ran: bool,
-    /// Why it did not run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why_not: Option<String>,
     /// Units taken that the stock does not show: entries of the ledger minus the change of stock.
@@ -72,7 +63,6 @@ pub struct FaultReport {
     pub fence_regressions: u64,
     /// Answers *busy* or *timeout* while the backend was away and nobody held the key.
     pub misreported_busy: u64,
-    /// Requests for the lock that were answered *error*.
     #[serde(default)]
     pub errors: u64,
     /// The same work with reads that register the fence and writes that demand it; absent without
@@ -80,22 +70,17 @@ pub struct FaultReport {
     pub with_fence: Option<WithFence>,
     /// Longest time in which no client got a key that nobody worked on, in milliseconds.
     pub blocked_ms_max: u64,
-    /// Clients that never got the lock.
     pub waiters_starved: u64,
     /// Keys left in Redis 2 × TTL after the work.
     pub leftover_keys: u64,
-    /// Share of the time in which the key was held: 0 to 1.
     pub held_share: f64,
-    /// Median wait for a grant, in milliseconds.
     pub wait_p50_ms: f64,
-    /// 99th percentile of the wait for a grant, in milliseconds.
     pub wait_p99_ms: f64,
     /// `wait_p99_ms` over the wait of a fair queue: clients of the key × time per turn.
     #[serde(default)]
     pub wait_ratio: f64,
     /// Jain's index of the grants over the clients: 1 is even, 1 / clients is one client alone.
     pub jain: f64,
-    /// Locks granted.
     #[serde(default)]
     pub acquired: u64,
     /// Redis commands per grant, without those of an idle server.
@@ -106,7 +91,6 @@ pub struct FaultReport {
     pub violations: Vec<Violation>,
 }
 
-/// The second verdict of a lock with fences.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct WithFence {
     /// As [`FaultReport::lost_updates`]. Nothing but the fence protects these writes: two holders
@@ -117,7 +101,6 @@ pub struct WithFence {
     pub refused: u64,
 }
 
-/// One violation.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Violation {
     /// `lost-update`, `lost-with-fence`, `overlap`, `release-ok-when-lost`, `fence-regression`,
@@ -130,37 +113,28 @@ pub struct Violation {
     pub events: Vec<Event>,
 }
 
-/// Something that a client did.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Event {
     /// Milliseconds since the fault's work began.
     pub t_ms: f64,
-    /// Worker process, from 0.
-    pub worker: u32,
-    /// Client of the worker, from 0.
-    pub client: u32,
+    #[serde(flatten)]
+    pub id: ClientId,
     /// `ask`, `granted`, `read`, `write`, `refused`, `released`, `lost`, `paused`, `continued` or
     /// `killed`.
     pub event: String,
-    /// The stock that was read or written.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub value: Option<i64>,
-    /// The fence of the grant.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fence: Option<i64>,
 }
 
 /// A client of a worker: `w0 c3`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct ClientId {
     pub worker: u32,
     pub client: u32,
-}
-
-impl ClientId {
-    pub fn of(event: &Event) -> Self {
-        Self { worker: event.worker, client: event.client }
-    }
 }
 
 impl fmt::Display for ClientId {

@@ -9,12 +9,11 @@ use redis::aio::MultiplexedConnection;
 use redis::cmd;
 use tokio::time::{Instant, sleep};
 
-use super::proxy::Proxy;
+use super::proxy::{Proxy, Traffic};
 use crate::embedded::TempRedis;
 
 const SYNC_TIMEOUT: Duration = Duration::from_secs(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
-/// Keys that a sentence names at most.
 const MAX_NAMED_KEYS: usize = 50;
 /// Commands of the judge itself, of replication, and of connections that are opened.
 const UNCOUNTED: [&str; 12] = [
@@ -34,7 +33,7 @@ const UNCOUNTED: [&str; 12] = [
 
 #[derive(Debug)]
 pub(super) struct RedisServers {
-    primary: TempRedis,
+    pub(super) primary: TempRedis,
     /// With the link over which it replicates.
     replica: Option<(TempRedis, Proxy)>,
     /// Commands of servers that were killed.
@@ -55,20 +54,8 @@ impl RedisServers {
         Ok(Self { primary, replica, past_commands: 0 })
     }
 
-    pub(super) fn password(&self) -> &str {
-        &self.primary.password
-    }
-
-    pub(super) fn port(&self) -> u16 {
-        self.primary.port
-    }
-
-    pub(super) fn socket(&self) -> PathBuf {
-        self.primary.socket()
-    }
-
     pub(super) async fn flush(&self) -> anyhow::Result<()> {
-        Ok(cmd("FLUSHALL").exec_async(&mut self.connect().await?).await?)
+        Ok(cmd("FLUSHALL").exec_async(&mut connect(&self.primary).await?).await?)
     }
 
     /// Kills the server and starts an empty one. Returns its socket.
@@ -76,13 +63,13 @@ impl RedisServers {
         let password = self.primary.password.clone();
         self.kill_primary().await?;
         self.primary = TempRedis::start_with(&password, None).await?;
-        Ok(self.socket())
+        Ok(self.primary.socket())
     }
 
     /// Withholds from the replica what is written from now on.
     pub(super) fn let_replica_lag(&self) {
         if let Some((_, link)) = &self.replica {
-            link.withhold();
+            link.set(Traffic::Withheld);
         }
     }
 
@@ -92,8 +79,8 @@ impl RedisServers {
         let (server, _) = self.replica.take().context("there is no replica to promote")?;
         self.primary = server;
         let mut promote = cmd("REPLICAOF");
-        promote.arg("NO").arg("ONE").exec_async(&mut self.connect().await?).await?;
-        Ok(self.socket())
+        promote.arg("NO").arg("ONE").exec_async(&mut connect(&self.primary).await?).await?;
+        Ok(self.primary.socket())
     }
 
     async fn kill_primary(&mut self) -> anyhow::Result<()> {
@@ -108,13 +95,14 @@ impl RedisServers {
 
     async fn count_current(&self) -> anyhow::Result<u64> {
         let mut ask = cmd("INFO");
-        let stats: String = ask.arg("commandstats").query_async(&mut self.connect().await?).await?;
+        let stats: String =
+            ask.arg("commandstats").query_async(&mut connect(&self.primary).await?).await?;
         Ok(count_commands(&stats))
     }
 
     /// Returns the names of the keys, of very many only some, and their number.
     pub(super) async fn keys(&self) -> anyhow::Result<(u64, BTreeSet<String>)> {
-        let mut connection = self.connect().await?;
+        let mut connection = connect(&self.primary).await?;
         let mut names = BTreeSet::new();
         let mut cursor = 0_u64;
         loop {
@@ -130,17 +118,16 @@ impl RedisServers {
         let count = cmd("DBSIZE").query_async(&mut connection).await?;
         Ok((count, names))
     }
+}
 
-    async fn connect(&self) -> anyhow::Result<MultiplexedConnection> {
-        let client = redis::Client::open(self.primary.url.as_str())?;
-        let connection = client.get_multiplexed_async_connection().await;
-        connection.context("the judge's Redis does not respond")
-    }
+async fn connect(server: &TempRedis) -> anyhow::Result<MultiplexedConnection> {
+    let client = redis::Client::open(server.url.as_str())?;
+    let connection = client.get_multiplexed_async_connection().await;
+    connection.context("the judge's Redis does not respond")
 }
 
 async fn wait_in_sync(replica: &TempRedis) -> anyhow::Result<()> {
-    let client = redis::Client::open(replica.url.as_str())?;
-    let mut connection = client.get_multiplexed_async_connection().await?;
+    let mut connection = connect(replica).await?;
     let until = Instant::now() + SYNC_TIMEOUT;
     while Instant::now() < until {
         let info: String = cmd("INFO").arg("replication").query_async(&mut connection).await?;

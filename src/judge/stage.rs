@@ -1,18 +1,19 @@
 //! Stage of one pass: servers, proxies and workers, started afresh for each fault.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use holdfast_lock::clock::monotonic_us;
+use rustix::process::Signal;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
-use super::plan::JudgePlan;
-use super::protocol::{WorkerOrder, WorkerReport, WorkerSetup};
+use super::events::{Mark, Recording};
+use super::faults::AWAY;
+use super::plan::{Fault, JudgePlan};
+use super::processes;
+use super::protocol::{Turn, WorkerOrder, WorkerReport, WorkerSetup};
 use super::proxy::Proxy;
-use super::recording::{Mark, RecordedTurn, Recording};
 use super::report::{Adapter, ClientId};
 use super::servers::RedisServers;
 use super::worker_process::{WorkerMessage, WorkerProcess};
@@ -26,37 +27,24 @@ const END_TIMEOUT: Duration = Duration::from_secs(10);
 /// Distance of the turns' numbers of two processes, which are unique in a pass.
 const TURNS_OF_A_PROCESS: u32 = 10_000_000;
 
-/// A client that is held between its read and its write.
-pub(super) type Holder = RecordedTurn;
-
-/// Settings of a stage that depend on the fault.
-#[derive(Debug, Clone, Default)]
-pub(super) struct StageOptions {
-    pub(super) pass: i64,
-    pub(super) with_replica: bool,
-    /// Adapters reach Redis without a proxy, which would add to their waits.
-    pub(super) direct: bool,
-    /// Environment of the adapters, besides the user's.
-    pub(super) env: BTreeMap<String, String>,
-    pub(super) wait_ms: u64,
-}
-
 #[derive(Debug)]
 pub(super) struct Stage<'a> {
     pub(super) plan: &'a JudgePlan,
-    options: StageOptions,
+    pub(super) fault: Fault,
+    pub(super) pass: i64,
+    /// Environment of the adapters, besides the user's.
+    env: Vec<(String, String)>,
     postgres: &'a TempPostgres,
     /// Postgres listens on its socket only; not every client library can connect to that.
     postgres_proxy: Proxy,
     pub(super) redis: RedisServers,
-    redis_proxies: Vec<Proxy>,
+    pub(super) redis_links: Vec<Proxy>,
     workers: Vec<WorkerProcess>,
     sender: mpsc::UnboundedSender<WorkerMessage>,
     messages: mpsc::UnboundedReceiver<WorkerMessage>,
-    /// Number of processes that were started.
     processes: u32,
-    /// Those whose adapters have answered `init`.
-    ready: BTreeSet<u32>,
+    /// Number of those whose adapters have answered `init`.
+    ready: u32,
     pub(super) recording: Recording,
     pub(super) adapter: Option<Adapter>,
 }
@@ -65,76 +53,81 @@ impl<'a> Stage<'a> {
     /// Starts servers, proxies and workers, and waits until all adapters have answered `init`.
     pub(super) async fn set_up(
         plan: &'a JudgePlan,
-        options: StageOptions,
+        fault: Fault,
+        pass: i64,
+        env: Vec<(String, String)>,
         postgres: &'a TempPostgres,
     ) -> anyhow::Result<Self> {
-        let redis = RedisServers::start(options.with_replica).await?;
-        let mut redis_proxies = Vec::new();
-        for _ in 0..plan.workers {
-            redis_proxies.push(Proxy::start(&redis.socket()).await?);
+        let redis = RedisServers::start(fault == Fault::RedisFailover).await?;
+        let mut redis_links = Vec::new();
+        for _ in 0..plan.args.workers {
+            redis_links.push(Proxy::start(&redis.primary.socket()).await?);
         }
         let (sender, messages) = mpsc::unbounded_channel();
         let mut stage = Self {
             plan,
-            options,
+            fault,
+            pass,
+            env,
             postgres,
             postgres_proxy: Proxy::start(&postgres.socket()).await?,
             redis,
-            redis_proxies,
+            redis_links,
             workers: Vec::new(),
             sender,
             messages,
             processes: 0,
-            ready: BTreeSet::new(),
+            ready: 0,
             recording: Recording::default(),
             adapter: None,
         };
-        for worker in 0..plan.workers {
+        for worker in 0..plan.args.workers {
             let process = stage.start_worker(worker).await?;
             stage.workers.push(process);
         }
-        for process in 1..=stage.processes {
-            stage.wait_ready(process).await?;
-        }
+        stage.wait_ready().await?;
         Ok(stage)
     }
 
     async fn start_worker(&mut self, worker: u32) -> anyhow::Result<WorkerProcess> {
         let plan = self.plan;
-        let proxied = self.redis_proxies[worker as usize].port;
-        let redis = if self.options.direct { self.redis.port() } else { proxied };
-        let mut env = plan.env.clone();
-        env.extend(self.options.env.clone());
+        let mut args = plan.args.clone();
+        args.env.extend(self.env.clone());
+        args.wait_ms = self.wait_ms();
+        // A proxy would add to the waits.
+        let redis = match self.fault {
+            Fault::Undisturbed => self.redis.primary.port,
+            _ => self.redis_links[worker as usize].port,
+        };
         let setup = WorkerSetup {
             worker,
-            clients: plan.clients,
-            command: plan.command.clone(),
-            env,
-            redis_url: format!("redis://:{}@127.0.0.1:{redis}/0", self.redis.password()),
+            args,
+            redis_url: format!("redis://:{}@127.0.0.1:{redis}/0", self.redis.primary.password),
             database_url: format!(
                 "postgres://holdfast:{}@127.0.0.1:{}/holdfast?sslmode=disable",
                 self.postgres.password, self.postgres_proxy.port
             ),
             ledger_url: self.postgres.url(),
-            key: plan.key(self.options.pass),
-            ttl_ms: plan.ttl_ms,
-            wait_ms: self.options.wait_ms,
-            work_ms: plan.work_ms,
-            think_ms: plan.think_ms,
-            // A stopped worker can't read the answer.
-            answer_timeout_ms: plan.answer_timeout_ms + 3 * plan.ttl_ms,
+            key: format!("item:{}", plan.unique_part(self.pass)),
+            answer_timeout: plan.answer_timeout(),
             seed: plan.seed,
-            pass: self.options.pass,
+            pass: self.pass,
             first_turn: self.processes * TURNS_OF_A_PROCESS,
         };
         self.processes += 1;
         WorkerProcess::start(&setup, self.processes, self.sender.clone()).await
     }
 
-    async fn wait_ready(&mut self, process: u32) -> anyhow::Result<()> {
-        let answer = Duration::from_millis(self.plan.answer_timeout_ms + 3 * self.plan.ttl_ms);
-        let until = Instant::now() + START_TIMEOUT + answer;
-        while !self.ready.contains(&process) {
+    /// Returns the time for which clients wait; several waits end while Redis is away.
+    fn wait_ms(&self) -> u64 {
+        let wait_ms = self.plan.args.wait_ms;
+        let away = self.fault == Fault::RedisAway;
+        if away { wait_ms.min(AWAY.as_millis() as u64 / 4) } else { wait_ms }
+    }
+
+    async fn wait_ready(&mut self) -> anyhow::Result<()> {
+        let until = Instant::now() + START_TIMEOUT + self.plan.answer_timeout();
+        while self.ready < self.processes {
             self.next(until).await?.context("a worker is not ready in time")?;
         }
         Ok(())
@@ -145,13 +138,10 @@ impl<'a> Stage<'a> {
     async fn next(&mut self, until: Instant) -> anyhow::Result<Option<WorkerMessage>> {
         let Ok(message) = timeout_at(until, self.messages.recv()).await else { return Ok(None) };
         let message = message.context("the workers have ended")?;
-        let id = |client| ClientId { worker: message.worker, client };
         match &message.report {
-            Some(WorkerReport::Turn(turn)) => {
-                self.recording.turns.push(RecordedTurn { id: id(turn.client), turn: *turn });
-            }
+            Some(WorkerReport::Turn(turn)) => self.recording.turns.push(*turn),
             Some(WorkerReport::Ready(adapter)) => {
-                self.ready.insert(message.process);
+                self.ready += 1;
                 self.adapter.get_or_insert_with(|| adapter.clone());
             }
             Some(WorkerReport::Failed { why }) if self.is_current(&message) => {
@@ -186,14 +176,13 @@ impl<'a> Stage<'a> {
 
     /// Holds the next client of this worker that acquires the lock, between its read and its write.
     /// `None` if none acquires it in time.
-    pub(super) async fn hold(&mut self, worker: u32) -> anyhow::Result<Option<Holder>> {
+    pub(super) async fn hold(&mut self, worker: u32) -> anyhow::Result<Option<Turn>> {
         self.workers[worker as usize].order(WorkerOrder::Hold).await?;
-        let limit_ms = 2 * self.options.wait_ms + 2 * self.plan.ttl_ms;
-        let until = Instant::now() + Duration::from_millis(limit_ms);
+        let limit = Duration::from_millis(2 * self.wait_ms()) + self.plan.ttl(2.0);
+        let until = Instant::now() + limit;
         while let Some(message) = self.next(until).await? {
             if let Some(WorkerReport::Holding(turn)) = message.report {
-                let id = ClientId { worker: message.worker, client: turn.client };
-                return Ok(Some(RecordedTurn { id, turn }));
+                return Ok(Some(turn));
             }
         }
         // Holds none any more.
@@ -207,59 +196,42 @@ impl<'a> Stage<'a> {
         self.workers[worker as usize].order(WorkerOrder::Go { commit_ms }).await
     }
 
-    pub(super) async fn pause(&mut self, holder: &Holder) -> anyhow::Result<()> {
-        self.workers[holder.id.worker as usize].pause().await?;
+    pub(super) async fn pause(&mut self, holder: ClientId) -> anyhow::Result<()> {
+        processes::stop_tree(self.workers[holder.worker as usize].leader).await?;
         self.mark(holder, "paused");
         Ok(())
     }
 
-    pub(super) fn resume(&mut self, holder: &Holder) {
+    pub(super) fn resume(&mut self, holder: ClientId) {
         self.mark(holder, "continued");
-        self.workers[holder.id.worker as usize].resume();
+        processes::signal_tree(self.workers[holder.worker as usize].leader, Signal::CONT);
     }
 
-    fn mark(&mut self, holder: &Holder, event: &'static str) {
-        self.recording.marks.push(Mark { at_us: monotonic_us(), id: holder.id, event });
+    fn mark(&mut self, id: ClientId, event: &'static str) {
+        self.recording.marks.push(Mark { at_us: monotonic_us(), id, event });
     }
 
     /// Kills the worker of the holder, and starts another in its place.
-    pub(super) async fn kill(&mut self, holder: &Holder) -> anyhow::Result<()> {
-        let worker = holder.id.worker;
-        self.mark(holder, "killed");
-        let mut turn = holder.turn;
+    pub(super) async fn kill(&mut self, mut turn: Turn) -> anyhow::Result<()> {
+        let worker = turn.id.worker;
+        self.mark(turn.id, "killed");
         // At least until here it held the lock.
         turn.release_us = monotonic_us();
         self.workers[worker as usize].kill().await;
-        self.recording.turns.push(RecordedTurn { id: holder.id, turn });
+        self.recording.turns.push(turn);
         self.workers[worker as usize] = self.start_worker(worker).await?;
-        self.wait_ready(self.processes).await?;
+        self.wait_ready().await?;
         self.workers[worker as usize].order(WorkerOrder::Begin).await
     }
 
     /// Returns why the clock of an adapter can't jump, if there is one.
     pub(super) async fn find_fixed_clock(&self) -> Option<String> {
         for worker in &self.workers {
-            if let Some(why) = worker.find_fixed_clock().await {
+            if let Some(why) = processes::find_fixed_clock(worker.leader).await {
                 return Some(why);
             }
         }
         None
-    }
-
-    /// Returns the link of a worker to Redis.
-    pub(super) fn redis_link(&self, worker: u32) -> &Proxy {
-        &self.redis_proxies[worker as usize]
-    }
-
-    pub(super) fn redis_links(&self) -> &[Proxy] {
-        &self.redis_proxies
-    }
-
-    /// Moves all links to another Redis.
-    pub(super) fn repoint(&self, socket: &Path) {
-        for proxy in &self.redis_proxies {
-            proxy.repoint(socket);
-        }
     }
 
     /// Ends the work, and waits until the clients have finished their turns.
@@ -268,8 +240,8 @@ impl<'a> Stage<'a> {
         for worker in &mut self.workers {
             worker.order(WorkerOrder::End).await?;
         }
-        let answer = self.plan.answer_timeout_ms + 3 * self.plan.ttl_ms + self.options.wait_ms;
-        let until = Instant::now() + END_TIMEOUT + Duration::from_millis(2 * answer);
+        let answer = self.plan.answer_timeout() + Duration::from_millis(self.wait_ms());
+        let until = Instant::now() + END_TIMEOUT + 2 * answer;
         let mut running = self.workers.len();
         while running > 0 {
             let message = self.next(until).await?.context("the clients don't end their turns")?;

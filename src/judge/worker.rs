@@ -1,8 +1,7 @@
-//! A worker: a process with clients and an adapter, which a fault stops and kills as a whole.
-//!
-//! It leads its process group, and the adapter is below it. It speaks with the judge by lines of
-//! JSON on stdin and stdout. At the end of stdin it kills its descendants and its group: without
-//! the judge, nothing of it remains (on Linux, also not what the adapter has detached).
+//! A worker: a process with clients and an adapter, which a fault stops and kills as a whole. It
+//! speaks with the judge by lines of JSON on stdin and stdout. At the end of stdin it kills its
+//! descendants and its group: without the judge, nothing of it remains (on Linux, also not what the
+//! adapter has detached).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +24,7 @@ use super::protocol::{
     AdapterAnswer, AdapterOp, ReleaseAnswer, Turn, TurnOutcome, WorkerOrder, WorkerReport,
     WorkerSetup,
 };
-use super::report::Adapter;
+use super::report::{Adapter, ClientId};
 use crate::output;
 
 /// Pause of a client after an answer *error* or *busy*, with ± 50 % jitter.
@@ -75,7 +74,7 @@ pub async fn run_worker() -> anyhow::Result<()> {
         while lines.recv().await.is_some() {}
     }
     // Among them the adapter, which may be stopped, and in another group.
-    end_orphans(&[]).await;
+    end_orphans(None).await;
     if getpgrp() == getpid() {
         let _ = kill_process_group(getpgrp(), Signal::KILL);
     }
@@ -104,7 +103,7 @@ async fn serve(
         setup,
     });
     let mut ledgers = Vec::new();
-    for _ in 0..state.setup.clients {
+    for _ in 0..state.setup.args.clients {
         let setup = &state.setup;
         ledgers.push(Ledger::connect(&setup.ledger_url, setup.pass).await?);
     }
@@ -151,7 +150,7 @@ async fn introduce(adapter: &AdapterProcess, setup: &WorkerSetup) -> anyhow::Res
         worker: setup.worker,
         redis_url: &setup.redis_url,
         database_url: &setup.database_url,
-        ttl_ms: setup.ttl_ms,
+        ttl_ms: setup.args.ttl_ms,
     };
     let answer = adapter.call(init, Duration::ZERO).await;
     if !answer.ok {
@@ -179,12 +178,13 @@ fn report(report: &WorkerReport) {
 /// Takes turns until the work ends.
 async fn run_client(state: Arc<WorkerState>, client: u32, mut ledger: Ledger) {
     let setup = &state.setup;
+    let id = ClientId { worker: setup.worker, client };
     let stream = u64::from(setup.worker) << 32 | u64::from(client);
     let mut random = StdRng::seed_from_u64(setup.seed ^ stream.rotate_left(16));
     let mut number = setup.first_turn;
     while *state.running.borrow() {
         number += 1;
-        let turn = Turn { client, number, asked_us: monotonic_us(), ..Turn::default() };
+        let turn = Turn { id, number, asked_us: monotonic_us(), ..Turn::default() };
         let turn = match take_turn(&state, turn, &mut ledger).await {
             Ok(turn) => turn,
             Err(error) => {
@@ -194,7 +194,7 @@ async fn run_client(state: Arc<WorkerState>, client: u32, mut ledger: Ledger) {
         };
         report(&WorkerReport::Turn(turn));
         let pause = match turn.outcome {
-            TurnOutcome::Granted | TurnOutcome::Timeout => setup.think_ms as f64,
+            TurnOutcome::Granted | TurnOutcome::Timeout => setup.args.think_ms as f64,
             TurnOutcome::Busy | TurnOutcome::Error => RETRY_DELAY_MS,
         };
         if pause > 0.0 {
@@ -210,7 +210,8 @@ async fn take_turn(
     ledger: &mut Ledger,
 ) -> anyhow::Result<Turn> {
     let setup = &state.setup;
-    let (key, wait_ms) = (setup.key.as_str(), setup.wait_ms);
+    let key = setup.key.as_str();
+    let wait_ms = setup.args.wait_ms;
     let acquire = AdapterOp::Acquire { key, wait_ms };
     let answer = state.adapter.call(acquire, Duration::from_millis(wait_ms)).await;
     turn.answered_us = monotonic_us();
@@ -243,12 +244,12 @@ async fn take_turn(
     let commit_ms = match held(state, &turn) {
         Some(go) => go.await.unwrap_or_default(),
         None => {
-            sleep(Duration::from_millis(setup.work_ms)).await;
+            sleep(Duration::from_millis(setup.args.work_ms)).await;
             0
         }
     };
     turn.wrote_us = monotonic_us();
-    turn.refused = ledger.write(setup.worker, &turn, row, commit_ms).await?;
+    turn.refused = ledger.write(&turn, row, commit_ms).await?;
     turn.release_us = monotonic_us();
     let release = AdapterOp::Release { key, lease: &lease };
     let answer = state.adapter.call(release, Duration::ZERO).await;

@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
-use super::processes::{find_fixed_clock, signal_group, signal_process, signal_tree, stop_tree};
+use super::processes::{signal_group, signal_process, stop_tree};
 use super::protocol::{WorkerOrder, WorkerReport, WorkerSetup};
 use crate::embedded::tied_command;
 
@@ -28,7 +28,7 @@ pub(super) struct WorkerProcess {
     pub(super) process: u32,
     child: Child,
     stdin: ChildStdin,
-    leader: i32,
+    pub(super) leader: i32,
 }
 
 impl WorkerProcess {
@@ -65,16 +65,6 @@ impl WorkerProcess {
         let _ = self.stdin.write_all(format!("{line}\n").as_bytes()).await;
     }
 
-    /// Stops worker and adapter; returns when none of their processes runs.
-    pub(super) async fn pause(&self) -> anyhow::Result<()> {
-        stop_tree(self.leader).await?;
-        Ok(())
-    }
-
-    pub(super) fn resume(&self) {
-        signal_tree(self.leader, Signal::CONT);
-    }
-
     /// Kills worker and adapter. They are stopped before, as a dead process has no descendants.
     pub(super) async fn kill(&mut self) {
         if self.child.id().is_none() {
@@ -84,11 +74,6 @@ impl WorkerProcess {
         signal_group(self.leader, Signal::KILL);
         stopped.into_iter().for_each(|pid| signal_process(pid, Signal::KILL));
         let _ = self.child.wait().await;
-    }
-
-    /// Returns why the adapter's clock can't jump, if it can't.
-    pub(super) async fn find_fixed_clock(&self) -> Option<String> {
-        find_fixed_clock(self.leader).await
     }
 }
 

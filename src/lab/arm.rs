@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::time::{Instant, sleep};
@@ -18,7 +19,7 @@ use super::request::{LabResponse, order_of};
 use super::run::{ArmResult, Fault, FaultKind, Journey, Lane, LatencyBucket, Sample};
 use super::scenario::Scenario;
 use crate::embedded::ProcessHandle;
-use crate::load::{self, LiveCounters, LoadClient, LoadPlan, LoadReport, Posts, RequestRecord};
+use crate::load::{self, LoadClient, LoadPlan, LoadReport, Posts, RequestRecord};
 use crate::messages::message;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
@@ -51,7 +52,7 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
         progress.samples.clear();
     }
     let (value, clients) = prepare(lab, spec).await?;
-    let live = Arc::new(LiveCounters::default());
+    let live: Arc<Mutex<LoadReport>> = Arc::default();
     let plan = LoadPlan {
         clients,
         warm_up: Duration::ZERO,
@@ -182,21 +183,21 @@ async fn prepare(
 }
 
 /// Samples the arm until the future is dropped; less often as it grows longer.
-async fn sample(lab: &Scenario, spec: &ArmSpec, value: &ContendedValue, live: &LiveCounters) {
+async fn sample(lab: &Scenario, spec: &ArmSpec, value: &ContendedValue, live: &Mutex<LoadReport>) {
     let began = Instant::now();
     loop {
         // Without Postgres there is no sample: the curve has a gap.
         if let Ok(arm) = value.measure(lab, spec).await {
-            let snapshot = live.snapshot();
+            let live = live.lock();
             lab.progress.lock().samples.push(Sample {
                 t_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
                 sold: arm.sold,
                 stock: arm.stock,
                 oversold: arm.oversold,
-                answered: snapshot.completed,
-                waiting: snapshot.sent - snapshot.completed,
-                p50_ms: snapshot.p50_ms,
-                p99_ms: snapshot.p99_ms,
+                answered: live.completed(),
+                waiting: live.sent - live.completed(),
+                p50_ms: live.latency_ms(0.5).unwrap_or(0.0),
+                p99_ms: live.latency_ms(0.99).unwrap_or(0.0),
             });
         }
         sleep(SAMPLE_INTERVAL.max(began.elapsed() / 40)).await;

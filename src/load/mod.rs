@@ -3,13 +3,10 @@
 //!
 //! The load runs on the cores of the server under test, so it does little per request: a request is
 //! prebuilt bytes with a new idempotency key, and only status and length of a response are parsed.
-//! [`LoadPlan::observe`] keeps every request and response with its times.
-//!
-//! This is not an open loop: a client that waits long sends fewer requests, so a latency belongs to
-//! a number of clients, not to a request rate.
+//! A client that waits long sends fewer requests, so a latency belongs to a number of clients, not
+//! to a request rate.
 
 mod connection;
-mod live;
 mod script;
 
 use std::collections::BTreeMap;
@@ -19,20 +16,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use connection::HttpConnection;
 use holdfast_lock::clock::monotonic_us;
-use live::histogram;
-pub use live::{LiveCounters, LiveSnapshot};
 pub use script::Posts;
 
 /// Pause after a failed attempt to reconnect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 /// Timeout of a request; the server's own is shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// Upper bound of a recorded latency, in µs.
+const MAX_LATENCY_US: u64 = 60_000_000;
 
 #[derive(Debug)]
 pub struct LoadClient {
@@ -51,8 +49,8 @@ pub struct LoadPlan {
     pub expected: fn(u16) -> bool,
     /// True if every request is kept with its response.
     pub observe: bool,
-    /// Progress counters to update.
-    pub live: Option<Arc<LiveCounters>>,
+    /// The report to update while the load runs.
+    pub live: Option<Arc<Mutex<LoadReport>>>,
 }
 
 /// One request as its client saw it, with times of the machine's monotonic clock. It took effect,
@@ -78,6 +76,7 @@ pub struct ResponseRecord {
 pub struct LoadReport {
     /// Time during which responses were counted.
     pub seconds: f64,
+    pub sent: u64,
     /// Expected responses within the window.
     pub expected: u64,
     /// Expected responses, including those before and after the window.
@@ -87,11 +86,34 @@ pub struct LoadReport {
     /// `expected` by client.
     pub by_client: Vec<u64>,
     /// `expected` by replica.
-    pub by_target: Vec<u64>,
+    pub by_target: BTreeMap<SocketAddr, u64>,
     /// All responses, by status.
     pub statuses: BTreeMap<u16, u64>,
+    /// Requests without a response: their connection broke, or they timed out.
     pub lost: u64,
     pub observations: Vec<RequestRecord>,
+    last_us: u64,
+}
+
+impl Default for LoadReport {
+    fn default() -> Self {
+        // With bounds, the histogram does not grow; these bounds are valid.
+        let latency = Histogram::new_with_bounds(1, MAX_LATENCY_US, 3)
+            .unwrap_or_else(|_| unreachable!("1 µs to a minute, three digits"));
+        Self {
+            seconds: 0.0,
+            sent: 0,
+            expected: 0,
+            expected_total: 0,
+            latency,
+            by_client: Vec::new(),
+            by_target: BTreeMap::new(),
+            statuses: BTreeMap::new(),
+            lost: 0,
+            observations: Vec::new(),
+            last_us: 0,
+        }
+    }
 }
 
 impl LoadReport {
@@ -104,10 +126,15 @@ impl LoadReport {
         let responses = !self.latency.is_empty();
         responses.then(|| self.latency.value_at_quantile(quantile) as f64 / 1_000.0)
     }
+
+    /// Returns the number of requests that are done, with a response or without.
+    pub fn completed(&self) -> u64 {
+        self.statuses.values().sum::<u64>() + self.lost
+    }
 }
 
-/// What a client counts and records of its requests, as in the plan. The window in which responses
-/// count is on the machine's monotonic clock.
+/// What is counted and recorded, as in the plan. The window in which responses count is on the
+/// machine's monotonic clock.
 #[derive(Debug, Clone)]
 struct Recording {
     begin_us: u64,
@@ -115,44 +142,35 @@ struct Recording {
     end_us: u64,
     expected: fn(u16) -> bool,
     observe: bool,
-    live: Option<Arc<LiveCounters>>,
-}
-
-#[derive(Debug, Default)]
-struct ClientStats {
-    client: usize,
-    expected: u64,
-    expected_total: u64,
-    latencies_us: Vec<u32>,
-    statuses: BTreeMap<u16, u64>,
-    lost: u64,
-    last_us: u64,
-    observations: Vec<RequestRecord>,
+    report: Arc<Mutex<LoadReport>>,
 }
 
 /// Connects all clients, runs their scripts and waits for the last response.
 pub async fn run(plan: LoadPlan) -> io::Result<LoadReport> {
-    let targets: Vec<SocketAddr> = plan.clients.iter().map(|client| client.target).collect();
-    let mut connected = Vec::with_capacity(plan.clients.len());
-    for client in plan.clients {
+    let LoadPlan { clients, warm_up, window, expected, observe, live } = plan;
+    let report = live.unwrap_or_default();
+    report.lock().by_client = vec![0; clients.len()];
+    report.lock().by_target = clients.iter().map(|client| (client.target, 0)).collect();
+    let mut connected = Vec::with_capacity(clients.len());
+    for client in clients {
         connected.push((HttpConnection::open(client.target).await?, client));
     }
-    let begin_us = monotonic_us() + micros(plan.warm_up);
-    let end_us = plan.window.map_or(u64::MAX, |window| begin_us + micros(window));
-    let LoadPlan { expected, observe, live, .. } = plan;
-    let recording = Recording { begin_us, end_us, expected, observe, live };
-    let mut clients = JoinSet::new();
+
+    let begin_us = monotonic_us() + micros(warm_up);
+    let end_us = window.map_or(u64::MAX, |window| begin_us + micros(window));
+    let recording = Recording { begin_us, end_us, expected, observe, report };
+    let mut running = JoinSet::new();
     for (number, (connection, client)) in connected.into_iter().enumerate() {
-        clients.spawn(run_client(number, connection, client, recording.clone()));
+        running.spawn(run_client(number, connection, client, recording.clone()));
     }
-    let mut stats = Vec::with_capacity(targets.len());
-    while let Some(joined) = clients.join_next().await {
-        stats.push(joined.map_err(io::Error::other)?);
+    while let Some(joined) = running.join_next().await {
+        joined.map_err(io::Error::other)?;
     }
-    stats.sort_by_key(|stats| stats.client);
-    let last_us = stats.iter().map(|stats| stats.last_us).max().unwrap_or(begin_us);
-    let until_us = if plan.window.is_some() { end_us } else { last_us };
-    Ok(report(stats, &targets, until_us.saturating_sub(begin_us)))
+
+    let mut report = std::mem::take(&mut *recording.report.lock());
+    let until_us = if window.is_some() { end_us } else { report.last_us };
+    report.seconds = until_us.saturating_sub(begin_us) as f64 / 1e6;
+    Ok(report)
 }
 
 pub async fn send(target: SocketAddr, request: &[u8]) -> io::Result<(u16, Vec<u8>)> {
@@ -166,35 +184,26 @@ async fn run_client(
     mut connection: HttpConnection,
     LoadClient { target, mut script }: LoadClient,
     recording: Recording,
-) -> ClientStats {
-    let mut stats = ClientStats { client, ..ClientStats::default() };
+) {
     let mut request = Vec::with_capacity(1 << 10);
-    loop {
-        if monotonic_us() >= recording.end_us {
-            return stats;
-        }
-        let Some(key) = script.next(&mut request) else { return stats };
+    while monotonic_us() < recording.end_us {
+        let Some(key) = script.next(&mut request) else { return };
         let think_time = script.think_time();
         if !think_time.is_zero() {
             sleep(think_time).await;
         }
+        recording.report.lock().sent += 1;
         let invoked_us = monotonic_us();
-        if let Some(live) = &recording.live {
-            live.record_request();
-        }
         let exchanged = timeout(REQUEST_TIMEOUT, connection.exchange(&request)).await;
         let status = exchanged.ok().and_then(Result::ok);
         let completed_us = monotonic_us();
-        if let Some(live) = &recording.live {
-            let is_expected = status.is_some_and(recording.expected);
-            live.record_completion(is_expected.then_some(completed_us - invoked_us));
-        }
-        stats.count(&recording, invoked_us, completed_us, status);
+        recording.count((client, target), invoked_us, completed_us, status);
         if recording.observe {
             let body = || connection.body().to_vec();
             let response =
                 status.map(|status| ResponseRecord { completed_us, status, body: body() });
-            stats.observations.push(RequestRecord { client, key, invoked_us, response });
+            let record = RequestRecord { client, key, invoked_us, response };
+            recording.report.lock().observations.push(record);
         }
         while status.is_none() && monotonic_us() < recording.end_us {
             match HttpConnection::open(target).await {
@@ -208,59 +217,35 @@ async fn run_client(
     }
 }
 
-impl ClientStats {
+impl Recording {
     /// Counts a request; `status` is `None` without a response.
-    fn count(&mut self, recording: &Recording, from_us: u64, to_us: u64, status: Option<u16>) {
-        self.last_us = to_us;
+    fn count(
+        &self,
+        (client, target): (usize, SocketAddr),
+        from_us: u64,
+        to_us: u64,
+        status: Option<u16>,
+    ) {
+        let mut report = self.report.lock();
+        report.last_us = to_us.max(report.last_us);
         let Some(status) = status else {
-            self.lost += 1;
+            report.lost += 1;
             return;
         };
-        *self.statuses.entry(status).or_default() += 1;
-        if !(recording.expected)(status) {
+        *report.statuses.entry(status).or_default() += 1;
+        if !(self.expected)(status) {
             return;
         }
-        self.expected_total += 1;
-        if (recording.begin_us..recording.end_us).contains(&to_us) {
-            self.expected += 1;
+        report.expected_total += 1;
+        if (self.begin_us..self.end_us).contains(&to_us) {
+            report.expected += 1;
+            report.by_client[client] += 1;
+            *report.by_target.entry(target).or_default() += 1;
         }
-        if from_us >= recording.begin_us {
-            self.latencies_us.push(u32::try_from(to_us - from_us).unwrap_or(u32::MAX));
+        if from_us >= self.begin_us {
+            report.latency.saturating_record((to_us - from_us).max(1));
         }
     }
-}
-
-fn report(stats: Vec<ClientStats>, targets: &[SocketAddr], length_us: u64) -> LoadReport {
-    let mut report = LoadReport {
-        seconds: length_us as f64 / 1e6,
-        expected: 0,
-        expected_total: 0,
-        latency: histogram(),
-        by_client: Vec::new(),
-        by_target: Vec::new(),
-        statuses: BTreeMap::new(),
-        lost: 0,
-        observations: Vec::new(),
-    };
-    let mut by_target: BTreeMap<SocketAddr, u64> = BTreeMap::new();
-    for one in stats {
-        report.expected += one.expected;
-        report.expected_total += one.expected_total;
-        report.lost += one.lost;
-        report.by_client.push(one.expected);
-        if let Some(target) = targets.get(one.client) {
-            *by_target.entry(*target).or_default() += one.expected;
-        }
-        for (status, count) in one.statuses {
-            *report.statuses.entry(status).or_default() += count;
-        }
-        for latency in one.latencies_us {
-            report.latency.saturating_record(u64::from(latency).max(1));
-        }
-        report.observations.extend(one.observations);
-    }
-    report.by_target = by_target.into_values().collect();
-    report
 }
 
 fn micros(span: Duration) -> u64 {
@@ -273,17 +258,19 @@ mod tests {
 
     #[test]
     fn only_wanted_responses_in_window_count() {
+        let target = "127.0.0.1:1".parse().expect("an address");
+        let report: Arc<Mutex<LoadReport>> = Arc::default();
+        report.lock().by_client = vec![0];
         let expected = |status| status == 201;
-        let recording =
-            Recording { begin_us: 100, end_us: 200, expected, observe: false, live: None };
-        let mut stats = ClientStats::default();
-        stats.count(&recording, 50, 90, Some(201)); // before the window
-        stats.count(&recording, 90, 110, Some(201)); // counts, without a latency
-        stats.count(&recording, 110, 140, Some(201));
-        stats.count(&recording, 140, 150, Some(503));
-        stats.count(&recording, 150, 160, None);
-        stats.count(&recording, 160, 250, Some(201)); // after the window: latency only
-        let report = report(vec![stats], &["127.0.0.1:1".parse().expect("an address")], 100);
+        let recording = Recording { begin_us: 100, end_us: 200, expected, observe: false, report };
+        let count = |from_us, to_us, status| recording.count((0, target), from_us, to_us, status);
+        count(50, 90, Some(201)); // before the window
+        count(90, 110, Some(201)); // counts, without a latency
+        count(110, 140, Some(201));
+        count(140, 150, Some(503));
+        count(150, 160, None);
+        count(160, 250, Some(201)); // after the window: latency only
+        let report = recording.report.lock();
         assert_eq!((report.expected, report.expected_total, report.lost), (2, 4, 1));
         assert_eq!(report.statuses, BTreeMap::from([(201, 4), (503, 1)]));
         assert_eq!((report.latency.len(), report.latency.max()), (2, 90));

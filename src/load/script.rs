@@ -1,6 +1,5 @@
 //! Scripts: the requests of one client, one after the other.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rand::RngExt as _;
@@ -11,7 +10,7 @@ use uuid::Uuid;
 /// endlessly or up to [`Posts::limit`].
 #[derive(Debug)]
 pub struct Posts {
-    subjects: Arc<[PreparedPost]>,
+    subjects: Vec<PreparedPost>,
     /// The client's lines, up to the value of `Idempotency-Key`.
     head: Vec<u8>,
     at: usize,
@@ -40,21 +39,27 @@ impl Posts {
         from: usize,
     ) -> Self {
         let subjects = bodies.iter().map(|body| PreparedPost::new(path, body)).collect();
-        Self::starting_at(from, subjects, head(token, headers))
+        Self::starting_at(from, subjects, token, headers)
     }
 
     /// Creates a script of one `POST` without a body to each path.
     pub fn to_paths(paths: &[String], token: &str, headers: &[String]) -> Self {
         let subjects = paths.iter().map(|path| PreparedPost::new(path, "")).collect();
-        Self::starting_at(0, subjects, head(token, headers)).limit(paths.len() as u64)
+        Self::starting_at(0, subjects, token, headers).limit(paths.len() as u64)
     }
 
-    /// Creates the script of another client, which shares the prebuilt subjects.
-    pub fn for_client(&self, token: &str, headers: &[String], from: usize) -> Self {
-        Self::starting_at(from, Arc::clone(&self.subjects), head(token, headers))
-    }
-
-    fn starting_at(at: usize, subjects: Arc<[PreparedPost]>, head: Vec<u8>) -> Self {
+    fn starting_at(
+        at: usize,
+        subjects: Vec<PreparedPost>,
+        token: &str,
+        headers: &[String],
+    ) -> Self {
+        let more: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let head = format!(
+            "Host: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
+             {more}Idempotency-Key: "
+        );
+        let head = head.into_bytes();
         Self { subjects, head, at, left: u64::MAX, thinking: None, has_request_id: false }
     }
 
@@ -82,7 +87,9 @@ impl Posts {
         let subject = self.at % self.subjects.len().max(1);
         let PreparedPost { request_line, tail } = self.subjects.get(subject)?;
         self.at = subject + 1;
-        let (key, mut buffer) = (random_key(), Uuid::encode_buffer());
+        // In-process: a system call per key would cost as much as all the rest.
+        let key = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
+        let mut buffer = Uuid::encode_buffer();
         let key_text: &[u8] = key.hyphenated().encode_lower(&mut buffer).as_bytes();
         request.clear();
         for part in [request_line, self.head.as_slice(), key_text] {
@@ -110,20 +117,6 @@ impl PreparedPost {
         let tail = format!("\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes();
         Self { request_line, tail }
     }
-}
-
-/// Returns a random UUID. In-process: a system call per key would cost as much as all the rest.
-fn random_key() -> Uuid {
-    uuid::Builder::from_random_bytes(rand::random()).into_uuid()
-}
-
-fn head(token: &str, headers: &[String]) -> Vec<u8> {
-    let more: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
-    format!(
-        "Host: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
-         {more}Idempotency-Key: "
-    )
-    .into_bytes()
 }
 
 #[cfg(test)]

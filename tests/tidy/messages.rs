@@ -133,10 +133,12 @@ fn catalogue_has_every_audit_rule() {
 #[test]
 fn catalogue_has_every_fault_and_violation() {
     let judge = |file: &str| fs::read_to_string(format!("src/judge/{file}.rs")).unwrap();
-    let (faults, violations) = (judge("fault_table"), judge("violations"));
-    let quoted = |text: &str| text.split('"').nth(1).map(str::to_owned);
-    let faults: Vec<_> = faults.lines().filter(|line| line.starts_with("    fault(")).collect();
-    let faults = faults.iter().filter_map(|line| Some(format!("judge-fault-{}", quoted(line)?)));
+    let violations = judge("violations");
+    let help = fs::read_to_string("src/config/judge.rs").unwrap();
+    let faults =
+        help.split_once("Faults: none (always), ").unwrap().1.split_once(".\\n").unwrap().0;
+    let faults = faults.split(',').map(|name| name.trim_matches([' ', '\\', '\n']).to_owned());
+    let faults = faults.chain(["none".to_owned()]).map(|name| format!("judge-fault-{name}"));
     let kinds = violations.split("self.add").skip(1).filter_map(|call| {
         let kind = call.trim_start_matches("_pair").strip_prefix("(\"")?.split('"').next()?;
         Some(format!("judge-kind-{kind}"))

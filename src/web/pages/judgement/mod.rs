@@ -164,11 +164,11 @@ pub fn about_fault(name: &str, language: Language) -> String {
 /// Returns events in order of time, with a lane per client, and with the writes marked that lost an
 /// update.
 fn timeline(events: &[report::Event]) -> Timeline {
-    let clients: BTreeSet<ClientId> = events.iter().map(ClientId::of).collect();
+    let clients: BTreeSet<ClientId> = events.iter().map(|event| event.id).collect();
     let clients: Vec<ClientId> = clients.into_iter().collect();
     let lane = |client: &ClientId| TimelineLane { name: client.to_string(), ..Default::default() };
     let event = |event: &report::Event| Event {
-        lane: clients.partition_point(|client| *client < ClientId::of(event)),
+        lane: clients.partition_point(|client| *client < event.id),
         at_us: (event.t_ms * 1_000.0).round() as u64,
         kind: event_kind(&event.event),
         detail: Detail {
