@@ -93,7 +93,6 @@ impl Goal {
         self.reach_for < self.at_least
     }
 
-    /// Returns which goal the value reaches.
     pub(super) fn verdict(&self) -> &'static str {
         let Some(Spread { median, .. }) = self.value else { return "no value" };
         let reaches = |goal| if self.less_is_better() { median <= goal } else { median >= goal };

@@ -3,10 +3,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use futures_util::StreamExt as _;
 use redis::aio::MultiplexedConnection;
-use serde::Deserialize;
+use serde_json::Value;
 
 use super::Machine;
 use super::runs::{
@@ -19,14 +19,11 @@ use crate::shop::command::MAX_AMOUNT;
 use crate::shop::store::accounts::open_lab_account;
 use crate::shop::{Sku, UserId, audit, passwords, sessions, users};
 
-pub(super) const REPLICAS: u16 = 2;
-/// Connections of the benchmark itself, for setup and audits.
 const OWN_CONNECTIONS: u32 = 8;
-/// Price of an order: the default price of a lab item.
+/// The default price of a lab item.
 const PRICE_CENTS: u64 = 100;
 /// Approximate number of payments per user and second of a run.
 const PAYMENTS_PER_SECOND: f64 = 12.0;
-/// Strategy that places the orders to be paid.
 const SETUP_STRATEGY: &str = "atomic";
 
 pub(super) fn warm_up(length: Duration) -> Duration {
@@ -39,7 +36,6 @@ pub(super) struct Harness {
     /// The shop's Redis, then the nodes of the quorum.
     redis: Vec<MultiplexedConnection>,
     replicas: Vec<SocketAddr>,
-    /// The users, each with a session token.
     users: Vec<(UserId, String)>,
     admin: String,
 }
@@ -145,8 +141,8 @@ impl Harness {
             order_clients.push(self.client(i, order));
         }
         let mut orders = vec![Vec::new(); users];
-        for (buyer, id) in run_setup(order_clients).await? {
-            orders[buyer].push(format!("/api/orders/{}/pay", id.id.context("an order has an id")?));
+        for (buyer, id) in run_setup(order_clients, "id").await? {
+            orders[buyer].push(format!("/api/orders/{id}/pay"));
         }
         let paying = self.users.iter().zip(orders).enumerate().map(|(i, ((_, token), paths))| {
             self.client(i, Posts::to_paths(&paths, token, headers))
@@ -160,14 +156,9 @@ impl Harness {
 
     async fn items(&self, count: usize, stock: i64) -> anyhow::Result<Vec<String>> {
         let body = [format!("{{\"stock\":{stock}}}")];
-        let workers = count.min(OWN_CONNECTIONS as usize);
-        let worker = |i: usize| {
-            let times = (count / workers + usize::from(i < count % workers)) as u64;
-            let script = Posts::new("/api/lab/items", &self.admin, &[], &body, 0).limit(times);
-            self.client(i, script)
-        };
-        let made = run_setup((0..workers).map(worker).collect()).await?;
-        made.into_iter().map(|(_, item)| item.sku.context("an item has a sku")).collect()
+        let script = Posts::new("/api/lab/items", &self.admin, &[], &body, 0).limit(count as u64);
+        let made = run_setup(vec![self.client(0, script)], "sku").await?;
+        Ok(made.into_iter().map(|(_, sku)| sku).collect())
     }
 
     /// Deletes items, orders, ledgers and lab accounts, so that every run begins with the same
@@ -228,13 +219,11 @@ impl Harness {
     }
 }
 
-/// Creates Postgres' WAL segments ahead of time, in a second or two, on 1 GB of disk by default.
+/// Creates Postgres' WAL segments ahead of time, 1 GB by default, and keeps them.
 ///
 /// A new cluster creates each segment (16 MB) when it needs it: all commits wait 20 to 50 ms, once
 /// a second at ten thousand orders a second. A cluster that has run for a day recycles old
-/// segments, and that is the state to measure. So this creates as many segments as Postgres allows
-/// between two checkpoints (`max_wal_size`), lets a checkpoint recycle them, and keeps them
-/// (`min_wal_size`).
+/// segments, and that is the state to measure.
 async fn preallocate_wal(pool: &Pool) -> anyhow::Result<()> {
     let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
     let (most, files): (String, i64) = sqlx::query_as(
@@ -273,15 +262,9 @@ async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<(UserId, Strin
     Ok(users)
 }
 
-/// The parts of a response that are used.
-#[derive(Debug, Deserialize)]
-struct CreatedResource {
-    id: Option<uuid::Uuid>,
-    sku: Option<String>,
-}
-
-/// Runs clients whose requests must all succeed; returns each response with its client's index.
-async fn run_setup(clients: Vec<LoadClient>) -> anyhow::Result<Vec<(usize, CreatedResource)>> {
+/// Runs clients whose requests must all succeed; returns a field of each response, with the index of
+/// its client.
+async fn run_setup(clients: Vec<LoadClient>, field: &str) -> anyhow::Result<Vec<(usize, String)>> {
     let expected = |status| (200..300).contains(&status);
     let warm_up = Duration::ZERO;
     let report =
@@ -289,15 +272,11 @@ async fn run_setup(clients: Vec<LoadClient>) -> anyhow::Result<Vec<(usize, Creat
             .await?;
     let mut made = Vec::with_capacity(report.observations.len());
     for record in report.observations {
-        match record.response {
-            Some(response) if expected(response.status) => {
-                made.push((record.client, serde_json::from_slice(&response.body)?));
-            }
-            Some(response) => {
-                bail!("preparing: {}: {}", response.status, String::from_utf8_lossy(&response.body))
-            }
-            None => bail!("preparing: a connection broke"),
-        }
+        let response = record.response.context("preparing: a connection broke")?;
+        let body: Value = serde_json::from_slice(&response.body)?;
+        let value = body[field].as_str();
+        let value = value.with_context(|| format!("preparing: {}: {body}", response.status))?;
+        made.push((record.client, value.to_owned()));
     }
     Ok(made)
 }

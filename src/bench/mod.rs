@@ -18,7 +18,7 @@ use anyhow::{Context as _, anyhow, bail};
 use serde::Serialize;
 
 use crate::config::BenchArgs;
-use crate::embedded::{TempShop, TempShopOptions};
+use crate::embedded::TempShop;
 use crate::output;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
@@ -31,7 +31,6 @@ use runs::{BATCHED, Measurements, RunResult, Spread, Task};
 const DEFAULT_STRATEGIES: [&str; 9] =
     ["none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", BATCHED];
 const REDLOCK_NODES: u16 = 3;
-/// Approximate time to empty and audit the shop, per run.
 const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
 
 /// The results as written to JSON: the source of table and picture.
@@ -58,11 +57,9 @@ struct Method {
     rounds: u32,
     seconds: f64,
     connections: usize,
-    replicas: usize,
 }
 
 impl Results {
-    /// Returns the strategies on one hot item.
     fn hot(&self) -> impl Iterator<Item = &RunResult> {
         self.of_task(Task::Hot)
     }
@@ -83,13 +80,7 @@ impl Results {
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let strategies = strategies(&options.only)?;
     let mut signals = signals::listen()?;
-    let plan = TempShopOptions {
-        name: "bench",
-        replicas: harness::REPLICAS,
-        nodes: REDLOCK_NODES,
-        jobs: false,
-    };
-    let mut shop = TempShop::start(&plan)?;
+    let mut shop = TempShop::start("bench", REDLOCK_NODES, false)?;
     // From here on, every path stops the shop.
     let measured = tokio::select! {
         measured = measure(options, &strategies, &mut shop) => measured,
@@ -148,12 +139,8 @@ async fn measure(
             data.0.entry(*run).or_default().push(round);
         }
     }
-    let method = Method {
-        rounds: options.rounds,
-        seconds: options.seconds,
-        connections,
-        replicas: usize::from(harness::REPLICAS),
-    };
+    let BenchArgs { rounds, seconds, .. } = *options;
+    let method = Method { rounds, seconds, connections };
     let (runs, figures) = (data.results(strategies), goals::all(&data, connections));
     Ok(Results { machine, method, runs, figures })
 }

@@ -12,7 +12,6 @@ use crate::stats::jain;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct BenchRun {
-    /// Name of the strategy; [`NO_STRATEGY`] for a task that needs none.
     pub(super) strategy: &'static str,
     pub(super) task: Task,
     pub(super) clients: usize,
@@ -20,12 +19,10 @@ pub(super) struct BenchRun {
 
 /// Baseline of the ratios: the textbook's lock.
 pub(super) const BASELINE: &str = "owner";
-/// The strategy that this project claims is the fastest.
 pub(super) const BATCHED: &str = "batched";
 /// Compared with [`BATCHED`] in the goals that need only one other strategy.
 pub(super) const ROW_LOCK: &str = "row-lock";
 pub(super) const NO_STRATEGY: &str = "-";
-/// Number of items of [`Task::Spread`].
 pub(super) const SPREAD_ITEMS: usize = 1_000;
 pub(super) const MANY_CLIENTS: usize = 256;
 
@@ -83,6 +80,8 @@ pub(super) fn schedule(strategies: &[&'static str], clients: usize) -> Vec<Bench
             all.push(BenchRun::no_op(MANY_CLIENTS));
         }
     }
+    all.sort_unstable();
+    all.dedup();
     all
 }
 
@@ -109,7 +108,6 @@ pub(super) struct AuditSummary {
     pub(super) oversold: i64,
     /// Row versions from which two or more entries were computed.
     pub(super) forks: usize,
-    /// Failed checks of the whole shop.
     pub(super) failed: Vec<String>,
 }
 
@@ -185,7 +183,6 @@ impl Spread {
     }
 }
 
-/// The rounds of every run.
 #[derive(Debug, Default)]
 pub(super) struct Measurements(pub(super) BTreeMap<BenchRun, Vec<Round>>);
 

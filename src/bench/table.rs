@@ -86,9 +86,9 @@ fn describe_machine(machine: &Machine) -> String {
 }
 
 pub(super) fn describe_method(method: &Method) -> String {
-    let Method { rounds, seconds, connections, replicas } = method;
+    let Method { rounds, seconds, connections } = method;
     format!(
-        "{connections} clients, {replicas} replicas, rounds: {rounds}, of {seconds} s, in \
+        "{connections} clients, two replicas, rounds: {rounds}, of {seconds} s, in \
          alternating order; audited after every run."
     )
 }
@@ -111,7 +111,6 @@ pub(super) fn short(value: f64) -> String {
     }
 }
 
-/// Formats a whole number with thousands separators.
 pub(super) fn count(value: f64) -> String {
     grouped(value.round_ties_even() as u64)
 }

@@ -1,7 +1,5 @@
-//! The account that the services run as: the current user, or for root an unprivileged one.
-//!
-//! Postgres refuses root. Guarantees that a child started with an account has that user's id, its
-//! group and no other, and that a cluster is opened by its owner. Does not create users.
+//! The account that the services run as: the current user, or for root, whom Postgres refuses, an
+//! unprivileged one, with its group and no other. A cluster is opened by its owner.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -13,7 +11,6 @@ use anyhow::{Context as _, Result};
 
 use super::owned::{change_owner, check_owner, file};
 
-/// A user other than the current one.
 #[derive(Debug, Clone)]
 pub(super) struct Account {
     pub(super) uid: u32,
@@ -50,7 +47,6 @@ impl Account {
         Some(Self { uid: ask("-u")?, gid: ask("-g")? })
     }
 
-    /// Gives a folder of root, and what root owns in it, to this user.
     pub(super) fn take_over(&self, folder: &Path) -> Result<()> {
         change_owner(folder, self.uid, self.gid).map_err(file("cannot change the owner of", folder))
     }

@@ -1,29 +1,24 @@
-//! The data folder: one `up` at a time, and the files that it provides for other processes.
-//!
-//! Guarantees that two `up` never work on one folder (an exclusive `flock`, which ends with its
-//! process however that ends), that `env` is complete whenever it is visible, and that only its
-//! owner can read it. No guarantees on a network file system without `flock`.
-//!
-//! Contents: `up.lock`, `id` (`identity.rs`), `pids` (`orphans.rs`), `env` while ready, `log/`, and
-//! `postgres/` and `redis/` unless they are elsewhere (`services_dir.rs`).
+//! The data folder: one `up` at a time (an exclusive `flock`, which ends with its process however
+//! that ends), and the files that it provides for other processes. Contents: `up.lock`, `id`
+//! (`identity.rs`), `pids` (`orphans.rs`), `env` while ready, `log/`, and `postgres/` and `redis/`
+//! unless they are elsewhere (`services_dir.rs`).
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 
 use super::owned::{
-    check_folder, create_data_folder, create_folder, file, open_own, write_private,
+    check_folder, create_data_folder, create_folder, file, open_own, read_if_exists, try_lock,
+    write_private,
 };
 
 /// Attempts to lock the folder; `read_env` holds the lock for a moment.
 const MAX_LOCK_ATTEMPTS: u32 = 10;
 const LOCK_RETRY_DELAY: Duration = Duration::from_millis(20);
 
-/// The data folder, locked until dropped.
 #[derive(Debug)]
 pub(super) struct DataDir {
     path: PathBuf,
@@ -33,9 +28,7 @@ pub(super) struct DataDir {
 /// The addresses of a running `holdfast up`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunningUp {
-    /// In a format that psql and sqlx accept.
     pub database_url: String,
-    /// In the format of redis-rs.
     pub redis_url: String,
     pub redlock_urls: Vec<String>,
     pub replicas: Vec<String>,
@@ -47,11 +40,7 @@ impl DataDir {
     pub(super) async fn open(path: &Path, address: &str) -> Result<Self> {
         let path = create_data_folder(path)?;
         let lock_path = path.join("up.lock");
-        let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        let mut lock =
-            open_own(&lock_path, &mut options).map_err(file("cannot open", &lock_path))?;
-        lock_exclusively(&mut lock, &lock_path, &path).await?;
+        let mut lock = lock_exclusively(&lock_path, &path).await?;
         lock.set_len(0)
             .and_then(|()| writeln!(lock, "{}\n{address}", std::process::id()))
             .map_err(file("cannot write", &lock_path))?;
@@ -117,20 +106,16 @@ fn split_list(text: &str) -> Vec<String> {
     text.split(',').filter(|word| !word.is_empty()).map(str::to_owned).collect()
 }
 
-async fn lock_exclusively(lock: &mut File, lock_path: &Path, data: &Path) -> Result<()> {
+async fn lock_exclusively(lock_path: &Path, data: &Path) -> Result<File> {
     for _ in 0..MAX_LOCK_ATTEMPTS {
-        match lock.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) => tokio::time::sleep(LOCK_RETRY_DELAY).await,
-            Err(TryLockError::Error(error)) => return Err(file("cannot lock", lock_path)(error)),
+        if let Some(lock) = try_lock(lock_path)? {
+            return Ok(lock);
         }
+        tokio::time::sleep(LOCK_RETRY_DELAY).await;
     }
-    let mut text = String::new();
-    let read = lock.rewind().and_then(|()| lock.read_to_string(&mut text));
-    read.map_err(file("cannot read", lock_path))?;
-    let mut lines = text.lines();
-    let mut next = |otherwise: &str| lines.next().unwrap_or(otherwise).to_owned();
-    let (pid, address) = (next("unknown"), next("address unknown"));
+    let text = read_if_exists(lock_path)?.unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let (pid, address) = text.trim().split_once('\n').unwrap_or(("unknown", "address unknown"));
     bail!(
         "Holdfast is already running on {} (pid {pid}, {address}). Use that one, stop it with \
          `kill {pid}`, or give this one a folder and a port of its own: --data FOLDER --listen \

@@ -1,24 +1,21 @@
-//! The identity of a data folder: a random id, and the folder that got it.
-//!
-//! The record is in the data folder (`id`), and again beside the services' data if that is kept
-//! elsewhere (`owner`). Guarantees that a copy is not taken for its original while that is where it
-//! was last used, and that a path alone proves nothing. Does not find an original that was moved,
-//! too: without services' data in common, neither can harm the other.
+//! The identity of a data folder: a random id, and the folder that got it. The record is in the data
+//! folder (`id`), and again beside external services' data (`owner`). A copy is not taken for its
+//! original while that is where it was last used, and a path alone proves nothing. An original that
+//! was moved, too, is not found: without services' data in common, neither can harm the other.
 
 use std::ffi::OsStr;
 use std::fmt;
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Read};
+use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::UNIX_EPOCH;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use uuid::Uuid;
 
-use super::owned::{file, open_own, write_private};
+use super::owned::{read_if_exists, write_private};
 
 /// A folder, recognized when its path has changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,11 +26,9 @@ pub(super) struct FolderId {
     born: Option<u128>,
 }
 
-/// The record of a data folder.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) id: Uuid,
-    /// The data folder.
     pub(super) folder: FolderId,
     /// The folder of the services' data, if that is not in the data folder.
     pub(super) external: Option<FolderId>,
@@ -62,6 +57,14 @@ impl FolderId {
         Ok(Self { device: meta.dev(), inode: meta.ino(), born })
     }
 
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut numbers = text.splitn(3, ':').map(|number| number.parse::<u128>().ok());
+        let device = numbers.next()??.try_into().ok()?;
+        let inode = numbers.next()??.try_into().ok()?;
+        let born = numbers.next()??;
+        Some(Self { device, inode, born: (born > 0).then_some(born) })
+    }
+
     /// Returns whether this is the recorded folder, perhaps mounted anew, which may change the
     /// number of its device. No copy has the time of birth of its original, even if it reuses the
     /// inode. Where times of birth are unknown, a folder that was mounted anew has its old path.
@@ -80,33 +83,12 @@ impl fmt::Display for FolderId {
     }
 }
 
-impl FromStr for FolderId {
-    type Err = ();
-
-    fn from_str(text: &str) -> std::result::Result<Self, ()> {
-        let mut numbers = text.splitn(3, ':').map(|number| number.parse::<u128>().map_err(drop));
-        let mut next = || numbers.next().unwrap_or(Err(()));
-        let (device, inode, born) = (next()?, next()?, next()?);
-        Ok(Self {
-            device: device.try_into().map_err(drop)?,
-            inode: inode.try_into().map_err(drop)?,
-            born: (born > 0).then_some(born),
-        })
-    }
-}
-
 impl Identity {
-    /// Reads a record; `None` if there is none.
     pub(super) fn read(path: &Path) -> Result<Option<Self>> {
-        let mut bytes = Vec::new();
-        let read = open_own(path, OpenOptions::new().read(true))
-            .and_then(|mut record| record.read_to_end(&mut bytes));
-        match read {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            read => read.map_err(file("cannot read", path))?,
-        };
-        let damaged = || io::Error::other("it is damaged; restore it from a backup");
-        Self::parse(&bytes).ok_or_else(damaged).map(Some).map_err(file("cannot use", path))
+        let Some(record) = read_if_exists(path)? else { return Ok(None) };
+        let damaged =
+            || format!("cannot use {}: it is damaged; restore it from a backup", path.display());
+        Self::parse(&record).with_context(damaged).map(Some)
     }
 
     pub(super) fn write(&self, path: &Path) -> Result<()> {
@@ -123,9 +105,9 @@ impl Identity {
         let mut lines = record.strip_suffix(b"\n")?.splitn(4, |byte| *byte == b'\n');
         let mut value = |name: &str| lines.next()?.strip_prefix(name.as_bytes());
         let id = Uuid::try_parse_ascii(value("id ")?).ok()?;
-        let folder = std::str::from_utf8(value("folder ")?).ok()?.parse().ok()?;
+        let folder = FolderId::parse(std::str::from_utf8(value("folder ")?).ok()?)?;
         let external = std::str::from_utf8(value("external ")?).ok()?;
-        let external = if external.is_empty() { None } else { Some(external.parse().ok()?) };
+        let external = if external.is_empty() { None } else { Some(FolderId::parse(external)?) };
         // Last, because a path may contain a line feed.
         let path = PathBuf::from(OsStr::from_bytes(value("path ")?));
         Some(Self { id, folder, external, path })

@@ -37,5 +37,5 @@ pub use replicas::{check_ready, reachable};
 pub use supervisor::ProcessHandle;
 pub use temp_postgres::{TempFolder, TempPostgres};
 pub use temp_redis::TempRedis;
-pub use temp_shop::{TempShop, TempShopOptions};
+pub use temp_shop::TempShop;
 pub use up::{ProcessControl, up};

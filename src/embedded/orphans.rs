@@ -23,9 +23,7 @@ use super::{print_progress, sockets};
 
 /// Grace period after a signal: Postgres writes a checkpoint.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
-/// Prefix of the line of `pids` that identifies the data folder.
 const FOLDER: &str = "folder ";
-/// Prefix of the line of `pids` that names the sockets' folder, after its id.
 const SOCKETS: &str = "sockets ";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
@@ -42,7 +40,6 @@ struct RegisteredChild {
 pub(super) struct ChildRegistry {
     path: PathBuf,
     sockets: PathBuf,
-    /// The first lines of the file.
     head: String,
     children: RefCell<Vec<RegisteredChild>>,
 }
@@ -87,8 +84,9 @@ impl ChildRegistry {
 /// `services` is free for new services, or the error says why not.
 pub(super) async fn terminate_all(data: &Path, services: &Path) -> Result<()> {
     let path = data.join("pids");
-    if let Some(text) = read_if_exists(&path)? {
-        if line(&text, FOLDER).and_then(|id| id.parse().ok()) == Some(FolderId::of(data)?) {
+    if let Some(contents) = read_if_exists(&path)? {
+        let text = String::from_utf8_lossy(&contents);
+        if line(&text, FOLDER).and_then(FolderId::parse) == Some(FolderId::of(data)?) {
             terminate_recorded(&text, services).await?;
         }
         let _ = fs::remove_file(data.join("env"));
@@ -112,7 +110,7 @@ async fn terminate_recorded(text: &str, services: &Path) -> Result<()> {
             child.end().await?;
         }
     }
-    let created = sockets_id.parse().ok();
+    let created = FolderId::parse(sockets_id);
     if created.is_some() && FolderId::of(sockets).ok() == created {
         sockets::remove(sockets);
     }
@@ -142,7 +140,6 @@ fn check_pid_file(cluster: &Path) -> Result<()> {
     fs::remove_file(&path).map_err(file("cannot remove", &path))
 }
 
-/// Returns the rest of the line that begins with `prefix`.
 fn line<'t>(text: &'t str, prefix: &str) -> Option<&'t str> {
     text.lines().find_map(|line| line.strip_prefix(prefix))
 }

@@ -7,8 +7,8 @@
 //! because that user's own files are all that is at stake. No umask changes a mode: another account
 //! must be able to pass through root's folders. Tests: `tests/alone/up/mod.rs`.
 
-use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions, TryLockError};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{
     DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown, lchown,
 };
@@ -18,7 +18,6 @@ use anyhow::{Result, anyhow, bail, ensure};
 use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
-/// Permission of the group or of others to write.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 /// In a folder with this bit, such as `/tmp`, only the owner of an entry can replace it.
 const STICKY: u32 = 0o1000;
@@ -56,10 +55,25 @@ pub(super) fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<Fil
     Ok(file)
 }
 
-/// Returns the text of a file; `None` if it does not exist.
-pub(super) fn read_if_exists(path: &Path) -> Result<Option<String>> {
-    match open_own(path, OpenOptions::new().read(true)).and_then(io::read_to_string) {
-        Ok(text) => Ok(Some(text)),
+/// Opens and locks a file, until it is dropped; `None` if another process has locked it.
+pub(super) fn try_lock(path: &Path) -> Result<Option<File>> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let lock = open_own(path, &mut options).map_err(file("cannot open", path))?;
+    match lock.try_lock() {
+        Ok(()) => Ok(Some(lock)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(file("cannot lock", path)(error)),
+    }
+}
+
+/// Returns the contents of a file; `None` if it does not exist.
+pub(super) fn read_if_exists(path: &Path) -> Result<Option<Vec<u8>>> {
+    let mut contents = Vec::new();
+    let read = open_own(path, OpenOptions::new().read(true))
+        .and_then(|mut file| file.read_to_end(&mut contents));
+    match read {
+        Ok(_) => Ok(Some(contents)),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(file("cannot read", path)(error)),
     }
@@ -111,7 +125,6 @@ pub(super) fn create_folder(path: &Path, mode: u32) -> Result<()> {
     create_new_folder(path, mode).map_err(file("cannot make the folder", path))
 }
 
-/// Creates a folder that must not exist yet.
 pub(super) fn create_new_folder(path: &Path, mode: u32) -> io::Result<()> {
     DirBuilder::new().mode(mode).create(path)?;
     // The umask may have removed permissions.

@@ -1,8 +1,5 @@
-//! The private Postgres: a cluster that is created once, without password or network.
-//!
-//! Guarantees a cluster that is complete or absent (it is created under another name, then
-//! renamed), with checksums, UTF-8 and durable commits: what a shop needs, and honest measurements.
-//! Does not upgrade a cluster to another major version; is not tuned for a large machine.
+//! The private Postgres, without password or network. Its cluster is complete or absent, as it is
+//! created under another name and then renamed, and has checksums, UTF-8 and durable commits.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,12 +12,11 @@ use tokio::time::timeout;
 
 use super::owned::{disk_full, file};
 use super::print_progress;
-use super::process::{ChildSpec, ShutdownPolicy};
+use super::process::ChildSpec;
 use super::services_dir::ServicesDir;
 
 /// Crash recovery after a kill under load takes seconds.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);
-/// Timeout of a connection attempt; a socket answers at once or not at all.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
 /// Grace period: INT closes all sessions and writes a checkpoint.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);
@@ -36,7 +32,6 @@ pub(super) fn url(sockets: &Path, database: &str) -> String {
     )
 }
 
-/// Creates the cluster unless it exists, with these options of `initdb`; returns its folder.
 pub(super) async fn create_cluster(
     initdb: &Path,
     services_dir: &ServicesDir,
@@ -80,12 +75,6 @@ pub(super) fn spec(
     services_dir: &ServicesDir,
     sockets: &Path,
 ) -> ChildSpec {
-    let shutdown = ShutdownPolicy {
-        signal: Signal::INT,
-        grace_period: GRACE_PERIOD,
-        // Immediate shutdown: the next start recovers, as after a crash.
-        escalation: Signal::QUIT,
-    };
     let settings = [
         "listen_addresses=",
         "port=5432",
@@ -112,7 +101,15 @@ pub(super) fn spec(
     for setting in settings {
         command.args(["-c", setting]);
     }
-    ChildSpec { name: "Postgres".to_owned(), role: "postgres".to_owned(), command, shutdown }
+    ChildSpec {
+        name: "Postgres".to_owned(),
+        role: "postgres".to_owned(),
+        command,
+        signal: Signal::INT,
+        grace_period: GRACE_PERIOD,
+        // Immediate shutdown: the next start recovers, as after a crash.
+        escalation: Signal::QUIT,
+    }
 }
 
 pub(super) async fn check_ready(sockets: &Path) -> Result<(), String> {

@@ -1,11 +1,7 @@
-//! Starts children, each in a process group of its own, on Linux not to outlive `up`.
-//!
-//! Guarantees that `^C` on the terminal reaches `up` alone, which then stops its children in order,
-//! and that a child's output goes to its log. On Linux (with `setpriv`) a child receives a signal
-//! when `up` dies, however it dies; elsewhere the next `up` ends it (`orphans.rs`).
-//!
-//! Linux sends that signal when the *thread* that started the child ends, so only the main thread
-//! starts children.
+//! Starts children, each in a process group of its own, so that `^C` on the terminal reaches `up`
+//! alone, with its output in a log. On Linux (with `setpriv`) a child receives a signal when `up`
+//! dies, however it dies; elsewhere the next `up` ends it (`orphans.rs`). Linux sends that signal
+//! when the *thread* that started the child ends, so only the main thread starts children.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom};
@@ -36,11 +32,7 @@ pub(super) struct ChildSpec {
     /// Name of its log and in `pids`, one word.
     pub(super) role: String,
     pub(super) command: Command,
-    pub(super) shutdown: ShutdownPolicy,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ShutdownPolicy {
+    /// The signal that asks it to exit.
     pub(super) signal: Signal,
     pub(super) grace_period: Duration,
     /// The harsher signal that follows, at once on a second `^C`.
@@ -69,14 +61,12 @@ static HAS_SETPRIV: LazyLock<bool> = LazyLock::new(|| {
     cfg!(target_os = "linux") && tried.is_ok_and(|status| status.success())
 });
 
-/// A child that was started, and its output.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) child: Child,
     pub(super) log: Log,
 }
 
-/// The output of a process in a file.
 #[derive(Debug, Clone)]
 pub(super) struct Log {
     path: PathBuf,
@@ -164,12 +154,10 @@ where
 }
 
 impl Log {
-    /// Returns the error for a process that ended by itself.
     pub(super) fn died(&self, name: &str, status: &str) -> anyhow::Error {
         anyhow!("{name} ended before it was ready ({status}). {}", self.tail())
     }
 
-    /// Returns the last lines.
     pub(super) fn tail(&self) -> String {
         let read = || -> io::Result<String> {
             let mut log = File::open(&self.path)?;

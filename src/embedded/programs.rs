@@ -1,10 +1,6 @@
-//! Finds the programs: `postgres`, `initdb`, and `redis-server` or `valkey-server`.
-//!
-//! Guarantees that `postgres` and `initdb` come from one folder, and that a cluster is opened by
-//! the major version that created it. Does not check minor versions, and installs nothing:
-//! `script/bootstrap` does.
-//!
-//! `HOLDFAST_PROGRAMS_PATH` (a list like `PATH`) replaces all the searched folders.
+//! Finds `postgres` and `initdb`, both in one folder and of the major version that created the
+//! cluster, and `redis-server` or `valkey-server`. `HOLDFAST_PROGRAMS_PATH` (a list like `PATH`)
+//! replaces all the searched folders.
 
 use std::env;
 use std::fs;
@@ -22,7 +18,6 @@ pub(super) struct Programs {
 }
 
 impl Programs {
-    /// Finds all programs; `cluster` is the folder of the cluster, which need not exist yet.
     pub(super) fn find(cluster: &Path) -> Result<Self> {
         let folder = postgres_folder(&search_paths(), cluster)?;
         let (postgres, initdb) = (folder.join("postgres"), folder.join("initdb"));
@@ -65,7 +60,6 @@ fn missing(program: &str, package: &str) -> String {
     )
 }
 
-/// Returns the searched folders, best first.
 fn search_paths() -> Vec<PathBuf> {
     if let Some(only) = env::var_os("HOLDFAST_PROGRAMS_PATH") {
         return env::split_paths(&only).collect();
@@ -74,10 +68,10 @@ fn search_paths() -> Vec<PathBuf> {
         .map(|path| env::split_paths(&path).filter(|folder| folder.is_absolute()).collect())
         .unwrap_or_default();
     // Debian keeps the servers out of PATH, in one folder per major version. Newest first.
-    search_paths.extend(versions_below("/usr/lib/postgresql", "", "bin"));
-    search_paths.extend(versions_below("/usr", "pgsql-", "bin"));
+    search_paths.extend(versions_below("/usr/lib/postgresql", ""));
+    search_paths.extend(versions_below("/usr", "pgsql-"));
     for brew in ["/opt/homebrew", "/usr/local", "/home/linuxbrew/.linuxbrew"] {
-        search_paths.extend(versions_below(&format!("{brew}/opt"), "postgresql@", "bin"));
+        search_paths.extend(versions_below(&format!("{brew}/opt"), "postgresql@"));
         search_paths.push(PathBuf::from(format!("{brew}/opt/postgresql/bin")));
         search_paths.push(PathBuf::from(format!("{brew}/bin")));
     }
@@ -85,15 +79,15 @@ fn search_paths() -> Vec<PathBuf> {
     search_paths
 }
 
-/// Returns the `<parent>/<prefix><version>/<below>` of all versions found, newest first.
-fn versions_below(parent: &str, prefix: &str, below: &str) -> Vec<PathBuf> {
+/// Returns the `<parent>/<prefix><version>/bin` of all versions found, newest first.
+fn versions_below(parent: &str, prefix: &str) -> Vec<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = fs::read_dir(parent)
         .into_iter()
         .flatten()
         .flatten()
         .filter_map(|entry| {
             let version = entry.file_name().to_str()?.strip_prefix(prefix)?.parse().ok()?;
-            Some((version, entry.path().join(below)))
+            Some((version, entry.path().join("bin")))
         })
         .collect();
     found.sort_by_key(|(version, _)| std::cmp::Reverse(*version));

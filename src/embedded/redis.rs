@@ -1,7 +1,5 @@
-//! The private Redis (or Valkey): on a socket, no password, no network, an append-only file.
-//!
-//! Guarantees that it never evicts a key (an evicted lock is a lost lock) and that a crash loses at
-//! most the last second. So nothing that matters may be stored in Redis only.
+//! The private Redis (or Valkey): on a socket, no password, no network. It never evicts a key (an
+//! evicted lock is a lost lock), and a crash loses at most the last second.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,15 +7,13 @@ use std::time::Duration;
 use ::redis::{AsyncConnectionConfig, Client, RedisError, cmd};
 use rustix::process::Signal;
 
-use super::process::{ChildSpec, ShutdownPolicy};
+use super::process::ChildSpec;
 use super::services_dir::ServicesDir;
 use super::sockets;
 
-/// Timeout of a start, which reads the append-only file.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// Timeout of a connection attempt, and of a response.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(1);
-/// Grace period to flush the append-only file.
+/// To flush the append-only file.
 const GRACE_PERIOD: Duration = Duration::from_secs(5);
 
 pub(super) const MAIN: &str = "redis";
@@ -27,7 +23,6 @@ pub(super) fn node(number: u16) -> String {
     format!("redlock-{number}")
 }
 
-/// Returns the URL of a Redis, in the format of redis-rs.
 pub(super) fn url(folder: &Path, name: &str) -> String {
     format!("redis+unix://{}", sockets::redis(folder, name).display())
 }
@@ -48,15 +43,16 @@ pub(super) fn spec(
         .args(["--save", "", "--appendonly", "yes", "--appendfsync", "everysec"])
         .args(["--maxmemory-policy", "noeviction", "--loglevel", "notice", "--logfile", ""]);
     let name = if role == MAIN { "Redis".to_owned() } else { format!("Redis {role}") };
-    let shutdown = ShutdownPolicy {
+    ChildSpec {
+        name,
+        role: role.to_owned(),
+        command,
         signal: Signal::TERM,
         grace_period: GRACE_PERIOD,
         escalation: Signal::KILL,
-    };
-    ChildSpec { name, role: role.to_owned(), command, shutdown }
+    }
 }
 
-/// Checks that it answers and has loaded its data.
 pub(super) async fn check_ready(url: &str) -> Result<(), String> {
     let ping = async {
         let limits = AsyncConnectionConfig::new()

@@ -1,8 +1,5 @@
-//! The replicas: `holdfast serve` on the listen port and the ports after it.
-//!
-//! Guarantees that a port in use is found before anything starts, and that a replica is ready only
-//! if its `/readyz` returns 200. Does not reserve the ports: another process may take one between
-//! the check and the replica's own bind; then the replica's log says so.
+//! The replicas: `holdfast serve` on the listen port and the ports after it. A port in use is found
+//! before anything starts; if another process takes one afterwards, the replica's log says so.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -13,11 +10,10 @@ use rustix::process::Signal;
 use tokio::time::timeout;
 
 use super::data_dir::RunningUp;
-use super::process::{ChildSpec, ShutdownPolicy, tied_command};
+use super::process::{ChildSpec, tied_command};
 use crate::config::{DEMO_PASSWORD_LENGTH, UpArgs};
 use crate::load;
 
-/// Timeout for opening its pools and its port.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Timeout of a request to `/readyz`, which itself takes at most 1.8 s.
 const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,7 +23,6 @@ const GRACE_PERIOD: Duration = Duration::from_secs(15);
 /// Host names of this machine alone.
 const LOOPBACK_HOSTS: &str = "localhost,*.localhost,127.0.0.1,[::1]";
 
-/// Returns the replicas' addresses: the first, and those on the ports after it.
 pub(super) fn addresses(listen: SocketAddr, replicas: u16) -> Result<Vec<SocketAddr>> {
     let first = listen.port();
     let last = first.checked_add(replicas.saturating_sub(1)).filter(|_| first > 0);
@@ -105,12 +100,14 @@ pub(super) fn spec(
         command.env("HOLDFAST_PUBLIC_HOSTS", format!("{hosts},{LOOPBACK_HOSTS},{own}"));
     }
     let (name, role) = (format!("replica {port}"), format!("replica-{port}"));
-    let shutdown = ShutdownPolicy {
+    ChildSpec {
+        name,
+        role,
+        command,
         signal: Signal::TERM,
         grace_period: GRACE_PERIOD,
         escalation: Signal::KILL,
-    };
-    ChildSpec { name, role, command, shutdown }
+    }
 }
 
 /// Asks the replica that listens on `address`, on this machine, whether it is ready. Returns the

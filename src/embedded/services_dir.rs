@@ -5,8 +5,7 @@
 //! the data folder of that id (`identity.rs`), by one `up` at a time, and never created anew once
 //! it has existed. What is not provably of this shop is neither used nor removed.
 
-use std::fs::{self, File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -15,11 +14,10 @@ use uuid::Uuid;
 
 use super::account::Account;
 use super::identity::{FolderId, Identity, Origin};
-use super::owned::{check_folder, create_folder, file, open_own};
+use super::owned::{check_folder, create_folder, try_lock};
 use super::print_progress;
 use super::process::tied_command;
 
-/// Name of the record in the data folder.
 const IDENTITY: &str = "id";
 /// Name of the same record beside external data.
 const OWNER: &str = "owner";
@@ -76,7 +74,7 @@ impl ServicesDir {
                 services_dir = copy_external(&services_dir, identity.id)?;
                 identity.external = Some(FolderId::of(&services_dir)?);
                 records[0] = services_dir.join(OWNER);
-                lock = try_lock(&services_dir)?;
+                lock = try_lock(&services_dir.join(LOCK))?;
             }
         }
         ensure!(
@@ -119,7 +117,7 @@ impl ServicesDir {
             create_folder(&path, 0o711)?;
             identity.external = Some(FolderId::of(&path)?);
             identity.write(&path.join(OWNER))?;
-            let lock = try_lock(&path)?;
+            let lock = try_lock(&path.join(LOCK))?;
             services_dir = Self::prepare(path, lock)?.check_open()?;
         }
         // Last: it says that the data exists.
@@ -127,7 +125,6 @@ impl ServicesDir {
         Ok(services_dir)
     }
 
-    /// Creates what the services need.
     fn prepare(path: PathBuf, lock: Option<File>) -> Result<Self> {
         let cluster = path.join("postgres");
         let account = Account::for_services(&cluster)?;
@@ -139,7 +136,6 @@ impl ServicesDir {
         Ok(services_dir)
     }
 
-    /// Returns whether the services' account can reach the folder.
     fn is_open(&self) -> Result<bool> {
         let Some(account) = &self.account else { return Ok(true) };
         account.can_write_to(&self.path.join("redis"))
@@ -198,7 +194,6 @@ fn is_torn(data: &Path, services: &Path) -> bool {
     TRACES.map(|name| data.join(name)).iter().chain([&postgres]).any(|trace| trace.exists())
 }
 
-/// Locks the external data of `data`, and returns its record.
 fn lock_external(
     external: &Path,
     identity: &Identity,
@@ -215,7 +210,7 @@ fn lock_external(
     fs::symlink_metadata(external).with_context(missing)?;
     check_folder(external)?;
     // Before the record is read: the holder may change it.
-    let lock = try_lock(external)?;
+    let lock = try_lock(&external.join(LOCK))?;
     let owner = Identity::read(&external.join(OWNER))?;
     let owner = owner.filter(|owner| owner.id == identity.id).with_context(missing)?;
     ensure!(
@@ -238,17 +233,4 @@ fn copy_external(source: &Path, id: Uuid) -> Result<PathBuf> {
         bail!("cannot copy {}: {}", source.display(), String::from_utf8_lossy(&copied.stderr));
     }
     Ok(target)
-}
-
-/// Locks external data; `None` if another `up` uses it.
-fn try_lock(external: &Path) -> Result<Option<File>> {
-    let path = external.join(LOCK);
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let lock = open_own(&path, &mut options).map_err(file("cannot open", &path))?;
-    match lock.try_lock() {
-        Ok(()) => Ok(Some(lock)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(file("cannot lock", &path)(error)),
-    }
 }

@@ -1,8 +1,6 @@
-//! The folder of the sockets: a short path, mode 0700, removed when `up` ends.
-//!
-//! Guarantees that only root and the services' user can reach Postgres and Redis, which require no
-//! password. It is in `/tmp`, because the path of a socket may have 103 bytes at most. Does not
-//! survive a clean-up of `/tmp` by others.
+//! The folder of the sockets, removed when `up` ends. Only root and the services' user can reach
+//! Postgres and Redis through it, which require no password. It is in `/tmp`, because the path of a
+//! socket may have 103 bytes at most.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

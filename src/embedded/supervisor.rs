@@ -1,10 +1,7 @@
-//! Supervises children, one task each: waits for the child, restarts it after a crash, stops it.
-//!
-//! Guarantees that a child which was ready once is restarted whenever it exits by itself, with
-//! backoff if it keeps exiting, and that after `stop` it no longer runs. Does not detect a child
-//! that hangs: a paused process is a lesson, not a failure.
-//!
-//! The tasks are local to the main thread, because they start processes (`process.rs`).
+//! Supervises children, one task each. A child which was ready once is restarted whenever it exits
+//! by itself, with backoff if it keeps exiting; after `stop` it no longer runs. A child that hangs is
+//! not detected: a paused process is a lesson. The tasks are local to the main thread, because they
+//! start processes (`process.rs`).
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -17,7 +14,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::orphans::ChildRegistry;
 use super::print_progress;
-use super::process::{self, ChildSpec, Log, Process, ShutdownPolicy, describe};
+use super::process::{self, ChildSpec, Log, Process, describe};
 use crate::backoff::Backoff;
 
 const RESTART_BACKOFF: Backoff =
@@ -35,7 +32,6 @@ pub(super) struct SupervisedChild {
     ended: watch::Receiver<Option<String>>,
 }
 
-/// A signal to send, and the channel that confirms it.
 type SignalRequest = (Signal, oneshot::Sender<()>);
 
 /// Control of a child: pause, resume and kill. A killed child is restarted; at shutdown a paused
@@ -57,7 +53,6 @@ impl ProcessHandle {
         self.send(Signal::STOP).await;
     }
 
-    /// Resumes the child (SIGCONT); no effect on a running child.
     pub async fn resume(&self) {
         self.send(Signal::CONT).await;
     }
@@ -80,7 +75,6 @@ enum DesiredState {
     Start,
     Run,
     Stop,
-    /// As `Stop`, without the grace period.
     StopNow,
 }
 
@@ -131,7 +125,6 @@ impl SupervisedChild {
         self.log.died(self.handle.name(), status.as_deref().unwrap_or("its task ended"))
     }
 
-    /// Stops the child, and waits until it has exited.
     pub(super) async fn stop(&self) {
         // After `stop_now`, the child is already stopping.
         self.desired.send_modify(|state| *state = DesiredState::Stop.max(*state));
@@ -212,7 +205,7 @@ impl ChildSupervisor {
 
     /// Stops the child: sends its signal, then the harsher one, then SIGKILL.
     async fn shut_down(&mut self, mut process: Process) -> String {
-        let ShutdownPolicy { signal, grace_period, escalation } = self.spec.shutdown;
+        let ChildSpec { signal, grace_period, escalation, .. } = self.spec;
         process.send(Signal::CONT); // A paused process handles no signals.
         process.send(signal);
         tokio::select! {

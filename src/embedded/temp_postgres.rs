@@ -1,9 +1,6 @@
-//! A temporary Postgres, for work that must not touch the shop's.
-//!
-//! Guarantees that it has no network, that it asks every client for a password, so that a proxy may
-//! make its socket reachable, and that its folder goes with the caller's [`TempFolder`]. It does
-//! not sync: it survives no power cut. If this process is killed, it ends, too (on Linux); its
-//! folder remains.
+//! A temporary Postgres, for work that must not touch the shop's. It has no network, and asks every
+//! client for a password, so that a proxy may make its socket reachable. If this process is killed,
+//! it ends, too (on Linux); its folder remains.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -80,12 +77,10 @@ impl TempPostgres {
         sockets::postgres(&self.folder)
     }
 
-    /// Returns the URL of its database over the socket.
     pub fn url(&self) -> String {
         format!("{}&password={}", postgres::url(&self.folder, "holdfast"), self.password)
     }
 
-    /// Returns its process id while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.process.child.id()
     }

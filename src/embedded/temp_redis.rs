@@ -1,9 +1,6 @@
-//! A temporary Redis, to be killed or to be one of several, without harm to the shop's.
-//!
-//! Guarantees that no other user reaches it (a socket in a folder of mode 0700; on 127.0.0.1, where
-//! it listens so that another Redis can replicate it, a random password), that it stores nothing,
-//! and that it ends with its value. If this process is killed, it ends too (on Linux); its folder
-//! remains.
+//! A temporary Redis, to be killed or to be one of several. Its socket is in a folder of mode 0700,
+//! and on 127.0.0.1, where another Redis can replicate it, it has a random password. It stores
+//! nothing. If this process is killed, it ends, too (on Linux); its folder remains.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
@@ -15,7 +12,6 @@ use super::{programs, redis, sockets};
 
 #[derive(Debug)]
 pub struct TempRedis {
-    /// URL of its socket, in the format of redis-rs.
     pub url: String,
     /// Port on 127.0.0.1, for another Redis that replicates it.
     pub port: u16,
@@ -61,7 +57,6 @@ impl TempRedis {
         Ok(server)
     }
 
-    /// Returns its socket.
     pub fn socket(&self) -> PathBuf {
         sockets::redis(&self.folder, redis::MAIN)
     }

@@ -1,14 +1,12 @@
-//! A temporary shop: a `holdfast up` in a folder of its own.
-//!
-//! The folder is below `/var/tmp`, which is on disk even where `/tmp` is in memory: the cost of
-//! commits is most of what is measured. It is removed at the end. If this process is killed, `up`
-//! ends by itself (on Linux) and the folder remains.
+//! A temporary shop: a `holdfast up` in a folder of its own below `/var/tmp`, which is on disk even
+//! where `/tmp` is in memory: the cost of commits is most of what is measured. If this process is
+//! killed, `up` ends by itself (on Linux) and the folder remains.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use rustix::process::Signal;
 
 use super::data_dir::{RunningUp, read_env};
@@ -16,23 +14,11 @@ use super::owned::create_data_folder;
 use super::process::{Process, tied_command};
 use super::services_dir::remove_data;
 
-/// Timeout of a start, which creates a cluster and starts services and replicas.
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout of a stop; `up` stops its children within their own limits.
 const STOP_TIMEOUT: Duration = Duration::from_secs(40);
 /// Range of its ports, below the ephemeral ports.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
-
-#[derive(Debug, Clone)]
-pub struct TempShopOptions<'a> {
-    /// First part of the name of its folder, before the process id and a random number.
-    pub name: &'a str,
-    pub replicas: u16,
-    /// Number of independent Redis servers for `redlock`.
-    pub nodes: u16,
-    /// True to run the scheduled jobs, which would distort the measured cost of an order.
-    pub jobs: bool,
-}
 
 #[derive(Debug)]
 pub struct TempShop {
@@ -41,15 +27,16 @@ pub struct TempShop {
 }
 
 impl TempShop {
-    /// Starts `up` on free ports of 127.0.0.1, without waiting until it is ready. Must be called
-    /// from the main thread, with which it ends.
-    pub fn start(options: &TempShopOptions<'_>) -> anyhow::Result<Self> {
+    /// Starts `up` on free ports of 127.0.0.1, with two replicas and these nodes for `redlock`,
+    /// without waiting until it is ready. Must be called from the main thread, with which it ends.
+    /// Scheduled `jobs` would distort the cost of an order. `name` is part of that of its folder.
+    pub fn start(name: &str, nodes: u16, jobs: bool) -> anyhow::Result<Self> {
         let disk = Path::new("/var/tmp");
         let below = if disk.is_dir() { disk.to_owned() } else { std::env::temp_dir() };
         // New, because it is removed at the end.
-        let (name, pid, random) = (options.name, std::process::id(), rand::random::<u64>());
-        let folder = below.join(format!("holdfast-{name}-{pid}-{random:016x}"));
-        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports(options.replicas)?));
+        let pid = std::process::id();
+        let folder = below.join(format!("holdfast-{name}-{pid}-{:016x}", rand::random::<u64>()));
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, free_ports()?));
         let program = std::env::current_exe().context("can't find its own program file")?;
         let mut command = tied_command(&program, "TERM");
         // The settings of the user's own shop do not apply.
@@ -60,13 +47,12 @@ impl TempShop {
             }
         }
         command
-            .args(["up", "--lab", "on", "--redlock", &options.nodes.to_string()])
-            .args(["--replicas", &options.replicas.to_string()])
-            .args(["--listen", &listen.to_string(), "--data"])
+            .args(["up", "--lab", "on", "--redlock", &nodes.to_string()])
+            .args(["--replicas", "2", "--listen", &listen.to_string(), "--data"])
             .arg(&folder)
             // There are no other customers, and a benchmark measures lab items.
             .env("HOLDFAST_LAB_CONNECTIONS", "500")
-            .env("HOLDFAST_JOBS", if options.jobs { "on" } else { "off" });
+            .env("HOLDFAST_JOBS", if jobs { "on" } else { "off" });
         eprintln!("starting a temporary shop in {} …", folder.display());
         let folder = create_data_folder(&folder)?;
         let up = Process::start(&mut command, &folder.join("up.log"))?;
@@ -86,14 +72,9 @@ impl TempShop {
     }
 }
 
-/// Returns the first of `count` consecutive ports that are free now.
-fn free_ports(count: u16) -> anyhow::Result<u16> {
+/// Returns the first of two consecutive ports that are free now.
+fn free_ports() -> anyhow::Result<u16> {
     let free = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok();
-    for _ in 0..100 {
-        let first = rand::random_range(PORTS.start..PORTS.end - count);
-        if (first..first + count).all(free) {
-            return Ok(first);
-        }
-    }
-    bail!("no {count} free ports in a row on 127.0.0.1")
+    let mut tried = (0..100).map(|_| rand::random_range(PORTS));
+    tried.find(|port| free(*port) && free(port + 1)).context("no free ports on 127.0.0.1")
 }

@@ -1,13 +1,11 @@
-//! `holdfast up`, from the first check to the last child.
-//!
-//! Guarantees the order: checks without side effects come before anything starts; Postgres and
-//! Redis answer before the database is prepared; the replicas start after that, and are ready
-//! before `up` announces itself. Shutdown is the reverse. A start that fails stops what it has
-//! started. Does not migrate by itself: the caller's `prepare` does.
+//! `holdfast up`, from the first check to the last child: checks without side effects come before
+//! anything starts; Postgres and Redis answer before the database is prepared; the replicas are
+//! ready before `up` announces itself. Shutdown is the reverse, also of a start that fails.
 
 use std::net::SocketAddr;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures_util::future::{join_all, select_all};
@@ -24,12 +22,9 @@ use super::{postgres, print_progress, redis, replicas, sockets};
 use crate::config::UpArgs;
 use crate::{signals, telemetry};
 
-/// Control of the children that lessons pause and kill.
 #[derive(Debug, Clone)]
 pub struct ProcessControl {
-    /// In the order of their addresses.
     pub replicas: Vec<ProcessHandle>,
-    /// The Redis that the shop locks with.
     pub redis: ProcessHandle,
     pub nodes: Vec<ProcessHandle>,
 }
@@ -77,7 +72,8 @@ async fn run_until_stopped(
         lab: options.lab.is_on(),
     };
     let registry = Rc::new(ChildRegistry::new(data_dir.path(), &sockets)?);
-    let mut stack = ChildStack { data_dir, registry, services: Vec::new(), replicas: Vec::new() };
+    let services = 2 + usize::from(options.redlock);
+    let mut stack = ChildStack { data_dir, registry, children: Vec::new(), services };
     let outcome = tokio::select! {
         outcome = async {
             stack.start_services(options, &programs, &services_dir, &sockets).await?;
@@ -115,9 +111,10 @@ fn announce(options: &UpArgs, running: &RunningUp) {
 struct ChildStack {
     data_dir: DataDir,
     registry: Rc<ChildRegistry>,
-    /// Postgres, Redis, then the nodes of the quorum.
-    services: Vec<SupervisedChild>,
-    replicas: Vec<SupervisedChild>,
+    /// Postgres, Redis, the nodes of the quorum, then the replicas.
+    children: Vec<SupervisedChild>,
+    /// Number of the first ones, when all run.
+    services: usize,
 }
 
 impl ChildStack {
@@ -130,21 +127,17 @@ impl ChildStack {
     ) -> Result<()> {
         let cluster = postgres::create_cluster(&programs.initdb, services_dir, &[]).await?;
         let spec = postgres::spec(&programs.postgres, &cluster, services_dir, sockets);
-        let child = self.start(spec)?;
-        let ready = || postgres::check_ready(sockets);
-        push(&mut self.services, child).wait_ready(postgres::START_TIMEOUT, ready).await?;
+        self.start(spec, postgres::START_TIMEOUT, || postgres::check_ready(sockets)).await?;
         let nodes = (1..=options.redlock).map(redis::node);
         for role in std::iter::once(redis::MAIN.to_owned()).chain(nodes) {
             services_dir.create(&role)?;
             let spec = redis::spec(&programs.redis, services_dir, sockets, &role);
-            let (child, url) = (self.start(spec)?, redis::url(sockets, &role));
-            let ready = || redis::check_ready(&url);
-            push(&mut self.services, child).wait_ready(redis::START_TIMEOUT, ready).await?;
+            let url = redis::url(sockets, &role);
+            self.start(spec, redis::START_TIMEOUT, || redis::check_ready(&url)).await?;
         }
         postgres::create_database(sockets).await.context("cannot create the database")
     }
 
-    /// Starts the replicas one by one, each until it is ready.
     async fn start_replicas(
         &mut self,
         options: &UpArgs,
@@ -154,17 +147,27 @@ impl ChildStack {
         let program = std::env::current_exe().context("cannot find its own program file")?;
         for address in addresses {
             let spec = replicas::spec(&program, *address, options, running);
-            let child = self.start(spec)?;
             let ready = async || replicas::check_ready(*address).await.map(drop);
-            push(&mut self.replicas, child).wait_ready(replicas::START_TIMEOUT, ready).await?;
+            self.start(spec, replicas::START_TIMEOUT, ready).await?;
         }
         Ok(())
     }
 
-    fn start(&self, spec: ChildSpec) -> Result<SupervisedChild> {
+    async fn start<P>(
+        &mut self,
+        spec: ChildSpec,
+        limit: Duration,
+        ready: impl Fn() -> P,
+    ) -> Result<()>
+    where
+        P: Future<Output = Result<(), String>>,
+    {
         print_progress(&format!("starting {} …", spec.name));
         let log = self.data_dir.log(&spec.role);
-        SupervisedChild::start(spec, log, Rc::clone(&self.registry))
+        let child = SupervisedChild::start(spec, log, Rc::clone(&self.registry))?;
+        // Before it is ready, so that it is stopped even if that fails.
+        self.children.push(child);
+        self.children[self.children.len() - 1].wait_ready(limit, ready).await
     }
 
     /// Announces the shop, and runs until it is dropped, or a child fails.
@@ -180,13 +183,12 @@ impl ChildStack {
             children.iter().map(|child| child.handle.clone()).collect()
         };
         let control = ProcessControl {
-            replicas: handles(&self.replicas),
-            redis: self.services[1].handle.clone(),
-            nodes: handles(&self.services[2..]),
+            replicas: handles(&self.children[self.services..]),
+            redis: self.children[1].handle.clone(),
+            nodes: handles(&self.children[2..self.services]),
         };
         // Crashed children are restarted; this is for a child that exited just before that began.
-        let children = self.services.iter().chain(&self.replicas);
-        let failure = select_all(children.map(|child| Box::pin(child.wait_failed())));
+        let failure = select_all(self.children.iter().map(|child| Box::pin(child.wait_failed())));
         let companion = companion(running, control);
         tokio::pin!(failure, companion);
         tokio::select! {
@@ -198,10 +200,11 @@ impl ChildStack {
     /// Stops all; another signal cuts their grace periods short.
     async fn stop(&self, signals: &mut mpsc::UnboundedReceiver<&'static str>) {
         self.data_dir.remove_env();
+        let (services, replicas) = self.children.split_at(self.services.min(self.children.len()));
         let stopping = async {
             // The replicas together, as each may take its grace period; the services in turn.
-            join_all(self.replicas.iter().map(SupervisedChild::stop)).await;
-            for service in self.services.iter().rev() {
+            join_all(replicas.iter().map(SupervisedChild::stop)).await;
+            for service in services.iter().rev() {
                 service.stop().await;
             }
         };
@@ -210,16 +213,10 @@ impl ChildStack {
             () = &mut stopping => {}
             Some(name) = signals.recv() => {
                 print_progress(&format!("{name} again: killing all processes"));
-                self.services.iter().chain(&self.replicas).for_each(SupervisedChild::stop_now);
+                self.children.iter().for_each(SupervisedChild::stop_now);
                 stopping.await;
             }
         }
         self.registry.clear();
     }
-}
-
-/// Adds the child before it is ready, so that it is stopped even if that fails.
-fn push(children: &mut Vec<SupervisedChild>, child: SupervisedChild) -> &SupervisedChild {
-    children.push(child);
-    &children[children.len() - 1]
 }

@@ -12,7 +12,7 @@ use super::lessons::{self, Chapter, LESSONS, Lesson};
 use super::run::{LabRun, LabRunState, RunRequest};
 use super::store::{self, EnqueueResult, NewRun};
 use crate::db::{self, Pool};
-use crate::embedded::{RunningUp, TempShop, TempShopOptions, read_env};
+use crate::embedded::{RunningUp, TempShop, read_env};
 use crate::messages::Language;
 use crate::output::{self, ProgressLine};
 use crate::signals;
@@ -54,8 +54,7 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
             ),
             None => {}
         }
-        let plan = TempShopOptions { name: "lesson", replicas: 2, nodes: 0, jobs: true };
-        let running = own.insert(TempShop::start(&plan)?).ready().await?;
+        let running = own.insert(TempShop::start("lesson", 0, true)?).ready().await?;
         run_on(&running, lesson, json, false).await
     };
     let result = tokio::select! {

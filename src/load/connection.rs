@@ -18,7 +18,6 @@ const MAX_RESPONSE_SIZE: usize = 16 << 20;
 #[derive(Debug)]
 pub(super) struct HttpConnection {
     stream: TcpStream,
-    /// The last response, head and body.
     response: Vec<u8>,
     body_at: usize,
 }

@@ -25,11 +25,9 @@ use connection::HttpConnection;
 use holdfast_lock::clock::monotonic_us;
 pub use script::Posts;
 
-/// Pause after a failed attempt to reconnect.
 const RECONNECT_DELAY: Duration = Duration::from_millis(20);
 /// Timeout of a request; the server's own is shorter.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
-/// Upper bound of a recorded latency, in µs.
 const MAX_LATENCY_US: u64 = 60_000_000;
 
 #[derive(Debug)]
@@ -57,7 +55,6 @@ pub struct LoadPlan {
 /// if at all, between the two times; without a response, at any time after the first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestRecord {
-    /// Index of the client in the plan.
     pub client: usize,
     pub key: Uuid,
     pub invoked_us: u64,
@@ -74,7 +71,6 @@ pub struct ResponseRecord {
 
 #[derive(Debug)]
 pub struct LoadReport {
-    /// Time during which responses were counted.
     pub seconds: f64,
     pub sent: u64,
     /// Expected responses within the window.
@@ -83,11 +79,8 @@ pub struct LoadReport {
     pub expected_total: u64,
     /// Latency of expected responses to requests sent within the window, in µs.
     pub latency: Histogram<u64>,
-    /// `expected` by client.
     pub by_client: Vec<u64>,
-    /// `expected` by replica.
     pub by_target: BTreeMap<SocketAddr, u64>,
-    /// All responses, by status.
     pub statuses: BTreeMap<u16, u64>,
     /// Requests without a response: their connection broke, or they timed out.
     pub lost: u64,
@@ -127,7 +120,6 @@ impl LoadReport {
         responses.then(|| self.latency.value_at_quantile(quantile) as f64 / 1_000.0)
     }
 
-    /// Returns the number of requests that are done, with a response or without.
     pub fn completed(&self) -> u64 {
         self.statuses.values().sum::<u64>() + self.lost
     }

@@ -11,8 +11,6 @@ use uuid::Uuid;
 #[derive(Debug)]
 pub struct Posts {
     subjects: Vec<PreparedPost>,
-    /// The client's lines, up to the value of `Idempotency-Key`.
-    head: Vec<u8>,
     at: usize,
     left: u64,
     /// The source of the think times and their upper bound.
@@ -20,12 +18,10 @@ pub struct Posts {
     has_request_id: bool,
 }
 
-/// The parts of a request that depend on its subject.
 #[derive(Debug)]
 struct PreparedPost {
-    request_line: Vec<u8>,
-    /// Everything after the value of `Idempotency-Key`.
-    tail: Vec<u8>,
+    before_key: Vec<u8>,
+    after_key: Vec<u8>,
 }
 
 impl Posts {
@@ -38,29 +34,17 @@ impl Posts {
         bodies: &[String],
         from: usize,
     ) -> Self {
-        let subjects = bodies.iter().map(|body| PreparedPost::new(path, body)).collect();
-        Self::starting_at(from, subjects, token, headers)
+        let post = |body: &String| PreparedPost::new(path, token, headers, body);
+        let subjects = bodies.iter().map(post).collect();
+        Self { subjects, at: from, left: u64::MAX, thinking: None, has_request_id: false }
     }
 
     /// Creates a script of one `POST` without a body to each path.
     pub fn to_paths(paths: &[String], token: &str, headers: &[String]) -> Self {
-        let subjects = paths.iter().map(|path| PreparedPost::new(path, "")).collect();
-        Self::starting_at(0, subjects, token, headers).limit(paths.len() as u64)
-    }
-
-    fn starting_at(
-        at: usize,
-        subjects: Vec<PreparedPost>,
-        token: &str,
-        headers: &[String],
-    ) -> Self {
-        let more: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
-        let head = format!(
-            "Host: localhost\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n\
-             {more}Idempotency-Key: "
-        );
-        let head = head.into_bytes();
-        Self { subjects, head, at, left: u64::MAX, thinking: None, has_request_id: false }
+        let post = |path: &String| PreparedPost::new(path, token, headers, "");
+        let subjects = paths.iter().map(post).collect();
+        let left = paths.len() as u64;
+        Self { subjects, at: 0, left, thinking: None, has_request_id: false }
     }
 
     #[must_use]
@@ -85,21 +69,20 @@ impl Posts {
     pub(super) fn next(&mut self, request: &mut Vec<u8>) -> Option<Uuid> {
         self.left = self.left.checked_sub(1)?;
         let subject = self.at % self.subjects.len().max(1);
-        let PreparedPost { request_line, tail } = self.subjects.get(subject)?;
+        let PreparedPost { before_key, after_key } = self.subjects.get(subject)?;
         self.at = subject + 1;
         // In-process: a system call per key would cost as much as all the rest.
         let key = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
         let mut buffer = Uuid::encode_buffer();
         let key_text: &[u8] = key.hyphenated().encode_lower(&mut buffer).as_bytes();
         request.clear();
-        for part in [request_line, self.head.as_slice(), key_text] {
-            request.extend_from_slice(part);
-        }
+        request.extend_from_slice(before_key);
+        request.extend_from_slice(key_text);
         if self.has_request_id {
             request.extend_from_slice(b"\r\nX-Request-Id: ");
             request.extend_from_slice(key_text);
         }
-        request.extend_from_slice(tail);
+        request.extend_from_slice(after_key);
         Some(key)
     }
 
@@ -112,10 +95,14 @@ impl Posts {
 }
 
 impl PreparedPost {
-    fn new(path: &str, body: &str) -> Self {
-        let request_line = format!("POST {path} HTTP/1.1\r\n").into_bytes();
-        let tail = format!("\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes();
-        Self { request_line, tail }
+    fn new(path: &str, token: &str, headers: &[String], body: &str) -> Self {
+        let more: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+        let before_key = format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {token}\r\n\
+             Content-Type: application/json\r\n{more}Idempotency-Key: "
+        );
+        let after_key = format!("\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        Self { before_key: before_key.into_bytes(), after_key: after_key.into_bytes() }
     }
 }
 
