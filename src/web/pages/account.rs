@@ -7,8 +7,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::format::{FormatMoney as _, FormatTime as _, parse_cents};
-use super::language;
-use super::layout::Layout;
+use super::layout::{Layout, language_of};
 use super::ledger_table::{LedgerTable, PAGE_LENGTH};
 use super::place_order::submit;
 use super::rejection::FormErrors;
@@ -23,7 +22,6 @@ use crate::web::paging::cut_page;
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 const LISTED_SESSIONS: i64 = 25;
-/// Name of the command's field for the amount.
 const AMOUNT: &str = "amount_cents";
 
 #[derive(Debug, Template)]
@@ -31,7 +29,6 @@ const AMOUNT: &str = "amount_cents";
 struct AccountPage {
     layout: Layout,
     balance: Cents,
-    /// While the lab is on.
     lab_balance: Option<Cents>,
     ledger: LedgerTable,
     key: IdempotencyKey,
@@ -43,7 +40,6 @@ struct AccountPage {
 
 #[derive(Debug, Deserialize)]
 pub struct AccountQuery {
-    /// Entries older than this one.
     before: Option<i64>,
     #[serde(default)]
     next: String,
@@ -59,12 +55,10 @@ pub async fn show(
     page(&request, user.caller.id, before, "", next, FormErrors::default()).await
 }
 
-/// Returns `next` if it is the page of an order.
 fn order_page(next: &str) -> &str {
     if next.starts_with("/orders/") { csrf::local_path(next) } else { "" }
 }
 
-/// Tops up the account, once per form.
 pub async fn top_up(
     state: State,
     request: HttpRequest,
@@ -73,7 +67,7 @@ pub async fn top_up(
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
     let (key, amount) = (form.key("key")?, form.required("amount")?);
-    let (language, next) = (language::of_request(&request), order_page(form.text("next")));
+    let (language, next) = (language_of(&request), order_page(form.text("next")));
     let errors = match parse_cents(amount) {
         None => FormErrors::field(AMOUNT, &language.text("shop-amount-unclear")),
         Some(cents) => {
@@ -127,7 +121,6 @@ struct SecurityPage {
 #[derive(Debug, Deserialize)]
 pub struct SecurityQuery {
     after: Option<Uuid>,
-    /// Present after the password was changed.
     changed: Option<String>,
 }
 
@@ -158,7 +151,7 @@ pub async fn change_password(
             Ok(see_other("/account/security?changed=on"))
         }
         Err(Failure::Rejected(rejection @ Rejection::Invalid(..))) => {
-            let language = language::of_request(&request);
+            let language = language_of(&request);
             let errors = FormErrors::from(rejection)
                 .explain("old", &language.text("shop-password-wrong"))
                 .explain("new", &password_rule(language, min_length));

@@ -39,7 +39,6 @@ impl AuditPage {
     }
 }
 
-/// The page while the audit runs.
 #[derive(Debug, Template)]
 #[template(path = "audit_running.html")]
 struct AuditProgressPage {
@@ -82,7 +81,6 @@ impl LocksPage {
         lock.owner.split([' ', '@']).next().unwrap_or_default()
     }
 
-    /// Returns the name of the process; the owner if it has none.
     fn holder<'l>(&self, lock: &'l HeldLock) -> &'l str {
         lock.process.as_deref().unwrap_or(self.owner(lock))
     }
@@ -91,7 +89,6 @@ impl LocksPage {
         lock.since_ms.and_then(time_of_unix_ms)
     }
 
-    /// Returns the rest of the lease; `None` if the lock never expires.
     fn remaining(&self, lock: &HeldLock) -> Option<String> {
         lock.remaining_ms.map(|ms| format!("{}.{} s", ms / 1_000, ms % 1_000 / 100))
     }

@@ -24,7 +24,6 @@ struct ApiReferencePage {
     document: &'static Value,
 }
 
-/// A method at a path.
 #[derive(Debug)]
 struct Operation {
     method: String,
@@ -33,7 +32,6 @@ struct Operation {
 }
 
 impl ApiReferencePage {
-    /// Returns the operations by tag.
     fn groups(&self) -> BTreeMap<&'static str, Vec<Operation>> {
         let mut groups: BTreeMap<_, Vec<Operation>> = BTreeMap::new();
         for (path, item) in members(&self.document["paths"]) {
@@ -60,7 +58,6 @@ fn content_schema(body: &Value) -> &Value {
     members(&body["content"]).next().map_or(&Value::Null, |(_, content)| &content["schema"])
 }
 
-/// Returns the properties of a schema, with those of its parts, each with whether it is required.
 fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value, bool)> {
     elements(&schema["allOf"]).chain([schema]).flat_map(|part| {
         let is_required =
@@ -76,7 +73,6 @@ fn reference(schema: &Value) -> Option<&str> {
     own.or_else(|| parts.find_map(reference)).or_else(|| reference(schema.get("items")?))
 }
 
-/// Returns a type in words.
 fn type_words(schema: &Value) -> String {
     let join = |parts: &Value, separator: &str| {
         elements(parts).map(type_words).collect::<Vec<_>>().join(separator)

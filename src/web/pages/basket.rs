@@ -11,8 +11,7 @@ use serde_json::Value;
 use super::basket_cookie::{Basket, QuantityError};
 use super::format::{FormatMoney as _, format_time_left};
 use super::item;
-use super::language;
-use super::layout::Layout;
+use super::layout::{Layout, language_of};
 use super::rejection::RejectionNotice;
 use super::respond::{html, set_cookie};
 use crate::shop::command::place_order::MAX_QUANTITY;
@@ -32,7 +31,6 @@ struct BasketPage {
     total: Cents,
     is_orderable: bool,
     balance: Option<(Cents, Cents)>,
-    /// The time for which the units are held until they are paid.
     payment_window: String,
 }
 
@@ -47,7 +45,6 @@ struct BasketLine {
     wrong: Option<QuantityError>,
 }
 
-/// Why a basket was not ordered.
 pub(super) enum BasketRejection {
     /// The form is of another basket.
     Changed,
@@ -68,7 +65,6 @@ impl BasketLine {
         Cents(self.item.as_ref().map_or(0, |item| item.price_cents * self.quantity))
     }
 
-    /// Returns the value of the quantity field: the quantity, or the input that is wrong.
     fn input(&self) -> String {
         self.wrong.as_ref().map_or_else(|| self.quantity.to_string(), |wrong| wrong.input.clone())
     }
@@ -100,7 +96,7 @@ pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     }
     let mut basket = Basket::of(&request);
     let input = form.text("quantity");
-    match basket.add(sku.clone(), input, language::of_request(&request)) {
+    match basket.add(sku.clone(), input, language_of(&request)) {
         Ok(()) => redirect_to_basket(&request, &basket),
         Err(why) => {
             let wrong = QuantityError { sku: sku.clone(), input: input.to_owned(), why };
@@ -109,13 +105,12 @@ pub async fn add(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     }
 }
 
-/// Changes the quantity of a line, or with the button *Remove* removes it.
 pub async fn change(request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     csrf::check_public_form(&request, form.csrf()).await?;
     let sku = body::parse_sku(form.required("sku")?)?;
     let mut basket = Basket::of(&request);
     let input = if form.text("remove").is_empty() { form.text("quantity") } else { "0" };
-    match basket.change(&sku, input, language::of_request(&request)) {
+    match basket.change(&sku, input, language_of(&request)) {
         Ok(()) => redirect_to_basket(&request, &basket),
         Err(why) => {
             let wrong = QuantityError { sku, input: input.to_owned(), why };
@@ -130,7 +125,6 @@ fn redirect_to_basket(request: &HttpRequest, basket: &Basket) -> HttpResult {
     Ok(response)
 }
 
-/// Renders the page, optionally with a notice above it, or an error beside one quantity.
 pub(super) async fn page(
     request: &HttpRequest,
     basket: &Basket,

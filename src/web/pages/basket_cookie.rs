@@ -116,7 +116,6 @@ impl Basket {
     }
 }
 
-/// A rejected quantity: the item, the input, and the text for the form's field.
 #[derive(Debug, Clone)]
 pub(super) struct QuantityError {
     pub sku: Sku,

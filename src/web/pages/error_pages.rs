@@ -25,7 +25,6 @@ use crate::web::problems::ProblemDefinition;
 use crate::web::routes::is_under;
 use crate::web::{HttpResult, Problem, ProblemType, see_other};
 
-/// Addresses whose problems are never rendered as pages.
 const PROGRAM_PATHS: [&str; 5] = ["/api", "/healthz", "/readyz", "/metrics", "/static"];
 
 #[derive(Debug, Template)]
@@ -88,7 +87,6 @@ pub async fn render_problems<B: MessageBody>(
     Ok(ServiceResponse::new(request, page).map_into_right_body())
 }
 
-/// Copies the headers of a problem to its page.
 fn copy_headers(headers: &HeaderMap, page: &mut HttpResponse) {
     for (name, value) in headers {
         // These describe the problem's own body.

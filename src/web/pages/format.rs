@@ -21,7 +21,6 @@ impl FormatMoney for Cents {
     }
 }
 
-/// Returns the sign between the two sides of the books' equation.
 pub fn equals_sign(holds: bool) -> &'static str {
     if holds { "=" } else { "≠" }
 }
@@ -34,9 +33,7 @@ pub fn format_change(delta: i64, money: bool) -> String {
 }
 
 pub trait FormatTime {
-    /// For people, in UTC.
     fn in_utc(&self) -> String;
-    /// For programs.
     fn rfc3339(&self) -> String;
 }
 
@@ -51,9 +48,7 @@ impl FormatTime for OffsetDateTime {
     }
 }
 
-/// Units of relative times, in seconds.
 const TIME_UNITS: [(u64, &str); 3] = [(86_400, "day"), (3_600, "hour"), (60, "minute")];
-/// Relative times further away are shown as a date.
 const MAX_RELATIVE_DAYS: u64 = 60;
 
 /// Formats a time relative to `now`: `5 minutes ago`, `in 3 days`.
@@ -93,7 +88,6 @@ pub fn parse_cents(text: &str) -> Option<i64> {
     format!("{whole}{part:0<2}").parse().ok()
 }
 
-/// Formats a count with commas between thousands.
 pub fn format_count(number: i64) -> String {
     let money = Cents(number.saturating_mul(100)).to_string();
     money.strip_suffix(".00").unwrap_or(&money).to_owned()

@@ -12,13 +12,13 @@ use askama::Template;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::code_pane::{CodeSegment, code_segments};
 use super::layout::Layout;
 use super::respond::html;
 use crate::lab::interleaving::{
     Game, GameError, GameRules, GameStep, GameView, Level, OrderPosition, OrderResult, Refusal,
     playable, playable_named,
 };
+use crate::lab::timeline::{Detail, Value, statement};
 use crate::messages::{Language, message};
 use crate::probe::Point;
 use crate::shop::Strategy;
@@ -32,7 +32,6 @@ use crate::web::{AppState, HttpResult, Problem, State, see_other};
 struct SchedulerStartPage {
     layout: Layout,
     strategies: Vec<&'static Strategy>,
-    /// The game that the next one replaces; may be empty.
     previous: String,
 }
 
@@ -40,7 +39,6 @@ struct SchedulerStartPage {
 #[template(path = "scheduler.html")]
 struct SchedulerPage {
     layout: Layout,
-    /// The reason for which the last action was refused.
     refusal: Option<String>,
     game: Arc<Game>,
     view: GameView,
@@ -52,7 +50,6 @@ impl SchedulerPage {
         self.layout.text(&format!("scheduler-level-{level}-{part}"))
     }
 
-    /// Explains the keys of this game.
     fn keys(&self) -> String {
         let rules = &self.game.rules;
         let leases = if rules.has_lock() { "yes" } else { "no" };
@@ -80,14 +77,12 @@ impl SchedulerPage {
         self.view.audit.forks.iter().any(|fork| fork.entries.contains(&entry.seq))
     }
 
-    /// Returns whether the order has the lock, as far as it knows.
     fn has_lock(&self, order: &OrderPosition) -> bool {
         order.result.is_none()
             && order.event(Point::Held).is_some()
             && order.event(Point::Release).is_none()
     }
 
-    /// Describes what the order waits for if it is neither paused nor finished.
     fn waits_for(&self, order: &OrderPosition) -> String {
         let asks = self.game.rules.has_lock() && order.event(Point::Held).is_none();
         self.layout.text(if asks { "scheduler-waits-lock" } else { "scheduler-waits-row" })
@@ -101,12 +96,10 @@ impl SchedulerPage {
         result_text(result, self.layout.language)
     }
 
-    /// Describes what the order does next when it is resumed at `point`.
     fn next(&self, point: &Point) -> String {
         self.layout.text(next_message(self.game.rules, *point))
     }
 
-    /// Returns whether the step of this number, from 1, reached the goal.
     fn is_goal(&self, number: &usize) -> bool {
         self.view.reached_at == Some(*number)
     }
@@ -130,7 +123,6 @@ impl SchedulerPage {
         after.map_or(step.clone(), |after| format!("{step} → {after}"))
     }
 
-    /// Returns the last step, which a screen reader announces.
     fn last_step(&self) -> String {
         self.view.steps.last().map_or_else(String::new, |step| self.step(step))
     }
@@ -151,7 +143,6 @@ fn result_text(result: &OrderResult, language: Language) -> String {
     }
 }
 
-/// Returns the message that says what an order does when it is resumed at `point`.
 fn next_message(rules: GameRules, point: Point) -> &'static str {
     let autocommit = rules.is_autocommit();
     match point {
@@ -271,4 +262,94 @@ pub async fn step(
 fn find_game(state: &AppState, id: &str) -> Result<Arc<Game>, Problem> {
     let game = Uuid::parse_str(id).ok().and_then(|id| state.games.game(id));
     game.ok_or_else(|| Problem::missing(message!("problem-missing-game-page")))
+}
+
+/// What a step of an order sends to Redis and Postgres, and where the order is.
+#[derive(Debug)]
+struct CodeSegment {
+    code: String,
+    /// What the step saw or wrote, once it was taken.
+    observed: Option<String>,
+    is_passed: bool,
+    /// True if the order is paused before this step.
+    is_next: bool,
+    /// `lock`, `read`, `write` or `plain`; the color of the segment.
+    kind: &'static str,
+}
+
+/// Returns the steps of an order: each begins at a point, and ends at the next one.
+fn code_segments(rules: GameRules, order: &OrderPosition, language: Language) -> Vec<CodeSegment> {
+    let points = rules.points();
+    let next = |at: usize| points.get(at + 1).copied();
+    points
+        .iter()
+        .enumerate()
+        .map(|(at, from)| {
+            let to = next(at);
+            let is_next = order.held == Some(*from);
+            let reached = to.and_then(|to| order.event(to));
+            CodeSegment {
+                code: code(rules, order, (*from, to), language),
+                observed: to.and_then(|to| observed(order, to, language)),
+                is_passed: reached.is_some() || to.is_none() && order.result.is_some(),
+                is_next,
+                kind: kind(rules, to),
+            }
+        })
+        .collect()
+}
+
+fn kind(rules: GameRules, to: Option<Point>) -> &'static str {
+    match to {
+        Some(Point::Held | Point::Release) if rules.has_lock() => "lock",
+        Some(Point::Read) => "read",
+        Some(Point::Write) => "write",
+        _ => "plain",
+    }
+}
+
+fn code(
+    rules: GameRules,
+    order: &OrderPosition,
+    (from, to): (Point, Option<Point>),
+    language: Language,
+) -> String {
+    let comment = |message: &str| format!("-- {}", language.text(message));
+    let sent = to.and_then(|to| sent(rules, order, to));
+    match (sent, from, to) {
+        // Under autocommit, the value is computed before the statement is sent.
+        (_, Point::Read, Some(Point::Commit)) => match order.last_read() {
+            Some(read) => format!("-- {read} − 1 = {}", read - 1),
+            None => comment("scheduler-code-compute"),
+        },
+        (_, Point::Write, Some(Point::Commit)) => comment("scheduler-code-uncommitted"),
+        (Some(statement), ..) => statement,
+        (None, Point::Write, _) => comment("scheduler-code-acknowledged"),
+        (None, Point::Committed, _) => comment("scheduler-code-finish"),
+        _ => comment("scheduler-code-respond"),
+    }
+}
+
+/// Returns the statement whose effect the order has had at the point `to`.
+fn sent(rules: GameRules, order: &OrderPosition, to: Point) -> Option<String> {
+    // `commit` is sent between these two points, except under autocommit.
+    let event = match to {
+        Point::Committed if !rules.is_autocommit() => Point::Commit,
+        Point::Committed => return None,
+        to => to,
+    };
+    let value = order.last_read().map(|read| read - 1).filter(|_| to == Point::Write);
+    let fence = order.event(Point::Held).and_then(|event| event.fence);
+    let detail = Detail { value: value.map(Value::Units), fence, ..Detail::default() };
+    statement(rules.strategy, event, &detail)
+}
+
+fn observed(order: &OrderPosition, to: Point, language: Language) -> Option<String> {
+    let event = order.event(to)?;
+    let (message, value) = match (to, event.value, event.fence) {
+        (Point::Read, Some(value), _) => ("scheduler-saw", value),
+        (Point::Held, _, Some(fence)) => ("scheduler-fence", fence),
+        _ => return None,
+    };
+    Some(language.text_with(message, &[("value", value.to_string().into())]))
 }

@@ -6,8 +6,7 @@ use actix_web::web::{Form, Path};
 use askama::Template;
 
 use super::format::FormatTime as _;
-use super::language;
-use super::layout::Layout;
+use super::layout::{Layout, language_of};
 use super::ledger_table::{LedgerQuery, LedgerTable, PAGE_LENGTH};
 use super::place_order::submit;
 use super::rejection::FormErrors;
@@ -22,7 +21,6 @@ use crate::shop::{IdempotencyKey, OrderId, RequestOptions, Shop, Sku, engine};
 use crate::web::middleware::{FormFields, Query, body, csrf};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
-/// Name of the field for the limit per customer.
 const LIMIT: &str = "limit_per_user";
 
 #[derive(Template)]
@@ -32,7 +30,6 @@ struct ItemLedgerPage {
     item: Item,
     summary: ItemSummary,
     ledger: LedgerTable,
-    /// The idempotency key of the restock form.
     key: IdempotencyKey,
     /// The input of a rejected form.
     form: FormFields,
@@ -40,7 +37,6 @@ struct ItemLedgerPage {
 }
 
 impl ItemLedgerPage {
-    /// Returns the value of the field for the limit: the rejected input, or the limit.
     fn limit_input(&self) -> String {
         let limit = self.item.limit_per_user.map_or_else(String::new, |limit| limit.to_string());
         self.form.all(LIMIT).next().map_or(limit, str::to_owned)
@@ -57,18 +53,13 @@ pub async fn show(
     page(&request, &sku, before, FormFields::default(), FormErrors::default()).await
 }
 
-/// Changes the stock by hand, once per form.
-pub async fn restock(
-    state: State,
-    request: HttpRequest,
-    options: RequestOptions,
-    sku: Path<String>,
-    form: Form<FormFields>,
-) -> HttpResult {
+type ItemForm = (State, HttpRequest, RequestOptions, Path<String>, Form<FormFields>);
+
+pub async fn restock((state, request, options, sku, form): ItemForm) -> HttpResult {
     let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
     let sku = body::parse_sku(&sku)?;
     let key = form.key("key")?;
-    let language = language::of_request(&request);
+    let language = language_of(&request);
     let (delta, reason) = (form.required("delta")?, form.required("reason")?.to_owned());
     let number = delta.trim().replace('−', "-");
     let errors = match number.strip_prefix('+').unwrap_or(&number).parse() {
@@ -85,22 +76,14 @@ pub async fn restock(
     respond(&request, &sku, form.into_inner(), errors).await
 }
 
-/// Sets the limit per customer; an empty input removes it.
-pub async fn limit(
-    state: State,
-    request: HttpRequest,
-    options: RequestOptions,
-    sku: Path<String>,
-    form: Form<FormFields>,
-) -> HttpResult {
+pub async fn limit((state, request, options, sku, form): ItemForm) -> HttpResult {
     let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;
     let sku = body::parse_sku(&sku)?;
     let limit = match form.required(LIMIT)?.trim() {
         "" => Ok(None),
         number => number.parse().map(Some),
     };
-    let rule =
-        language::of_request(&request).text_with("shop-limit-rule", &[("max", MAX_LIMIT.into())]);
+    let rule = language_of(&request).text_with("shop-limit-rule", &[("max", MAX_LIMIT.into())]);
     let errors = match limit {
         Err(_) => FormErrors::field(LIMIT, &rule),
         Ok(limit) => {
@@ -113,7 +96,6 @@ pub async fn limit(
     respond(&request, &sku, form.into_inner(), errors).await
 }
 
-/// Redirects to the item, or shows the page with the errors of a form.
 async fn respond(
     request: &HttpRequest,
     sku: &Sku,
@@ -149,7 +131,6 @@ async fn page(
     html(errors.status(), &ItemLedgerPage { layout, item, summary, ledger, key, form, errors })
 }
 
-/// Links the visitor's own orders.
 async fn link_own_orders(
     shop: &Shop,
     layout: &Layout,

@@ -1,4 +1,4 @@
-//! The layout around every page: replica, strategy, state of the books, and navigation.
+//! The layout around every page: replica, strategy, state of the books, navigation and language.
 //!
 //! A failed query never fails the page: the layout says that the books can't be read.
 
@@ -6,21 +6,23 @@ use std::sync::Arc;
 
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
+use actix_web::http::header::{AcceptLanguage, Header as _};
+use actix_web::web::Path;
 use askama::Template;
+use serde::Deserialize;
 use time::OffsetDateTime;
 
 use super::basket_cookie::Basket;
 use super::format::format_relative;
-use super::language;
-use super::respond::html;
+use super::respond::{html, set_cookie};
 use crate::lab::source;
 use crate::messages::{FluentValue, Language, Message};
 use crate::shop::audit::StockConservation;
 use crate::shop::model::Item;
 use crate::shop::sessions::Caller;
 use crate::shop::strategy::Strategy;
-use crate::web::middleware::find_caller;
-use crate::web::{AppState, HttpResult, Problem, app_state, log_limit};
+use crate::web::middleware::{LANGUAGE_COOKIE, Query, csrf, find_caller};
+use crate::web::{AppState, HttpResult, Problem, app_state, log_limit, see_other};
 
 #[derive(Debug)]
 pub struct Layout {
@@ -39,7 +41,6 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Builds the layout of the requested page.
     pub async fn of(request: &HttpRequest) -> Result<Self, Problem> {
         let mut layout = Self::minimal(request)?;
         let shop = &app_state(request)?.shop;
@@ -59,11 +60,10 @@ impl Layout {
         Ok(layout)
     }
 
-    /// Builds a layout without querying Postgres.
     pub fn minimal(request: &HttpRequest) -> Result<Self, Problem> {
         let state = app_state(request)?;
         Ok(Self {
-            language: language::of_request(request),
+            language: language_of(request),
             replica: state.replica.clone(),
             strategy: state.shop.strategy,
             books: None,
@@ -84,12 +84,10 @@ impl Layout {
         }
     }
 
-    /// Returns a message in the language of the page.
     pub fn text(&self, id: &str) -> String {
         self.language.text(id)
     }
 
-    /// Returns a message with its variables replaced.
     pub fn text_with(&self, id: &str, variables: &[(&'static str, FluentValue<'_>)]) -> String {
         self.language.text_with(id, variables)
     }
@@ -103,12 +101,10 @@ impl Layout {
         item
     }
 
-    /// Returns the displayed status of an order in words.
     pub fn order_status(&self, status: &str) -> String {
         self.text(&format!("shop-status-{status}"))
     }
 
-    /// Returns a time relative to now: `5 minutes ago`.
     pub fn relative_time(&self, at: &OffsetDateTime) -> String {
         format_relative(*at, OffsetDateTime::now_utc(), self.language)
     }
@@ -118,12 +114,10 @@ impl Layout {
         if self.is_presented { "?present" } else { "" }
     }
 
-    /// Returns one line about a strategy.
     pub fn about(&self, strategy: &Strategy) -> String {
         source::about_strategy(strategy, self.language)
     }
 
-    /// Returns the CSRF token for the forms of the session; empty without a session.
     pub fn csrf(&self) -> &str {
         self.caller.as_ref().map_or("", |caller| &caller.csrf)
     }
@@ -132,7 +126,6 @@ impl Layout {
         self.caller.as_ref().is_some_and(|caller| caller.admin)
     }
 
-    /// Returns whether the page is at `path` or below it.
     pub fn is_at(&self, path: &str) -> bool {
         self.path == path || path != "/" && self.path.starts_with(&format!("{path}/"))
     }
@@ -147,4 +140,33 @@ struct LiveParts {
 
 pub async fn bar(request: HttpRequest) -> HttpResult {
     html(StatusCode::OK, &LiveParts { layout: Layout::of(&request).await? })
+}
+
+#[derive(Debug, Deserialize)]
+pub struct ReturnQuery {
+    #[serde(default)]
+    next: String,
+}
+
+/// Returns the language of the cookie, else the first of `Accept-Language` with an edition.
+pub(super) fn language_of(request: &HttpRequest) -> Language {
+    let chosen = LANGUAGE_COOKIE.read(request).and_then(|tag| Language::of_tag(&tag));
+    let preferred = || {
+        let accepted = AcceptLanguage::parse(request).ok()?.ranked();
+        accepted.iter().find_map(|tag| Language::of_tag(tag.item()?.as_str()))
+    };
+    chosen.or_else(preferred).unwrap_or_default()
+}
+
+pub async fn choose(
+    request: HttpRequest,
+    tag: Path<String>,
+    query: Query<ReturnQuery>,
+) -> HttpResult {
+    let language = Language::of_tag(&tag);
+    let language = language.ok_or_else(|| Problem::no_page(request.path()))?;
+    let mut response = see_other(csrf::local_path(&query.read()?.next));
+    let cookie = LANGUAGE_COOKIE.build(&request, language.tag().to_owned());
+    set_cookie(&mut response, &cookie)?;
+    Ok(response)
 }

@@ -1,6 +1,5 @@
-//! A page of a ledger, newest entry first, as a chain in which each entry begins where the previous
-//! one ended. A broken link is marked, and entries that were computed from the same read are marked
-//! as a fork.
+//! A page of a ledger, newest entry first: a chain in which each entry begins where the previous one
+//! ended. Broken links and forks, entries that were computed from one read, are marked.
 
 use serde::Deserialize;
 
@@ -13,7 +12,6 @@ use crate::web::paging::cut_page;
 
 pub(super) const PAGE_LENGTH: i64 = 50;
 
-/// The query of a page with a ledger: entries older than `before`.
 #[derive(Debug, Deserialize)]
 pub struct LedgerQuery {
     pub before: Option<i64>,
@@ -22,9 +20,7 @@ pub struct LedgerQuery {
 #[derive(Debug)]
 pub(super) struct LedgerTable {
     pub rows: Vec<LedgerRow>,
-    /// The address of the first page.
     pub address: String,
-    /// The cursor of the next page, if there is one.
     pub older: Option<i64>,
     pub is_newest: bool,
 }
@@ -36,7 +32,6 @@ pub(super) struct LedgerRow {
     pub money: bool,
     /// The value at which the previous entry ended, if the chain is broken.
     pub broken: Option<String>,
-    /// True if the visitor may see the entry's order.
     pub links_order: bool,
     /// The other entries that read the same version, with their links.
     pub fork: Vec<(i64, String)>,
@@ -82,8 +77,7 @@ pub(super) fn reason(entry: &LedgerEntry, language: Language) -> String {
 }
 
 impl LedgerTable {
-    /// Checks the chain of `entries`, newest first. An entry behind the page is not shown; the
-    /// page's last entry is checked against it.
+    /// Checks the chain of `entries`; one behind the page is compared, and not shown.
     pub fn new(
         mut entries: Vec<LedgerEntry>,
         money: bool,

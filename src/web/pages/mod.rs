@@ -10,7 +10,6 @@ pub mod api_reference;
 pub mod assets;
 pub mod basket;
 mod basket_cookie;
-mod code_pane;
 pub mod error_pages;
 pub mod format;
 pub mod interleaving;
@@ -19,7 +18,6 @@ pub mod item_ledger;
 pub mod jobs;
 pub mod judgement;
 pub mod lab;
-mod language;
 mod layout;
 mod ledger_table;
 pub mod order;
@@ -50,7 +48,7 @@ pub fn configure(config: &mut ServiceConfig) {
         .service(resource("/race/{id}/image.png", "GET").route(get().to(race::image)))
         .service(resource("/race/{id}/picture.svg", "GET").route(get().to(race::picture)))
         .service(resource("/shop", "GET").route(get().to(item::list)))
-        .service(resource("/language/{tag}", "GET").route(get().to(language::choose)))
+        .service(resource("/language/{tag}", "GET").route(get().to(layout::choose)))
         .service(resource("/bar", "GET").route(get().to(layout::bar)))
         .service(get_post("/basket", get().to(basket::show), post().to(basket::change)))
         .service(get_post("/basket/lines", back_to("/shop"), post().to(basket::add)))

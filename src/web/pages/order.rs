@@ -34,22 +34,19 @@ const PAGE_LENGTH: i64 = 25;
 struct OrderPage {
     layout: Layout,
     notice: Option<RejectionNotice>,
+    /// The end of the hold, after an attempt to pay too late.
+    paid_too_late: Option<String>,
     order: Order,
-    /// Its goods, in a few words.
     title: String,
     status: &'static str,
     left: Option<Duration>,
-    /// The end of the hold, after an attempt to pay too late.
-    paid_too_late: Option<String>,
     items: Vec<Item>,
     stock: Vec<(Sku, LedgerRow)>,
     money: Vec<LedgerRow>,
     /// True if it is of lab items, which the lab account pays.
     in_lab: bool,
-    /// The balance of the account that pays.
     balance: Cents,
     after_paying: Cents,
-    /// The idempotency key of the forms: pay, cancel or refund.
     key: IdempotencyKey,
 }
 
@@ -58,7 +55,6 @@ impl OrderPage {
         self.order.status == OrderStatus::Pending
     }
 
-    /// Returns the rest of the hold, for people and in milliseconds.
     fn time_left(&self) -> Option<(String, u128)> {
         let left = self.left.filter(|_| self.is_pending());
         let language = self.layout.language;
@@ -71,7 +67,6 @@ impl OrderPage {
         self.layout.text_with("shop-time-left", &variables)
     }
 
-    /// Returns the amount that the account lacks to pay the order.
     fn missing(&self) -> Option<Cents> {
         (self.after_paying.0 < 0).then(|| self.after_paying.minus())
     }
@@ -88,7 +83,6 @@ impl OrderPage {
         self.layout.text_with(if self.in_lab { lab } else { shop }, &variables)
     }
 
-    /// Returns whether there is anything to do: not for a cancelled or refunded order.
     fn has_next_step(&self) -> bool {
         self.status == "expired" || self.time_left().is_some() || self.is_paid()
     }
@@ -115,7 +109,6 @@ pub async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) ->
     page(&request, user.caller.id, body::parse_order_id(&id)?, None).await
 }
 
-/// The extracted parts of a form of this page: the buttons *Pay*, *Cancel* and *Refund*.
 type OrderForm = (State, HttpRequest, RequestOptions, Path<String>, Form<FormFields>);
 
 pub async fn pay(parts: OrderForm) -> HttpResult {
@@ -153,12 +146,10 @@ async fn is_payable(shop: &Shop, user: UserId, id: OrderId) -> Result<bool, Erro
     Ok(status(&order, left) == "pending")
 }
 
-/// Cancels the order, once per form: its units return to stock.
 pub async fn cancel(parts: OrderForm) -> HttpResult {
     execute(parts, OrderStatus::Cancelled, engine::cancel_order).await
 }
 
-/// Refunds the order, once per form: the money returns to the account, and the units to stock.
 pub async fn refund(parts: OrderForm) -> HttpResult {
     execute(parts, OrderStatus::Refunded, engine::refund_order).await
 }
@@ -210,11 +201,9 @@ async fn page(
     // The page itself says that the order was not paid in time, so there is no notice.
     let is_late = matches!(rejection, Some(Rejection::OrderExpired));
     let problem = rejection.map(Problem::from);
+    let rejected = problem.as_ref().filter(|_| !is_late);
     let page = OrderPage {
-        notice: problem
-            .as_ref()
-            .filter(|_| !is_late)
-            .map(|problem| RejectionNotice::new(problem, layout.language)),
+        notice: rejected.map(|problem| RejectionNotice::new(problem, layout.language)),
         paid_too_late: is_late.then(|| order.expires_at.in_utc()),
         title: title(&order, &items, layout.language),
         status: status(&order, left),
@@ -232,7 +221,6 @@ async fn page(
     html(problem.as_ref().map_or(StatusCode::OK, Problem::code), &page)
 }
 
-/// Names an order by its goods.
 fn title(order: &Order, items: &[Item], language: Language) -> String {
     let Some(first) = order.lines.first() else { return short_id(&order.id) };
     let variables = [
@@ -267,7 +255,6 @@ struct OrdersPage {
     with_lab: bool,
     /// The orders of lab items among those of the page, listed or not.
     lab_orders: Vec<OrderId>,
-    /// The items of the orders.
     items: Vec<Item>,
     left: HashMap<OrderId, Duration>,
 }
@@ -286,7 +273,6 @@ impl OrdersPage {
         title(order, &self.items, self.layout.language)
     }
 
-    /// Returns the item of the order's picture.
     fn first_sku(&self, order: &Order) -> String {
         order.lines.first().map_or_else(String::new, |line| line.sku.to_string())
     }
@@ -295,7 +281,6 @@ impl OrdersPage {
 #[derive(Debug, Deserialize)]
 pub struct OrdersQuery {
     after: Option<Uuid>,
-    /// `on` includes the orders of lab items.
     lab: Option<String>,
 }
 

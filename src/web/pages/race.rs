@@ -10,9 +10,8 @@ use askama::Template;
 use tokio::sync::Semaphore;
 
 use super::item::{self, ShopQuery};
-use super::language;
-use super::layout::Layout;
-use super::race_film::{self, RaceCell};
+use super::layout::{Layout, language_of};
+use super::race_film::{self, RaceCell, RaceView};
 use super::race_picture;
 use super::respond::html;
 use super::timeline::TimelineView;
@@ -26,11 +25,8 @@ use crate::web::api::race::{find_race, run_race};
 use crate::web::middleware::{FormFields, Query};
 use crate::web::{AppState, HttpResult, Problem, State, see_other};
 
-/// The lock that *on* means, unless another one is chosen.
 const DEFAULT_LOCK: &str = "fenced";
-/// The locks that *on* can mean.
 const LOCKS: [&str; 4] = ["fenced", "row-lock", "owner", "local"];
-/// Entries of a ledger that a race's page reads.
 const MAX_ENTRIES: i64 = 500;
 
 #[derive(Debug, Template)]
@@ -40,7 +36,6 @@ struct RacePage {
     stage: RaceStage,
     demo_user: Option<String>,
     demo_next: &'static str,
-    /// Recorded races for pages without scripts, each with a description.
     recorded: [(Option<TimelineView>, &'static str); 2],
 }
 
@@ -54,13 +49,10 @@ struct RaceResultPage {
     drawing: Option<TimelineView>,
     cells: Vec<RaceCell>,
     footer: String,
-    /// Explanation of the result.
     why: String,
     result: RaceResult,
-    /// Two ledger entries that stand side by side.
     entries: Vec<LedgerEntry>,
     is_fork: bool,
-    /// Address of the image for link previews.
     image: String,
 }
 
@@ -76,7 +68,6 @@ struct RaceWaitingPage {
 #[derive(Debug)]
 struct RaceStage {
     language: Language,
-    /// The buyers, each with a server.
     phones: [(char, String); 2],
     lock: String,
     buyers: u16,
@@ -87,9 +78,7 @@ struct RaceStage {
 
 impl RaceStage {
     fn new(state: &AppState, language: Language, race: Option<&Race>) -> Self {
-        let film = race.and_then(|race| {
-            race.result.as_ref().map(|result| race_film::film(race, result, language))
-        });
+        let view = race.and_then(|race| RaceView::of(race, language));
         let [a, b] = state.races.servers();
         Self {
             language,
@@ -98,7 +87,7 @@ impl RaceStage {
             // The slider has even numbers only.
             buyers: race.map_or(2, |race| race.buyers.next_multiple_of(2)),
             texts: script_json(&race_film::script_texts(language)),
-            race: film.map_or_else(String::new, |film| script_json(&film)),
+            race: view.map_or_else(String::new, |view| script_json(&view.film())),
         }
     }
 
@@ -118,7 +107,6 @@ impl RaceStage {
         self.language.text_with("race-crowd", &figures)
     }
 
-    /// Returns whether *on* means this lock.
     fn is_chosen(&self, lock: &str) -> bool {
         lock == if self.is_on() { &self.lock } else { DEFAULT_LOCK }
     }
@@ -129,14 +117,13 @@ fn stock_for(buyers: u16) -> i64 {
     i64::from(buyers / 2).max(1)
 }
 
-/// Shows the race; the shop while the lab is off.
 pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -> HttpResult {
     if !state.lab {
         return item::list(request, query).await;
     }
     let layout = Layout::of(&request).await?;
     let language = layout.language;
-    let picture = |race: &Race| race.result.as_ref().map(|result| draw(race, result, language));
+    let picture = |race: &Race| RaceView::of(race, language).and_then(|view| view.drawing());
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
         demo_user: layout.demo_user(&state).await,
@@ -150,7 +137,6 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     html(StatusCode::OK, &page)
 }
 
-/// Runs the race of the form, without a script.
 pub async fn run(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {
     let race = run_race(&state, &request, || parse_form(&form)).await?;
     Ok(see_other(&format!("/race/{}", race.id)))
@@ -167,27 +153,25 @@ fn parse_form(form: &FormFields) -> Result<RaceRequest, Problem> {
     Ok(RaceRequest { lock: lock.to_owned(), buyers, stock, seed: None })
 }
 
-/// The permanent page of a race.
 pub async fn result(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
     let race = find_race(&state, &id).await?;
     let layout = Layout::of(&request).await?;
     let language = layout.language;
-    let Some(result) = &race.result else {
+    let Some(view) = RaceView::of(&race, language) else {
         return waiting_page(layout, &race);
     };
-    let (entries, is_fork) = entries(&state, result).await?;
-    let is_duel = result.lanes.len() == 2;
+    let (entries, is_fork) = entries(&state, view.result).await?;
     let page = RaceResultPage {
         stage: RaceStage::new(&state, language, Some(&race)),
-        drawing: is_duel.then(|| draw(&race, result, language)),
-        cells: if is_duel { Vec::new() } else { race_film::cells(&race, result, language) },
-        footer: race_picture::footer(result, language),
-        why: race_film::explain(language, &race, result),
-        result: result.clone(),
+        drawing: view.drawing(),
+        cells: view.cells(),
+        footer: view.footer(),
+        why: view.explain(),
+        result: view.result.clone(),
         entries,
         is_fork,
         image: own_address(&state, &request, &format!("/race/{}/image.png", race.id)),
-        title: race_film::verdict(&race, language),
+        title: view.verdict(),
         layout,
     };
     html(StatusCode::OK, &page)
@@ -237,48 +221,40 @@ async fn entries(
     Ok((fork.unwrap_or(entries), is_fork))
 }
 
-fn draw(race: &Race, result: &RaceResult, language: Language) -> TimelineView {
-    TimelineView::fitting(race_film::timeline(race, result, language), language)
-}
-
 /// What the script plays, once the race is done.
 pub async fn film(state: State, request: HttpRequest, id: Path<String>) -> HttpResult {
-    let race = done(find_race(&state, &id).await?)?;
-    let language = language::of_request(&request);
-    let film = race.result.as_ref().map(|result| race_film::film(&race, result, language));
-    Ok(HttpResponse::Ok().json(film))
+    let race = find_race(&state, &id).await?;
+    let view = RaceView::of(&race, language_of(&request)).ok_or_else(|| no_result(&race))?;
+    Ok(HttpResponse::Ok().json(view.film()))
 }
 
 /// Permits of the pictures that are drawn at a time: each takes a core and 3 MB.
 static DRAWINGS: Semaphore = Semaphore::const_new(2);
 
-/// The picture of a race for link previews.
 pub async fn image(state: State, id: Path<String>) -> HttpResult {
-    let race = done(find_race(&state, &id).await?)?;
+    let race = find_race(&state, &id).await?;
+    let picture = race_picture::still(&race).ok_or_else(|| no_result(&race))?;
     // Drawing takes some milliseconds; a worker serves other requests too.
     let permit = DRAWINGS.acquire().await.ok();
     let draw = move || {
         let _permit = permit;
-        race_picture::png(&race)
+        race_picture::png(&picture)
     };
     let png = actix_web::web::block(draw).await.ok().flatten();
     let png = png.ok_or_else(|| Problem::not_found("the picture can't be drawn"))?;
     Ok(picture_response("image/png").body(png))
 }
 
-/// The animated picture of a race, for documents.
 pub async fn picture(state: State, id: Path<String>) -> HttpResult {
-    let race = done(find_race(&state, &id).await?)?;
+    let race = find_race(&state, &id).await?;
+    let picture = race_picture::animated(&race).ok_or_else(|| no_result(&race))?;
     let mut response = picture_response("image/svg+xml");
     response.insert_header((CONTENT_SECURITY_POLICY, race_picture::animated_policy()));
-    Ok(response.body(race_picture::animated(&race)))
+    Ok(response.body(picture))
 }
 
-fn done(race: Race) -> Result<Race, Problem> {
-    if race.result.is_some() {
-        return Ok(race);
-    }
-    Err(Problem::not_found(format!("race {} has no result yet", race.id)))
+fn no_result(race: &Race) -> Problem {
+    Problem::not_found(format!("race {} has no result yet", race.id))
 }
 
 fn picture_response(kind: &'static str) -> HttpResponseBuilder {

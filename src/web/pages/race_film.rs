@@ -8,16 +8,16 @@ use super::timeline::TimelineView;
 use crate::lab::race::model::{NO_ANSWER, Race, RaceLane, RaceResult, SOLD, SOLD_OUT};
 use crate::lab::timeline::{self, Detail, Event, EventKind, Timeline, TimelineLane};
 use crate::messages::{FluentValue, Language};
+use crate::output::grouped;
 use crate::shop::Strategy;
 use crate::shop::strategy::ReadMethod;
 
-/// Duration of a playback, and the part of it that a crowd takes.
 const PLAY_MS: u64 = 5_200;
+/// The part of the playback that a crowd takes.
 const CROWD_PART: f64 = 0.8;
 /// A wait shorter than this part of the race is not shown.
 const MIN_WAIT: f64 = 0.2;
 
-/// Messages that the script uses.
 const SCRIPT_TEXTS: [&str; 12] = [
     "race-buy-both",
     "race-buy-all",
@@ -44,139 +44,266 @@ pub(super) fn script_texts(language: Language) -> Value {
     Value::Object(SCRIPT_TEXTS.iter().map(text).collect())
 }
 
-/// The result of one order of a crowd.
 #[derive(Debug, Serialize)]
 pub(super) struct RaceCell {
     pub kind: &'static str,
-    /// Place in the playback, from 0 to 1.
     pub at: f64,
-    /// Units left and the figures so far, if a unit was sold.
     left: Option<i64>,
     verdict: String,
 }
 
-/// Returns what the script needs to play a race.
-pub(super) fn film(race: &Race, result: &RaceResult, language: Language) -> Value {
-    let is_duel = result.lanes.len() == 2;
-    let duel = is_duel.then(|| TimelineView::small(timeline(race, result, language), language));
-    let lanes = result.lanes.iter().take(2);
-    let servers: Vec<String> = lanes.map(|lane| server(lane, language)).collect();
-    let mut film = json!({
-        "id": race.id, "buyers": race.buyers, "stock": race.stock, "left": result.left,
-        "playMs": PLAY_MS, "isLost": result.doubled() > 0, "proof": proof(result, duel.as_ref(), language),
-        "servers": servers,
-    });
-    if let Some(view) = duel {
-        let events = view.timeline.events.iter().enumerate();
-        let steps = events.map(|(index, event)| step(event, view.place(index), result, language));
-        film["steps"] = steps.collect();
-        film["drawing"] = view.to_string().into();
-    } else {
-        film["cells"] = json!(cells(race, result, language));
+/// A race that is done, in one language.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct RaceView<'a> {
+    race: &'a Race,
+    pub result: &'a RaceResult,
+    language: Language,
+}
+
+impl<'a> RaceView<'a> {
+    pub fn of(race: &'a Race, language: Language) -> Option<Self> {
+        race.result.as_ref().map(|result| Self { race, result, language })
     }
 
-    let verdict = verdict(race, language);
-    let caption = explain(language, race, result);
-    let said = [("verdict", verdict.as_str().into()), ("caption", caption.as_str().into())];
-    film["announced"] = language.text_with("race-announced", &said).into();
-    film["verdict"] = verdict.into();
-    film["caption"] = caption.into();
-    film["entries"] = Value::String(language.text(match (is_duel, result.sold) {
-        (false, _) => "race-entries-crowd",
-        (true, 1) => "race-entries-one",
-        (true, _) => "race-entries",
-    }));
-    film
-}
-
-/// Returns an event of one of two orders: what the buyer's phone shows, and a sentence; both are
-/// empty if nothing changes there.
-fn step(event: &Event, at: f64, result: &RaceResult, language: Language) -> Value {
-    let lane = &result.lanes[event.lane];
-    let is_sold = lane.result == SOLD;
-    let value = event.detail.value.map(|value| value.to_string()).unwrap_or_default();
-    let text = |id: &str| {
-        let variables = [("buyer", lane.buyer.as_str().into()), ("value", value.as_str().into())];
-        language.text_with(id, &variables)
-    };
-    let (status, caption) = match event.kind {
-        EventKind::Sent => (text("race-status-order"), text("race-step-sent")),
-        EventKind::Wait => (text("race-status-wait"), text("race-step-wait")),
-        EventKind::Read => (text("race-status-read"), text("race-step-read")),
-        EventKind::Write => (text("race-status-write"), text("race-step-write")),
-        EventKind::Answered if is_sold => (outcome(lane, language), text("race-step-sold")),
-        EventKind::Answered => (outcome(lane, language), text("race-step-refused")),
-        EventKind::Broken => (outcome(lane, language), String::new()),
-        _ => (String::new(), String::new()),
-    };
-    json!({
-        "kind": event.kind.name(), "lane": event.lane, "at": at, "value": value,
-        "isSold": is_sold, "status": status, "caption": caption,
-    })
-}
-
-/// Returns the timeline of a race: the events that its pages show.
-pub(super) fn timeline(race: &Race, result: &RaceResult, language: Language) -> Timeline {
-    let doubled: Vec<&str> = result.doubled_lanes().map(|lane| lane.buyer.as_str()).collect();
-    let last = result.lanes.iter().filter_map(|lane| lane.events.last());
-    let span_us = last.map(|event| event.t_us).max().unwrap_or(0);
-    let mut timeline = Timeline::default();
-    for (place, lane) in result.lanes.iter().enumerate() {
-        let is_duplicate = doubled.contains(&lane.buyer.as_str());
-        let events = events(lane, &race.lock, span_us);
-        timeline.events.extend(events.into_iter().map(|(at_us, kind, value)| Event {
-            lane: place,
-            at_us,
-            detail: Detail {
-                value: value.map(timeline::Value::Units),
-                is_loss: is_duplicate && kind == EventKind::Write,
-                ..Detail::default()
-            },
-            kind,
-        }));
-        timeline.lanes.push(TimelineLane {
-            name: lane.buyer.clone(),
-            replica: format!("{} · {}", server(lane, language), outcome(lane, language)),
-            is_duplicate,
-        });
+    fn is_duel(&self) -> bool {
+        self.result.lanes.len() == 2
     }
-    timeline.events.sort_by_key(|event| event.at_us);
-    timeline
-}
 
-/// Returns time, kind and value of the events of a lane that are shown.
-fn events(lane: &RaceLane, lock: &str, span_us: u64) -> Vec<(u64, EventKind, Option<i64>)> {
-    let has_lock = lock != "none";
-    // Then the read acquires it.
-    let locks_row = Strategy::named(lock).is_some_and(|strategy| {
-        matches!(strategy.read, ReadMethod::RowLock | ReadMethod::Advisory)
-    });
+    /// Returns the duration of the race, in microseconds.
+    fn span_us(&self) -> u64 {
+        let last = self.result.lanes.iter().filter_map(|lane| lane.events.last());
+        last.map(|event| event.t_us).max().unwrap_or(0)
+    }
 
-    let asked_us = lane.at("wait").or(lane.at("sent")).unwrap_or(0);
-    let acquired_us = lane.at("held").or(lane.at("read")).or(lane.at("answered"));
-    let waited_us = acquired_us.unwrap_or(asked_us).saturating_sub(asked_us);
-    let is_wait_shown = has_lock && waited_us as f64 > MIN_WAIT * span_us as f64;
-    let mut shown = Vec::new();
-    for event in &lane.events {
-        let kind = match event.event.as_str() {
-            "sent" => EventKind::Sent,
-            "wait" if is_wait_shown => EventKind::Wait,
-            "held" => EventKind::Held,
-            "read" => EventKind::Read,
-            "write" if lane.result == SOLD => EventKind::Write,
-            "release" if has_lock => EventKind::Release,
-            "answered" => EventKind::Answered,
-            _ => continue,
+    /// Returns the drawing of two orders.
+    pub fn drawing(&self) -> Option<TimelineView> {
+        self.is_duel().then(|| TimelineView::fitting(self.timeline(), self.language))
+    }
+
+    /// Returns what the script needs to play the race.
+    pub fn film(&self) -> Value {
+        let Self { race, result, language } = *self;
+        let duel = self.is_duel().then(|| TimelineView::small(self.timeline(), language));
+        let servers: Vec<String> =
+            result.lanes.iter().take(2).map(|lane| server(lane, language)).collect();
+        let verdict = self.verdict();
+        let caption = self.explain();
+        let said = [("verdict", verdict.as_str().into()), ("caption", caption.as_str().into())];
+        let entries = match (self.is_duel(), result.sold) {
+            (false, _) => "race-entries-crowd",
+            (true, 1) => "race-entries-one",
+            (true, _) => "race-entries",
         };
-        if kind == EventKind::Read && locks_row && lane.event("held").is_none() {
-            shown.push((event.t_us, EventKind::Held, None));
+        let mut film = json!({
+            "id": race.id, "buyers": race.buyers, "stock": race.stock, "left": result.left,
+            "playMs": PLAY_MS, "isLost": result.doubled() > 0, "proof": self.proof(duel.as_ref()),
+            "servers": servers, "announced": language.text_with("race-announced", &said),
+            "verdict": verdict, "caption": caption, "entries": language.text(entries),
+        });
+
+        if let Some(view) = duel {
+            let events = view.timeline.events.iter().enumerate();
+            let steps = events.map(|(index, event)| self.step(event, view.place(index)));
+            film["steps"] = steps.collect();
+            film["drawing"] = view.to_string().into();
+        } else {
+            film["cells"] = json!(self.cells());
         }
-        shown.push((event.t_us, kind, event.value));
+        film
     }
-    if lane.result == NO_ANSWER {
-        shown.push((span_us, EventKind::Broken, None));
+
+    /// Returns an event of one of two orders: what the buyer's phone shows, and a sentence; both are
+    /// empty if nothing changes there.
+    fn step(&self, event: &Event, at: f64) -> Value {
+        let lane = &self.result.lanes[event.lane];
+        let value = event.detail.value.map(|value| value.to_string()).unwrap_or_default();
+        let variables = [("buyer", lane.buyer.as_str().into()), ("value", value.as_str().into())];
+        let text = |id: &str| self.language.text_with(id, &variables);
+        let outcome = outcome(lane, self.language);
+        let is_sold = lane.result == SOLD;
+        let (status, caption) = match event.kind {
+            EventKind::Sent => (text("race-status-order"), text("race-step-sent")),
+            EventKind::Wait => (text("race-status-wait"), text("race-step-wait")),
+            EventKind::Read => (text("race-status-read"), text("race-step-read")),
+            EventKind::Write => (text("race-status-write"), text("race-step-write")),
+            EventKind::Answered if is_sold => (outcome, text("race-step-sold")),
+            EventKind::Answered => (outcome, text("race-step-refused")),
+            EventKind::Broken => (outcome, String::new()),
+            _ => (String::new(), String::new()),
+        };
+        json!({
+            "kind": event.kind.name(), "lane": event.lane, "at": at, "value": value,
+            "isSold": is_sold, "status": status, "caption": caption,
+        })
     }
-    shown
+
+    fn is_doubled(&self, lane: &RaceLane) -> bool {
+        self.result.doubled_lanes().any(|doubled| doubled.buyer == lane.buyer)
+    }
+
+    pub fn timeline(&self) -> Timeline {
+        let mut timeline = Timeline::default();
+        for (place, lane) in self.result.lanes.iter().enumerate() {
+            let is_duplicate = self.is_doubled(lane);
+            let events = self.events(lane).into_iter();
+            timeline.events.extend(events.map(|(at_us, kind, value)| Event {
+                lane: place,
+                at_us,
+                detail: Detail {
+                    value: value.map(timeline::Value::Units),
+                    is_loss: is_duplicate && kind == EventKind::Write,
+                    ..Detail::default()
+                },
+                kind,
+            }));
+            let (server, outcome) = (server(lane, self.language), outcome(lane, self.language));
+            timeline.lanes.push(TimelineLane {
+                name: lane.buyer.clone(),
+                replica: format!("{server} · {outcome}"),
+                is_duplicate,
+            });
+        }
+        timeline.events.sort_by_key(|event| event.at_us);
+        timeline
+    }
+
+    /// Returns time, kind and value of the events of a lane that are shown.
+    fn events(&self, lane: &RaceLane) -> Vec<(u64, EventKind, Option<i64>)> {
+        let has_lock = self.race.lock != "none";
+        // Then the read acquires it.
+        let locks_row = Strategy::named(&self.race.lock).is_some_and(|strategy| {
+            matches!(strategy.read, ReadMethod::RowLock | ReadMethod::Advisory)
+        });
+
+        let asked_us = lane.at("wait").or(lane.at("sent")).unwrap_or(0);
+        let acquired_us = lane.at("held").or(lane.at("read")).or(lane.at("answered"));
+        let waited_us = acquired_us.unwrap_or(asked_us).saturating_sub(asked_us);
+        let is_wait_shown = has_lock && waited_us as f64 > MIN_WAIT * self.span_us() as f64;
+        let mut shown = Vec::new();
+        for event in &lane.events {
+            let kind = match event.event.as_str() {
+                "sent" => EventKind::Sent,
+                "wait" if is_wait_shown => EventKind::Wait,
+                "held" => EventKind::Held,
+                "read" => EventKind::Read,
+                "write" if lane.result == SOLD => EventKind::Write,
+                "release" if has_lock => EventKind::Release,
+                "answered" => EventKind::Answered,
+                _ => continue,
+            };
+            if kind == EventKind::Read && locks_row && lane.event("held").is_none() {
+                shown.push((event.t_us, EventKind::Held, None));
+            }
+            shown.push((event.t_us, kind, event.value));
+        }
+        if lane.result == NO_ANSWER {
+            shown.push((self.span_us(), EventKind::Broken, None));
+        }
+        shown
+    }
+
+    /// Returns the figures: `2 sold · 1 existed`.
+    pub fn verdict(&self) -> String {
+        self.figures(self.result.sold)
+    }
+
+    fn figures(&self, sold: i64) -> String {
+        let figures = [("sold", sold.into()), ("existed", self.race.stock.into())];
+        self.language.text_with("race-verdict", &figures)
+    }
+
+    /// Returns the line below a picture: `2 real orders in 59 ms · Holdfast`.
+    pub fn footer(&self) -> String {
+        let ms = grouped(self.span_us().div_ceil(1_000));
+        let figures = [("orders", self.result.lanes.len().into()), ("ms", ms.into())];
+        self.language.text_with("race-picture-footer", &figures)
+    }
+
+    /// Returns the receipts of a crowd, in order of time; none of two orders.
+    pub fn cells(&self) -> Vec<RaceCell> {
+        if self.is_duel() {
+            return Vec::new();
+        }
+        let time = |lane: &RaceLane| {
+            let last = lane.events.last().map_or(0, |event| event.t_us);
+            lane.at("write").unwrap_or(last)
+        };
+        let mut lanes: Vec<&RaceLane> = self.result.lanes.iter().collect();
+        lanes.sort_by_key(|lane| time(lane));
+        let first_us = lanes.first().map_or(0, |lane| time(lane));
+        let last_us = lanes.last().map_or(0, |lane| time(lane));
+        let span_us = last_us.saturating_sub(first_us).max(1) as f64;
+        let mut sold = 0;
+        let cell = |lane: &RaceLane| {
+            let is_sold = lane.result == SOLD;
+            sold += i64::from(is_sold);
+            RaceCell {
+                kind: match is_sold {
+                    true if self.is_doubled(lane) => "doubled",
+                    true => "sold",
+                    false => "refused",
+                },
+                at: time(lane).saturating_sub(first_us) as f64 / span_us * CROWD_PART,
+                left: is_sold.then(|| lane.value_at("write").unwrap_or(0)),
+                verdict: if is_sold { self.figures(sold) } else { String::new() },
+            }
+        };
+        lanes.into_iter().map(cell).collect()
+    }
+
+    /// Returns the sentence on the servers and, of two orders, on the speed of the playback.
+    fn proof(&self, duel: Option<&TimelineView>) -> String {
+        let language = self.language;
+        let proof = match self.result.replicas() {
+            1 => language.text("race-proof-one"),
+            2 => language.text("race-proof-two"),
+            servers => language.text_with("race-proof-many", &[("servers", servers.into())]),
+        };
+        let Some(duel) = duel else { return proof };
+        let ms = (self.span_us() / 1_000).max(1);
+        // The last label needs room behind its event, at which the playback ends.
+        let end = duel.place(duel.timeline.events.len().saturating_sub(1));
+        let factor = (PLAY_MS as f64 * end / ms as f64).round().max(1.0);
+        let scale = [("ms", ms.to_string().into()), ("factor", factor.to_string().into())];
+        let scale = language.text_with("race-scale", &scale);
+        // A Chinese full stop needs no space.
+        match language {
+            Language::English => format!("{proof} {scale}"),
+            Language::Chinese => proof + &scale,
+        }
+    }
+
+    /// Explains the result in one or two sentences.
+    pub fn explain(&self) -> String {
+        let Self { race, result, language } = *self;
+        let count = |name: &str| result.lanes.iter().filter(|lane| lane.result == name).count();
+        let doubled = result.doubled();
+        let mut results = result.lanes.iter().map(|lane| lane.result.as_str());
+        let other = results.find(|name| ![SOLD, SOLD_OUT, NO_ANSWER].contains(name));
+        if count(NO_ANSWER) > 0 {
+            language.text_with("race-no-answer", &[("count", count(NO_ANSWER).into())])
+        } else if doubled > 0 && self.is_duel() {
+            let read = result.lanes.first().and_then(|lane| lane.value_at("read"));
+            let value = read.unwrap_or(race.stock);
+            let variables = [("value", value.into()), ("after", (value - 1).into())];
+            language.text_with("race-lost", &variables)
+        } else if doubled == 1 {
+            language.text("race-crowd-lost-one")
+        } else if doubled > 0 {
+            language.text_with("race-crowd-lost", &[("doubled", doubled.into())])
+        } else if let Some(other) = other {
+            language.text_with("race-other", &[("result", other.into())])
+        } else if let Some(winner) = result.lanes.iter().find(|lane| lane.result == SOLD)
+            && let Some(loser) = result.lanes.iter().find(|lane| lane.result == SOLD_OUT)
+            && self.is_duel()
+        {
+            let names =
+                [("winner", winner.buyer.as_str().into()), ("loser", loser.buyer.as_str().into())];
+            language.text_with("race-held", &names)
+        } else {
+            language.text("race-crowd-held")
+        }
+    }
 }
 
 pub(super) fn server(lane: &RaceLane, language: Language) -> String {
@@ -191,98 +318,4 @@ fn outcome(lane: &RaceLane, language: Language) -> String {
         NO_ANSWER => "race-status-no-answer",
         _ => "race-status-refused",
     })
-}
-
-/// Returns the figures of a race that is done: `2 sold · 1 existed`.
-pub(super) fn verdict(race: &Race, language: Language) -> String {
-    figures(race, race.result.as_ref().map_or(0, |result| result.sold), language)
-}
-
-fn figures(race: &Race, sold: i64, language: Language) -> String {
-    let figures = [("sold", sold.into()), ("existed", race.stock.into())];
-    language.text_with("race-verdict", &figures)
-}
-
-/// Returns the results of a crowd in order of time.
-pub(super) fn cells(race: &Race, result: &RaceResult, language: Language) -> Vec<RaceCell> {
-    let doubled: Vec<&str> = result.doubled_lanes().map(|lane| lane.buyer.as_str()).collect();
-    let time = |lane: &RaceLane| {
-        let last = lane.events.last().map_or(0, |event| event.t_us);
-        lane.at("write").unwrap_or(last)
-    };
-    let mut lanes: Vec<&RaceLane> = result.lanes.iter().collect();
-    lanes.sort_by_key(|lane| time(lane));
-    let first_us = lanes.first().map_or(0, |lane| time(lane));
-    let last_us = lanes.last().map_or(0, |lane| time(lane));
-    let span_us = last_us.saturating_sub(first_us).max(1) as f64;
-    let mut sold = 0;
-    let cell = |lane: &RaceLane| {
-        let is_sold = lane.result == SOLD;
-        sold += i64::from(is_sold);
-        RaceCell {
-            kind: match is_sold {
-                true if doubled.contains(&lane.buyer.as_str()) => "doubled",
-                true => "sold",
-                false => "refused",
-            },
-            at: time(lane).saturating_sub(first_us) as f64 / span_us * CROWD_PART,
-            left: is_sold.then(|| lane.value_at("write").unwrap_or(0)),
-            verdict: if is_sold { figures(race, sold, language) } else { String::new() },
-        }
-    };
-    lanes.into_iter().map(cell).collect()
-}
-
-/// Returns the sentence on the servers and, of two orders, on the speed of the playback.
-fn proof(result: &RaceResult, duel: Option<&TimelineView>, language: Language) -> String {
-    let servers = result.replicas();
-    let proof = match servers {
-        1 => language.text("race-proof-one"),
-        2 => language.text("race-proof-two"),
-        _ => language.text_with("race-proof-many", &[("servers", servers.into())]),
-    };
-    let Some(duel) = duel else { return proof };
-    let last = result.lanes.iter().filter_map(|lane| lane.events.last());
-    let ms = (last.map(|event| event.t_us).max().unwrap_or(0) / 1_000).max(1);
-    // The last label needs room behind its event, at which the playback ends.
-    let end = duel.place(duel.timeline.events.len().saturating_sub(1));
-    let factor = (PLAY_MS as f64 * end / ms as f64).round().max(1.0);
-    let scale = [("ms", ms.to_string().into()), ("factor", factor.to_string().into())];
-    let scale = language.text_with("race-scale", &scale);
-    // A Chinese full stop needs no space.
-    match language {
-        Language::English => format!("{proof} {scale}"),
-        Language::Chinese => proof + &scale,
-    }
-}
-
-/// Explains the result of a race in one or two sentences.
-pub(super) fn explain(language: Language, race: &Race, result: &RaceResult) -> String {
-    let count = |name: &str| result.lanes.iter().filter(|lane| lane.result == name).count();
-    let is_duel = result.lanes.len() == 2;
-    let doubled = result.doubled();
-    let mut results = result.lanes.iter().map(|lane| lane.result.as_str());
-    let other = results.find(|name| ![SOLD, SOLD_OUT, NO_ANSWER].contains(name));
-    if count(NO_ANSWER) > 0 {
-        language.text_with("race-no-answer", &[("count", count(NO_ANSWER).into())])
-    } else if doubled > 0 && is_duel {
-        let read = result.lanes.first().and_then(|lane| lane.value_at("read"));
-        let value = read.unwrap_or(race.stock);
-        language.text_with("race-lost", &[("value", value.into()), ("after", (value - 1).into())])
-    } else if doubled == 1 {
-        language.text("race-crowd-lost-one")
-    } else if doubled > 0 {
-        language.text_with("race-crowd-lost", &[("doubled", doubled.into())])
-    } else if let Some(other) = other {
-        language.text_with("race-other", &[("result", other.into())])
-    } else if let Some(winner) = result.lanes.iter().find(|lane| lane.result == SOLD)
-        && let Some(loser) = result.lanes.iter().find(|lane| lane.result == SOLD_OUT)
-        && is_duel
-    {
-        let names =
-            [("winner", winner.buyer.as_str().into()), ("loser", loser.buyer.as_str().into())];
-        language.text_with("race-held", &names)
-    } else {
-        language.text("race-crowd-held")
-    }
 }

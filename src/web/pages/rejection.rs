@@ -8,20 +8,17 @@ use crate::messages::{FluentValue, Language};
 use crate::shop::{Cents, FieldName, Rejection};
 use crate::web::Problem;
 
-/// What happened, the details, and what to do next.
 #[derive(Debug)]
 pub struct RejectionNotice {
     /// Name of the problem type; `/problems/NAME` explains it.
     pub name: Option<&'static str>,
     pub title: String,
-    /// The details of this occurrence, as a sentence.
     pub detail: Option<String>,
     /// True if the details are in the language of the page; those of the API are in English.
     pub is_detail_translated: bool,
     /// `None` if the details say all of it.
     pub meaning: Option<String>,
     pub advice: String,
-    /// Address and label of the next step.
     pub link: Option<(&'static str, String)>,
 }
 
@@ -84,7 +81,6 @@ impl RejectionNotice {
     }
 }
 
-/// Returns the members of a problem as variables of its details.
 fn variables(problem: &Problem) -> Vec<(&'static str, FluentValue<'static>)> {
     let text = |name: &'static str| {
         let value = problem.member(name)?;

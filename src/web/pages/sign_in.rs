@@ -7,8 +7,7 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::format::FormatMoney as _;
-use super::language;
-use super::layout::Layout;
+use super::layout::{Layout, language_of};
 use super::rejection::FormErrors;
 use super::respond::{html, set_cookie};
 use crate::messages::Language;
@@ -25,7 +24,6 @@ struct SignInPage {
     next: String,
     user: String,
     has_ended: bool,
-    /// True if name or password was wrong.
     is_wrong: bool,
     demo_user: Option<String>,
 }
@@ -42,10 +40,8 @@ struct SignUpPage {
 
 #[derive(Debug, Deserialize)]
 pub struct ReturnQuery {
-    /// The address to go to after signing in, on this site.
     #[serde(default)]
     next: String,
-    /// Present if a session has ended.
     ended: Option<String>,
 }
 
@@ -68,7 +64,6 @@ fn return_path(next: &str) -> &str {
     if next.is_empty() { "/shop" } else { csrf::local_path(next) }
 }
 
-/// Shows the sign-up page; redirects a signed-in user to the shop.
 pub async fn show_sign_up(request: HttpRequest, query: Query<ReturnQuery>) -> HttpResult {
     if find_caller(&request).await.is_ok_and(|caller| caller.is_some()) {
         return Ok(see_other("/shop"));
@@ -104,7 +99,7 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
     let user = credentials.user.clone();
     state.rate_limits.check_sign_in(&request, None).await?;
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);
-    let language = language::of_request(&request);
+    let language = language_of(&request);
     let request_id = begin_command(&request);
     let created = users::sign_up(pool, credentials.clone(), min_length, request_id).await;
     let (status, errors) = match created {
@@ -145,13 +140,11 @@ pub(super) fn sign_in_url(next: &str, has_ended: bool) -> String {
     format!("/sign-in?next={next}{ended}")
 }
 
-/// Returns the permitted lengths of a new password.
 pub(super) fn password_rule(language: Language, min_length: u16) -> String {
     let variables = [("min", min_length.into()), ("max", users::MAX_PASSWORD_LENGTH.into())];
     language.text_with("shop-password-rule", &variables)
 }
 
-/// Reads name and password from the sign-in or the sign-up form.
 fn credentials(form: &FormFields) -> Result<Credentials, Problem> {
     let user = form.required("user")?.trim().to_owned();
     Ok(Credentials { user, password: form.required("password")?.to_owned() })

@@ -22,7 +22,6 @@ use crate::web::pages::respond::html;
 use crate::web::{AppState, HttpResult, State, app_state};
 
 const MAX_LISTED_RUNS: usize = 15;
-/// The strategies selected by default: no lock, and the shop's own default.
 const DEFAULT_STRATEGIES: [&str; 2] = ["none", "batched"];
 
 #[derive(Template)]
@@ -58,14 +57,12 @@ impl LabPage<'_> {
         self.form.error(field, self.layout.language)
     }
 
-    /// Returns whether a fault was selected, or one of its fields is wrong.
     fn shows_fault(&self) -> bool {
         let is_wrong = |(field, _): &(&str, &str)| self.error(field).is_some();
         !self.form.value("fault").is_empty() || FAULT_NUMBERS.iter().any(is_wrong)
     }
 }
 
-/// Returns whether the lock that a strategy needs is configured.
 fn is_configured(state: &AppState, strategy: &Strategy) -> bool {
     strategy.lock.is_none_or(|kind| state.shop.locks.is_configured(kind))
 }
@@ -79,7 +76,6 @@ pub async fn show(request: HttpRequest, _: LabReader) -> HttpResult {
     page(&request, default_form(), None).await
 }
 
-/// Shows the page with what is wrong with a file.
 pub(super) async fn refuse_file(request: &HttpRequest, why: &str) -> HttpResult {
     let why = Layout::minimal(request)?.text(why);
     page(request, default_form(), Some(why)).await

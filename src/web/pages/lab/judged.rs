@@ -20,7 +20,6 @@ use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
 use crate::web::{HttpResult, Problem, app_state};
 
-/// Compiles files of `docs/judged/` into the program.
 macro_rules! judged_files {
     ($($name:literal),* $(,)?) => {
         &[$(($name, include_str!(concat!("../../../../docs/judged/", $name, ".json")))),*]
@@ -116,7 +115,6 @@ pub async fn show(request: HttpRequest, _: LabReader, name: Path<String>) -> Htt
     judgement_page(&request, &found.ok_or_else(unknown)?.judgement, false).await
 }
 
-/// Shows the judgement in a file.
 pub async fn open(request: HttpRequest, body: Payload) -> HttpResult {
     app_state(&request)?.require_lab()?;
     // Before the file is read; the CSRF token of a session is in the form.
@@ -141,7 +139,6 @@ async fn judgement_page(
     html(StatusCode::OK, &JudgementPage { layout, view, is_opened })
 }
 
-/// Renders the list, with what is wrong with a file.
 async fn list_page(request: &HttpRequest, wrong: Option<&str>) -> HttpResult {
     let status = if wrong.is_none() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
     let layout = Layout::of(request).await?;
@@ -149,7 +146,6 @@ async fn list_page(request: &HttpRequest, wrong: Option<&str>) -> HttpResult {
     html(status, &JudgedPage { layout, faults: fault_names(&JUDGED), locks: &JUDGED, wrong })
 }
 
-/// Returns the names of all faults, in the order of their first occurrence.
 fn fault_names(judged: &[JudgedLock]) -> Vec<&str> {
     let mut names = Vec::new();
     for fault in judged.iter().flat_map(|judged| &judged.judgement.faults) {

@@ -1,7 +1,6 @@
 //! The lab's pages, while the lab is on: lessons, custom loads, results. Everybody may read them;
 //! [`lab_access`](crate::web::middleware::lab_access) says which visitors may run them.
 
-mod forks;
 pub mod index;
 pub mod judged;
 pub mod lesson;
@@ -9,9 +8,8 @@ mod progress;
 pub mod run;
 mod run_form;
 pub mod saved_run;
-mod scenes;
+mod traces;
 mod upload;
-mod verdict;
 mod views;
 
 use actix_web::middleware::Compress;

@@ -57,17 +57,14 @@ impl Progress {
     }
 }
 
-/// The answers of all visitors to a lesson's question.
 #[derive(Debug)]
 pub struct Guesses {
-    /// Each with the number of visitors who gave it.
     pub answers: Vec<(String, i64)>,
     pub own: usize,
     pub right: usize,
 }
 
 impl Guesses {
-    /// Counts the answers in the stored runs of a lesson.
     pub async fn of(
         state: &AppState,
         lesson: &Lesson,
@@ -83,7 +80,6 @@ impl Guesses {
         self.answers.iter().map(|(_, count)| count).sum()
     }
 
-    /// Returns the length of a bar, 0 to 200.
     pub fn length(&self, count: &i64) -> i64 {
         let most = self.answers.iter().map(|(_, count)| *count).max();
         count * 200 / most.unwrap_or(0).max(1)

@@ -6,11 +6,9 @@ use actix_web::web::Path;
 use askama::Template;
 use serde::Deserialize;
 
-use super::forks::{self, MAX_DRAWN_FORKS};
 use super::progress::Guesses;
 use super::run_form;
-use super::scenes::{Scene, scenes};
-use super::verdict;
+use super::traces::{self, MAX_DRAWN_FORKS, Scene, scenes};
 use super::views;
 use crate::lab::lessons::{self, GUESSES, Lesson};
 use crate::lab::run::{Journey, LabRun, LabRunState, RunRequest};
@@ -45,15 +43,13 @@ impl RunPage {
         self.run.state.is_over()
     }
 
-    /// Returns the symbol and the label of the state; a queued run has its place in line.
     fn status(&self) -> (&'static str, String) {
         let (state, language) = (self.run.state, self.layout.language);
         let (symbol, word) = status(state, self.run.outcome.claim_shown, language);
         (symbol, self.run.position.map_or(word, |position| queued(position, language)))
     }
 
-    /// Returns the labels of the states for the script, as JSON: those of the queue by place, and
-    /// that of a running run.
+    /// Returns the labels of the states for the script, those of the queue by place.
     fn state_labels(&self) -> String {
         let language = self.layout.language;
         let queue: Vec<String> = (1..=MAX_QUEUED_RUNS).map(|at| queued(at, language)).collect();
@@ -65,13 +61,11 @@ impl RunPage {
         if self.is_over() { &self.run.outcome.steps } else { &self.run.progress.steps }
     }
 
-    /// Returns whether there is a load: a run that is staged request by request has no live
-    /// figures.
+    /// Returns whether there is a load, which has live figures.
     fn has_load(&self) -> bool {
         !self.run.progress.samples.is_empty()
     }
 
-    /// Returns the first scene that is small enough to be watched, if no fork is.
     fn first_scene(&self) -> Option<&TimelineView> {
         let small = self.scenes.iter().find(|scene| !scene.is_large);
         small.or(self.scenes.first()).map(|scene| &scene.track)
@@ -124,14 +118,12 @@ impl RunPage {
     }
 }
 
-/// Formats a place in the queue: "Queued, 2nd in line".
 fn queued(position: i64, language: Language) -> String {
     language.text_with("lab-queued-at", &[("position", position.into())])
 }
 
 #[derive(Debug, Deserialize)]
 pub struct RunPageQuery {
-    /// Set if a file was opened whose run was stored already.
     #[serde(default)]
     known: Option<String>,
 }
@@ -202,7 +194,6 @@ pub(super) async fn stored_runs(state: &AppState) -> Result<Vec<RunSummary>, Pro
     Ok(store::newest(&state.shop.pool, None, store::MAX_KEPT_RUNS).await?)
 }
 
-/// Queues a run and redirects to it.
 pub(super) async fn start_run(state: &AppState, run: NewRun<'_>, query: &str) -> HttpResult {
     let id = queue_run(state, run).await?;
     Ok(see_other(&format!("{}{query}", run_address(&id))))

@@ -7,7 +7,6 @@ use crate::messages::{Language, Message, message};
 use crate::web::middleware::FormFields;
 use crate::web::pages::format::sentence;
 
-/// The number fields of a custom load, each with its default.
 pub const LOAD_NUMBERS: [(&str, &str); 6] = [
     ("stock", "100"),
     ("buyers", "16"),
@@ -19,7 +18,6 @@ pub const LOAD_NUMBERS: [(&str, &str); 6] = [
 pub const FAULT_NUMBERS: [(&str, &str); 2] = [("fault_at_ms", "0"), ("fault_for_ms", "0")];
 const SERVER_LEASE: &str = "lab-default-lease";
 
-/// The input of a form, with the errors of its fields.
 #[derive(Default)]
 pub struct RunForm {
     pub input: FormFields,
@@ -71,14 +69,12 @@ impl RunForm {
     }
 }
 
-/// Reads the form of a lesson.
 pub fn lesson(lesson: &Lesson, input: FormFields) -> (RunRequest, RunForm) {
     let mut form = RunForm { input, ..RunForm::default() };
     let run = RunRequest { lesson: Some(lesson.name.to_owned()), ..form.numbers() };
     form.validate(run)
 }
 
-/// Reads the form of a custom load.
 pub fn load(input: FormFields) -> (RunRequest, RunForm) {
     let mut form = RunForm { input, ..RunForm::default() };
     let mut run = form.numbers();

@@ -11,10 +11,9 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use time::OffsetDateTime;
 
-use super::forks::{self, MAX_DRAWN_FORKS};
 use super::index;
 use super::run::{self, run_address};
-use super::scenes::{Scene, scenes};
+use super::traces::{self, MAX_DRAWN_FORKS, Scene, scenes};
 use super::upload;
 use super::views;
 use crate::lab::lessons::{self, Lesson};
@@ -34,7 +33,6 @@ const STYLES: [&str; 3] = [
     include_str!("../../../../static/swimlane.css"),
 ];
 const SCRIPT: &str = include_str!("../../../../static/swimlane.js");
-/// Start of the embedded run; it ends at the next tag.
 const DATA_START: &str = "<script type=\"application/json\" id=\"holdfast-run\">";
 
 #[derive(Debug, Template)]
@@ -98,7 +96,6 @@ fn render(request: &HttpRequest, run: LabRun) -> Result<String, Box<dyn std::err
     Ok(page.render()?)
 }
 
-/// Opens a file: stores its run and redirects to it.
 pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResult {
     check_file_access(&request).await?;
     let upload = upload::read(&request, body).await?;

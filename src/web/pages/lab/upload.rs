@@ -44,7 +44,6 @@ const MAX_LENGTHS: [(&str, usize); 12] = [
     ("faults", 40),
     ("violations", 100),
 ];
-/// In characters.
 const MAX_TEXT_LENGTH: usize = 2_000;
 
 pub struct UploadedForm {

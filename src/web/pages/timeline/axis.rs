@@ -7,7 +7,6 @@ use std::ops::RangeInclusive;
 use crate::lab::timeline::{Event, format_ms};
 use crate::messages::is_chinese;
 
-/// Room before the first event, and behind the last, in pixels.
 const MARGIN: f64 = 12.0;
 /// Scale between the least and the largest distance of two events.
 const PIXELS_PER_MS: f64 = 12.0;
@@ -33,7 +32,6 @@ pub struct Axis {
     places: Vec<f64>,
     /// In pixels.
     pub width: f64,
-    /// Places of gaps that are shortened.
     breaks: Vec<f64>,
 }
 

@@ -21,7 +21,6 @@ const WIDTHS: [f64; 2] = [290.0, 560.0];
 /// Distances of two events of a fitting and of a scrolled drawing, in pixels.
 const FITTING_GAPS: RangeInclusive<f64> = 9.0..=24.0;
 const SCROLLED_GAPS: RangeInclusive<f64> = 18.0..=120.0;
-/// Room below the lanes.
 const MARGIN: i32 = 6;
 
 /// Events with a mark of their own.
@@ -48,7 +47,6 @@ struct Size {
     name: Option<i32>,
     bar: i32,
     bar_height: i32,
-    /// Baseline of the labels.
     label: i32,
     /// Room below the lanes of a drawing with overlaps, for the words on them.
     foot: i32,
@@ -80,7 +78,6 @@ pub struct TimelineView {
     shown: Vec<&'static str>,
     axis: Axis,
     size: Size,
-    /// True if it plays by itself, as a document.
     pub is_animated: bool,
     /// Id of the description of a scrolled drawing; empty for one that fits.
     labelled_by: String,
@@ -191,7 +188,6 @@ impl TimelineView {
         is_fitting && is_near && is_main(&self.timeline.events[*index])
     }
 
-    /// Returns the place of an event in a playback, from 0 to 1.
     pub fn place(&self, index: usize) -> f64 {
         self.axis.place(index).0 / 100.0
     }
@@ -220,12 +216,10 @@ impl TimelineView {
         event.text(self.language)
     }
 
-    /// Returns whether the names of the lanes are beside the drawing.
     pub fn has_names_beside(&self) -> bool {
         self.size.name.is_none()
     }
 
-    /// Returns the kinds of bars that need an explanation.
     pub fn legend(&self) -> Vec<Activity> {
         let is_drawn = |activity: &Activity| self.activities.contains(activity);
         Activity::SHOWN.into_iter().filter(is_drawn).collect()
@@ -271,8 +265,7 @@ impl TimelineView {
         (!label.0.is_empty() && label.1 != "hidden").then_some(label)
     }
 
-    /// Returns the shape of a mark, so that color is never the only sign.
-    /// `templates/parts/timeline_marks.svg` has the shapes.
+    /// Returns the shape of a mark (`timeline_marks.svg`), so that color is never the only sign.
     fn shape(&self, event: &Event) -> &'static str {
         match event.kind {
             EventKind::Killed | EventKind::Broken => "cross",
@@ -281,8 +274,7 @@ impl TimelineView {
         }
     }
 
-    /// Returns the bar behind an event: its place, width and height. An idle lane has a thin line
-    /// until its last event.
+    /// Returns place, width and height of the bar behind an event; a thin line for an idle lane.
     fn bar(&self, index: &usize) -> Option<(Percent, Percent, i32)> {
         let is_idle = self.activities[*index] == Activity::Idle;
         if is_idle && self.next[*index].is_none() {
