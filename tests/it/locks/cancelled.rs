@@ -7,10 +7,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast::locks::{LockRequest, Mechanism, QueueOptions, ShopLocks};
+use holdfast::locks::{LockRequest, Mechanism, QueueOptions, ShopLocks, TeachingLock};
 use holdfast::probe::Probe;
 use holdfast_lock::{
-    AcquireOutcome, Error, Guards, IdempotencyLockResult, IdempotencyLocks, LockKey,
+    AcquireOutcome, Error, Guards, IdempotencyLockResult, IdempotencyLocks, LockKey, LockKind,
 };
 use holdfast_lock::{Redis, Released, Settings};
 
@@ -121,15 +121,15 @@ async fn for_each_cut(mut run: impl AsyncFnMut(Cut) -> bool) {
 }
 
 const KINDS: [Mechanism; 9] = [
-    Mechanism::Local,
+    Mechanism::Lock(LockKind::Local),
     Mechanism::Queue,
-    Mechanism::Setnx,
-    Mechanism::SetnxExpire,
-    Mechanism::CheckThenDel,
-    Mechanism::Owner,
-    Mechanism::Watchdog,
-    Mechanism::Redlock,
-    Mechanism::Fenced,
+    Mechanism::Teaching(TeachingLock::Setnx),
+    Mechanism::Teaching(TeachingLock::SetnxExpire),
+    Mechanism::Teaching(TeachingLock::CheckThenDel),
+    Mechanism::Lock(LockKind::Owner),
+    Mechanism::Lock(LockKind::Watchdog),
+    Mechanism::Lock(LockKind::Quorum),
+    Mechanism::Lock(LockKind::Fenced),
 ];
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn cancelled_release_is_completed() {
 async fn cancelled_refence_keeps_the_lock() {
     let mut world = World::new();
     for_each_cut(async |cut| {
-        let mut held = take(&world.here, Mechanism::Fenced).await;
+        let mut held = take(&world.here, Mechanism::Lock(LockKind::Fenced)).await;
         world.grows(&held, cut);
         let floor = world.last_fence + 1_000;
         let refenced = cut.run(&AtomicUsize::new(0), held.raise_fence(&key(), floor)).await;
@@ -203,7 +203,7 @@ async fn cancelled_refence_keeps_the_lock() {
         assert!(next > floor, "{cut:?}: {next} after {floor}");
         world.last_fence = next;
         assert_eq!(held.release().await, Released::Held, "{cut:?}");
-        world.is_free_soon(Mechanism::Fenced, cut).await;
+        world.is_free_soon(Mechanism::Lock(LockKind::Fenced), cut).await;
         refenced.is_some_and(|refenced| {
             assert!(refenced.unwrap().unwrap() > floor);
             true
