@@ -56,7 +56,6 @@ lab-wrong-number = 请输入整数：{ $range }。
 lab-wrong-choice = 请从列表中选一个。
 lab-wrong-lesson = 请从 { $names } 中选一个。
 lab-wrong-strategy = { $name } 不在 { $names } 之中。
-lab-wrong-unused = 课程 { $lesson } 不使用此项。
 lab-wrong-wait-name = 请选择 try、retry 或 notify。
 lab-wrong-strategies = 请选择 1 到 6 种策略。
 lab-wrong-wait = 所选策略中有一种不支持这种方式。

@@ -9,9 +9,7 @@ use crate::messages::{Message, message};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Supply {
     Any,
-    /// Less than is ordered.
     Short,
-    /// As much as is ordered.
     Ample,
 }
 
@@ -37,8 +35,8 @@ impl ArmSpec {
         headers.with_some(WORK_MS, work_ms).with_some(TTL_MS, self.ttl_ms)
     }
 
-    /// Returns why, by the numbers alone, the load cannot show a claim: no two orders overlap
-    /// between read and write, or the stock is another one.
+    /// Returns why, by the numbers alone, the load cannot show a claim: no two orders overlap, or the
+    /// stock is another one.
     pub(super) fn hindrance(&self, needed: Supply) -> Option<Message> {
         let ArmSpec { stock, buyers, orders, .. } = self;
         let is_short = i64::try_from(*orders).is_ok_and(|orders| orders > *stock);
@@ -59,28 +57,30 @@ pub struct DefaultLoad {
     pub stock: i64,
     pub buyers: u32,
     pub orders: u32,
-    /// Extra work between read and write, in ms.
     pub work_ms: u64,
     /// True if the visitor may change the lease.
     pub lease: bool,
 }
 
 impl DefaultLoad {
-    /// Returns an arm per strategy, all with the same load.
     pub(super) fn under(self, lab: &Scenario, strategies: &[&str]) -> Vec<ArmSpec> {
-        let mut request = lab.request.clone();
-        request.strategies = strategies.iter().map(|name| (*name).to_owned()).collect();
-        request.stock = request.stock.or(Some(self.stock));
-        request.buyers = request.buyers.or(Some(self.buyers));
-        request.orders = request.orders.or(Some(self.orders));
-        request.work_ms = request.work_ms.or(Some(self.work_ms));
+        let of_visitor = &lab.request;
+        let request = RunRequest {
+            strategies: strategies.iter().map(|name| (*name).to_owned()).collect(),
+            stock: of_visitor.stock.or(Some(self.stock)),
+            buyers: of_visitor.buyers.or(Some(self.buyers)),
+            orders: of_visitor.orders.or(Some(self.orders)),
+            work_ms: of_visitor.work_ms.or(Some(self.work_ms)),
+            ttl_ms: of_visitor.ttl_ms.filter(|_| self.lease),
+            seed: of_visitor.seed,
+            ..RunRequest::default()
+        };
         request.arm_specs(lab.replica_count())
     }
 }
 
 impl RunRequest {
-    /// Returns the arms, with defaults filled in. [`RunRequest::invalid_field`] must have
-    /// returned `None`.
+    /// Returns the arms of a valid request, with defaults filled in.
     pub(super) fn arm_specs(&self, replicas: usize) -> Vec<ArmSpec> {
         let orders = self.orders.unwrap_or(200) as usize;
         let spec = |strategy: &String| ArmSpec {

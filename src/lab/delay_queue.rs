@@ -30,7 +30,6 @@ impl DelayQueue {
         Ok(add.exec_async(&mut self.redis).await?)
     }
 
-    /// Claims an entry that is due.
     pub(super) async fn claim(&mut self) -> anyhow::Result<Option<Uuid>> {
         let script = Script::new(include_str!("claim.lua"));
         let mut claim = script.key(&self.key);

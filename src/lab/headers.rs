@@ -9,7 +9,7 @@ use holdfast_lock::Wait;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use crate::locks::{DEFAULT_CAPACITY as MAX_PLACES, Mechanism, Priority, QueueOptions, WhenFull};
+use crate::locks::{DEFAULT_CAPACITY as MAX_PLACES, Priority, QueueOptions, WhenFull};
 use crate::probe::{Pause, PauseBoard, Point, Probe, RequestProbe};
 use crate::shop::{RequestOptions, Shop, Strategy, UserId};
 
@@ -51,11 +51,7 @@ lab_headers! {
         "time for which the order keeps its units unpaid";
 }
 
-const WORK_RANGE_MS: RangeInclusive<u64> = 0..=5_000;
 pub const TTL_RANGE_MS: RangeInclusive<u64> = 10..=60_000;
-const PAYMENT_WINDOW_RANGE_MS: RangeInclusive<u64> = 1..=3_600_000;
-const PAUSE_RANGE_MS: RangeInclusive<u64> = 0..=8_000;
-const OFFER_RANGE_MS: RangeInclusive<u64> = 0..=7_000;
 
 #[derive(Debug, Clone, Default)]
 pub struct LabHeaders(Vec<(&'static str, String)>);
@@ -84,7 +80,6 @@ impl LabHeaders {
         }
     }
 
-    /// Formats the headers as lines of a request, without line ends.
     pub fn lines(&self) -> Vec<String> {
         self.0.iter().map(|(name, value)| format!("{name}: {value}")).collect()
     }
@@ -107,7 +102,7 @@ impl LabHeaders {
     fn number(
         &self,
         header: LabHeader,
-        range: &RangeInclusive<u64>,
+        range: RangeInclusive<u64>,
     ) -> Result<Option<u64>, LabHeaderError> {
         self.value(header).map(|text| header.number(text, range)).transpose()
     }
@@ -122,17 +117,18 @@ impl LabHeaders {
     ) -> Result<RequestOptions, LabHeaderError> {
         let mut options = RequestOptions::new(shop, request_id);
         if let Some(name) = self.value(LOCK) {
-            let unknown = || LOCK.invalid(format!("one of {}", Strategy::names()));
+            let names = || format!("one of {}", Strategy::names());
+            let unknown = || LabHeaderError(LOCK.name, names());
             options.strategy = Strategy::named(name).ok_or_else(unknown)?;
             if options.strategy.lock.is_some_and(|kind| !shop.locks.is_configured(kind)) {
                 let why = format!("{name} is not configured here; it needs REDLOCK_URLS");
-                return Err(LOCK.invalid(why));
+                return Err(LabHeaderError(LOCK.name, why));
             }
         }
         options.wait = self.wait(options.strategy)?;
-        options.queue_options = self.queue_options(&options)?;
-        options.ttl = self.number(TTL_MS, &TTL_RANGE_MS)?.map(Duration::from_millis);
-        if let Some(period_ms) = self.number(PAYMENT_WINDOW_MS, &PAYMENT_WINDOW_RANGE_MS)? {
+        options.queue_options = self.queue_options()?;
+        options.ttl = self.number(TTL_MS, TTL_RANGE_MS)?.map(Duration::from_millis);
+        if let Some(period_ms) = self.number(PAYMENT_WINDOW_MS, 1..=3_600_000)? {
             options.payment_window = Duration::from_millis(period_ms);
         }
         options.probe = self.probe(replica, board, &options, owner)?;
@@ -141,28 +137,21 @@ impl LabHeaders {
 
     fn wait(&self, strategy: &Strategy) -> Result<Option<Wait>, LabHeaderError> {
         let Some(name) = self.value(WAIT) else { return Ok(None) };
-        let Some(wait) = Wait::named(name) else {
-            return Err(WAIT.invalid("one of try, retry, notify"));
-        };
+        let wait = Wait::named(name).ok_or_else(|| WAIT.invalid())?;
         if strategy.waits().contains(&wait) {
             Ok(Some(wait))
         } else {
-            Err(WAIT.invalid(format!("{} has no waiting mode {name}", strategy.name)))
+            let why = format!("{} has no waiting mode {name}", strategy.name);
+            Err(LabHeaderError(WAIT.name, why))
         }
     }
 
-    /// Parses the queue options, which only a strategy with a queue accepts.
-    fn queue_options(&self, options: &RequestOptions) -> Result<QueueOptions, LabHeaderError> {
-        let strategy = options.strategy;
-        if strategy.lock != Some(Mechanism::Queue)
-            && let Some(header) =
-                [OFFER, PLACES, PRIORITY].into_iter().find(|header| self.value(*header).is_some())
-        {
-            return Err(header.invalid(format!("{} has no queue", strategy.name)));
+    fn queue_options(&self) -> Result<QueueOptions, LabHeaderError> {
+        if self.value(WAIT) == Some("try") && self.value(OFFER).is_some() {
+            return Err(LabHeaderError(OFFER.name, "has no effect with Holdfast-Wait: try".into()));
         }
-        let priority =
-            |name| Priority::named(name).ok_or_else(|| PRIORITY.invalid("high or normal"));
-        let places = self.number(PLACES, &(1..=MAX_PLACES as u64))?;
+        let priority = |name| Priority::named(name).ok_or_else(|| PRIORITY.invalid());
+        let places = self.number(PLACES, 1..=MAX_PLACES as u64)?;
         Ok(QueueOptions {
             when_full: self.value(OFFER).map(when_full).transpose()?.unwrap_or_default(),
             priority: self.value(PRIORITY).map(priority).transpose()?,
@@ -177,11 +166,11 @@ impl LabHeaders {
         options: &RequestOptions,
         owner: Option<UserId>,
     ) -> Result<Probe, LabHeaderError> {
-        let work = self.number(WORK_MS, &WORK_RANGE_MS)?;
+        let work = self.number(WORK_MS, 0..=5_000)?;
         let record = match self.value(TRACE) {
             None | Some("off") => false,
             Some("on") => true,
-            Some(_) => return Err(TRACE.invalid("on or off")),
+            Some(_) => return Err(TRACE.invalid()),
         };
         let pause = self.value(PAUSE).map(|value| pause(value, options.deadline)).transpose()?;
         if work.is_none() && !record && pause.is_none() {
@@ -202,20 +191,17 @@ impl LabHeaders {
 }
 
 impl LabHeader {
-    fn invalid(self, why: impl Into<String>) -> LabHeaderError {
-        LabHeaderError(self.name, why.into())
+    fn invalid(self) -> LabHeaderError {
+        LabHeaderError(self.name, format!("valid values: {}", self.values))
     }
 
-    fn number(self, text: &str, range: &RangeInclusive<u64>) -> Result<u64, LabHeaderError> {
-        match text.parse() {
-            Ok(number) if range.contains(&number) => Ok(number),
-            _ => Err(self.invalid(format!("a number, {} to {}", range.start(), range.end()))),
-        }
+    fn number(self, text: &str, range: RangeInclusive<u64>) -> Result<u64, LabHeaderError> {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| self.invalid())
     }
 }
 
-/// Parses `add`, `offer`, `put`, `offer-for` (waits for at most the acquire timeout) or
-/// `offer-for:300` (waits for at most 300 ms): the names of Java's `BlockingQueue`.
+/// Parses the names of Java's `BlockingQueue`.
 fn when_full(value: &str) -> Result<WhenFull, LabHeaderError> {
     match value.split_once(':').unwrap_or((value, "")) {
         ("add", "") => Ok(WhenFull::Fail),
@@ -223,23 +209,22 @@ fn when_full(value: &str) -> Result<WhenFull, LabHeaderError> {
         ("put", "") => Ok(WhenFull::Wait),
         ("offer-for", "") => Ok(WhenFull::WaitFor(None)),
         ("offer-for", ms) => {
-            let ms = OFFER.number(ms, &OFFER_RANGE_MS)?;
+            let ms = OFFER.number(ms, 0..=7_000)?;
             Ok(WhenFull::WaitFor(Some(Duration::from_millis(ms))))
         }
-        _ => Err(OFFER.invalid("one of add, offer, put, offer-for")),
+        _ => Err(OFFER.invalid()),
     }
 }
 
-/// Parses `commit` (paused until resumed or until the request's deadline), `commit:300` (for at
-/// most 300 ms) or `every` (paused at every point).
+/// Parses `commit`, `commit:300` (for at most 300 ms) or `every` (paused at every point).
 fn pause(value: &str, deadline: Instant) -> Result<Pause, LabHeaderError> {
     let (name, bound) = match value.split_once(':') {
-        Some((name, ms)) => (name, Some(PAUSE.number(ms, &PAUSE_RANGE_MS)?)),
+        Some((name, ms)) => (name, Some(PAUSE.number(ms, 0..=8_000)?)),
         None => (value, None),
     };
     let at = Point::named(name);
     if at.is_none() && name != "every" {
-        return Err(PAUSE.invalid(format!("every, or one of {}", Point::names())));
+        return Err(LabHeaderError(PAUSE.name, format!("every, or one of {}", Point::names())));
     }
     Ok(Pause { at, length: bound.map(Duration::from_millis), until: deadline })
 }

@@ -9,7 +9,6 @@
 
 pub mod headers;
 pub mod interleaving;
-mod lesson;
 pub mod lessons;
 pub mod race;
 pub mod run;

@@ -127,7 +127,6 @@ impl<'a> LessonRequest<'a> {
         InFlightRequest { replica, lane, response }
     }
 
-    /// Sends the request, and waits until it is paused at a probe point.
     pub async fn pause_at(self, point: &str) -> anyhow::Result<InFlightRequest> {
         let (lab, request) = (self.lab, self.with(PAUSE, point).send());
         lab.wait_until_paused(&request).await?;
@@ -182,7 +181,6 @@ impl LabResponse {
         matches!(self.status, Some(200 | 201))
     }
 
-    /// Returns the item's stock before this order, from the order's ledger entry.
     pub fn stock_before(&self) -> Option<i64> {
         self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
     }

@@ -10,7 +10,6 @@ use uuid::Uuid;
 use crate::messages::{Language, Message, Text, message};
 use crate::shop::audit::ItemAudit;
 
-/// Upper bound of concurrent buyers.
 pub const MAX_BUYERS: u32 = 64;
 
 /// A request for a run: a lesson by its name, or a custom load. The defaults are those of a custom
@@ -18,7 +17,7 @@ pub const MAX_BUYERS: u32 = 64;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RunRequest {
-    /// Name of a lesson; only the fields that this lesson uses may be set with it.
+    /// Name of a lesson; it ignores fields that it does not use.
     pub lesson: Option<String>,
     /// Names of 1 to 6 strategies, one arm each.
     #[schema(max_items = 6)]

@@ -1,17 +1,16 @@
-//! Executes the runs, one after the other, in the process that owns the replicas, and restores
-//! everything after each of them.
+//! Executes the runs in the process that owns the replicas, and restores everything after each.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{anyhow, ensure};
+use anyhow::{Context as _, ensure};
 use tokio::time::{interval, sleep, timeout};
 use uuid::Uuid;
 
 use super::arm_spec::ArmSpec;
 use super::cluster::ManagedCluster;
-use super::lesson::LessonResult;
-use super::lessons;
-use super::run::{ArmResult, LabRunState, RunRequest, RunResult};
+use super::lessons::{self, LessonResult};
+use super::run::{ArmResult, LabRunState, RunRequest};
 use super::scenario::Scenario;
 use super::store;
 use crate::db::{self, Pool};
@@ -20,8 +19,6 @@ use crate::messages::{Message, Text, message};
 use crate::shop::Cents;
 
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
-/// Idle polls between two checks for abandoned runs.
-const POLLS_PER_CLEANUP: u64 = 20;
 const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(1);
 const CONNECTIONS: u32 = 4;
 const RESTORE_TIMEOUT: Duration = Duration::from_secs(90);
@@ -54,47 +51,42 @@ async fn send_heartbeats(pool: &Pool) {
 
 async fn execute_runs(pool: &Pool, running: &RunningUp, processes: ProcessControl) {
     let mut ticks = interval(POLL_INTERVAL);
-    let mut cluster = loop {
+    let cluster = loop {
         ticks.tick().await;
         match ManagedCluster::open(pool, running, processes.clone()).await {
-            Ok(cluster) => break cluster,
+            Ok(cluster) => break Arc::new(cluster),
             Err(error) => tracing::warn!(error = format!("{error:#}"), "the lab can't be opened"),
         }
         sleep(HEARTBEAT_INTERVAL).await;
     };
-    let mut idle: u64 = 0;
     loop {
         ticks.tick().await;
         match store::claim(pool).await {
-            Ok(Some((id, request))) => cluster = execute_run(cluster, id, request).await,
-            // A run that is marked as running now was abandoned: its end could not be recorded.
-            Ok(None) => {
-                idle += 1;
-                if idle.is_multiple_of(POLLS_PER_CLEANUP) {
-                    let _ = store::fail_abandoned(pool).await;
-                }
+            Ok(Some((id, request))) => execute_run(&cluster, id, request).await,
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(%error, "no run can be claimed");
+                // One that is claimed and cannot be read.
+                let _ = store::fail_abandoned(pool).await;
             }
-            Err(error) => tracing::debug!(%error, "no run can be claimed"),
         }
     }
 }
 
-async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> ManagedCluster {
-    let pool = cluster.pool.clone();
-    let lab = Scenario::new(cluster, id, request);
+async fn execute_run(cluster: &Arc<ManagedCluster>, id: Uuid, request: RunRequest) {
+    let lab = Scenario::new(Arc::clone(cluster), id, request);
     let executed = tokio::select! {
-        executed = timeout(RUN_TIMEOUT, execute(&lab)) => executed,
+        executed = timeout(RUN_TIMEOUT, execute(&lab)) => {
+            executed.context("it had not finished after five minutes").flatten()
+        }
         never = lab.publish_progress() => match never {},
     };
-    let executed = executed
-        .unwrap_or_else(|_| Err(anyhow!("it had not finished after {} s", RUN_TIMEOUT.as_secs())));
     let restored = timeout(RESTORE_TIMEOUT, async {
         lab.restore().await?;
-        lab.cluster.delete_keys(&lab.items()).await
+        cluster.delete_keys(&lab.items()).await
     });
-    let restored = restored.await;
-    let restored = restored.unwrap_or_else(|_| Err(anyhow!("not every process responds again")));
-    let (cluster, mut outcome) = lab.into_parts();
+    let restored = restored.await.context("not every process responds again").flatten();
+    let mut outcome = lab.into_outcome();
     let state = match executed.and_then(|result| restored.map(|()| result)) {
         Ok(LessonResult { shown, verdict }) => {
             let supported = outcome.evidence.iter().all(|evidence| evidence.ok);
@@ -109,28 +101,16 @@ async fn execute_run(cluster: ManagedCluster, id: Uuid, request: RunRequest) -> 
             LabRunState::Failed
         }
     };
-    record_result(&pool, id, state, &outcome).await;
-    cluster
-}
-
-/// Records the end of a run; retries, because Postgres may be what failed.
-async fn record_result(pool: &Pool, id: Uuid, state: LabRunState, outcome: &RunResult) {
-    const ATTEMPTS: u32 = 20;
-    for attempt in 1..=ATTEMPTS {
-        match store::finish(pool, id, state, outcome).await {
-            Ok(()) => return,
-            Err(error) if attempt == ATTEMPTS => {
-                tracing::error!(%id, %error, "the result of a run could not be recorded");
-            }
-            Err(_) => tokio::time::sleep(Duration::from_millis(250)).await,
-        }
+    // Postgres may be what failed.
+    while let Err(error) = store::finish(&cluster.pool, id, state, &outcome).await {
+        tracing::error!(%id, %error, "the result of a run can't be recorded yet");
+        sleep(HEARTBEAT_INTERVAL).await;
     }
 }
 
 async fn execute(lab: &Scenario) -> anyhow::Result<LessonResult> {
     if let Some(name) = &lab.request.lesson {
-        let lesson = lessons::named(name);
-        let lesson = lesson.ok_or_else(|| anyhow::anyhow!("there is no lesson {name}"))?;
+        let lesson = lessons::named(name).context("there is no such lesson")?;
         return (lesson.run)(lab).await;
     }
     let specs: Vec<ArmSpec> = lab.request.arm_specs(lab.replica_count());

@@ -2,6 +2,7 @@
 //! Their order is certain, and every wait bounded.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -9,7 +10,6 @@ use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use sqlx::{Decode, Postgres, Type};
@@ -31,7 +31,7 @@ const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub struct Scenario {
-    pub(super) cluster: ManagedCluster,
+    pub(super) cluster: Arc<ManagedCluster>,
     run: Uuid,
     pub(super) request: RunRequest,
     pub(super) progress: Mutex<RunProgress>,
@@ -41,7 +41,7 @@ pub struct Scenario {
 }
 
 impl Scenario {
-    pub(super) fn new(cluster: ManagedCluster, run: Uuid, request: RunRequest) -> Self {
+    pub(super) fn new(cluster: Arc<ManagedCluster>, run: Uuid, request: RunRequest) -> Self {
         Self {
             cluster,
             run,
@@ -53,11 +53,9 @@ impl Scenario {
         }
     }
 
-    pub(super) fn into_parts(self) -> (ManagedCluster, RunResult) {
-        let progress = self.progress.into_inner();
-        let mut outcome = self.outcome.into_inner();
-        outcome.steps = progress.steps;
-        (self.cluster, outcome)
+    pub(super) fn into_outcome(self) -> RunResult {
+        let steps = self.progress.into_inner().steps;
+        RunResult { steps, ..self.outcome.into_inner() }
     }
 
     pub(super) fn replica_count(&self) -> usize {
@@ -197,7 +195,6 @@ impl Scenario {
         format!("{LESSON_KEY_PREFIX}{}:{name}", Uuid::now_v7().simple())
     }
 
-    /// Returns the value of an item's lock key; `None` if the key does not exist.
     pub async fn holder(&self, sku: &Sku) -> anyhow::Result<Option<String>> {
         self.query_lock("GET", sku).await
     }
@@ -232,9 +229,9 @@ impl Scenario {
             format!("{inside} requests are in the queue and {outside} wait for a place"),
         );
         wait_until(&what, async || {
-            let queues: Vec<QueueLength> = self.get(beside.replica, "/api/lab/queues").await?;
-            let queue = queues.iter().find(|queue| queue.key == key.as_str());
-            Ok(queue.is_some_and(|queue| (queue.inside, queue.outside) == (inside, outside)))
+            let queues: Vec<Value> = self.get(beside.replica, "/api/lab/queues").await?;
+            let mut queues = queues.iter().filter(|queue| queue["key"] == key.as_str());
+            Ok(queues.any(|queue| queue["inside"] == inside && queue["outside"] == outside))
         })
         .await
     }
@@ -312,12 +309,4 @@ impl Scenario {
             published = progress;
         }
     }
-}
-
-/// A queue, as `GET /api/lab/queues` returns it.
-#[derive(Debug, Deserialize)]
-struct QueueLength {
-    key: String,
-    inside: usize,
-    outside: usize,
 }

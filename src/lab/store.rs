@@ -46,7 +46,6 @@ pub struct RunRevision {
     /// Raised by every change of the progress.
     pub number: i64,
     pub is_over: bool,
-    /// Place in the queue, from 1.
     pub position: Option<i64>,
 }
 
@@ -241,7 +240,6 @@ pub(super) async fn claim(pool: &Pool) -> Result<Option<(Uuid, RunRequest)>, Err
     )
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
-    // A run that cannot be read stays `running`; `fail_abandoned` marks it as failed.
     row.map(|row| Ok((row.id, read(row.wanted)?))).transpose()
 }
 

@@ -78,23 +78,20 @@ async fn run_on(
     let pool = db::pool(&shop.database_url, 2)?;
     db::check_reachable(&shop.database_url).await?;
     let id = enqueue(&pool, lesson).await?;
-    if json {
-        let run = follow(&pool, id, true, language).await?.in_language(Language::English);
-        output::print(&(serde_json::to_string_pretty(&run)? + "\n"))?;
-        return claim_shown(run);
+    if !json {
+        output::print(&drawing::draw_heading(lesson, language))?;
+        if let (true, Some(replica)) = (outlives, shop.replicas.first()) {
+            let page = [("page", format!("{replica}/lab/runs/{id}").into())];
+            output::print(&(language.text_with("terminal-page", &page) + "\n\n"))?;
+        }
     }
 
-    output::print(&drawing::draw_heading(lesson, language))?;
-    if let (true, Some(replica)) = (outlives, shop.replicas.first()) {
-        let page = [("page", format!("{replica}/lab/runs/{id}").into())];
-        output::print(&(language.text_with("terminal-page", &page) + "\n\n"))?;
-    }
-    let run = follow(&pool, id, false, language).await?;
-    output::print(&drawing::draw_result(&run, lesson, language))?;
-    claim_shown(run)
-}
-
-fn claim_shown(run: LabRun) -> anyhow::Result<bool> {
+    let run = follow(&pool, id, json, language).await?;
+    output::print(&if json {
+        serde_json::to_string_pretty(&run.clone().in_language(Language::English))? + "\n"
+    } else {
+        drawing::draw_result(&run, lesson, language)
+    })?;
     if run.state == LabRunState::Failed {
         bail!("{}", run.outcome.verdict.map(|it| it.english()).unwrap_or_default());
     }

@@ -5,31 +5,28 @@ use std::ops::RangeInclusive;
 use holdfast_lock::Wait;
 
 use super::headers::TTL_RANGE_MS;
-use super::lessons::{self, DefaultLoad};
+use super::lessons;
 use super::run::RunRequest;
 use crate::messages::{Message, message};
 use crate::output::grouped;
 use crate::shop::Strategy;
 
 const MAX_ARMS: usize = 6;
-/// Valid values of the fields that are numbers; `fault` is both times of a fault. Any number is
-/// valid in others.
-static RANGES: [(&str, RangeInclusive<u64>); 6] = [
-    ("stock", 0..=10_000),
-    ("buyers", 1..=64),
-    ("orders", 1..=5_000),
-    ("work_ms", 0..=1_000),
-    ("ttl_ms", TTL_RANGE_MS),
-    ("fault", 0..=10_000),
+/// A number of a request, with its valid values; `fault` is the longer time of a fault.
+type NumberField = (&'static str, RangeInclusive<u64>, fn(&RunRequest) -> Option<u64>);
+static NUMBERS: [NumberField; 6] = [
+    ("stock", 0..=10_000, |run| run.stock.map(|stock| u64::try_from(stock).unwrap_or(u64::MAX))),
+    ("buyers", 1..=64, |run| run.buyers.map(u64::from)),
+    ("orders", 1..=5_000, |run| run.orders.map(u64::from)),
+    ("work_ms", 0..=1_000, |run| run.work_ms),
+    ("ttl_ms", TTL_RANGE_MS, |run| run.ttl_ms),
+    ("fault", 0..=10_000, |run| run.fault.as_ref().map(|fault| fault.at_ms.max(fault.for_ms))),
 ];
-
-/// Fields that a visitor may change of the load of a lesson; the last one if it has a lease.
-const LOAD_FIELDS: [&str; 6] = ["stock", "buyers", "orders", "work_ms", "seed", "ttl_ms"];
 
 /// Returns the valid numbers of a field of the API or of a form.
 pub fn range_of(field: &str) -> RangeInclusive<u64> {
-    let range = RANGES.iter().find(|(name, _)| field.starts_with(name));
-    range.map_or(0..=u64::MAX, |(_, range)| range.clone())
+    let number = NUMBERS.iter().find(|(name, ..)| field.starts_with(name));
+    number.map_or(0..=u64::MAX, |(_, range, _)| range.clone())
 }
 
 pub fn describe_range(field: &str) -> Message {
@@ -54,27 +51,9 @@ impl RunRequest {
             .or_else(|| self.invalid_wait().map(|why| ("wait", why)))
     }
 
-    /// Checks that the lesson exists, and uses the fields that are set.
     fn invalid_lesson(&self) -> Option<(&'static str, Message)> {
-        let name = self.lesson.as_ref()?;
-        let Some(lesson) = lessons::named(name) else {
-            return Some(("lesson", message!("lab-wrong-lesson", names = lessons::names())));
-        };
-        let used: &[&str] = match lesson.load {
-            None => &[],
-            Some(DefaultLoad { lease: false, .. }) => &LOAD_FIELDS[..5],
-            Some(DefaultLoad { lease: true, .. }) => &LOAD_FIELDS,
-        };
-        let others = [
-            ("strategies", !self.strategies.is_empty()),
-            ("seed", self.seed.is_some()),
-            ("journey", self.journey.is_some()),
-            ("wait", self.wait.is_some()),
-        ];
-        let numbers = self.numbers().map(|(field, number)| (field, number.is_some()));
-        let mut set = numbers.into_iter().chain(others).filter(|(_, is_set)| *is_set);
-        let (unused, _) = set.find(|(field, _)| !used.contains(field))?;
-        Some((unused, message!("lab-wrong-unused", lesson = name)))
+        let is_unknown = lessons::named(self.lesson.as_ref()?).is_none();
+        is_unknown.then(|| ("lesson", message!("lab-wrong-lesson", names = lessons::names())))
     }
 
     fn invalid_strategies(&self) -> Option<Message> {
@@ -87,22 +66,10 @@ impl RunRequest {
     }
 
     fn number_out_of_range(&self) -> Option<&'static str> {
-        let set = self.numbers().into_iter().filter_map(|(field, number)| Some((field, number?)));
-        let mut wrong = set.filter(|(field, number)| !range_of(field).contains(number));
-        wrong.next().map(|(field, _)| field)
-    }
-
-    fn numbers(&self) -> [(&'static str, Option<u64>); 7] {
-        let fault = self.fault.as_ref();
-        [
-            ("stock", self.stock.map(|stock| u64::try_from(stock).unwrap_or(u64::MAX))),
-            ("buyers", self.buyers.map(u64::from)),
-            ("orders", self.orders.map(u64::from)),
-            ("work_ms", self.work_ms),
-            ("ttl_ms", self.ttl_ms),
-            ("fault", fault.map(|fault| fault.at_ms)),
-            ("fault", fault.map(|fault| fault.for_ms)),
-        ]
+        let mut wrong = NUMBERS.iter().filter(|(_, range, number)| {
+            number(self).is_some_and(|number| !range.contains(&number))
+        });
+        wrong.next().map(|(field, ..)| *field)
     }
 
     fn invalid_wait(&self) -> Option<Message> {

@@ -21,7 +21,8 @@ pub struct PausedWorker {
 impl Scenario {
     /// Makes a replica's worker idle for `length`, from now on.
     pub async fn idle_worker(&self, replica: usize, length: Duration) -> anyhow::Result<()> {
-        self.control_worker(replica, &json!({ "rest_ms": length.as_millis() as u64 })).await
+        self.control_worker(replica, &json!({ "rest_ms": u64::try_from(length.as_millis())? }))
+            .await
     }
 
     /// Pauses a replica's worker at `point` the next time it has work, which it then does under
@@ -56,7 +57,6 @@ impl Scenario {
         Ok(PausedWorker { replica, lane })
     }
 
-    /// Resumes a paused worker, and records its lane.
     pub async fn resume_worker(&self, mut worker: PausedWorker) -> anyhow::Result<()> {
         self.resume(worker.replica, &worker.lane).await?;
         worker.lane.events.push(LaneEvent::new(monotonic_us(), "resumed"));
@@ -64,7 +64,6 @@ impl Scenario {
         Ok(())
     }
 
-    /// Kills the worker's replica, which the supervisor restarts, and records the lane.
     pub async fn kill_worker(&self, mut worker: PausedWorker) {
         self.cluster.processes.replicas[worker.replica].kill().await;
         worker.lane.events.push(LaneEvent::new(monotonic_us(), "killed"));

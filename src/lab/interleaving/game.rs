@@ -34,7 +34,6 @@ pub struct Game {
 #[derive(Debug)]
 pub(super) struct GameOrder {
     pub name: char,
-    pub request_id: Uuid,
     pub probe: Arc<RequestProbe>,
     pub result: SharedOrderResult,
 }
@@ -60,7 +59,6 @@ pub struct GameStep {
 /// Why an action was refused; the game is as before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
-    /// All orders have ended.
     Over,
     TooManySteps,
     /// The steps before the undone one did not have the same effects again in time.
@@ -103,7 +101,7 @@ pub enum OrderResult {
 pub struct OrderPosition {
     pub name: char,
     pub held: Option<Point>,
-    /// Start of the pause, in µs of the monotonic clock; identifies the pause.
+    /// Start of the pause, which identifies it.
     pub since_us: Option<u64>,
     pub result: Option<OrderResult>,
     pub events: Vec<TraceEvent>,

@@ -71,7 +71,7 @@ impl Games {
     /// Creates the games of a shop. Must be called on the main runtime.
     pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
-        // The games themselves are bounded, and have one buyer.
+        // The games are bounded, and have one buyer.
         shop.lab_connections = Budget::new(MAX_GAMES * 3, MAX_GAMES * 3);
         // A visitor may think for longer than a request may hold its lock.
         let locks = shop.locks.with_max_hold(GAME_DURATION);
@@ -192,7 +192,7 @@ impl Games {
         };
         let Some((from, since)) = self.paused_at(order) else { return Ok(false) };
         game.check_step()?;
-        if !self.board.resume(order.request_id, Some(since_us.unwrap_or(since))) {
+        if !self.board.resume(order.probe.request_id, Some(since_us.unwrap_or(since))) {
             return Ok(false);
         }
         self.wait_until_settled(order, Some(since), STEP_TIMEOUT).await;
@@ -270,7 +270,7 @@ impl Games {
                 // It may have waited for the lock, and gets it now.
                 self.wait_until_settled(order, None, UNDO_TIMEOUT).await;
                 let (_, since) = self.paused_at(order).ok_or(Refusal::NotReplayed)?;
-                let _ = self.board.resume(order.request_id, Some(since));
+                let _ = self.board.resume(order.probe.request_id, Some(since));
                 // An order that waits does not settle: it gets as long as it needs to ask.
                 let waits = step.at.is_none() && step.result.is_none();
                 let timeout = if waits { REACTION_TIMEOUT } else { UNDO_TIMEOUT };
@@ -354,7 +354,7 @@ impl Games {
             let result = engine::place_order(&shop, &options, user, key, &lines).await;
             *shared.lock() = Some(result);
         });
-        GameOrder { name, request_id, probe, result }
+        GameOrder { name, probe, result }
     }
 
     pub fn end_all(&self) {
@@ -382,11 +382,10 @@ impl Games {
 
     fn paused_at(&self, order: &GameOrder) -> Option<(Point, u64)> {
         let paused = self.board.paused(None);
-        let paused = paused.iter().find(|paused| paused.request_id == order.request_id)?;
+        let paused = paused.iter().find(|paused| paused.request_id == order.probe.request_id)?;
         Some((paused.point, paused.since_us))
     }
 
-    /// Waits until every order ends or is paused, each up to `timeout`.
     async fn wait_until_all_settled(&self, game: &Game, timeout: Duration) {
         for order in &game.orders {
             self.wait_until_settled(order, None, timeout).await;

@@ -85,8 +85,7 @@ impl Level {
         Some(GameRules { strategy, orders: 2, level: Some(self) })
     }
 
-    /// The smallest number of steps in which the goal can be reached; `tests/it/scheduler.rs`
-    /// plays them.
+    /// In which the goal can be reached: `tests/it/scheduler.rs` plays them.
     pub fn best_steps(self) -> usize {
         match self {
             Self::Oversell => 6,
@@ -105,8 +104,7 @@ impl Level {
 }
 
 impl GameRules {
-    /// Returns whether the write commits itself: the points are then read, commit, write,
-    /// committed.
+    /// Returns whether the write commits itself: the commit is then before the write.
     pub fn is_autocommit(self) -> bool {
         self.strategy.transaction == Isolation::Autocommit
     }
@@ -138,8 +136,6 @@ impl GameRules {
         self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })
     }
 
-    /// Returns whether the goal is reached, according to the ledger, and whether a stale write was
-    /// rejected.
     pub(super) fn is_reached(self, audit: &ItemAudit, has_stale_write: bool) -> bool {
         match self.level {
             Some(Level::Fence) => audit.ok && audit.sold == 1 && has_stale_write,

@@ -17,20 +17,17 @@ use crate::messages::message;
 use crate::output::ms;
 use crate::stats::median;
 
-/// Filling a million fields takes 3 s, hence a quarter of a million. On two cores, `DEL` of a hash
-/// that has grown to this size takes about 0.1 s, and of a million fields 0.44 to 0.6 s: more than
-/// four times as long, because less of the hash is in a cache.
+/// On two cores, `DEL` of a hash that has grown to this size takes about 0.1 s, and of a million
+/// fields, which take 3 s to fill, 0.44 to 0.6 s.
 const FIELDS: u64 = 250_000;
 /// Fields per script; Redis serves no client during a script.
 const FIELDS_PER_SCRIPT: u64 = 50_000;
-/// Claimed ratio of Redis's time for `DEL` to that of a command of the other ways; measured: 20 and
-/// more.
+/// Claimed ratio of Redis's time for `DEL` to that of another command; measured: 20 and more.
 const MIN_RATIO: f64 = 4.0;
 const PROBE_INTERVAL: Duration = Duration::from_millis(1);
 const REDIS_TIMEOUT: Duration = Duration::from_secs(20);
 const KEY: &str = "big";
 
-/// Cost of one way of removing the hash, for other clients.
 #[derive(Debug, Clone, Copy)]
 struct RemovalCost {
     /// The client's longest wait in the median of windows as long as the wait during `DEL`: batches
@@ -83,7 +80,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         let took = format!("{:.2} ms", cost.command.as_secs_f64() * 1e3);
         lab.evidence(message!("run-big-key-fact-4", method), took, is_slowest);
     }
-    // Includes delays by other work of the machine, so nothing is claimed of it.
+    // Includes delays by other work of the machine.
     lab.evidence(message!("run-big-key-fact-5"), ms(batches.longest), true);
     Ok(LessonResult::new(
         batches.stall.max(unlink.stall) < del.stall,
@@ -99,8 +96,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     ))
 }
 
-/// Fills the hash and removes it with `commands`. The waits are cut into windows of this length, if
-/// given.
+/// Fills the hash and removes it with `commands`.
 async fn measure(
     spare: &TempRedis,
     redis: &mut MultiplexedConnection,
@@ -145,7 +141,6 @@ async fn fill(redis: &mut MultiplexedConnection) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the mean time of the slowest of these commands.
 async fn slowest_of(
     redis: &mut MultiplexedConnection,
     commands: &[&str],

@@ -52,7 +52,6 @@ async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
     Ok((one_statement, two_statements))
 }
 
-/// Acquires the lock and reads the stock: in two statements if `two_statements`, otherwise in one.
 async fn locked_read(pool: Pool, sku: Sku, two_statements: bool) -> anyhow::Result<i64> {
     let mut tx = pool.begin().await.map_err(|(_, error)| error)?;
     let key = sku.lock_key().to_string();
@@ -70,7 +69,6 @@ async fn locked_read(pool: Pool, sku: Sku, two_statements: bool) -> anyhow::Resu
     Ok(stock)
 }
 
-/// Waits until a session waits for an advisory lock.
 async fn wait_until_lock_waited(lab: &Scenario) -> anyhow::Result<()> {
     wait_until("a session waits for the lock", async || {
         let waits = sqlx::query_scalar(

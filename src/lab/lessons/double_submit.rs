@@ -1,6 +1,5 @@
 //! Lesson `double-submit`: an order is sent again with the same idempotency key: during its
-//! execution, after its response was lost, with another payload, and after its replica was killed
-//! between commit and response.
+//! execution, after its response was lost, with another payload, and after a kill of its replica.
 
 use std::time::Duration;
 
@@ -83,7 +82,6 @@ async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     Ok(in_flight && first.is_success() && third.is_success() && first.order() == third.order())
 }
 
-/// The client disconnects before the response, and sends the request again.
 async fn lost_response(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
     let (lab, key) = (client.lab, Uuid::now_v7());
     let first = client.order(message!("run-label-response-lost"), 0, key);
@@ -95,7 +93,6 @@ async fn lost_response(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uui
     Ok((repeated.is_success() && repeated.stock_before() == Some(9), key))
 }
 
-/// The replica is killed between commit and response.
 async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
     let (lab, key) = (client.lab, Uuid::now_v7());
     let first = client.order(message!("run-label-killed"), 0, key).pause_at("committed").await?;

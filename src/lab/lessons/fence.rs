@@ -102,8 +102,7 @@ async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64,
     Ok((by_fence, by_version))
 }
 
-/// Executes two writes whose reads both returned 10 at version 1. Returns how many of them succeed,
-/// and how many units left the shelf.
+/// Executes two writes whose reads both returned 10 at version 1.
 async fn write_twice(tx: &mut PgConnection, checks_version: bool) -> anyhow::Result<(i64, i64)> {
     sqlx::raw_sql(
         "drop table if exists shelf;

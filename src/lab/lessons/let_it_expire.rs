@@ -54,7 +54,6 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     ))
 }
 
-/// Executes [`CHANGES`] orders one after the other; returns the total time.
 async fn place_sequentially(lab: &Scenario, strategy: &'static str) -> anyhow::Result<Duration> {
     let sku = lab.item(100).await?;
     let began = Instant::now();

@@ -74,7 +74,6 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     ))
 }
 
-/// Sends the orders one after the other; returns how many succeed.
 async fn order_in_turn(lab: &Scenario, sku: &Sku) -> anyhow::Result<usize> {
     let mut placed = 0;
     for shot in 0..SHOTS {

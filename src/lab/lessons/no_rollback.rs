@@ -8,27 +8,26 @@ use super::{LessonResult, Scenario};
 use crate::messages::{Message, Text, message};
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
-    let (redis, stock, sold) =
-        (lab.redis().await?, lab.unique_key("stock"), lab.unique_key("sold"));
-    let (stock, sold) = (stock.as_str(), sold.as_str());
-    let mut connection = DedicatedConnection { redis, stock, sold };
+    let mut redis = lab.redis().await?;
+    let keys = [lab.unique_key("stock"), lab.unique_key("sold")];
+    let [stock, sold] = keys.each_ref().map(String::as_str);
 
     lab.say(message!("run-no-rollback-step-1"));
     let (set, push) = (["SET", stock, "9"], ["LPUSH", stock, "x"]);
     let commands: [&[&str]; 5] = [&["MULTI"], &set, &push, &["SET", sold, "1"], &["EXEC"]];
-    let (exec_error, half) = connection.run(&commands).await?;
+    let (exec_error, half) = execute(&mut redis, &keys, &commands).await?;
     lab.say(message!("run-no-rollback-step-2", half = describe(&half)));
 
     lab.say(message!("run-no-rollback-step-3"));
     let commands: [&[&str]; 4] = [&["MULTI"], &set, &["SET", stock], &["EXEC"]];
-    let (aborted, none) = connection.run(&commands).await?;
+    let (aborted, none) = execute(&mut redis, &keys, &commands).await?;
     lab.say(message!("run-no-rollback-step-4", none = describe(&none)));
 
     lab.say(message!("run-no-rollback-step-5"));
     let commands: [&[&str]; 4] = [&set, &["MULTI"], &["SET", stock, "8"], &["DISCARD"]];
-    let (_, kept) = connection.run(&commands).await?;
+    let (_, kept) = execute(&mut redis, &keys, &commands).await?;
     lab.say(message!("run-no-rollback-step-6", kept = describe(&kept)));
-    cmd("DEL").arg(stock).arg(sold).exec_async(&mut connection.redis).await?;
+    cmd("DEL").arg(stock).arg(sold).exec_async(&mut redis).await?;
 
     let half_done = half == (Some(9), Some(1)) && exec_error.contains("wrong kind");
     let is_abort = aborted.contains("EXECABORT") || aborted.contains("discarded");
@@ -56,32 +55,26 @@ fn describe((stock, sold): &StockAndSold) -> Message {
     message!("run-stock-and-sold", stock = number(stock), sold = number(sold))
 }
 
-/// A connection with no other user: `MULTI` is a state of the connection.
-struct DedicatedConnection<'a> {
-    redis: MultiplexedConnection,
-    stock: &'a str,
-    sold: &'a str,
-}
-
-impl DedicatedConnection<'_> {
-    /// Executes the commands with a stock of 10 and no sales. Returns the error of the last one, or
-    /// the first error among its results, and the stock and the sales afterwards.
-    async fn run(&mut self, commands: &[&[&str]]) -> RedisResult<(String, StockAndSold)> {
-        let redis = &mut self.redis;
-        cmd("DEL").arg(self.sold).exec_async(redis).await?;
-        cmd("SET").arg(self.stock).arg(10).arg("EX").arg(60).exec_async(redis).await?;
-        let mut error = String::new();
-        for command in commands {
-            let response = cmd(command[0]).arg(&command[1..]).query_async::<Value>(redis).await;
-            error = match response {
-                Err(error) => error.to_string(),
-                Ok(Value::Array(results)) => results.iter().find_map(error_of).unwrap_or_default(),
-                Ok(_) => String::new(),
-            };
-        }
-        let values = cmd("MGET").arg(self.stock).arg(self.sold).query_async(redis).await?;
-        Ok((error, values))
+/// Executes the commands with a stock of 10 and no sales, on a connection with no other user:
+/// `MULTI` is a state of the connection. Returns the error of the last one, or the first error among
+/// its results, and the stock and the sales afterwards.
+async fn execute(
+    redis: &mut MultiplexedConnection,
+    [stock, sold]: &[String; 2],
+    commands: &[&[&str]],
+) -> RedisResult<(String, StockAndSold)> {
+    cmd("DEL").arg(sold).exec_async(redis).await?;
+    cmd("SET").arg(stock).arg(10).arg("EX").arg(60).exec_async(redis).await?;
+    let mut error = String::new();
+    for command in commands {
+        let response = cmd(command[0]).arg(&command[1..]).query_async::<Value>(redis).await;
+        error = match response {
+            Err(error) => error.to_string(),
+            Ok(Value::Array(results)) => results.iter().find_map(error_of).unwrap_or_default(),
+            Ok(_) => String::new(),
+        };
     }
+    Ok((error, cmd("MGET").arg(stock).arg(sold).query_async(redis).await?))
 }
 
 fn error_of(result: &Value) -> Option<String> {

@@ -25,7 +25,6 @@ const AMPLE_CAPACITY: u16 = 100;
 const OFFER_WAIT_MS: u64 = 250;
 /// Buyers in the queue when the restock arrives.
 const QUEUED_BUYERS: usize = 3;
-/// A lease that a replica renews while it lives.
 const LEASE_MS: u64 = 300;
 
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
@@ -66,8 +65,6 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     ))
 }
 
-/// Returns an order that is paused during its turn, and the orders queued behind it, in the order
-/// of the labels in `behind`.
 async fn build_queue(
     lab: &Scenario,
     sku: &Sku,
@@ -122,7 +119,7 @@ async fn full_queue(lab: &Scenario) -> anyhow::Result<(bool, Message)> {
     Ok((as_claimed, summary))
 }
 
-/// Returns the name of the problem and the latency in milliseconds.
+/// Returns the problem and the latency in ms.
 async fn timed(order: LessonRequest<'_>) -> anyhow::Result<(String, u64)> {
     let began = Instant::now();
     let response = order.response().await?;
@@ -150,9 +147,8 @@ async fn rejected_behind_restock(lab: &Scenario, in_turn: bool) -> anyhow::Resul
 }
 
 /// Kills a replica that has a queue and a renewal timer in its memory and has placed an unpaid
-/// order. Returns how many queued requests never received a response; whether a rendezvous was
-/// rejected, so that its order could be placed at the other replica, once; and whether the lease
-/// was renewed until the kill and the unpaid order is still due at the same time.
+/// order. Returns how many queued requests received no response; whether a rendezvous was rejected,
+/// and its order placed elsewhere once; and whether the lease was renewed and the order stayed due.
 async fn kill_replica_with_queue(lab: &Scenario) -> anyhow::Result<(usize, bool, bool)> {
     let (leased, sku) = (lab.item(10).await?, lab.item(10).await?);
     let unpaid = lab.order(message!("run-label-unpaid"), 0, &leased, "queue");

@@ -2,7 +2,7 @@
 //! guard passed down, and with a lock that counts.
 
 use anyhow::Context as _;
-use holdfast_lock::{Guard, LockKey, LockKind, Wait};
+use holdfast_lock::{LockKey, LockKind, Wait};
 use redis::Script;
 use redis::aio::MultiplexedConnection;
 use tokio::time::Instant;
@@ -29,24 +29,23 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-reentrant-step-3"));
     let held = acquire(&locks, LockKind::Watchdog, Wait::Try, &key, None).await?;
     let held = held.context("the lock is busy")?;
-    let inner = |guard: &Guard| guard.key() == &key;
-    let handed_down = held.get(&key).is_some_and(inner);
+    let handed_down = held.get(&key).is_some_and(|guard| guard.key() == &key);
     held.release().await;
 
     let mut redis = lab.redis().await?;
-    let counted = CountingLock { key: lab.unique_key("counted") };
+    let key = lab.unique_key("counted");
     lab.say(message!("run-reentrant-step-4"));
-    let twice = counted.lock(&mut redis, "request 1").await? == 1
-        && counted.lock(&mut redis, "request 1").await? == 2;
-    let other = counted.lock(&mut redis, "request 2").await? == 0;
-    let kept = counted.unlock(&mut redis, "request 1").await? == 1
-        && counted.lock(&mut redis, "request 2").await? == 0;
-    let free = counted.unlock(&mut redis, "request 1").await? == 0
-        && counted.lock(&mut redis, "request 2").await? == 1;
+    let twice = lock(&mut redis, &key, "request 1").await? == 1
+        && lock(&mut redis, &key, "request 1").await? == 2;
+    let other = lock(&mut redis, &key, "request 2").await? == 0;
+    let kept = unlock(&mut redis, &key, "request 1").await? == 1
+        && lock(&mut redis, &key, "request 2").await? == 0;
+    let free = unlock(&mut redis, &key, "request 1").await? == 0
+        && lock(&mut redis, &key, "request 2").await? == 1;
     let counts = twice && other && kept && free;
-    let shared = CountingLock { key: lab.unique_key("shared-name") };
-    let first = shared.lock(&mut redis, "replica 8080").await?;
-    let second = shared.lock(&mut redis, "replica 8080").await?;
+    let key = lab.unique_key("shared-name");
+    let first = lock(&mut redis, &key, "replica 8080").await?;
+    let second = lock(&mut redis, &key, "replica 8080").await?;
     let both_in = (first, second) == (1, 2);
     lab.say(message!("run-reentrant-step-5"));
     lab.evidence(message!("run-reentrant-fact-2"), second, both_in);
@@ -56,31 +55,25 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     ))
 }
 
-/// A reentrant lock: a hash of the owner's name and its count.
-struct CountingLock {
-    key: String,
+/// Acquires a reentrant lock, a hash of the owner's name and its count. Returns the count, or 0 if
+/// another owner holds it.
+async fn lock(redis: &mut MultiplexedConnection, key: &str, owner: &str) -> anyhow::Result<i64> {
+    let script = Script::new(
+        "if redis.call('exists', KEYS[1]) == 1
+            and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
+         local count = redis.call('hincrby', KEYS[1], ARGV[1], 1)
+         redis.call('pexpire', KEYS[1], 10000)
+         return count",
+    );
+    Ok(script.key(key).arg(owner).invoke_async(redis).await?)
 }
 
-impl CountingLock {
-    /// Acquires the lock. Returns the owner's count, or 0 if another owner holds it.
-    async fn lock(&self, redis: &mut MultiplexedConnection, owner: &str) -> anyhow::Result<i64> {
-        let script = Script::new(
-            "if redis.call('exists', KEYS[1]) == 1
-                and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then return 0 end
-             local count = redis.call('hincrby', KEYS[1], ARGV[1], 1)
-             redis.call('pexpire', KEYS[1], 10000)
-             return count",
-        );
-        Ok(script.key(&self.key).arg(owner).invoke_async(redis).await?)
-    }
-
-    /// Releases the lock once. Returns the owner's remaining count; at 0 the lock is free.
-    async fn unlock(&self, redis: &mut MultiplexedConnection, owner: &str) -> anyhow::Result<i64> {
-        let script = Script::new(
-            "local count = redis.call('hincrby', KEYS[1], ARGV[1], -1)
-             if count <= 0 then redis.call('del', KEYS[1]) end
-             return count",
-        );
-        Ok(script.key(&self.key).arg(owner).invoke_async(redis).await?)
-    }
+/// Releases the lock once. Returns the owner's remaining count; at 0 the lock is free.
+async fn unlock(redis: &mut MultiplexedConnection, key: &str, owner: &str) -> anyhow::Result<i64> {
+    let script = Script::new(
+        "local count = redis.call('hincrby', KEYS[1], ARGV[1], -1)
+         if count <= 0 then redis.call('del', KEYS[1]) end
+         return count",
+    );
+    Ok(script.key(key).arg(owner).invoke_async(redis).await?)
 }

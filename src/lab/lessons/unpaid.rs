@@ -18,13 +18,11 @@ use crate::shop::Sku;
 const STRATEGY: &str = "batched";
 /// Of a request that is paused before its commit: its transaction has then locked the order's row.
 const ROW_LOCK: &str = "row-lock";
-/// Payment period of an order that is to expire.
 const SHORT_PERIOD_MS: u64 = 200;
 /// Payment period of an order that is paid in time; long enough for the setup before its end.
 const LONG_PERIOD_MS: u64 = 900;
 /// Payment period of an order that only the sorted set says to be due.
 const HOUR_MS: u64 = 3_600_000;
-/// Time until an entry of the sorted set is due.
 const QUEUED_FOR: Duration = Duration::from_secs(1);
 const PRICE: i64 = 100;
 const MONEY: i64 = 1_000;
@@ -201,7 +199,7 @@ async fn cancel(
     lab.post(label, 1, &format!("/api/orders/{order}/cancel"), "", STRATEGY).response().await
 }
 
-/// Waits until a worker has passed all orders that are due: one that is due after them expires.
+/// Waits until a worker has passed all due orders: one that is due after them expires.
 async fn worker_passes(lab: &Scenario, sku: &Sku) -> anyhow::Result<()> {
     let after = order(lab, message!("run-label-another-order"), sku, 1).placed_order().await?;
     wait_until_expired(lab, after).await
@@ -229,13 +227,12 @@ async fn status(lab: &Scenario, order: Uuid) -> anyhow::Result<String> {
     lab.select("select status from orders where id = $1", order).await
 }
 
-/// Returns how often units of the order were returned, according to the ledger.
+/// According to the ledger.
 async fn times_returned(lab: &Scenario, order: Uuid) -> anyhow::Result<i64> {
     let returned = "select count(*) from stock_ledger where order_id = $1 and delta > 0";
     lab.select(returned, order).await
 }
 
-/// Returns whether a session of Postgres waits for a lock on an order's row.
 async fn payment_waits(lab: &Scenario) -> anyhow::Result<bool> {
     let waits = sqlx::query_scalar(
         "select exists (select from pg_stat_activity

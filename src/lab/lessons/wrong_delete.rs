@@ -1,6 +1,5 @@
 //! Lesson `wrong-delete`: A outlives its lease and deletes B's lock; C acquires the free lock, and
-//! B deletes it. After each release the lesson checks that Redis has no lock although a holder
-//! still works.
+//! B deletes it.
 
 use super::{LessonResult, Scenario, sales};
 use crate::messages::message;

@@ -4,20 +4,24 @@
 //! that protects, has waited for a while. A crowd arrives within [`ARRIVALS`] and meets by chance.
 //! An order without a response within [`RACE_TIMEOUT`] is `no-answer`.
 
+use std::io;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
+use tokio::net::lookup_host;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use uuid::Uuid;
 
-use super::buyers::Peer;
 use super::model::RaceRequest;
 use crate::lab::headers::{LabHeaders, PAUSE, WORK_MS};
-use crate::lab::request::LabResponse;
+use crate::lab::request::{LabResponse, command_headers, format_request, order_of};
 use crate::lab::run::{ArmResult, Lane, LaneEvent, RunResult};
+use crate::load;
+use crate::probe::PausedRequest;
 use crate::shop::model::{Item, ItemKind};
 use crate::shop::store::items;
 use crate::shop::{Shop, Sku, audit};
@@ -40,12 +44,62 @@ const LOCK_WAIT: Duration = Duration::from_millis(40);
 const OVERLAP: Duration = Duration::from_millis(12);
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
 const ARRIVALS: Duration = Duration::from_millis(40);
-/// Work of each order of a crowd between read and write.
 const CROWD_WORK_MS: u64 = 2;
 /// Number of buyers of which all events are kept; of a crowd, only these.
 const FULL_LANES: usize = 8;
 const CROWD_EVENTS: [&str; 2] = ["read", "write"];
 const PRICE_CENTS: i64 = 9_900;
+
+/// A replica, as the configuration names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Peer {
+    pub host: String,
+    pub address: SocketAddr,
+}
+
+impl Peer {
+    pub async fn resolve(host: &str) -> io::Result<Self> {
+        let address = lookup_host(host).await?.next();
+        let address = address.ok_or_else(|| io::Error::other(format!("{host} has no address")))?;
+        Ok(Self { host: host.to_owned(), address })
+    }
+
+    async fn send(
+        &self,
+        target: (&str, &str),
+        token: &str,
+        headers: &[String],
+        body: &str,
+    ) -> io::Result<(u16, Vec<u8>)> {
+        let request = format_request(&self.host, target, token, headers, body);
+        load::send(self.address, &request).await
+    }
+
+    /// Orders one unit under the request id `id`.
+    pub async fn order(
+        &self,
+        token: &str,
+        sku: &Sku,
+        headers: &LabHeaders,
+        id: Uuid,
+    ) -> io::Result<LabResponse> {
+        let headers = command_headers(headers, id, Uuid::new_v4());
+        let body = order_of(&[(sku, 1)]);
+        let response = self.send(("POST", "/api/orders"), token, &headers, &body).await?;
+        Ok(LabResponse::new(Some(response)))
+    }
+
+    /// Lists the requests of the token's user that the replica has paused.
+    pub async fn paused(&self, token: &str) -> io::Result<Vec<PausedRequest>> {
+        let (_, body) = self.send(("GET", "/api/race/paused"), token, &[], "").await?;
+        Ok(serde_json::from_slice(&body).unwrap_or_default())
+    }
+
+    pub async fn resume(&self, token: &str, id: Uuid) -> io::Result<()> {
+        let path = format!("/api/race/paused/{id}");
+        self.send(("POST", &path), token, &[], "").await.map(drop)
+    }
+}
 
 struct RaceOrder {
     peer: Peer,
@@ -63,43 +117,36 @@ pub(super) async fn create_item(shop: &Shop, stock: i64) -> anyhow::Result<Sku> 
     Ok(sku)
 }
 
-pub(super) async fn execute(
-    shop: &Shop,
-    peers: &[Peer],
-    tokens: &[String],
-    sku: &Sku,
-    request: &RaceRequest,
-) -> anyhow::Result<RunResult> {
-    let deadline = Instant::now() + RACE_TIMEOUT;
-    let race = RunningRace { peers, tokens, sku, request, deadline };
-    let begin_us = monotonic_us();
-    let orders = if request.buyers == 2 { race.duel().await } else { race.crowd().await };
-    let mut lanes = Vec::with_capacity(orders.len());
-    for order in orders {
-        let mut lane = answered(order, deadline).await.since(begin_us);
-        if usize::from(request.buyers) > FULL_LANES {
-            lane.events.retain(|event| CROWD_EVENTS.contains(&event.event.as_str()));
-        }
-        lanes.push(lane);
-    }
-    let audit = audit::check_item(&shop.pool, sku).await?.context("the item has gone")?;
-    let arm = ArmResult {
-        strategy: request.lock.clone(),
-        ..ArmResult::of_item(&audit, request.buyers.into())
-    };
-    Ok(RunResult { arms: vec![arm], lanes, ..RunResult::default() })
-}
-
-struct RunningRace<'a> {
-    peers: &'a [Peer],
-    tokens: &'a [String],
-    sku: &'a Sku,
-    request: &'a RaceRequest,
-    deadline: Instant,
+/// A race whose item exists.
+pub(super) struct RunningRace<'a> {
+    pub peers: &'a [Peer],
+    pub tokens: &'a [String],
+    pub sku: &'a Sku,
+    pub request: &'a RaceRequest,
+    pub deadline: Instant,
 }
 
 impl RunningRace<'_> {
-    /// Sends the order of a buyer after `delay`.
+    pub(super) async fn execute(&self, shop: &Shop) -> anyhow::Result<RunResult> {
+        let begin_us = monotonic_us();
+        let buyers = self.request.buyers;
+        let orders = if buyers == 2 { self.duel().await } else { self.crowd().await };
+        let mut lanes = Vec::with_capacity(orders.len());
+        for order in orders {
+            let mut lane = answered(order, self.deadline).await.since(begin_us);
+            if usize::from(buyers) > FULL_LANES {
+                lane.events.retain(|event| CROWD_EVENTS.contains(&event.event.as_str()));
+            }
+            lanes.push(lane);
+        }
+        let audit = audit::check_item(&shop.pool, self.sku).await?.context("the item has gone")?;
+        let arm = ArmResult {
+            strategy: self.request.lock.clone(),
+            ..ArmResult::of_item(&audit, buyers.into())
+        };
+        Ok(RunResult { arms: vec![arm], lanes, ..RunResult::default() })
+    }
+
     fn send(&self, buyer: usize, headers: LabHeaders, delay: Duration) -> Option<RaceOrder> {
         let peer = self.peers.get(buyer % self.peers.len().max(1))?.clone();
         let token = self.tokens.get(buyer)?.clone();
@@ -164,7 +211,6 @@ impl RunningRace<'_> {
         false
     }
 
-    /// Sends the orders of all buyers, each after a random delay.
     async fn crowd(&self) -> Vec<RaceOrder> {
         let seed = self.request.seed.unwrap_or_else(rand::random);
         let mut rng = StdRng::seed_from_u64(seed.into());

@@ -4,7 +4,6 @@
 //! runs it, within [`execute::RACE_TIMEOUT`]; its result is a row, which every replica reads.
 //! Tests: `tests/it/race.rs`, `tests/pages/race.rs`.
 
-mod buyers;
 pub mod execute;
 pub mod model;
 pub mod runner;

@@ -38,7 +38,6 @@ pub struct RaceRequest {
 }
 
 impl RaceRequest {
-    /// Returns the first invalid field and the valid values.
     pub fn invalid_field(&self) -> Option<(&'static str, String)> {
         if !RACE_LOCKS.contains(&self.lock.as_str()) {
             return Some(("lock", format!("one of {}", RACE_LOCKS.join(", "))));
@@ -52,7 +51,6 @@ impl RaceRequest {
         None
     }
 
-    /// Returns the request of the run that the race is.
     pub(super) fn to_run(&self) -> RunRequest {
         RunRequest {
             strategies: vec![self.lock.clone()],
@@ -70,7 +68,6 @@ impl RaceRequest {
     }
 }
 
-/// A race, with its result once it is done.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
 pub struct Race {
     pub id: Uuid,
@@ -98,18 +95,15 @@ pub struct RaceResult {
     pub forks: i64,
     /// Units that the row of the item says are left.
     pub left: i64,
-    /// One lane per buyer.
     pub lanes: Vec<RaceLane>,
     /// Address of the item's ledger.
     pub ledger: String,
 }
 
-/// One buyer's order.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RaceLane {
     /// `A` and `B`, or a number in a crowd.
     pub buyer: String,
-    /// Name of the replica that executed the order.
     pub replica: String,
     /// `sold`, `sold-out`, `no-answer` within the time of the race, or another problem type.
     pub result: String,
@@ -191,12 +185,10 @@ impl RaceLane {
         }
     }
 
-    /// Returns the first event of that name.
     pub fn event(&self, name: &str) -> Option<&LaneEvent> {
         self.events.iter().find(|event| event.event == name)
     }
 
-    /// Returns its time, in microseconds.
     pub fn at(&self, name: &str) -> Option<u64> {
         self.event(name).map(|event| event.t_us)
     }

@@ -4,19 +4,22 @@
 use std::sync::Arc;
 
 use anyhow::{Context as _, anyhow, ensure};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::buyers::{Buyers, Peer};
-use super::execute::{self, MAX_QUEUED, MAX_RUNNING, TOTAL_TIMEOUT};
+use super::execute::{
+    MAX_QUEUED, MAX_RUNNING, Peer, RACE_TIMEOUT, RunningRace, TOTAL_TIMEOUT, create_item,
+};
 use super::model::{Race, RaceRequest};
 use crate::db::Pool;
+use crate::lab::cluster::begin_session;
 use crate::lab::run::{LabRunState, RunResult};
 use crate::lab::store::{self, json};
 use crate::messages::message;
 use crate::shop::store::purge_lab_item;
+use crate::shop::users::LAB_NAME_PREFIX;
 use crate::shop::{Error, Shop, Sku};
 
 pub const MAX_KEPT_RACES: i64 = 2_000;
@@ -25,14 +28,15 @@ const PRUNED_PER_RACE: usize = 2;
 /// Races that are looked at for that.
 const TRIED_PER_RACE: i64 = 8;
 
-/// Runs the races that one replica accepts. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct RaceRunner {
     shop: Shop,
     replica: String,
     /// `host:port` of the replicas, or of a balancer in front of them.
     hosts: Arc<[String]>,
-    buyers: Arc<Buyers>,
+    /// Session tokens of the buyers, users of the lab that all races share. They pay nothing: their
+    /// orders expire.
+    tokens: Arc<Mutex<Vec<String>>>,
     running: Arc<Semaphore>,
     places: Arc<Semaphore>,
     stop: CancellationToken,
@@ -44,7 +48,7 @@ impl RaceRunner {
             shop: shop.clone(),
             replica: replica.to_owned(),
             hosts: hosts.into(),
-            buyers: Arc::default(),
+            tokens: Arc::default(),
             running: Arc::new(Semaphore::new(MAX_RUNNING)),
             places: Arc::new(Semaphore::new(MAX_RUNNING + MAX_QUEUED)),
             stop: stop.clone(),
@@ -67,9 +71,6 @@ impl RaceRunner {
     }
 
     /// Runs a valid race and returns it with its result; queues it if too many are running.
-    ///
-    /// # Errors
-    /// [`Error::Overloaded`] if too many are queued; other errors if Postgres does not respond.
     pub async fn run(&self, request: RaceRequest) -> Result<Race, Error> {
         let overloaded = |_| Error::Overloaded("too many races are queued".to_owned());
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(overloaded)?;
@@ -102,10 +103,10 @@ impl RaceRunner {
         };
         let executed = match self.stop.is_cancelled() {
             true => Err(anyhow!("the replica stops")),
-            false => timeout(TOTAL_TIMEOUT, self.execute(id, &request))
-                .await
-                .context("it took too long")
-                .and_then(|result| result),
+            false => {
+                let executed = timeout(TOTAL_TIMEOUT, self.execute(id, &request)).await;
+                executed.context("it took too long").flatten()
+            }
         };
         let (state, outcome) = match executed {
             Ok(outcome) => (LabRunState::Done, outcome),
@@ -135,7 +136,7 @@ impl RaceRunner {
             return Ok(result);
         }
         // The start of `holdfast up` ends the sessions of the lab's users.
-        self.buyers.forget().await;
+        self.tokens.lock().await.clear();
         purge_lab_item(&self.shop.pool, &sku, sku.as_str()).await?;
         Ok(self.attempt(id, &peers, request).await?.0)
     }
@@ -146,11 +147,24 @@ impl RaceRunner {
         peers: &[Peer],
         request: &RaceRequest,
     ) -> anyhow::Result<(RunResult, Sku)> {
-        let tokens = self.buyers.tokens(&self.shop.pool, usize::from(request.buyers)).await?;
-        let sku = execute::create_item(&self.shop, request.stock).await?;
+        let tokens = self.tokens(usize::from(request.buyers)).await?;
+        let sku = create_item(&self.shop, request.stock).await?;
         start(&self.shop.pool, id, &sku).await?;
-        let result = execute::execute(&self.shop, peers, &tokens, &sku, request).await?;
+        let deadline = Instant::now() + RACE_TIMEOUT;
+        let race = RunningRace { peers, tokens: &tokens, sku: &sku, request, deadline };
+        let result = race.execute(&self.shop).await?;
         Ok((result, sku))
+    }
+
+    /// Returns the session tokens of `count` buyers; begins the sessions that are missing.
+    async fn tokens(&self, count: usize) -> anyhow::Result<Vec<String>> {
+        let mut tokens = self.tokens.lock().await;
+        for number in tokens.len() + 1..=count {
+            let name = format!("{LAB_NAME_PREFIX}buyer-{number:03}");
+            let session = begin_session(&self.shop.pool, &name, false).await;
+            tokens.push(session.with_context(|| format!("a session of {name}"))?.1);
+        }
+        Ok(tokens.iter().take(count).cloned().collect())
     }
 }
 

@@ -1,5 +1,5 @@
-//! Finds in a timeline what each lane does between its events, which lanes worked on one value at
-//! the same time, and which writes lost an update.
+//! What each lane does between its events, which lanes worked on one value at the same time, and
+//! which writes lost an update.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,7 +24,6 @@ impl Activity {
     /// Those that a legend explains.
     pub const SHOWN: [Self; 4] = [Self::Waiting, Self::Lock, Self::Paused, Self::Working];
 
-    /// Returns the message that explains it.
     pub fn legend(self) -> &'static str {
         match self {
             Self::Idle => "",
@@ -66,7 +65,6 @@ fn ends_lane(kind: &EventKind) -> bool {
 /// The time between a lane's read and the end of its write.
 #[derive(Debug, Clone, Copy)]
 struct Work {
-    /// Index of the read.
     read: usize,
     to_us: u64,
     has_written: bool,

@@ -10,9 +10,7 @@ use crate::shop::Cents;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Index of its lane.
     pub lane: usize,
-    /// Time in µs.
     pub at_us: u64,
     pub kind: EventKind,
     pub detail: Detail,
@@ -56,9 +54,8 @@ impl fmt::Display for Value {
 #[strum(serialize_all = "lowercase")]
 pub enum EventKind {
     Sent,
-    /// It begins, without a lock.
+    /// Without a lock, like `End`.
     Begin,
-    /// It asks for its lock.
     Wait,
     /// It is about to set the expiry of its lock's key.
     Expire,
@@ -69,20 +66,17 @@ pub enum EventKind {
     Autocommit,
     Commit,
     Committed,
-    /// Its write was rejected.
     Refused,
     /// It is about to delete its lock's key.
     Delete,
     Release,
     /// It released its lock, and learned that it had lost it.
     Lost,
-    /// It is finished, without a lock.
     End,
     Paused,
     Resumed,
     Killed,
     Answered,
-    /// Its connection broke.
     Broken,
     /// An event that this version does not know, by its name.
     #[strum(default, to_string = "other")]

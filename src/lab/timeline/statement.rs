@@ -5,49 +5,38 @@ use crate::probe::Point;
 use crate::shop::Strategy;
 use crate::shop::strategy::{Isolation, ReadMethod, WriteGuard};
 
-/// The tables that a statement names.
-struct Tables {
-    row: &'static str,
-    column: &'static str,
-    key: &'static str,
-    ledger: &'static str,
-    order: &'static str,
+/// Returns the row's table, its value and key, the ledger, and what is done with the order.
+fn tables(detail: &Detail) -> [&'static str; 5] {
+    match detail.value {
+        Some(Value::Money(_)) => [
+            "accounts",
+            "balance_cents",
+            "user_id",
+            "balance_ledger",
+            "update orders set status = …",
+        ],
+        _ => ["items", "stock", "sku", "stock_ledger", "insert into orders …"],
+    }
 }
-
-const STOCK: Tables = Tables {
-    row: "items",
-    column: "stock",
-    key: "sku",
-    ledger: "stock_ledger",
-    order: "insert into orders …",
-};
-const MONEY: Tables = Tables {
-    row: "accounts",
-    column: "balance_cents",
-    key: "user_id",
-    ledger: "balance_ledger",
-    order: "update orders set status = …",
-};
 
 pub fn statement(strategy: &Strategy, point: Point, detail: &Detail) -> Option<String> {
     let is_leased = matches!(strategy.name, "owner" | "watchdog");
     let is_fenced = matches!(strategy.name, "fenced" | "batched");
-    let tables = if matches!(detail.value, Some(Value::Money(_))) { &MONEY } else { &STOCK };
     match point {
         Point::Held if is_leased => Some("SET lock owner NX PX lease".to_owned()),
         Point::Held if is_fenced => Some("INCR fence\nSET lock owner:fence NX PX lease".to_owned()),
         Point::Release if is_leased || is_fenced => {
             Some("if GET lock = owner\nthen DEL lock".to_owned())
         }
-        Point::Read => Some(read_statement(strategy, tables)),
-        Point::Write => Some(write_statement(strategy, tables, detail)),
+        Point::Read => Some(read_statement(strategy, detail)),
+        Point::Write => Some(write_statement(strategy, detail)),
         Point::Commit if strategy.transaction != Isolation::Autocommit => Some("commit".to_owned()),
         _ => None,
     }
 }
 
-fn read_statement(strategy: &Strategy, tables: &Tables) -> String {
-    let Tables { row, column, key, .. } = tables;
+fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
+    let [row, column, key, ..] = tables(detail);
     let select = format!("select {column}, version from {row}\n where {key} = $1");
     match strategy.read {
         ReadMethod::Plain => select,
@@ -63,8 +52,8 @@ fn read_statement(strategy: &Strategy, tables: &Tables) -> String {
 }
 
 /// Returns the one statement that writes everything: row, ledger entry, order and key record.
-fn write_statement(strategy: &Strategy, tables: &Tables, detail: &Detail) -> String {
-    let Tables { row, column, key, ledger, order } = tables;
+fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
+    let [row, column, key, ledger, order] = tables(detail);
     let value = match detail.value {
         Some(Value::Units(value)) => value.to_string(),
         Some(Value::Money(cents)) => cents.0.to_string(),
