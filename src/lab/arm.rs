@@ -8,24 +8,29 @@ use anyhow::Context as _;
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::arm_spec::ArmSpec;
 use super::cluster::ManagedCluster;
-use super::contended_value::{ContendedValue, PRICE_CENTS};
 use super::payer::Payer;
 use super::request::{LabResponse, order_of};
-use super::run::{ArmResult, Fault, FaultKind, Journey, Lane, LatencyBucket, Sample};
+use super::run::{
+    ArmResult, Fault, FaultKind, ForkedVersion, Journey, Lane, LatencyBucket, Sample,
+};
 use super::scenario::Scenario;
 use crate::embedded::ProcessHandle;
 use crate::load::{self, LoadClient, LoadPlan, LoadReport, Posts, RequestRecord};
 use crate::messages::message;
+use crate::shop::{Sku, UserId};
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(100);
 const ARM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Upper bound of a buyer's think time before each request.
 const MAX_THINK_TIME: Duration = Duration::from_millis(3);
+const PRICE_CENTS: i64 = 100;
+const MAX_FORKS: i64 = 12;
 const MAX_LANES: usize = 24;
 /// Upper bounds of the buckets of the latency histogram, in ms.
 const BUCKETS_MS: [f64; 14] = [
@@ -111,7 +116,6 @@ async fn run_load(lab: &Scenario, spec: &ArmSpec, plan: LoadPlan) -> anyhow::Res
 }
 
 /// Injects a fault, and ends it, as [`ManagedCluster::restore`] does again after every run.
-/// `replicas` is the number of those that receive requests.
 async fn inject(cluster: &ManagedCluster, fault: &Fault, replicas: usize) -> anyhow::Result<()> {
     let length = Duration::from_millis(fault.for_ms);
     // The last replica, because a visitor's pages are likely to come from the first.
@@ -139,7 +143,6 @@ async fn pause(process: &ProcessHandle, length: Duration) {
     process.resume().await;
 }
 
-/// Creates the contended item or account, and the clients.
 async fn prepare(
     lab: &Scenario,
     spec: &ArmSpec,
@@ -221,7 +224,7 @@ fn record_measurements(arm: &mut ArmResult, report: &LoadReport) {
         .collect();
 }
 
-/// Records the lanes of the first forks, or, without forks, those of the first requests.
+/// Records the lanes of the first forks; without forks, of the first requests.
 fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[RequestRecord]) {
     let forked: Vec<Uuid> = arm
         .forked
@@ -243,4 +246,90 @@ fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[Requ
         }
         lab.record_lane(Lane { arm: Some(number), ..lane });
     }
+}
+
+/// The contended value of an arm: an item's stock, or an account's balance.
+#[derive(Debug, Clone)]
+enum ContendedValue {
+    Item(Sku),
+    Account(UserId),
+}
+
+/// Reads the forks of one key of a ledger.
+macro_rules! forks {
+    ($lab:expr, $ledger:literal, $key:expr) => {{
+        let rows = sqlx::query!(
+            r#"select version, min(before) as "before!",
+                      jsonb_agg(to_jsonb(l) order by seq) as "entries!" from "#
+                + $ledger
+                + " = $1 group by version having count(*) > 1 order by version limit $2",
+            $key,
+            MAX_FORKS,
+        );
+        let rows = rows.fetch_all(&mut *$lab.connection().await?).await?;
+        rows.into_iter().map(|row| fork(row.version, row.before, row.entries)).collect()
+    }};
+}
+
+impl ContendedValue {
+    /// Measures it by its ledger, during the load and after it.
+    async fn measure(&self, lab: &Scenario, spec: &ArmSpec) -> anyhow::Result<ArmResult> {
+        let orders = i64::try_from(spec.orders)?;
+        match self {
+            ContendedValue::Item(sku) => Ok(ArmResult::of_item(&lab.audit(sku).await?, orders)),
+            ContendedValue::Account(user) => audit_account(lab, *user, orders * PRICE_CENTS).await,
+        }
+    }
+
+    /// Returns the first forks, with the requests that caused them.
+    async fn forks(&self, lab: &Scenario) -> anyhow::Result<Vec<ForkedVersion>> {
+        match self {
+            ContendedValue::Item(sku) => {
+                forks!(lab, "stock_ledger l where sku", sku.as_str())
+            }
+            ContendedValue::Account(user) => {
+                forks!(lab, "balance_ledger l where user_id", user.0)
+            }
+        }
+    }
+}
+
+async fn audit_account(lab: &Scenario, user: UserId, price: i64) -> anyhow::Result<ArmResult> {
+    let row = sqlx::query!(
+        r#"with chain as (
+               select before, delta, reason,
+                      lag(after, 1, 0) over chain as previous,
+                      sum(delta) over chain as running
+                 from balance_ledger where user_id = $1
+               window chain as (order by version, seq)
+           )
+           select (select balance_cents from accounts where user_id = $1) as "balance!",
+                  coalesce(sum(delta), 0)::bigint as "total!",
+                  coalesce(-sum(delta) filter (where reason = 'payment'), 0)::bigint as "paid!",
+                  coalesce(greatest(0, -min(running)), 0)::bigint as "overspent!",
+                  count(*) filter (where before <> previous) as "breaks!",
+                  (select count(*) from (select from balance_ledger where user_id = $1
+                                          group by version having count(*) > 1) f) as "forks!"
+             from chain"#,
+        user.0,
+    )
+    .fetch_one(&mut *lab.connection().await?)
+    .await?;
+    let (drift, opening) = (row.balance - row.total, row.total + row.paid);
+    Ok(ArmResult {
+        stock_opening: opening,
+        undersold: (opening.min(price) - row.paid).max(0),
+        sold: row.paid,
+        stock: row.balance,
+        oversold: row.overspent,
+        drift,
+        breaks: row.breaks,
+        forks: row.forks,
+        ok: drift == 0 && row.breaks == 0,
+        ..ArmResult::default()
+    })
+}
+
+fn fork(version: i64, before: i64, entries: Value) -> anyhow::Result<ForkedVersion> {
+    Ok(ForkedVersion { version, before, entries: serde_json::from_value(entries)? })
 }

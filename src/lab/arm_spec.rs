@@ -30,9 +30,14 @@ pub(super) struct ArmSpec {
 
 impl ArmSpec {
     pub(super) fn headers(&self) -> LabHeaders {
-        let work_ms = Some(self.work_ms).filter(|work_ms| *work_ms > 0);
-        let headers = LabHeaders::under(&self.strategy).with_some(WAIT, self.wait.as_ref());
-        headers.with_some(WORK_MS, work_ms).with_some(TTL_MS, self.ttl_ms)
+        let mut headers = LabHeaders::under(&self.strategy).with(WORK_MS, self.work_ms);
+        if let Some(wait) = &self.wait {
+            headers = headers.with(WAIT, wait);
+        }
+        if let Some(ttl_ms) = self.ttl_ms {
+            headers = headers.with(TTL_MS, ttl_ms);
+        }
+        headers
     }
 
     /// Returns why, by the numbers alone, the load cannot show a claim: no two orders overlap, or the

@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use redis::aio::MultiplexedConnection;
 use tokio::time::{sleep, timeout};
 
@@ -44,25 +44,24 @@ impl ManagedCluster {
     ) -> anyhow::Result<Self> {
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
-        let mut cluster = Self {
-            replicas: replicas.context("a replica's address")?,
-            processes,
-            pool: pool.clone(),
-            redis_url: running.redis_url.clone(),
-            buyers: Vec::new(),
-            admin: String::new(),
-        };
         // Sessions of an earlier process, whose tokens are lost.
         let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
         sessions::end_by_name(&mut connection, LAB_NAME_PREFIX).await?;
         drop(connection);
+        let mut buyers = Vec::new();
         for number in 1..=MAX_BUYERS {
             let name = format!("{LAB_NAME_PREFIX}{number:02}");
-            cluster.buyers.push(begin_session(pool, &name, false).await?.1);
+            buyers.push(begin_session(pool, &name, false).await?.1);
         }
-        let name = format!("{LAB_NAME_PREFIX}admin");
-        cluster.admin = begin_session(pool, &name, true).await?.1;
-        Ok(cluster)
+        let admin = begin_session(pool, &format!("{LAB_NAME_PREFIX}admin"), true).await?.1;
+        Ok(Self {
+            replicas: replicas.context("a replica's address")?,
+            processes,
+            pool: pool.clone(),
+            redis_url: running.redis_url.clone(),
+            buyers,
+            admin,
+        })
     }
 
     pub(super) async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
@@ -114,9 +113,8 @@ impl ManagedCluster {
             process.kill().await;
             let name = process.name();
             restarted.push(message!("run-restarted", name));
-            if !responds(async || is_alive(*replica).await).await {
-                bail!("{name} does not respond, not even after a restart");
-            }
+            let is_back = responds(async || is_alive(*replica).await).await;
+            ensure!(is_back, "{name} does not respond, not even after a restart");
         }
         Ok(restarted)
     }

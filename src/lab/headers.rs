@@ -72,14 +72,6 @@ impl LabHeaders {
         self
     }
 
-    #[must_use]
-    pub fn with_some(self, header: LabHeader, value: Option<impl ToString>) -> Self {
-        match value {
-            Some(value) => self.with(header, value),
-            None => self,
-        }
-    }
-
     pub fn lines(&self) -> Vec<String> {
         self.0.iter().map(|(name, value)| format!("{name}: {value}")).collect()
     }

@@ -34,7 +34,6 @@ pub(super) fn format_request(
     .into_bytes()
 }
 
-/// Returns the headers of a command: those of the lab, its request id and its idempotency key.
 pub(super) fn command_headers(headers: &LabHeaders, id: Uuid, key: Uuid) -> Vec<String> {
     let mut lines = headers.lines();
     lines.push(format!("X-Request-Id: {id}"));
@@ -133,12 +132,12 @@ impl<'a> LessonRequest<'a> {
         Ok(request)
     }
 
-    /// Sends an order that must be placed, and waits for its response. Returns the stock before it.
+    /// Sends an order that must be placed. Returns the stock before it.
     pub async fn placed(self) -> anyhow::Result<i64> {
         self.response().await?.require_placed()
     }
 
-    /// Sends an order, and waits for its response. Returns its id.
+    /// Returns its id.
     pub async fn placed_order(self) -> anyhow::Result<Uuid> {
         let response = self.response().await?;
         response.order().with_context(|| format!("not placed: {}", response.body))
@@ -194,13 +193,12 @@ impl LabResponse {
         self.body.get("id").and_then(Value::as_str).and_then(|id| id.parse().ok())
     }
 
-    /// Returns the name of the problem type, for example `sold-out`; `None` if it is no problem.
+    /// Returns the name of the problem type, for example `sold-out`.
     pub fn problem(&self) -> Option<&str> {
         let name = self.body.get("type").and_then(Value::as_str)?;
         name.rsplit('/').next()
     }
 
-    /// Returns the name of the problem type, or `nothing`.
     pub fn rejection(&self) -> &str {
         self.problem().unwrap_or("nothing")
     }

@@ -20,24 +20,18 @@ pub struct RunRequest {
     /// Name of a lesson; it ignores fields that it does not use.
     pub lesson: Option<String>,
     /// Names of 1 to 6 strategies, one arm each.
-    #[schema(max_items = 6)]
     pub strategies: Vec<String>,
     /// Action of the buyers; default `order`.
     pub journey: Option<Journey>,
     /// Initial stock (for `pay`: orders that the balance covers): 0 to 10,000; default 100.
-    #[schema(minimum = 0, maximum = 10_000)]
     pub stock: Option<i64>,
     /// Concurrent buyers: 1 to 64; default 16.
-    #[schema(minimum = 1, maximum = 64)]
     pub buyers: Option<u32>,
     /// Total orders of one unit each: 1 to 5,000; default 200.
-    #[schema(minimum = 1, maximum = 5_000)]
     pub orders: Option<u32>,
     /// Extra work between read and write: 0 to 1,000 ms; default 0.
-    #[schema(minimum = 0, maximum = 1_000)]
     pub work_ms: Option<u64>,
     /// Lease: 10 to 60,000 ms; default: the server's.
-    #[schema(minimum = 10, maximum = 60_000)]
     pub ttl_ms: Option<u64>,
     /// `try`, `retry` or `notify`; default: the strategy's.
     pub wait: Option<String>,
@@ -63,11 +57,9 @@ pub struct Fault {
     pub kind: FaultKind,
     /// Delay after the start of the load: 0 to 10,000 ms.
     #[serde(default)]
-    #[schema(maximum = 10_000)]
     pub at_ms: u64,
     /// Duration of a pause: 0 to 10,000 ms. Kills and the flush ignore it.
     #[serde(default)]
-    #[schema(maximum = 10_000)]
     pub for_ms: u64,
 }
 
@@ -131,7 +123,6 @@ impl LabRunState {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(default)]
 pub struct RunProgress {
-    /// Steps so far.
     #[serde(rename = "said")]
     #[schema(value_type = Vec<String>)]
     pub steps: Vec<Text>,
@@ -169,12 +160,10 @@ pub struct RunResult {
     /// Conclusion from the ledger, or from Redis.
     #[schema(value_type = Option<String>)]
     pub verdict: Option<Text>,
-    /// Measurements for or against the claim.
     pub evidence: Vec<Evidence>,
     #[serde(rename = "said")]
     #[schema(value_type = Vec<String>)]
     pub steps: Vec<Text>,
-    /// Traced requests.
     pub lanes: Vec<Lane>,
 }
 
@@ -200,11 +189,10 @@ pub struct ArmResult {
     pub replicas: Option<usize>,
     /// Throw-away item, unless the arm paid from an account.
     pub sku: Option<String>,
-    /// Opening stock or balance.
     pub stock_opening: i64,
     /// Units in pending and paid orders, or cents paid.
     pub sold: i64,
-    /// Remaining stock or balance.
+    /// Stock or balance that is left.
     pub stock: i64,
     /// Amount sold that never existed: how far the ledger's sum fell below zero at its worst.
     pub oversold: i64,
@@ -225,7 +213,6 @@ pub struct ArmResult {
     /// Number of responses by status. Serde reads no integer keys inside a flattened struct.
     pub statuses: BTreeMap<String, u64>,
     pub samples: Vec<Sample>,
-    /// First forks.
     pub forked: Vec<ForkedVersion>,
     /// Histogram of these latencies.
     pub waits: Vec<LatencyBucket>,
@@ -248,7 +235,6 @@ impl ArmResult {
         }
     }
 
-    /// Returns whether no two entries were computed from one value, and nothing was oversold.
     pub fn is_sound(&self) -> bool {
         self.ok && self.forks == 0 && self.oversold == 0
     }
@@ -263,7 +249,6 @@ impl ArmResult {
         self.label().text(language)
     }
 
-    /// Returns the name as an argument of a message.
     pub fn label(&self) -> Text {
         let mut name = self.strategy.clone();
         if let Some(wait) = &self.wait {
@@ -302,13 +287,11 @@ pub struct ForkedEntry {
     pub fence: Option<i64>,
 }
 
-/// The trace of one request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Lane {
     pub request_id: Uuid,
     #[schema(value_type = String)]
     pub label: Text,
-    /// Replica that served it.
     pub replica: String,
     /// Index of the arm that sent it, from 0; `None` if a lesson sent it individually.
     pub arm: Option<usize>,
@@ -331,7 +314,6 @@ pub struct LaneEvent {
     /// Lock key that the event concerns, if any.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub key: String,
-    /// Value read or written.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub value: Option<i64>,
     #[serde(skip_serializing_if = "Option::is_none", default)]

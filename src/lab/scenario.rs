@@ -10,24 +10,30 @@ use holdfast_lock::clock::monotonic_us;
 use parking_lot::Mutex;
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
-use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sqlx::{Decode, Postgres, Type};
-use tokio::time::{interval, sleep};
+use tokio::time::{Instant, interval, sleep};
 use uuid::Uuid;
 
 use super::cluster::{LESSON_KEY_PREFIX, ManagedCluster};
-use super::poll::{POLL_INTERVAL, wait_until};
 use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT, format_request};
 use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
 use crate::load;
-use crate::messages::Text;
+use crate::messages::{Text, message};
 use crate::probe::PausedRequest;
 use crate::shop::Sku;
 use crate::shop::audit::{self, ItemAudit};
 
 const PUBLISH_INTERVAL: Duration = Duration::from_millis(50);
+const WAIT_TIMEOUT: Duration = Duration::from_secs(20);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
+
+#[derive(Debug)]
+pub struct PausedWorker {
+    replica: usize,
+    lane: Lane,
+}
 
 #[derive(Debug)]
 pub struct Scenario {
@@ -110,7 +116,8 @@ impl Scenario {
         &self,
         replica: usize,
     ) -> anyhow::Result<Vec<PausedRequest>> {
-        self.get(replica, "/api/lab/paused").await
+        let paused = self.call(replica, "GET", "/api/lab/paused", "").await?;
+        Ok(serde_json::from_slice(&paused)?)
     }
 
     pub async fn resume_request(&self, request: &InFlightRequest) -> anyhow::Result<()> {
@@ -164,8 +171,7 @@ impl Scenario {
         self.cluster.processes.replicas[request.replica].resume().await;
     }
 
-    /// Kills the replica that executes the request, and waits until the connection breaks. The
-    /// supervisor restarts the replica; [`Scenario::restore`] waits for that.
+    /// Kills the replica that executes the request, which the supervisor restarts.
     pub async fn kill_replica(&self, mut request: InFlightRequest) -> anyhow::Result<()> {
         self.cluster.processes.replicas[request.replica].kill().await;
         request.lane.events.push(LaneEvent::new(monotonic_us(), "killed"));
@@ -199,15 +205,12 @@ impl Scenario {
         self.query_lock("GET", sku).await
     }
 
-    pub async fn is_locked_forever(&self, sku: &Sku) -> anyhow::Result<bool> {
-        Ok(self.query_lock::<i64>("PTTL", sku).await? == -1)
-    }
-
-    pub async fn delete_lock(&self, sku: &Sku) -> anyhow::Result<bool> {
-        Ok(self.query_lock::<u32>("DEL", sku).await? == 1)
-    }
-
-    async fn query_lock<T: FromRedisValue>(&self, command: &str, sku: &Sku) -> anyhow::Result<T> {
+    /// Returns the answer of Redis to a command on an item's lock key.
+    pub async fn query_lock<T: FromRedisValue>(
+        &self,
+        command: &str,
+        sku: &Sku,
+    ) -> anyhow::Result<T> {
         let key = format!("holdfast:lock:{}", sku.lock_key());
         Ok(redis::cmd(command).arg(key).query_async(&mut self.redis().await?).await?)
     }
@@ -216,20 +219,17 @@ impl Scenario {
         wait_until("the lease expires", async || Ok(self.holder(sku).await?.is_none())).await
     }
 
-    /// Waits until, at the replica of `beside`, the item's queue has `inside` waiters and `outside`
-    /// requests wait for a place in it.
+    /// Waits until the item's queue has `inside` waiters, and `outside` wait for a place in it.
     pub async fn wait_until_queued(
         &self,
         beside: &InFlightRequest,
         sku: &Sku,
         (inside, outside): (usize, usize),
     ) -> anyhow::Result<()> {
-        let (key, what) = (
-            sku.lock_key(),
-            format!("{inside} requests are in the queue and {outside} wait for a place"),
-        );
-        wait_until(&what, async || {
-            let queues: Vec<Value> = self.get(beside.replica, "/api/lab/queues").await?;
+        let key = sku.lock_key();
+        wait_until("the requests are in the queue", async || {
+            let queues = self.call(beside.replica, "GET", "/api/lab/queues", "").await?;
+            let queues: Vec<Value> = serde_json::from_slice(&queues)?;
             let mut queues = queues.iter().filter(|queue| queue["key"] == key.as_str());
             Ok(queues.any(|queue| queue["inside"] == inside && queue["outside"] == outside))
         })
@@ -246,7 +246,6 @@ impl Scenario {
         self.response(request).await
     }
 
-    /// Waits until every process responds again, and records which ones had to be restarted.
     pub async fn restore(&self) -> anyhow::Result<()> {
         for step in self.cluster.restore().await? {
             self.say(step);
@@ -263,12 +262,60 @@ impl Scenario {
         Ok(())
     }
 
-    pub(super) async fn get<T: DeserializeOwned>(
+    /// Makes a replica's order expiry worker idle for `length`, from now on.
+    pub async fn idle_worker(&self, replica: usize, length: Duration) -> anyhow::Result<()> {
+        self.control_worker(replica, &json!({ "rest_ms": u64::try_from(length.as_millis())? }))
+            .await
+    }
+
+    /// Pauses a replica's worker at `point` the next time it has work, which it then does under
+    /// `strategy`.
+    pub async fn pause_worker(
         &self,
         replica: usize,
-        path: &str,
-    ) -> anyhow::Result<T> {
-        Ok(serde_json::from_slice(&self.call(replica, "GET", path, "").await?)?)
+        point: &str,
+        strategy: &str,
+    ) -> anyhow::Result<()> {
+        self.control_worker(replica, &json!({ "pause": point, "lock": strategy })).await
+    }
+
+    /// Waits for that. The lock key of `sku` joins the worker's lane to those of its orders.
+    pub async fn wait_until_worker_paused(
+        &self,
+        replica: usize,
+        point: &str,
+        sku: &Sku,
+    ) -> anyhow::Result<PausedWorker> {
+        let replica = self.replica_index(replica);
+        let paused = poll("the worker is paused at its point", async || {
+            let mut paused = self.paused_requests(replica).await?.into_iter();
+            Ok(paused.find(|paused| paused.point.name() == point))
+        })
+        .await?;
+        let port = self.cluster.replicas[replica].port().to_string();
+        let label = message!("run-label-the-worker");
+        let mut lane = Lane::new(paused.request_id, label, port, paused.since_us);
+        let event = LaneEvent::new(paused.since_us, point);
+        lane.events.push(LaneEvent { key: sku.lock_key().to_string(), ..event });
+        Ok(PausedWorker { replica, lane })
+    }
+
+    pub async fn resume_worker(&self, mut worker: PausedWorker) -> anyhow::Result<()> {
+        self.resume(worker.replica, &worker.lane).await?;
+        worker.lane.events.push(LaneEvent::new(monotonic_us(), "resumed"));
+        self.record_lane(worker.lane);
+        Ok(())
+    }
+
+    pub async fn kill_worker(&self, mut worker: PausedWorker) {
+        self.cluster.processes.replicas[worker.replica].kill().await;
+        worker.lane.events.push(LaneEvent::new(monotonic_us(), "killed"));
+        self.record_lane(worker.lane);
+    }
+
+    async fn control_worker(&self, replica: usize, instruction: &Value) -> anyhow::Result<()> {
+        let replica = self.replica_index(replica);
+        self.call(replica, "POST", "/api/lab/worker", &instruction.to_string()).await.map(drop)
     }
 
     /// Sends a request to `cluster.replicas[replica]` as the lab's admin, which must succeed;
@@ -309,4 +356,27 @@ impl Scenario {
             published = progress;
         }
     }
+}
+
+/// Repeats `attempt` until it returns a value; fails after 20 s. `what` completes the error, “timed
+/// out waiting until …”.
+pub async fn poll<T>(
+    what: &str,
+    mut attempt: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
+) -> anyhow::Result<T> {
+    let end = Instant::now() + WAIT_TIMEOUT;
+    loop {
+        if let Some(value) = attempt().await? {
+            return Ok(value);
+        }
+        ensure!(Instant::now() < end, "timed out waiting until {what}");
+        sleep(POLL_INTERVAL).await;
+    }
+}
+
+pub async fn wait_until(
+    what: &str,
+    mut condition: impl AsyncFnMut() -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    poll(what, async || Ok(condition().await?.then_some(()))).await
 }

@@ -16,7 +16,6 @@ use crate::shop::{Error, UserId};
 pub const MAX_KEPT_RUNS: i64 = 200;
 /// Requests that arrive at the same instant may exceed it.
 pub const MAX_QUEUED_RUNS: i64 = 20;
-/// Upper bound of the runs of one signed-in user that are queued or running.
 pub const MAX_OPEN_RUNS_OF_USER: i64 = 3;
 /// Seconds without a heartbeat after which the runner counts as gone; the interval is 1 s.
 const HEARTBEAT_TIMEOUT_S: f64 = 5.0;
@@ -25,7 +24,6 @@ const HEARTBEAT_TIMEOUT_S: f64 = 5.0;
 pub enum EnqueueResult {
     Queued(Uuid),
     QueueFull,
-    /// The user has [`MAX_OPEN_RUNS_OF_USER`] runs that are not over.
     UserLimit,
     NoRunner,
 }
@@ -60,12 +58,6 @@ pub struct RunSummary {
     #[schema(value_type = Option<String>)]
     pub verdict: Option<Text>,
     pub claim_shown: Option<bool>,
-}
-
-impl RunSummary {
-    pub fn is_of(&self, lesson: &str) -> bool {
-        self.request.lesson.as_deref() == Some(lesson)
-    }
 }
 
 pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Error> {
@@ -115,7 +107,7 @@ async fn prune(connection: &mut PgConnection) -> Result<(), Error> {
     Ok(())
 }
 
-/// Stores a run that was executed elsewhere, under its id; returns `false` if the id exists.
+/// Stores a run that was executed elsewhere; returns `false` if its id exists.
 pub async fn import(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
     let mut connection = pool.acquire().await?;
     let imported = sqlx::query!(

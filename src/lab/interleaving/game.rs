@@ -25,9 +25,7 @@ pub struct Game {
     pub(super) last_used: Mutex<Instant>,
     pub(super) orders: Vec<GameOrder>,
     pub(super) steps: Mutex<Vec<GameStep>>,
-    /// The number of steps in which the goal was reached.
     pub(super) reached_at: Mutex<Option<usize>>,
-    /// Steps are taken one after the other.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
@@ -38,7 +36,6 @@ pub(super) struct GameOrder {
     pub result: SharedOrderResult,
 }
 
-/// Result of an order; `None` until it ends.
 pub(super) type SharedOrderResult = Arc<Mutex<Option<Result<Execution, Failure>>>>;
 
 #[derive(Debug, Clone, Default)]
@@ -90,7 +87,6 @@ pub enum OrderResult {
         after: i64,
     },
     SoldOut,
-    /// It did not get the lock.
     LockTimeout,
     /// It lost its lock, and a later holder wrote.
     StaleWrite,
@@ -139,7 +135,6 @@ impl Game {
         if self.steps.lock().len() >= MAX_STEPS { Err(Refusal::TooManySteps) } else { Ok(()) }
     }
 
-    /// Lets its orders pause no more: they run to completion.
     pub(super) fn release(&self) {
         self.orders.iter().for_each(|order| order.probe.release());
     }

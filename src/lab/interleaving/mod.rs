@@ -71,7 +71,6 @@ impl Games {
     /// Creates the games of a shop. Must be called on the main runtime.
     pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
-        // The games are bounded, and have one buyer.
         shop.lab_connections = Budget::new(MAX_GAMES * 3, MAX_GAMES * 3);
         // A visitor may think for longer than a request may hold its lock.
         let locks = shop.locks.with_max_hold(GAME_DURATION);
@@ -106,8 +105,7 @@ impl Games {
         Ok(game)
     }
 
-    /// Ends games that are over, and if necessary abandoned ones, so that there is room for one
-    /// more.
+    /// Ends games that are over, and if necessary abandoned ones, to make room for one more.
     fn make_room(
         &self,
         player: &str,
@@ -143,9 +141,10 @@ impl Games {
         }
     }
 
-    /// Starts the orders of a game that has no place yet.
     async fn start(&self, player: &str, rules: GameRules) -> Result<Arc<Game>, Failure> {
-        let user = self.buyer().await?;
+        let name = format!("{LAB_NAME_PREFIX}scheduler");
+        let user = users::find_or_create_lab_user(&self.shop.pool, &name, false).await?;
+        let user = user.ok_or_else(|| Error::Bug(format!("{name} is an admin")))?;
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
         let item = Item::throw_away("The last units", 100, stock);
         let sku = item.sku.clone();
@@ -166,12 +165,6 @@ impl Games {
             reached_at: Mutex::default(),
             turn: tokio::sync::Mutex::default(),
         }))
-    }
-
-    async fn buyer(&self) -> Result<UserId, Error> {
-        let name = format!("{LAB_NAME_PREFIX}scheduler");
-        let user = users::find_or_create_lab_user(&self.shop.pool, &name, false).await?;
-        user.ok_or_else(|| Error::Bug(format!("{name} is an admin")))
     }
 
     pub fn game(&self, id: Uuid) -> Option<Arc<Game>> {
@@ -289,7 +282,6 @@ impl Games {
         Ok(self.finish_step(game, step).await?)
     }
 
-    /// Records a step, and whether it reached the goal.
     async fn finish_step(&self, game: &Game, step: GameStep) -> Result<(), Error> {
         let positions = self.positions(game);
         let all = positions.iter().map(|position| position.held).collect();

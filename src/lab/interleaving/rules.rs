@@ -13,7 +13,7 @@ use crate::shop::audit::ItemAudit;
 use crate::shop::strategy::{Isolation, ReadMethod};
 
 pub const GAME_DURATION: Duration = Duration::from_mins(10);
-/// Upper bound of the steps of a game: an undo repeats them all.
+/// An undo repeats them all.
 pub(super) const MAX_STEPS: usize = 100;
 /// The lease of a lock that is renewed: the renewal is how its holder learns of a loss.
 const RENEWED_LEASE: Duration = Duration::from_secs(4);
@@ -74,7 +74,6 @@ impl Level {
         Self::ALL.get(at + 1).copied()
     }
 
-    /// Returns the rules; `None` if the strategy is not compiled in.
     pub fn rules(self) -> Option<GameRules> {
         let name = match self {
             Self::Oversell => "none",
@@ -130,7 +129,7 @@ impl GameRules {
         points
     }
 
-    /// Returns the lease of the lock: as long as the game, unless it is renewed.
+    /// As long as the game, unless it is renewed.
     pub(super) fn lease(self) -> Option<Duration> {
         let is_renewed = self.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
         self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })

@@ -33,11 +33,11 @@ async fn kill_holder_at(
     lab.say(message!("run-dead-holder-step-1", strategy, when));
     let first = lab.order(format!("A, {strategy}"), 0, &sku, strategy).pause_at(at).await?;
     lab.kill_replica(first).await?;
-    let forever = lab.is_locked_forever(&sku).await?;
+    let forever = lab.query_lock::<i64>("PTTL", &sku).await? == -1;
     let second = lab.order("B", 1, &sku, strategy).trying().response().await?;
     let rejection = second.rejection();
     lab.say(message!("run-dead-holder-step-2", rejection));
-    let deleted = lab.delete_lock(&sku).await?;
+    let deleted = lab.query_lock::<u32>("DEL", &sku).await? == 1;
     let third = lab.order(message!("run-label-b-after-manual-del"), 1, &sku, strategy).trying();
     let third = third.response().await?;
     lab.say(message!("run-dead-holder-step-3"));

@@ -1,6 +1,5 @@
-//! Lesson `machine-gun`: a client's request is paused while it holds the lock on its idempotency
-//! key, and is sent many times more while other clients buy the same item. Then the client sends
-//! orders one after the other.
+//! Lesson `machine-gun`: a paused request is sent many times more while other clients buy the same
+//! item. Then the client sends orders one after the other.
 
 use std::time::Duration;
 

@@ -28,8 +28,13 @@ mod watchdog;
 mod wrong_delete;
 mod wrong_key;
 
+use std::time::Duration;
+
 use futures_util::future::LocalBoxFuture;
+use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Locks};
+use holdfast_lock::{Redis, Settings, Wait};
 use strum::IntoStaticStr;
+use tokio::time::Instant;
 
 pub use super::arm_spec::DefaultLoad;
 pub(super) use super::arm_spec::Supply;
@@ -38,11 +43,9 @@ pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
 pub(super) use super::delay_queue::DelayQueue;
 pub(super) use super::headers::{OFFER, PAYMENT_WINDOW_MS, PLACES, PRIORITY};
 pub(super) use super::payer::Payer;
-pub(super) use super::poll::{poll, wait_until};
-pub(super) use super::raw_locks::{acquire, lock_client};
 pub(super) use super::request::{InFlightRequest, LabResponse, LessonRequest, order_of};
 pub(super) use super::run::{ArmResult, Journey};
-pub(super) use super::scenario::Scenario;
+pub(super) use super::scenario::{Scenario, poll, wait_until};
 use crate::messages::{Language, Message, message};
 use crate::shop::audit::ItemAudit;
 
@@ -184,6 +187,34 @@ async fn compare_replicas(
     let description =
         message!("run-replicas-verdict", one = of_one, all = of_all, replicas = specs[1].replicas);
     Ok((specs[1].hindrance(Supply::Any), shown, description))
+}
+
+const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);
+
+/// Creates the lock client of a separate process on the Redis at `url`, with keys under `prefix`.
+fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
+    let settings = Settings {
+        key_prefix: prefix.to_owned(),
+        name: Some(name.to_owned()),
+        acquire_timeout: ACQUIRE_TIMEOUT,
+        ..Settings::default()
+    };
+    Ok(Locks::new(Redis::open(url)?, settings)?)
+}
+
+/// Acquires a lock of `kind`; returns `None` if another owner held it during the whole wait.
+async fn acquire(
+    locks: &Locks,
+    kind: LockKind,
+    wait: Wait,
+    key: &LockKey,
+    ttl: Option<Duration>,
+) -> anyhow::Result<Option<Guards>> {
+    let (deadline, keys) = (Instant::now() + ACQUIRE_TIMEOUT, std::slice::from_ref(key));
+    match locks.acquire(AcquireRequest { kind, wait, ttl, deadline, keys }).await? {
+        AcquireOutcome::Acquired(guards) => Ok(Some(guards)),
+        AcquireOutcome::Busy(_) | AcquireOutcome::TimedOut { .. } => Ok(None),
+    }
 }
 
 /// A row has the lesson's name and file, the index of the right answer among its guesses, the

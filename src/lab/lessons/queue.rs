@@ -1,6 +1,5 @@
 //! Lesson `queue`: a full queue of two places receives offers in four ways; a restock joins a queue
-//! of buyers; a replica is killed with a queue in its memory. Then a load runs on one replica and
-//! on all of them.
+//! of buyers; a replica is killed with a queue in its memory. Then a load runs on one and on all.
 
 use std::time::Duration;
 

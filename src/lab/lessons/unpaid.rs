@@ -66,8 +66,8 @@ fn times(number: i64) -> Message {
     }
 }
 
-/// Kills A's worker at `point`; B's worker takes over. Returns how often the unit was returned, or
-/// -1 if the ledger is inconsistent afterwards.
+/// Kills A's worker at `point`; B's takes over. Returns how often the unit was returned; -1 if the
+/// ledger is inconsistent.
 async fn kill_worker_at(
     lab: &Scenario,
     label: impl Into<Text>,
@@ -227,7 +227,6 @@ async fn status(lab: &Scenario, order: Uuid) -> anyhow::Result<String> {
     lab.select("select status from orders where id = $1", order).await
 }
 
-/// According to the ledger.
 async fn times_returned(lab: &Scenario, order: Uuid) -> anyhow::Result<i64> {
     let returned = "select count(*) from stock_ledger where order_id = $1 and delta > 0";
     lab.select(returned, order).await

@@ -32,9 +32,8 @@ pub const RACE_TIMEOUT: Duration = Duration::from_secs(3);
 /// A race of 200 buyers occupies the cores; a queue of them must not stop the shop.
 pub(super) const MAX_RUNNING: usize = 2;
 pub(super) const MAX_QUEUED: usize = 64;
-/// Upper bound of a race with the creation of its item and buyers, and its audit.
+/// With the creation of its item and buyers, and its audit.
 pub(super) const TOTAL_TIMEOUT: Duration = RACE_TIMEOUT.saturating_add(Duration::from_secs(4));
-/// Time for which an order stays paused if it is not resumed.
 const MAX_PAUSE_MS: u64 = 1_500;
 /// Time to wait for a read: of the first buyer, or of the second without protection.
 const READ_TIMEOUT: Duration = Duration::from_secs(1);
@@ -50,7 +49,6 @@ const FULL_LANES: usize = 8;
 const CROWD_EVENTS: [&str; 2] = ["read", "write"];
 const PRICE_CENTS: i64 = 9_900;
 
-/// A replica, as the configuration names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Peer {
     pub host: String,
@@ -89,7 +87,6 @@ impl Peer {
         Ok(LabResponse::new(Some(response)))
     }
 
-    /// Lists the requests of the token's user that the replica has paused.
     pub async fn paused(&self, token: &str) -> io::Result<Vec<PausedRequest>> {
         let (_, body) = self.send(("GET", "/api/race/paused"), token, &[], "").await?;
         Ok(serde_json::from_slice(&body).unwrap_or_default())
@@ -194,8 +191,7 @@ impl RunningRace<'_> {
         orders
     }
 
-    /// Waits until an order is paused behind its read; returns `false` if that does not happen
-    /// within `timeout`, or the order has a response.
+    /// Waits until an order is paused behind its read; `false` after `timeout` or its response.
     async fn wait_for_read(&self, order: &RaceOrder, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
         while Instant::now() < end && !order.response.is_finished() {

@@ -168,30 +168,22 @@ impl Timeline {
     /// another value than the one that was read. A write that was rejected is none.
     pub fn mark_stale_writes(&mut self) {
         let next = self.next_in_lane();
-        let is_refused = |index: usize| {
-            next[index].is_some_and(|next| self.events[next].kind == EventKind::Refused)
+        let is_write = |index: &usize| {
+            let is_refused =
+                next[*index].is_some_and(|next| self.events[next].kind == EventKind::Refused);
+            self.events[*index].kind == EventKind::Write && !is_refused
         };
-        let mut reads: Vec<Option<usize>> = vec![None; self.lanes.len()];
-        let mut writes: Vec<usize> = Vec::new();
-        let mut stale = Vec::new();
-        for (index, event) in self.events.iter().enumerate() {
-            match event.kind {
-                EventKind::Read => reads[event.lane] = Some(index),
-                EventKind::Write if !is_refused(index) => {
-                    let read = reads[event.lane];
-                    let other = writes.iter().rev().take_while(|write| Some(**write) > read);
-                    let mut other = other.filter(|write| self.events[**write].lane != event.lane);
-                    if let (Some(read), Some(other)) = (read, other.next())
-                        && self.events[*other].detail.value != self.events[read].detail.value
-                    {
-                        stale.push(index);
-                    }
-                    writes.push(index);
-                }
-                _ => {}
-            }
-        }
-        for index in stale {
+        let is_stale = |write: &usize| {
+            let lane = self.events[*write].lane;
+            let is_own = |event: &Event| event.lane == lane && event.kind == EventKind::Read;
+            let Some(read) = self.events[..*write].iter().rposition(is_own) else { return false };
+            let mut writes = (read..*write).rev().filter(is_write);
+            let other = writes.find(|other| self.events[*other].lane != lane);
+            let value = |index: usize| self.events[index].detail.value;
+            other.is_some_and(|other| value(other) != value(read))
+        };
+        let writes = (0..self.events.len()).filter(is_write);
+        for index in writes.filter(is_stale).collect::<Vec<usize>>() {
             self.events[index].detail.is_loss = true;
         }
     }

@@ -84,6 +84,7 @@ async fn page(request: &HttpRequest, lesson: &'static Lesson, form: RunForm) -> 
         None => None,
     };
     let runs = stored_runs(state).await?;
+    let of_lesson = |run: &RunSummary| run.request.lesson.as_deref() == Some(lesson.name);
     let status = if form.is_right() { StatusCode::OK } else { StatusCode::UNPROCESSABLE_ENTITY };
     let page = LessonPage {
         access: run_access(request).await?,
@@ -91,7 +92,7 @@ async fn page(request: &HttpRequest, lesson: &'static Lesson, form: RunForm) -> 
         shows: lesson.shows.iter().filter_map(|name| source::of(name)).collect(),
         form,
         guesses,
-        runs: runs.into_iter().filter(|run| run.is_of(lesson.name)).take(MAX_LISTED_RUNS).collect(),
+        runs: runs.into_iter().filter(of_lesson).take(MAX_LISTED_RUNS).collect(),
         layout,
     };
     html(status, &page)
