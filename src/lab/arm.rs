@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use uuid::Uuid;
 
 use super::arm_spec::ArmSpec;
-use super::cluster::ManagedCluster;
+use super::cluster::{ManagedCluster, connect};
 use super::payer::Payer;
 use super::request::{LabResponse, order_of};
 use super::run::{
@@ -126,7 +126,7 @@ async fn inject(cluster: &ManagedCluster, fault: &Fault, replicas: usize) -> any
         FaultKind::PauseRedis => pause(&cluster.processes.redis, length).await,
         FaultKind::RestartRedis => cluster.processes.redis.kill().await,
         FaultKind::FlushRedis => {
-            redis::cmd("FLUSHALL").exec_async(&mut cluster.redis().await?).await?;
+            redis::cmd("FLUSHALL").exec_async(&mut connect(&cluster.redis_url).await?).await?;
         }
         FaultKind::PauseNode => {
             let node = cluster.processes.nodes.first();

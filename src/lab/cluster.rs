@@ -64,13 +64,9 @@ impl ManagedCluster {
         })
     }
 
-    pub(super) async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
-        connect(&self.redis_url).await
-    }
-
     async fn redis_responds(&self) -> bool {
         let ping = async {
-            let mut redis = self.redis().await?;
+            let mut redis = connect(&self.redis_url).await?;
             redis::cmd("PING").exec_async(&mut redis).await?;
             anyhow::Ok(())
         };
@@ -80,7 +76,7 @@ impl ManagedCluster {
     /// Deletes the keys that a run left in Redis: those of its items, and those that a lesson created
     /// itself.
     pub(super) async fn delete_keys(&self, items: &[Sku]) -> anyhow::Result<()> {
-        let (mut redis, mut keys) = (self.redis().await?, Vec::new());
+        let (mut redis, mut keys) = (connect(&self.redis_url).await?, Vec::new());
         let of_items = items.iter().map(|sku| format!("*{sku}*"));
         for pattern in of_items.chain([format!("{LESSON_KEY_PREFIX}*")]) {
             let mut scan = redis::cmd("SCAN");

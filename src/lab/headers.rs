@@ -21,7 +21,7 @@ pub struct LabHeader {
     pub meaning: &'static str,
 }
 
-/// Declares each header as a constant, and [`LAB_HEADERS`], in the order in which they are read.
+/// Declares each header as a constant, and [`LAB_HEADERS`].
 macro_rules! lab_headers {
     ($($id:ident: $name:literal, $values:literal, $meaning:literal;)*) => {
         $(pub const $id: LabHeader =
@@ -76,7 +76,6 @@ impl LabHeaders {
         self.0.iter().map(|(name, value)| format!("{name}: {value}")).collect()
     }
 
-    /// Reads the headers; `text` returns the value of a header.
     pub fn read<E>(text: impl Fn(&'static str) -> Result<Option<String>, E>) -> Result<Self, E> {
         let present = |header: &LabHeader| Ok(text(header.name)?.map(|value| (header.name, value)));
         let present = LAB_HEADERS.iter().filter_map(|header| present(header).transpose());

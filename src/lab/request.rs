@@ -60,7 +60,7 @@ pub struct LessonRequest<'a> {
 }
 
 impl Scenario {
-    /// Prepares a `POST` of the lab's first buyer, traced and under a strategy.
+    /// Prepares a traced `POST` of the lab's first buyer.
     pub fn post(
         &self,
         label: impl Into<Text>,
@@ -184,7 +184,6 @@ impl LabResponse {
         self.body.pointer("/lines/0/stock/before").and_then(Value::as_i64)
     }
 
-    /// The same of an order that must have been placed.
     pub fn require_placed(&self) -> anyhow::Result<i64> {
         self.stock_before().with_context(|| format!("not placed: {:?} {}", self.status, self.body))
     }

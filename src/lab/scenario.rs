@@ -15,7 +15,7 @@ use sqlx::{Decode, Postgres, Type};
 use tokio::time::{Instant, interval, sleep};
 use uuid::Uuid;
 
-use super::cluster::{LESSON_KEY_PREFIX, ManagedCluster};
+use super::cluster::{LESSON_KEY_PREFIX, ManagedCluster, connect};
 use super::request::{InFlightRequest, LabResponse, RESPONSE_TIMEOUT, format_request};
 use super::run::{Evidence, Lane, LaneEvent, RunProgress, RunRequest, RunResult};
 use super::store;
@@ -193,7 +193,7 @@ impl Scenario {
     }
 
     pub async fn redis(&self) -> anyhow::Result<MultiplexedConnection> {
-        self.cluster.redis().await
+        connect(&self.cluster.redis_url).await
     }
 
     /// Returns a unique Redis key, which is deleted after the run.

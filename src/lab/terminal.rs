@@ -36,9 +36,8 @@ pub fn list() -> String {
     text + &language.text("terminal-run-one") + "\n"
 }
 
-/// Runs a lesson on the `holdfast up` of the folder `data`, if that runs with its lab on,
-/// otherwise on a temporary shop. Prints the result as text, or as JSON only. Returns whether
-/// the claim was shown.
+/// Runs a lesson on the `holdfast up` of the folder `data`, if that runs with its lab on, otherwise
+/// on a temporary shop. Returns whether the claim was shown.
 pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let Some(lesson) = lessons::named(name) else {
         bail!("there is no lesson “{name}”; the lessons are {}", lessons::names());

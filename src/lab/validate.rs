@@ -37,13 +37,11 @@ pub fn describe_range(field: &str) -> Message {
     message!("lab-range", least = grouped(least), most = grouped(most))
 }
 
-/// Returns the error of a field whose number is not valid.
 pub fn invalid_number(field: &str) -> Message {
     message!("lab-wrong-number", range = describe_range(field))
 }
 
 impl RunRequest {
-    /// Returns the first invalid field and the reason, or `None`.
     pub fn invalid_field(&self) -> Option<(&'static str, Message)> {
         self.invalid_lesson()
             .or_else(|| self.invalid_strategies().map(|why| ("strategies", why)))

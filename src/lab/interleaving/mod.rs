@@ -36,14 +36,13 @@ pub use game::{Game, GameError, GameStep, GameView, OrderPosition, OrderResult, 
 use game::{GameOrder, SharedOrderResult, order_result};
 pub use rules::{GAME_DURATION, GameRules, Level, playable, playable_named};
 
-/// After it, the page says what the request waits for.
 const STEP_TIMEOUT: Duration = Duration::from_millis(400);
 /// In which other orders react to a step, for example to a released lock.
 const REACTION_TIMEOUT: Duration = Duration::from_millis(120);
 /// Shorter than the time limit of a request.
 const UNDO_TIMEOUT: Duration = Duration::from_secs(5);
 const POLL_INTERVAL: Duration = Duration::from_millis(4);
-/// Upper bound of the games per replica: two classes.
+/// Per replica: two classes.
 const MAX_GAMES: usize = 64;
 /// A class may share its address.
 const MAX_GAMES_PER_PLAYER: usize = 32;
@@ -189,7 +188,6 @@ impl Games {
             return Ok(false);
         }
         self.wait_until_settled(order, Some(since), STEP_TIMEOUT).await;
-        // The other orders may have waited for what this one released.
         self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
         let position = self.position(order);
         let step = GameStep {
@@ -223,7 +221,6 @@ impl Games {
         let _turn = game.turn.lock().await;
         let ended = || Rejection::NotFound(message!("problem-missing-game"));
         self.game(game.id).ok_or_else(ended)?;
-        // Another game must not take its place meanwhile.
         *game.last_used.lock() = Instant::now();
         let mut steps = game.steps.lock().clone();
         steps.pop();
@@ -256,11 +253,9 @@ impl Games {
         Ok(again)
     }
 
-    /// Repeats a step. Waits for its effects without a timeout of its own.
     async fn replay(&self, game: &Game, step: GameStep) -> Result<(), GameError> {
         match game.orders.iter().find(|order| Some(order.name) == step.who) {
             Some(order) => {
-                // It may have waited for the lock, and gets it now.
                 self.wait_until_settled(order, None, UNDO_TIMEOUT).await;
                 let (_, since) = self.paused_at(order).ok_or(Refusal::NotReplayed)?;
                 let _ = self.board.resume(order.probe.request_id, Some(since));

@@ -34,7 +34,7 @@ struct RemovalCost {
     /// take seconds, in which the machine does other work, too.
     stall: Duration,
     longest: Duration,
-    /// Mean time of the slowest command, as Redis measures it.
+    /// Mean time of the slowest command.
     command: Duration,
     took: Duration,
 }
@@ -96,7 +96,6 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     ))
 }
 
-/// Fills the hash and removes it with `commands`.
 async fn measure(
     spare: &TempRedis,
     redis: &mut MultiplexedConnection,
@@ -157,7 +156,6 @@ async fn slowest_of(
     Ok(Duration::from_secs_f64(slowest / 1e6))
 }
 
-/// Time of a request, and its latency.
 type LatencySample = (Instant, Duration);
 
 fn longest(waits: &[LatencySample]) -> Duration {

@@ -21,8 +21,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     ))
 }
 
-/// Kills the holder at the probe point `at`. Returns whether the item then stays locked until its
-/// key is deleted by hand.
+/// Kills the holder at a probe point. Returns whether the item stays locked until a `DEL` by hand.
 async fn kill_holder_at(
     lab: &Scenario,
     strategy: &'static str,

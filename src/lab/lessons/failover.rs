@@ -12,7 +12,7 @@ use super::{LESSON_KEY_PREFIX, LessonResult, Scenario, acquire, connect, lock_cl
 use crate::embedded::TempRedis;
 use crate::messages::message;
 
-/// Timeout of `WAIT`; shorter than a connection's response timeout.
+/// Shorter than a connection's response timeout.
 const WAIT_MS: u32 = 300;
 const LEASE: Duration = Duration::from_secs(30);
 

@@ -27,8 +27,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let audit = lab.audit(&sku).await?;
     lab.say(message!("run-let-it-expire-step-5", stock = audit.stock));
 
-    // Two consecutive orders are at least a TTL apart by Redis's clock, which counts whole
-    // milliseconds.
+    // Two orders are at least a TTL apart by Redis's clock, which counts whole milliseconds.
     let least = Duration::from_millis((LEASE_MS - 1) * u64::from(CHANGES - 1));
     lab.evidence(
         message!("run-let-it-expire-fact-1"),

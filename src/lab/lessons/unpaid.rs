@@ -14,14 +14,12 @@ use super::{
 use crate::messages::{Message, Text, message};
 use crate::shop::Sku;
 
-/// The shop's own.
 const STRATEGY: &str = "batched";
 /// Of a request that is paused before its commit: its transaction has then locked the order's row.
 const ROW_LOCK: &str = "row-lock";
 const SHORT_PERIOD_MS: u64 = 200;
 /// Payment period of an order that is paid in time; long enough for the setup before its end.
 const LONG_PERIOD_MS: u64 = 900;
-/// Payment period of an order that only the sorted set says to be due.
 const HOUR_MS: u64 = 3_600_000;
 const QUEUED_FOR: Duration = Duration::from_secs(1);
 const PRICE: i64 = 100;
@@ -209,7 +207,6 @@ async fn wait_until_expired(lab: &Scenario, order: Uuid) -> anyhow::Result<()> {
     wait_until("the order has expired", async || Ok(status(lab, order).await? == "cancelled")).await
 }
 
-/// Prepares an order at B's replica that expires after `period_ms`.
 fn order<'a>(
     lab: &'a Scenario,
     label: impl Into<Text>,

@@ -43,8 +43,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     ))
 }
 
-/// Returns the 99th percentile of the latency as a multiple of the median: the measure that a slow
-/// machine changes least.
+/// Returns p99 as a multiple of the median, which a slow machine changes least.
 fn spread(arm: &ArmResult) -> f64 {
     arm.wait_p99_ms / arm.wait_p50_ms.max(1.0)
 }

@@ -31,8 +31,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     Ok(LessonResult::new(alone && forked, message!("run-watchdog-verdict", sales = sales(&audit))))
 }
 
-/// Executes an order that takes two leases. Returns whether it kept the lock, and another order was
-/// rejected as busy.
+/// Returns whether an order of two leases kept the lock, and another one was rejected as busy.
 async fn long_work(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
     lab.say(message!("run-watchdog-step-4", lease_ms = LEASE_MS));

@@ -62,7 +62,6 @@ impl RaceRequest {
         }
     }
 
-    /// Returns whether the lock protects orders of different replicas.
     pub fn is_protected(&self) -> bool {
         Strategy::named(&self.lock).is_some_and(|strategy| !strategy.is_broken())
     }
@@ -107,7 +106,7 @@ pub struct RaceLane {
     pub replica: String,
     /// `sold`, `sold-out`, `no-answer` within the time of the race, or another problem type.
     pub result: String,
-    /// The trace, in order, from `sent` to `answered`, which are the buyer's own.
+    /// The trace, from `sent` to `answered`, which are the buyer's own.
     pub events: Vec<LaneEvent>,
 }
 
@@ -152,7 +151,6 @@ impl RaceResult {
         self.lanes.iter().map(|lane| &lane.replica).collect::<BTreeSet<_>>().len()
     }
 
-    /// Returns the receipts for a unit that another receipt promises too.
     pub fn doubled(&self) -> usize {
         self.doubled_lanes().count()
     }

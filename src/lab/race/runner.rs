@@ -23,10 +23,8 @@ use crate::shop::users::LAB_NAME_PREFIX;
 use crate::shop::{Error, Shop, Sku};
 
 pub const MAX_KEPT_RACES: i64 = 2_000;
-/// Races deleted per race.
-const PRUNED_PER_RACE: usize = 2;
-/// Races that are looked at for that.
-const TRIED_PER_RACE: i64 = 8;
+/// Old races that each race tries to delete.
+const TRIED_PER_RACE: i64 = 4;
 
 #[derive(Debug, Clone)]
 pub struct RaceRunner {
@@ -216,7 +214,6 @@ pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
-    let mut pruned = 0;
     for race in old {
         let is_free = match race.sku {
             Some(sku) => purge_lab_item(pool, &sku, &race.newest).await?,
@@ -226,10 +223,6 @@ pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
             sqlx::query!("delete from lab_runs where id = $1", race.id)
                 .execute(&mut *pool.acquire().await?)
                 .await?;
-            pruned += 1;
-        }
-        if pruned == PRUNED_PER_RACE {
-            break;
         }
     }
     Ok(())

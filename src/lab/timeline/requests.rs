@@ -84,8 +84,7 @@ impl TracedRequest<'_> {
     }
 }
 
-/// Returns whether the write of a request is one statement that commits itself: it then passes the
-/// point before the commit before the write.
+/// Returns whether the write commits itself: it then passes the point of the commit before.
 fn commits_before_write(events: &[LaneEvent]) -> bool {
     let points = events.iter().filter_map(|event| Point::named(&event.event));
     let mut points = points.filter(|point| matches!(point, Point::Write | Point::Commit));
