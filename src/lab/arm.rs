@@ -14,8 +14,7 @@ use uuid::Uuid;
 
 use super::arm_spec::ArmSpec;
 use super::cluster::{ManagedCluster, connect};
-use super::payer::Payer;
-use super::request::{LabResponse, order_of};
+use super::request::{LabResponse, Payer, order_of};
 use super::run::{
     ArmResult, Fault, FaultKind, ForkedVersion, Journey, Lane, LatencyBucket, Sample,
 };

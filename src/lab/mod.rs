@@ -22,7 +22,6 @@ mod cluster;
 mod delay_queue;
 mod drawing;
 pub mod fork_pair;
-mod payer;
 mod remove_hash;
 mod request;
 mod scenario;

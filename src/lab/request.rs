@@ -8,12 +8,15 @@ use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+use super::cluster::begin_session;
 use super::headers::{LabHeader, LabHeaders, PAUSE, TTL_MS, WAIT};
 use super::run::{Lane, LaneEvent};
 use super::scenario::Scenario;
 use crate::load;
 use crate::messages::Text;
-use crate::shop::Sku;
+use crate::shop::store::accounts::open_lab_account;
+use crate::shop::users::LAB_NAME_PREFIX;
+use crate::shop::{Sku, UserId};
 
 pub(super) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(12);
 
@@ -145,6 +148,50 @@ impl<'a> LessonRequest<'a> {
 
     pub async fn response(self) -> anyhow::Result<LabResponse> {
         self.lab.response(self.send()).await
+    }
+}
+
+/// A user with money of its own, for a single run.
+#[derive(Debug)]
+pub struct Payer {
+    pub account: UserId,
+    pub token: String,
+}
+
+impl Payer {
+    pub async fn create(lab: &Scenario, cents: i64) -> anyhow::Result<Self> {
+        let name = format!("{LAB_NAME_PREFIX}{}", Uuid::now_v7().simple());
+        let (id, token) = begin_session(&lab.cluster.pool, &name, false).await?;
+        open_lab_account(&lab.cluster.pool, id, cents).await?;
+        Ok(Self { account: id.lab_account(), token })
+    }
+
+    /// Places orders for one unit each, without recording them.
+    pub async fn orders(
+        &self,
+        lab: &Scenario,
+        sku: &Sku,
+        count: usize,
+    ) -> anyhow::Result<Vec<Uuid>> {
+        let mut orders = Vec::with_capacity(count);
+        for _ in 0..count {
+            let order = lab.order("an order", 0, sku, "row-lock").by(&self.token);
+            let order = order.send().unrecorded_response().await?;
+            orders.push(order.order().context("the order failed")?);
+        }
+        Ok(orders)
+    }
+
+    pub fn pay<'a>(
+        &'a self,
+        lab: &'a Scenario,
+        label: impl Into<Text>,
+        replica: usize,
+        order: Uuid,
+        strategy: &str,
+    ) -> LessonRequest<'a> {
+        let path = format!("/api/orders/{order}/pay");
+        lab.post(label, replica, &path, "", strategy).by(&self.token)
     }
 }
 
