@@ -162,20 +162,20 @@ impl Candidate {
         may_mark: bool,
     ) -> Result<Option<(ReplicaSession, Option<RedisMark>)>, Error> {
         let mut session = ReplicaSession::open(&self.database_url, &self.replica).await?;
-        let is_only = session.register().await?;
+        let others = session.register().await?;
 
         if let Some(recorded) = session.recorded().await? {
             if recorded.family != self.family() {
-                self.check_change(&mut session, recorded.strategy, change_lock, is_only).await?;
+                self.check_change(recorded.strategy, change_lock, others)?;
             } else if let Some(mark) = self.find_mark(recorded.redis_mark).await? {
                 session.end_turn().await?;
                 return Ok(Some((session, mark)));
             } else if !may_mark {
                 session.leave().await?;
                 return Ok(None);
-            } else if !is_only {
+            } else if !others.is_empty() {
                 let (own, prefix) = (self.name(), self.prefix().to_owned());
-                return Err(Error::OtherRedis { own, prefix, others: session.others().await? });
+                return Err(Error::OtherRedis { own, prefix, others });
             }
         }
         let mark = self.record(&mut session).await?;
@@ -183,19 +183,18 @@ impl Candidate {
     }
 
     /// Refuses a change of the recorded family that is not asked for, or not possible.
-    async fn check_change(
+    fn check_change(
         &self,
-        session: &mut ReplicaSession,
         recorded: String,
         change_lock: bool,
-        is_only: bool,
+        others: Vec<String>,
     ) -> Result<(), Error> {
         let own = self.name();
         if !change_lock {
             return Err(Error::OtherFamily { own, recorded });
         }
-        if !is_only {
-            return Err(Error::OthersRun { own, recorded, others: session.others().await? });
+        if !others.is_empty() {
+            return Err(Error::OthersRun { own, recorded, others });
         }
         Ok(())
     }

@@ -37,6 +37,7 @@ admin-jobs-last-error = Last error
 admin-jobs-next-attempt = Next attempt
 admin-jobs-retry = Try again now
 admin-jobs-schedule = Schedule
+admin-jobs-every = every { $minutes } minutes
 admin-jobs-schedule-lab = started by the lab
 admin-jobs-next = Next run
 admin-jobs-last = Last run
@@ -64,37 +65,12 @@ admin-expiry-failed-at = Last attempt
 admin-result-sound = sound: all { $checks } checks hold
 admin-result-unsound = not sound: { $failed } of { $checks } checks fail: { $names }
 admin-result-nothing = nothing to do
+admin-result-deleted =
+    { $number ->
+        [one] { $count } record deleted
+       *[other] { $count } records deleted
+    }
 admin-result-rest = the next run does the rest
-admin-result-forgotten =
-    { $number ->
-        [one] { $count } failure record deleted
-       *[other] { $count } failure records deleted
-    }
-admin-result-keys =
-    { $number ->
-        [one] { $count } idempotency key deleted
-       *[other] { $count } idempotency keys deleted
-    }
-admin-result-responses =
-    { $number ->
-        [one] { $count } stored response deleted
-       *[other] { $count } stored responses deleted
-    }
-admin-result-sessions =
-    { $number ->
-        [one] { $count } session deleted
-       *[other] { $count } sessions deleted
-    }
-admin-result-runs =
-    { $number ->
-        [one] { $count } old run deleted
-       *[other] { $count } old runs deleted
-    }
-admin-result-marks =
-    { $number ->
-        [one] { $count } mark of the lab
-       *[other] { $count } marks of the lab
-    }
 
 ## The checks of an audit: their rules
 audit-check-stock-drift = the stock of each item equals the sum of its ledger

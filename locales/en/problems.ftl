@@ -136,8 +136,7 @@ problem-unavailable-title = Postgres or Redis is unavailable
 problem-unavailable-meaning = Without them the shop cannot guarantee that a unit is sold only once, so it does not sell. If `outcome` is `unknown`, the change may have been made.
 problem-unavailable-advice = Try again after `Retry-After`, with the same key: you will receive the actual result.
 problem-unavailable-page-advice = Wait a moment and try again. Sending the same form again is safe.
-problem-session-idle = Postgres ended a session that was idle for too long; nothing was changed
-problem-session-migrated = a migration changed a table while the shop was using it; nothing was changed
+problem-session-ended = Postgres ended a session that was idle for too long, or a migration changed a table; nothing was changed
 problem-redis-refused = Redis refused: { $code ->
     [NOAUTH] NOAUTH (it demands a password)
     [WRONGPASS] WRONGPASS (it does not accept the user and the password)

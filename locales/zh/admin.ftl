@@ -37,6 +37,7 @@ admin-jobs-last-error = 最近的错误
 admin-jobs-next-attempt = 下次尝试
 admin-jobs-retry = 立即重试
 admin-jobs-schedule = 计划
+admin-jobs-every = 每 { $minutes } 分钟
 admin-jobs-schedule-lab = 由实验室启动
 admin-jobs-next = 下次执行
 admin-jobs-last = 上次执行
@@ -64,31 +65,11 @@ admin-expiry-failed-at = 最近一次尝试
 admin-result-sound = 账目相符：{ $checks } 项检查全部通过
 admin-result-unsound = 账目不符：{ $checks } 项检查中 { $failed } 项未通过：{ $names }
 admin-result-nothing = 无事可做
+admin-result-deleted =
+    { $number ->
+       *[other] 已删除 { $count } 条记录
+    }
 admin-result-rest = 其余留给下次执行
-admin-result-forgotten =
-    { $number ->
-       *[other] 删除 { $count } 条失败记录
-    }
-admin-result-keys =
-    { $number ->
-       *[other] 删除 { $count } 个幂等键
-    }
-admin-result-responses =
-    { $number ->
-       *[other] 删除 { $count } 个保存的响应
-    }
-admin-result-sessions =
-    { $number ->
-       *[other] 删除 { $count } 个会话
-    }
-admin-result-runs =
-    { $number ->
-       *[other] 删除 { $count } 条旧的执行记录
-    }
-admin-result-marks =
-    { $number ->
-       *[other] 实验室的 { $count } 个标记
-    }
 
 ## 审计的各项检查：规则
 audit-check-stock-drift = 每种商品的库存等于其账本之和

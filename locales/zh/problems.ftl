@@ -144,8 +144,7 @@ problem-unavailable-title = Postgres 或 Redis 不可用
 problem-unavailable-meaning = 没有它们，商店无法保证一件商品只卖一次，所以暂停销售。若 `outcome` 为 `unknown`，修改可能已经完成。
 problem-unavailable-advice = 请在 `Retry-After` 之后用同一个幂等键重试，您将得到真实的结果。
 problem-unavailable-page-advice = 请稍候再试。重复提交同一个表单是安全的。
-problem-session-idle = 一个会话空闲过久，Postgres 将其终止；没有做任何修改
-problem-session-migrated = 商店正在使用某个表时，一次迁移修改了它；没有做任何修改
+problem-session-ended = 一个会话空闲过久而被 Postgres 终止，或者一次迁移修改了某个表；没有做任何修改
 problem-redis-refused = Redis 拒绝了请求：{ $code ->
     [NOAUTH] NOAUTH（它要求密码）
     [WRONGPASS] WRONGPASS（它不接受该用户名和密码）

@@ -16,8 +16,6 @@ pub(super) fn explain(error: sqlx::Error, options: &PgConnectOptions) -> Error {
     let place = place(options);
     match error {
         sqlx::Error::Database(error) => refusal(error.as_ref()),
-        sqlx::Error::Protocol(cause) => Error::NotPostgres { place, cause },
-        sqlx::Error::Io(cause) => Error::Unreachable { place, cause: cause.to_string() },
         sqlx::Error::PoolTimedOut => {
             Error::Unreachable { place, cause: "no response in time".to_owned() }
         }
@@ -34,23 +32,19 @@ pub(super) fn explain_refusal(error: &sqlx::Error) -> Option<Error> {
 fn refusal(error: &dyn DatabaseError) -> Error {
     let code = error.code().unwrap_or_default();
     let cause = error.message().to_owned();
-    Error::Refused { advice: advice(&code, &cause), cause }
+    Error::Refused { advice: advice(&code), cause }
 }
 
 /// What to do about a missing right.
 pub(super) const GRANT: &str = "Grant it to the user in DATABASE_URL, or use a user who has it";
 
 /// Returns what to do about a refusal.
-fn advice(code: &str, message: &str) -> &'static str {
+fn advice(code: &str) -> &'static str {
     match code {
         "28P01" => "Correct the user and the password in DATABASE_URL",
-        // This name is in every translation.
-        "28000" if message.contains("pg_hba.conf") => {
-            "Add a line for this user, database and address to the server's pg_hba.conf, and \
-             reload it"
-        }
         _ if code.starts_with("28") => {
-            "Correct the user in DATABASE_URL, or let it log in: alter role NAME login"
+            "Correct the user in DATABASE_URL; let it log in (alter role NAME login); or add a line \
+             for this user, database and address to the server's pg_hba.conf, and reload it"
         }
         "3D000" => "Create the database, or correct its name in DATABASE_URL",
         "42501" => GRANT,

@@ -16,12 +16,9 @@ pub enum ErrorClass {
     /// The server refuses the user, the database or the statement: a wrong password or a missing
     /// right, which an operator corrects. Nothing was written.
     Refused,
-    /// Postgres ended the session, which was idle for too long. Nothing was written, and another
-    /// session works.
+    /// Postgres ended the session, which was idle for too long, or a migration changed a statement
+    /// that it has prepared. Nothing was written, and another session works.
     SessionEnded,
-    /// A migration changed the result of a statement that the session has prepared. Nothing was
-    /// written, and another session works.
-    StatementChanged,
     /// The connection or the server is lost; the outcome of a write is unknown.
     Unavailable,
     Bug,
@@ -30,7 +27,7 @@ pub enum ErrorClass {
 impl ErrorClass {
     /// Returns whether the session cannot be used again, but another one may work.
     pub(super) fn ends_session(self) -> bool {
-        matches!(self, Self::SessionEnded | Self::StatementChanged | Self::Unavailable)
+        matches!(self, Self::SessionEnded | Self::Unavailable)
     }
 }
 
@@ -64,10 +61,9 @@ fn classify_code(code: &str) -> ErrorClass {
         // 42501: a right is missing; 3D000: no such database; class 28: the user is refused.
         "42501" | "3D000" => ErrorClass::Refused,
         _ if code.starts_with("28") => ErrorClass::Refused,
-        // 25P03: idle in a transaction for too long; 57P05: idle outside of one.
-        "25P03" | "57P05" => ErrorClass::SessionEnded,
-        // The shop uses no feature that a supported version lacks.
-        "0A000" => ErrorClass::StatementChanged,
+        // 25P03: idle in a transaction for too long; 57P05: idle outside of one; 0A000: a statement
+        // changed, because the shop uses no feature that a supported version lacks.
+        "25P03" | "57P05" | "0A000" => ErrorClass::SessionEnded,
         // Class 08: connection; 57P: shutdown.
         _ if code.starts_with("08") || code.starts_with("57P") => ErrorClass::Unavailable,
         _ => ErrorClass::Bug,

@@ -10,25 +10,16 @@ use std::time::Duration;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::{Connection as _, PgConnection};
 
-use super::session::SessionSettings;
 use super::{Error, connect, connect_error};
 
-/// The schema, compiled into the binary.
 static MIGRATIONS: Migrator = sqlx::migrate!();
 
 /// Of each statement, and of the wait for another `migrate`.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Applies the migrations that are missing.
-///
-/// # Errors
-/// [`Error::Unreachable`], [`Error::Refused`] or [`Error::Tls`] when Postgres cannot be used;
-/// [`Error::Encoding`]; [`Error::OtherBuild`] when the database has other migrations than this
-/// program; [`Error::Migrate`] when a migration fails. The migration that failed is rolled back;
-/// those before it stay applied.
+/// Applies the migrations that are missing. One that fails is rolled back; those before it stay.
 pub async fn migrate(url: &str) -> Result<(), Error> {
-    let settings = SessionSettings::standard().with_timeout(TIMEOUT);
-    let mut connection = connect(url, settings).await?;
+    let mut connection = connect(url, Some(TIMEOUT)).await?;
     let result = MIGRATIONS.run(&mut connection).await.map_err(convert_error);
     // Also releases the migrator's advisory lock, which an error leaves with the session.
     let closed = connection.close().await;
@@ -37,15 +28,12 @@ pub async fn migrate(url: &str) -> Result<(), Error> {
 }
 
 fn convert_error(error: MigrateError) -> Error {
-    let refusal = match &error {
-        MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => {
-            connect_error::explain_refusal(error)
-        }
-        _ => None,
-    };
-    match error {
+    match &error {
         MigrateError::VersionMissing(_) | MigrateError::VersionMismatch(_) => Error::OtherBuild,
-        error => refusal.unwrap_or(Error::Migrate(error)),
+        MigrateError::Execute(cause) | MigrateError::ExecuteMigration(cause, _) => {
+            connect_error::explain_refusal(cause).unwrap_or(Error::Migrate(error))
+        }
+        _ => Error::Migrate(error),
     }
 }
 

@@ -24,7 +24,6 @@ use sqlx::{ConnectOptions as _, Connection as _, PgConnection};
 use tokio::time::timeout;
 
 use crate::tls::UnusableCertificate;
-use session::SessionSettings;
 
 pub use connection::{Connection, Transaction};
 pub use error_class::{ErrorClass, classify, violates};
@@ -48,25 +47,17 @@ pub enum Error {
         "Postgres does not respond at {place}: {cause}. Is it running, and is DATABASE_URL correct?"
     )]
     Unreachable { place: String, cause: String },
-    #[error(
-        "what responds at {place} is not Postgres: {cause}. Correct the host and the port in \
-         DATABASE_URL"
-    )]
-    NotPostgres { place: String, cause: String },
-    /// It responds, and refuses the connection or a statement.
     #[error("Postgres refuses: {cause}. {advice}")]
     Refused { cause: String, advice: &'static str },
-    /// A certificate that the address names is unusable.
     #[error(transparent)]
     Certificate(#[from] UnusableCertificate),
-    /// The connection failed because of TLS, or because it is missing.
     #[error("can't connect to Postgres: {cause}. {advice}")]
     Tls { cause: String, advice: String },
     #[error(
-        "Postgres runs with {name} = {value}: a commit it has acknowledged can be lost, and an \
-         order with it. Set {name} = on"
+        "Postgres runs with synchronous_commit = off: a commit it has acknowledged can be lost, \
+         and an order with it. Set synchronous_commit = on"
     )]
-    Unsafe { name: String, value: String },
+    Unsafe,
     #[error(
         "the database {name} has the encoding {encoding}, and Holdfast requires UTF8: use one that was \
          created with `createdb --encoding=UTF8 --locale=C --template=template0 NAME`"
@@ -94,11 +85,11 @@ pub enum Error {
     Other(#[from] sqlx::Error),
 }
 
-/// Creates a pool of at most `size` connections, or fails with [`Error::Address`] or
-/// [`Error::Certificate`]. Does not connect yet. Must be called on the main runtime.
+/// Creates a pool of at most `size` connections. Does not connect yet. Must be called on the main
+/// runtime.
 pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
     let options = options(url)?.application_name("holdfast");
-    Ok(Pool::new(options, size, SessionSettings::standard()))
+    Ok(Pool::new(options, size, None))
 }
 
 /// Parses the address. Slow statements are no warnings: the lab pauses processes within one, and
@@ -112,13 +103,13 @@ fn options(url: &str) -> Result<PgConnectOptions, Error> {
 
 /// Connects, which a pool cannot do without hiding the cause of a failure. Rejects a pooler that
 /// shares sessions, and a database that cannot store every text.
-async fn connect(url: &str, settings: SessionSettings) -> Result<PgConnection, Error> {
+async fn connect(url: &str, wait: Option<Duration>) -> Result<PgConnection, Error> {
     let options = options(url)?;
     let connected = timeout(REACH_TIMEOUT, PgConnection::connect_with(&options)).await;
     let connected = connected.unwrap_or(Err(sqlx::Error::PoolTimedOut));
     let mut connection = connected.map_err(|error| connect_error::explain(error, &options))?;
     session::check_own(&mut connection, &options).await?;
-    settings.apply(&mut connection).await?;
+    session::apply(&mut connection, wait).await?;
     let (name, encoding): (String, String) =
         sqlx::query_as("select current_database()::text, current_setting('server_encoding')")
             .fetch_one(&mut connection)
@@ -128,26 +119,22 @@ async fn connect(url: &str, settings: SessionSettings) -> Result<PgConnection, E
 
 /// Connects once, and reports why that fails.
 pub async fn check_reachable(url: &str) -> Result<(), Error> {
-    Ok(connect(url, SessionSettings::standard()).await?.close().await?)
+    Ok(connect(url, None).await?.close().await?)
 }
 
-/// Rejects a server that may lose commits, lacks the schema or refuses the user: [`Error::Unsafe`],
-/// [`Error::Schema`], [`Error::OtherBuild`], [`Error::Refused`] or [`Error::Unreachable`].
+/// Rejects a server that may lose commits, lacks the schema or refuses the user.
 pub async fn check_server(pool: &Pool) -> Result<(), Error> {
     let mut connection = acquire(pool).await?;
-    let settings: Vec<(String, String)> = sqlx::query_as(
-        "select name, setting from pg_settings where name in ('synchronous_commit', 'fsync')",
-    )
-    .fetch_all(&mut *connection)
-    .await?;
-    for (name, value) in settings {
-        // A test server may turn off fsync; synchronous_commit = off loses orders by design.
-        if value == "off" && name == "synchronous_commit" {
-            return Err(Error::Unsafe { name, value });
-        }
-        if value == "off" {
-            tracing::warn!("Postgres runs with fsync = off: a power cut may lose everything");
-        }
+    let (commit, fsync): (String, String) =
+        sqlx::query_as("select current_setting('synchronous_commit'), current_setting('fsync')")
+            .fetch_one(&mut *connection)
+            .await?;
+    // synchronous_commit = off loses orders by design; a test server may turn off fsync.
+    if commit == "off" {
+        return Err(Error::Unsafe);
+    }
+    if fsync == "off" {
+        tracing::warn!("Postgres runs with fsync = off: a power cut may lose everything");
     }
     check_schema(&mut connection, &["select", "insert"]).await
 }

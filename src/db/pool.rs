@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection as _, PgConnection, PgPool};
+use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::Instrument as _;
@@ -23,7 +24,7 @@ use tracing::Instrument as _;
 use super::connection::{Connection, Transaction};
 use super::error_class::{ErrorClass, classify};
 use super::pool_state::{PoolState, SILENCE};
-use super::session::SessionSettings;
+use super::session;
 
 /// Timeout of acquiring a connection: `unavailable` must be reported within 2 s.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -49,14 +50,12 @@ pub struct Pool {
     pool: PgPool,
     runtime: Handle,
     state: Arc<PoolState>,
-    settings: SessionSettings,
 }
 
 impl Pool {
-    /// Creates a pool of at most `size` connections. Does not connect yet. Must be called on the
-    /// main runtime.
-    pub(super) fn new(options: PgConnectOptions, size: u32, settings: SessionSettings) -> Self {
-        let of_new_connections = settings.clone();
+    /// Creates a pool of at most `size` connections, whose statements may `wait`. Does not connect
+    /// yet. Must be called on the main runtime.
+    pub(super) fn new(options: PgConnectOptions, size: u32, wait: Option<Duration>) -> Self {
         let pool = PgPoolOptions::new()
             .max_connections(size)
             .acquire_timeout(ACQUIRE_TIMEOUT)
@@ -73,9 +72,8 @@ impl Pool {
                 .boxed()
             })
             .after_connect(move |connection, _| {
-                let settings = of_new_connections.clone();
                 async move {
-                    match settings.apply(connection).await {
+                    match session::apply(connection, wait).await {
                         // sqlx would try again and hide the cause. The connection is lost; its
                         // first statement says why.
                         Err(error) if classify(&error) == ErrorClass::Unavailable => Ok(()),
@@ -85,7 +83,7 @@ impl Pool {
                 .boxed()
             })
             .connect_lazy_with(options);
-        Self { settings, ..pool.into() }
+        pool.into()
     }
 
     /// Acquires a connection that responds to a ping. If none is free in time, the error is
@@ -171,10 +169,10 @@ impl Pool {
         let pool = self.clone();
         let task = async move {
             let began = Instant::now();
-            match pool.try_connections(pool.begin_call(began), statement, begins).await {
-                Ok(executed) => {
+            match pool.try_connections(pool.begin_call(began), statement).await {
+                Ok((result, live)) => {
                     pool.state.record_response();
-                    Ok(executed)
+                    Ok((result, Connection::new(live, begins, &pool.runtime, &pool.state)))
                 }
                 Err(error) => Err(pool.record_failure(error, began)),
             }
@@ -190,8 +188,7 @@ impl Pool {
         &self,
         until: Instant,
         statement: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>,
-        begins: bool,
-    ) -> Result<(T, Connection), sqlx::Error> {
+    ) -> Result<(T, PoolConnection<Postgres>), sqlx::Error> {
         let mut dead = 0;
         loop {
             let acquired = timeout_at(until, self.pool.acquire()).await;
@@ -201,10 +198,7 @@ impl Pool {
             let silent = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
             let executed = timeout_at(attempt_until, statement(&mut connection)).await;
             match executed.unwrap_or_else(|_| silent()) {
-                Ok(result) => {
-                    let used = Connection::new(connection, begins, &self.runtime, &self.state);
-                    return Ok((result, used));
-                }
+                Ok(result) => return Ok((result, connection)),
                 Err(error) => {
                     drop(connection.detach());
                     let is_dead = classify(&error).ends_session();
@@ -240,8 +234,7 @@ impl Pool {
         while self.state.is_outage() && is_used() {
             sleep(FAILURE_CACHE_TIME).await;
             let until = Instant::now() + ACQUIRE_TIMEOUT;
-            let ping = self.try_connections(until, |connection| connection.ping().boxed(), false);
-            if ping.await.is_ok() {
+            if self.try_connections(until, |connection| connection.ping().boxed()).await.is_ok() {
                 self.state.record_response();
             }
         }
@@ -284,7 +277,7 @@ impl Pool {
     /// main runtime.
     pub fn with_session_timeout(&self, size: u32, timeout: Duration) -> Self {
         let options = self.connect_options().as_ref().clone();
-        Self::new(options, size, self.settings.clone().with_timeout(timeout))
+        Self::new(options, size, Some(timeout))
     }
 
     /// Closes all connections, and waits for those in use.
@@ -296,7 +289,6 @@ impl Pool {
 /// Must be called on the main runtime.
 impl From<PgPool> for Pool {
     fn from(pool: PgPool) -> Self {
-        let settings = SessionSettings::standard();
-        Self { pool, runtime: Handle::current(), state: Arc::default(), settings }
+        Self { pool, runtime: Handle::current(), state: Arc::default() }
     }
 }

@@ -12,8 +12,7 @@ use sqlx::{Connection as _, PgConnection};
 use tokio::time::timeout;
 use uuid::Uuid;
 
-use super::session::SessionSettings;
-use super::{Error, Pool, connect_error, options};
+use super::{Error, Pool, connect_error, options, session};
 
 /// First number of the advisory locks, which the strategies do not use: they lock one number.
 const LOCKS: i32 = 0x484f_4c44;
@@ -46,7 +45,7 @@ impl ReplicaSession {
         let options = options(url)?.application_name(&name);
         let connected = PgConnection::connect_with(&options).await;
         let mut connection = connected.map_err(|error| connect_error::explain(error, &options))?;
-        SessionSettings::standard().apply(&mut connection).await?;
+        session::apply(&mut connection, None).await?;
         sqlx::raw_sql("begin").execute(&mut connection).await?;
         sqlx::query("select pg_advisory_xact_lock($1, $2)")
             .bind(LOCKS)
@@ -56,25 +55,15 @@ impl ReplicaSession {
         Ok(Self(connection))
     }
 
-    /// Registers the replica as running. Returns whether it is the only one.
-    pub async fn register(&mut self) -> Result<bool, Error> {
-        let is_only = self.call("select pg_try_advisory_lock($1, $2)").await?;
-        self.call("select pg_try_advisory_lock_shared($1, $2)").await?;
-        if is_only {
-            self.call("select pg_advisory_unlock($1, $2)").await?;
-        }
-        Ok(is_only)
-    }
-
-    async fn call(&mut self, function: &'static str) -> Result<bool, Error> {
-        let call = sqlx::query_scalar(function).bind(LOCKS).bind(RUNNING);
-        Ok(call.fetch_one(&mut self.0).await?)
-    }
-
-    /// Returns the names of the other running replicas, with their addresses.
-    pub async fn others(&mut self) -> Result<Vec<String>, Error> {
+    /// Registers the replica as running. Returns the names of the others, with their addresses.
+    pub async fn register(&mut self) -> Result<Vec<String>, Error> {
+        sqlx::query("select pg_advisory_lock_shared($1, $2)")
+            .bind(LOCKS)
+            .bind(RUNNING)
+            .execute(&mut self.0)
+            .await?;
         let others = sqlx::query_scalar(
-            "select replace(application_name, 'holdfast replica ', '')
+            "select coalesce(replace(application_name, 'holdfast replica ', ''), 'another user''s')
                     || coalesce(' at ' || host(client_addr), '')
                from pg_locks join pg_stat_activity using (pid)
               where locktype = 'advisory' and granted and pid <> pg_backend_pid()

@@ -18,6 +18,10 @@ const COMPARISONS: u32 = 5;
 /// Timeout of the second connection in [`check_own`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// Those of [`STANDARD`] that a session which may wait longer replaces.
+const WAITS: [&str; 3] =
+    ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
+
 /// The settings of every session. A statement may take 4 s, of which it may wait 3 s for a row. A
 /// transaction that is idle for 3 s, the TTL of a lease, is ended: a paused process blocks its rows
 /// no longer than its items.
@@ -46,33 +50,22 @@ const STANDARD: [(&str, &str); 12] = [
     ("default_transaction_isolation", "read committed"),
 ];
 
-/// The settings of the sessions of one pool, by name. Of two with the same name, the later counts.
-#[derive(Debug, Clone)]
-pub(super) struct SessionSettings(Vec<(&'static str, String)>);
-
-impl SessionSettings {
-    pub(super) fn standard() -> Self {
-        Self(STANDARD.map(|(name, value)| (name, value.to_owned())).into())
+/// Sets them; with a `wait`, sessions may wait, and be idle in a transaction, for that long. Behind a
+/// pooler the session may be one that another client has used: its prepared statements go, because
+/// those of this client will have the same names.
+pub(super) async fn apply(
+    connection: &mut PgConnection,
+    wait: Option<Duration>,
+) -> sqlx::Result<()> {
+    let set = |name: &str, value: &str| format!("set_config('{name}', '{value}', false)");
+    let mut settings: Vec<String> = STANDARD.iter().map(|(name, value)| set(name, value)).collect();
+    if let Some(wait) = wait {
+        let wait = format!("{}ms", wait.as_millis());
+        settings.extend(WAITS.map(|name| set(name, &wait)));
     }
-
-    /// The same, for sessions that may wait, and be idle in a transaction, for up to `timeout`.
-    pub(super) fn with_timeout(mut self, timeout: Duration) -> Self {
-        let timeout = format!("{}ms", timeout.as_millis());
-        let names = ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"];
-        self.0.extend(names.map(|name| (name, timeout.clone())));
-        self
-    }
-
-    /// Sets them. Behind a pooler the session may be one that another client has used: its prepared
-    /// statements go, because those of this client will have the same names.
-    pub(super) async fn apply(&self, connection: &mut PgConnection) -> sqlx::Result<()> {
-        let set =
-            |(name, value): &(&str, String)| format!("set_config('{name}', '{value}', false)");
-        let settings: Vec<String> = self.0.iter().map(set).collect();
-        let statement = format!("deallocate all; select {}", settings.join(", "));
-        sqlx::raw_sql(AssertSqlSafe(statement)).execute(connection).await?;
-        Ok(())
-    }
+    let statement = format!("deallocate all; select {}", settings.join(", "));
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(connection).await?;
+    Ok(())
 }
 
 /// Removes what `sqlx` sends with a connection and PgBouncer rejects: Holdfast reads no floats as

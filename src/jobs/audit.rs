@@ -8,13 +8,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::runs::{JobRun, RunState};
-use super::{Job, JobContext};
+use super::{Job, JobContext, Timetable};
 use crate::metrics::{AUDIT_SOUND, AUDIT_TIME};
 use crate::shop::audit::{AUDIT_TIMEOUT, AuditCheck, AuditStatus};
 
 pub(super) const JOB: Job = Job {
     name: "audit",
-    cron: Some("7 * * * *"),
+    timetable: Some(Timetable::hourly(7)),
     timeout: AUDIT_TIMEOUT,
     work: |context| Box::pin(work(context)),
 };

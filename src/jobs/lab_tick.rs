@@ -25,7 +25,7 @@ const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) const JOB: Job = Job {
     name: NAME,
-    cron: None,
+    timetable: None,
     timeout: Duration::from_secs(30),
     work: |context| Box::pin(work(context)),
 };

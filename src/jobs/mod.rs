@@ -9,13 +9,13 @@
 //! `jobs_replicas.rs`.
 
 pub mod audit;
-pub mod cron;
 pub mod lab_tick;
 pub mod order_expiry;
 pub mod purge;
 pub mod runs;
 
 mod scheduler;
+mod timetable;
 
 use std::time::Duration;
 
@@ -27,6 +27,7 @@ use crate::probe::Probe;
 use crate::shop::Shop;
 
 pub use scheduler::{JobStatus, JobsStatus, RunOutcome, Scheduler};
+pub use timetable::Timetable;
 
 pub static JOBS: &[&Job] = &[&audit::JOB, &purge::JOB, &lab_tick::JOB];
 
@@ -35,8 +36,8 @@ pub static JOBS: &[&Job] = &[&audit::JOB, &purge::JOB, &lab_tick::JOB];
 pub struct Job {
     /// Name in rows and metrics: `a-z`, `0-9` and dashes.
     pub name: &'static str,
-    /// Cron expression, in UTC; a job without one runs only at ticks it is offered.
-    pub cron: Option<&'static str>,
+    /// A job without one runs only at ticks it is offered.
+    pub timetable: Option<Timetable>,
     /// A longer run is cancelled and has failed.
     pub timeout: Duration,
     /// Does all outstanding work and returns a summary. It may be dropped at any await, and called

@@ -11,6 +11,7 @@
 //! next scan. Postgres 14 or later is needed: without a TID range scan each statement reads the
 //! whole table. Tests: `tests/it/purge.rs`.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -20,7 +21,7 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::order_expiry::failures;
-use super::{Job, JobContext, lab_tick, runs};
+use super::{Job, JobContext, Timetable, lab_tick, runs};
 use crate::db::Pool;
 use crate::shop::store::{lab_items_between, oldest_kept, purge, purge_lab_item};
 use crate::shop::{Error, sessions};
@@ -33,7 +34,7 @@ const KINDS: u32 = 6;
 
 pub(super) const JOB: Job = Job {
     name: "purge",
-    cron: Some("23 * * * *"),
+    timetable: Some(Timetable::hourly(23)),
     timeout: Duration::from_mins(5),
     work: |context| Box::pin(work(context)),
 };
@@ -71,32 +72,48 @@ impl Default for PurgeLimits {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct PurgeResult {
-    /// Key records, except those of orders.
-    pub keys: u64,
-    /// Stored responses of orders, whose key records stay.
-    pub responses: u64,
-    pub sessions: u64,
-    pub runs: u64,
-    pub marks: u64,
-    /// Failed expiries of orders that have expired since, or were paid or cancelled.
-    pub forgotten: u64,
-    /// Items of the lab, with their orders.
-    pub lab_items: u64,
-    /// Blocks read to find key records and responses.
-    pub blocks: u64,
+    /// Purged rows by kind; the `responses` are of orders, whose key records stay.
+    #[serde(flatten)]
+    pub purged: BTreeMap<&'static str, u64>,
     /// True if the run had time for all of its share.
     pub all: bool,
+    /// Blocks read to find key records and responses.
+    #[serde(skip)]
+    pub blocks: u64,
     /// Kinds that were not purged, or only in part, with the cause; then the run fails.
     #[serde(skip)]
     pub failed: Vec<String>,
 }
 
 impl PurgeResult {
-    /// Records whether all of a kind was purged.
-    fn end(&mut self, kind: &str, ended: Result<bool, Error>) {
-        self.all &= matches!(ended, Ok(true));
+    fn add(&mut self, kind: &'static str, rows: u64) {
+        if rows > 0 {
+            *self.purged.entry(kind).or_default() += rows;
+        }
+    }
+
+    fn end(&mut self, kind: &'static str, ended: Result<(), Error>) {
         if let Err(error) = ended {
+            self.all = false;
             self.failed.push(format!("{kind}: {error}"));
+        }
+    }
+
+    /// Repeats a statement until it affects no rows or the time is up.
+    async fn repeat<F>(&mut self, kind: &'static str, until: Instant, statement: impl Fn() -> F)
+    where
+        F: Future<Output = Result<u64, Error>>,
+    {
+        loop {
+            match statement().await {
+                Ok(0) => return,
+                Ok(rows) => self.add(kind, rows),
+                Err(error) => return self.end(kind, Err(error)),
+            }
+            if Instant::now() >= until {
+                self.all = false;
+                return;
+            }
         }
     }
 }
@@ -118,101 +135,68 @@ pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
     let rows = limits.rows_per_statement;
     let mut result = PurgeResult { all: true, ..PurgeResult::default() };
     // The small kinds first; orders, which have the most records, get the remaining time.
-    let marks = || lab_tick::delete_old(pool, rows);
-    let ended = delete_all(&mut result.marks, until(1), marks).await;
-    result.end("marks", ended);
+    result.repeat("marks", until(1), || lab_tick::delete_old(pool, rows)).await;
+    result.repeat("runs", until(2), || runs::delete_old(pool, RUNS_KEPT_DAYS, rows)).await;
+    result.repeat("sessions", until(3), || sessions::purge(pool, rows)).await;
+    result.repeat("failures", until(4), || failures::delete_obsolete(pool, rows)).await;
 
-    let runs = || runs::delete_old(pool, RUNS_KEPT_DAYS, rows);
-    let ended = delete_all(&mut result.runs, until(2), runs).await;
-    result.end("runs", ended);
+    let lab_items = purge_lab_items(pool, &mut result, until(5), rows).await;
+    result.end("lab_items", lab_items);
 
-    let sessions = || sessions::purge(pool, rows);
-    let ended = delete_all(&mut result.sessions, until(3), sessions).await;
-    result.end("sessions", ended);
-
-    let failures = || failures::delete_obsolete(pool, rows);
-    let ended = delete_all(&mut result.forgotten, until(4), failures).await;
-    result.end("failures", ended);
-
-    let ended = purge_lab_items(pool, &mut result.lab_items, until(5), rows).await;
-    result.end("lab_items", ended);
-
-    let ended = purge_keys(pool, limits, until(KINDS), &mut result).await;
-    result.end("keys", ended);
+    let keys = purge_keys(pool, &mut result, until(KINDS), limits).await;
+    result.end("keys", keys);
     result
 }
 
-/// Repeats a statement until it affects no rows or the time is up; returns whether no rows are
-/// left. `rows` counts the affected rows, also before an error.
-async fn delete_all<F>(
-    rows: &mut u64,
-    until: Instant,
-    statement: impl Fn() -> F,
-) -> Result<bool, Error>
-where
-    F: Future<Output = Result<u64, Error>>,
-{
-    loop {
-        let more = statement().await?;
-        *rows += more;
-        if more == 0 || Instant::now() >= until {
-            return Ok(more == 0);
-        }
-    }
-}
-
-/// Deletes old items of the lab until the time is up; returns whether all were looked at.
+/// Deletes old items of the lab until the time is up.
 async fn purge_lab_items(
     pool: &Pool,
-    deleted: &mut u64,
+    result: &mut PurgeResult,
     until: Instant,
     rows: i64,
-) -> Result<bool, Error> {
+) -> Result<(), Error> {
     let before = oldest_kept(Duration::from_hours(24 * LAB_ITEMS_KEPT_DAYS));
     let mut after = "lab-".to_owned();
-    let mut failed = None;
+    let mut ended = Ok(());
     loop {
         let items = lab_items_between(pool, &after, &before, rows).await?;
-        let Some(last) = items.last() else { break };
+        let Some(last) = items.last() else { return ended };
         last.as_str().clone_into(&mut after);
         for sku in items {
             if Instant::now() >= until {
-                return failed.map_or(Ok(false), Err);
+                result.all = false;
+                return ended;
             }
             match purge_lab_item(pool, &sku, &before).await {
-                Ok(was_deleted) => *deleted += u64::from(was_deleted),
+                Ok(was_deleted) => result.add("lab_items", was_deleted.into()),
                 // One item with too many orders for a statement's time keeps no other.
-                Err(error) => failed = failed.or(Some(error)),
+                Err(error) => ended = ended.and(Err(error)),
             }
         }
     }
-    failed.map_or(Ok(true), Err)
 }
 
-/// Purges the next part of the key records; returns whether the part is done. The time limit stops
-/// no first statement.
+/// Purges the next part of the key records. The time limit stops no first statement.
 async fn purge_keys(
     pool: &Pool,
-    limits: &PurgeLimits,
-    until: Instant,
     result: &mut PurgeResult,
-) -> Result<bool, Error> {
+    until: Instant,
+    limits: &PurgeLimits,
+) -> Result<(), Error> {
     let (blocks, before) = purge::purge_bounds(pool).await?;
     let position = sqlx::query_scalar!("select next_block from purge_walk")
         .fetch_one(&mut *pool.acquire().await?)
         .await?;
     let mut part = next_part(position, blocks, limits);
-    let mut responses = Ok(true);
+    let mut responses = Ok(());
     while !part.is_empty() {
         let end = part.end.min(part.start + limits.blocks_per_statement);
-        result.keys += purge::purge_records(pool, part.start..end, before).await?;
+        result.add("keys", purge::purge_records(pool, part.start..end, before).await?);
         // Deleting needs no disk space, and continues when removing responses fails for lack of it;
         // the next scan finds these again.
         if responses.is_ok() {
-            responses = purge::purge_bodies(pool, part.start..end, before).await.map(|removed| {
-                result.responses += removed;
-                true
-            });
+            let removed = purge::purge_bodies(pool, part.start..end, before).await;
+            responses = removed.map(|rows| result.add("responses", rows));
         }
         result.blocks += (end - part.start).unsigned_abs();
         sqlx::query!("update purge_walk set next_block = $1", end)
@@ -223,8 +207,9 @@ async fn purge_keys(
             break;
         }
     }
+    result.all &= part.is_empty();
     result.end("responses", responses);
-    Ok(part.is_empty())
+    Ok(())
 }
 
 /// Returns the next part: from `position` on, or from the start if `position` is the end or beyond

@@ -21,7 +21,6 @@ const LEASE_S: f64 = 3.0;
 const RETRY_BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
 
-/// The state of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
@@ -37,23 +36,16 @@ pub enum RunState {
 /// A run of a job.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct JobRun {
-    /// Number of the run, in order of start.
-    pub id: i64,
-    /// Name of the job.
     pub job: String,
     /// The tick that it executes.
     #[serde(with = "time::serde::rfc3339")]
     pub due_at: OffsetDateTime,
-    /// Its state.
     pub state: RunState,
-    /// Number of the current or last attempt, from 1.
+    /// Number of the current or last attempt, from 1; the replica and the times are its own.
     pub attempt: i32,
-    /// The replica of that attempt.
     pub replica: String,
-    /// Start of that attempt.
     #[serde(with = "time::serde::rfc3339")]
     pub started_at: OffsetDateTime,
-    /// End of that attempt.
     #[serde(with = "time::serde::rfc3339::option")]
     pub ended_at: Option<OffsetDateTime>,
     /// Time from which the next attempt may begin: the end of the lease, or of a pause.
@@ -69,26 +61,17 @@ pub struct JobRun {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) id: i64,
-    /// Number of the attempt, from 1.
     pub(super) attempt: i32,
 }
 
-#[derive(Debug)]
-pub(super) enum ClaimResult {
-    Claimed(Attempt),
-    /// Another attempt has the lease, or the pause after a failure is not over.
-    Busy,
-    Done,
-}
-
-/// Claims the run of a tick. After an error it is unknown whether it was claimed; if it was, the
-/// lease ends, and the next holder takes it over.
+/// Claims the run of a tick, or returns why it is not to be executed. After an error it is unknown
+/// whether it was claimed; if it was, the lease ends, and the next holder takes it over.
 pub(super) async fn claim(
     pool: &Pool,
     job: &str,
     due_at: OffsetDateTime,
     replica: &str,
-) -> Result<ClaimResult, Error> {
+) -> Result<Result<Attempt, RunOutcome>, Error> {
     let mut connection = pool.acquire().await?;
     // A clock that is set back must not prolong a lease or a pause.
     let claimed = sqlx::query_as!(
@@ -112,7 +95,7 @@ pub(super) async fn claim(
     .fetch_optional(&mut *connection)
     .await?;
     if let Some(attempt) = claimed {
-        return Ok(ClaimResult::Claimed(attempt));
+        return Ok(Ok(attempt));
     }
     let is_done = sqlx::query_scalar!(
         r#"select state = 'done' as "is_done!" from job_runs where job = $1 and due_at = $2"#,
@@ -120,7 +103,7 @@ pub(super) async fn claim(
         due_at,
     );
     let is_done = is_done.fetch_optional(&mut *connection).await?;
-    Ok(if is_done == Some(true) { ClaimResult::Done } else { ClaimResult::Busy })
+    Ok(Err(if is_done == Some(true) { RunOutcome::Already } else { RunOutcome::Busy }))
 }
 
 /// Renews the lease of an attempt. Returns `false` if a later attempt has it.
@@ -151,7 +134,7 @@ pub(super) async fn record(
             (RunState::Failed, None, Some(cause.as_str()), Some(pause.as_secs_f64()))
         }
         RunOutcome::Stopped => (RunState::Failed, None, Some("its replica was stopped"), Some(0.0)),
-        RunOutcome::Stale | RunOutcome::Busy | RunOutcome::AlreadyDone => return Ok(false),
+        RunOutcome::Stale | RunOutcome::Busy | RunOutcome::Already => return Ok(false),
     };
     let written = sqlx::query!(
         "update job_runs
@@ -175,7 +158,7 @@ macro_rules! job_runs {
     ($rows:literal, $($argument:expr),+ $(,)?) => {
         sqlx::query_as!(
             JobRun,
-            r#"select id, job, due_at, state as "state: RunState", attempt, replica, started_at,
+            r#"select job, due_at, state as "state: RunState", attempt, replica, started_at,
                       ended_at, next_at, result, error
                  from job_runs "# + $rows,
             $($argument),+

@@ -18,8 +18,8 @@ use tracing::{Instrument as _, error_span, field};
 use utoipa::ToSchema;
 
 use super::order_expiry::{self, ExpiryStatus};
-use super::runs::{self, Attempt, ClaimResult, JobRun, RunState};
-use super::{Job, JobContext, audit, cron};
+use super::runs::{self, Attempt, JobRun, RunState};
+use super::{Job, JobContext, audit};
 use crate::backoff::Backoff;
 use crate::metrics::{JOB_ATTEMPTS, JOB_DURATION};
 use crate::probe::Probe;
@@ -41,7 +41,8 @@ const WRITE_BACKOFF: Backoff =
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The outcome of a tick on one replica.
-#[derive(Debug)]
+#[derive(Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase", const_into_str)]
 pub enum RunOutcome {
     /// It is done, with this summary.
     Done(Value),
@@ -53,20 +54,8 @@ pub enum RunOutcome {
     Stopped,
     /// Another replica runs it, or a pause after a failure is not over.
     Busy,
-    AlreadyDone,
-}
-
-impl RunOutcome {
-    pub fn label(&self) -> &'static str {
-        match self {
-            RunOutcome::Done(_) => "done",
-            RunOutcome::Failed(_) => "failed",
-            RunOutcome::Stale => "stale",
-            RunOutcome::Stopped => "stopped",
-            RunOutcome::Busy => "busy",
-            RunOutcome::AlreadyDone => "already",
-        }
-    }
+    /// It was done before.
+    Already,
 }
 
 /// The scheduler of one replica. Cheap to clone.
@@ -85,25 +74,19 @@ struct SchedulerState {
     is_unavailable: AtomicBool,
 }
 
-/// The status of all jobs.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobsStatus {
     /// True if this replica runs jobs by itself.
     pub on: bool,
-    /// The jobs.
     pub jobs: Vec<JobStatus>,
-    /// The expiry of unpaid orders.
     pub unpaid: ExpiryStatus,
 }
 
-/// The status of one job.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct JobStatus {
-    /// Its name.
     pub name: &'static str,
-    /// Cron expression, in UTC.
-    pub timetable: Option<&'static str>,
-    /// Its next tick.
+    /// Seconds between two ticks, if it has a timetable.
+    pub every_s: Option<i64>,
     #[serde(with = "time::serde::rfc3339::option")]
     pub next_due_at: Option<OffsetDateTime>,
     /// Its newest run.
@@ -165,10 +148,10 @@ impl Scheduler {
             let mut due: Vec<OffsetDateTime> = open.map(|run| run.due_at).collect();
             // An open run does the work of later ticks, too.
             if due.is_empty() {
-                due.extend(job.cron.and_then(|cron| cron::due_tick(cron, now, of_job().next())));
+                due.extend(job.timetable.and_then(|times| times.due_tick(now, of_job().next())));
             }
             for due_at in due {
-                if let ClaimResult::Claimed(attempt) = self.claim(job, due_at).await? {
+                if let Ok(attempt) = self.claim(job, due_at).await? {
                     drop(self.spawn(job, due_at, attempt, Probe::Off));
                 }
             }
@@ -185,9 +168,8 @@ impl Scheduler {
         probe: Probe,
     ) -> Result<RunOutcome, Error> {
         match with_timeout(STORE_TIMEOUT, self.claim(job, due_at)).await? {
-            ClaimResult::Busy => Ok(RunOutcome::Busy),
-            ClaimResult::Done => Ok(RunOutcome::AlreadyDone),
-            ClaimResult::Claimed(attempt) => {
+            Err(outcome) => Ok(outcome),
+            Ok(attempt) => {
                 let ended = self.spawn(job, due_at, attempt, probe).await;
                 ended.map_err(|error| Error::Bug(format!("a run's task ended: {error}")))
             }
@@ -200,8 +182,8 @@ impl Scheduler {
             let mut of_job = runs.iter().filter(|run| run.job == job.name);
             JobStatus {
                 name: job.name,
-                timetable: job.cron,
-                next_due_at: job.cron.and_then(|cron| cron::next_tick(cron, now)),
+                every_s: job.timetable.map(|times| times.every_s),
+                next_due_at: job.timetable.map(|times| times.next_tick(now)),
                 last: of_job.clone().next().cloned(),
                 last_done: of_job.find(|run| run.state == RunState::Done).cloned(),
             }
@@ -215,7 +197,11 @@ impl Scheduler {
         runs::newest_and_open(&self.0.shop.pool, &names).await
     }
 
-    async fn claim(&self, job: &Job, due_at: OffsetDateTime) -> Result<ClaimResult, Error> {
+    async fn claim(
+        &self,
+        job: &Job,
+        due_at: OffsetDateTime,
+    ) -> Result<Result<Attempt, RunOutcome>, Error> {
         runs::claim(&self.0.shop.pool, job.name, due_at, &self.0.replica).await
     }
 
@@ -235,7 +221,7 @@ impl Scheduler {
             let outcome = scheduler.execute(job, attempt, context).await;
             metrics::histogram!(JOB_DURATION, "job" => job.name).record(began.elapsed());
             let outcome = scheduler.record(attempt, outcome).await;
-            tracing::Span::current().record("outcome", outcome.label());
+            tracing::Span::current().record("outcome", outcome.into_str());
             count_and_log(job.name, &outcome, began.elapsed());
             outcome
         };
@@ -298,13 +284,13 @@ impl Scheduler {
 }
 
 fn count_and_log(job: &'static str, outcome: &RunOutcome, took: Duration) {
-    metrics::counter!(JOB_ATTEMPTS, "job" => job, "outcome" => outcome.label()).increment(1);
+    metrics::counter!(JOB_ATTEMPTS, "job" => job, "outcome" => outcome.into_str()).increment(1);
     let ms = took.as_millis();
     match outcome {
         RunOutcome::Failed(cause) => tracing::error!(job, ms, cause, "a job failed; it is retried"),
         RunOutcome::Stale => tracing::warn!(job, ms, "the result of a job could not be recorded"),
         RunOutcome::Done(result) => tracing::debug!(job, ms, %result, "a job is done"),
-        RunOutcome::Stopped | RunOutcome::Busy | RunOutcome::AlreadyDone => {}
+        RunOutcome::Stopped | RunOutcome::Busy | RunOutcome::Already => {}
     }
 }
 

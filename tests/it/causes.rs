@@ -32,7 +32,7 @@ async fn failed_orders_name_their_cause() {
         ("42501", "unavailable", "Postgres refuses the shop's user"),
         ("25P03", "unavailable", "Postgres ended a session that was idle for too long"),
         ("57P05", "unavailable", "Postgres ended a session that was idle for too long"),
-        ("0A000", "unavailable", "a migration changed a table"),
+        ("0A000", "unavailable", "or a migration changed a table"),
     ] {
         refuse_orders(&shop, code).await;
         let refused = shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap();

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, join_all};
 use holdfast::jobs::runs::{self, JobRun, RunState};
-use holdfast::jobs::{Job, JobContext, RunOutcome, Scheduler};
+use holdfast::jobs::{Job, JobContext, RunOutcome, Scheduler, Timetable};
 use holdfast::probe::Probe;
 use holdfast::shop::{Error, Shop as Domain};
 use serde_json::{Value, json};
@@ -21,13 +21,13 @@ use crate::common::{Shop, until};
 /// A tick that no test's own time comes near.
 pub const DUE: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
 /// Its timetable: only a test on New Year's Eve could see two.
-const YEARLY: &str = "0 0 1 1 *";
+const YEARLY: Timetable = Timetable { every_s: 365 * 86_400, offset_s: 14 * 86_400 };
 
 pub const fn job(
     name: &'static str,
     work: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
 ) -> Job {
-    Job { name, cron: Some(YEARLY), timeout: Duration::from_secs(20), work }
+    Job { name, timetable: Some(YEARLY), timeout: Duration::from_secs(20), work }
 }
 
 /// Leaves a row per run, and nothing that would keep a second one out.
@@ -105,14 +105,14 @@ async fn concurrent_replicas_run_a_tick_once() {
         let outcomes =
             join_all(replicas.iter().map(|replica| offer(replica, &COUNTS, due_at))).await;
         let of = |labels: &[&str]| {
-            outcomes.iter().filter(|outcome| labels.contains(&outcome.label())).count()
+            outcomes.iter().filter(|outcome| labels.contains(&outcome.into_str())).count()
         };
         let counts = (of(&["done"]), of(&["busy", "already"]));
         assert_eq!(counts, (1, 3), "round {round}: {outcomes:?}");
         // A replica with a late clock.
         for replica in &replicas {
             let late = offer(replica, &COUNTS, due_at).await;
-            assert!(matches!(late, RunOutcome::AlreadyDone), "round {round}: {late:?}");
+            assert!(matches!(late, RunOutcome::Already), "round {round}: {late:?}");
         }
     }
     let rounds = i64::from(ROUNDS);
@@ -163,7 +163,7 @@ async fn backward_clock_repeats_no_run() {
         a.poll().await;
         b.poll().await;
     }
-    assert!(matches!(offer(&b, &COUNTS, DUE).await, RunOutcome::AlreadyDone));
+    assert!(matches!(offer(&b, &COUNTS, DUE).await, RunOutcome::Already));
     assert_eq!(shop.number("select count(*) from effects").await, 1);
 }
 
@@ -280,5 +280,5 @@ async fn run_result_is_written_after_outage() {
     let done = until_is(&shop, &SPEAKS, RunState::Done, 1).await;
     assert_eq!(done.result, Some(json!({ "words": 3 })));
     // And the scheduler has survived it.
-    assert!(matches!(offer(&a, &SPEAKS, DUE).await, RunOutcome::AlreadyDone));
+    assert!(matches!(offer(&a, &SPEAKS, DUE).await, RunOutcome::Already));
 }

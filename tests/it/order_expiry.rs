@@ -269,7 +269,7 @@ async fn failing_order_is_parked_alone() {
     assert_eq!(again(&poisoned).await, StatusCode::NO_CONTENT);
     shop.until_no_order_is_pending().await;
     assert_eq!(shop.stock(&alice, &bad).await, 100);
-    assert_eq!(purge(&here.pool, &PurgeLimits::default()).await.forgotten, 1);
+    assert_eq!(purge(&here.pool, &PurgeLimits::default()).await.purged["failures"], 1);
     shop.assert_sound().await;
 }
 

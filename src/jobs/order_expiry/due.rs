@@ -1,7 +1,5 @@
-//! The queue of unpaid orders: Postgres, of which one worker at a time reads the due ones.
-//!
-//! The lease on the queue saves work and is no lock: a worker that stops for longer than its lease
-//! and resumes meets another one, and the order's status lets one of them expire it.
+//! The queue of unpaid orders: Postgres, of which one worker at a time reads the due ones. The lease
+//! on the queue saves work and is no lock: the order's status lets one worker expire it.
 
 use std::time::Duration;
 
@@ -17,7 +15,6 @@ const LEASE_S: f64 = 1.0;
 /// one item, so that a hot item does not wait for reads.
 pub(super) const MAX_DUE: usize = 4_000;
 
-/// An unpaid order that is due.
 #[derive(Debug, Clone)]
 pub(super) struct DueOrder {
     pub(super) id: OrderId,

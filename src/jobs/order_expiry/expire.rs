@@ -17,7 +17,7 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// TTL of the locks: those of a killed worker expire about as soon as its lease on the queue.
 const LOCK_TTL: Duration = Duration::from_secs(1);
 
-/// How the expiry of a group ended. Its orders that are still due are read again.
+/// How the expiry of a group ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GroupOutcome {
     Expired,
@@ -86,10 +86,8 @@ async fn expire(
 async fn record_failure(shop: &Shop, order: OrderId, cause: &str) {
     metrics::counter!(EXPIRY_FAILURES).increment(1);
     match with_timeout(RECORD_TIMEOUT, failures::record(shop, order, cause)).await {
-        Ok(Some(pause)) => {
-            tracing::warn!(%order, cause, ?pause, "an unpaid order could not be expired");
-        }
-        Ok(None) => tracing::error!(%order, cause, "an unpaid order is parked"),
+        Ok(false) => tracing::warn!(%order, cause, "an unpaid order could not be expired"),
+        Ok(true) => tracing::error!(%order, cause, "an unpaid order is parked"),
         // The order is read again soon, fails again, and is recorded then.
         Err(error) => {
             tracing::debug!(%order, cause, %error, "a failed expiry could not be recorded");

@@ -1,7 +1,4 @@
-//! Failed expiries of orders: attempts, cause, and time of the next attempt. They are parked in the
-//! end, never lost.
-
-use std::time::Duration;
+//! Failed expiries of orders, which are parked in the end, never lost.
 
 use rand::RngExt as _;
 use serde::Serialize;
@@ -13,17 +10,14 @@ use crate::shop::{Error, OrderId, Shop};
 
 /// Attempts (about nine minutes) after which an order is parked until an admin acts.
 pub const MAX_ATTEMPTS: i32 = 10;
-/// Pause after the first failure, in seconds; it doubles with each failure.
+/// Pause after the first failure, in seconds; it doubles with each one, up to the longest.
 const MIN_BACKOFF_S: f64 = 1.0;
-/// Upper bound of the pause, in seconds.
 const MAX_BACKOFF_S: f64 = 300.0;
 
 /// A failed expiry of an order.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct ExpiryFailure {
-    /// The order.
     pub order: OrderId,
-    /// Number of attempts.
     pub attempts: i32,
     /// Error of the last attempt.
     pub cause: String,
@@ -35,14 +29,10 @@ pub struct ExpiryFailure {
     pub next_at: Option<OffsetDateTime>,
 }
 
-/// Records a failed expiry. Returns the pause before the next attempt; `None` once it is parked.
-pub(super) async fn record(
-    shop: &Shop,
-    order: OrderId,
-    cause: &str,
-) -> Result<Option<Duration>, Error> {
+/// Records a failed expiry. Returns whether it is parked now.
+pub(super) async fn record(shop: &Shop, order: OrderId, cause: &str) -> Result<bool, Error> {
     let jitter = rand::rng().random_range(0.75..1.25);
-    let pause_s = sqlx::query_scalar!(
+    let is_parked = sqlx::query_scalar!(
         r#"insert into unpaid_failures as f (order_id, attempts, cause, failed_at, next_at)
            values ($1, 1, $2, clock_timestamp(),
                    clock_timestamp() + make_interval(secs => $3::float8 * $6::float8))
@@ -52,7 +42,7 @@ pub(super) async fn record(
                   next_at = case when f.attempts + 1 < $5 then
                       excluded.failed_at
                       + make_interval(secs => least($3::float8 * 2 ^ f.attempts, $4::float8) * $6::float8) end
-           returning extract(epoch from next_at - failed_at)::float8"#,
+           returning next_at is null as "is_parked!""#,
         order.0,
         cause,
         MIN_BACKOFF_S,
@@ -62,27 +52,19 @@ pub(super) async fn record(
     )
     .fetch_one(&mut *shop.connection().await?)
     .await?;
-    Ok(pause_s.map(|seconds| Duration::from_secs_f64(seconds.max(0.0))))
+    Ok(is_parked)
 }
 
 /// Returns the failures of unpaid orders; parked ones first, then the latest.
 pub async fn list(shop: &Shop, max: i64) -> Result<Vec<ExpiryFailure>, Error> {
-    let rows = sqlx::query!(
-        "select f.order_id, f.attempts, f.cause, f.failed_at, f.next_at
-           from unpaid_failures f join orders o on o.id = f.order_id and o.status = 'pending'
-          order by f.next_at is null desc, f.failed_at desc limit $1",
+    let failures = sqlx::query_as!(
+        ExpiryFailure,
+        r#"select f.order_id as "order: OrderId", f.attempts, f.cause, f.failed_at, f.next_at
+             from unpaid_failures f join orders o on o.id = f.order_id and o.status = 'pending'
+            order by f.next_at is null desc, f.failed_at desc limit $1"#,
         max,
-    )
-    .fetch_all(&mut *shop.connection().await?)
-    .await?;
-    let failures = rows.into_iter().map(|row| ExpiryFailure {
-        order: OrderId(row.order_id),
-        attempts: row.attempts,
-        cause: row.cause,
-        failed_at: row.failed_at,
-        next_at: row.next_at,
-    });
-    Ok(failures.collect())
+    );
+    Ok(failures.fetch_all(&mut *shop.connection().await?).await?)
 }
 
 /// Retries a failed expiry now and resets its attempts. Returns `false` if there is none to retry.

@@ -1,8 +1,6 @@
-//! Groups due orders that expire in one transaction: orders of the same items.
-//!
-//! An item with many orders has a transaction of its own. A transaction locks all its items
-//! together, so items that a user of the lab or a fault may keep locked share none with others: the
-//! *slow* ones.
+//! Groups due orders that expire in one transaction: orders of the same items. A transaction locks
+//! all its items together, so items that a user of the lab or a fault may keep locked share none
+//! with others: the *slow* ones.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -10,8 +8,8 @@ use super::due::DueOrder;
 use crate::shop::Sku;
 use crate::shop::command::place_order::MAX_LINES;
 
-/// Upper bound of the lines of one transaction, which locks their items: about 0.1 s in a debug
-/// build. Many orders per turn of the item's lock let them expire as fast as they are placed.
+/// Upper bound of the lines of one transaction. Many orders per turn of the item's lock let them
+/// expire as fast as they are placed.
 const MAX_LINES_PER_TRANSACTION: usize = 500;
 /// Upper bound of the orders of a transaction for several groups, which locks many items.
 const MAX_MERGED_ORDERS: usize = 32;

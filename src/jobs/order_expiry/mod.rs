@@ -13,34 +13,42 @@ mod due;
 mod expire;
 pub mod failures;
 mod groups;
-mod lab_requests;
 mod worker;
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde::Serialize;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::probe::PauseBoard;
-use crate::shop::{Error, Shop};
+use crate::probe::{PauseBoard, Point};
+use crate::shop::{Error, Shop, Strategy};
 use failures::ExpiryFailure;
-use lab_requests::LabRequests;
 use worker::ExpiryWorker;
 
-pub use lab_requests::{LAB_REQUEST_TIMEOUT, LabRequest};
-
+/// Upper bound of the time for which a request of the lab applies: its sender may be gone.
+pub const LAB_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause before a worker that panicked is replaced: it may panic again.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
 const MAX_LISTED_FAILURES: i64 = 50;
 
-/// The order expiry of this replica. Cheap to clone.
-#[derive(Debug, Clone, Default)]
-pub struct OrderExpiry {
-    lab: LabRequests,
+/// A request of the lab to a worker.
+#[derive(Debug, Clone, Copy)]
+pub enum LabRequest {
+    /// Do nothing for this time.
+    Rest(Duration),
+    /// Pause once, at the next orders to process; with the server's own strategy if it is `None`.
+    Pause { at: Point, strategy: Option<&'static Strategy> },
 }
 
-/// The status of order expiry.
+/// The order expiry of this replica: the lab's request to its worker, and when that ends. Cheap to
+/// clone.
+#[derive(Debug, Clone, Default)]
+pub struct OrderExpiry(Arc<Mutex<Option<(LabRequest, Instant)>>>);
+
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ExpiryStatus {
     /// Orders that are due and have not expired yet.
@@ -49,7 +57,6 @@ pub struct ExpiryStatus {
     pub failures: Vec<ExpiryFailure>,
 }
 
-/// Returns the status of the shop's order expiry.
 pub async fn status(shop: &Shop) -> Result<ExpiryStatus, Error> {
     let due = sqlx::query_scalar!(
         r#"select count(*) as "count!" from orders
@@ -69,12 +76,12 @@ impl OrderExpiry {
         board: &PauseBoard,
         stop: &CancellationToken,
     ) {
-        let (lab, shop, board) = (self.lab.clone(), shop.clone(), board.clone());
+        let (expiry, shop, board) = (self.clone(), shop.clone(), board.clone());
         let (replica, stop) = (replica.to_owned(), stop.clone());
         let runtime = shop.tasks.runtime.clone();
         runtime.spawn(async move {
             while !stop.is_cancelled() {
-                let worker = ExpiryWorker::new(&shop, lab.clone(), &replica, &board);
+                let worker = ExpiryWorker::new(&shop, expiry.clone(), &replica, &board);
                 let work = stop.clone().run_until_cancelled_owned(worker.run());
                 if let Err(error) = shop.tasks.runtime.spawn(work).await {
                     tracing::error!(%error, "the order expiry worker panicked");
@@ -86,6 +93,21 @@ impl OrderExpiry {
 
     /// Replaces the lab's request to this replica's worker; `None` withdraws it.
     pub fn set_lab_request(&self, request: Option<LabRequest>) {
-        self.lab.set(request);
+        let length = match request {
+            Some(LabRequest::Rest(length)) => length,
+            _ => LAB_REQUEST_TIMEOUT,
+        };
+        *self.0.lock() = request.map(|request| (request, Instant::now() + length));
+    }
+
+    fn is_resting(&self) -> bool {
+        matches!(*self.0.lock(), Some((LabRequest::Rest(_), until)) if Instant::now() < until)
+    }
+
+    /// Takes the pause, if it has not ended.
+    fn take_pause(&self) -> Option<LabRequest> {
+        let is_pause = |(request, _): &mut _| matches!(request, LabRequest::Pause { .. });
+        let (pause, until) = self.0.lock().take_if(is_pause)?;
+        (Instant::now() < until).then_some(pause)
     }
 }

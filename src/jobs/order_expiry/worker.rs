@@ -1,5 +1,5 @@
-//! The worker of one replica: reads due orders if it has the lease on the queue, and has them
-//! expired, some groups at a time.
+//! The worker of one replica: reads due orders if it has the lease on the queue, and expires them,
+//! some groups at a time.
 
 use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::due::{self, DueOrder, MAX_DUE};
 use super::expire::{self, GroupOutcome};
 use super::groups::{ExpiryGroup, PendingGroups};
-use super::lab_requests::{LabRequest, LabRequests};
+use super::{LabRequest, OrderExpiry};
 use crate::probe::{Pause, PauseBoard, Point, Probe, ProbedValue, RequestProbe};
 use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku, with_timeout};
 
@@ -27,7 +27,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(500);
 const NEXT_PAGE_DELAY: Duration = Duration::from_millis(200);
 /// Mean pause after an error: other workers take over meanwhile.
 const RETRY_DELAY: Duration = Duration::from_millis(750);
-/// Interval at which a resting worker checks for the end of its rest.
 const REST_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of a read: no query of the worker takes longer, unless the network drops it.
 const QUERY_TIMEOUT: Duration = Duration::from_secs(6);
@@ -38,7 +37,6 @@ const MAX_SLOW_GROUPS_IN_FLIGHT: usize = 2;
 /// Timeout of a transaction of different items: one that is locked delays the others no longer.
 const MERGED_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A group whose execution has ended.
 struct EndedGroup {
     orders: Vec<OrderId>,
     skus: BTreeSet<Sku>,
@@ -48,12 +46,11 @@ struct EndedGroup {
 
 pub(super) struct ExpiryWorker {
     shop: Shop,
-    lab: LabRequests,
+    expiry: OrderExpiry,
     replica: String,
     board: PauseBoard,
-    /// Its name as the holder of the lease.
+    /// Its name as the holder of the lease, which it may have if `is_holder`.
     id: Uuid,
-    /// True if it may have the lease.
     is_holder: bool,
     poll_at: Instant,
     /// The last order of a full read, behind which the next one continues.
@@ -61,7 +58,6 @@ pub(super) struct ExpiryWorker {
     pending: PendingGroups,
     in_flight: JoinSet<EndedGroup>,
     slow_in_flight: usize,
-    /// The orders of the groups in flight, and their items.
     busy_orders: BTreeSet<OrderId>,
     busy_skus: BTreeSet<Sku>,
     /// Items of groups that failed, until one of their groups expires.
@@ -70,10 +66,10 @@ pub(super) struct ExpiryWorker {
 }
 
 impl ExpiryWorker {
-    pub(super) fn new(shop: &Shop, lab: LabRequests, replica: &str, board: &PauseBoard) -> Self {
+    pub(super) fn new(shop: &Shop, expiry: OrderExpiry, replica: &str, board: &PauseBoard) -> Self {
         Self {
             shop: shop.clone(),
-            lab,
+            expiry,
             replica: replica.to_owned(),
             board: board.clone(),
             id: Uuid::new_v4(),
@@ -105,9 +101,8 @@ impl ExpiryWorker {
         }
     }
 
-    /// Reads due orders and starts their expiry, unless the lab has the worker rest.
     async fn poll(&mut self) {
-        if self.lab.is_resting() {
+        if self.expiry.is_resting() {
             self.stand_back(REST_POLL_INTERVAL).await;
             return;
         }
@@ -193,7 +188,7 @@ impl ExpiryWorker {
         self.start_groups();
     }
 
-    /// Leaves due orders to other workers, and reads none before `pause` has passed.
+    /// Leaves due orders to other workers for a while.
     async fn stand_back(&mut self, pause: Duration) {
         self.pending = PendingGroups::default();
         self.after = None;
@@ -206,7 +201,7 @@ impl ExpiryWorker {
 
     /// Returns the usual options with the pause that the lab requests, if it does.
     fn lab_options(&self) -> Option<RequestOptions> {
-        let LabRequest::Pause { at, strategy } = self.lab.take_pause()? else { return None };
+        let LabRequest::Pause { at, strategy } = self.expiry.take_pause()? else { return None };
         let mut options = expire::default_options(&self.shop);
         if let Some(strategy) = strategy {
             (options.strategy, options.ttl) = (strategy, None);

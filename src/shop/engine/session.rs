@@ -65,10 +65,7 @@ impl DatabaseSession {
     }
 
     pub(super) async fn end_failed(self, error: &Error) {
-        let is_ended = matches!(
-            error,
-            Error::Postgres(ErrorClass::SessionEnded | ErrorClass::StatementChanged, _)
-        );
+        let is_ended = matches!(error, Error::Postgres(ErrorClass::SessionEnded, _));
         if is_ended || error.is_outage() {
             drop(self);
         } else {

@@ -61,10 +61,7 @@ pub(super) async fn write(
             Err(
                 error @ (Error::Conflict(_)
                 | Error::Postgres(
-                    ErrorClass::CannotWrite
-                    | ErrorClass::Refused
-                    | ErrorClass::SessionEnded
-                    | ErrorClass::StatementChanged,
+                    ErrorClass::CannotWrite | ErrorClass::Refused | ErrorClass::SessionEnded,
                     _,
                 )),
             ) => return Err(error.into()),

@@ -73,7 +73,7 @@ pub async fn tick(
         return Err(Problem::new(ProblemType::Forbidden, detail));
     }
     let outcome = lab_tick::tick(&state.jobs, due_at, once, &options.probe).await?;
-    let label = outcome.label();
+    let label = outcome.into_str();
     let detail = match outcome {
         RunOutcome::Done(result) => result,
         RunOutcome::Failed(why) => why.into(),

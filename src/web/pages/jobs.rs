@@ -43,7 +43,8 @@ impl JobsPage {
 
     /// Returns the result of the newest completed run.
     fn result(&self, job: &JobStatus) -> Option<ResultText> {
-        result_text(job.last_done.as_ref()?.result.as_ref()?, self.layout.language)
+        let result = job.last_done.as_ref()?.result.as_ref()?;
+        Some(result_text(result, self.layout.language))
     }
 }
 
@@ -71,14 +72,9 @@ pub async fn retry_expiry(
     Ok(see_other("/jobs"))
 }
 
-/// Counts in a job's result that the page shows, in this order; others measure only the amount of
-/// work.
-const COUNTS: [&str; 6] = ["forgotten", "keys", "responses", "sessions", "runs", "marks"];
-
-/// Formats a job's result: the audit's verdict, or all counts of another job that are not 0.
-fn result_text(result: &Value, language: Language) -> Option<ResultText> {
-    if let Ok(found) = AuditResult::deserialize(result) {
-        let AuditResult { sound, checks, failing, .. } = found;
+/// Formats a job's result: the audit's verdict, or how much another job deleted.
+fn result_text(result: &Value, language: Language) -> ResultText {
+    if let Ok(AuditResult { sound, checks, failing }) = AuditResult::deserialize(result) {
         let names: Vec<&str> = failing.iter().map(|check| check.name.as_str()).collect();
         let checks = ("checks", checks.into());
         let text = if sound {
@@ -88,23 +84,22 @@ fn result_text(result: &Value, language: Language) -> Option<ResultText> {
             let variables = [checks, ("failed", failed), ("names", names)];
             language.text_with("admin-result-unsound", &variables)
         };
-        return Some(ResultText { text, is_unsound: !sound });
+        return ResultText { text, is_unsound: !sound };
     }
-    let Value::Object(fields) = result else { return None };
-    let counts = COUNTS.iter().filter_map(|name| {
-        let count = fields.get(*name)?.as_i64().filter(|count| *count != 0)?;
-        let variables = [("number", count.into()), ("count", format_count(count).into())];
-        let id = format!("admin-result-{}", name.replace('_', "-"));
-        Some(language.text_with(&id, &variables))
-    });
-    let mut texts: Vec<String> = counts.collect();
-    if fields.get("all") == Some(&Value::Bool(false)) {
-        texts.push(language.text("admin-result-rest"));
+    let counts = result.as_object().into_iter().flatten();
+    let deleted: i64 = counts.filter_map(|(_, count)| count.as_i64()).sum();
+    let mut text = match deleted {
+        0 => language.text("admin-result-nothing"),
+        _ => {
+            let count = format_count(deleted);
+            let variables = [("number", deleted.into()), ("count", count.into())];
+            language.text_with("admin-result-deleted", &variables)
+        }
+    };
+    if result.get("all") == Some(&Value::Bool(false)) {
+        text = language.list(&[text, language.text("admin-result-rest")]);
     }
-    if texts.is_empty() {
-        texts.push(language.text("admin-result-nothing"));
-    }
-    Some(ResultText { text: language.list(&texts), is_unsound: false })
+    ResultText { text, is_unsound: false }
 }
 
 #[cfg(test)]
@@ -116,24 +111,20 @@ mod tests {
     #[test]
     fn job_result_is_described_in_words() {
         let text = |result: Value| {
-            let described = result_text(&result, Language::English);
-            described.map(|described| (described.text, described.is_unsound))
+            let ResultText { text, is_unsound } = result_text(&result, Language::English);
+            (text, is_unsound)
         };
         let sound = json!({ "sound": true, "checks": 18, "failing": [] });
-        assert_eq!(text(sound), Some(("sound: all 18 checks hold".to_owned(), false)));
+        assert_eq!(text(sound), ("sound: all 18 checks hold".to_owned(), false));
         let failing = json!([{ "name": "stock-drift", "ok": false, "detail": "tea" }]);
         let is_unsound = json!({ "sound": false, "checks": 18, "failing": failing });
         assert_eq!(
             text(is_unsound),
-            Some(("not sound: 1 of 18 checks fail: stock-drift".to_owned(), true))
+            ("not sound: 1 of 18 checks fail: stock-drift".to_owned(), true)
         );
-        let texts = |result: Value| text(result).unwrap().0;
-        let purged = json!({ "keys": 3_000, "responses": 1, "runs": 0, "blocks": 9, "all": false });
-        assert_eq!(
-            texts(purged),
-            "3,000 idempotency keys deleted, 1 stored response deleted, the next run does \
-             the rest"
-        );
-        assert_eq!(texts(json!({ "keys": 0, "blocks": 9, "all": true })), "nothing to do");
+        let texts = |result: Value| text(result).0;
+        let purged = json!({ "keys": 3_000, "responses": 1, "runs": 0, "all": false });
+        assert_eq!(texts(purged), "3,001 records deleted, the next run does the rest");
+        assert_eq!(texts(json!({ "keys": 0, "all": true })), "nothing to do");
     }
 }

@@ -325,15 +325,9 @@ impl From<Error> for Problem {
                 let detail = "Postgres refuses the shop's user; nothing was written";
                 Problem::new(ProblemType::Unavailable, detail)
             }
-            Error::Postgres(ErrorClass::StatementChanged, cause) => {
-                tracing::debug!(cause, "a session with Postgres ended");
-                let detail = message!("problem-session-migrated");
-                Problem::with_message(ProblemType::Unavailable, detail)
-            }
             Error::Postgres(ErrorClass::SessionEnded, cause) => {
                 tracing::debug!(cause, "a session with Postgres ended");
-                let detail = message!("problem-session-idle");
-                Problem::with_message(ProblemType::Unavailable, detail)
+                Problem::with_message(ProblemType::Unavailable, message!("problem-session-ended"))
             }
             Error::Postgres(ErrorClass::LockTimeout, cause) => {
                 tracing::debug!(cause, "a row stayed locked");
