@@ -80,10 +80,7 @@ pub async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
 
 /// Adds to an error of Redis what to change.
 fn explain(error: &Error) -> anyhow::Error {
-    let (Error::Unavailable(cause)
-    | Error::Refused(cause)
-    | Error::InvalidAddress(cause)
-    | Error::UnexpectedResponse(cause)) = error
+    let (Error::Unavailable(cause) | Error::Refused(cause) | Error::InvalidAddress(cause)) = error
     else {
         return error.clone().into();
     };

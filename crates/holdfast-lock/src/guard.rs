@@ -72,10 +72,8 @@ impl Guard {
 
     /// Releases the lock and returns whether it was still held. Never releases the lock of another
     /// owner. If Redis does not respond within 0.8 s, the result is [`Released::Unknown`] and the
-    /// lock ends with its lease. (A [`ForeignLease`] makes its own promises.)
-    ///
-    /// # Cancel safety
-    /// Dropping the future has the effect of dropping the guard.
+    /// lock ends with its lease. (A [`ForeignLease`] makes its own promises.) Dropping the future has
+    /// the effect of dropping the guard.
     pub async fn release(self) -> Released {
         match self.inner {
             GuardInner::Local(guard) => {
@@ -118,13 +116,7 @@ impl Guards {
         self.0.is_empty()
     }
 
-    /// Returns whether there is a lock on `key`, even if its lease has expired.
-    #[must_use]
-    pub fn contains(&self, key: &LockKey) -> bool {
-        self.0.iter().any(|guard| guard.key() == key)
-    }
-
-    /// Returns the guard on `key`, if there is one.
+    /// Returns the guard on `key`, if there is one, even if its lease has expired.
     #[must_use]
     pub fn get(&self, key: &LockKey) -> Option<&Guard> {
         self.0.iter().find(|guard| guard.key() == key)
@@ -136,11 +128,8 @@ impl Guards {
         self.get(key)?.as_fenced().map(FencedGuard::fence)
     }
 
-    /// Replaces the fence of the lock on `key` by a fence above `floor`: see
-    /// [`FencedGuard::raise_fence`]. Returns `None` if the lock is no longer held, or has no fence.
-    ///
-    /// # Errors
-    /// As [`FencedGuard::raise_fence`], which also states its cancel safety.
+    /// Raises the fence of the lock on `key` as [`FencedGuard::raise_fence`]. Returns `None` if the
+    /// lock is no longer held, or has no fence.
     pub async fn raise_fence(&mut self, key: &LockKey, floor: i64) -> Result<Option<i64>, Error> {
         let guard = self.0.iter_mut().find(|guard| guard.key() == key);
         match guard.map(|guard| &mut guard.inner) {
@@ -151,10 +140,7 @@ impl Guards {
 
     /// Releases all locks, in reverse order. Returns `Held` only if all were still held, and
     /// `Unknown` as soon as Redis does not respond for one; the others are then released in the
-    /// background.
-    ///
-    /// # Cancel safety
-    /// Safe: the remaining locks are released as by dropping.
+    /// background, as they are if this future is dropped.
     pub async fn release(mut self) -> Released {
         let mut all = Released::Held;
         while let Some(guard) = self.0.pop() {

@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use redis::{Cmd, FromRedisValue};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::process::Process;
 use crate::redis::set_if_absent;
-use crate::task::AbortOnDrop;
 use crate::{Error, Locks, Redis};
 
 /// Maximum time for which a process that died blocks a key.
@@ -60,7 +60,7 @@ pub struct IdempotencyLocks {
     held: Arc<Mutex<HeldKeys>>,
     /// Requested by [`IdempotencyLocks::acquire`], which has not read the responses yet.
     requested: Vec<KeyValue>,
-    renewal: Option<AbortOnDrop>,
+    renewal: Option<AbortOnDropHandle<()>>,
 }
 
 /// Redis keys, with their values and the times at which renewals stop.
@@ -73,7 +73,7 @@ type KeyValue = (String, String);
 type GroupResults = Vec<Result<IdempotencyLockResult, Error>>;
 
 impl IdempotencyLocks {
-    /// Creates a set of idempotency locks that holds none yet.
+    /// Creates an empty set.
     pub fn new(locks: &Locks) -> Self {
         Self {
             redis: locks.redis().clone(),
@@ -89,9 +89,9 @@ impl IdempotencyLocks {
     /// name of each lock and the fingerprint of the request (without `/`). Returns one result per
     /// lock, in the same order, within 2 s; in a Cluster, within 0.2 s.
     ///
-    /// The errors are those of Redis, as for [`Locks::acquire`]. In a Cluster they concern only the
-    /// keys of the node that does not respond. What may have been set is released in the
-    /// background, also if this future is dropped.
+    /// The errors are those of [`Locks::acquire`], in a Cluster only for the keys of the node that
+    /// does not respond. What may have been set is released in the background, also if this future
+    /// is dropped.
     pub async fn acquire(
         &mut self,
         requests: &[(String, String)],
@@ -112,7 +112,7 @@ impl IdempotencyLocks {
         }
         if !held.is_empty() && self.renewal.is_none() {
             let renewal = renew_periodically(self.redis.clone(), Arc::downgrade(&self.held));
-            self.renewal = Some(AbortOnDrop::spawn(self.redis.runtime(), renewal));
+            self.renewal = Some(AbortOnDropHandle::new(self.redis.runtime().spawn(renewal)));
         }
         drop(held);
         results
@@ -227,7 +227,6 @@ async fn set_all(
     Ok(locks.iter().zip(set).map(result).collect())
 }
 
-/// Sends commands in one pipeline.
 async fn send<T>(redis: &Redis, commands: Vec<Cmd>) -> Result<Vec<T>, crate::redis::Error>
 where
     T: FromRedisValue + Send + 'static,

@@ -12,8 +12,7 @@ const RESERVED_SUFFIXES: [&str; 3] = [QUEUE_SUFFIX, ":seen", ":fence"];
 /// The name of a lock. Ordered bytewise, which is the order of acquisition.
 ///
 /// All Redis keys of one lock must lie in one slot of a Cluster, so a key has a hash tag:
-/// `{sku:tea}`. A name without a tag is put into braces: `sku:tea` is the same key. Different keys
-/// are different locks.
+/// `{sku:tea}`. A name without a tag is put into braces: `sku:tea` is the same key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockKey(String);
 

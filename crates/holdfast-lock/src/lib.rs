@@ -18,7 +18,6 @@ mod quorum;
 pub mod redis;
 mod result;
 mod settings;
-mod task;
 mod waiters;
 mod watchdog;
 

@@ -22,7 +22,7 @@ use crate::{LockKey, Wait};
 
 type MutexMap = Mutex<HashMap<LockKey, Weak<Fifo<()>>>>;
 
-/// The mutexes of this process. Only keys that are held or waited for use memory.
+/// The mutexes of the keys that are held or waited for.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct LocalLocks(Arc<MutexMap>);
 

@@ -67,8 +67,8 @@ pub struct AcquireRequest<'a> {
 }
 
 impl Locks {
-    /// Creates the locks of one process on `redis`; each call creates another process identity.
-    /// Redis need not be reachable yet.
+    /// Creates the locks of one process on `redis`, which need not be reachable yet. Each call
+    /// creates another process identity.
     ///
     /// # Errors
     /// [`Error::InvalidSettings`] if a setting is out of its range.
@@ -101,7 +101,7 @@ impl Locks {
         self
     }
 
-    /// Returns whether that kind of lock is configured. Does not call Redis.
+    /// Returns whether that kind of lock is configured.
     #[must_use]
     pub fn is_configured(&self, kind: LockKind) -> bool {
         kind != LockKind::Quorum || self.quorum.is_some()
@@ -125,14 +125,10 @@ impl Locks {
         &self.settings
     }
 
-    /// Acquires the fenced lock on `key`, in the order of its queue.
+    /// Acquires the fenced lock on `key`, in the order of its queue. Cancel safe.
     ///
     /// # Errors
-    /// [`Error::TimedOut`] after [`Settings::acquire_timeout`]; [`Error::QueueFull`]; those of
-    /// Redis, as for [`Locks::acquire`].
-    ///
-    /// # Cancel safety
-    /// Safe, as for [`Locks::acquire`].
+    /// [`Error::TimedOut`] after [`Settings::acquire_timeout`], and those of [`Locks::acquire`].
     pub async fn lock(&self, key: &LockKey) -> Result<FencedGuard, Error> {
         let started = Instant::now();
         let redis_key = self.redis_key(key);
@@ -182,8 +178,8 @@ impl Locks {
     ///
     /// # Errors
     /// Those of Redis, which are never reported as *busy*: [`Error::Unavailable`] when it does not
-    /// respond, [`Error::Refused`] when it responds with an error, [`Error::UnexpectedResponse`],
-    /// and behind sentinels [`Error::InvalidAddress`], if they do not know the primary's name.
+    /// respond, [`Error::Refused`] when it responds with an error, and behind sentinels
+    /// [`Error::InvalidAddress`], if they do not know the primary's name.
     /// [`Error::QueueFull`] at once if [`crate::MAX_WAITERS`] callers wait for a key.
     /// [`Error::NoQuorum`] without nodes. [`Error::InvalidSettings`] for a TTL out of its range.
     ///
@@ -284,18 +280,14 @@ impl Locks {
         }
     }
 
-    /// Returns the holder of the lock on `key`, from its value in Redis; empty if it is free.
-    ///
-    /// # Errors
-    /// Those of Redis, as for [`Locks::acquire`].
+    /// Returns the holder of the lock on `key`, from its value in Redis; empty if it is free. Fails as
+    /// [`Locks::acquire`].
     pub async fn holder(&self, key: &LockKey) -> Result<Holder, Error> {
         inspect::holder(&self.redis, &self.redis_key(key)).await
     }
 
-    /// Deletes the lock on `key`, as if its lease had expired. For experiments and tests only.
-    ///
-    /// # Errors
-    /// Those of Redis, as for [`Locks::acquire`].
+    /// Deletes the lock on `key`, as if its lease had expired. For experiments and tests only. Fails
+    /// as [`Locks::acquire`].
     pub async fn force_release(&self, key: &LockKey) -> Result<(), Error> {
         let mut delete = ::redis::cmd("DEL");
         delete.arg(self.redis_key(key));
@@ -305,10 +297,8 @@ impl Locks {
     /// Returns all held locks and idempotency locks, sorted by key; about 1,000 of each at most.
     ///
     /// Not a consistent snapshot: a lock that is acquired or released during the call may be
-    /// missing. Quorum locks live on their own nodes and are not included.
-    ///
-    /// # Errors
-    /// Those of Redis, as for [`Locks::acquire`].
+    /// missing. Quorum locks live on their own nodes and are not included. Fails as
+    /// [`Locks::acquire`].
     pub async fn held_locks(&self) -> Result<Vec<HeldLock>, Error> {
         let prefix = escape_pattern(&self.settings.key_prefix);
         let mut keys = Vec::new();

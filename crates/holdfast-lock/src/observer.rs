@@ -60,7 +60,7 @@ impl Source {
     }
 }
 
-/// An observer that records the events with the crate `metrics`, by the names of [`metric_names`].
+/// Records the events with the crate `metrics`, by the names of [`metric_names`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct MetricsObserver;
 

@@ -16,11 +16,12 @@
 
 use std::time::Duration;
 
+use tokio_util::task::AbortOnDropHandle;
+
 use crate::clock::renewals_end_us;
 use crate::kind::PollingRequest;
 use crate::process::Process;
 use crate::redis::set_if_absent;
-use crate::task::AbortOnDrop;
 use crate::{Error, Redis, Released, watchdog};
 
 /// A lease that is, or may be, in Redis.
@@ -30,16 +31,14 @@ pub(crate) struct OwnerLease {
     key: String,
     /// Unique per acquisition.
     owner: String,
-    renewal: Option<AbortOnDrop>,
+    renewal: Option<AbortOnDropHandle<()>>,
     release_on_drop: bool,
 }
 
 impl OwnerLease {
     /// Acquires the lock, or returns `None` if it was held at the last attempt. Waiters are served
-    /// in no particular order.
-    ///
-    /// # Cancel safety
-    /// Safe: a background task releases what an attempt in flight acquired, also after an error.
+    /// in no particular order. What an attempt in flight acquired is released in the background if
+    /// this future is dropped, and after an error.
     pub async fn acquire(
         redis: &Redis,
         process: &Process,
@@ -72,7 +71,7 @@ impl OwnerLease {
     pub fn renewed(mut self, ttl: Duration, max_hold: Option<Duration>) -> Self {
         let (redis, key, owner) = (self.redis.clone(), self.key.clone(), self.owner.clone());
         let renewal = watchdog::renew(redis, key, owner, ttl, renewals_end_us(max_hold));
-        self.renewal = Some(AbortOnDrop::spawn(self.redis.runtime(), renewal));
+        self.renewal = Some(AbortOnDropHandle::new(self.redis.runtime().spawn(renewal)));
         self
     }
 

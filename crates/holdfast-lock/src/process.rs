@@ -1,8 +1,7 @@
 //! The identity of a process in the values of its locks.
 //!
-//! Every value in Redis begins with `<name>~` (an idempotency lock's, after its fingerprint): the
-//! process's name if it has one, else the first eight digits of the process's UUID. The name
-//! decides nothing: the UUID behind it distinguishes two processes of one name.
+//! Every value in Redis begins with `<name>~` (an idempotency lock's, after its fingerprint). The
+//! name decides nothing: the UUID behind it distinguishes two processes of one name.
 
 use std::sync::Arc;
 

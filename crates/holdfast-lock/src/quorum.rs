@@ -22,12 +22,12 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
 use tokio::time::{Instant, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us};
 use crate::kind::PollingRequest;
 use crate::process::Process;
 use crate::redis::{Error as RedisError, set_if_absent};
-use crate::task::AbortOnDrop;
 use crate::{Error, Holder, Redis, Released, inspect};
 
 /// Divisor of the TTL: a node's timeout is this part of it, at most [`MAX_NODE_TIMEOUT`].
@@ -41,7 +41,6 @@ const MAX_TIME_WITHOUT_MAJORITY: Duration = Duration::from_millis(1_500);
 /// Time after which a probe's lock expires if its release is lost.
 const PROBE_TTL: Duration = Duration::from_secs(1);
 
-/// The nodes. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(crate) struct Quorum {
     nodes: Vec<Redis>,
@@ -130,7 +129,7 @@ impl Quorum {
         let deadline_us = lease_deadline_us(sent_us, ttl);
         if votes.yes >= self.majority() && monotonic_us() < deadline_us {
             let renewal = renew(lease.owner.clone(), ttl, deadline_us, renewals_end_us(max_hold));
-            lease.renewal = Some(AbortOnDrop::spawn(self.nodes[0].runtime(), renewal));
+            lease.renewal = Some(AbortOnDropHandle::new(self.nodes[0].runtime().spawn(renewal)));
             return Ok(QuorumAttempt::Acquired(lease));
         }
         let responses = votes.yes + votes.no;
@@ -194,7 +193,7 @@ struct Votes {
 /// A lease that is, or may be, on some of the nodes. It has no fence.
 #[derive(Debug)]
 pub(crate) struct QuorumLease {
-    renewal: Option<AbortOnDrop>,
+    renewal: Option<AbortOnDropHandle<()>>,
     owner: QuorumOwner,
     release_on_drop: bool,
 }

@@ -45,16 +45,12 @@ pub enum Error {
     )]
     Unavailable(redis::Error),
     /// Redis responded with an error, e.g. `WRONGTYPE`, `NOAUTH`, `READONLY`, `OOM` or `LOADING`
-    /// ([`redis::Error::code`]). The lock was not acquired, or is being released.
+    /// ([`redis::Error::code`]), or not as Redis 7. The lock was not acquired, or is being released.
     #[error("Redis refuses the command: {}; {}", .0, advice(.0))]
     Refused(redis::Error),
     /// The address of Redis is wrong.
     #[error("the address of Redis is wrong: {0}")]
     InvalidAddress(redis::Error),
-    /// The response does not have the expected form. It is unknown whether the lock was acquired,
-    /// as for [`Error::Unavailable`].
-    #[error("the response is not that of Redis 7 or Valkey: {0}; check the server at the address")]
-    UnexpectedResponse(redis::Error),
     /// The lease has expired.
     #[error("the lock was lost: its lease has run out")]
     Lost,
@@ -117,9 +113,7 @@ impl Error {
     #[must_use]
     pub fn refusal(&self) -> Option<redis::Refusal> {
         match self {
-            Error::Refused(error)
-            | Error::InvalidAddress(error)
-            | Error::UnexpectedResponse(error) => error.refusal(),
+            Error::Refused(error) | Error::InvalidAddress(error) => error.refusal(),
             _ => None,
         }
     }
@@ -129,9 +123,8 @@ impl From<redis::Error> for Error {
     fn from(error: redis::Error) -> Self {
         match error.cause() {
             ErrorCause::Unavailable => Error::Unavailable(error),
-            ErrorCause::Refused => Error::Refused(error),
+            ErrorCause::Refused | ErrorCause::UnexpectedResponse => Error::Refused(error),
             ErrorCause::InvalidAddress => Error::InvalidAddress(error),
-            ErrorCause::UnexpectedResponse => Error::UnexpectedResponse(error),
         }
     }
 }

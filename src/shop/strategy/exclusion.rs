@@ -29,7 +29,7 @@ impl Exclusion<'_> {
     /// Fails with [`Error::Bug`] if the lock of a value was not acquired.
     pub fn check(&self, key: &LockKey) -> Result<(), Error> {
         match self.0 {
-            Protection::Locks(locks) if !locks.contains(key) => {
+            Protection::Locks(locks) if locks.get(key).is_none() => {
                 Err(Error::Bug(format!("{key} is written without its lock")))
             }
             _ => Ok(()),

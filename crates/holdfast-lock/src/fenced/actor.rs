@@ -144,7 +144,6 @@ impl KeyActor {
         self.waiters.front().map_or(self.shared.timing.ttl, |waiter| waiter.ttl)
     }
 
-    /// Tries to acquire the lock as `id`; if `waits`, queues the id or keeps its place.
     pub(super) async fn request(&mut self, id: String, waits: bool, source: Source) {
         let ttl = self.ttl();
         let sent_us = monotonic_us();

@@ -91,15 +91,9 @@ impl FencedGuard {
         }
     }
 
-    /// Replaces this guard's fence by one above `floor`, after a row had a higher fence than this
-    /// guard because Redis lost its counter. The lock stays held. Returns `None` if Redis reports
-    /// that it is lost.
-    ///
-    /// # Errors
-    /// Those of Redis, as for [`crate::Locks::acquire`]; this guard keeps its fence.
-    ///
-    /// # Cancel safety
-    /// Safe: this guard keeps its fence, and the new fence is skipped.
+    /// Replaces this guard's fence by one above `floor`, after a row had a higher fence because Redis
+    /// lost its counter. The lock stays held. Returns `None` if Redis reports that it is lost. After
+    /// an error of Redis, and if this future is dropped, this guard keeps its fence.
     pub async fn raise_fence(&mut self, floor: i64) -> Result<Option<i64>, Error> {
         let (responder, response) = oneshot::channel();
         let id = self.lease.id.clone();
@@ -116,10 +110,8 @@ impl FencedGuard {
     /// Hands the lock off to the next waiter of this process, or releases it in Redis.
     ///
     /// After a local handoff, `Held` is by this process's clock; otherwise Redis confirmed it.
-    /// After [`Released::Unknown`] the lock ends with its lease.
-    ///
-    /// # Cancel safety
-    /// Safe, even before the first poll: the lock is released, and only the result is lost.
+    /// After [`Released::Unknown`] the lock ends with its lease. If this future is dropped, even
+    /// before the first poll, only the result is lost.
     pub async fn release(mut self) -> Released {
         self.released = true;
         let (responder, response) = oneshot::channel();
@@ -167,16 +159,25 @@ pub(super) struct Waiter {
 /// A message to the actor of a key.
 #[derive(Debug)]
 pub(super) enum Message {
-    /// A caller requests the lock.
     Join(Waiter),
-    /// A guard was released or dropped.
-    Released { id: String, responder: Option<oneshot::Sender<Released>> },
-    /// A guard was left to expire.
-    LeftToExpire { id: String },
+    Released {
+        id: String,
+        responder: Option<oneshot::Sender<Released>>,
+    },
+    LeftToExpire {
+        id: String,
+    },
     /// A guard needs a fence above `floor`.
-    RaiseFence { id: String, floor: i64, responder: oneshot::Sender<RaiseFenceResponse> },
+    RaiseFence {
+        id: String,
+        floor: i64,
+        responder: oneshot::Sender<RaiseFenceResponse>,
+    },
     /// A script granted the lock to this process.
-    Granted { id: String, grant: Grant },
+    Granted {
+        id: String,
+        grant: Grant,
+    },
     /// Another process waits for the lock that this process holds.
     RemoteWaiter,
     /// A waiter may have left.

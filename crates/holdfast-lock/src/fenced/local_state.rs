@@ -15,7 +15,6 @@ use crate::clock::{monotonic_us, us};
 /// Maximum number of local handoffs while another process waits.
 const MAX_LOCAL_HANDOFFS: u32 = 8;
 
-/// The state of the lock in this process.
 pub(super) enum LocalState {
     Idle,
     /// Queued in Redis. Polls at `poll_at` regardless of messages: a waiter that does not poll is
@@ -52,7 +51,6 @@ pub(super) struct HeldLease {
     pub(super) remote_waiter: Option<RemoteWaiter>,
 }
 
-/// Another process that waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct RemoteWaiter {
     /// Time from which it is known to wait, on this machine's monotonic clock.

@@ -28,11 +28,11 @@ use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::observer::{Event, Observer};
 use crate::process::Process;
 use crate::redis::RESPONSE_TIMEOUT;
-use crate::task::AbortOnDrop;
 use crate::{Error, Holder, ProbeFailure, Redis, Settings, Wait};
 use crate::{clock, inspect};
 use actor::KeyActor;
@@ -87,7 +87,7 @@ impl FencedLocks {
             listener: OnceLock::new(),
         });
         let listening = listener::listen(redis.clone(), Arc::downgrade(&shared));
-        let _ = shared.listener.set(AbortOnDrop::spawn(redis.runtime(), listening));
+        let _ = shared.listener.set(AbortOnDropHandle::new(redis.runtime().spawn(listening)));
         Self(shared)
     }
 
@@ -175,7 +175,7 @@ struct Shared {
     /// Senders to the actors of the keys that this process holds or waits for.
     actors: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,
     /// The task that receives the messages of the process's channel.
-    listener: OnceLock<AbortOnDrop>,
+    listener: OnceLock<AbortOnDropHandle<()>>,
 }
 
 impl Shared {
@@ -185,7 +185,6 @@ impl Shared {
         }
     }
 
-    /// Sends a message to the key's actor, if there is one.
     fn notify(&self, redis_key: &str, message: Message) {
         let actors = self.actors.lock();
         if let Some(actor) = actors.get(redis_key) {

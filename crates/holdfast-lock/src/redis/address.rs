@@ -15,14 +15,16 @@ pub const ADDRESS_FORMS: &str = "redis://HOST:PORT, redis+unix:///PATH, \
     redis-cluster://HOST:PORT,HOST:PORT or redis-sentinel://HOST:PORT,HOST:PORT/MASTER_NAME; \
     with TLS they begin with rediss";
 
-/// A parsed address.
 pub(super) enum RedisAddress {
-    /// One server.
     One(ConnectionInfo),
     /// Seed nodes of a Cluster; they know the other nodes.
     Cluster(Vec<ConnectionInfo>),
     /// The sentinels, the name of the primary there, and the connection settings of the primary.
-    Sentinel { sentinels: Vec<ConnectionInfo>, name: String, primary: ConnectionInfo },
+    Sentinel {
+        sentinels: Vec<ConnectionInfo>,
+        name: String,
+        primary: ConnectionInfo,
+    },
 }
 
 impl RedisAddress {
@@ -62,7 +64,6 @@ impl RedisAddress {
         Ok(self)
     }
 
-    /// Returns whether commands leave this machine without TLS.
     pub(super) fn is_plain_text_on_network(&self) -> bool {
         self.entry_points().iter().any(|server| match server.addr() {
             ConnectionAddr::Tcp(host, _) => {

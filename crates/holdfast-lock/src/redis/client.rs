@@ -17,7 +17,6 @@ use super::cluster::ClusterConnection;
 use super::connection::RedisConnection;
 use super::error::Error;
 use super::outage::Outage;
-use super::search::first_ok;
 use super::sentinel::Sentinel;
 use super::server::ServerConnection;
 use super::tls::TlsSettings;
@@ -72,13 +71,8 @@ impl Redis {
         Self::open_with_tls(url, &TlsSettings::default())
     }
 
-    /// As [`Redis::open`], with certificates for TLS, which apply to all servers.
-    ///
-    /// # Errors
-    /// If the address is invalid, or is one without TLS although `settings` have certificates.
-    ///
-    /// # Panics
-    /// Outside of a tokio runtime.
+    /// As [`Redis::open`], with certificates for TLS, which apply to all servers. Fails also if there
+    /// are certificates, and the address is one without TLS.
     pub fn open_with_tls(url: &str, settings: &TlsSettings) -> Result<Self, Error> {
         let address = RedisAddress::read(url).and_then(|address| address.with_tls(settings));
         let address = address.map_err(Error::new)?;
@@ -143,10 +137,7 @@ impl Redis {
         self.on_own_runtime(async move { command.query_async(&mut connection).await }).await
     }
 
-    /// Sends several commands in one round trip.
-    ///
-    /// # Errors
-    /// As [`Redis::query`]; the same holds for cancel safety.
+    /// Sends several commands in one round trip. Fails, and is cancel safe, as [`Redis::query`].
     pub async fn query_pipeline<T>(&self, commands: Pipeline) -> Result<T, Error>
     where
         T: FromRedisValue + Send + 'static,
@@ -155,10 +146,7 @@ impl Redis {
         self.on_own_runtime(async move { commands.query_async(&mut connection).await }).await
     }
 
-    /// Executes a script.
-    ///
-    /// # Errors
-    /// As [`Redis::query`]; the same holds for cancel safety.
+    /// Executes a script. Fails, and is cancel safe, as [`Redis::query`].
     pub async fn run_script<T>(&self, call: ScriptInvocation<'static>) -> Result<T, Error>
     where
         T: FromRedisValue + Send + 'static,
@@ -252,21 +240,8 @@ impl Redis {
         Ok(vec![start.to_owned()])
     }
 
-    /// Checks that Redis responds; in a Cluster, that one primary does.
-    ///
-    /// # Errors
-    /// If it does not.
-    pub async fn ping(&self) -> Result<(), Error> {
-        let servers = self.primaries().await?;
-        let pings = servers.iter().map(|server| server.query(redis::cmd("PING")));
-        first_ok(pings, Error::timed_out()).await
-    }
-
     /// Returns the eviction policy, if the server reports it; in a Cluster, the worst of all
     /// primaries'. With a policy other than `noeviction`, Redis may delete a lock that is held.
-    ///
-    /// # Errors
-    /// As [`Redis::query`].
     pub async fn eviction_policy(&self) -> Result<Option<String>, Error> {
         let servers = self.primaries().await?;
         let policies = try_join_all(servers.iter().map(Self::own_eviction_policy)).await?;
@@ -305,9 +280,6 @@ impl Redis {
     }
 
     /// Deletes `key` if its value is `value`, in one script; returns whether it did.
-    ///
-    /// # Errors
-    /// As [`Redis::query`].
     pub async fn delete_if(&self, key: &str, value: &str) -> Result<bool, Error> {
         Ok(self.delete_all_if(&[(key, value)]).await? > 0)
     }

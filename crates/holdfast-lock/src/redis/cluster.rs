@@ -71,7 +71,6 @@ impl ClusterConnection {
         Self { cluster, last: None, fails_fast: true }
     }
 
-    /// As [`super::Redis::for_release`].
     pub(super) fn for_release(&self) -> Self {
         Self { fails_fast: false, ..self.clone() }
     }

@@ -19,7 +19,6 @@ pub(super) enum RedisConnection {
 }
 
 impl RedisConnection {
-    /// As [`super::Redis::for_release`].
     pub(super) fn for_release(&self) -> Self {
         match self {
             RedisConnection::Cluster(cluster) => RedisConnection::Cluster(cluster.for_release()),
@@ -54,10 +53,7 @@ impl ConnectionLike for RedisConnection {
     }
 
     fn get_db(&self) -> i64 {
-        match self {
-            RedisConnection::One(one) => one.address().redis_settings().db(),
-            RedisConnection::Cluster(_) => 0,
-            RedisConnection::Sentinel(sentinel) => sentinel.db(),
-        }
+        // Nobody asks: a connection selects the database of its address.
+        0
     }
 }

@@ -20,7 +20,6 @@ const MIN_COST: Duration = RESPONSE_TIMEOUT.checked_div(2).unwrap();
 /// Pause between two `PING`s to a node that does not respond.
 const PING_PAUSE: Duration = Duration::from_millis(50);
 
-/// Cheap to clone; clones share the connection and the memory.
 #[derive(Clone)]
 pub(super) struct ClusterNode(Arc<Internals>);
 
@@ -54,7 +53,6 @@ impl ClusterNode {
         &self.0.connection
     }
 
-    /// Returns the error of the call that noticed the outage, if there is one.
     pub(super) fn outage(&self) -> Option<RedisError> {
         self.0.last_results.lock().outage.clone()
     }

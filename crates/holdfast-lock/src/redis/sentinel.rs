@@ -12,9 +12,8 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError};
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, RedisError};
 use redis::{ServerErrorKind, Value};
-use tokio::sync::watch;
 
 use super::address::replace_host;
 use super::request::{CONNECT_TIMEOUT, RedisRequest, in_time};
@@ -28,8 +27,6 @@ pub(super) struct Sentinel {
     template: ConnectionInfo,
     primary: Mutex<Option<Arc<Primary>>>,
     search_lock: SearchLock,
-    /// Address of the primary, once known; changes with every failover.
-    address: watch::Sender<Option<ConnectionAddr>>,
 }
 
 struct Primary {
@@ -49,12 +46,7 @@ impl Sentinel {
             template,
             primary: Mutex::default(),
             search_lock: SearchLock::default(),
-            address: watch::Sender::new(None),
         }
-    }
-
-    pub(super) fn db(&self) -> i64 {
-        self.template.redis_settings().db()
     }
 
     pub(super) async fn send(
@@ -82,17 +74,8 @@ impl Sentinel {
         response
     }
 
-    /// Returns the primary's connection settings, and a receiver that signals a change of address.
-    pub(super) async fn primary_address(
-        &self,
-    ) -> Result<(ConnectionInfo, watch::Receiver<Option<ConnectionAddr>>), RedisError> {
-        let mut changes = self.address.subscribe();
-        let primary = self.primary(None).await?;
-        changes.mark_unchanged();
-        if changes.borrow().as_ref() != Some(primary.address.addr()) {
-            changes.mark_changed();
-        }
-        Ok((primary.address.clone(), changes))
+    pub(super) async fn primary_address(&self) -> Result<ConnectionInfo, RedisError> {
+        Ok(self.primary(None).await?.address.clone())
     }
 
     fn current(&self) -> Option<Arc<Primary>> {
@@ -125,12 +108,6 @@ impl Sentinel {
         let requests = self.sentinels.iter().map(|sentinel| self.ask(sentinel));
         let primary = Arc::new(first_ok(requests, no_sentinels).await?);
         *self.primary.lock() = Some(primary.clone());
-        let address = Some(primary.address.addr().clone());
-        self.address.send_if_modified(|known| {
-            let changes = *known != address;
-            *known = address;
-            changes
-        });
         Ok(primary)
     }
 

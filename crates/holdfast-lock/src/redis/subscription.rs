@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use redis::aio::{PubSub, PubSubSink, PubSubStream};
-use redis::{Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError, Value};
-use tokio::sync::watch;
+use redis::{Client, ConnectionInfo, ErrorKind, RedisError, Value};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::client::Redis;
@@ -19,12 +18,11 @@ const PING_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The messages of a channel, until its connection ends.
 ///
-/// Does not guarantee delivery: messages published while there is no connection are lost.
+/// Does not guarantee delivery: messages published while there is no connection are lost. A primary
+/// that was demoted delivers those of the new one, which are replicated to it.
 pub(crate) struct Subscription {
     sink: PubSubSink,
     stream: PubSubStream,
-    /// Changes when another server becomes the primary.
-    changes: Option<watch::Receiver<Option<ConnectionAddr>>>,
     last_ping: Instant,
 }
 
@@ -35,18 +33,15 @@ impl Redis {
     }
 
     async fn open_subscription(&self, channel: &str) -> Result<Subscription, RedisError> {
-        let (addresses, changes): (Vec<ConnectionInfo>, _) = match &self.connection {
-            RedisConnection::One(server) => (vec![server.address().clone()], None),
-            RedisConnection::Cluster(cluster) => (cluster.node_addresses().await, None),
-            RedisConnection::Sentinel(sentinel) => {
-                let (address, changes) = sentinel.primary_address().await?;
-                (vec![address], Some(changes))
-            }
+        let addresses = match &self.connection {
+            RedisConnection::One(server) => vec![server.address().clone()],
+            RedisConnection::Cluster(cluster) => cluster.node_addresses().await,
+            RedisConnection::Sentinel(sentinel) => vec![sentinel.primary_address().await?],
         };
         let no_server = RedisError::from((ErrorKind::Io, "there is no server to subscribe to"));
         let requests = addresses.into_iter().map(|address| connect(address, channel));
         let (sink, stream) = first_ok(requests, no_server).await?.split();
-        Ok(Subscription { sink, stream, changes, last_ping: Instant::now() })
+        Ok(Subscription { sink, stream, last_ping: Instant::now() })
     }
 }
 
@@ -60,21 +55,14 @@ async fn connect(address: ConnectionInfo, channel: &str) -> Result<PubSub, Redis
 }
 
 impl Subscription {
-    /// Returns the next message; `None` if the connection ended or the primary changed.
+    /// Returns the next message; `None` if the connection ended.
     pub(crate) async fn next(&mut self) -> Result<Option<String>, Error> {
         loop {
-            let changes = async {
-                match &mut self.changes {
-                    Some(changes) => changes.changed().await.is_ok(),
-                    None => std::future::pending().await,
-                }
-            };
             tokio::select! {
                 message = self.stream.next() => {
                     let payload = message.map(|message| message.get_payload()).transpose();
                     return payload.map_err(Error::new);
                 }
-                _ = changes => return Ok(None),
                 () = sleep_until(self.last_ping + PING_INTERVAL) => {
                     in_time(self.sink.ping::<Value>()).await.map_err(Error::new)?;
                     self.last_ping = Instant::now();

@@ -116,22 +116,23 @@ fn system_authorities() -> Vec<CertificateDer<'static>> {
 }
 
 /// The cause of a failed TLS connection.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "the messages say it")]
 #[non_exhaustive]
 pub enum TlsFailure {
-    /// No trusted authority has signed the server's certificate.
+    #[error("no trusted authority has signed the server's certificate")]
     UnknownAuthority,
-    /// The server's certificate is for other host names.
+    #[error("the server's certificate is for another host name")]
     WrongName,
-    /// The server's certificate has expired or is not valid yet, by this machine's clock.
+    #[error("the server's certificate has expired or is not valid yet")]
     Expired,
-    /// The server requires a client certificate.
+    #[error("the server requires a client certificate")]
     ClientCertificateMissing,
-    /// The server does not accept the client certificate.
+    #[error("the server does not accept the client certificate")]
     ClientCertificateRejected,
-    /// The response of the server is not TLS.
+    #[error("the server does not respond with TLS")]
     PlainText,
-    /// Another failure of TLS.
+    #[error("the TLS connection failed")]
     Other,
 }
 
@@ -185,19 +186,5 @@ impl TlsFailure {
             rustls::Error::InvalidMessage(_) => Self::PlainText,
             _ => Self::Other,
         }
-    }
-}
-
-impl fmt::Display for TlsFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::UnknownAuthority => "no trusted authority has signed the server's certificate",
-            Self::WrongName => "the server's certificate is for another host name",
-            Self::Expired => "the server's certificate has expired or is not valid yet",
-            Self::ClientCertificateMissing => "the server requires a client certificate",
-            Self::ClientCertificateRejected => "the server does not accept the client certificate",
-            Self::PlainText => "the server does not respond with TLS",
-            Self::Other => "the TLS connection failed",
-        })
     }
 }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use tokio::runtime::Builder;
 use tokio::task::{spawn_blocking, yield_now};
 
-use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until, wanted};
+use crate::server::{Process, Server, TTL, everywhere, fence, in_line, ping, until, wanted};
 
 everywhere!(
     flushed_scripts_are_reloaded,
@@ -137,7 +137,7 @@ async fn redis_pause_beyond_lease_loses_only_lock(server: &Server) {
     let lost = tokio::time::timeout_at((paused + TTL).into(), guard.wait_until_lost()).await;
     assert!(lost.is_ok(), "it is held for longer than its lease");
     for process in [&here, &there] {
-        until("Redis speaks again", async || process.0.redis().ping().await.is_ok()).await;
+        until("Redis speaks again", async || ping(process.0.redis()).await.is_ok()).await;
     }
     let theirs = there.take("{a}").await;
     assert_ne!(held.release().await, Released::Held);
@@ -189,7 +189,7 @@ async fn outage_costs_one_timeout(server: &Server) {
     tokio::select! {
         biased;
         () = behind => {}
-        _ = first.ping() => panic!("they took as long as a timeout"),
+        _ = ping(&first) => panic!("they took as long as a timeout"),
     }
     server.signal(Signal::CONT);
     // Less than a lease of 30 s.
@@ -208,7 +208,7 @@ async fn stopped_process_reads_its_responses(server: &Server) {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let redis = Redis::open(&url).unwrap();
-            redis.ping().await.unwrap();
+            ping(&redis).await.unwrap();
             // Until shortly, and until long, after the timeout of 0.8 s.
             for (turn, stopped_ms) in [(1, 850), (2, 1_000), (3, 2_000)] {
                 let count = redis.query::<i64>(::redis::cmd("INCR").arg("{a}").to_owned());

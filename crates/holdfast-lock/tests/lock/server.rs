@@ -279,6 +279,10 @@ pub fn fence(guards: &Guards, key: &str) -> i64 {
     guards.fence(&LockKey::new(key).unwrap()).unwrap()
 }
 
+pub async fn ping(redis: &Redis) -> Result<(), holdfast_lock::redis::Error> {
+    redis.query::<String>(::redis::cmd("PING")).await.map(drop)
+}
+
 /// Asks again until `condition` holds.
 pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) {
     let deadline = Instant::now() + Duration::from_secs(20);

@@ -30,7 +30,8 @@ fn process(server: &Server) -> Process {
 }
 
 async fn ping(url: &str, settings: &TlsSettings) -> Result<(), Error> {
-    Redis::open_with_tls(url, settings).unwrap().ping().await.map_err(Error::from)
+    let redis = Redis::open_with_tls(url, settings).unwrap();
+    crate::server::ping(&redis).await.map_err(Error::from)
 }
 
 /// The lock's calls, its subscription, a handoff to another process, and the search for keys.

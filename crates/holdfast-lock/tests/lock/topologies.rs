@@ -7,7 +7,7 @@ use holdfast_lock::{AcquireOutcome, Error, Redis, Released, Wait};
 use rustix::process::Signal;
 
 use crate::history::Rendezvous;
-use crate::server::{Process, Server, TTL, everywhere, in_line, run, until, wanted};
+use crate::server::{Process, Server, TTL, everywhere, in_line, ping, run, until, wanted};
 use crate::topology::Topology;
 
 /// A key on each of the three primaries, in their order.
@@ -33,7 +33,7 @@ async fn address_is_parsed_as_documented(server: &Server) {
         url => format!("{url}?db=1&user=default&pass=any%20word"),
     };
     let redis = Redis::open(&url).unwrap();
-    redis.ping().await.unwrap();
+    ping(&redis).await.unwrap();
     assert_eq!(redis.eviction_policy().await.unwrap().as_deref(), Some("noeviction"));
 }
 
@@ -114,7 +114,6 @@ fn silent_primary_delays_only_its_keys() {
                 assert!(started.elapsed() < MOMENT, "{:?}", started.elapsed());
             }
         }
-        process.0.redis().ping().await.unwrap();
         server.signal_one(2, Signal::CONT);
         until("it is served again", async || asked(&process, silent).await.is_ok()).await;
     });
