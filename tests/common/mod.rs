@@ -382,24 +382,14 @@ pub struct User {
     pub token: String,
 }
 
-/// The body of an answer that must have that status.
+/// The body of a response that must have that status.
 pub async fn body(response: Response, status: StatusCode) -> Value {
-    let actual = response.status();
-    let text = response.text().await.unwrap();
-    assert_eq!(actual, status, "{text}");
-    serde_json::from_str(&text).unwrap_or(Value::Null)
+    response.gives(status.as_u16()).await
 }
 
-/// The name of the problem in an answer that must have that status.
+/// The name of the problem in a response that must have that status.
 pub async fn problem(response: Response, status: u16) -> String {
-    let actual = response.status().as_u16();
-    let kind = response.headers().get("content-type").cloned();
-    let text = response.text().await.unwrap();
-    assert_eq!(actual, status, "{text}");
-    assert_eq!(kind.unwrap(), "application/problem+json", "{text}");
-    let body: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(body["status"], status, "{text}");
-    body["type"].as_str().unwrap().strip_prefix("/problems/").unwrap().to_owned()
+    response.fails(status).await
 }
 
 /// Asks again until `condition` holds; fails after [`CONDITION_TIMEOUT`].

@@ -51,24 +51,38 @@ pub trait Answer: Sized {
 
     /// The body of a response with that status.
     async fn gives(self, status: u16) -> Value {
-        super::body(self.response().await, status.try_into().unwrap()).await
+        let response = self.response().await;
+        let actual = response.status();
+        let text = response.text().await.unwrap();
+        assert_eq!(actual, status, "{text}");
+        serde_json::from_str(&text).unwrap_or(Value::Null)
     }
 
     /// The name of the problem in a response with that status.
     async fn fails(self, status: u16) -> String {
-        super::problem(self.response().await, status).await
+        let response = self.response().await;
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+        let (actual, problem, body) = response.outcome().await;
+        assert_eq!((actual, &body["status"]), (status, &json!(status)), "{body}");
+        problem
     }
 
     /// The body of a response with that status and that problem.
     async fn refuses(self, status: u16, problem: &str) -> Value {
-        let (actual_status, actual_problem, body) = self.outcome().await;
+        let response = self.response().await;
+        assert_eq!(response.headers()["content-type"], "application/problem+json");
+        let (actual_status, actual_problem, body) = response.outcome().await;
         assert_eq!((actual_status, actual_problem.as_str()), (status, problem), "{body}");
         body
     }
 
     /// The status, the name of the problem (empty if there is none), and the body.
     async fn outcome(self) -> (u16, String, Value) {
-        problem_of(self.response().await).await
+        let response = self.response().await;
+        let status = response.status().as_u16();
+        let body: Value = response.json().await.unwrap();
+        let problem = body["type"].as_str().and_then(|kind| kind.strip_prefix("/problems/"));
+        (status, problem.unwrap_or_default().to_owned(), body)
     }
 }
 
@@ -86,19 +100,6 @@ impl Answer for Response {
 
 impl Answer for Sent {
     async fn response(self) -> Response {
-        response_of(self).await
+        self.await.unwrap().unwrap()
     }
-}
-
-/// Waits for the response.
-pub async fn response_of(sent: Sent) -> Response {
-    sent.await.unwrap().unwrap()
-}
-
-/// The status of a response, the name of its problem (empty if it has none), and its body.
-pub async fn problem_of(response: Response) -> (u16, String, Value) {
-    let status = response.status().as_u16();
-    let body: Value = response.json().await.unwrap();
-    let kind = body["type"].as_str().and_then(|kind| kind.strip_prefix("/problems/"));
-    (status, kind.unwrap_or_default().to_owned(), body)
 }

@@ -9,8 +9,8 @@ use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::requests::{fresh_key, is_replayed, keyed};
-use crate::common::{Shop, User, body, problem, services, until};
+use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed};
+use crate::common::{Shop, User, services, until};
 use crate::topology::ask;
 
 /// An order of these items, not sent yet.
@@ -33,7 +33,7 @@ async fn cancel(shop: &Shop, who: &User, replica: usize, order: &str) {
 }
 
 async fn placed_id(response: Response) -> String {
-    body(response, StatusCode::CREATED).await["id"].as_str().unwrap().to_owned()
+    response.gives(201).await["id"].as_str().unwrap().to_owned()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -51,18 +51,16 @@ async fn orders_of_unknown_items_take_no_lock() {
                 skus[0] = "deadbolt".to_owned();
             }
             let order = order_of(&shop, &alice, replica, &skus).header("Holdfast-Lock", strategy);
-            assert_eq!(problem(order.send().await.unwrap(), 404).await, "not-found");
+            order.refuses(404, "not-found").await;
         }
     }
     let admin = shop.sign_in("admin").await;
     let restock = shop.request(&admin, Method::POST, 0, "/api/items/no-such-thing/stock");
-    let restock = restock.json(&json!({ "delta": 1, "reason": "restock" })).send().await.unwrap();
-    assert_eq!(problem(restock, 404).await, "not-found");
+    restock.json(&json!({ "delta": 1, "reason": "restock" })).refuses(404, "not-found").await;
     assert_eq!(fences(), Vec::<String>::new());
     // An item is found as soon as it exists, although it was looked for before.
     let sku = unknown_skus(1).remove(0);
-    let early = order_of(&shop, &alice, 0, std::slice::from_ref(&sku)).send().await.unwrap();
-    assert_eq!(problem(early, 404).await, "not-found");
+    order_of(&shop, &alice, 0, std::slice::from_ref(&sku)).refuses(404, "not-found").await;
     let item = json!({ "sku": sku, "name": "New", "price_cents": 1, "stock": 1 });
     let created = shop.request(&admin, Method::POST, 1, "/api/items").json(&item);
     assert_eq!(created.send().await.unwrap().status(), StatusCode::CREATED);
@@ -137,7 +135,7 @@ async fn unpaid_orders_of_a_user_are_limited() {
         let refused = shop.order(&alice, replica, "key-ring", 1).send().await.unwrap();
         let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((890..=900).contains(&wait), "until the first is due: {wait}");
-        let refused = body(refused, StatusCode::TOO_MANY_REQUESTS).await;
+        let refused = refused.gives(429).await;
         assert_eq!(refused["type"], "/problems/too-many-requests", "{refused}");
         assert_eq!(refused["limit"], "unpaid", "{refused}");
     }
@@ -148,10 +146,8 @@ async fn unpaid_orders_of_a_user_are_limited() {
     // A cancelled or paid order makes room at once.
     cancel(&shop, &alice, 1, &first).await;
     shop.place_order(&alice, "key-ring", 1).await;
-    let again = shop.order(&alice, 0, "key-ring", 1).send().await.unwrap();
-    assert_eq!(problem(again, 429).await, "too-many-requests");
-    let pay = shop.request(&alice, Method::POST, 1, &format!("/api/orders/{second}/pay"));
-    let paid = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
+    shop.order(&alice, 0, "key-ring", 1).refuses(429, "too-many-requests").await;
+    let paid = shop.post(&alice, 1, &format!("/api/orders/{second}/pay")).send().await.unwrap();
     assert_eq!(paid.status(), StatusCode::OK);
     shop.place_order(&alice, "key-ring", 1).await;
     assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 4);
@@ -167,7 +163,6 @@ async fn unpaid_limit_is_on_without_lab() {
     for _ in 0..200 {
         placed_id(shop.order(&alice, 0, &sku, 1).send().await.unwrap()).await;
     }
-    let more = shop.order(&alice, 0, &sku, 1).send().await.unwrap();
-    assert_eq!(problem(more, 429).await, "too-many-requests");
+    shop.order(&alice, 0, &sku, 1).refuses(429, "too-many-requests").await;
     placed_id(shop.order(&alice, 1, &sku, 1).send().await.unwrap()).await;
 }

@@ -10,7 +10,8 @@ use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::common::{Shop, body, problem};
+use crate::common::Shop;
+use crate::common::requests::Answer as _;
 use crate::forgeries::{COLUMNS, FORGERIES, ForgedColumn, OTHER_TABLES, UNSEEN_COLUMNS};
 use crate::{checker, recorded_state};
 
@@ -21,27 +22,19 @@ pub async fn busy_books() -> Shop {
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     for who in [&alice, &bob] {
         for actions in [&[][..], &["pay"], &["cancel"], &["pay", "refund"]] {
-            let order = shop
-                .request(who, Method::POST, 0, "/api/orders")
-                .header("Idempotency-Key", Uuid::new_v4().to_string())
-                .json(&json!({ "lines": [
+            let order = shop.post(who, 0, "/api/orders").json(&json!({ "lines": [
                     { "sku": "key-ring", "quantity": 3 }, { "sku": "deadbolt", "quantity": 1 },
                 ] }));
-            let order = body(order.send().await.unwrap(), StatusCode::CREATED).await;
+            let order = order.gives(201).await;
             for action in actions {
                 let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
-                let done = shop
-                    .request(who, Method::POST, 0, &path)
-                    .header("Idempotency-Key", Uuid::new_v4().to_string());
-                body(done.send().await.unwrap(), StatusCode::OK).await;
+                let done = shop.post(who, 0, &path);
+                done.gives(200).await;
             }
         }
     }
-    let top_up = shop
-        .request(&bob, Method::POST, 0, "/api/me/top-ups")
-        .header("Idempotency-Key", Uuid::new_v4().to_string())
-        .json(&json!({ "amount_cents": 5 }));
-    body(top_up.send().await.unwrap(), StatusCode::CREATED).await;
+    let top_up = shop.post(&bob, 0, "/api/me/top-ups").json(&json!({ "amount_cents": 5 }));
+    top_up.gives(201).await;
     shop.assert_sound().await;
     shop
 }
@@ -54,9 +47,8 @@ async fn pay_in_lab(shop: &Shop) {
         let order = shop.place_order(&alice, &lab, 1).await;
         for action in actions {
             let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
-            let done = shop.request(&alice, Method::POST, 0, &path);
-            let done = done.header("Idempotency-Key", Uuid::new_v4().to_string());
-            body(done.send().await.unwrap(), StatusCode::OK).await;
+            let done = shop.post(&alice, 0, &path);
+            done.gives(200).await;
         }
     }
 }
@@ -216,8 +208,7 @@ async fn audit_is_sound_after_load() {
             ] });
             let lines = if n % 10 == 0 { lines } else { json!({ "lines": [lines["lines"][0]] }) };
             let order = shop
-                .request(who, Method::POST, n % 2, "/api/orders")
-                .header("Idempotency-Key", Uuid::new_v4().to_string())
+                .post(who, n % 2, "/api/orders")
                 .json(&lines);
             let order = order.send().await.unwrap();
             if order.status() != 201 {
@@ -228,8 +219,7 @@ async fn audit_is_sound_after_load() {
             for action in [["pay"], ["cancel"], ["refund"]].concat().iter().skip(n % 2).take(n % 3) {
                 let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
                 let done = shop
-                    .request(who, Method::POST, (n + 1) % 2, &path)
-                    .header("Idempotency-Key", Uuid::new_v4().to_string());
+                    .post(who, (n + 1) % 2, &path);
                 let status = done.send().await.unwrap().status().as_u16();
                 assert!([200, 402, 409, 503].contains(&status), "{status}");
             }
@@ -274,8 +264,7 @@ async fn audit_of_unanalyzed_tables_is_fast() {
 async fn only_admin_reads_the_audit() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
-    let denied = shop.request(&alice, Method::GET, 0, "/api/audit").send().await.unwrap();
-    assert_eq!(problem(denied, 403).await, "forbidden");
+    shop.request(&alice, Method::GET, 0, "/api/audit").refuses(403, "forbidden").await;
     let audit = shop.read(&admin, "/api/audit").await;
     assert_eq!(audit["ok"], true);
     assert_eq!(audit["checks"].as_array().unwrap().len(), 25);

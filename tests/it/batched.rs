@@ -5,7 +5,7 @@ use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::barrier::Barrier;
-use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, response_of, send};
+use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, send};
 use crate::common::{Shop, until};
 
 #[tokio::test]
@@ -22,14 +22,13 @@ async fn hundred_duplicates_execute_once() {
     for other in join_all(others).await {
         let other = other.unwrap();
         assert_eq!(other.headers()["retry-after"], "1");
-        assert_eq!(other.fails(409).await, "idempotency-key-in-flight");
+        other.refuses(409, "idempotency-key-in-flight").await;
     }
     for at in 0..2 {
-        let mismatch = keyed(&shop, &alice, at, &key, &sku, 3).send().await.unwrap();
-        assert_eq!(mismatch.fails(422).await, "idempotency-key-mismatch");
+        keyed(&shop, &alice, at, &key, &sku, 3).refuses(422, "idempotency-key-mismatch").await;
     }
     barrier.open().await;
-    let first = response_of(first).await;
+    let first = first.response().await;
     assert!(!is_replayed(&first));
     assert_eq!(first.status(), StatusCode::CREATED);
     let bytes = first.bytes().await.unwrap();
@@ -42,7 +41,7 @@ async fn hundred_duplicates_execute_once() {
             assert_eq!(again.bytes().await.unwrap(), bytes);
             replayed += 1;
         } else {
-            assert_eq!(again.fails(409).await, "idempotency-key-in-flight");
+            again.refuses(409, "idempotency-key-in-flight").await;
         }
     }
     assert!(replayed > 0);
@@ -50,8 +49,7 @@ async fn hundred_duplicates_execute_once() {
         let again = keyed(&shop, &alice, at, &key, &sku, 2).send().await.unwrap();
         assert!(is_replayed(&again));
         assert_eq!(again.bytes().await.unwrap(), bytes);
-        let mismatch = keyed(&shop, &alice, at, &key, &sku, 3).send().await.unwrap();
-        assert_eq!(mismatch.fails(422).await, "idempotency-key-mismatch");
+        keyed(&shop, &alice, at, &key, &sku, 3).refuses(422, "idempotency-key-mismatch").await;
     }
     assert_eq!(shop.number("select count(*) from orders").await, 1);
     shop.assert_sound().await;
@@ -88,7 +86,7 @@ async fn batch_replays_finished_keys_and_rejects_mismatches() {
     barrier.open().await;
     let mut sent = sent.into_iter();
     for expected in ["fresh", "replay", "mismatch", "fresh", "fresh"] {
-        let answer = response_of(sent.next().unwrap()).await;
+        let answer = sent.next().unwrap().response().await;
         match expected {
             "mismatch" => assert_eq!(answer.fails(422).await, "idempotency-key-mismatch"),
             _ => {
@@ -116,8 +114,7 @@ async fn key_of_rejected_command_is_free_at_once() {
     let refused = keys.iter().map(|key| async {
         // Both at once: which is first does not matter. Neither leaves its key taken.
         for at in [0, 1, 0, 1] {
-            let refused = keyed(&shop, &alice, at, key, &sku, 1).send().await.unwrap();
-            let body = refused.refuses(409, "sold-out").await;
+            let body = keyed(&shop, &alice, at, key, &sku, 1).refuses(409, "sold-out").await;
             assert_eq!(body["available"], 0);
         }
     });

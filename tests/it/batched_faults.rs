@@ -11,7 +11,7 @@ use reqwest::StatusCode;
 
 use crate::barrier::Barrier;
 use crate::common::proxy::Proxy;
-use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, response_of, send};
+use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, send};
 use crate::common::{Shop, services, until};
 use crate::observer::Observer;
 use crate::outages::shop_behind;
@@ -109,7 +109,7 @@ async fn resolve_batch_outcome(is_written: bool) {
     }
     let mut answers = Vec::new();
     for (n, sent) in sent.into_iter().enumerate() {
-        let answer = response_of(sent).await;
+        let answer = sent.response().await;
         assert!(!is_replayed(&answer));
         let (status, kind, body) = answer.outcome().await;
         // Those five were refused for want of what the others took, if the others have it.
@@ -132,8 +132,7 @@ async fn resolve_batch_outcome(is_written: bool) {
         assert_eq!(again.gives(201).await, first);
     }
     for key in &keys[25..] {
-        let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
-        again.refuses(409, "sold-out").await;
+        keyed(&shop, &alice, 0, key, &sku, 1).refuses(409, "sold-out").await;
     }
     assert_eq!(shop.order_transactions().await, 1);
     shop.until_no_locks_are_held(0).await;
@@ -272,7 +271,7 @@ async fn batch_without_its_lock_cannot_write() {
     let deleted: i64 = ask(&redis.url, &format!("DEL {lock}")).unwrap();
     assert_eq!(deleted, 1);
     // The next holder does not wait: no row is locked.
-    let second = response_of(send(shop.order(&alice, 1, &sku, 1))).await;
+    let second = send(shop.order(&alice, 1, &sku, 1)).response().await;
     let second = second.gives(201).await;
     assert_eq!(second["lines"][0]["stock"]["before"], 10);
     first.refuses(503, "lock-lost").await;

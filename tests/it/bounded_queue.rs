@@ -10,7 +10,7 @@ use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, Sent, response_of, send};
+use crate::common::requests::{Answer as _, Sent, send};
 use crate::common::{Shop, User, until};
 use crate::pause_points::with_pause;
 
@@ -93,7 +93,7 @@ impl QueueTest {
 
     async fn finish(&self, running: RunningOrder) -> reqwest::Response {
         assert!(self.shop.resume_request(&self.admin, 0, &running.id.to_string()).await);
-        response_of(running.sent).await
+        running.sent.response().await
     }
 
     /// Finishes the running order, then those in line. All succeed, and are all that was sold.
@@ -120,7 +120,7 @@ async fn full_queue_follows_the_offer_mode() {
     let mut line = test.enqueue(2, || test.offer("put")).await;
 
     for fails in [test.bounded_order(), test.offer("add")] {
-        assert_eq!(fails.fails(503).await, "overloaded");
+        fails.refuses(503, "overloaded").await;
     }
     let refused = test.offer("offer").refuses(423, "lock-busy").await;
     assert_eq!(refused["holder_process"], test.shop.replicas[0].name());
@@ -166,7 +166,7 @@ async fn restock_without_priority_waits_its_turn() {
     test.until_lengths(3, 0).await;
     test.finish(running).await.gives(201).await;
     for waits in line {
-        assert_eq!(waits.fails(409).await, "sold-out");
+        waits.refuses(409, "sold-out").await;
     }
     let entry = restock.gives(200).await;
     assert_eq!((&entry["before"], &entry["after"]), (&json!(0), &json!(2)));
@@ -184,7 +184,7 @@ async fn cancelled_unit_goes_to_next_waiter() {
     let path = format!("/api/orders/{}/cancel", order["id"].as_str().unwrap());
     let cancel = send(test.shop.request(&test.alice, Method::POST, 0, &path));
     test.until_lengths(2, 0).await;
-    assert_eq!(test.finish(running).await.fails(409).await, "sold-out");
+    test.finish(running).await.refuses(409, "sold-out").await;
     cancel.gives(200).await;
     for next in line {
         created(next).await;
@@ -200,8 +200,8 @@ async fn restock_obeys_lab_restrictions() {
         let request = test.shop.request(&test.admin, Method::POST, 0, path).json(&more);
         request.header("Holdfast-Lock", lock)
     };
-    assert_eq!(of_the_shop("queue").fails(403).await, "forbidden");
-    assert_eq!(of_the_shop("hope").fails(422).await, "invalid-request");
+    of_the_shop("queue").refuses(403, "forbidden").await;
+    of_the_shop("hope").refuses(422, "invalid-request").await;
     of_the_shop("row-lock").gives(200).await;
     let entry = test
         .restock(1)

@@ -35,8 +35,7 @@ async fn failed_orders_name_their_cause() {
         ("0A000", "unavailable", "or a migration changed a table"),
     ] {
         refuse_orders(&shop, code).await;
-        let refused = shop.order(&alice, 0, "deadbolt", 1).send().await.unwrap();
-        let (status, name, body) = refused.outcome().await;
+        let (status, name, body) = shop.order(&alice, 0, "deadbolt", 1).outcome().await;
         assert_eq!((status, name.as_str()), (503, problem_type), "{code}: {body}");
         assert!(body["detail"].as_str().unwrap().contains(cause), "{code}: {body}");
         assert_eq!(body["outcome"], Value::Null, "{code}: nothing was written");

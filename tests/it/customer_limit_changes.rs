@@ -32,8 +32,7 @@ async fn changed_limit_counts_earlier_purchases() {
     assert_eq!(shop.read(&alice, &format!("/api/items/{sku}")).await, set);
     let all = shop.read(&alice, "/api/items").await;
     assert!(all["items"].as_array().unwrap().contains(&set), "{all}");
-    let refused = shop.order(&alice, 0, &sku, 1).send().await.unwrap();
-    let (status, kind, body) = refused.outcome().await;
+    let (status, kind, body) = shop.order(&alice, 0, &sku, 1).outcome().await;
     assert_eq!((status, kind.as_str(), &body["already"]), (409, "limit-reached", &json!(4)));
     shop.place_order(&bob, &sku, 3).await;
     // Nothing is taken from anybody, and the books know by which limit each line was sold.
@@ -41,7 +40,7 @@ async fn changed_limit_counts_earlier_purchases() {
     shop.assert_sound().await;
     shop.set_limit(&sku, 5).await;
     shop.place_order(&alice, &sku, 1).await;
-    assert_eq!(shop.order(&alice, 0, &sku, 1).fails(409).await, LIMIT);
+    shop.order(&alice, 0, &sku, 1).refuses(409, LIMIT).await;
     let lifted = shop.set_limit(&sku, Value::Null).await;
     assert_eq!(lifted.as_object().unwrap().len(), 4, "{lifted}");
     shop.place_order(&alice, &sku, 9).await;
@@ -73,7 +72,7 @@ async fn order_uses_the_limit_at_commit() {
         let set = send(shop.limit(&admin, 0, &sku, &json!(1)));
         assert_eq!(shop.resume_until_response(&admin, 1, held).await.0, 201, "{strategy}");
         set.gives(200).await;
-        assert_eq!(shop.order(&alice, 0, &sku, 1).fails(409).await, LIMIT);
+        shop.order(&alice, 0, &sku, 1).refuses(409, LIMIT).await;
     }
     shop.assert_sound().await;
 }
@@ -113,14 +112,12 @@ async fn invalid_limit_is_rejected_with_range() {
         shop.request(&admin, Method::PUT, 0, &format!("/api/items/{path}/limit")).json(&json).send()
     };
     // It is not lifted by a word that was forgotten.
-    assert_eq!(put("deadbolt", json!({})).await.unwrap().fails(422).await, "invalid-request");
+    put("deadbolt", json!({})).await.unwrap().refuses(422, "invalid-request").await;
     let unknown = put("nothing", json!({ "limit_per_user": 1 })).await.unwrap();
-    assert_eq!(unknown.fails(404).await, "not-found");
-    let not_the_admin = shop.limit(&alice, 0, "deadbolt", &json!(1)).send().await.unwrap();
-    assert_eq!(not_the_admin.fails(403).await, "forbidden");
+    unknown.refuses(404, "not-found").await;
+    shop.limit(&alice, 0, "deadbolt", &json!(1)).refuses(403, "forbidden").await;
     let nobody = shop.http.put(shop.url(0, "/api/items/deadbolt/limit"));
-    let nobody = nobody.json(&json!({ "limit_per_user": 1 })).send().await.unwrap();
-    assert_eq!(nobody.fails(401).await, "unauthenticated");
+    nobody.json(&json!({ "limit_per_user": 1 })).refuses(401, "unauthenticated").await;
     assert_eq!(shop.number("select count(limit_per_user) from items").await, 1, "the seeded one");
 }
 

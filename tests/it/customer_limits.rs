@@ -28,8 +28,7 @@ impl Shop {
                                "limit_per_user": limit });
             ("/api/items", item)
         };
-        let made = self.request(&admin, Method::POST, 0, path).json(&item).send().await.unwrap();
-        let made = made.gives(201).await;
+        let made = self.request(&admin, Method::POST, 0, path).json(&item).gives(201).await;
         assert_eq!(made["limit_per_user"], limit);
         made["sku"].as_str().unwrap().to_owned()
     }
@@ -43,8 +42,7 @@ impl Shop {
     /// Sets it; the item as it is then.
     pub async fn set_limit(&self, sku: &str, limit: impl Into<Value>) -> Value {
         let admin = self.sign_in("admin").await;
-        let set = self.limit(&admin, 0, sku, &limit.into()).send().await.unwrap();
-        set.gives(200).await
+        self.limit(&admin, 0, sku, &limit.into()).gives(200).await
     }
 
     /// Units of an item in a customer's pending and paid orders.
@@ -299,7 +297,7 @@ async fn cancelled_and_refunded_units_are_free_again() {
         shop.act(&alice, 0, &order, "refund").gives(200).await;
         // A refusal is not stored: the same key succeeds now.
         let one = place(&second, 1).gives(201).await;
-        assert_eq!(place(&third, 2).fails(409).await, "limit-reached");
+        place(&third, 2).refuses(409, "limit-reached").await;
         shop.act(&alice, 0, &one, "cancel").gives(200).await;
         place(&third, 2).gives(201).await;
         assert_eq!(shop.has(&alice, &sku).await, 2);
@@ -343,11 +341,10 @@ async fn sold_out_comes_before_customer_limit() {
     shop.place_order(&alice, &sku, 1).await;
     // From the queue, then from the sold-out cache, which does not check the limit.
     for who in [&alice, &bob, &alice, &alice] {
-        let refused = shop.order(who, 0, &sku, 1).send().await.unwrap();
-        assert_eq!(refused.fails(409).await, "sold-out");
+        shop.order(who, 0, &sku, 1).refuses(409, "sold-out").await;
     }
     shop.restock(&sku, 5).await;
-    assert_eq!(shop.order(&alice, 0, &sku, 1).fails(409).await, LIMIT);
+    shop.order(&alice, 0, &sku, 1).refuses(409, LIMIT).await;
     shop.place_order(&bob, &sku, 1).await;
     shop.assert_sound().await;
 }

@@ -4,12 +4,11 @@
 //! The other waiters came earlier and are served: had the wait ended by its timeout, theirs would
 //! have ended first.
 
-use reqwest::StatusCode;
 use serde_json::json;
 
 use crate::barrier::InFlightRequests;
-use crate::common::requests::{fresh_key, keyed, response_of, send};
-use crate::common::{Shop, body};
+use crate::common::Shop;
+use crate::common::requests::{Answer as _, fresh_key, keyed, send};
 use crate::pause_points::with_pause;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -37,9 +36,9 @@ async fn disconnected_client_leaves_the_lock_queue() {
             shop.resume_request(&admin, 0, &id.to_string()).await,
             "{strategy}: nobody had a turn"
         );
-        body(response_of(first).await, StatusCode::CREATED).await;
+        first.gives(201).await;
         for stays in waiting {
-            body(response_of(stays).await, StatusCode::CREATED).await;
+            stays.gives(201).await;
         }
         let audit = shop.item_audit(&sku).await;
         assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(3)), "{strategy}");

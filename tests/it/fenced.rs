@@ -41,12 +41,11 @@ async fn paused_holder_cannot_write() {
     shop.until_one_is_paused(&admin, "read").await;
     shop.replicas[0].pause();
     let paused = Instant::now();
-    let next = shop.order(&alice, 1, &sku, 1).send().await.unwrap();
-    let next = next.gives(201).await;
+    let next = shop.order(&alice, 1, &sku, 1).gives(201).await;
     assert!(paused.elapsed() < LEASE + Duration::from_secs(2), "{:?}", paused.elapsed());
     assert_eq!(next["lines"][0]["stock"], json!({ "before": 10, "delta": -1, "after": 9 }));
     shop.replicas[0].resume();
-    assert_eq!(late.fails(503).await, "lock-lost");
+    late.refuses(503, "lock-lost").await;
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["sold"], &audit["ok"]), (&json!(1), &json!(true)));
     assert_eq!(audit["forks"], json!([]));

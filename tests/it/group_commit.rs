@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use reqwest::{Method, RequestBuilder, Response};
 use sqlx::Executor as _;
 
-use crate::common::requests::{Answer as _, fresh_key, response_of, send};
+use crate::common::requests::{Answer, fresh_key, send};
 use crate::common::{Shop, until};
 
 /// Sends requests that all change orders. Table locks make all of them read before one writes:
@@ -28,7 +28,7 @@ async fn send_together(
     until("a group waits", async || waiting_for(shop, "orders").await >= 2).await;
     writes.execute(sqlx::AssertSqlSafe(statement.to_owned())).await.unwrap();
     writes.commit().await.unwrap();
-    join_all(sent.into_iter().map(response_of)).await
+    join_all(sent.into_iter().map(Answer::response)).await
 }
 
 /// The number of statements that wait for that table.

@@ -16,19 +16,12 @@ async fn order_requires_idempotency_key() {
     let alice = shop.sign_in("alice").await;
     let lines = json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] });
     let post = |path: &str| shop.request(&alice, Method::POST, 0, path).json(&lines);
-    let missing = post("/api/orders").send().await.unwrap();
-    assert_eq!(missing.fails(400).await, "idempotency-key-missing");
-    assert_eq!(
-        post("/api/orders?token=0123456789abcdef")
-            .header("Idempotency-Key", "fedcba9876543210")
-            .fails(400)
-            .await,
-        "invalid-request"
-    );
-    assert_eq!(
-        post("/api/orders").header("Idempotency-Key", "short").fails(422).await,
-        "invalid-request"
-    );
+    post("/api/orders").refuses(400, "idempotency-key-missing").await;
+    post("/api/orders?token=0123456789abcdef")
+        .header("Idempotency-Key", "fedcba9876543210")
+        .refuses(400, "invalid-request")
+        .await;
+    post("/api/orders").header("Idempotency-Key", "short").refuses(422, "invalid-request").await;
     assert_eq!(shop.number("select count(*) from orders").await, 0);
 }
 
@@ -85,7 +78,7 @@ async fn key_is_scoped_to_user_and_path() {
     };
     top_up(7).await.unwrap().gives(201).await;
     top_up(7).await.unwrap().gives(201).await;
-    assert_eq!(top_up(8).await.unwrap().fails(422).await, "idempotency-key-mismatch");
+    top_up(8).await.unwrap().refuses(422, "idempotency-key-mismatch").await;
     assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000 - 4_900 + 7);
     shop.assert_sound().await;
 }
@@ -128,7 +121,7 @@ async fn kill_before_commit_frees_key_in_seconds() {
                 true
             }
             _ => {
-                assert_eq!(again.fails(409).await, "idempotency-key-in-flight");
+                again.refuses(409, "idempotency-key-in-flight").await;
                 false
             }
         }
@@ -292,16 +285,15 @@ async fn restock_cancel_and_refund_replay_under_their_keys() {
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let restock = json!({ "delta": 2, "reason": "found two" });
     let bare = shop.http.post(shop.url(0, "/api/items/deadbolt/stock"));
-    let bare = bare.bearer_auth(&admin.token).json(&restock).send().await.unwrap();
-    assert_eq!(bare.fails(400).await, "idempotency-key-missing");
+    bare.bearer_auth(&admin.token).json(&restock).refuses(400, "idempotency-key-missing").await;
     is_replayed_elsewhere(&shop, &admin, "/api/items/deadbolt/stock", Some(restock)).await;
     for undone in ["cancel", "refund"] {
-        let placed = keyed(&shop, &alice, 0, &fresh_key(), "deadbolt", 1).send().await.unwrap();
-        let id = placed.gives(201).await["id"].as_str().unwrap().to_owned();
+        let id = keyed(&shop, &alice, 0, &fresh_key(), "deadbolt", 1).gives(201).await["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
         if undone == "refund" {
-            let pay = shop.request(&alice, Method::POST, 0, &format!("/api/orders/{id}/pay"));
-            let paid = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
-            paid.gives(200).await;
+            shop.post(&alice, 0, &format!("/api/orders/{id}/pay")).gives(200).await;
         }
         is_replayed_elsewhere(&shop, &alice, &format!("/api/orders/{id}/{undone}"), None).await;
     }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use reqwest::{Method, StatusCode};
 
-use crate::common::requests::{Answer as _, Sent, fresh_key, keyed, response_of, send};
+use crate::common::requests::{Answer as _, Sent, fresh_key, keyed, send};
 use crate::common::{Shop, User, until};
 
 /// More than the pool has connections.
@@ -73,7 +73,7 @@ async fn orders_behind_paused_one_leave_connections() {
     }
     assert!(began.elapsed() < QUICK, "{:?}", began.elapsed());
     for sent in behind.into_iter().chain([paused]) {
-        response_of(sent).await;
+        sent.response().await;
     }
 }
 
@@ -86,7 +86,7 @@ async fn pauses_beyond_budget_are_refused_at_once() {
     let pausing = || pausing().header("Holdfast-Pause", "wait");
     let of_one: Vec<_> = (0..32).map(|_| send(pausing())).collect();
     shop.until_paused_count(&admin, 32, "wait").await;
-    assert_eq!(pausing().fails(503).await, "overloaded");
+    pausing().refuses(503, "overloaded").await;
     // Others have as many again.
     let bob = shop.sign_in("bob").await;
     let pausing_too = || shop.order(&bob, 0, &sku, 1).header("Holdfast-Lock", "none");
@@ -99,7 +99,7 @@ async fn pauses_beyond_budget_are_refused_at_once() {
     let began = Instant::now();
     let refused = third.send().await.unwrap();
     assert_eq!(refused.headers()["retry-after"], "1");
-    assert_eq!(refused.fails(503).await, "overloaded");
+    refused.refuses(503, "overloaded").await;
     assert!(began.elapsed() < QUICK, "{:?}", began.elapsed());
     for request in shop.paused_requests(&admin, 0).await {
         shop.resume_request(&admin, 0, &request.request).await;
@@ -140,12 +140,12 @@ async fn finished_order_is_replayed_beyond_lab_limits() {
     let paused = hold_connections(&shop, &alice, OF_ONE_USER).await;
     let duplicates = orders.each_ref().map(|order| send(again(order)));
     for duplicate in duplicates {
-        let response = response_of(duplicate).await;
+        let response = duplicate.response().await;
         assert_eq!(response.headers()["idempotent-replayed"], "true");
         response.gives(201).await;
     }
     for sent in paused {
-        response_of(sent).await;
+        sent.response().await;
     }
 
     let pausing = || shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "wait");
@@ -193,8 +193,11 @@ async fn lab_headers_with_shop_items_are_the_admins() {
         assert_eq!((status, kind.as_str()), (403, "forbidden"), "{name}");
         assert!(told["detail"].as_str().unwrap().contains("only the admin"), "{told}");
         let payment = shop.request(&alice, Method::POST, 0, &pay).header(name, value);
-        let payment = payment.header("Idempotency-Key", fresh_key()).send().await.unwrap();
-        assert_eq!(payment.fails(403).await, "forbidden", "{name}");
+        assert_eq!(
+            payment.header("Idempotency-Key", fresh_key()).fails(403).await,
+            "forbidden",
+            "{name}"
+        );
         keyed(&shop, &admin, 0, &fresh_key(), "deadbolt", 1).header(name, value).gives(201).await;
     }
     assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, 0);

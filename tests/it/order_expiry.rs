@@ -11,8 +11,8 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::requests::fresh_key;
-use crate::common::{Shop, User, body, problem, services, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, User, services, until};
 use crate::topology::ask;
 
 /// Short leases: what a killed replica held is free again after one.
@@ -30,7 +30,7 @@ impl Shop {
         hold_ms: u64,
     ) -> String {
         let order = self.order(who, replica, sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
-        let order = body(order.send().await.unwrap(), StatusCode::CREATED).await;
+        let order = order.gives(201).await;
         order["id"].as_str().unwrap().to_owned()
     }
 
@@ -83,11 +83,8 @@ async fn unpaid_orders_expire() {
     let ring = shop.place_order(&alice, "key-ring", 2).await;
     let lines = json!({ "lines": [
         { "sku": "key-ring", "quantity": 1 }, { "sku": "deadbolt", "quantity": 3 } ] });
-    let several = shop
-        .request(&alice, Method::POST, 1, "/api/orders")
-        .header("Idempotency-Key", fresh_key())
-        .json(&lines);
-    body(several.send().await.unwrap(), StatusCode::CREATED).await;
+    let several = shop.post(&alice, 1, "/api/orders").json(&lines);
+    several.gives(201).await;
     shop.until_no_order_is_pending().await;
     assert_eq!(shop.stock(&alice, "key-ring").await, 300);
     assert_eq!(shop.stock(&alice, "deadbolt").await, 40);
@@ -105,9 +102,7 @@ async fn unpaid_orders_expire() {
     let mut orders = listed["items"].as_array().unwrap().iter();
     assert!(orders.all(|order| order["expired"] == true), "{listed}");
     for (action, refusal) in [("pay", "order-expired"), ("cancel", "order-state")] {
-        let late = shop.request(&alice, Method::POST, 0, &format!("{path}/{action}"));
-        let late = late.header("Idempotency-Key", fresh_key()).send().await.unwrap();
-        assert_eq!(problem(late, 409).await, refusal);
+        shop.post(&alice, 0, &format!("{path}/{action}")).refuses(409, refusal).await;
     }
     shop.assert_sound().await;
 }
@@ -187,9 +182,7 @@ async fn orders_of_many_items_expire_after_flush() {
     let all: BTreeSet<OrderId> = orders.iter().map(|(order, _)| *order).collect();
     // One that was paid since it was found to be due.
     let paid = shop.place_order(&alice, "key-ring", 1).await["id"].as_str().unwrap().to_owned();
-    let pay = shop.request(&alice, Method::POST, 0, &format!("/api/orders/{paid}/pay"));
-    let pay = pay.header("Idempotency-Key", fresh_key()).send().await.unwrap();
-    body(pay, StatusCode::OK).await;
+    shop.post(&alice, 0, &format!("/api/orders/{paid}/pay")).gives(200).await;
     let due = "update orders set expires_at = now() where status = 'paid'";
     sqlx::query(due).execute(&shop.pool).await.unwrap();
     orders.push((
@@ -311,11 +304,11 @@ async fn hold_time_of_shop_items_is_bounded() {
         let order = shop.order(&alice, 0, sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
         order.send().await.unwrap()
     };
-    assert_eq!(problem(kept("deadbolt", 60_001).await, 403).await, "forbidden");
-    body(kept("deadbolt", 60_000).await, StatusCode::CREATED).await;
+    kept("deadbolt", 60_001).await.refuses(403, "forbidden").await;
+    kept("deadbolt", 60_000).await.gives(201).await;
     let lab = shop.lab_item(5).await;
-    body(kept(&lab, 3_600_000).await, StatusCode::CREATED).await;
-    assert_eq!(problem(kept(&lab, 3_600_001).await, 422).await, "invalid-request");
+    kept(&lab, 3_600_000).await.gives(201).await;
+    kept(&lab, 3_600_001).await.refuses(422, "invalid-request").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Response, StatusCode};
 use serde_json::json;
 use tokio::task::JoinHandle;
 
-use crate::common::requests::fresh_key;
-use crate::common::{Shop, User, body, problem, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, User, until};
 use crate::order_expiry::JOBS_ON;
 
 /// Pays, and is held before the commit. Returns its response to come, and the name of the request.
@@ -18,10 +18,7 @@ async fn held_payment(
     order: &str,
 ) -> (JoinHandle<reqwest::Result<Response>>, String) {
     let path = format!("/api/orders/{order}/pay");
-    let pay = shop
-        .request(user, Method::POST, 0, &path)
-        .header("Idempotency-Key", fresh_key())
-        .header("Holdfast-Pause", "commit");
+    let pay = shop.post(user, 0, &path).header("Holdfast-Pause", "commit");
     let pay = tokio::spawn(pay.send());
     (pay, shop.until_worker_paused(0, "commit").await)
 }
@@ -40,7 +37,7 @@ async fn payment_in_its_transaction_wins_over_expiry() {
     shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
     until("another order has gone back", async || shop.expiry_entries().await == 1).await;
     shop.resume_paused(0, &paying).await;
-    body(pay.await.unwrap().unwrap(), StatusCode::OK).await;
+    pay.await.unwrap().unwrap().gives(200).await;
     shop.configure_worker(0, json!({ "pause": "claimed" })).await;
     shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
     let round = shop.until_worker_paused(0, "claimed").await;
@@ -63,7 +60,7 @@ async fn payment_before_its_write_loses_to_expiry() {
         let (pay, paying) = held_payment(&shop, &alice, &order).await;
         until("the order has expired", async || shop.expiry_entries().await == 1).await;
         shop.resume_paused(0, &paying).await;
-        assert_eq!(problem(pay.await.unwrap().unwrap(), 409).await, "order-expired", "{strategy}");
+        assert_eq!(pay.fails(409).await, "order-expired", "{strategy}");
         assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
         assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
         shop.assert_sound().await;
@@ -79,8 +76,7 @@ async fn payment_during_expiry_is_rejected() {
         let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
         let worker = shop.until_worker_paused(0, "commit").await;
         let path = format!("/api/orders/{order}/pay");
-        let pay =
-            shop.request(&alice, Method::POST, 0, &path).header("Idempotency-Key", fresh_key());
+        let pay = shop.post(&alice, 0, &path);
         let pay = tokio::spawn(pay.send());
         // Without a transaction nothing is locked: the payment reads that it comes late.
         until("the payment waits for the order's row", async || {
@@ -94,7 +90,7 @@ async fn payment_during_expiry_is_rejected() {
         .await;
         shop.resume_paused(0, &worker).await;
         until("it has expired", async || shop.expiry_entries().await == 1).await;
-        assert_eq!(problem(pay.await.unwrap().unwrap(), 409).await, "order-expired", "{strategy}");
+        assert_eq!(pay.fails(409).await, "order-expired", "{strategy}");
         assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000, "{strategy}");
         assert_eq!(shop.stock(&alice, "deadbolt").await, 40, "{strategy}");
         shop.assert_sound().await;
@@ -113,8 +109,7 @@ async fn payment_and_expiry_exclude_each_other() {
             // From well before its time to well after it.
             tokio::time::sleep(Duration::from_millis(500 + 10 * n as u64)).await;
             let path = format!("/api/orders/{order}/pay");
-            let pay = shop.request(alice, Method::POST, (n + 1) % 2, &path);
-            let pay = pay.header("Idempotency-Key", fresh_key());
+            let pay = shop.post(alice, (n + 1) % 2, &path);
             let send = || pay.try_clone().unwrap().send();
             let mut paid = send().await.unwrap();
             // On a busy machine some wait for the account for longer than they may.
@@ -124,7 +119,7 @@ async fn payment_and_expiry_exclude_each_other() {
             if paid.status() == StatusCode::OK {
                 return 1;
             }
-            assert_eq!(problem(paid, 409).await, "order-expired");
+            paid.refuses(409, "order-expired").await;
             0
         }
     });

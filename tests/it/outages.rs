@@ -59,9 +59,9 @@ async fn redis_outage_rejects_writes_and_serves_reads() {
     redis.cut();
     let refused = send_in_time(shop.order(&alice, 0, "deadbolt", 1)).await;
     assert_eq!(refused.headers()["retry-after"], "1");
-    assert_eq!(refused.fails(503).await, "unavailable");
+    refused.refuses(503, "unavailable").await;
     let pay = shop.post(&alice, 0, &pay);
-    assert_eq!(send_in_time(pay).await.fails(503).await, "unavailable");
+    send_in_time(pay).await.refuses(503, "unavailable").await;
     assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000);
     assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
     // Reads go on, so the replica stays in the balancer.
@@ -86,10 +86,10 @@ async fn postgres_outage_rejects_all_requests() {
     // Those in the queue behind the first one, too.
     let orders = (0..8).map(|_| send_in_time(shop.order(&alice, 0, "deadbolt", 1)));
     for refused in join_all(orders).await {
-        assert_eq!(refused.fails(503).await, "unavailable");
+        refused.refuses(503, "unavailable").await;
     }
     let items = send_in_time(shop.http.get(shop.url(0, "/api/items"))).await;
-    assert_eq!(items.fails(503).await, "unavailable");
+    items.refuses(503, "unavailable").await;
     reports(&shop, StatusCode::SERVICE_UNAVAILABLE, "away", "ok").await;
     assert_eq!(shop.http.get(shop.url(0, "/healthz")).send().await.unwrap().status(), 200);
     postgres.restore();

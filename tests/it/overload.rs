@@ -76,7 +76,7 @@ async fn slow_queue_rejects_at_once() {
     let refused = order(&key).send().await.unwrap();
     assert!(!crowd.iter().any(Sent::is_finished), "it is refused while the others wait");
     assert_eq!(refused.headers()["retry-after"], "1");
-    assert_eq!(refused.fails(503).await, "overloaded");
+    refused.refuses(503, "overloaded").await;
     let text = metrics(&shop, 0).await;
     assert_eq!(value(&text, "holdfast_batch_queue_full_total"), Some(1.0));
     // A finished key is looked up before it is refused, unless that takes too long.

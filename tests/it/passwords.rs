@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
 use tokio::process::Command;
 use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, response_of, send};
+use crate::common::requests::{Answer as _, send};
 use crate::common::{Shop, User, services, until};
 
 const NEW_PASSWORD: &str = "a new password";
@@ -78,8 +78,7 @@ async fn password_change_ends_other_sessions() {
     assert_eq!(sign_in(&shop, "alice", "alice").await.status(), 401);
     assert_eq!(sign_in(&shop, "alice", NEW_PASSWORD).await.status(), 201);
     let stranger = User { name: "alice".to_owned(), token: "none".to_owned() };
-    let rejected = change(&shop, &stranger, NEW_PASSWORD, "another one").send().await.unwrap();
-    assert_eq!(rejected.fails(401).await, "unauthenticated");
+    change(&shop, &stranger, NEW_PASSWORD, "another one").refuses(401, "unauthenticated").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -94,7 +93,7 @@ async fn concurrent_sign_in_cannot_survive_password_change() {
     let late = send(shop.http.post(shop.url(0, "/api/sessions")).json(&credentials));
     until_blocked(&shop, 1).await;
     commit(change_first).await;
-    assert_eq!(late.fails(401).await, "unauthenticated");
+    late.refuses(401, "unauthenticated").await;
     assert_eq!(sessions_of(&shop, "bob").await, 0);
 
     // The session begins before the change, which has to find it.
@@ -107,7 +106,7 @@ async fn concurrent_sign_in_cannot_survive_password_change() {
     let changed = send(change(&shop, &alice, "alice", NEW_PASSWORD));
     until_blocked(&shop, 1).await;
     commit(session_first).await;
-    assert_eq!(response_of(changed).await.status(), 204);
+    assert_eq!(changed.response().await.status(), 204);
     assert_eq!(sessions_of(&shop, "alice").await, 1);
 }
 
@@ -120,7 +119,7 @@ async fn second_of_two_password_changes_is_rejected() {
     let changes = changes.map(|new| send(change(&shop, &alice, "alice", new)));
     until_blocked(&shop, 2).await;
     commit(both_verified).await;
-    let changed = join_all(changes.map(async |sent| response_of(sent).await.status().as_u16()));
+    let changed = join_all(changes.map(async |sent| sent.response().await.status().as_u16()));
     let mut changed = changed.await;
     changed.sort_unstable();
     assert_eq!(changed, [204, 422]);
@@ -138,10 +137,10 @@ async fn flood_of_sign_ins_is_rejected_early() {
         for response in flood.await {
             if response.status() == 503 {
                 assert!(response.headers().contains_key("retry-after"));
-                assert_eq!(response.fails(503).await, "overloaded");
+                response.refuses(503, "overloaded").await;
                 rejected += 1;
             } else {
-                assert_eq!(response.fails(401).await, "unauthenticated");
+                response.refuses(401, "unauthenticated").await;
             }
         }
         assert!(rejected > 0, "{name}");
@@ -176,7 +175,7 @@ async fn duplicate_sign_up_logs_no_error() {
         shop.http.post(shop.url(0, "/api/users")).json(&credentials).send().await.unwrap()
     };
     assert_eq!(sign_up().await.status(), 201);
-    assert_eq!(sign_up().await.fails(409).await, "exists");
+    sign_up().await.refuses(409, "exists").await;
     // A marker, behind which the log has what Postgres wrote before it.
     let marker = format!("marker_{}", Uuid::new_v4().simple());
     let statement = AssertSqlSafe(format!("select {marker}"));
@@ -199,8 +198,10 @@ async fn new_user_gets_one_welcome_credit() {
     let request_id = created.headers()["x-request-id"].to_str().unwrap().to_owned();
     assert_eq!((created.status().as_u16(), sign_up().await.status().as_u16()), (201, 409));
     let url = shop.url(0, "/api/sessions");
-    let session = shop.http.post(url).json(&credentials).send().await.unwrap();
-    let token = session.gives(201).await["token"].as_str().unwrap().to_owned();
+    let token = shop.http.post(url).json(&credentials).gives(201).await["token"]
+        .as_str()
+        .unwrap()
+        .to_owned();
     let dora = User { name: "dora".to_owned(), token };
     let me = json!({ "user": "dora", "balance_cents": 10_000, "lab_balance_cents": 100_000 });
     assert_eq!(shop.read(&dora, "/api/me").await, me);

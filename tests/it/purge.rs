@@ -14,7 +14,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use crate::common::requests::{Answer as _, fresh_key, send};
+use crate::common::requests::{Answer as _, send};
 use crate::common::{Shop, User, until};
 use crate::jobs::{DUE, job, offer, replica};
 
@@ -106,13 +106,11 @@ async fn lab_item_of_age(shop: &Shop, days: u64) -> String {
 /// Places an order of one unit each, and takes these actions with it.
 pub async fn order_and(shop: &Shop, alice: &User, skus: &[&str], actions: &[&str]) {
     let lines: Vec<Value> = skus.iter().map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
-    let order = shop.request(alice, Method::POST, 0, "/api/orders");
-    let order = order.header("Idempotency-Key", fresh_key()).json(&json!({ "lines": lines }));
+    let order = shop.post(alice, 0, "/api/orders").json(&json!({ "lines": lines }));
     let order = order.gives(201).await;
     for action in actions {
         let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
-        let sent = shop.request(alice, Method::POST, 0, &path);
-        sent.header("Idempotency-Key", fresh_key()).gives(200).await;
+        shop.post(alice, 0, &path).gives(200).await;
     }
 }
 

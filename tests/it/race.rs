@@ -3,10 +3,11 @@
 
 use std::time::{Duration, Instant};
 
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 
-use crate::common::{Shop, body, problem, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, until};
 use crate::pause_points::with_pause;
 use crate::purge::order_and;
 use holdfast::lab::race::runner::prune;
@@ -17,7 +18,7 @@ fn race(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> RequestBuilder {
 }
 
 async fn run(shop: &Shop, lock: &str, buyers: u32, stock: i64) -> Value {
-    body(race(shop, lock, buyers, stock).send().await.unwrap(), StatusCode::OK).await
+    race(shop, lock, buyers, stock).gives(200).await
 }
 
 fn values(race: &Value, event: &str) -> Vec<i64> {
@@ -58,13 +59,13 @@ async fn two_buyers_get_last_unit_without_lock() {
     assert_eq!((&audit["sold"], audit["forks"][0]["before"].as_i64()), (&json!(2), Some(1)));
     let path = format!("/api/race/{}", race["id"].as_str().unwrap());
     let other = shop.http.get(shop.url(1, &path)).send().await.unwrap();
-    assert_eq!(body(other, StatusCode::OK).await, race);
+    assert_eq!(other.gives(200).await, race);
     // It is a run, which the list of runs does not have.
     let path = format!("/api/lab/runs/{}", race["id"].as_str().unwrap());
-    let run = body(shop.http.get(shop.url(1, &path)).send().await.unwrap(), StatusCode::OK).await;
+    let run = shop.http.get(shop.url(1, &path)).gives(200).await;
     assert_eq!((&run["arms"][0]["oversold"], &run["lanes"][1]["label"]), (&json!(1), &json!("B")));
     let list = shop.http.get(shop.url(0, "/api/lab/runs")).send().await.unwrap();
-    assert_eq!(body(list, StatusCode::OK).await["items"], json!([]));
+    assert_eq!(list.gives(200).await["items"], json!([]));
     shop.assert_sound().await;
 }
 
@@ -110,8 +111,7 @@ async fn invalid_and_foreign_races_are_rejected() {
         ("none", 2, -1, "stock"),
         ("none", 2, 1_001, "stock"),
     ] {
-        let refused = race(&shop, lock, buyers, stock).send().await.unwrap();
-        let refused = body(refused, StatusCode::UNPROCESSABLE_ENTITY).await;
+        let refused = race(&shop, lock, buyers, stock).gives(422).await;
         assert_eq!(refused["errors"][0]["field"], field, "{lock} {buyers} {stock}");
     }
     let post = |content_type: &str, body: &'static str| {
@@ -119,22 +119,18 @@ async fn invalid_and_foreign_races_are_rejected() {
         post.header("Content-Type", content_type).body(body)
     };
     let race_text = "{\"lock\":\"none\",\"buyers\":2,\"stock\":1}";
-    let form = post("text/plain", race_text).send().await.unwrap();
-    assert_eq!(problem(form, 415).await, "invalid-request");
+    post("text/plain", race_text).refuses(415, "invalid-request").await;
     let foreign = post("application/json", race_text).header("Sec-Fetch-Site", "cross-site");
-    assert_eq!(problem(foreign.send().await.unwrap(), 403).await, "forbidden");
+    foreign.refuses(403, "forbidden").await;
     let form = shop.http.post(shop.url(0, "/race")).body("buyers=2");
     let form = form.header("Content-Type", "application/x-www-form-urlencoded");
-    let form = form.header("Origin", "https://evil.example").send().await.unwrap();
-    assert_eq!(problem(form, 403).await, "forbidden");
-    let unknown = shop.http.get(shop.url(0, "/api/race/none")).send().await.unwrap();
-    assert_eq!(problem(unknown, 404).await, "not-found");
+    form.header("Origin", "https://evil.example").refuses(403, "forbidden").await;
+    shop.http.get(shop.url(0, "/api/race/none")).refuses(404, "not-found").await;
     assert_eq!(shop.number("select count(*) from lab_runs").await, 0);
 
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let race = json!({ "lock": "none", "buyers": 2, "stock": 1 });
-    let off = shop.http.post(shop.url(1, "/api/race")).json(&race).send().await.unwrap();
-    assert_eq!(problem(off, 403).await, "forbidden");
+    shop.http.post(shop.url(1, "/api/race")).json(&race).refuses(403, "forbidden").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -145,13 +141,13 @@ async fn races_of_one_address_are_limited() {
         race(&shop, "none", 1, 1).header("X-Forwarded-For", address).send().await.unwrap()
     };
     for _ in 0..3 {
-        body(from("192.0.2.1").await, StatusCode::OK).await;
+        from("192.0.2.1").await.gives(200).await;
     }
     let refused = from("192.0.2.1").await;
     let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=120).contains(&wait), "{wait}");
-    assert_eq!(problem(refused, 429).await, "too-many-requests");
-    body(from("192.0.2.2").await, StatusCode::OK).await;
+    refused.refuses(429, "too-many-requests").await;
+    from("192.0.2.2").await.gives(200).await;
 }
 
 /// The sum of the races may not exceed the queue, and somebody buys in the shop at the same time.
@@ -179,18 +175,17 @@ async fn fifty_visitors_queue_while_shop_sells() {
         let response = response.unwrap();
         if response.status() == 202 {
             let location = response.headers()["location"].to_str().unwrap().to_owned();
-            let race = body(response, StatusCode::ACCEPTED).await;
+            let race = response.gives(202).await;
             assert!(race["position"].as_i64().is_some_and(|position| position >= 1), "{race}");
             queued.push(location);
         } else {
-            assert_eq!(body(response, StatusCode::OK).await["sold"], 2);
+            assert_eq!(response.gives(200).await["sold"], 2);
         }
     }
     assert!(queued.len() > 10, "{} were queued", queued.len());
     for location in queued {
         until("the queued race is done", async || {
-            let race = shop.http.get(shop.url(1, &location)).send().await.unwrap();
-            let race = body(race, StatusCode::OK).await;
+            let race = shop.http.get(shop.url(1, &location)).gives(200).await;
             race["state"] == "done" && race["sold"] == 2
         })
         .await;
@@ -277,7 +272,7 @@ async fn user_resumes_only_own_paused_order() {
         let mut seen = Vec::new();
         for user in [&bob, &alice] {
             let paused = shop.request(user, Method::GET, 0, "/api/race/paused").send().await;
-            let paused = body(paused.unwrap(), StatusCode::OK).await;
+            let paused = paused.unwrap().gives(200).await;
             let status = shop.request(user, Method::POST, 0, &resume).send().await.unwrap();
             seen.push((paused.as_array().unwrap().len(), status.status().as_u16()));
         }

@@ -8,8 +8,8 @@ use reqwest::{Method, Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::{fresh_key, keyed};
-use crate::common::{Shop, User, body, problem, services, until};
+use crate::common::requests::{Answer as _, fresh_key, keyed};
+use crate::common::{Shop, User, services, until};
 use crate::metrics::{metrics, value};
 use crate::topology::{ask, command_calls};
 
@@ -79,7 +79,7 @@ async fn rate_limited_order_keeps_key_unused() {
     let refused = order().send().await.unwrap();
     assert!(["1", "2", "3"].contains(&header(&refused, "retry-after").as_str()), "{refused:?}");
     assert_eq!(header(&refused, "x-request-id").len(), 36);
-    assert_eq!(problem(refused, 429).await, "too-many-requests");
+    refused.refuses(429, "too-many-requests").await;
     assert_eq!(shop.number("select count(*) from orders").await, 0);
     assert_eq!(shop.number("select count(*) from idempotency").await, 0);
     until("the same key succeeds", async || {
@@ -109,7 +109,7 @@ async fn responses_have_rate_limit_headers() {
     assert!(header(&refused, "ratelimit").contains("\"client\";r=0;t=3"), "{refused:?}");
     let wait: u64 = header(&refused, "retry-after").parse().unwrap();
     assert!((1_700..=1_800).contains(&wait), "{wait}");
-    let problem: Value = body(refused, StatusCode::TOO_MANY_REQUESTS).await;
+    let problem: Value = refused.gives(429).await;
     assert_eq!(
         (&problem["limit"], &problem["type"]),
         (&json!("client"), &json!("/problems/too-many-requests"))

@@ -4,7 +4,7 @@ use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
 
 use crate::barrier::Barrier;
-use crate::common::requests::{Answer as _, fresh_key, keyed, response_of, send};
+use crate::common::requests::{Answer as _, fresh_key, keyed, send};
 use crate::common::{Shop, until};
 
 /// The codes of errors that mean so, or that the session must be replaced.
@@ -36,7 +36,7 @@ async fn refused_write_is_unavailable_and_known() {
         barrier.until_queued(BATCH).await;
         barrier.open().await;
         for sent in sent {
-            let response = response_of(sent).await;
+            let response = sent.response().await;
             assert!(response.headers().contains_key("retry-after"), "{code}");
             let (status, kind, body) = response.outcome().await;
             assert_eq!((status, kind.as_str()), (503, "unavailable"), "{code}: {body}");

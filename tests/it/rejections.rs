@@ -125,13 +125,16 @@ async fn malformed_large_and_missing_have_own_problems() {
             ("application/json; charset=utf-16", "{}".to_owned(), 415, "invalid-request"),
             (json, format!("{{\"x\": \"{}\"}}", "x".repeat(70_000)), 413, "payload-too-large"),
         ] {
-            let sent = post().header("Content-Type", kind).body(body.clone()).send().await.unwrap();
-            assert_eq!(sent.fails(status).await, name, "{path} {:.40}", body);
+            assert_eq!(
+                post().header("Content-Type", kind).body(body.clone()).fails(status).await,
+                name,
+                "{path} {:.40}",
+                body
+            );
         }
         // Not inflated: a short body could become a thousand times as long.
         let sent = post().header("Content-Type", json).header("Content-Encoding", "gzip");
-        let sent = sent.body(EMPTY_OBJECT_IN_GZIP).send().await.unwrap();
-        assert_eq!(sent.fails(415).await, "invalid-request", "{path}");
+        assert_eq!(sent.body(EMPTY_OBJECT_IN_GZIP).fails(415).await, "invalid-request", "{path}");
     }
     let missing = [
         "/api/nothing",
@@ -143,8 +146,7 @@ async fn malformed_large_and_missing_have_own_problems() {
         "/api/orders/00000000-0000-7000-8000-000000000000",
     ];
     for path in missing {
-        let response = shop.get(&admin, 0, path).send().await.unwrap();
-        assert_eq!(response.fails(404).await, "not-found", "{path}");
+        assert_eq!(shop.get(&admin, 0, path).fails(404).await, "not-found", "{path}");
     }
     for path in [
         "/api/orders?limit=0",
@@ -155,18 +157,13 @@ async fn malformed_large_and_missing_have_own_problems() {
         "/api/me/ledger?after=x",
         "/api/items/deadbolt/ledger?limit=-1",
     ] {
-        let response = shop.get(&admin, 0, path).send().await.unwrap();
-        assert_eq!(response.fails(422).await, "invalid-request", "{path}");
+        assert_eq!(shop.get(&admin, 0, path).fails(422).await, "invalid-request", "{path}");
     }
-    let unknown = shop.order(&admin, 0, "nothing", 1).send().await.unwrap();
-    assert_eq!(unknown.fails(404).await, "not-found");
-    assert_eq!(
-        shop.post(&admin, 0, "/api/items/nothing/stock")
-            .json(&json!({ "delta": 1, "reason": "x" }))
-            .fails(404)
-            .await,
-        "not-found"
-    );
+    shop.order(&admin, 0, "nothing", 1).refuses(404, "not-found").await;
+    shop.post(&admin, 0, "/api/items/nothing/stock")
+        .json(&json!({ "delta": 1, "reason": "x" }))
+        .refuses(404, "not-found")
+        .await;
     assert_eq!(state(&shop).await, before);
 }
 
@@ -190,7 +187,7 @@ async fn foreign_orders_are_invisible_and_immutable() {
     let order = shop.place_order(&alice, "deadbolt", 1).await;
     let id = order["id"].as_str().unwrap();
     let read = shop.get(&bob, 0, &format!("/api/orders/{id}")).send().await;
-    assert_eq!(read.unwrap().fails(404).await, "not-found");
+    read.unwrap().refuses(404, "not-found").await;
     for action in ["pay", "cancel", "refund"] {
         let response =
             shop.post(&bob, 0, &format!("/api/orders/{id}/{action}")).send().await.unwrap();
@@ -210,8 +207,11 @@ async fn foreign_orders_are_invisible_and_immutable() {
         (Method::GET, "/api/audit", json!({})),
         (Method::GET, "/api/locks", json!({})),
     ] {
-        let response = shop.request(&bob, method, 0, path).json(&send).send().await.unwrap();
-        assert_eq!(response.fails(403).await, "forbidden", "{path}");
+        assert_eq!(
+            shop.request(&bob, method, 0, path).json(&send).fails(403).await,
+            "forbidden",
+            "{path}"
+        );
     }
     shop.assert_sound().await;
 }
@@ -221,25 +221,25 @@ async fn invalid_session_is_unauthenticated() {
     let shop = Shop::start(2).await;
     let alice = shop.sign_in("alice").await;
     let me = |token: &str| shop.http.get(shop.url(0, "/api/me")).bearer_auth(token).send();
-    let nobody = shop.http.get(shop.url(0, "/api/me")).send().await.unwrap();
-    assert_eq!(nobody.fails(401).await, "unauthenticated");
+    shop.http.get(shop.url(0, "/api/me")).refuses(401, "unauthenticated").await;
     for forged in ["", "x", &alice.token[1..], &format!("{}x", alice.token)] {
-        assert_eq!(me(forged).await.unwrap().fails(401).await, "unauthenticated");
+        me(forged).await.unwrap().refuses(401, "unauthenticated").await;
     }
-    assert_eq!(
-        shop.http.get(shop.url(0, "/api/me")).basic_auth("alice", Some("alice")).fails(401).await,
-        "unauthenticated"
-    );
+    shop.http
+        .get(shop.url(0, "/api/me"))
+        .basic_auth("alice", Some("alice"))
+        .refuses(401, "unauthenticated")
+        .await;
     for (user, password) in [("alice", "bob"), ("nobody", "nobody"), ("alice", ""), ("", "")] {
         let sent = json!({ "user": user, "password": password });
         let response =
             shop.http.post(shop.url(0, "/api/sessions")).json(&sent).send().await.unwrap();
         assert_eq!(response.headers()["www-authenticate"], "Bearer realm=\"holdfast\"");
-        assert_eq!(response.fails(401).await, "unauthenticated");
+        response.refuses(401, "unauthenticated").await;
     }
     shop.execute("update sessions set expires_at = now()").await;
     // The first replica has not seen this session yet, so nothing is remembered.
-    assert_eq!(me(&alice.token).await.unwrap().fails(401).await, "unauthenticated");
+    me(&alice.token).await.unwrap().refuses(401, "unauthenticated").await;
 
     let bob = shop.sign_in("bob").await;
     let out = shop.request(&bob, Method::DELETE, 0, "/api/sessions").send().await.unwrap();
@@ -247,7 +247,7 @@ async fn invalid_session_is_unauthenticated() {
     let over = me(&bob.token).await.unwrap();
     let challenge = over.headers()["www-authenticate"].clone();
     assert_eq!(challenge, "Bearer realm=\"holdfast\", error=\"invalid_token\"");
-    assert_eq!(over.fails(401).await, "unauthenticated");
+    over.refuses(401, "unauthenticated").await;
     let anonymous = shop.http.get(shop.url(0, "/api/me")).send().await.unwrap();
     assert_eq!(anonymous.headers()["www-authenticate"], "Bearer realm=\"holdfast\"");
 }
@@ -266,12 +266,10 @@ async fn cookie_session_requires_csrf_token() {
             .header("Idempotency-Key", Uuid::new_v4().to_string())
             .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
     };
-    assert_eq!(order().fails(403).await, "forbidden");
-    let wrong = order().header("X-CSRF-Token", "wrong").send().await.unwrap();
-    assert_eq!(wrong.fails(403).await, "forbidden");
+    order().refuses(403, "forbidden").await;
+    order().header("X-CSRF-Token", "wrong").refuses(403, "forbidden").await;
     assert_eq!(state(&shop).await, before);
-    let right = order().header("X-CSRF-Token", csrf).send().await.unwrap();
-    right.gives(201).await;
+    order().header("X-CSRF-Token", csrf).gives(201).await;
 }
 
 #[tokio::test]

@@ -53,13 +53,13 @@ async fn user_lists_and_ends_own_sessions() {
         shop.request(who, Method::DELETE, 0, &format!("/api/sessions/{id}")).send()
     };
     for unknown in [end(&bob, &id(&all[0])).await, end(&first, "first").await] {
-        assert_eq!(unknown.unwrap().fails(404).await, "not-found");
+        unknown.unwrap().refuses(404, "not-found").await;
     }
     assert_eq!(status_of(&shop, &third, 0).await, 200);
     assert_eq!(end(&first, &id(&all[0])).await.unwrap().status(), 204);
     assert_eq!(status_of(&shop, &third, 0).await, 401);
     until("the other replica ends it too", async || status_of(&shop, &third, 1).await == 401).await;
-    assert_eq!(end(&first, &id(&all[0])).await.unwrap().fails(404).await, "not-found");
+    end(&first, &id(&all[0])).await.unwrap().refuses(404, "not-found").await;
     let (rest, _, _) = list(&shop, &second, &format!("?limit=2&after={}", id(&all[0]))).await;
     assert_eq!(rest, all[1..], "from the start, because the session has ended");
     for other in [&first, &second, &bob] {

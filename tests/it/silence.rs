@@ -13,7 +13,7 @@ use sqlx::{Executor as _, Row as _};
 use tokio::time::timeout;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::{Answer as _, response_of, send};
+use crate::common::requests::{Answer as _, send};
 use crate::common::{Shop, until};
 use crate::jobs::{DUE, job, offer, replica, replica_over};
 use crate::outages::{send_in_time, shop_behind};
@@ -51,7 +51,7 @@ async fn silent_postgres_is_unavailable_in_time() {
     let (orders, direct, reads) =
         futures_util::join!(join_all(orders), join_all(direct), join_all(reads));
     for response in orders.into_iter().chain(direct).chain(reads) {
-        assert_eq!(response.fails(503).await, "unavailable");
+        response.refuses(503, "unavailable").await;
     }
     assert_eq!(send_in_time(shop.http.get(shop.url(0, "/readyz"))).await.status(), 503);
     postgres.thaw();
@@ -74,7 +74,7 @@ async fn silent_write_is_given_up_early() {
     shop.until_one_is_paused(&admin, "commit").await;
     postgres.freeze();
     let began = Instant::now();
-    let response = response_of(sent).await;
+    let response = sent.response().await;
     let elapsed = began.elapsed();
     let rejected = response.refuses(503, "unavailable").await;
     assert_eq!(rejected["outcome"], "unknown");

@@ -153,8 +153,7 @@ async fn dead_holder_blocks_for_one_lease() {
     shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "retry").gives(201).await;
     assert!(killed.elapsed() < Duration::from_secs(4), "{:?}", killed.elapsed());
     until("no lock and no token is left", async || {
-        let locks = shop.get(&admin, 1, "/api/locks").send().await.unwrap();
-        locks.gives(200).await.as_array().unwrap().is_empty()
+        shop.get(&admin, 1, "/api/locks").gives(200).await.as_array().unwrap().is_empty()
     })
     .await;
     let audit = shop.item_audit_at(1, &sku).await;
@@ -230,8 +229,7 @@ async fn invalid_lab_headers_are_rejected() {
         (&sku, &[("Holdfast-Pause", "lunch")], 422, "invalid-request"),
     ];
     for (sku, headers, status, kind) in refused {
-        let response = with(sku, headers).send().await.unwrap();
-        assert_eq!(response.fails(status).await, kind, "{headers:?}");
+        assert_eq!(with(sku, headers).fails(status).await, kind, "{headers:?}");
     }
     assert_eq!(shop.number("select count(*) from orders").await, 0);
 }
@@ -257,20 +255,14 @@ async fn lab_headers_require_lab_mode() {
             "{header}"
         );
     }
-    assert_eq!(
-        shop.request(&admin, Method::POST, 0, "/api/lab/items")
-            .json(&json!({ "stock": 1 }))
-            .fails(403)
-            .await,
-        "forbidden"
-    );
-    assert_eq!(
-        shop.post(&alice, 0, "/api/lab/noop")
-            .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
-            .fails(403)
-            .await,
-        "forbidden"
-    );
+    shop.request(&admin, Method::POST, 0, "/api/lab/items")
+        .json(&json!({ "stock": 1 }))
+        .refuses(403, "forbidden")
+        .await;
+    shop.post(&alice, 0, "/api/lab/noop")
+        .json(&json!({ "lines": [{ "sku": "deadbolt", "quantity": 1 }] }))
+        .refuses(403, "forbidden")
+        .await;
 }
 
 #[tokio::test]
@@ -307,8 +299,7 @@ async fn trace_shows_fence_of_ledger_entry() {
     for (strategy, fenced) in [("batched", true), ("fenced", true), ("owner", false)] {
         let sku = shop.lab_item(5).await;
         let order = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy);
-        let order = order.header("Holdfast-Trace", "on").send().await.unwrap();
-        let order = order.gives(201).await;
+        let order = order.header("Holdfast-Trace", "on").gives(201).await;
         let ledger = shop.read(&alice, &format!("/api/items/{sku}/ledger")).await;
         let fence = &ledger["items"].as_array().unwrap().last().unwrap()["fence"];
         assert_eq!(fence.is_i64(), fenced, "{strategy}: {ledger}");

@@ -11,10 +11,10 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use parking_lot::Mutex;
 use prost::Message as _;
-use reqwest::StatusCode;
 use tokio::net::TcpListener;
 
-use crate::common::{Replica, Shop, User, body, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Replica, Shop, User, until};
 
 const CLIENT_TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 const CLIENT_SPAN: &str = "b7ad6b7169203331";
@@ -104,7 +104,7 @@ async fn place(shop: &Shop, who: &User, strategy: &str, traceparent: &str) -> St
     let order = shop.order(who, 0, "deadbolt", 1).header("traceparent", traceparent);
     let response = order.header("Holdfast-Lock", strategy).send().await.unwrap();
     let id = response.headers()["x-request-id"].to_str().unwrap().to_owned();
-    body(response, StatusCode::CREATED).await;
+    response.gives(201).await;
     id
 }
 

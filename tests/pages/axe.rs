@@ -4,12 +4,12 @@
 use std::process::Command;
 use std::time::Instant;
 
-use reqwest::StatusCode;
 use serde_json::{Value, json};
 use thirtyfour::prelude::*;
 
 use crate::browser::Browser;
-use crate::common::{Shop, User, body, until};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, User, until};
 use crate::lab::{ID, oversold, with_run};
 use crate::visitor::Visitor;
 
@@ -83,7 +83,7 @@ async fn act(shop: &Shop, user: &User, order: &str, action: &str) {
     let key = format!("axe-{action}-{order}");
     let request =
         shop.request(user, reqwest::Method::POST, 0, &path).header("Idempotency-Key", key);
-    body(request.send().await.unwrap(), StatusCode::OK).await;
+    request.gives(200).await;
 }
 
 async fn make_orders(shop: &Shop) -> Orders {

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use holdfast::lab::store::{MAX_OPEN_RUNS_OF_USER, MAX_QUEUED_RUNS};
-use reqwest::{StatusCode, Version};
+use reqwest::Version;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::common::{Shop, body, services};
+use crate::common::requests::Answer as _;
+use crate::common::{Shop, services};
 use crate::lab::{EDGE, ID, oversold, register_runner, with_run};
 use crate::visitor::{Page, Visitor};
 
@@ -181,8 +182,7 @@ async fn runs_queue_in_order_up_to_a_bound() {
         where id = (select id from lab_runs where state = 'queued' order by created_at, id limit 1)";
     sqlx::query(start).execute(&shop.pool).await.unwrap();
     let state = async |run: &str| {
-        let response = first.http.get(format!("{}/api{run}", first.base)).send().await.unwrap();
-        let run = body(response, StatusCode::OK).await;
+        let run = first.http.get(format!("{}/api{run}", first.base)).gives(200).await;
         (run["state"].as_str().unwrap().to_owned(), run["position"].as_i64())
     };
     assert_eq!(state(&one).await, ("running".to_owned(), None));
