@@ -30,7 +30,7 @@ use holdfast::locks::ShopLocks;
 use holdfast::shop::seed::{self, SeedContents};
 use holdfast::shop::{DEFAULT_PAYMENT_WINDOW, Shop as Domain, Strategy};
 use holdfast_lock::{Redis, Settings};
-use reqwest::{Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Method, RequestBuilder, Response};
 use serde_json::{Value, json};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -380,11 +380,6 @@ fn redis_settings(env: &[(&str, &str)]) -> Vec<(&'static str, String)> {
 pub struct User {
     pub name: String,
     pub token: String,
-}
-
-/// The body of a response that must have that status.
-pub async fn body(response: Response, status: StatusCode) -> Value {
-    response.gives(status.as_u16()).await
 }
 
 /// The name of the problem in a response that must have that status.
