@@ -1,9 +1,8 @@
-//! Problems as pages: middleware that renders them for browsers, and the pages that explain their
-//! types.
+//! Problems as pages: middleware that renders them for browsers, and the pages on their types.
 //!
-//! The middleware is the outermost one, outside of `request_context` as well. A program (no `text/html`
-//! in `Accept`, or an address such as `/api`) receives the problem as it is. The problem
-//! `unauthenticated` becomes a redirect to the sign-in page, which leads back.
+//! The middleware is outside of all others. A program (no `text/html` in `Accept`, or an address
+//! such as `/api`) receives the problem as it is; `unauthenticated` becomes a redirect to the
+//! sign-in page, which leads back.
 
 use actix_web::body::{EitherBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};

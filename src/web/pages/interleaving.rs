@@ -21,7 +21,6 @@ use crate::lab::interleaving::{
 use crate::lab::timeline::{Detail, Value, statement};
 use crate::messages::{Language, message};
 use crate::probe::Point;
-use crate::shop::Strategy;
 use crate::shop::model::LedgerEntry;
 use crate::web::middleware::lab_access::check_run_form;
 use crate::web::middleware::{FormFields, LabReader, Query};
@@ -31,7 +30,6 @@ use crate::web::{AppState, HttpResult, Problem, State, see_other};
 #[template(path = "scheduler_choose.html")]
 struct SchedulerStartPage {
     layout: Layout,
-    strategies: Vec<&'static Strategy>,
     previous: String,
 }
 
@@ -86,14 +84,6 @@ impl SchedulerPage {
     fn waits_for(&self, order: &OrderPosition) -> String {
         let asks = self.game.rules.has_lock() && order.event(Point::Held).is_none();
         self.layout.text(if asks { "scheduler-waits-lock" } else { "scheduler-waits-row" })
-    }
-
-    fn segments(&self, order: &OrderPosition) -> Vec<CodeSegment> {
-        code_segments(self.game.rules, order, self.layout.language)
-    }
-
-    fn result(&self, result: &OrderResult) -> String {
-        result_text(result, self.layout.language)
     }
 
     fn next(&self, point: &Point) -> String {
@@ -169,9 +159,8 @@ pub struct StartQuery {
 
 pub async fn choose(request: HttpRequest, _: LabReader, query: Query<StartQuery>) -> HttpResult {
     let previous = query.read()?.previous;
-    let strategies = playable().iter().collect();
     let layout = Layout::of(&request).await?;
-    html(StatusCode::OK, &SchedulerStartPage { layout, strategies, previous })
+    html(StatusCode::OK, &SchedulerStartPage { layout, previous })
 }
 
 pub async fn begin(state: State, request: HttpRequest, form: Form<FormFields>) -> HttpResult {

@@ -1,5 +1,5 @@
-//! A page of a ledger, newest entry first: a chain in which each entry begins where the previous one
-//! ended. Broken links and forks, entries that were computed from one read, are marked.
+//! A page of a ledger, newest entry first: a chain in which each entry begins where another ended.
+//! Broken links and forks, entries that were computed from one read, are marked.
 
 use serde::Deserialize;
 

@@ -1,8 +1,6 @@
-//! The pages: each has a `Template` struct and its handlers in one file.
-//!
-//! Everything a shopper does works without JavaScript: a form posts, and the response redirects to
-//! a page that can be reloaded. A handler that fails returns a [`super::problems::Problem`];
-//! [`error_pages`] renders it as a page for a browser.
+//! The pages. Everything a shopper does works without JavaScript: a form posts, and the response
+//! redirects to a page that can be reloaded. A handler that fails returns a
+//! [`super::problems::Problem`]; [`error_pages`] renders it as a page for a browser.
 
 pub mod account;
 pub mod admin;

@@ -91,10 +91,6 @@ impl OrderPage {
         self.order.status == OrderStatus::Paid
     }
 
-    fn name<'n>(&'n self, line: &'n OrderLine) -> &'n str {
-        item_name(line, &self.items)
-    }
-
     fn change_name<'n>(&'n self, sku: &'n Sku) -> &'n str {
         let item = self.items.iter().find(|item| item.sku == *sku);
         item.map_or(sku.as_str(), |item| &item.name)
@@ -260,17 +256,9 @@ struct OrdersPage {
 }
 
 impl OrdersPage {
-    fn status(&self, order: &Order) -> &'static str {
-        status(order, self.left.get(&order.id).copied())
-    }
-
     fn time_left(&self, order: &Order) -> Option<String> {
         let left = self.left.get(&order.id).copied();
         left.map(|left| format_time_left(left, self.layout.language))
-    }
-
-    fn title(&self, order: &Order) -> String {
-        title(order, &self.items, self.layout.language)
     }
 
     fn first_sku(&self, order: &Order) -> String {

@@ -1,10 +1,8 @@
 //! Places an order for the basket, and executes other forms once.
 //!
 //! Guarantees: a form that is sent twice (double click, back button, reload), to one replica or to
-//! two, makes one order, and every copy redirects to it. The basket's token is the idempotency key,
-//! in the same scope as the API's. A copy waits for the first one's response, for a bounded time,
-//! instead of showing a person that the request is in flight.
-//! Tests: `tests/pages/duplicate_submits.rs`.
+//! two, makes one order, and every copy redirects to it. The basket's token is the idempotency key.
+//! A copy waits for the first one's response. Tests: `tests/pages/duplicate_submits.rs`.
 
 use std::time::Duration;
 

@@ -35,7 +35,6 @@ struct RacePage {
     layout: Layout,
     stage: RaceStage,
     demo_user: Option<String>,
-    demo_next: &'static str,
     recorded: [(Option<TimelineView>, &'static str); 2],
 }
 
@@ -127,7 +126,6 @@ pub async fn show(state: State, request: HttpRequest, query: Query<ShopQuery>) -
     let page = RacePage {
         stage: RaceStage::new(&state, language, None),
         demo_user: layout.demo_user(&state).await,
-        demo_next: "/shop",
         recorded: [
             (picture(&WITHOUT_LOCK), "race-recorded-off"),
             (picture(&WITH_LOCK), "race-recorded-on"),

@@ -129,10 +129,6 @@ impl JudgementView<'_> {
         fault.why_not.clone().unwrap_or_else(|| self.language.text("judge-no-reason"))
     }
 
-    fn about_fault(&self, fault: &FaultReport) -> String {
-        about_fault(&fault.name, self.language)
-    }
-
     fn has_violations(&self) -> bool {
         self.judgement.faults.iter().any(|fault| !fault.violations.is_empty())
     }

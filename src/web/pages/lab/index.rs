@@ -49,10 +49,6 @@ impl LabPage<'_> {
         self.form.input.all("strategies").any(|name| name == strategy.name)
     }
 
-    fn is_configured(&self, strategy: &Strategy) -> bool {
-        is_configured(self.state, strategy)
-    }
-
     fn error(&self, field: &str) -> Option<String> {
         self.form.error(field, self.layout.language)
     }

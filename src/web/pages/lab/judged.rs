@@ -1,7 +1,5 @@
 //! Judged locks: the list of those that come with the program, a page for each, and a form that
-//! opens the file of another judgement, which is shown and not stored.
-//!
-//! A file is untrusted: it is bounded, checked and shown as text. Tests: `tests/pages/judged.rs`.
+//! opens the file of another judgement, untrusted and not stored. Tests: `tests/pages/judged.rs`.
 
 use std::sync::LazyLock;
 
@@ -65,9 +63,8 @@ struct JudgedLock {
 }
 
 impl JudgedLock {
-    /// Returns the verdict under a fault, of the writes that demand the fence or of the others:
-    /// `loss`, `safe`, `missing`, or `elsewhere` (not at the servers of the lock), and the number of
-    /// lost updates.
+    /// Returns the verdict under a fault, and the number of lost updates; of writes that demand the
+    /// fence, or of the others. Under `elsewhere`, the fault is not at the servers of the lock.
     fn cell(&self, fault: &str, is_fenced: bool) -> (&'static str, u64) {
         let report = self.judgement.faults.iter().find(|report| report.name == fault);
         let Some(report) = report.filter(|report| report.ran) else { return ("missing", 0) };

@@ -35,12 +35,8 @@ struct LessonPage {
 }
 
 impl LessonPage {
-    fn numbers(&self) -> Vec<(&'static str, String)> {
-        lesson_numbers(self.lesson)
-    }
-
     fn has_input(&self) -> bool {
-        self.numbers().iter().any(|(field, _)| !self.form.value(field).is_empty())
+        lesson_numbers(self.lesson).iter().any(|(field, _)| !self.form.value(field).is_empty())
     }
 }
 

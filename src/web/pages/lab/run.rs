@@ -35,14 +35,6 @@ struct RunPage {
 }
 
 impl RunPage {
-    fn title(&self) -> String {
-        title(&self.run.request, self.layout.language)
-    }
-
-    fn is_over(&self) -> bool {
-        self.run.state.is_over()
-    }
-
     fn status(&self) -> (&'static str, String) {
         let (state, language) = (self.run.state, self.layout.language);
         let (symbol, word) = status(state, self.run.outcome.claim_shown, language);
@@ -58,12 +50,7 @@ impl RunPage {
     }
 
     fn steps(&self) -> &[Text] {
-        if self.is_over() { &self.run.outcome.steps } else { &self.run.progress.steps }
-    }
-
-    /// Returns whether there is a load, which has live figures.
-    fn has_load(&self) -> bool {
-        !self.run.progress.samples.is_empty()
+        if self.run.state.is_over() { &self.run.outcome.steps } else { &self.run.progress.steps }
     }
 
     fn first_scene(&self) -> Option<&TimelineView> {

@@ -1,9 +1,6 @@
-//! A run as one HTML file that plays without the server: style, script and data are inside. It is
-//! opened again in this shop or in another one.
-//!
-//! A file is untrusted input: it is parsed as a run, checked against a run's limits, and shown as
-//! text. The policy of the saved page admits no script but its own, and no network.
-//! Tests: `tests/pages/saved_run.rs`.
+//! A run as one HTML file that plays without the server and can be opened again. It is untrusted
+//! input: checked against a run's limits, shown as text, and its policy admits no script but its
+//! own, and no network. Tests: `tests/pages/saved_run.rs`.
 
 use actix_web::http::header::CONTENT_DISPOSITION;
 use actix_web::web::{Path, Payload};
@@ -47,10 +44,6 @@ struct SavedRun {
 }
 
 impl SavedRun {
-    fn title(&self) -> String {
-        run::title(&self.run.request, self.layout.language)
-    }
-
     fn has_loss(&self) -> bool {
         self.run.outcome.arms.iter().any(|arm| !views::is_sound(arm))
     }

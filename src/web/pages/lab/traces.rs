@@ -1,5 +1,5 @@
-//! The traced requests of a run as drawings: scenes of requests of one arm that were in flight at
-//! the same time or changed the same value, and forks, the entries that were computed from one read.
+//! The traced requests of a run as drawings: forks, the entries that were computed from one read,
+//! and scenes, requests of one arm that were in flight together or changed the same value.
 
 use std::collections::BTreeSet;
 

@@ -97,7 +97,8 @@ pub fn curves(arms: &[ArmResult], language: Language) -> Option<String> {
         let samples: Vec<&Sample> = sample_evenly(&arm.samples, MAX_CURVE_POINTS).collect();
         let times: Vec<f64> = samples.iter().map(|sample| sample.t_ms as f64 / 1_000.0).collect();
         let sold: Vec<f64> = samples.iter().map(|sample| sample.sold as f64 / unit).collect();
-        serde_json::json!({ "name": arm.name(language), "broken": !is_sound(arm), "t": times, "sold": sold })
+        let (name, is_broken) = (arm.name(language), !is_sound(arm));
+        serde_json::json!({ "name": name, "broken": is_broken, "t": times, "sold": sold })
     };
     let is_long = |arm: &&ArmResult| {
         arm.samples.len() > 2 && arm.samples.last().is_some_and(|last| last.t_ms >= MIN_CURVE_MS)
