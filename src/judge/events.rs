@@ -131,7 +131,7 @@ mod tests {
         let turn = |number: u32| {
             let id = ClientId { worker: 0, client: number % 4 };
             let asked_us = u64::from(number) + 1;
-            Turn { id, number, asked_us, answered_us: asked_us, ..Turn::default() }
+            Turn { id, asked_us, answered_us: asked_us, ..Turn::default() }
         };
         let recording = Recording { turns: (0..4_000).map(turn).collect(), ..Recording::default() };
         let clients = [0, 1].map(|client| ClientId { worker: 0, client });

@@ -29,9 +29,9 @@ const SCHEMA: &str = "
         primary key (pass, fenced));
     create table judge_ledger (
         pass bigint not null, fenced boolean not null, version bigint not null,
-        worker int not null, client int not null, turn int not null,
+        worker int not null, client int not null,
         before bigint not null, after bigint not null, fence bigint,
-        sent_us bigint not null,
+        granted_us bigint not null, sent_us bigint not null,
         primary key (pass, fenced, version))";
 
 const READ: &str = "select stock from judge_row where pass = $1 and not fenced";
@@ -47,7 +47,7 @@ const WRITE: &str = "
         where pass = $1 and fenced = $2 and (not fenced or fence = $6)
         returning version)
     insert into judge_ledger
-        (pass, fenced, version, worker, client, turn, before, after, fence, sent_us)
+        (pass, fenced, version, worker, client, granted_us, before, after, fence, sent_us)
     select $1, $2, version, $3, $4, $5, $7, $7 - 1, $6, $8 from written";
 
 const LOST: &str = "
@@ -75,7 +75,7 @@ const BREAKS: &str = "
 pub(super) struct LedgerEntry {
     #[serde(flatten)]
     pub(super) id: ClientId,
-    pub(super) turn: u32,
+    pub(super) granted_us: u64,
     /// The value from which the write was computed.
     pub(super) before: i64,
     pub(super) fence: Option<i64>,
@@ -173,7 +173,7 @@ impl Ledger {
                 .bind(fenced)
                 .bind(i32::try_from(turn.id.worker)?)
                 .bind(i32::try_from(turn.id.client)?)
-                .bind(i32::try_from(turn.number)?)
+                .bind(i64::try_from(turn.answered_us)?)
                 .bind(turn.fence)
                 .bind(stock)
                 .bind(i64::try_from(turn.wrote_us)?)

@@ -51,8 +51,6 @@ pub(super) struct WorkerSetup {
     pub(super) seed: u64,
     /// Rows of the ledger that belong to this pass.
     pub(super) pass: i64,
-    /// The number before that of the first turn of each client.
-    pub(super) first_turn: u32,
 }
 
 /// A later line to a worker.
@@ -91,8 +89,6 @@ pub(super) enum WorkerReport {
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(super) struct Turn {
     pub(super) id: ClientId,
-    /// Number of the turn, unique among those of its client.
-    pub(super) number: u32,
     pub(super) asked_us: u64,
     pub(super) answered_us: u64,
     pub(super) outcome: TurnOutcome,

@@ -24,9 +24,6 @@ const START_TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for the last turns to end, without the waits of the adapter.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Distance of the turns' numbers of two processes, which are unique in a pass.
-const TURNS_OF_A_PROCESS: u32 = 10_000_000;
-
 #[derive(Debug)]
 pub(super) struct Stage<'a> {
     pub(super) plan: &'a JudgePlan,
@@ -112,7 +109,6 @@ impl<'a> Stage<'a> {
             answer_timeout: plan.answer_timeout(),
             seed: plan.seed,
             pass: self.pass,
-            first_turn: self.processes * TURNS_OF_A_PROCESS,
         };
         self.processes += 1;
         WorkerProcess::start(&setup, self.processes, self.sender.clone()).await

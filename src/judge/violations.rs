@@ -52,15 +52,9 @@ impl Evidence<'_> {
         self.report.lost_updates = lost;
         let breaks = ledger.breaks(false).await?;
         for (early, late) in &breaks {
-            let granted = |entry: &LedgerEntry| {
-                let mut turns = self.recording.turns.iter();
-                turns.find(|turn| turn.id == entry.id && turn.number == entry.turn)
-            };
-            let turns = [granted(early), granted(late)];
-            let from = turns.iter().flatten().map(|turn| turn.answered_us).min();
-            let from = from.unwrap_or(early.sent_us).min(early.sent_us);
+            let from_us = early.granted_us.min(late.granted_us);
             let text = self.describe(early, late);
-            self.add("lost-update", text, from, late.sent_us, &[early.id, late.id]);
+            self.add("lost-update", text, from_us, late.sent_us, &[early.id, late.id]);
         }
         if lost > 0 && breaks.is_empty() {
             let text = format!("the ledger has {} units more than the stock lost", grouped(lost));

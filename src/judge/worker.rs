@@ -181,10 +181,8 @@ async fn run_client(state: Arc<WorkerState>, client: u32, mut ledger: Ledger) {
     let id = ClientId { worker: setup.worker, client };
     let stream = u64::from(setup.worker) << 32 | u64::from(client);
     let mut random = StdRng::seed_from_u64(setup.seed ^ stream.rotate_left(16));
-    let mut number = setup.first_turn;
     while *state.running.borrow() {
-        number += 1;
-        let turn = Turn { id, number, asked_us: monotonic_us(), ..Turn::default() };
+        let turn = Turn { id, asked_us: monotonic_us(), ..Turn::default() };
         let turn = match take_turn(&state, turn, &mut ledger).await {
             Ok(turn) => turn,
             Err(error) => {

@@ -254,7 +254,7 @@ fn adapter_that_misbehaves_ends_the_judgement() {
     let modes = [
         ("exits", "the adapter exited (exit status: 3)", "out of paper"),
         ("garbage", "something that is not an answer", "ready to serve!"),
-        ("twice", "twice", "the adapter answered request"),
+        ("twice", "which waits for no answer", "the adapter answered request"),
         ("floods", "a line of more than 65536 bytes", ""),
         ("odd-reason", "`busy`, `timeout` or `error`", "maybe"),
         ("no-fence", "granted a lock without a `fence`", ""),
