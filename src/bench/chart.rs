@@ -44,6 +44,7 @@ pub(super) fn draw(results: &Results) -> String {
         WIDTH - 1.0,
         height - 1.0
     );
+
     text(&mut svg, 24.0, 36.0, "title", TITLE);
     text(&mut svg, 24.0, 60.0, "small", &describe_method(&results.method));
     for (decade, x) in axis.decades() {
@@ -54,6 +55,7 @@ pub(super) fn draw(results: &Results) -> String {
         );
         text(&mut svg, x, bottom + 20.0, "small mid", &count(decade));
     }
+
     for (at, result) in results.hot().enumerate() {
         row(&mut svg, &axis, TOP + ROW * at as f64, result);
     }
@@ -63,6 +65,7 @@ pub(super) fn draw(results: &Results) -> String {
         let words = format!("{} responses/s, no order", count(noop.median));
         text(&mut svg, axis.x(noop.median) + 10.0, y + 21.0, "small", &words);
     }
+
     let machine = &results.machine;
     let above = "Logarithmic axis; medians over the rounds, with the 99th percentile of waiting.";
     let below = format!(

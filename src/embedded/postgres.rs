@@ -42,6 +42,7 @@ pub(super) async fn create_cluster(
         return Ok(cluster);
     }
     print_progress("creating a Postgres cluster …");
+
     let new = services_dir.path.join("postgres.new");
     if new.exists() {
         fs::remove_dir_all(&new).map_err(file("cannot remove the half-made cluster", &new))?;
@@ -55,6 +56,7 @@ pub(super) async fn create_cluster(
         // Access is restricted by the mode of the sockets' folder; there is no other way in.
         .args(["--auth-local=trust", "--auth-host=reject"])
         .args(options);
+
     let output = command.output().await.context("cannot run initdb")?;
     if !output.status.success() {
         let bytes = [output.stdout, output.stderr].concat();
@@ -96,6 +98,7 @@ pub(super) fn spec(
         "log_timezone=UTC",
         "timezone=UTC",
     ];
+
     let mut command = services_dir.command(program, "INT");
     command.arg("-D").arg(cluster);
     for setting in settings {

@@ -35,7 +35,7 @@ pub(super) struct ChildSpec {
     /// The signal that asks it to exit.
     pub(super) signal: Signal,
     pub(super) grace_period: Duration,
-    /// The harsher signal that follows, at once on a second `^C`.
+    /// The harsher signal that follows.
     pub(super) escalation: Signal,
 }
 

@@ -92,6 +92,7 @@ pub(super) fn spec(
         .env_remove("HOLDFAST_REDIS_KEY")
         // One name for all replicas would be ambiguous; without it, each is named by its port.
         .env_remove("HOLDFAST_REPLICA");
+
     // A web page under a name that resolves to loopback could sign in with a demo user's password.
     // The lab's requests name loopback, too.
     let hosts = std::env::var("HOLDFAST_PUBLIC_HOSTS").unwrap_or_default();
@@ -99,6 +100,7 @@ pub(super) fn spec(
         let own = base_url(address).trim_start_matches("http://").to_owned();
         command.env("HOLDFAST_PUBLIC_HOSTS", format!("{hosts},{LOOPBACK_HOSTS},{own}"));
     }
+
     let (name, role) = (format!("replica {port}"), format!("replica-{port}"));
     ChildSpec {
         name,

@@ -173,17 +173,6 @@ impl ServicesDir {
     }
 }
 
-/// Removes a data folder that this process has created, with its external data.
-pub(super) fn remove_data(data: &Path) -> Result<()> {
-    if let Ok(Some(identity)) = Identity::read(&data.join(IDENTITY)) {
-        let external = external_path(identity.id);
-        if Identity::read(&external.join(OWNER)).is_ok_and(|owner| owner == Some(identity)) {
-            fs::remove_dir_all(external)?;
-        }
-    }
-    Ok(fs::remove_dir_all(data)?)
-}
-
 fn external_path(id: Uuid) -> PathBuf {
     PathBuf::from(format!("/var/lib/holdfast-{id}"))
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Result;
 use rustix::process::Signal;
 use tokio::sync::{mpsc, oneshot, watch};
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 
 use super::orphans::ChildRegistry;
 use super::print_progress;
@@ -69,13 +69,12 @@ impl ProcessHandle {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum DesiredState {
     /// The child is starting: an exit is an error, not a crash.
     Start,
     Run,
     Stop,
-    StopNow,
 }
 
 struct ChildSupervisor {
@@ -126,14 +125,8 @@ impl SupervisedChild {
     }
 
     pub(super) async fn stop(&self) {
-        // After `stop_now`, the child is already stopping.
-        self.desired.send_modify(|state| *state = DesiredState::Stop.max(*state));
+        self.desired.send_replace(DesiredState::Stop);
         let _ = self.ended.clone().wait_for(Option::is_some).await;
-    }
-
-    /// Ends the grace period of [`SupervisedChild::stop`], which still waits for the exit.
-    pub(super) fn stop_now(&self) {
-        self.desired.send_replace(DesiredState::StopNow);
     }
 }
 
@@ -156,7 +149,7 @@ impl ChildSupervisor {
             let status = loop {
                 tokio::select! {
                     status = process.child.wait() => break describe(status),
-                    () = wait_for(&mut self.desired, DesiredState::Stop) => {
+                    () = wait_for_stop(&mut self.desired) => {
                         return self.shut_down(process).await;
                     }
                     Some((signal, confirmation)) = self.signals.recv() => {
@@ -188,7 +181,7 @@ impl ChildSupervisor {
             loop {
                 tokio::select! {
                     () = sleep_until(over) => break,
-                    () = wait_for(&mut self.desired, DesiredState::Stop) => return None,
+                    () = wait_for_stop(&mut self.desired) => return None,
                     // Meant for the process that has exited.
                     Some((_, confirmation)) = self.signals.recv() => drop(confirmation),
                 }
@@ -204,27 +197,22 @@ impl ChildSupervisor {
     }
 
     /// Stops the child: sends its signal, then the harsher one, then SIGKILL.
-    async fn shut_down(&mut self, mut process: Process) -> String {
-        let ChildSpec { signal, grace_period, escalation, .. } = self.spec;
+    async fn shut_down(&self, mut process: Process) -> String {
+        let ChildSpec { name, signal, grace_period, escalation, .. } = &self.spec;
         process.send(Signal::CONT); // A paused process handles no signals.
-        process.send(signal);
-        tokio::select! {
-            status = process.child.wait() => return describe(status),
-            () = sleep(grace_period) => {
-                print_progress(&format!("{} did not end within {grace_period:?}", self.spec.name));
+        for (signal, limit) in [(*signal, *grace_period), (*escalation, KILL_DELAY)] {
+            process.send(signal);
+            if let Ok(status) = timeout(limit, process.child.wait()).await {
+                return describe(status);
             }
-            () = wait_for(&mut self.desired, DesiredState::StopNow) => {}
-        }
-        process.send(escalation);
-        if let Ok(status) = timeout(KILL_DELAY, process.child.wait()).await {
-            return describe(status);
+            print_progress(&format!("{name} did not end within {limit:?}"));
         }
         process.send(Signal::KILL);
         describe(process.child.wait().await)
     }
 }
 
-/// Waits until at least this state is desired, or the child's owner is dropped.
-async fn wait_for(desired: &mut watch::Receiver<DesiredState>, state: DesiredState) {
-    let _ = desired.wait_for(|desired| *desired >= state).await;
+/// Waits until the child is to stop, or its owner is dropped.
+async fn wait_for_stop(desired: &mut watch::Receiver<DesiredState>) {
+    let _ = desired.wait_for(|desired| *desired == DesiredState::Stop).await;
 }

@@ -12,7 +12,6 @@ use rustix::process::Signal;
 use super::data_dir::{RunningUp, read_env};
 use super::owned::create_data_folder;
 use super::process::{Process, tied_command};
-use super::services_dir::remove_data;
 
 const START_TIMEOUT: Duration = Duration::from_secs(120);
 /// Timeout of a stop; `up` stops its children within their own limits.
@@ -66,7 +65,7 @@ impl TempShop {
 
     pub async fn stop(mut self) {
         self.up.end(Signal::TERM, STOP_TIMEOUT).await;
-        if let Err(error) = remove_data(&self.folder) {
+        if let Err(error) = std::fs::remove_dir_all(&self.folder) {
             eprintln!("holdfast: can't remove {}: {error}", self.folder.display());
         }
     }

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use futures_util::future::{join_all, select_all};
-use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
 use super::data_dir::{DataDir, RunningUp};
@@ -55,12 +54,14 @@ async fn run_until_stopped(
          Listen on 127.0.0.1, or allow it with --demo-users-on-network",
         options.listen
     );
+
     let addresses = replicas::addresses(options.listen, options.replicas)?;
     let data_dir = DataDir::open(&options.data, &replicas::base_url(addresses[0])).await?;
     let services_dir = ServicesDir::open(data_dir.path(), options.adopt)?;
     orphans::terminate_all(data_dir.path(), &services_dir.path).await?;
     let programs = Programs::find(&services_dir.path.join("postgres"))?;
     replicas::check_free(&addresses)?;
+
     let sockets = sockets::create(services_dir.account.as_ref())?;
     let running = RunningUp {
         database_url: postgres::url(&sockets, "holdfast"),
@@ -71,6 +72,7 @@ async fn run_until_stopped(
         replicas: addresses.iter().copied().map(replicas::base_url).collect(),
         lab: options.lab.is_on(),
     };
+
     let registry = Rc::new(ChildRegistry::new(data_dir.path(), &sockets)?);
     let services = 2 + usize::from(options.redlock);
     let mut stack = ChildStack { data_dir, registry, children: Vec::new(), services };
@@ -88,7 +90,8 @@ async fn run_until_stopped(
             Ok(())
         }
     };
-    stack.stop(&mut signals).await;
+
+    stack.stop().await;
     if outcome.is_ok() {
         print_progress(&format!("stopped; the data stays in {}", options.data.display()));
     }
@@ -197,25 +200,14 @@ impl ChildStack {
         }
     }
 
-    /// Stops all; another signal cuts their grace periods short.
-    async fn stop(&self, signals: &mut mpsc::UnboundedReceiver<&'static str>) {
+    /// Stops all, each within its grace period.
+    async fn stop(&self) {
         self.data_dir.remove_env();
         let (services, replicas) = self.children.split_at(self.services.min(self.children.len()));
-        let stopping = async {
-            // The replicas together, as each may take its grace period; the services in turn.
-            join_all(replicas.iter().map(SupervisedChild::stop)).await;
-            for service in services.iter().rev() {
-                service.stop().await;
-            }
-        };
-        tokio::pin!(stopping);
-        tokio::select! {
-            () = &mut stopping => {}
-            Some(name) = signals.recv() => {
-                print_progress(&format!("{name} again: killing all processes"));
-                self.children.iter().for_each(SupervisedChild::stop_now);
-                stopping.await;
-            }
+        // The replicas together, as each may take its grace period; the services in turn.
+        join_all(replicas.iter().map(SupervisedChild::stop)).await;
+        for service in services.iter().rev() {
+            service.stop().await;
         }
         self.registry.clear();
     }

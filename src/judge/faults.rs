@@ -64,6 +64,7 @@ pub(super) async fn place(
         }
         _ => {}
     }
+
     let Some(holder) = stage.hold(worker).await? else {
         return Ok(Err(format!(
             "no client of worker {worker} got the lock, so there was no holder to strike"
@@ -79,6 +80,7 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
     let plan = stage.plan;
     // The time for others to acquire a lock whose holder's lease has not expired yet.
     let takeover = plan.ttl(0.5);
+
     let mut commit = Duration::ZERO;
     let from_us = monotonic_us();
     match stage.fault {
@@ -113,6 +115,7 @@ async fn strike(stage: &mut Stage<'_>, holder: Turn, clock: &Path) -> anyhow::Re
         Fault::LongWork => stage.work_for(plan.ttl(2.5)).await?,
         Fault::Undisturbed | Fault::RedisSlow | Fault::RedisAway => {}
     }
+
     // A stopped worker reads this as soon as it runs again.
     stage.go(worker, commit).await?;
     match stage.fault {

@@ -115,14 +115,11 @@ impl Ledger {
     /// Creates the rows of the next pass; returns its number.
     pub(super) async fn begin_pass(&mut self) -> anyhow::Result<i64> {
         self.pass += 1;
-        for fenced in [false, true] {
-            sqlx::query("insert into judge_row values ($1, $2, $3, 0, 0)")
-                .bind(self.pass)
-                .bind(fenced)
-                .bind(INITIAL_STOCK)
-                .execute(&mut self.connection)
-                .await?;
-        }
+        sqlx::query("insert into judge_row values ($1, false, $2, 0, 0), ($1, true, $2, 0, 0)")
+            .bind(self.pass)
+            .bind(INITIAL_STOCK)
+            .execute(&mut self.connection)
+            .await?;
         Ok(self.pass)
     }
 

@@ -37,26 +37,23 @@ pub(super) fn signal_group(leader: i32, signal: Signal) {
     }
 }
 
-/// Stops the worker's tree; returns its processes when none of them runs. A process in the state D
-/// runs no code of its own before it stops: with `vfork`, not before its stopped child.
-///
-/// # Errors
-/// If one still runs after ten seconds.
-pub(super) async fn stop_tree(leader: i32) -> anyhow::Result<Vec<i32>> {
+/// Stops the worker's tree; returns when none of its processes runs, and fails if one still does
+/// after ten seconds. A process in the state D runs no code of its own before it stops: with `vfork`,
+/// not before its stopped child.
+pub(super) async fn stop_tree(leader: i32) -> anyhow::Result<()> {
     signal_group(leader, Signal::STOP);
     let until = Instant::now() + STOP_TIMEOUT;
     let mut signalled = BTreeSet::new();
     // The table is read entry by entry: a process may have forked behind the reader.
     let mut quiet_tables = 0;
     loop {
-        let tree = tree(leader);
         let is_stopped =
             |entry: &ProcessStat| signalled.contains(&entry.pid) && "TtDZX".contains(entry.state);
-        let running: Vec<i32> =
-            tree.iter().filter(|entry| !is_stopped(entry)).map(|entry| entry.pid).collect();
+        let running = tree(leader).into_iter().filter(|entry| !is_stopped(entry));
+        let running: Vec<i32> = running.map(|entry| entry.pid).collect();
         quiet_tables = if running.is_empty() { quiet_tables + 1 } else { 0 };
         if quiet_tables == 2 {
-            return Ok(tree.iter().map(|entry| entry.pid).collect());
+            return Ok(());
         }
         if Instant::now() > until {
             bail!("the processes {running:?} of a worker don't stop");
@@ -70,13 +67,14 @@ pub(super) async fn stop_tree(leader: i32) -> anyhow::Result<Vec<i32>> {
 }
 
 pub(super) fn signal_tree(leader: i32, signal: Signal) {
-    let others: Vec<ProcessStat> =
-        tree(leader).into_iter().filter(|entry| entry.group != leader).collect();
+    // Read before a signal that ends the leader, with which the tree falls apart.
+    let tree = tree(leader);
     signal_group(leader, signal);
-    others.iter().for_each(|entry| signal_process(entry.pid, signal));
+    let others = tree.iter().filter(|entry| entry.group != leader);
+    others.for_each(|entry| signal_process(entry.pid, signal));
 }
 
-pub(super) fn signal_process(pid: i32, signal: Signal) {
+fn signal_process(pid: i32, signal: Signal) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, signal);
     }

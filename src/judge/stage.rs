@@ -60,6 +60,7 @@ impl<'a> Stage<'a> {
         for _ in 0..plan.args.workers {
             redis_links.push(Proxy::start(&redis.primary.socket()).await?);
         }
+
         let (sender, messages) = mpsc::unbounded_channel();
         let mut stage = Self {
             plan,
@@ -78,6 +79,7 @@ impl<'a> Stage<'a> {
             recording: Recording::default(),
             adapter: None,
         };
+
         for worker in 0..plan.args.workers {
             let process = stage.start_worker(worker).await?;
             stage.workers.push(process);

@@ -78,8 +78,7 @@ fn verdict(judgement: &Judgement) -> String {
     let lost: Vec<&str> = lost.map(|fault| &*fault.name).collect();
     match (lost.as_slice(), judgement.injected().count()) {
         ([], 0) => "Safe: no lost update without a fault.\n".to_owned(),
-        ([], 1) => "Safe: no lost update under the fault that ran.\n".to_owned(),
-        ([], faults) => format!("Safe: no lost update under the {faults} faults that ran.\n"),
+        ([], faults) => format!("Safe: no lost update; faults that ran: {faults}.\n"),
         (lost, _) => format!("NOT safe: lost updates under {}.\n", lost.join(", ")),
     }
 }

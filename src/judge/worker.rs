@@ -93,6 +93,7 @@ async fn serve(
         Some(why) = failed.recv() => bail!(why),
         None = orders.recv() => return Ok(()),
     };
+
     let state = Arc::new(WorkerState {
         adapter,
         fencing: introduced.fencing,
@@ -102,12 +103,14 @@ async fn serve(
         failures,
         setup,
     });
+
     let mut ledgers = Vec::new();
     for _ in 0..state.setup.args.clients {
         let setup = &state.setup;
         ledgers.push(Ledger::connect(&setup.ledger_url, setup.pass).await?);
     }
     report(&WorkerReport::Ready(introduced));
+
     let mut clients = JoinSet::new();
     loop {
         let line = tokio::select! {
@@ -122,6 +125,7 @@ async fn serve(
                 continue;
             }
         };
+
         let Some(line) = line else { return Ok(()) };
         match serde_json::from_str(&line).context("an order of the judge")? {
             WorkerOrder::Begin => {
@@ -228,6 +232,7 @@ async fn take_turn(
         };
         return Ok(turn);
     }
+
     turn.outcome = TurnOutcome::Granted;
     turn.fence = if state.fencing {
         let lie = "the adapter said `fencing: true` and granted a lock without a `fence`";
@@ -236,6 +241,7 @@ async fn take_turn(
         None
     };
     let lease = answer.lease.unwrap_or_default();
+
     turn.read_us = monotonic_us();
     let row = ledger.read(turn.fence).await?;
     turn.value = row.stock;
@@ -246,8 +252,10 @@ async fn take_turn(
             0
         }
     };
+
     turn.wrote_us = monotonic_us();
     turn.refused = ledger.write(&turn, row, commit_ms).await?;
+
     turn.release_us = monotonic_us();
     let release = AdapterOp::Release { key, lease: &lease };
     let answer = state.adapter.call(release, Duration::ZERO).await;

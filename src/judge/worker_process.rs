@@ -8,7 +8,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout};
 use tokio::sync::mpsc;
 
-use super::processes::{signal_group, signal_process, stop_tree};
+use super::processes::{signal_group, signal_tree, stop_tree};
 use super::protocol::{WorkerOrder, WorkerReport, WorkerSetup};
 use crate::embedded::tied_command;
 
@@ -70,9 +70,8 @@ impl WorkerProcess {
         if self.child.id().is_none() {
             return;
         }
-        let stopped = stop_tree(self.leader).await.unwrap_or_default();
-        signal_group(self.leader, Signal::KILL);
-        stopped.into_iter().for_each(|pid| signal_process(pid, Signal::KILL));
+        let _ = stop_tree(self.leader).await;
+        signal_tree(self.leader, Signal::KILL);
         let _ = self.child.wait().await;
     }
 }

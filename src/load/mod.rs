@@ -190,6 +190,7 @@ async fn run_client(
         let status = exchanged.ok().and_then(Result::ok);
         let completed_us = monotonic_us();
         recording.count((client, target), invoked_us, completed_us, status);
+
         if recording.observe {
             let body = || connection.body().to_vec();
             let response =
@@ -197,6 +198,7 @@ async fn run_client(
             let record = RequestRecord { client, key, invoked_us, response };
             recording.report.lock().observations.push(record);
         }
+
         while status.is_none() && monotonic_us() < recording.end_us {
             match HttpConnection::open(target).await {
                 Ok(opened) => {
