@@ -89,7 +89,8 @@ pub struct Candidate {
 #[derive(Debug)]
 pub struct Registration {
     candidate: Candidate,
-    session: ReplicaSession,
+    /// `None` once it has ended.
+    session: Option<ReplicaSession>,
     mark: Option<RedisMark>,
 }
 
@@ -102,45 +103,36 @@ impl Registration {
             let may_mark = change_lock || Instant::now() >= mark_at;
             let attempt = timeout(ATTEMPT_TIMEOUT, candidate.register(change_lock, may_mark));
             match attempt.await.map_err(|_| Error::TimedOut)?? {
-                Some((session, mark)) => return Ok(Self { candidate, session, mark }),
+                Some((session, mark)) => {
+                    return Ok(Self { candidate, session: Some(session), mark });
+                }
                 None => sleep(RETRY_DELAY).await,
             }
         }
     }
 
     /// Keeps the replica registered while it runs. Returns when it must end.
-    pub async fn keep(self) -> Error {
-        let Self { candidate, mut session, mut mark } = self;
+    pub async fn keep(mut self) -> Error {
         loop {
             sleep(INTERVAL).await;
-            // A Redis that is away is reported elsewhere.
-            if let Some(mark) = &mark {
+            // A Redis that is away is reported elsewhere. It may lose its data while Postgres is
+            // away.
+            if let Some(mark) = &self.mark {
                 let _ = mark.set().await;
             }
-            if session.is_alive().await {
+            if let Some(session) = &mut self.session
+                && session.is_alive().await
+            {
                 continue;
             }
-            drop(session);
-            match Self::again(&candidate, mark.as_ref()).await {
+            self.session = None;
+            match Self::new(self.candidate.clone(), false).await {
                 Ok(again) => {
                     tracing::info!("this replica is registered again: its session had ended");
-                    (session, mark) = (again.session, again.mark);
+                    self = again;
                 }
+                Err(error) if error.is_temporary() => {}
                 Err(refusal) => return refusal,
-            }
-        }
-    }
-
-    /// Registers a replica that lost its session.
-    async fn again(candidate: &Candidate, mark: Option<&RedisMark>) -> Result<Self, Error> {
-        loop {
-            // Redis may lose its data while Postgres is away.
-            if let Some(mark) = mark {
-                let _ = mark.set().await;
-            }
-            match Self::new(candidate.clone(), false).await {
-                Err(error) if error.is_temporary() => sleep(INTERVAL).await,
-                ended => return ended,
             }
         }
     }
@@ -166,7 +158,13 @@ impl Candidate {
 
         if let Some(recorded) = session.recorded().await? {
             if recorded.family != self.family() {
-                self.check_change(recorded.strategy, change_lock, others)?;
+                let (own, recorded) = (self.name(), recorded.strategy);
+                if !change_lock {
+                    return Err(Error::OtherFamily { own, recorded });
+                }
+                if !others.is_empty() {
+                    return Err(Error::OthersRun { own, recorded, others });
+                }
             } else if let Some(mark) = self.find_mark(recorded.redis_mark).await? {
                 session.end_turn().await?;
                 return Ok(Some((session, mark)));
@@ -174,29 +172,12 @@ impl Candidate {
                 session.leave().await?;
                 return Ok(None);
             } else if !others.is_empty() {
-                let (own, prefix) = (self.name(), self.prefix().to_owned());
-                return Err(Error::OtherRedis { own, prefix, others });
+                let prefix = self.locks.leases().settings().key_prefix.clone();
+                return Err(Error::OtherRedis { own: self.name(), prefix, others });
             }
         }
         let mark = self.record(&mut session).await?;
         Ok(Some((session, mark)))
-    }
-
-    /// Refuses a change of the recorded family that is not asked for, or not possible.
-    fn check_change(
-        &self,
-        recorded: String,
-        change_lock: bool,
-        others: Vec<String>,
-    ) -> Result<(), Error> {
-        let own = self.name();
-        if !change_lock {
-            return Err(Error::OtherFamily { own, recorded });
-        }
-        if !others.is_empty() {
-            return Err(Error::OthersRun { own, recorded, others });
-        }
-        Ok(())
     }
 
     /// Returns the mark if the Redis has it; `Some(None)` if the family needs none.
@@ -238,10 +219,6 @@ impl Candidate {
             Some(nodes) if nodes > 1 => format!(" on {nodes} servers"),
             _ => String::new(),
         }
-    }
-
-    fn prefix(&self) -> &str {
-        &self.locks.leases().settings().key_prefix
     }
 
     fn redis_mechanism(&self) -> Option<Mechanism> {

@@ -205,7 +205,7 @@ async fn add_user(options: UserAddArgs) -> anyhow::Result<()> {
     let password = read_password(options.password, &options.name)?;
     let credentials = Credentials { user: options.name.clone(), password };
     let pool = connect(&options.database).await?;
-    users::create(&pool, credentials, options.admin, min_length).await.map_err(user_error)?;
+    users::create(&pool, credentials, options.admin, None, min_length).await.map_err(user_error)?;
     Ok(output::print(&format!("user {} added\n", options.name))?)
 }
 

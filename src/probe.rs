@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use strum::{EnumString, IntoStaticStr, VariantNames};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
@@ -20,8 +21,20 @@ use holdfast_lock::clock;
 
 use crate::budget::{Budget, BudgetPermit};
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    EnumString,
+    IntoStaticStr,
+    VariantNames,
+)]
 #[serde(rename_all = "snake_case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Point {
     /// A worker has claimed due orders, and not processed them yet.
     Claimed,
@@ -43,30 +56,17 @@ pub enum Point {
     Release,
 }
 
-const ALL: [(Point, &str); 10] = [
-    (Point::Claimed, "claimed"),
-    (Point::Wait, "wait"),
-    (Point::Expire, "expire"),
-    (Point::Held, "held"),
-    (Point::Read, "read"),
-    (Point::Write, "write"),
-    (Point::Commit, "commit"),
-    (Point::Committed, "committed"),
-    (Point::Delete, "delete"),
-    (Point::Release, "release"),
-];
-
 impl Point {
     pub fn named(name: &str) -> Option<Self> {
-        ALL.iter().find(|(_, known)| *known == name).map(|(point, _)| *point)
+        name.parse().ok()
     }
 
     pub fn names() -> String {
-        ALL.map(|(_, name)| name).join(", ")
+        Self::VARIANTS.join(", ")
     }
 
     pub fn name(self) -> &'static str {
-        ALL.iter().find(|(point, _)| *point == self).map_or("", |(_, name)| name)
+        self.into()
     }
 }
 
@@ -180,7 +180,6 @@ impl Probe {
     }
 }
 
-/// Upper bound of the requests with a pause at a time, per process.
 const MAX_PAUSES: usize = 64;
 const MAX_PAUSES_PER_USER: usize = 32;
 
@@ -206,7 +205,6 @@ struct BoardEntry {
     go: oneshot::Sender<()>,
 }
 
-/// A request that is paused at a probe point.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PausedRequest {
     /// Its `X-Request-Id`.

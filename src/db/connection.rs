@@ -40,9 +40,9 @@ impl Connection {
         Self { live: Some(live), is_in_transaction, runtime: runtime.clone(), state: state.clone() }
     }
 
-    /// Closes the connection at once, e.g. in the middle of a statement. Postgres rolls back.
-    pub fn discard(mut self) {
-        self.is_in_transaction = true;
+    /// Sets whether a drop closes the connection, e.g. in the middle of a statement.
+    pub fn close_on_drop(&mut self, closes: bool) {
+        self.is_in_transaction = closes;
     }
 }
 

@@ -20,7 +20,6 @@ use redis::cmd;
 use super::teaching_lock::LockCommands;
 use crate::probe::Point;
 
-/// Creates the key with its expiry. Returns whether this call created it.
 pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {
     let mut set = cmd("SET");
     set.arg(&lock.key).arg(&lock.owner).arg("NX").arg("PX").arg(lock.ttl_ms);

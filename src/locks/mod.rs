@@ -6,7 +6,6 @@ mod check_then_del;
 mod expire_only;
 pub mod priority;
 pub mod queue;
-mod queue_options;
 mod redis_mark;
 mod setnx;
 mod setnx_expire;
@@ -16,7 +15,7 @@ mod ttl;
 mod waiting_list;
 
 pub use priority::Priority;
-pub use queue_options::{DEFAULT_CAPACITY, QueueDeadlines, QueueOptions, WhenFull};
 pub use redis_mark::RedisMark;
 pub use shop_locks::{LockRequest, Mechanism, ShopLocks};
 pub use teaching_lock::TeachingLock;
+pub use waiting_list::{DEFAULT_CAPACITY, QueueDeadlines, QueueOptions, WhenFull};

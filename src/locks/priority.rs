@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 /// then a normal entry.
 pub const MAX_HIGH_IN_A_ROW: u32 = 8;
 
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, strum::EnumString)]
+#[strum(serialize_all = "lowercase")]
 pub enum Priority {
     /// For changes that return stock or money: served first, they save the requests behind them a
     /// rejection.
@@ -24,11 +25,7 @@ pub enum Priority {
 
 impl Priority {
     pub fn named(name: &str) -> Option<Self> {
-        match name {
-            "high" => Some(Priority::High),
-            "normal" => Some(Priority::Normal),
-            _ => None,
-        }
+        name.parse().ok()
     }
 }
 

@@ -26,8 +26,9 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::queue_options::{DEFAULT_CAPACITY, QueueDeadlines, QueueOptions};
-use super::waiting_list::{DoneSender, WaitingList};
+use super::waiting_list::{
+    DEFAULT_CAPACITY, DoneSender, QueueDeadlines, QueueOptions, WaitingList,
+};
 
 #[derive(Debug, Clone)]
 pub struct QueueSnapshot {
@@ -58,7 +59,6 @@ struct KeyQueue {
 
 type QueueMap = Mutex<HashMap<LockKey, Weak<KeyQueue>>>;
 
-/// The queues of this process, one per key that is held or waited for.
 #[derive(Debug, Clone)]
 pub struct KeyQueues {
     map: Arc<QueueMap>,
@@ -165,7 +165,6 @@ impl ForeignLease for QueueGuard {
     fn leave_to_expire(self: Box<Self>) {}
 }
 
-/// A reference to the queue by a request; the last one removes the key and ends the consumer.
 #[derive(Debug)]
 struct QueueRef {
     map: Arc<QueueMap>,

@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdfast_lock::Redis;
 use holdfast_lock::redis::Error;
-use redis::cmd;
+use redis::{Cmd, cmd};
 use uuid::Uuid;
 
 use super::{Mechanism, ShopLocks};
@@ -31,28 +31,20 @@ impl RedisMark {
 
     /// Returns whether all servers that respond have the mark. Fails if too few respond.
     pub async fn is_set(&self) -> Result<bool, Error> {
-        let responses = self.on_each(|server| {
-            let exists = cmd("EXISTS").arg(&self.key).clone();
-            async move { server.query::<bool>(exists).await }
-        });
-        Ok(responses.await?.into_iter().all(|exists| exists))
+        let responses = self.on_each(cmd("EXISTS").arg(&self.key)).await?;
+        Ok(responses.into_iter().all(|exists| exists))
     }
 
     /// Sets the mark, or renews it. Fails if too few servers respond.
     pub async fn set(&self) -> Result<(), Error> {
-        let responses = self.on_each(|server| {
-            let set = cmd("SET").arg(&self.key).arg(1).arg("EX").arg(TTL.as_secs()).clone();
-            async move { server.query::<()>(set).await }
-        });
-        responses.await.map(drop)
+        let mut set = cmd("SET");
+        set.arg(&self.key).arg(1).arg("EX").arg(TTL.as_secs());
+        self.on_each(&set).await.map(drop)
     }
 
     /// Returns the responses, if more than half of the servers respond.
-    async fn on_each<T, F>(&self, request: impl Fn(Redis) -> F) -> Result<Vec<T>, Error>
-    where
-        F: Future<Output = Result<T, Error>>,
-    {
-        let requests = self.servers.iter().cloned().map(request);
+    async fn on_each(&self, command: &Cmd) -> Result<Vec<bool>, Error> {
+        let requests = self.servers.iter().map(|server| server.query(command.clone()));
         let (mut responses, mut failure) = (Vec::new(), None);
         for response in join_all(requests).await {
             match response {

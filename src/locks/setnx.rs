@@ -18,7 +18,6 @@ use redis::cmd;
 
 use super::teaching_lock::LockCommands;
 
-/// Creates the key. Returns whether this call created it.
 pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {
     lock.send(cmd("SETNX").arg(&lock.key).arg(&lock.owner)).await
 }

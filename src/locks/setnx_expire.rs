@@ -20,7 +20,6 @@ use redis::cmd;
 use super::teaching_lock::LockCommands;
 use crate::probe::Point;
 
-/// Creates the key, then sets its expiry. Returns whether this call created it.
 pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {
     if !lock.send(cmd("SETNX").arg(&lock.key).arg(&lock.owner)).await? {
         return Ok(false);

@@ -9,13 +9,12 @@ use holdfast_lock::{LockKind, Locks, ProbeFailure, Redis, Settings, Wait};
 use tokio::time::Instant;
 
 use super::queue::{KeyQueues, QueueSnapshot};
-use super::queue_options::{QueueOptions, WhenFull};
 use super::teaching_lock::{LockCommands, TeachingLease, TeachingLock};
+use super::waiting_list::{QueueOptions, WhenFull};
 use crate::probe::Probe;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
-    /// A lock of `holdfast-lock`.
     Lock(LockKind),
     Teaching(TeachingLock),
     /// A bounded queue in this process with one consumer per key.
@@ -31,7 +30,6 @@ impl Mechanism {
         }
     }
 
-    /// Returns the wait modes; the first is the default.
     pub fn wait_modes(self) -> &'static [Wait] {
         match self {
             Mechanism::Lock(kind) => kind.wait_modes(),

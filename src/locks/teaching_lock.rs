@@ -79,7 +79,6 @@ impl LockCommands {
         self.redis.query(command.clone()).await
     }
 
-    /// Passes a probe point between two commands, where the lab can pause the request.
     pub(super) async fn pass(&self, point: Point) {
         self.probe.at(point, [ProbedValue::key(self.name.as_str())]).await;
     }

@@ -45,15 +45,10 @@ impl Execution {
     pub(super) fn now(response: StoredResponse) -> Self {
         Self { response, replayed: false }
     }
-
-    pub(super) fn before(response: StoredResponse) -> Self {
-        Self { response, replayed: true }
-    }
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Failure {
-    /// The shop rejected the command; nothing changed.
     #[error("rejected: {0:?}")]
     Rejected(Rejection),
     /// A component failed; nothing changed, unless the error states an unknown outcome.
@@ -185,7 +180,6 @@ pub enum Error {
 }
 
 impl Error {
-    /// Creates the error of a component that failed before anything was written.
     fn unavailable(what: &'static str, cause: impl ToString) -> Self {
         Error::Unavailable { what, cause: cause.to_string(), outcome_unknown: false }
     }
@@ -211,7 +205,6 @@ impl Error {
         Error::Unavailable { what, cause, outcome_unknown: true }
     }
 
-    /// Creates the error of a deadline that passed before anything was written.
     pub(super) fn deadline_passed() -> Self {
         Error::GivenUp("its deadline passed")
     }

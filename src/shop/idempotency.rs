@@ -31,7 +31,6 @@ pub struct IdempotencyRequest {
     pub is_generated: bool,
 }
 
-/// Computes the id of a key's record, as the audit does in SQL.
 pub(super) fn record_id(user: UserId, method: &str, path: &str, key: &IdempotencyKey) -> Uuid {
     let text = format!("{} {method} {path} {}", user.0, key.as_str());
     let digest: [u8; 32] = Sha256::digest(text).into();

@@ -11,13 +11,11 @@ use super::{OrderId, Sku};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Item {
-    /// Identifier of the item, used in orders.
     pub sku: Sku,
     /// Name of the item for people.
     pub name: String,
     /// Price of one unit, in cents.
     pub price_cents: i64,
-    /// Units in stock.
     pub stock: i64,
     /// Maximum units per customer, in pending and paid orders; absent if there is no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -26,14 +24,12 @@ pub struct Item {
 }
 
 impl Item {
-    /// Creates a throw-away item of the lab, without a limit.
     pub fn throw_away(name: &str, price_cents: i64, stock: i64) -> Self {
         let (sku, name) = (Sku::throw_away(), name.to_owned());
         Self { sku, name, price_cents, stock, limit_per_user: None }
     }
 }
 
-/// A line of an order request.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RequestedLine {
@@ -52,7 +48,6 @@ pub struct ValueChange {
     pub after: i64,
 }
 
-/// One line of an order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrderLine {
     pub sku: Sku,
@@ -63,9 +58,20 @@ pub struct OrderLine {
     pub stock: ValueChange,
 }
 
-/// The status of an order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    sqlx::Type,
+    strum::IntoStaticStr,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum OrderStatus {
     /// Placed, not paid; its units are taken from stock.
@@ -78,18 +84,11 @@ pub enum OrderStatus {
 }
 
 impl OrderStatus {
-    /// Returns the name in the database and in JSON.
     pub fn name(self) -> &'static str {
-        match self {
-            OrderStatus::Pending => "pending",
-            OrderStatus::Paid => "paid",
-            OrderStatus::Cancelled => "cancelled",
-            OrderStatus::Refunded => "refunded",
-        }
+        self.into()
     }
 }
 
-/// The purpose of an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, sqlx::Type)]
 #[sqlx(type_name = "text", rename_all = "lowercase")]
 pub enum ItemKind {
@@ -128,7 +127,6 @@ pub struct Order {
 }
 
 impl Order {
-    /// Returns the items, sorted.
     pub fn skus(&self) -> Vec<Sku> {
         self.lines.iter().map(|line| line.sku.clone()).collect()
     }

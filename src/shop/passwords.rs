@@ -98,7 +98,6 @@ pub(super) async fn verify(password: String, hash: Option<String>) -> Result<boo
     run(move |memory| memory.verify(&password, hash.as_deref())).await
 }
 
-/// Returns the number of callers that wait for a hasher, and its upper bound.
 pub(crate) fn queue_length() -> (usize, usize) {
     let max = *HASHERS * MAX_QUEUE_PER_HASHER;
     let admitted = *HASHERS + max - PLACES.available_permits();

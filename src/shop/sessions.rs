@@ -21,7 +21,6 @@ use crate::db::Pool;
 
 const SESSION_DAYS: i32 = 30;
 
-/// A new session.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct SessionToken {
     /// Token to send as `Authorization: Bearer <token>`.

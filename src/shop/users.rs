@@ -56,33 +56,26 @@ pub struct CreatedUser {
     pub user: String,
 }
 
-/// Adds a user with an empty account. The password has at least `min_length` characters.
+/// Creates a user; one who signs up, by the request `welcome`, with [`WELCOME_CENTS`] on the
+/// account. The password has at least `min_length` characters.
 pub async fn create(
     pool: &Pool,
     credentials: Credentials,
     admin: bool,
+    welcome: Option<Uuid>,
     min_length: u16,
 ) -> Result<StoredResponse, Failure> {
     let hash = check_credentials(&credentials, min_length).await?;
+    let user = credentials.user;
     let mut tx = pool.begin().await?;
-    let id = insert_new(&mut tx, &credentials.user, &hash, admin).await?;
+    let Some(id) = insert(&mut tx, &user, &hash, admin).await? else {
+        return Err(Rejection::Exists(format!("the user {user} already exists")).into());
+    };
+    if let Some(request_id) = welcome {
+        open_balance(&mut tx, id, WELCOME_CENTS, "welcome", request_id).await?;
+    }
     tx.commit().await?;
-    Ok(StoredResponse::json(201, &CreatedUser { id, user: credentials.user })?)
-}
-
-/// Creates a user who signs up, with [`WELCOME_CENTS`] on the account.
-pub async fn sign_up(
-    pool: &Pool,
-    credentials: Credentials,
-    min_length: u16,
-    request_id: Uuid,
-) -> Result<StoredResponse, Failure> {
-    let hash = check_credentials(&credentials, min_length).await?;
-    let mut tx = pool.begin().await?;
-    let id = insert_new(&mut tx, &credentials.user, &hash, false).await?;
-    open_balance(&mut tx, id, WELCOME_CENTS, "welcome", request_id).await?;
-    tx.commit().await?;
-    Ok(StoredResponse::json(201, &CreatedUser { id, user: credentials.user })?)
+    Ok(StoredResponse::json(201, &CreatedUser { id, user })?)
 }
 
 async fn check_credentials(credentials: &Credentials, min_length: u16) -> Result<String, Failure> {
@@ -96,16 +89,6 @@ async fn check_credentials(credentials: &Credentials, min_length: u16) -> Result
         return Err(Rejection::Invalid("user".into(), why).into());
     }
     Ok(passwords::hash(credentials.password.clone()).await?)
-}
-
-async fn insert_new(
-    tx: &mut PgConnection,
-    name: &str,
-    hash: &str,
-    admin: bool,
-) -> Result<UserId, Failure> {
-    let id = insert(tx, name, hash, admin).await?;
-    Ok(id.ok_or_else(|| Rejection::Exists(format!("the user {name} already exists")))?)
 }
 
 pub async fn insert(

@@ -21,10 +21,8 @@ use crate::output::grouped;
 /// Timeout of one statement of an audit, for long ledgers.
 pub(super) const STATEMENT_TIMEOUT: Duration = Duration::from_mins(1);
 
-/// One check and its result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct AuditCheck {
-    /// Name of the check.
     pub name: String,
     /// True if the check holds.
     pub ok: bool,
@@ -35,10 +33,8 @@ pub struct AuditCheck {
 /// The number of checks that are done, of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AuditProgress {
-    /// Checks that are done.
     pub done: usize,
     pub total: usize,
-    /// Name of the check that runs.
     pub check: &'static str,
 }
 
@@ -78,7 +74,6 @@ fn checks() -> impl Iterator<Item = Check> {
 }
 
 impl Check {
-    /// Returns the statements that together execute the check.
     async fn statements(&self, tx: &mut PgConnection) -> Result<Vec<String>, Error> {
         let Some(table) = self.stepped else { return Ok(vec![self.query.to_owned()]) };
         let size = "select pg_relation_size($1::regclass) / current_setting('block_size')::bigint";
@@ -109,7 +104,6 @@ impl Check {
     }
 }
 
-/// Executes the checks one after the other; calls `report` before each.
 pub(super) async fn run(
     tx: &mut PgConnection,
     mut report: impl FnMut(AuditProgress),

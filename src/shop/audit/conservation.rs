@@ -32,7 +32,6 @@ impl StockConservation {
     }
 }
 
-/// Reads the figures, within the time of acquiring a connection.
 pub(super) async fn conservation(pool: &Pool) -> Result<StockConservation, Error> {
     let row = sqlx::query!(
         r#"with sums as (

@@ -21,13 +21,11 @@ pub struct LedgerFork {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ItemAudit {
     pub sku: Sku,
-    /// Opening stock.
     pub opening: i64,
     /// Units restocked since, less units removed.
     pub restocked: i64,
     /// Units in orders that are pending or paid.
     pub sold: i64,
-    /// Units in stock.
     pub stock: i64,
     /// Stock minus the sum of the ledger: units changed without an entry.
     pub drift: i64,

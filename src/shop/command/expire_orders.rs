@@ -16,7 +16,6 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::OrderStatus;
 use crate::shop::{OrderId, Sku, UserId};
 
-/// Orders that may have expired.
 #[derive(Debug, Clone)]
 pub struct ExpireOrders {
     idempotency: IdempotencyRequest,

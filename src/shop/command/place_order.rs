@@ -30,8 +30,6 @@ pub struct PlaceOrder {
 }
 
 impl PlaceOrder {
-    /// Sums the lines by item. [`Rejection::Invalid`] if there are too many lines or none, or a
-    /// quantity is out of range.
     pub fn new(
         user: UserId,
         key: IdempotencyKey,

@@ -12,10 +12,8 @@ use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::{IdempotencyKey, Sku, UserId};
 
-/// Reasons that are reserved for the shop's own ledger entries.
 const RESERVED: [&str; 5] = ["opening", "order", "cancel", "refund", "expiry"];
 
-/// The body of a restock request.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RestockRequest {

@@ -15,7 +15,6 @@ use crate::shop::idempotency::IdempotencyRequest;
 use crate::shop::model::Item;
 use crate::shop::{IdempotencyKey, UserId};
 
-/// Maximum limit: the maximum quantity of an order line.
 pub const MAX_LIMIT: i64 = MAX_QUANTITY;
 
 /// Parses a limit that may be null. `3.0` is a whole number too, as in JSON Schema.
@@ -30,13 +29,11 @@ pub fn deserialize_limit<'de, D: Deserializer<'de>>(json: D) -> Result<Option<i6
 #[derive(Debug, Clone)]
 pub struct SetLimit {
     idempotency: IdempotencyRequest,
-    /// The item as read before the command; its name and price never change.
     item: Item,
     limit: Option<i64>,
 }
 
 impl SetLimit {
-    /// Validates the limit; [`Rejection::Invalid`] if it is out of range.
     pub fn new(
         admin: UserId,
         item: Item,
@@ -50,7 +47,6 @@ impl SetLimit {
     }
 }
 
-/// Rejects a limit that is out of range with [`Rejection::Invalid`].
 pub fn check_limit(limit: Option<i64>) -> Result<(), Rejection> {
     if limit.is_some_and(|limit| !(1..=MAX_LIMIT).contains(&limit)) {
         let why = format!("1 to {MAX_LIMIT}, or null");

@@ -12,7 +12,6 @@ use crate::shop::failure::Rejection;
 use crate::shop::model::{LedgerEntry, OrderStatus};
 use crate::shop::{OrderId, Sku, UserId};
 
-/// The rows that were read for one command or one batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ShopState {
     /// Time of the read, by Postgres's clock.
@@ -25,11 +24,9 @@ pub struct ShopState {
     /// Units of limited items in each customer's pending and paid orders. Without an entry, the
     /// limit is not checked yet: the engine counts once the row is locked, and decides again.
     pub purchased: HashMap<(Sku, UserId), i64>,
-    /// The data of a ledger entry that the response contains.
     pub next_entry: Option<NextLedgerEntry>,
 }
 
-/// An item's row.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StockSnapshot {
     pub price_cents: i64,
@@ -43,11 +40,9 @@ pub struct StockSnapshot {
     pub is_updated: bool,
 }
 
-/// An account's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BalanceSnapshot {
     pub balance_cents: i64,
-    /// Version at which it was read; each change raises it.
     pub version: i64,
     /// The highest fence that has written the row.
     pub fence: i64,
@@ -74,7 +69,6 @@ pub struct NextLedgerEntry {
 }
 
 impl NextLedgerEntry {
-    /// Gives the entry of `change` its number, and returns it.
     pub(super) fn number<K>(self, change: &mut LedgerChange<K>, at: OffsetDateTime) -> LedgerEntry {
         change.seq = Some(self.seq);
         LedgerEntry {
@@ -104,7 +98,6 @@ impl ShopState {
         }
     }
 
-    /// Returns an item's row, or rejects an unknown item.
     pub(super) fn item(&self, sku: &Sku) -> Result<&StockSnapshot, Rejection> {
         self.items.get(sku).ok_or_else(|| Rejection::no_item(sku))
     }
@@ -129,7 +122,6 @@ impl ShopState {
         Ok(*found)
     }
 
-    /// Replaces the row of an order whose status was `from`.
     pub(super) fn change_order(
         &mut self,
         order: OrderId,

@@ -15,7 +15,6 @@ pub struct TopUp {
 }
 
 impl TopUp {
-    /// Validates the amount; [`Rejection::Invalid`] if it is out of range.
     pub fn new(user: UserId, amount_cents: i64, key: IdempotencyKey) -> Result<Self, Rejection> {
         if !(1..=MAX_AMOUNT).contains(&amount_cents) {
             return Err(Rejection::Invalid("amount_cents".into(), format!("1 to {MAX_AMOUNT}")));

@@ -10,12 +10,11 @@ use tokio::time::{Instant, sleep};
 use tracing::debug_span;
 
 use super::batch::{
-    AttemptError, Batch, BatchDecision, BatchEntry, EntryResult, LockState, pass_point,
+    AttemptError, Batch, BatchDecision, BatchEntry, EntryResult, LockState, begin_step, pass_point,
 };
 use super::locks::AcquiredLocks;
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
-use super::spans::begin_step;
 use super::write::write;
 use crate::budget::BudgetPermit;
 use crate::metrics::STALE_FENCES;

@@ -124,12 +124,7 @@ async fn run(
     let (results, state) = attempt::execute(batch, &mut locks, None).await;
     let missing = || Err(Error::Bug("a command got no result".to_owned()).into());
     let result = results.into_iter().next().unwrap_or_else(missing);
-    match state {
-        LockState::LeaveToExpire(_) => locks.leave_to_expire(options).await,
-        LockState::Held | LockState::Lost | LockState::HeldInOutage(_) => {
-            locks.release(options).await;
-        }
-    }
+    locks.end(options, matches!(state, LockState::LeaveToExpire(_))).await;
     let name = command.idempotency().lock_name();
     if keeps_idempotency_lock(&result) {
         idempotency_locks.leave_to_expire(&name)

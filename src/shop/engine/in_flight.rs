@@ -9,7 +9,6 @@ use uuid::Uuid;
 use crate::shop::failure::Rejection;
 use crate::shop::idempotency::IdempotencyRequest;
 
-/// The keys in flight, with fingerprints. Cheap to clone; clones share one map.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InFlightKeys(Arc<Mutex<HashMap<Uuid, [u8; 32]>>>);
 

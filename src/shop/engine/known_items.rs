@@ -19,7 +19,6 @@ use crate::shop::failure::{Error, Failure, Rejection, with_timeout};
 use crate::shop::model::ItemKind;
 use crate::tasks::Tasks;
 
-/// Size at which the set is emptied; larger than a catalogue.
 const MAX_KNOWN_ITEMS: usize = 100_000;
 
 #[derive(Debug, Clone)]

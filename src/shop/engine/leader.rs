@@ -22,13 +22,14 @@ use tokio::time::{Instant, timeout};
 use tracing::{Instrument as _, Span, error_span};
 
 use super::attempt;
-use super::batch::{AttemptError, Batch, BatchEntry, EntryResult, LockState, pass_point};
+use super::batch::{
+    AttemptError, Batch, BatchEntry, CommandSpan, EntryResult, LockState, pass_point,
+};
 use super::locks::{AcquiredLocks, LeaderLock, LockWait, acquired};
 use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::responder::Responder;
-use super::spans::CommandSpan;
 use crate::metrics::{BATCH_QUEUE_FULL, BATCH_REQUESTS};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;

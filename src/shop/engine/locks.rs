@@ -76,26 +76,18 @@ impl AcquiredLocks {
         Ok(())
     }
 
-    pub(super) async fn release(&mut self, options: &RequestOptions) {
-        let seen = self.traced(options);
-        let released = std::mem::take(&mut self.guards).release().await;
-        tracing::trace!(?released, "locks released");
-        self.pass_release(options, seen).await;
-    }
-
-    /// Leaves the locks to expire: the write may still arrive.
-    pub(super) async fn leave_to_expire(mut self, options: &RequestOptions) {
-        let seen = self.traced(options);
-        std::mem::take(&mut self.guards).leave_to_expire();
-        self.pass_release(options, seen).await;
-    }
-
-    /// Returns the trace of the locks. Must precede the release, which removes their fences.
-    fn traced(&self, options: &RequestOptions) -> Vec<ProbedValue> {
-        if options.probe.records() { self.seen().collect() } else { Vec::new() }
-    }
-
-    async fn pass_release(&mut self, options: &RequestOptions, seen: Vec<ProbedValue>) {
+    /// Releases the locks; or leaves them to expire, because the write may still arrive.
+    pub(super) async fn end(&mut self, options: &RequestOptions, leaves: bool) {
+        // Before the release, which removes their fences.
+        let seen: Vec<ProbedValue> =
+            if options.probe.records() { self.seen().collect() } else { Vec::new() };
+        let guards = std::mem::take(&mut self.guards);
+        if leaves {
+            guards.leave_to_expire();
+        } else {
+            let released = guards.release().await;
+            tracing::trace!(?released, "locks released");
+        }
         self.holding = None;
         if !std::mem::replace(&mut self.released, true) {
             options.probe.at(Point::Release, seen).await;

@@ -23,7 +23,6 @@ mod resolve;
 mod responder;
 mod session;
 mod sold_out;
-mod spans;
 mod unpaid;
 mod write;
 

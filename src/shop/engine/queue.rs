@@ -9,10 +9,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::batch::{BatchEntry, EntryResult};
+use super::batch::{BatchEntry, CommandSpan, EntryResult};
 use super::in_flight::InFlightKey;
 use super::queue_limit::AdaptiveQueueLimit;
-use super::spans::CommandSpan;
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
 
@@ -29,7 +28,6 @@ pub(super) struct QueueEntry {
 }
 
 impl QueueEntry {
-    /// Returns whether its caller still waits and its deadline has not passed.
     pub fn is_alive(&self, now: Instant) -> bool {
         now < self.options.deadline && !self.reply.is_closed()
     }

@@ -32,7 +32,7 @@ async fn resolve(pool: &Pool, write: &BatchWrite) -> Result<Vec<Option<Replay>>,
     match timeout(RESOLVE_TIMEOUT, resolved).await {
         Ok(resolved) => resolved,
         Err(_) => {
-            connection.discard();
+            connection.close_on_drop(true);
             Err(Error::postgres_timeout())
         }
     }

@@ -14,22 +14,21 @@ const COMMIT_TIMEOUT: Duration = Duration::from_secs(2);
 /// statement. Postgres then rolls back an open transaction.
 #[derive(Debug)]
 pub(super) enum DatabaseSession {
-    Autocommit(AutocommitConnection),
+    /// `None` between two statements.
+    Autocommit(Option<Connection>),
     Explicit(Transaction),
 }
 
-#[derive(Debug)]
-pub(super) struct AutocommitConnection(Option<Connection>);
-
 impl DatabaseSession {
-    pub(super) fn autocommit(connection: Connection) -> Self {
-        DatabaseSession::Autocommit(AutocommitConnection(Some(connection)))
+    pub(super) fn autocommit(mut connection: Connection) -> Self {
+        connection.close_on_drop(true);
+        DatabaseSession::Autocommit(Some(connection))
     }
 
     pub(super) fn connection(&mut self) -> &mut PgConnection {
         match self {
-            DatabaseSession::Autocommit(AutocommitConnection(Some(connection))) => connection,
-            DatabaseSession::Autocommit(AutocommitConnection(None)) => {
+            DatabaseSession::Autocommit(Some(connection)) => connection,
+            DatabaseSession::Autocommit(None) => {
                 unreachable!("nothing is sent after it is given away")
             }
             DatabaseSession::Explicit(tx) => tx,
@@ -38,20 +37,22 @@ impl DatabaseSession {
 
     /// Moves the session out, between two statements. Nothing can be sent on the rest.
     pub(super) fn take(&mut self) -> Self {
-        std::mem::replace(self, DatabaseSession::Autocommit(AutocommitConnection(None)))
+        std::mem::replace(self, DatabaseSession::Autocommit(None))
     }
 
     /// Returns the connection of an autocommit session to the pool, between two statements. Nothing
     /// can be sent on the session until it is reopened.
     pub(super) fn return_to_pool(&mut self) {
-        if let DatabaseSession::Autocommit(connection) = self {
-            drop(connection.0.take());
+        if let DatabaseSession::Autocommit(connection) = self
+            && let Some(mut connection) = connection.take()
+        {
+            connection.close_on_drop(false);
         }
     }
 
     pub(super) async fn reopen(&mut self, pool: &Pool) -> Result<(), Error> {
-        if let DatabaseSession::Autocommit(AutocommitConnection(connection @ None)) = self {
-            *connection = Some(pool.acquire().await?);
+        if let DatabaseSession::Autocommit(None) = self {
+            *self = Self::autocommit(pool.acquire().await?);
         }
         Ok(())
     }
@@ -78,14 +79,6 @@ impl DatabaseSession {
         self.return_to_pool();
         if let DatabaseSession::Explicit(tx) = self {
             let _ = timeout(COMMIT_TIMEOUT, tx.rollback()).await;
-        }
-    }
-}
-
-impl Drop for AutocommitConnection {
-    fn drop(&mut self) {
-        if let Some(connection) = self.0.take() {
-            connection.discard();
         }
     }
 }

@@ -9,7 +9,6 @@ use super::batch::{AttemptError, Batch, BatchDecision, EntryResult, pass_point, 
 use super::group_commit;
 use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;
-use crate::db::ErrorClass;
 use crate::probe::Point;
 use crate::shop::command::state::ShopState;
 use crate::shop::failure::{Error, Failure};
@@ -58,13 +57,7 @@ pub(super) async fn write(
         }
         match session.commit().await {
             Ok(()) => {}
-            Err(
-                error @ (Error::Conflict(_)
-                | Error::Postgres(
-                    ErrorClass::CannotWrite | ErrorClass::Refused | ErrorClass::SessionEnded,
-                    _,
-                )),
-            ) => return Err(error.into()),
+            Err(error @ (Error::Conflict(_) | Error::Postgres(..))) => return Err(error.into()),
             Err(error) => return Err(AttemptError::UnknownOutcome(error, write, results)),
         }
     }
@@ -112,7 +105,7 @@ async fn before_commit(
     if strategy.mistake == Some(Mistake::EarlyRelease)
         && let Some(entry) = entries.first()
     {
-        locks.release(entry.options).await;
+        locks.end(entry.options, false).await;
     }
     pass_point(batch.written(write), Point::Commit, locks, |_, _| None).await;
     Ok(())

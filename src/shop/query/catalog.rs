@@ -7,7 +7,6 @@ use crate::shop::model::Item;
 use crate::shop::store::read::count_purchases;
 use crate::shop::{Shop, Sku, UserId};
 
-/// Returns the shop's items by sku, after `after`, without lab items.
 pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
     let items = sqlx::query_as!(
         Item,

@@ -147,7 +147,6 @@ async fn scan(
     .await
 }
 
-/// Returns those of the orders that are the user's, newest first.
 async fn select(db: &mut PgConnection, user: UserId, ids: &[OrderId]) -> sqlx::Result<Vec<Order>> {
     let rows = sqlx::query!(
         r#"select id as "id: OrderId", status as "status: OrderStatus", total_cents, expires_at, created_at, paid_at,
@@ -197,7 +196,11 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
             continue;
         };
         let (Some(before), Some(delta), Some(after)) = (row.before, row.delta, row.after) else {
-            return Err(missing_entry(row.order_id, &row.sku));
+            // The ledger was changed by hand.
+            let (sku, order) = (row.sku, row.order_id);
+            let message =
+                format!("the line {sku} of order {order} lacks its ledger entry: run the audit");
+            return Err(sqlx::Error::Decode(message.into()));
         };
         order.lines.push(OrderLine {
             sku: row.sku,
@@ -207,9 +210,4 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
         });
     }
     Ok(())
-}
-
-fn missing_entry(order: OrderId, sku: &Sku) -> sqlx::Error {
-    let message = format!("the line {sku} of order {order} lacks its ledger entry: run the audit");
-    sqlx::Error::Decode(message.into())
 }

@@ -51,7 +51,6 @@ impl ChangedRows {
         Ok(Self { items, accounts })
     }
 
-    /// Returns whether the write of each row requires the version that was read.
     pub fn require_versions(&self) -> bool {
         let mut items = self.items.iter();
         items.all(|row| row.version.is_some())
@@ -80,7 +79,6 @@ impl ChangedRows {
     }
 }
 
-/// A changed row, and the conditions of its change.
 #[derive(Debug)]
 pub(super) struct GuardedRow<K> {
     pub key: K,

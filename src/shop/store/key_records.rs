@@ -60,7 +60,8 @@ pub async fn look_up(
                 if row.fingerprint == request.fingerprint {
                     metrics::counter!(IDEMPOTENCY_REPLAYS).increment(1);
                     let status = u16::try_from(status).unwrap_or(200);
-                    Ok(Execution::before(StoredResponse { status, body }))
+                    let response = StoredResponse { status, body };
+                    Ok(Execution { response, replayed: true })
                 } else {
                     Err(Rejection::KeyMismatch.into())
                 }

@@ -36,7 +36,6 @@ pub struct CommandWrite {
     pub request_id: Uuid,
 }
 
-/// The writes of one batch, under the same locks.
 #[derive(Debug)]
 pub struct BatchWrite {
     pub rows: ChangedRows,

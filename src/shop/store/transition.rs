@@ -22,7 +22,6 @@ struct Entry<'a, K> {
     request_id: Uuid,
 }
 
-/// Returns the entries of the `changes` of each command, in order.
 fn entries<'a, K: PartialEq + 'a, C: IntoIterator<Item = &'a LedgerChange<K>>>(
     batches: &[&'a BatchWrite],
     rows: impl Fn(&'a BatchWrite) -> &'a [GuardedRow<K>],

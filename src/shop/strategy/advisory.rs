@@ -20,7 +20,6 @@ use sqlx::PgConnection;
 use super::{Guarantee, ReadMethod, Strategy, none};
 use crate::shop::failure::Error;
 
-/// `pg_advisory_xact_lock`, then a plain read.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "advisory",
     read: ReadMethod::Advisory,

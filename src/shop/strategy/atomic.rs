@@ -16,7 +16,6 @@
 
 use super::{Guarantee, ReadMethod, Strategy, none};
 
-/// `update … set stock = stock + delta where stock + delta >= 0`.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "atomic",
     read: ReadMethod::ConditionalUpdate,

@@ -16,7 +16,6 @@
 
 use super::{Strategy, fenced};
 
-/// `fenced`, for batches of up to 256 commands.
 pub const STRATEGY: Strategy = Strategy {
     name: "batched",
     batches: true,

@@ -31,7 +31,6 @@ pub enum Mistake {
     EarlyRelease,
 }
 
-/// The transaction around the read and the write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Isolation {
     /// None: the write is one statement that commits itself, and no row is locked between the read
@@ -43,7 +42,6 @@ pub enum Isolation {
     Serializable,
 }
 
-/// The statement that reads a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReadMethod {
     /// `select`, which locks no row.
@@ -56,12 +54,9 @@ pub enum ReadMethod {
     ConditionalUpdate,
 }
 
-/// The condition of a write on the row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WriteGuard {
-    /// None: the write replaces the current value.
     None,
-    /// The version is the one that was read.
     Version,
     /// [`WriteGuard::Version`], and no holder with a higher fence has written.
     VersionAndFence,
@@ -89,7 +84,6 @@ pub enum Guarantee {
 /// guarantee that it has alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Family {
-    /// Each writes a value only if no other change was committed since it read it.
     Postgres,
     /// Each holds the same key in one Redis as a lease. (`fenced` holds it too, but excludes others
     /// also after its lease.)
@@ -127,7 +121,6 @@ impl Strategy {
         }
     }
 
-    /// Returns the strategies that may change the same values.
     pub fn family(&self) -> Family {
         match (self.guarantee, self.lock) {
             (Guarantee::Always, _) => Family::Postgres,
@@ -148,7 +141,6 @@ impl Strategy {
         self.name == own.name || self.is_compatible_with(own) && self.hazard().is_none()
     }
 
-    /// Returns the ways to wait for its lock; the first is the default.
     pub fn waits(&self) -> &'static [Wait] {
         self.lock.map_or(&[], Mechanism::wait_modes)
     }

@@ -18,7 +18,6 @@ use holdfast_lock::LockKind;
 use super::{Mistake, Strategy, none};
 use crate::locks::Mechanism;
 
-/// `owner`, released between write and commit.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "early-release",
     lock: Some(Mechanism::Lock(LockKind::Owner)),

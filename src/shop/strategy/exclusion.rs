@@ -18,7 +18,6 @@ pub(super) enum Protection<'g> {
 }
 
 impl Exclusion<'_> {
-    /// Returns the fence of the lock on `key`, if it has one.
     pub fn fence(&self, key: &LockKey) -> Option<i64> {
         match self.0 {
             Protection::Locks(locks) => locks.fence(key),
@@ -38,7 +37,6 @@ impl Exclusion<'_> {
 }
 
 impl Strategy {
-    /// Returns the protection of a change under this strategy, given the acquired locks.
     pub fn exclusion<'g>(&self, locks: &'g Guards) -> Exclusion<'g> {
         let in_database = self.read != ReadMethod::Plain
             || self.guard == WriteGuard::Version

@@ -18,7 +18,6 @@ use holdfast_lock::LockKind;
 use super::{Guarantee, Isolation, Strategy, WriteGuard, none};
 use crate::locks::Mechanism;
 
-/// The lock of this project, one command at a time.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "fenced",
     lock: Some(Mechanism::Lock(LockKind::Fenced)),

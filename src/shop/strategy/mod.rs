@@ -30,7 +30,6 @@ impl Strategy {
         STRATEGIES.iter().map(|strategy| strategy.name).collect::<Vec<_>>().join(", ")
     }
 
-    /// Returns the keys to lock for a command.
     pub fn lock_keys(&self, command: &dyn Command) -> Vec<LockKey> {
         if self.mistake == Some(Mistake::WrongKey)
             && let Some(order) = command.order()

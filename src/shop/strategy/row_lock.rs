@@ -15,7 +15,6 @@
 
 use super::{Guarantee, ReadMethod, Strategy, none};
 
-/// `select … for no key update`.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "row-lock",
     read: ReadMethod::RowLock,

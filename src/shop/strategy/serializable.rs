@@ -18,7 +18,6 @@
 
 use super::{Guarantee, Isolation, Strategy, none};
 
-/// `isolation level serializable`.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "serializable",
     transaction: Isolation::Serializable,

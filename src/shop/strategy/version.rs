@@ -16,7 +16,6 @@
 
 use super::{Guarantee, Isolation, Strategy, WriteGuard, none};
 
-/// `update … where version = <what was read>`.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "version",
     transaction: Isolation::Autocommit,

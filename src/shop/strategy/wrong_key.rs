@@ -19,7 +19,6 @@ use super::{Mistake, Strategy, none};
 use crate::locks::Mechanism;
 use crate::shop::OrderId;
 
-/// `owner`, on the order.
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "wrong-key",
     lock: Some(Mechanism::Lock(LockKind::Owner)),

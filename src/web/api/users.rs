@@ -20,7 +20,7 @@ pub async fn create(state: State, request: HttpRequest, new: Json<Credentials>) 
     state.rate_limits.check_sign_in(&request, None).await?;
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);
     let request_id = begin_command(&request);
-    let created = users::sign_up(pool, credentials, min_length, request_id).await?;
+    let created = users::create(pool, credentials, false, Some(request_id), min_length).await?;
     Ok(with_location(stored_response(created), "/api/me".to_owned()))
 }
 

@@ -101,7 +101,8 @@ pub async fn sign_up(state: State, request: HttpRequest, form: Form<FormFields>)
     let (pool, min_length) = (&state.shop.pool, state.min_password_length);
     let language = language_of(&request);
     let request_id = begin_command(&request);
-    let created = users::sign_up(pool, credentials.clone(), min_length, request_id).await;
+    let created =
+        users::create(pool, credentials.clone(), false, Some(request_id), min_length).await;
     let (status, errors) = match created {
         Err(Failure::Rejected(Rejection::Invalid(field, why))) => {
             let errors = FormErrors::field(field, &why)
