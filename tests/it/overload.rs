@@ -126,7 +126,8 @@ async fn rejected_duplicates_still_get_replays() {
     for (n, stored) in join_all(asked).await.into_iter().enumerate() {
         match stored {
             Some(Ok(answer)) if n % 999 == 0 => {
-                let answer: serde_json::Value = serde_json::from_slice(&answer.body).unwrap();
+                let answer: serde_json::Value =
+                    serde_json::from_slice(&answer.response.body).unwrap();
                 assert_eq!(answer["id"], placed["id"]);
             }
             None if n % 999 != 0 => {}
