@@ -51,7 +51,6 @@ judge-missing = { $faults ->
     [one] 1 fault
    *[other] { $faults } faults
 } did not run.
-judge-no-reason = no reason was given
 judge-safety-title = Safety
 judge-cost-title = Liveness and cost
 judge-result-lost = loses updates

@@ -189,5 +189,4 @@ lab-file-save = Save this run
 lab-file-refused = The file was not opened.
 lab-file-invalid = This is not a file that a run was saved to.
 lab-file-again = Choose another file
-lab-file-known = This run is stored already; the file changed nothing.
 lab-file-unverified = Opened from a file. Its content was not checked against a ledger here.

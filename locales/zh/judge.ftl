@@ -40,7 +40,6 @@ judge-fence-lost = 如果每次写入都检查栅栏令牌：有 { $lost ->
    *[other] { $count } 次
 }丢失更新。
 judge-missing = 有 { $faults } 种故障未运行。
-judge-no-reason = 未说明原因
 judge-safety-title = 安全性
 judge-cost-title = 可用性和代价
 judge-result-lost = 丢失更新

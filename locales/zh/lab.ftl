@@ -177,5 +177,4 @@ lab-file-save = 保存这次运行
 lab-file-refused = 文件没有打开。
 lab-file-invalid = 这不是保存运行所得的文件。
 lab-file-again = 选择其他文件
-lab-file-known = 这次运行之前已存储，文件没有改变任何内容。
 lab-file-unverified = 从文件打开，内容没有与这里的账本核对。

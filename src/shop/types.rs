@@ -124,6 +124,12 @@ impl fmt::Display for OrderId {
 pub struct Cents(pub i64);
 
 impl Cents {
+    /// Formats the amount with its currency: `$1,000.50`, `−$14.50`.
+    pub fn money(self) -> String {
+        let sign = if self.0 < 0 { "−" } else { "" };
+        format!("{sign}${}", Self(self.0.saturating_abs()))
+    }
+
     pub fn minus(self) -> Self {
         Self(-self.0)
     }

@@ -218,10 +218,7 @@ async fn pages_are_small_without_inline_code() {
         let response = admin.page_request(&asset(&front_page, name)).send().await.unwrap();
         assert_eq!(response.status(), 200);
         assert!(response.headers()["cache-control"].to_str().unwrap().contains("immutable"));
-        let tag = response.headers()["etag"].clone();
         assets += response.bytes().await.unwrap().len();
-        let again = admin.page_request(&format!("/static/{name}")).header("If-None-Match", tag);
-        assert_eq!(again.send().await.unwrap().status(), 304);
     }
     for path in pages {
         let page = admin.get(path).await;

@@ -6,7 +6,7 @@ use askama::Template;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::format::{FormatMoney as _, FormatTime as _, parse_cents};
+use super::format::{FormatTime as _, parse_cents};
 use super::layout::{Layout, language_of};
 use super::ledger_table::{LedgerTable, PAGE_LENGTH};
 use super::place_order::submit;

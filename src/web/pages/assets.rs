@@ -1,14 +1,12 @@
 //! Style sheets, scripts and the icon: compiled into the binary, served under `/static/`.
 //!
 //! Pages link to them with a hash of their content, so a browser may cache them for a year and
-//! never combines a new page with an old asset. Without the hash they are revalidated by `ETag`. A
-//! font, which the style sheet names, has its version in its name instead.
+//! never combines a new page with an old asset. A font, which the style sheet names, has its
+//! version in its name instead.
 
 use std::sync::LazyLock;
 
-use actix_web::http::header::{
-    CACHE_CONTROL, CONTENT_TYPE, ETag, EntityTag, Header as _, IfNoneMatch,
-};
+use actix_web::http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use actix_web::web::Path;
 use actix_web::{HttpRequest, HttpResponse};
 use sha2::{Digest, Sha256};
@@ -79,17 +77,7 @@ pub async fn serve(request: HttpRequest, name: Path<String>) -> HttpResult {
     } else {
         "no-cache"
     };
-    // Weak: it is the same for the compressed bytes.
-    let tag = EntityTag::new_weak(asset.hash.clone());
-    let is_known = match IfNoneMatch::parse(&request) {
-        Ok(IfNoneMatch::Items(known)) => known.iter().any(|known| known.weak_eq(&tag)),
-        Ok(IfNoneMatch::Any) => true,
-        Err(_) => false,
-    };
-    let mut response = if is_known { HttpResponse::NotModified() } else { HttpResponse::Ok() };
-    response.insert_header(ETag(tag)).insert_header((CACHE_CONTROL, keep));
-    if is_known {
-        return Ok(response.finish());
-    }
-    Ok(response.insert_header((CONTENT_TYPE, asset.kind)).body(asset.bytes))
+    let mut response = HttpResponse::Ok();
+    response.insert_header((CACHE_CONTROL, keep)).insert_header((CONTENT_TYPE, asset.kind));
+    Ok(response.body(asset.bytes))
 }

@@ -9,7 +9,7 @@ use askama::Template;
 use serde_json::Value;
 
 use super::basket_cookie::{Basket, QuantityError};
-use super::format::{FormatMoney as _, format_time_left};
+use super::format::format_time_left;
 use super::item;
 use super::layout::{Layout, language_of};
 use super::rejection::RejectionNotice;

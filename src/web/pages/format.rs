@@ -9,18 +9,6 @@ use time::macros::format_description;
 use crate::messages::{FluentValue, Language, is_chinese};
 use crate::shop::Cents;
 
-pub trait FormatMoney {
-    /// With the currency sign: `$1,000.50`, `−$14.50`.
-    fn money(&self) -> String;
-}
-
-impl FormatMoney for Cents {
-    fn money(&self) -> String {
-        let sign = if self.0 < 0 { "−" } else { "" };
-        format!("{sign}${}", Self(self.0.saturating_abs()))
-    }
-}
-
 pub fn equals_sign(holds: bool) -> &'static str {
     if holds { "=" } else { "≠" }
 }

@@ -7,7 +7,6 @@ use askama::Template;
 use serde::Deserialize;
 
 use super::basket_cookie::QuantityError;
-use super::format::FormatMoney as _;
 use super::layout::Layout;
 use super::respond::html;
 use crate::shop::command::place_order::MAX_QUANTITY;

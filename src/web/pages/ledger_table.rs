@@ -3,7 +3,7 @@
 
 use serde::Deserialize;
 
-use super::format::{FormatMoney as _, format_change, short_id};
+use super::format::{format_change, short_id};
 use crate::messages::Language;
 use crate::shop::audit::LedgerFork;
 use crate::shop::model::LedgerEntry;

@@ -11,7 +11,7 @@ use askama::Template;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::format::{FormatMoney as _, FormatTime as _, format_time_left, short_id};
+use super::format::{FormatTime as _, format_time_left, short_id};
 use super::layout::Layout;
 use super::ledger_table::LedgerRow;
 use super::place_order::execute_once;
@@ -89,11 +89,6 @@ impl OrderPage {
 
     fn is_paid(&self) -> bool {
         self.order.status == OrderStatus::Paid
-    }
-
-    fn change_name<'n>(&'n self, sku: &'n Sku) -> &'n str {
-        let item = self.items.iter().find(|item| item.sku == *sku);
-        item.map_or(sku.as_str(), |item| &item.name)
     }
 
     fn sum(&self, line: &OrderLine) -> Cents {
@@ -220,16 +215,16 @@ async fn page(
 fn title(order: &Order, items: &[Item], language: Language) -> String {
     let Some(first) = order.lines.first() else { return short_id(&order.id) };
     let variables = [
-        ("name", item_name(first, items).to_owned().into()),
+        ("name", item_name(&first.sku, items).to_owned().into()),
         ("units", first.quantity.into()),
         ("more", order.lines.len().saturating_sub(1).into()),
     ];
     language.text_with("shop-order-title", &variables)
 }
 
-fn item_name<'n>(line: &'n OrderLine, items: &'n [Item]) -> &'n str {
-    let item = items.iter().find(|item| item.sku == line.sku);
-    item.map_or(line.sku.as_str(), |item| &item.name)
+fn item_name<'n>(sku: &'n Sku, items: &'n [Item]) -> &'n str {
+    let item = items.iter().find(|item| item.sku == *sku);
+    item.map_or(sku.as_str(), |item| &item.name)
 }
 
 /// Returns the displayed status. An order that can no longer be paid is `expired`; in the database

@@ -3,7 +3,7 @@
 use actix_web::http::StatusCode;
 use serde_json::Value;
 
-use super::format::{FormatMoney as _, sentence};
+use super::format::sentence;
 use crate::messages::{FluentValue, Language};
 use crate::shop::{Cents, FieldName, Rejection};
 use crate::web::Problem;

@@ -6,7 +6,6 @@ use actix_web::{HttpRequest, HttpResponse};
 use askama::Template;
 use serde::Deserialize;
 
-use super::format::FormatMoney as _;
 use super::layout::{Layout, language_of};
 use super::rejection::FormErrors;
 use super::respond::{html, set_cookie};

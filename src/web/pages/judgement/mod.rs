@@ -125,10 +125,6 @@ impl JudgementView<'_> {
         self.language.text(if is { "judge-yes" } else { "judge-no" })
     }
 
-    fn why_not(&self, fault: &FaultReport) -> String {
-        fault.why_not.clone().unwrap_or_else(|| self.language.text("judge-no-reason"))
-    }
-
     fn has_violations(&self) -> bool {
         self.judgement.faults.iter().any(|fault| !fault.violations.is_empty())
     }

@@ -4,7 +4,6 @@ use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use actix_web::web::Path;
 use askama::Template;
-use serde::Deserialize;
 
 use super::progress::Guesses;
 use super::run_form;
@@ -15,7 +14,7 @@ use crate::lab::run::{Journey, LabRun, LabRunState, RunRequest};
 use crate::lab::store::{self, MAX_QUEUED_RUNS, NewRun, RunSummary};
 use crate::messages::{Language, Text};
 use crate::web::api::lab_runs::{find_run, queue_run};
-use crate::web::middleware::{LabReader, Query};
+use crate::web::middleware::LabReader;
 use crate::web::pages::format::{self, FormatTime as _};
 use crate::web::pages::layout::Layout;
 use crate::web::pages::respond::html;
@@ -26,7 +25,6 @@ use crate::web::{AppState, HttpResult, Problem, State, see_other};
 #[template(path = "run.html")]
 struct RunPage {
     layout: Layout,
-    is_known_file: bool,
     run: LabRun,
     lesson: Option<&'static Lesson>,
     /// Once a run with a guess is over.
@@ -109,20 +107,12 @@ fn queued(position: i64, language: Language) -> String {
     language.text_with("lab-queued-at", &[("position", position.into())])
 }
 
-#[derive(Debug, Deserialize)]
-pub struct RunPageQuery {
-    #[serde(default)]
-    known: Option<String>,
-}
-
 pub async fn show(
     state: State,
     request: HttpRequest,
     _: LabReader,
     id: Path<String>,
-    query: Query<RunPageQuery>,
 ) -> HttpResult {
-    let query = query.read()?;
     let run = find_run(&state, &id).await?;
     let layout = Layout::of(&request).await?;
     let language = layout.language;
@@ -134,14 +124,7 @@ pub async fn show(
         }
         _ => None,
     };
-    let page = RunPage {
-        is_known_file: query.known.is_some(),
-        lesson,
-        guesses,
-        scenes: scenes(&run, language),
-        layout,
-        run,
-    };
+    let page = RunPage { lesson, guesses, scenes: scenes(&run, language), layout, run };
     html(StatusCode::OK, &page)
 }
 

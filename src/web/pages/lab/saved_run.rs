@@ -96,9 +96,9 @@ pub async fn open(state: State, request: HttpRequest, body: Payload) -> HttpResu
     let run = upload::parse(embedded_json(&upload.file));
     match run.filter(is_possible) {
         Some(run) => {
-            let address = run_address(&run.id);
-            let is_new = store::import(&state.shop.pool, &run).await?;
-            Ok(see_other(&if is_new { address } else { format!("{address}?known=1") }))
+            // One that is stored already stays as it is.
+            store::import(&state.shop.pool, &run).await?;
+            Ok(see_other(&run_address(&run.id)))
         }
         None => index::refuse_file(&request, "lab-file-invalid").await,
     }
