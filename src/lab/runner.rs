@@ -101,9 +101,14 @@ async fn execute_run(cluster: &Arc<ManagedCluster>, id: Uuid, request: RunReques
             LabRunState::Failed
         }
     };
-    // Postgres may be what failed.
+    // Postgres may be what failed; a result that it refuses is given up.
+    let mut attempts = 0;
     while let Err(error) = store::finish(&cluster.pool, id, state, &outcome).await {
-        tracing::error!(%id, %error, "the result of a run can't be recorded yet");
+        tracing::error!(%id, %error, "the result of a run can't be recorded");
+        attempts += 1;
+        if attempts > 10 && store::fail_abandoned(&cluster.pool).await.is_ok() {
+            return;
+        }
         sleep(HEARTBEAT_INTERVAL).await;
     }
 }
