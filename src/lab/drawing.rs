@@ -1,7 +1,7 @@
 //! A run as text for a terminal: its figures, evidence and events as tables.
 
 use super::lessons::Lesson;
-use super::run::{ArmResult, LabRun, Lane, Sample};
+use super::run::{ArmResult, LabRun, Sample};
 use super::timeline::{Event, EventKind, Timeline, TracedRequest};
 use crate::messages::{Language, is_chinese};
 
@@ -79,17 +79,12 @@ fn arms(arms: &[ArmResult], language: Language) -> Vec<Vec<String>> {
     std::iter::once(heads).chain(arms.iter().map(row)).collect()
 }
 
-/// Returns the events of the requests that were sent individually; without any, of the shortest
-/// pair of a fork.
+/// Returns the events of the requests that were sent individually.
 fn events(run: &LabRun, language: Language) -> Vec<Vec<String>> {
     let lanes = run.outcome.lanes.iter();
-    let single: Vec<&Lane> = lanes.filter(|lane| lane.arm.is_none()).take(MAX_LANES).collect();
-    let lanes = match run.shortest_fork() {
-        Some(pair) if single.is_empty() => pair.lanes.into(),
-        _ => single,
-    };
+    let single = lanes.filter(|lane| lane.arm.is_none()).take(MAX_LANES);
     let request = |lane| TracedRequest { lane, is_duplicate: false, strategy: None };
-    let requests: Vec<TracedRequest<'_>> = lanes.into_iter().map(request).collect();
+    let requests: Vec<TracedRequest<'_>> = single.map(request).collect();
     let timeline = Timeline::of_requests(&requests, language);
 
     let ends = [EventKind::Sent, EventKind::Begin, EventKind::End, EventKind::Answered];
