@@ -153,8 +153,8 @@ impl Candidate {
         change_lock: bool,
         may_mark: bool,
     ) -> Result<Option<(ReplicaSession, Option<RedisMark>)>, Error> {
-        let mut session = ReplicaSession::open(&self.database_url, &self.replica).await?;
-        let others = session.register().await?;
+        let (mut session, others) =
+            ReplicaSession::register(&self.database_url, &self.replica).await?;
 
         if let Some(recorded) = session.recorded().await? {
             if recorded.family != self.family() {

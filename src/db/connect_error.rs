@@ -10,7 +10,7 @@ use super::{Error, ErrorClass, classify, tls};
 
 /// Converts the error of a connection attempt, or of the first statement after it.
 pub(super) fn explain(error: sqlx::Error, options: &PgConnectOptions) -> Error {
-    if let Some(error) = tls::explain(&error, options) {
+    if let Some(error) = tls::explain(&error) {
         return error;
     }
     let place = place(options);
@@ -43,8 +43,9 @@ fn advice(code: &str) -> &'static str {
     match code {
         "28P01" => "Correct the user and the password in DATABASE_URL",
         _ if code.starts_with("28") => {
-            "Correct the user in DATABASE_URL; let it log in (alter role NAME login); or add a line \
-             for this user, database and address to the server's pg_hba.conf, and reload it"
+            "Correct the user in DATABASE_URL; let it log in (alter role NAME login); if the server \
+             requires TLS, set sslmode=verify-full in DATABASE_URL; or add a line for this user, \
+             database and address to the server's pg_hba.conf, and reload it"
         }
         "3D000" => "Create the database, or correct its name in DATABASE_URL",
         "42501" => GRANT,

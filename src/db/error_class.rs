@@ -10,11 +10,10 @@ pub enum ErrorClass {
     NoConnection,
     /// A statement took too long, or an operator cancelled it.
     Cancelled,
-    /// The server cannot write now: it is a standby, or its disk or memory is full. It responded,
-    /// so nothing was written. Another session may be with another server.
+    /// The server is a standby, or its disk or memory is full: nothing was written. Another session
+    /// may be with another server.
     CannotWrite,
-    /// The server refuses the user, the database or the statement: a wrong password or a missing
-    /// right, which an operator corrects. Nothing was written.
+    /// The server refuses the user, the database or the statement. Nothing was written.
     Refused,
     /// Postgres ended the session, which was idle for too long, or a migration changed a statement
     /// that it has prepared. Nothing was written, and another session works.

@@ -1,9 +1,8 @@
 //! Postgres: the pool, the migrations, and the classification of errors.
 //!
 //! Guarantees: every session has timeouts, so that a process that is paused in a transaction blocks
-//! others for a bounded time; an acknowledged commit is on disk ([`check_server`] rejects a server
-//! with `synchronous_commit = off`). It does not retry transactions: only their owner can repeat
-//! one as a whole.
+//! others for a bounded time; an acknowledged commit is on disk ([`check_server`]). It does not
+//! retry transactions: only their owner can repeat one as a whole.
 
 mod connect_error;
 mod connection;
@@ -32,7 +31,6 @@ pub use pool::Pool;
 pub use replica_session::{RecordedFamily, ReplicaSession, forget_lock_family};
 pub use tls::warn_of_plain_text;
 
-/// Timeout of [`connect`]; a running server accepts a connection sooner.
 const REACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Duration from which the log, at level debug, lists a statement as slow.

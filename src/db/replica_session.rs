@@ -1,10 +1,9 @@
 //! The session by which a running replica is known to the others, and the recorded lock family.
 //!
-//! Each running replica holds an advisory lock in shared mode for as long as it runs, on a
-//! connection of its own, so Postgres knows exactly which replicas run: also of one that is paused,
-//! and until 45 s after one vanished from the network. A lost connection (also a restart of
-//! Postgres) ends the session while the replica runs on, until it opens another one. A pooler in
-//! transaction mode would keep the lock of a replica that has ended.
+//! Each running replica holds an advisory lock in shared mode, on a connection of its own, so
+//! Postgres knows which replicas run: also of one that is paused, and until 45 s after one vanished
+//! from the network. A lost connection ends the session while the replica runs on, until it opens
+//! another one.
 
 use std::time::Duration;
 
@@ -21,7 +20,6 @@ const TURN: i32 = 1;
 /// Held in shared mode by each running replica.
 const RUNNING: i32 = 2;
 
-/// Timeout of a ping, after which the session is lost.
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The family of strategies that the database records.
@@ -39,8 +37,9 @@ pub struct RecordedFamily {
 pub struct ReplicaSession(PgConnection);
 
 impl ReplicaSession {
-    /// Connects, and takes the turn of comparing and recording, until [`Self::end_turn`].
-    pub async fn open(url: &str, replica: &str) -> Result<Self, Error> {
+    /// Takes the turn of comparing and recording, until [`Self::end_turn`], and registers the replica
+    /// as running. Also returns the names of the others, with their addresses.
+    pub async fn register(url: &str, replica: &str) -> Result<(Self, Vec<String>), Error> {
         let name = format!("holdfast replica {replica}");
         let options = options(url)?.application_name(&name);
         let connected = PgConnection::connect_with(&options).await;
@@ -52,15 +51,10 @@ impl ReplicaSession {
             .bind(TURN)
             .execute(&mut connection)
             .await?;
-        Ok(Self(connection))
-    }
-
-    /// Registers the replica as running. Returns the names of the others, with their addresses.
-    pub async fn register(&mut self) -> Result<Vec<String>, Error> {
         sqlx::query("select pg_advisory_lock_shared($1, $2)")
             .bind(LOCKS)
             .bind(RUNNING)
-            .execute(&mut self.0)
+            .execute(&mut connection)
             .await?;
         let others = sqlx::query_scalar(
             "select coalesce(replace(application_name, 'holdfast replica ', ''), 'another user''s')
@@ -72,7 +66,8 @@ impl ReplicaSession {
               order by 1",
         );
         let others = others.bind(i64::from(LOCKS)).bind(i64::from(RUNNING));
-        Ok(others.fetch_all(&mut self.0).await?)
+        let others = others.fetch_all(&mut connection).await?;
+        Ok((Self(connection), others))
     }
 
     pub async fn recorded(&mut self) -> Result<Option<RecordedFamily>, Error> {
@@ -107,7 +102,6 @@ impl ReplicaSession {
         Ok(self.0.close().await?)
     }
 
-    /// Returns whether the session still exists.
     pub async fn is_alive(&mut self) -> bool {
         matches!(timeout(PING_TIMEOUT, self.0.ping()).await, Ok(Ok(())))
     }

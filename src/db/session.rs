@@ -14,8 +14,6 @@ use super::Error;
 
 /// Comparisons in [`check_own`]: among other clients, one may miss a shared session.
 const COMPARISONS: u32 = 5;
-
-/// Timeout of the second connection in [`check_own`].
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Those of [`STANDARD`] that a session which may wait longer replaces.

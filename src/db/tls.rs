@@ -1,10 +1,8 @@
 //! TLS to Postgres: checks the certificates that `DATABASE_URL` names, and explains failures.
 //!
-//! Guarantees: every connection of the process has these settings, because all of them come from
-//! `options` of the parent module. With `sslrootcert`, the server is verified also where `sslmode`
-//! is `require`, as in libpq, or `prefer`. The files are read again for each connection, so that
-//! renewed ones take effect.
-//! Tests: `tests/it/tls.rs`.
+//! Guarantees: with `sslrootcert`, the server is verified also where `sslmode` is `require`, as in
+//! libpq, or `prefer`. The files are read again for each connection, so that renewed ones take
+//! effect. Tests: `tests/it/tls.rs`.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -48,7 +46,7 @@ pub(super) fn check_certificates(
     Ok(options)
 }
 
-/// Returns the last value of a parameter of the URL, or else that of the variable.
+/// Returns the last value of a parameter of the URL, or else that of libpq's variable.
 fn parameter(url: &str, names: &[&str], variable: &str) -> Option<String> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let query = query.split('#').next().unwrap_or_default();
@@ -70,8 +68,8 @@ fn is_plain(mode: PgSslMode) -> bool {
     matches!(mode, PgSslMode::Disable | PgSslMode::Allow)
 }
 
-/// Explains the error of a connection attempt; `None` if neither TLS nor its absence is the cause.
-pub(super) fn explain(error: &sqlx::Error, options: &PgConnectOptions) -> Option<Error> {
+/// Explains the error of a connection attempt; `None` if TLS is not the cause.
+pub(super) fn explain(error: &sqlx::Error) -> Option<Error> {
     if let Some(failure) = TlsFailure::find(error) {
         let advice = tls::advice(failure, &SETTINGS);
         return Some(Error::Tls { cause: format!("{failure} ({error})"), advice });
@@ -81,23 +79,13 @@ pub(super) fn explain(error: &sqlx::Error, options: &PgConnectOptions) -> Option
             "Set ssl = on at the server, or sslmode=disable in DATABASE_URL if nothing else can \
              read the network"
         }
-        // These words are in every translation of the server's messages, or in English only.
-        sqlx::Error::Database(refusal) => match refusal.message() {
-            text if text.contains("pg_hba.conf") && is_plain_text(options) => {
-                "If the server requires TLS, set sslmode=verify-full in DATABASE_URL; otherwise \
-                 add a line for this user, database and address to its pg_hba.conf"
-            }
-            text if text.contains("client certificate") => "Set sslcert and sslkey in DATABASE_URL",
-            _ => return None,
-        },
+        // These words are in English only.
+        sqlx::Error::Database(refusal) if refusal.message().contains("client certificate") => {
+            "Set sslcert and sslkey in DATABASE_URL"
+        }
         _ => return None,
     };
     Some(Error::Tls { cause: error.to_string(), advice: advice.to_owned() })
-}
-
-/// Returns whether connections never use TLS although they could.
-fn is_plain_text(options: &PgConnectOptions) -> bool {
-    options.get_socket().is_none() && is_plain(options.get_ssl_mode())
 }
 
 /// Warns if statements leave this machine without TLS.

@@ -7,9 +7,7 @@
 //! fails and names the kind and the cause. A run is bounded by time, not by rows.
 //!
 //! Key records ([`crate::shop::store::purge`]) are scanned in blocks: a run scans a part of the
-//! table, and the next run continues. A row that becomes old behind the position is found by the
-//! next scan. Postgres 14 or later is needed: without a TID range scan each statement reads the
-//! whole table. Tests: `tests/it/purge.rs`.
+//! table, and the next run continues. Tests: `tests/it/purge.rs`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -42,9 +40,7 @@ pub(super) const JOB: Job = Job {
 /// Bounds of a statement and of a run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PurgeLimits {
-    /// Rows per statement, where rows are found by an index.
     pub rows_per_statement: i64,
-    /// Blocks per statement, where a table is scanned.
     pub blocks_per_statement: i64,
     /// Minimum number of blocks that a run scans, if the table has them: a small shop's whole
     /// table.

@@ -20,23 +20,19 @@ use utoipa::ToSchema;
 use super::order_expiry::{self, ExpiryStatus};
 use super::runs::{self, Attempt, JobRun, RunState};
 use super::{Job, JobContext, audit};
-use crate::backoff::Backoff;
 use crate::metrics::{JOB_ATTEMPTS, JOB_DURATION};
 use crate::probe::Probe;
 use crate::shop::{Error, Shop, with_timeout};
 
 /// Pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
-/// Timeout of a poll, a claim, or an attempt to write a result. More than a statement may take
-/// (4 s), so it bounds the wait for a silent Postgres.
+/// Timeout of a poll, a claim, or a write of a result: more than a statement may take (4 s).
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Interval at which a lease is renewed, and timeout of the renewal: less than half of the lease.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
-/// Attempts to write a result before the run is left to the next holder.
+/// Attempts to write a result before the run is left to the next holder, and the pause after each.
 const MAX_WRITE_ATTEMPTS: u32 = 5;
-/// Backoff between these attempts.
-const WRITE_BACKOFF: Backoff =
-    Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(2) };
+const WRITE_PAUSE: Duration = Duration::from_millis(700);
 /// Time for a cancelled job to stop at an await.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -48,7 +44,7 @@ pub enum RunOutcome {
     Done(Value),
     /// It failed, and is retried after a pause.
     Failed(String),
-    /// A later holder took the run over, or will: the result is not recorded.
+    /// Its result is not recorded: a later holder took the run over, or will.
     Stale,
     /// Its replica was stopped: another replica may run it at once.
     Stopped,
@@ -271,12 +267,12 @@ impl Scheduler {
 
     /// Records the outcome, with retries.
     async fn record(&self, attempt: Attempt, outcome: RunOutcome) -> RunOutcome {
-        for write in 1..=MAX_WRITE_ATTEMPTS {
+        for _ in 0..MAX_WRITE_ATTEMPTS {
             let recorded = runs::record(&self.0.shop.pool, attempt, &outcome);
             match with_timeout(STORE_TIMEOUT, recorded).await {
                 Ok(true) => return outcome,
                 Ok(false) => break,
-                Err(_) => sleep(WRITE_BACKOFF.after(write)).await,
+                Err(_) => sleep(WRITE_PAUSE).await,
             }
         }
         RunOutcome::Stale
