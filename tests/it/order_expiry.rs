@@ -146,25 +146,6 @@ async fn kill_after_commit_expires_order_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn orders_lost_by_redis_still_expire() {
-    let (shop, redis) = Shop::with_own_redis_and(&[JOBS_ON]).await;
-    let alice = shop.promoted("alice").await;
-    for replica in 0..2 {
-        shop.configure_worker(replica, json!({ "rest_ms": 30_000 })).await;
-    }
-    let orders = (0..100).map(|n| shop.place_expiring_order(&alice, n % 2, "key-ring", 1));
-    join_all(orders).await;
-    ask::<String>(&redis.url, "FLUSHALL").unwrap();
-    for replica in 0..2 {
-        shop.configure_worker(replica, json!({ "rest_ms": 0 })).await;
-    }
-    shop.until_no_order_is_pending().await;
-    assert_eq!(shop.expiry_entries().await, 100);
-    assert_eq!(shop.stock(&alice, "key-ring").await, 300);
-    shop.assert_sound().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn orders_of_many_items_expire_after_flush() {
     let (shop, redis) = Shop::with_own_redis().await;
     let alice = shop.promoted("alice").await;
