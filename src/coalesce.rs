@@ -16,7 +16,8 @@ use std::sync::Arc;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::tasks::Tasks;
 
@@ -32,20 +33,16 @@ pub struct Coalescer<K, Q, A, E>(Arc<SharedCoalescer<K, Q, A, E>>);
 struct SharedCoalescer<K, Q, A, E> {
     tasks: Tasks,
     call: Call<K, Q, A, E>,
-    queues: Mutex<LookupQueues<K, Q, A, E>>,
+    /// The queues of the tasks, each of which serves the lookups of one key.
+    queues: Mutex<HashMap<K, mpsc::Sender<PendingLookup<Q, A, E>>>>,
 }
-
-/// The waiting lookups. A key has a queue while a task serves it.
-type LookupQueues<K, Q, A, E> = HashMap<K, Vec<PendingLookup<Q, A, E>>>;
 
 /// Looks up the queries of a key. Returns one result per query, in their order.
 type Call<K, Q, A, E> =
     Box<dyn Fn(K, Vec<Q>) -> BoxFuture<'static, Result<Vec<A>, E>> + Send + Sync>;
 
-struct PendingLookup<Q, A, E> {
-    query: Q,
-    reply: oneshot::Sender<Result<A, E>>,
-}
+/// A query, and where its result goes.
+type PendingLookup<Q, A, E> = (Q, oneshot::Sender<Result<A, E>>);
 
 /// The reason why a lookup was not made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,14 +51,6 @@ pub enum CoalesceError {
     QueueIsFull,
     /// The task that makes the calls panicked.
     TaskPanicked,
-}
-
-#[derive(Debug)]
-enum LookupPosition {
-    /// The caller starts the task.
-    First,
-    Behind,
-    Full,
 }
 
 impl<K, Q, A, E> Clone for Coalescer<K, Q, A, E> {
@@ -99,96 +88,73 @@ where
     /// next call.
     pub async fn look_up(&self, key: K, query: Q) -> Result<A, E> {
         let (reply, result) = oneshot::channel();
-        match self.join(&key, PendingLookup { query, reply }) {
-            LookupPosition::First => {
-                self.0.tasks.spawn(self.clone().serve(key));
-            }
-            LookupPosition::Behind => {}
-            LookupPosition::Full => return Err(CoalesceError::QueueIsFull.into()),
+        if !self.enqueue(key, (query, reply)) {
+            return Err(CoalesceError::QueueIsFull.into());
         }
         result.await.unwrap_or_else(|_| Err(CoalesceError::TaskPanicked.into()))
     }
 
-    fn join(&self, key: &K, lookup: PendingLookup<Q, A, E>) -> LookupPosition {
+    /// Adds a lookup, for a new task if the key has none; returns `false` if too many wait.
+    fn enqueue(&self, key: K, lookup: PendingLookup<Q, A, E>) -> bool {
         let mut queues = self.0.queues.lock();
-        match queues.get_mut(key) {
-            Some(queue) if queue.len() >= MAX_WAITING => LookupPosition::Full,
-            Some(queue) => {
-                queue.push(lookup);
-                LookupPosition::Behind
-            }
-            None => {
-                queues.insert(key.clone(), vec![lookup]);
-                LookupPosition::First
-            }
-        }
+        let lookup = match queues.get(&key) {
+            None => lookup,
+            Some(queue) => match queue.try_send(lookup) {
+                Ok(()) => return true,
+                Err(TrySendError::Full(_)) => return false,
+                // The task panicked.
+                Err(TrySendError::Closed(lookup)) => lookup,
+            },
+        };
+        let (sender, queue) = mpsc::channel(MAX_WAITING);
+        let is_sent = sender.try_send(lookup).is_ok();
+        queues.insert(key.clone(), sender);
+        self.0.tasks.spawn(self.clone().serve(key, queue));
+        is_sent
     }
 
-    /// Takes the next lookups; `None` ends the task.
-    fn take(&self, key: &K) -> Option<Vec<PendingLookup<Q, A, E>>> {
-        let mut queues = self.0.queues.lock();
-        let queue = queues.get_mut(key)?;
-        queue.retain(|lookup| !lookup.reply.is_closed());
-        if queue.is_empty() {
-            queues.remove(key);
-            return None;
-        }
-        let rest = queue.split_off(queue.len().min(MAX_PER_CALL));
-        Some(std::mem::replace(queue, rest))
-    }
+    async fn serve(self, key: K, mut queue: mpsc::Receiver<PendingLookup<Q, A, E>>) {
+        loop {
+            let mut lookups = Vec::new();
+            queue.recv_many(&mut lookups, MAX_PER_CALL).await;
+            lookups.retain(|(_, reply)| !reply.is_closed());
+            let (queries, replies): (Vec<Q>, Vec<_>) = lookups.into_iter().unzip();
 
-    async fn serve(self, key: K) {
-        let _clear = ClearOnPanic { coalescer: &self, key: &key };
-        while let Some(lookups) = self.take(&key) {
-            let (queries, replies): (Vec<Q>, Vec<_>) =
-                lookups.into_iter().map(|lookup| (lookup.query, lookup.reply)).unzip();
-            match (self.0.call)(key.clone(), queries).await {
-                Ok(results) => {
-                    for (reply, result) in replies.into_iter().zip(results) {
-                        let _ = reply.send(Ok(result));
+            if !queries.is_empty() {
+                match (self.0.call)(key.clone(), queries).await {
+                    Ok(results) => {
+                        for (reply, result) in replies.into_iter().zip(results) {
+                            let _ = reply.send(Ok(result));
+                        }
                     }
-                }
-                Err(error) => {
-                    for reply in replies {
-                        let _ = reply.send(Err(error.clone()));
+                    Err(error) => {
+                        for reply in replies {
+                            let _ = reply.send(Err(error.clone()));
+                        }
                     }
                 }
             }
-        }
-    }
-}
 
-/// Drops the waiting lookups if a call panics, so that the next lookup starts a new task.
-struct ClearOnPanic<'c, K: Eq + Hash, Q, A, E> {
-    coalescer: &'c Coalescer<K, Q, A, E>,
-    key: &'c K,
-}
-
-impl<K: Eq + Hash, Q, A, E> Drop for ClearOnPanic<'_, K, Q, A, E> {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            self.coalescer.0.queues.lock().remove(self.key);
+            let mut queues = self.0.queues.lock();
+            if queue.is_empty() {
+                queues.remove(&key);
+                return;
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use tokio::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::task::JoinHandle;
+    use tokio::time::sleep;
 
     use super::*;
 
-    type Doubling = Coalescer<&'static str, usize, usize, CallError>;
-    type PendingResult = oneshot::Receiver<Result<usize, CallError>>;
-
-    #[derive(Debug, Clone)]
-    struct CallError;
-
-    impl From<CoalesceError> for CallError {
-        fn from(_: CoalesceError) -> Self {
-            CallError
-        }
-    }
+    type Doubling = Coalescer<&'static str, usize, usize, CoalesceError>;
+    type Lookup = JoinHandle<Result<usize, CoalesceError>>;
 
     /// What a call does.
     #[derive(Clone, Copy)]
@@ -198,9 +164,12 @@ mod tests {
         Panic,
     }
 
-    fn join(all: &Doubling, query: usize) -> (LookupPosition, PendingResult) {
-        let (reply, result) = oneshot::channel();
-        (all.join(&"tea", PendingLookup { query, reply }), result)
+    /// Starts a lookup that is queued when this returns.
+    async fn look_up(all: &Doubling, query: usize) -> Lookup {
+        let all = all.clone();
+        let lookup = tokio::spawn(async move { all.look_up("tea", query).await });
+        tokio::task::yield_now().await;
+        lookup
     }
 
     /// Makes one call per permit, and reports the calls.
@@ -215,7 +184,7 @@ mod tests {
                 let _ = called.send(queries.clone());
                 match permits.lock().await.recv().await {
                     Some(Permit::Succeed) => Ok(queries.iter().map(|n| 2 * n).collect()),
-                    Some(Permit::Fail) => Err(CallError),
+                    Some(Permit::Fail) => Err(CoalesceError::QueueIsFull),
                     Some(Permit::Panic) | None => panic!("a call panics"),
                 }
             }
@@ -226,62 +195,57 @@ mod tests {
     #[tokio::test]
     async fn lookups_during_a_call_are_in_the_next() {
         let (all, permit, mut calls) = doubling();
-        let (joined, first) = join(&all, 0);
-        assert!(matches!(joined, LookupPosition::First));
-        let task = tokio::spawn(all.clone().serve("tea"));
+        let first = look_up(&all, 0).await;
         assert_eq!(calls.recv().await, Some(vec![0]));
-        let mut results = Vec::new();
+        let mut lookups = Vec::new();
         for n in 1..=MAX_WAITING {
-            let (joined, result) = join(&all, n);
-            assert!(matches!(joined, LookupPosition::Behind), "{n}");
-            results.push(result);
+            lookups.push(look_up(&all, n).await);
         }
-        assert!(matches!(join(&all, 0).0, LookupPosition::Full));
+        let refused = look_up(&all, 0).await.await.unwrap();
+        assert_eq!(refused, Err(CoalesceError::QueueIsFull));
         // A lookup whose caller has gone is left out.
-        drop(results.remove(0));
+        lookups.remove(0).abort();
         for _ in 0..=MAX_WAITING.div_ceil(MAX_PER_CALL) {
             let _ = permit.send(Permit::Succeed);
         }
-        assert!(matches!(first.await, Ok(Ok(0))));
-        for (result, n) in results.into_iter().zip(2..) {
-            assert!(matches!(result.await, Ok(Ok(double)) if double == 2 * n), "{n}");
+        assert_eq!(first.await.unwrap(), Ok(0));
+        for (lookup, n) in lookups.into_iter().zip(2..) {
+            assert_eq!(lookup.await.unwrap(), Ok(2 * n));
         }
-        assert!(task.await.is_ok());
         let mut sizes = Vec::new();
         while let Ok(queries) = calls.try_recv() {
             sizes.push(queries.len());
         }
         let mut expected = vec![MAX_PER_CALL; MAX_WAITING / MAX_PER_CALL];
-        expected[MAX_WAITING / MAX_PER_CALL - 1] -= 1;
+        expected[0] -= 1;
         assert_eq!(sizes, expected);
-        assert!(matches!(join(&all, 0).0, LookupPosition::First), "the task has ended");
+        sleep(Duration::from_millis(1)).await;
+        assert!(all.0.queues.lock().is_empty(), "the task has ended");
     }
 
     #[tokio::test]
     async fn failed_call_fails_its_own_lookups() {
         let (all, permit, mut calls) = doubling();
-        let (_, first) = join(&all, 1);
-        tokio::spawn(all.clone().serve("tea"));
+        let first = look_up(&all, 1).await;
         assert_eq!(calls.recv().await, Some(vec![1]));
-        let (_, second) = join(&all, 2);
+        let second = look_up(&all, 2).await;
         let _ = (permit.send(Permit::Fail), permit.send(Permit::Succeed));
-        assert!(matches!(first.await, Ok(Err(CallError))));
-        assert!(matches!(second.await, Ok(Ok(4))));
+        assert!(first.await.unwrap().is_err());
+        assert_eq!(second.await.unwrap(), Ok(4));
     }
 
     #[tokio::test]
     async fn next_lookup_starts_new_task_after_panic() {
         let (all, permit, mut calls) = doubling();
-        let (_, first) = join(&all, 1);
-        tokio::spawn(all.clone().serve("tea"));
+        let first = look_up(&all, 1).await;
         assert_eq!(calls.recv().await, Some(vec![1]));
-        let (_, second) = join(&all, 2);
+        let second = look_up(&all, 2).await;
         let _ = permit.send(Permit::Panic);
-        assert!(first.await.is_err() && second.await.is_err(), "both were dropped");
-        let (joined, third) = join(&all, 3);
-        assert!(matches!(joined, LookupPosition::First));
-        tokio::spawn(all.clone().serve("tea"));
+        for lookup in [first, second] {
+            assert_eq!(lookup.await.unwrap(), Err(CoalesceError::TaskPanicked));
+        }
+        let third = look_up(&all, 3).await;
         let _ = permit.send(Permit::Succeed);
-        assert!(matches!(third.await, Ok(Ok(6))));
+        assert_eq!(third.await.unwrap(), Ok(6));
     }
 }

@@ -10,8 +10,8 @@ use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::config::{
     self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, HealthcheckArgs,
-    JudgeArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, PasswordArgs, RedisTlsArgs, ServeArgs,
-    UpArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs,
+    JudgeArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, ServeArgs, UpArgs, UserAddArgs,
+    UserCommand, UserNameArgs, UserPasswordArgs,
 };
 use holdfast::db;
 use holdfast::embedded::{self, RunningUp};
@@ -24,51 +24,50 @@ use holdfast::shop::seed::SeedContents;
 use holdfast::shop::users::Credentials;
 use holdfast::shop::{Failure, Rejection, seed, users};
 use holdfast::signals;
-use holdfast::telemetry::{self, FlushOnDrop, TraceExporter};
+use holdfast::telemetry::{self, TraceExporter};
 
 /// With glibc's allocator, a quarter of a replica's time under load is allocation.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    // Dropped last, and after a panic, too.
-    let _flush = FlushOnDrop;
     if let Err(error) = telemetry::start_writer() {
         eprintln!("holdfast: can't start its threads: {error}");
         return ExitCode::FAILURE;
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
-        Err(error) => return explain_usage(&error),
+    let code = match Cli::try_parse() {
+        Ok(cli) => execute(cli.command),
+        Err(error) => explain_usage(&error),
     };
+    telemetry::flush();
+    code
+}
+
+/// Executes the command; returns its exit code.
+fn execute(command: CliCommand) -> ExitCode {
     // Exit code 1 of these is their result: the books are not sound, the claim was not shown, the
     // lock is not safe. Errors are 2.
     let answers =
-        matches!(cli.command, CliCommand::Audit(_) | CliCommand::Lesson(_) | CliCommand::Judge(_));
-    let failure = if answers { 2 } else { 1 };
-    let exporter = match start_telemetry(&cli.command) {
-        Ok(exporter) => exporter,
-        Err(error) => {
-            telemetry::report_failure(&format_error(&error));
-            return ExitCode::from(failure);
+        matches!(command, CliCommand::Audit(_) | CliCommand::Lesson(_) | CliCommand::Judge(_));
+    let done = start_telemetry(&command).and_then(|exporter| {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        if matches!(command, CliCommand::Serve(_)) {
+            runtime.worker_threads(app::main_threads());
         }
-    };
-    let mut runtime = tokio::runtime::Builder::new_multi_thread();
-    if matches!(cli.command, CliCommand::Serve(_)) {
-        runtime.worker_threads(app::main_threads());
-    }
-    let done = match runtime.enable_all().build() {
-        Ok(runtime) => runtime.block_on(run(cli.command)),
-        Err(error) => Err(anyhow::Error::from(error).context("can't start its threads")),
-    };
-    if let Some(exporter) = exporter {
-        exporter.shut_down();
-    }
+        let runtime = runtime.enable_all().build().context("can't start its threads")?;
+        let done = runtime.block_on(run(command));
+        drop(runtime);
+        if let Some(exporter) = exporter {
+            exporter.shut_down();
+        }
+        done
+    });
     match done {
-        Ok(code) => code,
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
         Err(error) => {
             telemetry::report_failure(&format_error(&error));
-            ExitCode::from(failure)
+            ExitCode::from(if answers { 2 } else { 1 })
         }
     }
 }
@@ -112,23 +111,21 @@ fn format_error(error: &anyhow::Error) -> String {
     })
 }
 
-async fn run(command: CliCommand) -> anyhow::Result<ExitCode> {
+/// Runs the command; returns whether its answer is yes, if it has one.
+async fn run(command: CliCommand) -> anyhow::Result<bool> {
     match command {
         CliCommand::Up(options) => Box::pin(up(options)).await?,
         CliCommand::Serve(options) => serve(&options).await?,
         CliCommand::Healthcheck(options) => healthcheck(&options).await?,
         CliCommand::Migrate(options) => migrate(&options).await?,
-        CliCommand::User(UserCommand::Add(options)) => add_user(options).await?,
-        CliCommand::User(UserCommand::Passwd(options)) => set_password(options).await?,
-        CliCommand::User(UserCommand::Disable(options)) => disable_user(&options).await?,
-        CliCommand::User(UserCommand::Enable(options)) => enable_user(&options).await?,
+        CliCommand::User(command) => user(command).await?,
         CliCommand::Audit(options) => return audit(options).await,
         CliCommand::Lesson(options) => return lesson(options).await,
         CliCommand::Bench(options) => bench::bench(&options).await?,
         CliCommand::Judge(options) => return judge_lock(&options).await,
         CliCommand::JudgeWorker => Box::pin(judge::run_worker()).await?,
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(true)
 }
 
 async fn up(options: UpArgs) -> anyhow::Result<()> {
@@ -200,39 +197,48 @@ async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn add_user(options: UserAddArgs) -> anyhow::Result<()> {
-    let min_length = min_password_length(&options.password, &options.database);
-    let password = read_password(options.password, &options.name)?;
-    let credentials = Credentials { user: options.name.clone(), password };
-    let pool = connect(&options.database).await?;
-    users::create(&pool, credentials, options.admin, None, min_length).await.map_err(user_error)?;
-    Ok(output::print(&format!("user {} added\n", options.name))?)
+async fn user(command: UserCommand) -> anyhow::Result<()> {
+    let done = match command {
+        UserCommand::Add(UserAddArgs { admin, user }) => {
+            let (pool, password, min_length) = with_password(&user).await?;
+            let credentials = Credentials { user: user.name.clone(), password };
+            let added = users::create(&pool, credentials, admin, None, min_length).await;
+            added.map(|_| format!("user {} added", user.name))
+        }
+        UserCommand::Passwd(user) => {
+            let (pool, password, min_length) = with_password(&user).await?;
+            let set = users::set_password(&pool, &user.name, password, min_length).await;
+            set.map(|is_disabled| {
+                let note = if is_disabled { "; the user stays disabled" } else { "" };
+                format!("password of {} changed, sessions ended{note}", user.name)
+            })
+        }
+        UserCommand::Disable(UserNameArgs { name, database }) => {
+            let disabled = users::disable(&connect(&database).await?, &name).await;
+            disabled.map(|_| format!("user {name} disabled, sessions ended"))
+        }
+        UserCommand::Enable(UserNameArgs { name, database }) => {
+            let enabled = users::enable(&connect(&database).await?, &name).await;
+            enabled.map(|_| format!("user {name} enabled"))
+        }
+    };
+    Ok(output::print(&(done.map_err(user_error)? + "\n"))?)
 }
 
-async fn set_password(options: UserPasswdArgs) -> anyhow::Result<()> {
-    let name = options.name;
-    let min_length = min_password_length(&options.password, &options.database);
-    let password = read_password(options.password, &name)?;
-    let pool = connect(&options.database).await?;
-    let set = users::set_password(&pool, &name, password, min_length).await;
-    let note = if set.map_err(user_error)? { "; the user stays disabled" } else { "" };
-    Ok(output::print(&format!("password of {name} changed, sessions ended{note}\n"))?)
+/// Returns the database, the new password and its minimum length.
+async fn with_password(user: &UserPasswordArgs) -> anyhow::Result<(db::Pool, String, u16)> {
+    let password = match &user.password {
+        Some(password) => password.clone(),
+        None => prompt_password(&user.name)?,
+    };
+    // Without a URL, the database is that of an `up`.
+    let is_up = user.database.database_url.is_none();
+    let default = if is_up { DEMO_PASSWORD_LENGTH } else { MIN_PASSWORD_LENGTH };
+    let pool = connect(&user.database).await?;
+    Ok((pool, password, user.min_password_length.unwrap_or(default)))
 }
 
-async fn disable_user(options: &UserNameArgs) -> anyhow::Result<()> {
-    users::disable(&connect(&options.database).await?, &options.name).await.map_err(user_error)?;
-    Ok(output::print(&format!("user {} disabled, sessions ended\n", options.name))?)
-}
-
-async fn enable_user(options: &UserNameArgs) -> anyhow::Result<()> {
-    users::enable(&connect(&options.database).await?, &options.name).await.map_err(user_error)?;
-    Ok(output::print(&format!("user {} enabled\n", options.name))?)
-}
-
-fn read_password(options: PasswordArgs, name: &str) -> anyhow::Result<String> {
-    if let Some(password) = options.password {
-        return Ok(password);
-    }
+fn prompt_password(name: &str) -> anyhow::Result<String> {
     if !std::io::stdin().is_terminal() {
         bail!("no terminal to prompt for the password; set HOLDFAST_PASSWORD");
     }
@@ -253,13 +259,6 @@ async fn connect(database: &DatabaseArgs) -> anyhow::Result<db::Pool> {
     Ok(pool)
 }
 
-/// Returns the minimum length of a new password; without a URL, the database is that of an `up`.
-fn min_password_length(password: &PasswordArgs, database: &DatabaseArgs) -> u16 {
-    let is_up = database.database_url.is_none();
-    let default = if is_up { DEMO_PASSWORD_LENGTH } else { MIN_PASSWORD_LENGTH };
-    password.min_password_length.unwrap_or(default)
-}
-
 fn user_error(failure: Failure) -> anyhow::Error {
     match failure {
         Failure::Rejected(Rejection::Exists(what)) => anyhow::Error::msg(what),
@@ -269,8 +268,9 @@ fn user_error(failure: Failure) -> anyhow::Error {
     }
 }
 
-async fn audit(options: AuditArgs) -> anyhow::Result<ExitCode> {
-    let redis_tls = certificates_of(options.redis_url.as_deref(), options.redis_tls);
+async fn audit(options: AuditArgs) -> anyhow::Result<bool> {
+    // The Redis of an `up` has no certificates.
+    let redis_tls = options.redis_url.as_ref().map(|_| options.redis_tls).unwrap_or_default();
     let (database_url, redis_url) = find_urls(&options.database, options.redis_url)?;
     db::check_reachable(&database_url).await?;
     let locks = redis_url.as_deref().map(|url| app::locks(url, &redis_tls)).transpose()?;
@@ -288,19 +288,20 @@ async fn audit(options: AuditArgs) -> anyhow::Result<ExitCode> {
     } else {
         output::print(&format_audit(&audit))?;
     }
-    Ok(if audit.ok { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(audit.ok)
 }
 
-async fn lesson(options: LessonArgs) -> anyhow::Result<ExitCode> {
-    let Some(name) = options.name else {
-        output::print(&lab::terminal::list())?;
-        return Ok(ExitCode::SUCCESS);
-    };
-    let shown = lab::terminal::run(&name, &options.data, options.json).await?;
-    Ok(if shown { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+async fn lesson(options: LessonArgs) -> anyhow::Result<bool> {
+    match options.name {
+        Some(name) => lab::terminal::run(&name, &options.data, options.json).await,
+        None => {
+            output::print(&lab::terminal::list())?;
+            Ok(true)
+        }
+    }
 }
 
-async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<ExitCode> {
+async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<bool> {
     let json = options.json.as_deref().map(ResultFile::open_or_stdout).transpose()?;
     let html = options.html.as_deref().map(ResultFile::open).transpose()?;
     let judgement = Box::pin(judge::judge(options)).await?;
@@ -308,12 +309,7 @@ async fn judge_lock(options: &JudgeArgs) -> anyhow::Result<ExitCode> {
     if let Some(html) = html {
         html.write(&app::judgement_page(&judgement)?)?;
     }
-    Ok(if judgement.safe { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// Returns the certificates for the given Redis; that of an `up` has none.
-fn certificates_of(redis_url: Option<&str>, given: RedisTlsArgs) -> RedisTlsArgs {
-    if redis_url.is_some() { given } else { RedisTlsArgs::default() }
+    Ok(judgement.safe)
 }
 
 /// Returns the given URLs, or those of the `holdfast up` that runs on the data folder.
@@ -345,11 +341,10 @@ fn format_audit(audit: &audit::AuditReport) -> String {
     for note in &audit.notes {
         text += &format!("      {note}\n");
     }
-    let failed = audit.checks.iter().filter(|check| !check.ok).count();
-    text += &match failed {
-        0 => "\nThe books balance: all checks hold.\n".to_owned(),
-        1 => "\nThe books do NOT balance: 1 check fails.\n".to_owned(),
-        _ => format!("\nThe books do NOT balance: {failed} checks fail.\n"),
+    text += if audit.ok {
+        "\nThe books balance: all checks hold.\n"
+    } else {
+        "\nThe books do NOT balance.\n"
     };
     text
 }

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use super::values::{seconds, whole_number};
 
-/// Options of `holdfast judge`.
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 #[command(after_help = "The adapter is a program that speaks lines of JSON on stdin and stdout. \
     It starts a temporary Postgres and Redis, and worker processes with an adapter each, whose clients \

@@ -5,7 +5,6 @@ use clap::Args;
 use super::Switch;
 use super::values::whole_number;
 
-/// Settings of the lock.
 #[derive(Debug, Clone, Args)]
 pub struct LockArgs {
     /// Strategy: none, local, setnx, setnx-expire, ttl, check-then-del, expire-only, owner,

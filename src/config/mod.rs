@@ -2,8 +2,6 @@
 //!
 //! The doc comments are the text of `--help`. The domain and the web take plain arguments instead.
 
-#[cfg(test)]
-mod documentation;
 mod environment;
 mod judge;
 mod lock;
@@ -18,7 +16,7 @@ use clap::{Args, Parser, Subcommand};
 pub use environment::variable;
 pub use judge::JudgeArgs;
 pub use lock::LockArgs;
-pub use users::{PasswordArgs, UserAddArgs, UserCommand, UserNameArgs, UserPasswdArgs};
+pub use users::{UserAddArgs, UserCommand, UserNameArgs, UserPasswordArgs};
 use values::{address, quorum_nodes, seconds, whole_number};
 
 /// Minimum length of a new password under `up`, where the demo users' passwords are their names.
@@ -30,12 +28,10 @@ pub const MIN_PASSWORD_LENGTH: u16 = 8;
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, max_term_width = 100)]
 pub struct Cli {
-    /// The subcommand.
     #[command(subcommand)]
     pub command: CliCommand,
 }
 
-/// The subcommands.
 #[derive(Debug, Subcommand)]
 pub enum CliCommand {
     /// Run the whole product: a private Postgres, a private Redis, and replicas of the shop
@@ -63,7 +59,6 @@ pub enum CliCommand {
     JudgeWorker,
 }
 
-/// Options of `holdfast up`.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "The replicas also read the environment variables of `holdfast serve --help`, \
@@ -100,7 +95,6 @@ pub struct UpArgs {
     pub lock: String,
 }
 
-/// Options of `holdfast serve`.
 #[derive(Debug, Clone, Args)]
 pub struct ServeArgs {
     /// URL of Postgres, e.g. postgres://user:password@host/name?sslmode=verify-full
@@ -115,7 +109,6 @@ pub struct ServeArgs {
     /// five, each a single server
     #[arg(long, env = "REDLOCK_URLS", hide_env_values = true, value_delimiter = ',')]
     pub redlock_urls: Vec<String>,
-    /// Certificates for Redis.
     #[command(flatten)]
     pub redis_tls: RedisTlsArgs,
     /// Prefix of every key in Redis; shops that share a Redis need different ones
@@ -167,10 +160,8 @@ pub struct ServeArgs {
     /// [default: any]
     #[arg(long, value_name = "HOSTS", env = "HOLDFAST_PUBLIC_HOSTS", value_delimiter = ',')]
     pub public_hosts: Vec<String>,
-    /// Settings of the lock.
     #[command(flatten)]
     pub lock: LockArgs,
-    /// Rate limits per client.
     #[command(flatten)]
     pub limits: RateLimitArgs,
 }
@@ -228,7 +219,6 @@ pub struct RateLimitArgs {
     pub limit_connections: Option<String>,
 }
 
-/// Options of `holdfast healthcheck`.
 #[derive(Debug, Clone, Args)]
 pub struct HealthcheckArgs {
     /// Address on which the replica listens; an unspecified one (0.0.0.0) means loopback
@@ -236,7 +226,6 @@ pub struct HealthcheckArgs {
     pub listen: SocketAddr,
 }
 
-/// Options of `holdfast migrate`.
 #[derive(Debug, Clone, Args)]
 pub struct MigrateArgs {
     /// URL of Postgres
@@ -261,16 +250,13 @@ pub struct DatabaseArgs {
     pub data: PathBuf,
 }
 
-/// Options of `holdfast audit`.
 #[derive(Debug, Clone, Args)]
 pub struct AuditArgs {
-    /// The database.
     #[command(flatten)]
     pub database: DatabaseArgs,
     /// URL of Redis, as for `serve`; with DATABASE_URL but without this, Redis is not checked
     #[arg(long, env = "REDIS_URL", hide_env_values = true)]
     pub redis_url: Option<String>,
-    /// Certificates for Redis.
     #[command(flatten)]
     pub redis_tls: RedisTlsArgs,
     /// Print JSON instead of a table
@@ -278,7 +264,6 @@ pub struct AuditArgs {
     pub json: bool,
 }
 
-/// Options of `holdfast lesson`.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "The lesson runs on the `holdfast up` of --data if that has its lab on, otherwise \
@@ -296,7 +281,6 @@ pub struct LessonArgs {
     pub json: bool,
 }
 
-/// Options of `holdfast bench`.
 #[derive(Debug, Clone, Args)]
 #[command(
     after_help = "It starts a temporary shop on 127.0.0.1, with its data below /var/tmp. For a \

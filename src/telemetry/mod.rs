@@ -8,11 +8,9 @@
 //! all lines go through the thread of `log_writer`.
 //! Tests: `tests/it/logs.rs`, `tests/it/log_reader.rs`, `tests/it/traces.rs`.
 
-mod line_format;
 mod log_writer;
 mod notices;
 mod otlp;
-mod trace_context;
 
 use std::env::VarError;
 use std::io::IsTerminal as _;
@@ -23,13 +21,10 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use line_format::LineFormat;
 use log_writer::LineWriter;
 
-pub use line_format::is_json;
-pub use notices::{FlushOnDrop, announce, print_progress, report_failure};
-pub use otlp::TraceExporter;
-pub use trace_context::{continue_trace, describe_response, is_exporting};
+pub use notices::{announce, flush, is_json, print_progress, report_failure};
+pub use otlp::{TraceExporter, continue_trace, describe_response, is_exporting};
 
 const FILTER: &str = "HOLDFAST_LOG";
 /// Log filter without `HOLDFAST_LOG`.
@@ -38,7 +33,7 @@ const DEFAULT_FILTER: &str = "holdfast=info,warn";
 /// malformed request, and any client can send any number of those.
 const FILTER_PREFIX: &str = "actix_http::h1=off";
 
-/// Starts the thread that writes all lines; until then they wait. Reports panics as lines.
+/// Starts the thread that writes all lines. Reports panics as lines.
 pub fn start_writer() -> std::io::Result<()> {
     std::panic::set_hook(Box::new(notices::log_panic));
     log_writer::start()
@@ -49,12 +44,12 @@ pub fn start(exporter: Option<&TraceExporter>) -> anyhow::Result<()> {
     let filter = parse_filter(variable(FILTER)?.as_deref().unwrap_or(DEFAULT_FILTER))?;
     // By default a failed write to stderr is reported on stderr, which panics.
     let lines = tracing_subscriber::fmt::layer()
-        .with_writer(LineWriter)
+        .with_writer(|| LineWriter)
         .with_ansi(std::io::stderr().is_terminal())
         .log_internal_errors(false);
-    let lines = match LineFormat::from_environment()? {
-        LineFormat::Text => lines.boxed(),
-        LineFormat::Json => lines.json().flatten_event(true).with_current_span(false).boxed(),
+    let lines = match notices::format_is_json()? {
+        false => lines.boxed(),
+        true => lines.json().flatten_event(true).with_current_span(false).boxed(),
     };
     let traces = exporter.map(TraceExporter::layer);
     tracing_subscriber::registry().with(traces).with(lines.with_filter(filter)).try_init()?;

@@ -1,41 +1,84 @@
 //! Lines that are not events of `tracing`: what a command announces, why it failed, panics.
 //!
-//! They have the format of the log (`HOLDFAST_LOG_FORMAT`), and no filter hides them.
+//! They have the format of the log (`HOLDFAST_LOG_FORMAT`: text, or one JSON object per line), and
+//! no filter hides them.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::panic::PanicHookInfo;
+use std::sync::LazyLock;
 use std::time::Duration;
 
+use anyhow::bail;
+use serde_json::json;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 use tracing::Level;
 
-use super::line_format::{format_line, is_json};
 use super::log_writer::{self, Output};
+use super::variable;
 
+const FORMAT: &str = "HOLDFAST_LOG_FORMAT";
+/// Target of these lines.
+const TARGET: &str = "holdfast";
 /// Upper bound of the time that a reader who does not read delays the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same after a panic, which does not end the process in most cases.
 const PANIC_FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
+/// Returns whether the environment asks for JSON.
+pub(super) fn format_is_json() -> anyhow::Result<bool> {
+    match variable(FORMAT)?.as_deref() {
+        None | Some("text") => Ok(false),
+        Some("json") => Ok(true),
+        Some(other) => bail!("{FORMAT} is “{other}”; it can be text or json"),
+    }
+}
+
+/// Returns whether the lines of this process are JSON. An invalid setting is reported as text.
+pub fn is_json() -> bool {
+    static IS_JSON: LazyLock<bool> = LazyLock::new(|| format_is_json().unwrap_or(false));
+    *IS_JSON
+}
+
+/// Formats a line as the log formats its own.
+pub(super) fn format_line(level: Level, message: &str) -> String {
+    // Fails for a year of more than four digits.
+    let timestamp = OffsetDateTime::now_utc().format(&Rfc3339).unwrap_or_default();
+    if is_json() {
+        let (level, target) = (level.as_str(), TARGET);
+        let line =
+            json!({ "timestamp": timestamp, "level": level, "target": target, "message": message });
+        return format!("{line}\n");
+    }
+    format!("{timestamp} {level:>5} {TARGET}: {message}\n")
+}
+
 /// Prints a line to stdout: what the command has done, or that it is ready.
 pub fn announce(message: &str) {
-    let line = if is_json() { format_line(Level::INFO, message) } else { format!("{message}\n") };
-    log_writer::write_line(Output::Stdout, line.as_bytes());
+    print(Output::Stdout, Level::INFO, message, "");
 }
 
 /// Prints the error that ends the command.
 pub fn report_failure(message: &str) {
-    let line = if is_json() {
-        format_line(Level::ERROR, message)
-    } else {
-        format!("holdfast: {message}\n")
-    };
-    log_writer::write_line(Output::Stderr, line.as_bytes());
+    print(Output::Stderr, Level::ERROR, message, "holdfast: ");
 }
 
 /// Prints to stderr what a command is doing.
 pub fn print_progress(message: &str) {
-    let line = if is_json() { format_line(Level::INFO, message) } else { format!("{message}\n") };
-    log_writer::write_line(Output::Stderr, line.as_bytes());
+    print(Output::Stderr, Level::INFO, message, "");
+}
+
+fn print(output: Output, level: Level, message: &str, prefix_of_text: &str) {
+    let line = match is_json() {
+        true => format_line(level, message),
+        false => format!("{prefix_of_text}{message}\n"),
+    };
+    log_writer::write_line(output, line.as_bytes());
+}
+
+/// Waits until everything is written, for at most [`FLUSH_TIMEOUT`].
+pub fn flush() {
+    log_writer::flush(FLUSH_TIMEOUT);
 }
 
 /// Writes a panic to the log.
@@ -56,16 +99,6 @@ fn describe_panic(panic: &PanicHookInfo<'_>) -> String {
     match backtrace.status() {
         BacktraceStatus::Captured => format!("{description}\n{backtrace}"),
         _ => description,
-    }
-}
-
-/// When dropped, waits until everything is written, for at most [`FLUSH_TIMEOUT`].
-#[derive(Debug)]
-pub struct FlushOnDrop;
-
-impl Drop for FlushOnDrop {
-    fn drop(&mut self) {
-        log_writer::flush(FLUSH_TIMEOUT);
     }
 }
 

@@ -4,31 +4,39 @@
 //! slow or unavailable, spans are dropped and nothing waits. One warning is logged per outage.
 //! The variables of OpenTelemetry's specification apply: `OTEL_SERVICE_NAME`,
 //! `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, `OTEL_BSP_*`, `OTEL_EXPORTER_OTLP_*`.
+//! A request continues the trace of its `traceparent` (W3C).
 
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, bail};
+use anyhow::{Context as _, bail};
 use opentelemetry::KeyValue;
-use opentelemetry::trace::TracerProvider as _;
+use opentelemetry::propagation::TextMapPropagator as _;
+use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
 use opentelemetry_otlp::{Protocol, WithExportConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{SdkTracerProvider, SpanData, SpanExporter};
-use tracing::{Level, Metadata, Subscriber};
+use tracing::{Level, Metadata, Span, Subscriber, field};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 use tracing_subscriber::filter::{LevelFilter, dynamic_filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, layer};
 
-use super::{trace_context, variable};
+use super::variable;
 
 const SERVICE: &str = "holdfast";
 const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-const EXAMPLE: &str = "http://127.0.0.1:4318";
+/// Headers of the trace context.
+const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 /// Upper bound of the time that the last spans delay the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
+
+static EXPORTING: AtomicBool = AtomicBool::new(false);
 
 /// The exporter of the spans of this process.
 #[derive(Debug)]
@@ -54,7 +62,7 @@ impl TraceExporter {
             .with_batch_exporter(exporter)
             .with_resource(resource.build())
             .build();
-        trace_context::set_exporting();
+        EXPORTING.store(true, Ordering::Relaxed);
         Ok(Some(Self(provider)))
     }
 
@@ -94,9 +102,12 @@ impl TraceExporter {
 fn read_endpoint() -> anyhow::Result<Option<(&'static str, String)>> {
     let Some((endpoint, url)) = first_of(&ENDPOINTS)? else { return Ok(None) };
     let shown = without_credentials(&url);
-    check_url(&url).map_err(|why| {
-        anyhow!("{endpoint} is “{shown}”, which {why}; it can be a URL such as {EXAMPLE}")
-    })?;
+    if !is_http_url(&url) {
+        bail!(
+            "{endpoint} is “{shown}”; it can be a URL such as http://127.0.0.1:4318, with a port \
+             of 1 to 65535 (for TLS, run a collector on this host that forwards the spans)"
+        );
+    }
     if let Some((name, protocol)) = first_of(&PROTOCOLS)?
         && protocol != "http/protobuf"
     {
@@ -105,30 +116,17 @@ fn read_endpoint() -> anyhow::Result<Option<(&'static str, String)>> {
     Ok(Some((endpoint, url)))
 }
 
-/// Says why nothing can be sent to an address.
-fn check_url(url: &str) -> Result<(), &'static str> {
-    if url.starts_with("https://") {
-        return Err("needs TLS (for TLS, run a collector on this host that forwards the spans)");
-    }
-    let rest = url.strip_prefix("http://").ok_or("does not begin with http://")?;
-    if rest.contains(char::is_whitespace) {
-        return Err("is no URL");
-    }
+fn is_http_url(url: &str) -> bool {
+    let Some(rest) = url.strip_prefix("http://") else { return false };
     let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
     let address = authority.rsplit_once('@').map_or(authority, |(_, address)| address);
     // A host in brackets has colons, too.
     let (host, port) = match address.rsplit_once(':') {
-        Some((host, port)) if !address.ends_with(']') => (host, Some(port)),
-        _ => (address, None),
+        Some((host, port)) if !address.ends_with(']') => (host, port),
+        _ => (address, "80"),
     };
-    if host.is_empty() {
-        return Err("names no host");
-    }
-    let is_valid = |port: &str| port.parse::<u16>().is_ok_and(|port| port > 0);
-    if port.is_some_and(|port| !is_valid(port)) {
-        return Err("has a port that is not 1 to 65535");
-    }
-    Ok(())
+    let has_port = port.parse::<u16>().is_ok_and(|port| port > 0);
+    has_port && !host.is_empty() && !rest.contains(char::is_whitespace)
 }
 
 /// Returns the first of the variables that is set, and its value.
@@ -185,5 +183,41 @@ impl SpanExporter for WarningExporter {
 
     fn set_resource(&mut self, resource: &Resource) {
         self.exporter.set_resource(resource);
+    }
+}
+
+pub fn is_exporting() -> bool {
+    EXPORTING.load(Ordering::Relaxed)
+}
+
+/// Makes the span of a request, before it is entered, part of the client's trace; a malformed trace
+/// context is ignored. Records the trace's id as `trace_id`, for the log.
+pub fn continue_trace<'h>(span: &Span, header: impl Fn(&str) -> Option<&'h str>) {
+    if !is_exporting() {
+        return;
+    }
+    let carrier: HashMap<String, String> = HEADERS
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), header(name)?.to_owned())))
+        .collect();
+    if !carrier.is_empty() {
+        // Fails for a span that no layer exports.
+        let _ = span.set_parent(TraceContextPropagator::new().extract(&carrier));
+    }
+    let context = span.context();
+    span.record("trace_id", field::display(context.span().span_context().trace_id()));
+}
+
+/// Names the span of a request after its route, and records its status.
+pub fn describe_response(span: &Span, method: &str, route: &str, status: u16) {
+    if !is_exporting() {
+        return;
+    }
+    span.context().span().update_name(format!("{method} {route}"));
+    span.set_attribute("http.request.method", method.to_owned());
+    span.set_attribute("http.route", route.to_owned());
+    span.set_attribute("http.response.status_code", i64::from(status));
+    if status >= 500 {
+        span.record("otel.status_code", "error");
     }
 }

@@ -2,19 +2,19 @@
 //! must do what a lock does, and whether the replica is shutting down.
 //!
 //! Health endpoints have no rate limit, so they must be cheap. [`Readiness`] runs one check at a
-//! time, with one connection and one script, however many probes wait for it. A result is from a
-//! check that ended at most [`RESULT_TTL`] ago, and takes at most [`CHECK_TIMEOUT`]: a component
-//! that is unavailable is reported within two seconds, and its recovery by the next check.
+//! time, however many probes wait for it. A result is from a check that ended at most
+//! [`RESULT_TTL`] ago, and takes at most [`CHECK_TIMEOUT`]: a component that is unavailable is
+//! reported within two seconds, and its recovery by the next check.
 //! Tests: `tests/it/readiness.rs`, `tests/it/shutdown.rs`.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use holdfast_lock::ProbeFailure;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout};
+use moka::future::Cache;
+use parking_lot::Mutex;
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::db::ErrorClass;
@@ -29,10 +29,20 @@ const RESULT_TTL: Duration = Duration::from_millis(250);
 const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
 /// Readiness of this replica.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Readiness {
-    last_check: Arc<Mutex<Option<ComponentCheck>>>,
+    /// The last check; concurrent callers share one.
+    check: Cache<(), ComponentCheck>,
+    /// The state of Redis that the log says.
+    redis: Mutex<RedisState>,
     shutting_down: AtomicBool,
+}
+
+impl Default for Readiness {
+    fn default() -> Self {
+        let check = Cache::builder().time_to_live(RESULT_TTL).build();
+        Self { check, redis: Mutex::new(RedisState::Ok), shutting_down: AtomicBool::default() }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +66,6 @@ pub enum RedisState {
 
 #[derive(Debug, Clone)]
 pub struct ComponentCheck {
-    at: Instant,
     pub postgres: PostgresState,
     pub redis: RedisState,
 }
@@ -74,25 +83,13 @@ impl Readiness {
 
     /// Returns a recent result: of the last check, of the check in progress, or of a new one. Takes
     /// at most [`CHECK_TIMEOUT`].
-    ///
-    /// # Cancel safety
-    /// Safe: the check continues for the other callers.
     pub async fn check(&self, shop: &Shop) -> ComponentCheck {
-        let (last_check, owned_shop) = (self.last_check.clone(), shop.clone());
-        // A task of its own: a cancelled caller must not abort the check for those that wait for
-        // it.
-        let task = shop.tasks.runtime.spawn(async move {
-            let mut last_check = last_check.lock().await;
-            if let Some(check) = last_check.as_ref().filter(|last| last.at.elapsed() < RESULT_TTL) {
-                return check.clone();
-            }
-            let check = check_components(&owned_shop).await;
-            let before = last_check.replace(check.clone()).map(|last| last.redis);
-            note(before.unwrap_or(RedisState::Ok), &check.redis);
+        let check = async {
+            let check = check_components(shop).await;
+            note(&mut self.redis.lock(), &check.redis);
             check
-        });
-        let (postgres, redis) = (PostgresState::Away, RedisState::Away);
-        task.await.unwrap_or(ComponentCheck { at: Instant::now(), postgres, redis })
+        };
+        self.check.get_with((), check).await
     }
 
     /// Keeps the metric of Redis, and the lines of the log about it, current when nothing asks
@@ -136,13 +133,13 @@ impl fmt::Display for RedisState {
 }
 
 /// Records the state of Redis in its metric, and a change in the log.
-fn note(before: RedisState, now: &RedisState) {
+fn note(before: &mut RedisState, now: &RedisState) {
     if *now == RedisState::NotNeeded {
         return;
     }
     let is_ok = *now == RedisState::Ok;
     metrics::gauge!(REDIS_OK).set(if is_ok { 1.0 } else { 0.0 });
-    if before == *now {
+    if std::mem::replace(before, now.clone()) == *now {
         return;
     }
     if is_ok {
@@ -172,7 +169,6 @@ async fn check_components(shop: &Shop) -> ComponentCheck {
     let (postgres, redis) =
         futures_util::join!(timeout(CHECK_TIMEOUT, postgres), timeout(CHECK_TIMEOUT, redis));
     ComponentCheck {
-        at: Instant::now(),
         postgres: postgres.unwrap_or(PostgresState::Away),
         redis: redis.unwrap_or(RedisState::Away),
     }

@@ -85,11 +85,11 @@ fn invalid_settings_are_errors_at_start() {
         ("HOLDFAST_LOG", "holdfast=loud", "holdfast=loud"),
         ("HOLDFAST_LOG_FORMAT", "xml", "text or json"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318", "http://127.0.0.1:4318"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "names no host"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://:4318", "names no host"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://", "http://127.0.0.1:4318"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://:4318", "http://127.0.0.1:4318"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:99999", "65535"),
         ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://collector:0", "65535"),
-        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a collector:4318", "is no URL"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://a collector:4318", "http://127.0.0.1:4318"),
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "http/protobuf"),
     ] {
         let folder = tempfile::tempdir().unwrap();

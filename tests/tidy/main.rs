@@ -3,6 +3,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
+mod configuration;
 mod cycles;
 mod judge;
 mod messages;

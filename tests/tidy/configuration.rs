@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
-use super::Cli;
+use holdfast::config::Cli;
 
 const DOCUMENT: &str = include_str!("../../docs/CONFIGURATION.md");
 
