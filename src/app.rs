@@ -45,15 +45,14 @@ use crate::web::{AppState, MAX_EVENT_STREAMS, server};
 const FINISH_TIMEOUT: Duration = REQUEST_TIMEOUT.saturating_add(Duration::from_secs(2));
 /// Shutdown: time for the transactions of requests whose clients have disconnected.
 const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(3);
-/// Connections that may wait to be accepted. Beyond that, the kernel drops the SYN and the client
-/// retransmits it after one second, then three, so failing fast requires a long backlog. The usual
-/// 128 are too few under load; the kernel's own limit (`net.core.somaxconn`) is 4,096, too.
+/// Connections that may wait to be accepted: a client whose SYN is dropped waits a second or more.
 const BACKLOG: u32 = 4_096;
 /// Open files that are kept for Redis, connections that are being refused, and other files.
 const RESERVED_FILES: usize = 128;
 const VERSION: &str = env!("CARGO_PKG_VERSION");
-/// Interval at which buffered metric samples are merged, for when nothing scrapes them.
-const UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
+/// Interval at which buffered metric samples are merged and the components are checked, for when
+/// nothing asks: several within the interval of a scrape.
+const UPKEEP_INTERVAL: Duration = Duration::from_secs(3);
 
 /// One replica, bound to its address and not yet serving.
 #[derive(Debug)]
@@ -147,17 +146,17 @@ impl Replica {
     ) -> anyhow::Result<()> {
         let Self { listener, connections, state, registration, drain } = self;
         state.shop.tasks.running.spawn(state.jobs.clone().run());
-        let metrics = state.metrics.clone();
-        tokio::spawn(async move {
-            let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
-            loop {
-                ticks.tick().await;
-                metrics.run_upkeep();
-            }
-        });
-        let checked = state.clone();
+        let replica = state.clone();
         state.shop.tasks.running.spawn(async move {
-            checked.readiness.check_periodically(&checked.shop, &checked.stop).await;
+            let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
+            let upkeep = async {
+                loop {
+                    ticks.tick().await;
+                    replica.metrics.run_upkeep();
+                    replica.readiness.check(&replica.shop).await;
+                }
+            };
+            let _ = replica.stop.run_until_cancelled(upkeep).await;
         });
         let mut server = server::start(listener, connections, state.clone(), FINISH_TIMEOUT)?;
         // Not dropped before the end: a replica that drains still sells.
@@ -174,7 +173,6 @@ impl Replica {
     }
 }
 
-/// Drains and stops the server, and waits for what is in flight.
 async fn shut_down(server: Server, state: &AppState, drain: Duration) -> anyhow::Result<()> {
     tracing::info!(
         "stopping: requests are accepted for {drain:?} more; another signal stops at once"
@@ -213,7 +211,6 @@ fn raise_open_files() -> usize {
     files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
 }
 
-/// Binds the address with a long backlog. Must be called on a runtime.
 fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
     // A restarted replica does not wait for the connections of its predecessor.
@@ -225,7 +222,6 @@ fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
 /// Time for which a lock is renewed: longer than any request (8 s) and its clean-up.
 const MAX_LOCK_HOLD: Duration = Duration::from_secs(15);
 
-/// Builds the shop of a replica. Must be called on the main runtime.
 fn shop(options: &ServeArgs, replica: &str) -> anyhow::Result<Shop> {
     let lock = &options.lock;
     let settings = Settings {
@@ -258,9 +254,7 @@ fn shop(options: &ServeArgs, replica: &str) -> anyhow::Result<Shop> {
     Ok(shop)
 }
 
-/// Returns the number of threads of a replica's main runtime, beside one HTTP worker per core: half
-/// the cores. Its tasks run short steps between round trips, and a step that moves to another
-/// thread waits until that thread wakes.
+/// Returns the number of threads of a replica's main runtime, beside one HTTP worker per core.
 pub fn main_threads() -> usize {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
@@ -270,13 +264,11 @@ pub fn strategy(name: &str) -> anyhow::Result<&'static Strategy> {
         .with_context(|| format!("there is no lock “{name}”; the locks are {}", Strategy::names()))
 }
 
-/// Returns the locks of a Redis, for inspection. Must be called on the main runtime.
 pub fn locks(redis_url: &str, certificates: &RedisTlsArgs) -> anyhow::Result<ShopLocks> {
     let redis = redis_connection::open(redis_url, certificates)?;
     Ok(ShopLocks::new(redis, Vec::new(), Settings::default())?)
 }
 
-/// Warns if a replica that listens on a network has demo users.
 async fn warn_of_demo_users(shop: &Shop, listen: SocketAddr) -> anyhow::Result<()> {
     if listen.ip().is_loopback() {
         return Ok(());

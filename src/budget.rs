@@ -7,16 +7,13 @@ use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use uuid::Uuid;
 
-/// Cheap to clone; clones share the permits.
 #[derive(Debug, Clone)]
 pub struct Budget {
     all: Arc<Semaphore>,
     max_per_owner: usize,
-    /// The permits of the owners that have or wait for one.
     owners: Arc<Mutex<HashMap<Uuid, Weak<Semaphore>>>>,
 }
 
-/// One permit, until it is dropped.
 #[derive(Debug)]
 pub struct BudgetPermit {
     _of_owner: OwnedSemaphorePermit,

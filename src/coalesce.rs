@@ -21,7 +21,6 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::tasks::Tasks;
 
-/// Upper bound of the lookups that wait behind one call.
 pub const MAX_WAITING: usize = 4_096;
 
 /// Upper bound of the lookups of one call, which takes some milliseconds.
@@ -34,17 +33,16 @@ struct SharedCoalescer<K, Q, A, E> {
     tasks: Tasks,
     call: Call<K, Q, A, E>,
     /// The queues of the tasks, each of which serves the lookups of one key.
-    queues: Mutex<HashMap<K, mpsc::Sender<PendingLookup<Q, A, E>>>>,
+    queues: Mutex<HashMap<K, LookupQueue<Q, A, E>>>,
 }
 
-/// Looks up the queries of a key. Returns one result per query, in their order.
 type Call<K, Q, A, E> =
     Box<dyn Fn(K, Vec<Q>) -> BoxFuture<'static, Result<Vec<A>, E>> + Send + Sync>;
 
-/// A query, and where its result goes.
 type PendingLookup<Q, A, E> = (Q, oneshot::Sender<Result<A, E>>);
 
-/// The reason why a lookup was not made.
+type LookupQueue<Q, A, E> = mpsc::Sender<PendingLookup<Q, A, E>>;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoalesceError {
     /// [`MAX_WAITING`] others wait already.

@@ -43,7 +43,6 @@ fn main() -> ExitCode {
     code
 }
 
-/// Executes the command; returns its exit code.
 fn execute(command: CliCommand) -> ExitCode {
     // Exit code 1 of these is their result: the books are not sound, the claim was not shown, the
     // lock is not safe. Errors are 2.
@@ -72,7 +71,6 @@ fn execute(command: CliCommand) -> ExitCode {
     }
 }
 
-/// Prints the help that was asked for, or what is wrong with the command line.
 fn explain_usage(error: &clap::Error) -> ExitCode {
     if !error.use_stderr() || !telemetry::is_json() {
         error.exit();
@@ -81,7 +79,6 @@ fn explain_usage(error: &clap::Error) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Starts the log, and in a replica the export of traces.
 fn start_telemetry(command: &CliCommand) -> anyhow::Result<Option<TraceExporter>> {
     let exporter = match command {
         CliCommand::Serve(options) => {
@@ -182,18 +179,13 @@ async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
     db::migrate(&options.database_url).await?;
     telemetry::announce("the schema is up to date");
     let contents = SeedContents { catalogue: options.seed, users: options.demo_users };
-    if contents == SeedContents::default() {
-        return Ok(());
+    if contents != SeedContents::default() {
+        let pool = db::pool(&options.database_url, 2)?;
+        telemetry::announce(match seed::seed(&pool, contents).await? {
+            true => "demo data added",
+            false => "the database is not empty: nothing added",
+        });
     }
-    let added = match contents {
-        _ if !seed::seed(&db::pool(&options.database_url, 2)?, contents).await? => {
-            "the database is not empty: nothing added"
-        }
-        SeedContents::EVERYTHING => "demo catalogue and demo users added",
-        SeedContents { catalogue: true, .. } => "demo catalogue added",
-        SeedContents { .. } => "demo users added",
-    };
-    telemetry::announce(added);
     Ok(())
 }
 

@@ -47,12 +47,10 @@ impl Language {
         locale.and_then(|locale| Self::of_locale(&locale)).unwrap_or_default()
     }
 
-    /// Returns the language of a POSIX locale such as `zh_CN.UTF-8`.
     fn of_locale(locale: &str) -> Option<Self> {
         Self::of_tag(locale.split(['_', '.', '@']).next().unwrap_or(locale))
     }
 
-    /// Returns the language tag for `lang` attributes and cookies.
     pub fn tag(self) -> &'static str {
         match self {
             Self::English => "en",
@@ -60,7 +58,6 @@ impl Language {
         }
     }
 
-    /// Returns the name of the language in the language itself.
     pub fn own_name(self) -> &'static str {
         match self {
             Self::English => "English",
@@ -68,7 +65,6 @@ impl Language {
         }
     }
 
-    /// Joins the items of a list.
     pub fn list(self, items: &[impl AsRef<str>]) -> String {
         let items: Vec<&str> = items.iter().map(AsRef::as_ref).collect();
         items.join(match self {
@@ -89,7 +85,6 @@ impl Language {
         CATALOGUE.lookup(self.identifier(), id)
     }
 
-    /// Returns the message `id` with its variables replaced.
     pub fn text_with(self, id: &str, variables: &[(&'static str, FluentValue<'_>)]) -> String {
         let variables: HashMap<Cow<'static, str>, FluentValue<'_>> =
             variables.iter().map(|(name, value)| (Cow::Borrowed(*name), value.clone())).collect();
@@ -105,7 +100,6 @@ pub fn is_chinese(c: char) -> bool {
 /// A message of the catalogue with its arguments, stored to be formatted in any language.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Message {
-    /// Name in the catalogue.
     id: String,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     arguments: BTreeMap<String, Text>,
@@ -139,11 +133,10 @@ impl Message {
 
     /// Formats the message; `None` if the catalogue does not have it, or it needs other arguments.
     pub fn format(&self, language: Language) -> Option<String> {
-        let arguments = self.arguments.iter().map(|(name, value)| {
-            Some((Cow::Owned(name.clone()), value.format_variable(language)?))
-        });
-        let arguments: HashMap<Cow<'static, str>, FluentValue<'_>> =
-            arguments.collect::<Option<_>>()?;
+        let arguments = self.arguments.iter();
+        let arguments: HashMap<Cow<'static, str>, FluentValue<'_>> = arguments
+            .map(|(name, value)| (Cow::Owned(name.clone()), value.variable(language)))
+            .collect();
         CATALOGUE.try_lookup_with_args(language.identifier(), &self.id, &arguments)
     }
 
@@ -160,11 +153,15 @@ impl Message {
 }
 
 impl Text {
-    /// Returns the text in a language, as [`Message::text`].
+    /// Returns the text in a language; the parts of a list are separated by a dot in every language.
     pub fn text(&self, language: Language) -> String {
         match self {
+            Self::Plain(text) => text.clone(),
             Self::Message(message) => message.text(language),
-            other => other.format(language).unwrap_or_default(),
+            Self::List(parts) => {
+                let parts: Vec<String> = parts.iter().map(|part| part.text(language)).collect();
+                parts.join(" · ")
+            }
         }
     }
 
@@ -173,26 +170,11 @@ impl Text {
     }
 
     /// Returns the value as a variable. A whole number is passed as one, for the choice of plurals.
-    fn format_variable(&self, language: Language) -> Option<FluentValue<'static>> {
-        let number = match self {
-            Self::Plain(text) => {
-                text.parse::<i64>().ok().filter(|number| number.to_string() == *text)
-            }
-            _ => None,
-        };
-        number.map_or_else(|| self.format(language).map(FluentValue::from), |n| Some(n.into()))
-    }
-
-    /// Formats the value; the parts of a list are separated by a dot in every language.
-    fn format(&self, language: Language) -> Option<String> {
-        match self {
-            Self::Plain(text) => Some(text.clone()),
-            Self::Message(message) => message.format(language),
-            Self::List(parts) => {
-                let parts: Option<Vec<String>> =
-                    parts.iter().map(|part| part.format(language)).collect();
-                parts.map(|parts| parts.join(" · "))
-            }
+    fn variable(&self, language: Language) -> FluentValue<'static> {
+        let text = self.text(language);
+        match text.parse::<i64>() {
+            Ok(number) if number.to_string() == text => number.into(),
+            _ => text.into(),
         }
     }
 }

@@ -1,8 +1,6 @@
 //! Every metric of a replica: name, type, labels, buckets and help, as `/metrics` shows them.
-//!
-//! The code records a metric by its constant. Labels have few values, never a key or a user, so
-//! that the number of series is bounded. A test compares the table with the code. The crate
-//! `metrics-process` adds those of the process, under the usual names (`process_…`).
+//! Labels have few values, never a key or a user, so that the number of series is bounded. A test
+//! compares the table with the code. The crate `metrics-process` adds those of the process.
 
 /// Upper bounds of the buckets of durations, in seconds.
 pub const SECONDS: &[f64] =
@@ -18,15 +16,12 @@ pub enum MetricType {
     Histogram,
 }
 
-/// A row of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct MetricDefinition {
-    /// Name of the constant.
     pub constant: &'static str,
     pub name: &'static str,
     pub metric_type: MetricType,
     pub labels: &'static [&'static str],
-    /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
     pub help: &'static str,
 }

@@ -29,7 +29,6 @@ pub fn grouped(number: u64) -> String {
     text
 }
 
-/// Formats a time in milliseconds: `1.5 ms`.
 pub fn ms(time: Duration) -> String {
     format!("{:.1} ms", time.as_secs_f64() * 1e3)
 }
@@ -37,7 +36,6 @@ pub fn ms(time: Duration) -> String {
 /// A file for a result that takes minutes: it is opened before, so that a wrong path fails at once.
 #[derive(Debug)]
 pub struct ResultFile {
-    /// `None` for stdout.
     file: Option<(PathBuf, File)>,
 }
 
@@ -81,7 +79,6 @@ pub struct ProgressLine {
 }
 
 impl ProgressLine {
-    /// Creates a line that is redrawn at most once per interval.
     pub fn new(min_interval: Duration) -> Self {
         Self { is_terminal: io::stderr().is_terminal(), min_interval, drawn_at: None }
     }

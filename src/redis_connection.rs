@@ -1,8 +1,5 @@
-//! Opens the Redis that a setting names, with its certificates, and checks it.
-//!
-//! Guarantees: an error says which setting to change. A Redis that evicts keys is rejected, because
-//! it would evict locks.
-//! Tests: `tests/it/tls.rs`.
+//! Opens the Redis that a setting names, with its certificates, and checks it. An error says which
+//! setting to change. Tests: `tests/it/tls.rs`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -78,7 +75,6 @@ pub async fn check_eviction_policy(redis: &Redis) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Adds to an error of Redis what to change.
 fn explain(error: &Error) -> anyhow::Error {
     let (Error::Unavailable(cause) | Error::Refused(cause) | Error::InvalidAddress(cause)) = error
     else {

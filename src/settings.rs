@@ -17,8 +17,8 @@ const DEFAULT_RATES: [&str; 4] = ["50/s:200", "500/s:2000", "60/m:30", "10/m:10"
 /// Default limit of a user's unpaid orders while the lab is off: more than a person places within
 /// the payment window.
 const DEFAULT_UNPAID_LIMIT: &str = "200";
-/// Highest limit of unpaid orders; a shop that needs more turns it off.
-const MAX_UNPAID_LIMIT: u32 = 1_000_000;
+/// Highest limit of orders and connections; a shop that needs more turns it off.
+const MAX_NUMBER: u32 = 1_000_000;
 /// Default limit of the connections of one address while the lab is off: far more than the browsers
 /// of an office open, and far fewer than the files that a process may have open.
 const DEFAULT_MAX_CONNECTIONS: &str = "4096";
@@ -27,15 +27,13 @@ const DEFAULT_MAX_CONNECTIONS: &str = "4096";
 #[error("{flag}: {why}")]
 pub struct InvalidSetting {
     pub flag: &'static str,
-    /// The problem, and the valid values.
     pub why: String,
 }
 
-/// The settings of requests, with their defaults applied.
 pub struct WebSettings {
     pub rates: Rates,
     pub proxies: TrustedProxies,
-    pub max_connections: Option<usize>,
+    pub max_connections: Option<u32>,
     pub public_hosts: PublicHosts,
     pub max_unpaid_orders: Option<u32>,
 }
@@ -81,18 +79,19 @@ pub fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting
         name: rate("--limit-sign-in-name", limit_sign_in_name, name)?,
         race: rate("--limit-race", &Some(limit_race.clone()), "off")?,
     };
-    let max_connections = limit(limit_connections, DEFAULT_MAX_CONNECTIONS).map(|text| {
-        let number = text.parse().ok().filter(|number| (1..=1_000_000).contains(number));
-        let why = || format!("“{text}” is not a whole number, 1 to 1000000, and not off");
-        number.ok_or_else(|| InvalidSetting { flag: "--limit-connections", why: why() })
-    });
-    let max_connections = max_connections.transpose()?;
-    let max_unpaid_orders = limit(limit_unpaid, DEFAULT_UNPAID_LIMIT).map(|text| {
-        let orders = text.parse().ok().filter(|max| (1..=MAX_UNPAID_LIMIT).contains(max));
-        let why = || format!("“{text}” is not a number of orders, 1 to 1,000,000; or off");
-        orders.ok_or_else(|| InvalidSetting { flag: "--limit-unpaid", why: why() })
-    });
-    let max_unpaid_orders = max_unpaid_orders.transpose()?;
+    let number = |flag, set: &Option<String>, default: &str| {
+        let number = limit(set, default).map(|text| {
+            let number = text.parse().ok().filter(|number| (1..=MAX_NUMBER).contains(number));
+            number.ok_or_else(|| {
+                let why = format!("“{text}” is not a whole number, 1 to {MAX_NUMBER}; or off");
+                InvalidSetting { flag, why }
+            })
+        });
+        number.transpose()
+    };
+    let max_connections =
+        number("--limit-connections", limit_connections, DEFAULT_MAX_CONNECTIONS)?;
+    let max_unpaid_orders = number("--limit-unpaid", limit_unpaid, DEFAULT_UNPAID_LIMIT)?;
     let invalid = |flag| move |why| InvalidSetting { flag, why };
     let proxies = TrustedProxies::parse(trusted_proxies).map_err(invalid("--trusted-proxies"))?;
     let public_hosts =

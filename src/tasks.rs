@@ -16,7 +16,6 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    /// Creates the tasks of the current runtime. Must be called on the main runtime.
     pub fn on_current_runtime() -> Self {
         Self { runtime: Handle::current(), running: TaskTracker::new() }
     }

@@ -1,26 +1,18 @@
-//! Reads the certificates for connections with TLS, and says what to change when one fails.
-//!
-//! Guarantees: an unusable file is reported with its name before anything connects.
-//! Tests: `tests/it/tls.rs`.
+//! Reads the certificates for connections with TLS, and says what to change when one fails. Tests:
+//! `tests/it/tls.rs`.
 
 use std::path::Path;
 
-use holdfast_lock::{Error as LockError, TlsFailure, TlsSettings};
+use holdfast_lock::{TlsFailure, TlsSettings};
 
-/// The names of the settings of one server, for messages.
 #[derive(Debug, Clone, Copy)]
 pub struct SettingNames {
-    /// The address.
     pub address: &'static str,
-    /// The file with the authorities that are trusted.
     pub authorities: &'static str,
-    /// The file with the chain of the client certificate.
     pub chain: &'static str,
-    /// The file with the private key of the client certificate.
     pub key: &'static str,
 }
 
-/// A certificate that cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{setting}: {why}")]
 pub struct UnusableCertificate {
@@ -28,17 +20,6 @@ pub struct UnusableCertificate {
     why: String,
 }
 
-impl UnusableCertificate {
-    fn new(setting: &str, error: LockError) -> Self {
-        let why = match error {
-            LockError::InvalidSettings(why) => why.to_owned(),
-            error => error.to_string(),
-        };
-        Self { setting: setting.to_owned(), why }
-    }
-}
-
-/// Reads the file that `setting` names.
 pub fn read(setting: &str, file: &Path) -> Result<Vec<u8>, UnusableCertificate> {
     std::fs::read(file).map_err(|error| {
         let why = format!("can't read {}: {error}", file.display());
@@ -46,32 +27,30 @@ pub fn read(setting: &str, file: &Path) -> Result<Vec<u8>, UnusableCertificate> 
     })
 }
 
-/// Parses the contents of the files.
 pub fn parse(
     names: &SettingNames,
     authorities: Option<&[u8]>,
     chain: Option<&[u8]>,
     key: Option<&[u8]>,
 ) -> Result<TlsSettings, UnusableCertificate> {
+    let unusable =
+        |setting: &str, why: String| UnusableCertificate { setting: setting.to_owned(), why };
     let mut settings = TlsSettings::default();
     if let Some(pem) = authorities {
-        let unusable = |error| UnusableCertificate::new(names.authorities, error);
-        settings = settings.with_authorities(pem).map_err(unusable)?;
+        settings = settings
+            .with_authorities(pem)
+            .map_err(|error| unusable(names.authorities, error.to_string()))?;
     }
     let both = format!("{} and {}", names.chain, names.key);
     match (chain, key) {
         (None, None) => Ok(settings),
         (Some(chain), Some(key)) => settings
             .with_client_certificate(chain, key)
-            .map_err(|error| UnusableCertificate::new(&both, error)),
-        _ => {
-            let why = "a client certificate needs both, or neither is set".to_owned();
-            Err(UnusableCertificate { setting: both, why })
-        }
+            .map_err(|error| unusable(&both, error.to_string())),
+        _ => Err(unusable(&both, "a client certificate needs both, or neither is set".to_owned())),
     }
 }
 
-/// Returns what to do about a failed connection.
 #[must_use]
 pub fn advice(failure: TlsFailure, names: &SettingNames) -> String {
     let SettingNames { address, authorities, chain, key } = names;

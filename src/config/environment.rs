@@ -40,7 +40,6 @@ pub fn variable(flag: &str) -> String {
     variable.unwrap_or(flag).to_owned()
 }
 
-/// Formats an error of a flag as one of its environment variable.
 fn format_variable_error(error: &clap::Error) -> String {
     let (Some(ContextValue::String(flag)), Some(ContextValue::String(value))) =
         (error.get(ContextKind::InvalidArg), error.get(ContextKind::InvalidValue))

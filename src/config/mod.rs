@@ -74,8 +74,7 @@ pub struct UpArgs {
     /// Folder that keeps the data between runs
     #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
     pub data: PathBuf,
-    /// Use a data folder that is a copy of another one: that of a stopped shop becomes a shop of
-    /// its own, that of a running one may be damaged
+    /// Use a data folder that is a copy of another one: the copy of a running shop may be damaged
     #[arg(long)]
     pub adopt: bool,
     /// Number of independent Redis servers to start for the lock `redlock`: 3 or 5
@@ -84,13 +83,11 @@ pub struct UpArgs {
     /// Allow a listen address other than loopback; the demo users' passwords are their names
     #[arg(long)]
     pub demo_users_on_network: bool,
-    /// The lab: its headers, throw-away items and broken locks. Visitors on this machine may run
-    /// its lessons; with public, every signed-in user may
+    /// The lab: its headers, throw-away items and broken locks; with public, every signed-in user
+    /// may run its lessons
     #[arg(long, env = "HOLDFAST_LAB", default_value = "on")]
     pub lab: LabMode,
-    /// Strategy of the replicas: none, local, setnx, setnx-expire, ttl, check-then-del,
-    /// expire-only, owner, watchdog, redlock, early-release, wrong-key, fenced, row-lock, atomic,
-    /// version, serializable, advisory, queue or batched
+    /// Strategy of the replicas: one of those of `serve --lock`
     #[arg(long = "lock", env = "HOLDFAST_LOCK", default_value = "batched")]
     pub lock: String,
 }
@@ -135,12 +132,12 @@ pub struct ServeArgs {
     /// public, every signed-in user may
     #[arg(long, env = "HOLDFAST_LAB", default_value = "off")]
     pub lab: LabMode,
-    /// Visitors on this machine may run lessons without signing in: the promise of `holdfast up`,
-    /// which passes it to its replicas, that no proxy stands in front of them
+    /// Visitors on this machine may run lessons without signing in: `up` knows that no proxy is in
+    /// front
     #[arg(long, env = "HOLDFAST_LOCAL_VISITORS", default_value = "off", hide = true)]
     pub local_visitors: Switch,
-    /// Background work of this replica: expiry of unpaid orders, and the scheduled jobs (the hourly
-    /// audit, the purge of old data). All replicas may enable it: each task is executed once
+    /// Background work of this replica: expiry of unpaid orders, and the scheduled jobs. All
+    /// replicas may enable it: each task is executed once
     #[arg(long, env = "HOLDFAST_JOBS", default_value = "on")]
     pub jobs: Switch,
     /// Minimum length of a new password, in characters
@@ -166,7 +163,6 @@ pub struct ServeArgs {
     pub limits: RateLimitArgs,
 }
 
-/// Certificates for servers of Redis whose addresses begin with `rediss`.
 #[derive(Debug, Clone, Default, Args)]
 pub struct RedisTlsArgs {
     /// File with the authorities (PEM) that sign the certificates of Redis, beside those of the
@@ -181,8 +177,6 @@ pub struct RedisTlsArgs {
     pub redis_key: Option<String>,
 }
 
-/// Rate limits per client, over all replicas. A limit that is not set is off while the lab is on,
-/// because the load of the lab comes from one client.
 #[derive(Debug, Clone, Args)]
 pub struct RateLimitArgs {
     /// Rate limit of a signed-in user: RATE/s, RATE/m or RATE/h, and :BURST for the number of
@@ -239,7 +233,6 @@ pub struct MigrateArgs {
     pub demo_users: bool,
 }
 
-/// The database of a command, which can be that of a running `holdfast up`.
 #[derive(Debug, Clone, Args)]
 pub struct DatabaseArgs {
     /// URL of Postgres [default: the running `holdfast up` of --data]
@@ -312,7 +305,6 @@ pub struct BenchArgs {
     pub goals: bool,
 }
 
-/// Whether a shop has the lab, and for which visitors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum LabMode {
     /// Visitors on this machine run lessons; others need an admin's session.
@@ -338,7 +330,6 @@ impl LabMode {
     }
 }
 
-/// On or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum Switch {
     /// Enabled.

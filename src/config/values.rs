@@ -25,7 +25,6 @@ pub(super) fn quorum_nodes(text: &str) -> Result<u16, String> {
     nodes.ok_or_else(|| "3 or 5, or 0 for none".to_owned())
 }
 
-/// Parses a duration in seconds.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
     seconds.ok_or_else(|| "0.1 to 600 seconds".to_owned())

@@ -36,7 +36,6 @@ static REMEMBER_SCRIPT: LazyLock<Script> =
 
 /// Upper bound of names in memory; a request of an evicted name costs a call.
 const MAX_CLIENTS: u64 = 50_000;
-/// Idle time after which a name is evicted.
 const IDLE_TIMEOUT: Duration = Duration::from_mins(2);
 /// Upper bound of the remembered addresses of a user: more than a person has.
 const MAX_ADDRESSES_PER_USER: usize = 64;
@@ -56,7 +55,6 @@ pub struct LimitStatus {
     pub wait_us: u64,
 }
 
-/// The rate limits of one process. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Limiter {
     redis: Redis,
@@ -66,7 +64,6 @@ pub struct Limiter {
     retry_at_us: Arc<AtomicU64>,
 }
 
-/// The bucket of one client under one limit.
 #[derive(Debug)]
 struct ClientBucket {
     policy: Policy,
@@ -76,7 +73,6 @@ struct ClientBucket {
 }
 
 impl Limiter {
-    /// Creates limits that all processes with the same Redis and prefix share.
     pub fn new(redis: Redis, prefix: &str) -> Self {
         metrics::gauge!(RATE_LIMIT_DEGRADED).set(0.0);
         let clients = Cache::builder().max_capacity(MAX_CLIENTS).time_to_idle(IDLE_TIMEOUT).build();

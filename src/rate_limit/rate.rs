@@ -17,7 +17,6 @@ const REJECTION_DIVISOR: u64 = 4;
 /// A rate limit: its name in headers, and the rate per client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
-    /// Lower case and dashes.
     pub name: &'static str,
     pub rate: Rate,
 }
@@ -49,7 +48,6 @@ impl Rate {
         Self { permits: times(self.permits), burst: times(self.burst), ..self }
     }
 
-    /// Returns the number of requests that may pass at once after a pause.
     pub fn burst(self) -> u64 {
         self.burst
     }
@@ -104,14 +102,12 @@ impl FromStr for Rate {
 pub(super) struct Bucket {
     leased: u64,
     lease_until_us: u64,
-    /// Permits of the last lease.
     lease_size: u64,
     empty_until_us: u64,
     full_at_us: u64,
 }
 
 impl Bucket {
-    /// Returns the time for which the bucket is known to be empty.
     pub fn wait_us(&self, now_us: u64) -> u64 {
         self.empty_until_us.saturating_sub(now_us)
     }
@@ -157,12 +153,10 @@ impl Bucket {
         true
     }
 
-    /// Returns the number of permits left, as far as this replica knows.
     pub fn left(&self, rate: Rate, now_us: u64) -> u64 {
         if self.wait_us(now_us) > 0 { 0 } else { self.available(rate, now_us) + self.leased }
     }
 
-    /// Returns the time until the bucket is full, as far as this replica knows.
     pub fn full_us(&self, now_us: u64) -> u64 {
         self.full_at_us.saturating_sub(now_us)
     }

@@ -11,9 +11,9 @@ use std::os::fd::AsFd as _;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
 use tracing::Level;
 
 use super::notices::format_line;
@@ -21,12 +21,11 @@ use crate::metrics::LOG_LINES_DROPPED;
 
 /// Lines that may wait for the thread: more than a burst.
 const MAX_LINES: usize = 4_096;
-/// Interval at which [`flush`] looks whether all is written.
-const FLUSH_INTERVAL: Duration = Duration::from_millis(1);
 
 static LINES: OnceLock<SyncSender<(Output, Vec<u8>)>> = OnceLock::new();
 /// Lines that wait or are being written.
-static PENDING: AtomicU64 = AtomicU64::new(0);
+static PENDING: Mutex<u64> = Mutex::new(0);
+static WRITTEN: Condvar = Condvar::new();
 /// Lines that were dropped since it was last said.
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 
@@ -45,23 +44,18 @@ pub(super) fn start() -> io::Result<()> {
     Ok(())
 }
 
-/// Adds a line, unless too many wait. Never waits.
 pub(super) fn write_line(output: Output, line: &[u8]) {
     let Some(lines) = LINES.get() else { return };
-    PENDING.fetch_add(1, Ordering::Relaxed);
+    *PENDING.lock() += 1;
     if lines.try_send((output, line.to_owned())).is_err() {
-        PENDING.fetch_sub(1, Ordering::Relaxed);
+        *PENDING.lock() -= 1;
         DROPPED.fetch_add(1, Ordering::Relaxed);
         metrics::counter!(LOG_LINES_DROPPED).increment(1);
     }
 }
 
-/// Waits until all lines are written, for at most `limit`.
 pub(super) fn flush(limit: Duration) {
-    let until = Instant::now() + limit;
-    while PENDING.load(Ordering::Acquire) > 0 && Instant::now() < until {
-        sleep(FLUSH_INTERVAL);
-    }
+    WRITTEN.wait_while_for(&mut PENDING.lock(), |pending| *pending > 0, limit);
 }
 
 fn write_lines(lines: &Receiver<(Output, Vec<u8>)>) {
@@ -85,7 +79,8 @@ fn write_lines(lines: &Receiver<(Output, Vec<u8>)>) {
             );
             write(Output::Stderr, format_line(Level::WARN, &text).as_bytes());
         }
-        PENDING.fetch_sub(1, Ordering::Release);
+        *PENDING.lock() -= 1;
+        WRITTEN.notify_all();
     }
 }
 

@@ -3,9 +3,6 @@
 //! Spans that identify a request, a batch or a job run are of level `error`, so that each filter
 //! that shows a line also shows its span. Spans of the steps of a command are of level `debug`:
 //! without an exporter they are disabled, and cost one comparison.
-//!
-//! A stderr that fails (a full disk), or that nobody reads, loses lines, and changes nothing else:
-//! all lines go through the thread of `log_writer`.
 //! Tests: `tests/it/logs.rs`, `tests/it/log_reader.rs`, `tests/it/traces.rs`.
 
 mod log_writer;
@@ -27,7 +24,6 @@ pub use notices::{announce, flush, is_json, print_progress, report_failure};
 pub use otlp::{TraceExporter, continue_trace, describe_response, is_exporting};
 
 const FILTER: &str = "HOLDFAST_LOG";
-/// Log filter without `HOLDFAST_LOG`.
 const DEFAULT_FILTER: &str = "holdfast=info,warn";
 /// Precedes every filter, which may override it: actix logs an error for every connection with a
 /// malformed request, and any client can send any number of those.
@@ -39,7 +35,6 @@ pub fn start_writer() -> std::io::Result<()> {
     log_writer::start()
 }
 
-/// Starts the log of the process, and the export of traces if there is an exporter.
 pub fn start(exporter: Option<&TraceExporter>) -> anyhow::Result<()> {
     let filter = parse_filter(variable(FILTER)?.as_deref().unwrap_or(DEFAULT_FILTER))?;
     // By default a failed write to stderr is reported on stderr, which panics.

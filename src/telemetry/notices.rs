@@ -18,14 +18,12 @@ use super::log_writer::{self, Output};
 use super::variable;
 
 const FORMAT: &str = "HOLDFAST_LOG_FORMAT";
-/// Target of these lines.
 const TARGET: &str = "holdfast";
 /// Upper bound of the time that a reader who does not read delays the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same after a panic, which does not end the process in most cases.
 const PANIC_FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Returns whether the environment asks for JSON.
 pub(super) fn format_is_json() -> anyhow::Result<bool> {
     match variable(FORMAT)?.as_deref() {
         None | Some("text") => Ok(false),
@@ -81,7 +79,6 @@ pub fn flush() {
     log_writer::flush(FLUSH_TIMEOUT);
 }
 
-/// Writes a panic to the log.
 pub(super) fn log_panic(panic: &PanicHookInfo<'_>) {
     let line = format_line(Level::ERROR, &describe_panic(panic));
     log_writer::write_line(Output::Stderr, line.as_bytes());

@@ -31,14 +31,12 @@ const SERVICE: &str = "holdfast";
 const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
-/// Headers of the trace context.
 const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 /// Upper bound of the time that the last spans delay the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 static EXPORTING: AtomicBool = AtomicBool::new(false);
 
-/// The exporter of the spans of this process.
 #[derive(Debug)]
 pub struct TraceExporter(SdkTracerProvider);
 
@@ -91,7 +89,6 @@ impl TraceExporter {
             .with_filter(dynamic_filter_fn(is_exported).with_max_level_hint(LevelFilter::DEBUG))
     }
 
-    /// Sends the spans that are left, for at most [`FLUSH_TIMEOUT`].
     pub fn shut_down(&self) {
         // An unavailable collector has been reported.
         let _ = self.0.shutdown_with_timeout(FLUSH_TIMEOUT);
@@ -129,7 +126,6 @@ fn is_http_url(url: &str) -> bool {
     has_port && !host.is_empty() && !rest.contains(char::is_whitespace)
 }
 
-/// Returns the first of the variables that is set, and its value.
 fn first_of(names: &[&'static str]) -> anyhow::Result<Option<(&'static str, String)>> {
     for &name in names {
         if let Some(value) = variable(name)? {
@@ -139,7 +135,6 @@ fn first_of(names: &[&'static str]) -> anyhow::Result<Option<(&'static str, Stri
     Ok(None)
 }
 
-/// Returns a URL without its user and password.
 fn without_credentials(url: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
     let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));

@@ -1,18 +1,16 @@
 //! The stream of a client's connection, below actix: ends late connections, and replaces the
-//! responses of actix's parser.
+//! responses of actix's parser, which are empty and are not counted.
 //!
-//! actix-http answers bytes that are no request with an empty response, has no hook for it, and
-//! limits only the time of a connection's first head: therefore the shop has a stream of its own.
-//! [`ClientStream`] recognizes a response of the parser by its form: it is the last one of a
-//! connection, and has no header but `content-length: 0`, `connection` and `date`, whereas every
-//! other response has an `x-request-id`. It sends a problem instead, and counts it as a request.
+//! A response of the parser is the last one of a connection, and has no `x-request-id`. actix-http
+//! has no hook for it, and limits only the time of a connection's first head.
 //! Tests: `tests/it/malformed_requests.rs`.
 
+use std::cell::Cell;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use actix_web::HttpResponse;
 use actix_web::body::MessageBody as _;
@@ -24,26 +22,23 @@ use time::OffsetDateTime;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
-use super::middleware::connection_phase::{ConnectionPhase, HEAD_TIMEOUT};
 use super::middleware::connections::CountedConnection;
 use super::middleware::request_context::respond_without_request;
 use super::problems::{Problem, ProblemType};
 use super::state::State;
 
-/// Time for which the rest of a response may be sent once the connection is to be closed.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
-/// Upper bound of what is received and discarded before a connection is closed, in bytes.
+/// Time in which the head of a request must arrive, and after which an idle connection is closed.
+const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_DISCARDED_BYTES: usize = 1024 * 1024;
 
-/// A client's connection, as actix reads and writes it.
 pub struct ClientStream {
     tcp: TcpStream,
     state: State,
     phase: Rc<ConnectionPhase>,
     /// Wakes the connection at its deadline, or earlier: it is moved only when it has fired.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Set once the connection was too late: the time at which it is closed.
-    closes_at: Option<Instant>,
+    /// Set once the connection was too late.
+    is_late: bool,
     /// The rest of a problem that the stream sends itself.
     problem: Option<Bytes>,
     _counted: CountedConnection,
@@ -56,7 +51,7 @@ impl ClientStream {
             state,
             phase: Rc::default(),
             timer: None,
-            closes_at: None,
+            is_late: false,
             problem: None,
             _counted: counted,
         }
@@ -79,23 +74,20 @@ impl ClientStream {
 
     /// Returns whether the connection is too late for actix to wait for it.
     fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        if self.closes_at.is_some() {
-            return true;
+        let Some(deadline) = self.phase.deadline().filter(|_| !self.is_late) else {
+            return self.is_late;
+        };
+        self.is_late = self.poll_deadline(deadline, cx).is_ready();
+        if self.is_late && self.phase.is_in_head() {
+            self.prepare_problem(StatusCode::REQUEST_TIMEOUT);
         }
-        let deadline = self.phase.deadline();
-        let late = deadline.is_some_and(|deadline| self.poll_deadline(deadline, cx).is_ready());
-        if late {
-            self.closes_at = Some(Instant::now() + CLOSE_TIMEOUT);
-            if self.phase.is_in_head() {
-                self.prepare_problem(StatusCode::REQUEST_TIMEOUT);
-            }
-        }
-        late
+        self.is_late
     }
 
     fn prepare_problem(&mut self, status: StatusCode) {
-        let started = self.phase.since().into_std();
-        let response = respond_without_request(&self.state, &unparsed(status), started);
+        let problem = unparsed(status);
+        let response =
+            respond_without_request(&self.state, &problem, self.phase.since().into_std());
         self.problem = Some(encode(response));
     }
 
@@ -108,23 +100,6 @@ impl ClientStream {
             rest.advance(sent);
         }
         Poll::Ready(Ok(()))
-    }
-
-    /// Sends `bytes`; of a response of the parser, the problem that replaces it.
-    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let Some((status, length)) = find_parser_response(bytes) else {
-            return Pin::new(&mut self.tcp).poll_write(cx, bytes);
-        };
-        let others = bytes.len() - length;
-        if others > 0 {
-            return Pin::new(&mut self.tcp).poll_write(cx, &bytes[..others]);
-        }
-        if self.problem.is_none() {
-            self.prepare_problem(status);
-        }
-        ready!(self.poll_send_problem(cx))?;
-        self.discard_received();
-        Poll::Ready(Ok(length))
     }
 
     /// Discards what has arrived. A socket that is closed with unread bytes resets the connection,
@@ -159,19 +134,27 @@ impl AsyncRead for ClientStream {
 }
 
 impl AsyncWrite for ClientStream {
-    /// actix-http writes with this method only, so a vectored write needs no implementation.
+    /// Writes `bytes`; of a response of the parser, the problem that replaces it. actix-http writes
+    /// with this method only, so a vectored write needs no implementation.
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let sent = this.poll_send(cx, bytes);
-        if let (Poll::Pending, Some(closes_at)) = (&sent, this.closes_at) {
-            ready!(this.poll_deadline(closes_at, cx));
-            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+        let Some((status, length)) = find_parser_response(bytes) else {
+            return Pin::new(&mut this.tcp).poll_write(cx, bytes);
+        };
+        let others = bytes.len() - length;
+        if others > 0 {
+            return Pin::new(&mut this.tcp).poll_write(cx, &bytes[..others]);
         }
-        sent
+        if this.problem.is_none() {
+            this.prepare_problem(status);
+        }
+        ready!(this.poll_send_problem(cx))?;
+        this.discard_received();
+        Poll::Ready(Ok(length))
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -185,55 +168,102 @@ impl AsyncWrite for ClientStream {
     }
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Head,
+    Request,
+}
+
+/// The phase of a connection, which its stream and its requests share.
+#[derive(Debug)]
+pub struct ConnectionPhase {
+    phase: Cell<Phase>,
+    since: Cell<Instant>,
+}
+
+/// A request in progress. The connection is idle when this is dropped, with the sent response.
+#[derive(Debug)]
+pub struct RequestInProgress(Rc<ConnectionPhase>);
+
+/// The phase of a new connection: its first head is due.
+impl Default for ConnectionPhase {
+    fn default() -> Self {
+        Self { phase: Cell::new(Phase::Head), since: Cell::new(Instant::now()) }
+    }
+}
+
+impl ConnectionPhase {
+    pub fn begin_request(self: &Rc<Self>) -> RequestInProgress {
+        self.phase.set(Phase::Request);
+        RequestInProgress(self.clone())
+    }
+
+    /// Notes that bytes arrived: the head of the next request, unless there is a request.
+    fn receive(&self) {
+        if self.phase.get() == Phase::Idle {
+            self.enter(Phase::Head);
+        }
+    }
+
+    /// Returns the end of a phase that waits for the client. It never moves to an earlier time.
+    fn deadline(&self) -> Option<Instant> {
+        (self.phase.get() != Phase::Request).then(|| self.since.get() + CLIENT_TIMEOUT)
+    }
+
+    fn is_in_head(&self) -> bool {
+        self.phase.get() == Phase::Head
+    }
+
+    fn since(&self) -> Instant {
+        self.since.get()
+    }
+
+    fn enter(&self, phase: Phase) {
+        self.phase.set(phase);
+        self.since.set(Instant::now());
+    }
+}
+
+impl Drop for RequestInProgress {
+    fn drop(&mut self) {
+        self.0.enter(Phase::Idle);
+    }
+}
+
 /// Returns the status and the length of the parser's response at the end of `bytes`, if there is
 /// one. No body of the shop ends like that: none of its media types has such a line.
 fn find_parser_response(bytes: &[u8]) -> Option<(StatusCode, usize)> {
-    /// Length of a date, up to " GMT".
-    const DATE_LENGTH: usize = 25;
-    /// More than the longest status line.
-    const MAX_STATUS_LINE: usize = 64;
-    let head = bytes.strip_suffix(b" GMT\r\n\r\n")?;
-    let head = &head[..head.len().checked_sub(DATE_LENGTH)?];
-    let head = head.strip_suffix(b"date: ")?;
-    let head = ["connection: close\r\n", "connection: keep-alive\r\n"]
-        .iter()
-        .find_map(|line| head.strip_suffix(line.as_bytes()))
-        .unwrap_or(head);
-    let head = head.strip_suffix(b"\r\ncontent-length: 0\r\n")?;
-    let end = &head[head.len().saturating_sub(MAX_STATUS_LINE)..];
-    let length = end.len() - end.windows(7).rposition(|window| window == b"HTTP/1.")?;
-    let start = head.len() - length;
-    let status_line = std::str::from_utf8(&head[start..]).ok()?;
-    let status = status_line.split(' ').nth(1)?.parse().ok()?;
-    (!status_line.contains('\n')).then_some((status, bytes.len() - start))
+    const START: &[u8] = b"HTTP/1.";
+    if !bytes.ends_with(b" GMT\r\n\r\n") {
+        return None;
+    }
+    let start = bytes.windows(START.len()).rposition(|window| window == START)?;
+    let head = std::str::from_utf8(&bytes[start..]).ok()?;
+    if head.contains("x-request-id: ") || !head.contains("\r\ncontent-length: 0\r\n") {
+        return None;
+    }
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    Some((status, head.len()))
 }
 
-/// Returns the problem of bytes that are not a request.
 fn unparsed(status: StatusCode) -> Problem {
     let (problem_type, detail) = match status {
-        StatusCode::REQUEST_TIMEOUT => (
-            ProblemType::RequestTimeout,
-            format!(
-                "the request line and headers did not arrive within {} s; send the whole request \
-                 on a new connection",
-                HEAD_TIMEOUT.as_secs()
-            ),
-        ),
+        StatusCode::REQUEST_TIMEOUT => {
+            (ProblemType::RequestTimeout, "the request line and headers did not arrive within 5 s")
+        }
         StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => (
             ProblemType::InvalidRequest,
-            "the request line and headers are too large: 128 KiB and 96 headers are the most; \
-             send fewer or shorter headers, such as cookies"
-                .to_owned(),
+            "the request line and headers are too large: 128 KiB and 96 headers are the most",
         ),
         StatusCode::BAD_REQUEST => (
             ProblemType::InvalidRequest,
             "the request line or a header is not valid HTTP/1.1; correct it, and send the request \
-             on a new connection"
-                .to_owned(),
+             on a new connection",
         ),
         _ => (
             ProblemType::InternalError,
-            "the request could not be read; send it again on a new connection".to_owned(),
+            "the request could not be read; send it again on a new connection",
         ),
     };
     Problem::new(problem_type, detail).status(status)
@@ -244,7 +274,7 @@ fn encode(response: HttpResponse) -> Bytes {
     let status = response.status();
     let (head, body) = response.into_parts();
     let body = body.try_into_bytes().unwrap_or_default();
-    let date = HttpDate::from(std::time::SystemTime::from(OffsetDateTime::now_utc()));
+    let date = HttpDate::from(SystemTime::from(OffsetDateTime::now_utc()));
     let mut bytes = format!(
         "HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\ndate: {date}\r\n",
         body.len()

@@ -17,7 +17,6 @@ use super::problems::ProblemType;
 use super::routes::resource;
 use crate::lab::headers::{LAB_HEADERS, LabHeader};
 
-/// The operations that read the lab's headers.
 const LAB_HEADER_OPERATIONS: [&str; 5] =
     ["items-restock", "orders-place", "orders-pay", "lab-noop", "lab-tick"];
 
@@ -68,7 +67,6 @@ pub struct ProblemBody {
     detail: String,
 }
 
-/// Registers `/api/openapi.json`; its page is `pages::api_reference`.
 pub fn configure(config: &mut ServiceConfig) {
     config.service(resource("/api/openapi.json", "GET").route(web::get().to(serve_description)));
 }
@@ -77,8 +75,6 @@ async fn serve_description() -> HttpResponse {
     HttpResponse::Ok().json(description())
 }
 
-/// Returns the description: of the handlers, of the session, and of the problems and headers of
-/// every operation below `/api`.
 pub(super) fn description() -> OpenApiDocument {
     let mut document = ApiDescription::openapi();
     let session = HttpBuilder::new()
@@ -155,7 +151,6 @@ fn add_problems(operation: &mut Operation, is_write: bool) {
     }
 }
 
-/// Describes the problems with that status.
 fn problem(status: u16) -> Response {
     let all = ProblemType::ALL.into_iter().map(ProblemType::definition);
     let with_status = all.filter(|definition| definition.has_status(status));
@@ -168,7 +163,6 @@ fn problem(status: u16) -> Response {
         .build()
 }
 
-/// Adds the headers that all responses with that status have.
 fn add_headers(status: &str, response: &mut Response) {
     let headers: &[(&str, Type, &str)] = match status {
         "200" => &[

@@ -1,10 +1,8 @@
-//! The readiness of a replica: the check of Postgres, which must be writable, and of Redis, which
-//! must do what a lock does, and whether the replica is shutting down.
+//! The readiness of a replica: Postgres must be writable, Redis must do what a lock does, and the
+//! replica must not be shutting down.
 //!
-//! Health endpoints have no rate limit, so they must be cheap. [`Readiness`] runs one check at a
-//! time, however many probes wait for it. A result is from a check that ended at most
-//! [`RESULT_TTL`] ago, and takes at most [`CHECK_TIMEOUT`]: a component that is unavailable is
-//! reported within two seconds, and its recovery by the next check.
+//! Health endpoints have no rate limit, so one check serves all probes of [`RESULT_TTL`]. It takes
+//! at most [`CHECK_TIMEOUT`]: a component that is unavailable is reported within two seconds.
 //! Tests: `tests/it/readiness.rs`, `tests/it/shutdown.rs`.
 
 use std::fmt;
@@ -14,21 +12,17 @@ use std::time::Duration;
 use holdfast_lock::ProbeFailure;
 use moka::future::Cache;
 use parking_lot::Mutex;
+use serde::Serialize;
 use tokio::time::timeout;
-use tokio_util::sync::CancellationToken;
 
 use crate::db::ErrorClass;
 use crate::metrics::REDIS_OK;
 use crate::shop::Shop;
 
-/// Timeout of a check; a component that has not responded by then is unavailable.
 const CHECK_TIMEOUT: Duration = Duration::from_millis(1_800);
 /// Lifetime of a result. Shorter than the interval of a probe, which is a second or more.
 const RESULT_TTL: Duration = Duration::from_millis(250);
-/// Interval of the checks that nothing asks for: several within the interval of a scrape.
-const CHECK_INTERVAL: Duration = Duration::from_secs(3);
 
-/// Readiness of this replica.
 #[derive(Debug)]
 pub struct Readiness {
     /// The last check; concurrent callers share one.
@@ -45,8 +39,10 @@ impl Default for Readiness {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum PostgresState {
+    #[serde(rename = "ok")]
     Writable,
     /// It is a standby, or read-only by configuration.
     ReadOnly,
@@ -90,21 +86,6 @@ impl Readiness {
             check
         };
         self.check.get_with((), check).await
-    }
-
-    /// Keeps the metric of Redis, and the lines of the log about it, current when nothing asks
-    /// whether the replica is ready.
-    pub async fn check_periodically(&self, shop: &Shop, stop: &CancellationToken) {
-        if shop.strategy.lock_in_redis().is_none() {
-            return;
-        }
-        let mut ticks = tokio::time::interval(CHECK_INTERVAL);
-        while !stop.is_cancelled() {
-            tokio::select! {
-                _ = ticks.tick() => drop(self.check(shop).await),
-                () = stop.cancelled() => {}
-            }
-        }
     }
 }
 

@@ -19,12 +19,10 @@ pub fn resource(path: &str, allowed: &'static str) -> Resource {
     }))
 }
 
-/// A resource with a GET and a POST route: a list, a page, or the address of a page's form.
 pub fn get_post(path: &str, get: Route, post: Route) -> Resource {
     resource(path, "GET, POST").route(get).route(post)
 }
 
-/// Redirects with 303: the response to every form that succeeded.
 pub fn see_other(address: &str) -> HttpResponse {
     HttpResponse::SeeOther().insert_header((LOCATION, address)).finish()
 }
@@ -44,7 +42,6 @@ pub fn back_up() -> Route {
     })
 }
 
-/// Returns whether a path is one of `tops`, or below one.
 pub fn is_under(path: &str, tops: &[&str]) -> bool {
     let under = |top: &&str| {
         path.strip_prefix(*top).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -1,8 +1,5 @@
-//! The HTTP server: worker threads that serve the accepted connections.
-//!
-//! It is what `actix_web::HttpServer` builds, with a [`ClientStream`] in the place of the socket.
-//! Above the limits of [`ConnectionLimit`], a connection is closed at once; if connections arrive
-//! faster than that, they wait in the listener's backlog.
+//! The HTTP server: what `actix_web::HttpServer` builds, with a [`ClientStream`] in the place of the
+//! socket. Above the limits of [`ConnectionLimit`], a connection is closed at once.
 
 use std::future::ready;
 use std::io;
@@ -20,9 +17,8 @@ use actix_web::rt::net::TcpStream;
 
 use super::client_stream::ClientStream;
 use super::configure;
-use super::middleware::check_host::check_host;
+use super::middleware::admission::{check_host, enforce_rate_limits};
 use super::middleware::connections::ConnectionLimit;
-use super::middleware::rate_limits::enforce_rate_limits;
 use super::middleware::read_body::{close_unread, read_body};
 use super::middleware::request_context::request_context;
 use super::pages::error_pages::render_problems;
@@ -32,8 +28,6 @@ use super::state::State;
 /// before the connection is closed.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Starts the server. After [`ServerHandle::stop`](actix_web::dev::ServerHandle::stop), requests in
-/// progress have `finish_timeout`, in whole seconds.
 pub fn start(
     listener: TcpListener,
     connections: ConnectionLimit,

@@ -28,11 +28,9 @@ pub struct AppState {
     pub order_expiry: OrderExpiry,
     pub replica: String,
     pub lab: bool,
-    /// True if signed-in users of other machines may run lessons.
     pub public_lab: bool,
     /// True if visitors on this machine may run lessons: `up` knows that no proxy is in front.
     pub local_visitors: bool,
-    /// Permits of the open event streams.
     pub event_streams: Arc<Semaphore>,
     /// The requests that the lab has paused at a probe point.
     pub board: PauseBoard,
@@ -43,18 +41,14 @@ pub struct AppState {
     /// Cancelled when the replica shuts down; event streams end then.
     pub stop: CancellationToken,
     pub sessions: SessionCache,
-    /// Minimum length of a new password, in characters.
     pub min_password_length: u16,
-    /// True if browsers use TLS.
     pub secure_cookies: bool,
     pub rate_limits: RateLimits,
     pub public_hosts: PublicHosts,
-    /// Cached result of the readiness check of Postgres and Redis.
     pub readiness: Readiness,
     pub metrics: PrometheusHandle,
 }
 
-/// The state, as handlers extract it.
 pub type State = web::Data<AppState>;
 
 impl AppState {
@@ -68,7 +62,6 @@ impl AppState {
     }
 }
 
-/// Returns the state of the replica that serves the request.
 pub fn app_state(request: &HttpRequest) -> Result<&State, Problem> {
     request
         .app_data::<State>()

@@ -18,7 +18,7 @@ const ACYCLIC: [(&str, usize); 10] = [
     ("lab", 40),
     ("locks", 8),
     ("load", 2),
-    ("rate_limit", 4),
+    ("rate_limit", 2),
     ("shop", 30),
     ("web", 40),
 ];

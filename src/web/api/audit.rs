@@ -36,13 +36,6 @@ struct LockView {
     waiting: u64,
 }
 
-impl From<HeldLock> for LockView {
-    fn from(lock: HeldLock) -> Self {
-        let HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting, .. } = lock;
-        Self { key, process, owner, since_ms, remaining_ms, fence, waiting }
-    }
-}
-
 /// Time for which a request waits for the audit. Less than that of a request, which may also wait
 /// for its session.
 const AUDIT_WAIT: Duration = Duration::from_secs(5);
@@ -67,5 +60,9 @@ pub async fn everything(state: State, _: AdminUser) -> HttpResult {
     responses((status = 200, body = [LockView]), (status = 403)))]
 pub async fn locks(state: State, _: AdminUser) -> HttpResult {
     let held = state.shop.locks.held_locks().await.map_err(Error::from)?;
-    json(held.into_iter().map(LockView::from).collect::<Vec<_>>())
+    let view = |lock: HeldLock| {
+        let HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting, .. } = lock;
+        LockView { key, process, owner, since_ms, remaining_ms, fence, waiting }
+    };
+    json(held.into_iter().map(view).collect::<Vec<_>>())
 }

@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::metrics::{
     PASSWORD_MAX_WAITING, PASSWORD_WAITING, POOL_CONNECTIONS, POOL_MAX_CONNECTIONS,
 };
-use crate::shop::{Shop, passwords};
+use crate::shop::passwords;
 use crate::web::readiness::{ComponentCheck, PostgresState};
 use crate::web::{HttpResult, Problem, ProblemType, State};
 
@@ -32,11 +32,6 @@ pub async fn ready(state: State) -> HttpResult {
     }
     let ComponentCheck { postgres, redis, .. } = state.readiness.check(&state.shop).await;
     let is_ready = postgres == PostgresState::Writable;
-    let postgres = match postgres {
-        PostgresState::Writable => "ok",
-        PostgresState::ReadOnly => "read-only",
-        PostgresState::Away => "away",
-    };
     let body = json!({
         "ok": is_ready,
         "postgres": postgres,
@@ -54,20 +49,16 @@ pub async fn ready(state: State) -> HttpResult {
 #[utoipa::path(get, path = "/metrics", tag = "machines", security(()), responses((status = 200)))]
 pub async fn metrics(state: State) -> HttpResponse {
     metrics_process::Collector::default().collect();
-    record_pools(&state.shop);
-    HttpResponse::Ok()
-        .content_type("text/plain; version=0.0.4; charset=utf-8")
-        .body(state.metrics.render())
-}
-
-/// Records the state of the pool of connections and of the queue of password hashes.
-fn record_pools(shop: &Shop) {
-    let (in_use, idle) = shop.pool.connections();
-    for (state, count) in [("in-use", in_use), ("idle", idle)] {
-        metrics::gauge!(POOL_CONNECTIONS, "state" => state).set(count);
+    let (in_use, idle) = state.shop.pool.connections();
+    for (name, count) in [("in-use", in_use), ("idle", idle)] {
+        metrics::gauge!(POOL_CONNECTIONS, "state" => name).set(count);
     }
-    metrics::gauge!(POOL_MAX_CONNECTIONS).set(shop.pool.max_connections());
+    metrics::gauge!(POOL_MAX_CONNECTIONS).set(state.shop.pool.max_connections());
     let (waiting, max) = passwords::queue_length();
     metrics::gauge!(PASSWORD_WAITING).set(waiting as f64);
     metrics::gauge!(PASSWORD_MAX_WAITING).set(max as f64);
+
+    HttpResponse::Ok()
+        .content_type("text/plain; version=0.0.4; charset=utf-8")
+        .body(state.metrics.render())
 }

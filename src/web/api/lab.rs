@@ -23,7 +23,6 @@ use crate::web::middleware::{
 use crate::web::problems::time_of_unix_ms;
 use crate::web::{AppState, HttpResult, Problem, State};
 
-/// Default price of a throw-away item.
 const DEFAULT_PRICE_CENTS: i64 = 100;
 
 /// A throw-away item.
@@ -134,20 +133,18 @@ pub async fn worker(state: State, _: LabAdmin, instruction: Json<WorkerInstructi
 }
 
 fn parse_instruction(
-    instruction: WorkerInstruction,
+    WorkerInstruction { rest_ms, pause, lock }: WorkerInstruction,
     own: &Strategy,
 ) -> Result<Option<LabRequest>, Problem> {
     let longest_ms = u64::try_from(LAB_REQUEST_TIMEOUT.as_millis()).unwrap_or(u64::MAX);
-    let strategy = match instruction.lock.as_deref() {
-        None => None,
-        Some(name) => {
-            let beside = Strategy::named(name).filter(|strategy| strategy.is_safe_beside(own));
-            let why =
-                || Problem::field("lock", format!("a strategy that holds beside {}", own.name));
-            Some(beside.ok_or_else(why)?)
-        }
-    };
-    match (instruction.rest_ms, instruction.pause) {
+    let strategy = lock.map(|name| {
+        let beside = Strategy::named(&name).filter(|strategy| strategy.is_safe_beside(own));
+        let why = || format!("a strategy that holds beside {}", own.name);
+        beside.ok_or_else(|| Problem::field("lock", why()))
+    });
+    let strategy = strategy.transpose()?;
+
+    match (rest_ms, pause) {
         (Some(_), Some(_)) => Err(Problem::field("pause", "not together with rest_ms")),
         (Some(rest_ms), None) if rest_ms > longest_ms => {
             Err(Problem::field("rest_ms", format!("a number, 0 to {longest_ms}")))

@@ -24,11 +24,9 @@ use crate::web::middleware::{
 use crate::web::{AppState, HttpResult, MAX_EVENT_STREAMS, Problem, ProblemType, State};
 
 const FRAME_INTERVAL: Duration = Duration::from_millis(100);
-/// Interval in which the place of a queued run is polled.
 const QUEUE_INTERVAL: Duration = Duration::from_millis(500);
 /// Time to wait for a runner: a shop that has just started starts its runner last.
 const RUNNER_TIMEOUT: Duration = Duration::from_millis(1_500);
-/// Seconds after which a client whose run was not queued may try again.
 const QUEUE_RETRY_S: u64 = 15;
 /// Polls without a new frame after which a comment is sent, to detect a broken connection.
 const POLLS_PER_KEEP_ALIVE: u32 = 50;
@@ -58,10 +56,6 @@ pub async fn create(
 }
 
 /// Validates and queues a run; returns its id.
-///
-/// # Errors
-/// `invalid-request` for an invalid parameter; `overloaded` if the queue is full;
-/// `too-many-requests` if the user has too many runs in it; `unavailable` if there is no runner.
 pub async fn queue_run(state: &AppState, run: NewRun<'_>) -> Result<Uuid, Problem> {
     if let Some((field, why)) = run.request.invalid_field() {
         return Err(Problem::field(field, why.english()));
@@ -156,52 +150,33 @@ struct RunStream {
     state: State,
     id: Uuid,
     language: Language,
-    /// The last one that was sent.
     last: Option<RunRevision>,
     _permit: OwnedSemaphorePermit,
 }
 
 impl RunStream {
-    fn is_over(&self) -> bool {
-        self.last.is_some_and(|frame| frame.is_over)
-    }
-
-    fn poll_interval(&self) -> Duration {
-        let is_queued = self.last.is_some_and(|frame| frame.position.is_some());
-        if is_queued { QUEUE_INTERVAL } else { FRAME_INTERVAL }
-    }
-
     /// Returns the next frame; `None` after the last one, and when the replica shuts down.
     async fn next(mut self) -> Option<(Result<Bytes, std::io::Error>, Self)> {
-        if self.is_over() || self.state.stop.is_cancelled() {
-            return None;
-        }
         let pool = &self.state.shop.pool;
         for _ in 0..POLLS_PER_KEEP_ALIVE {
-            if self.state.stop.is_cancelled() {
+            if self.last.is_some_and(|frame| frame.is_over) || self.state.stop.is_cancelled() {
                 return None;
             }
-            match store::revision(pool, self.id).await {
-                Ok(Some(frame)) if self.last != Some(frame) || frame.is_over => {
-                    let run = store::find(pool, self.id).await.ok().flatten();
-                    let run = run.map(|run| run.in_language(self.language));
-                    let json = run.as_ref().and_then(|run| serde_json::to_string(run).ok());
-                    let (Some(run), Some(json)) = (run, json) else {
-                        sleep(FRAME_INTERVAL).await;
-                        continue;
-                    };
-                    let is_over = run.state.is_over();
-                    self.last = Some(RunRevision { is_over, ..frame });
-                    let text = format!("id: {}\nevent: run\ndata: {json}\n\n", frame.number);
-                    if !is_over {
-                        sleep(FRAME_INTERVAL).await;
-                    }
-                    return Some((Ok(Bytes::from(text)), self));
-                }
-                Ok(None) => return None,
-                // No new frame, or Postgres is unavailable for a moment: the stream stays open.
-                Ok(Some(_)) | Err(_) => sleep(self.poll_interval()).await,
+            let is_queued = self.last.is_some_and(|frame| frame.position.is_some());
+            sleep(if is_queued { QUEUE_INTERVAL } else { FRAME_INTERVAL }).await;
+
+            // While Postgres is unavailable for a moment, the stream stays open.
+            let Ok(revision) = store::revision(pool, self.id).await else { continue };
+            let revision = revision?;
+            if self.last == Some(revision) && !revision.is_over {
+                continue;
             }
+            let Ok(Some(run)) = store::find(pool, self.id).await else { continue };
+            let run = run.in_language(self.language);
+            self.last = Some(RunRevision { is_over: run.state.is_over(), ..revision });
+            let json = serde_json::to_string(&run).ok()?;
+            let text = format!("id: {}\nevent: run\ndata: {json}\n\n", revision.number);
+            return Some((Ok(Bytes::from(text)), self));
         }
         Some((Ok(Bytes::from_static(b": here\n\n")), self))
     }

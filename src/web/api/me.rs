@@ -36,12 +36,6 @@ pub struct TopUpRequest {
     pub amount_cents: i64,
 }
 
-/// What the address of a ledger entry takes from the response.
-#[derive(Debug, Deserialize)]
-struct CreatedEntry {
-    seq: i64,
-}
-
 /// Returns the caller's name and balances.
 #[utoipa::path(get, path = "/api/me", tag = "account", responses((status = 200, body = Me)))]
 pub async fn read(state: State, user: SignedInUser) -> HttpResult {
@@ -93,7 +87,7 @@ pub async fn top_up(
     let cents = amount.read()?.amount_cents;
     let key = idempotency_key(&request)?;
     let entry = engine::top_up(&state.shop, &options, user.caller.id, key, cents).await;
-    creation_response(entry, &options.probe, |CreatedEntry { seq }| {
-        format!("/api/me/ledger?after={}&limit=1", seq - 1)
+    creation_response(entry, &options.probe, |entry| {
+        Some(format!("/api/me/ledger?after={}&limit=1", entry["seq"].as_i64()? - 1))
     })
 }

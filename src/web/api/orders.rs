@@ -29,12 +29,6 @@ pub struct OrderRequest {
     pub lines: Vec<RequestedLine>,
 }
 
-/// What the address of a created order takes from the response.
-#[derive(Debug, Deserialize)]
-struct CreatedOrder {
-    id: OrderId,
-}
-
 /// An idempotency key for one order.
 #[derive(Debug, Serialize, ToSchema)]
 pub struct OrderToken {
@@ -71,7 +65,9 @@ pub async fn place(
     let key = idempotency_key(&request)?;
     let user = user.caller.id;
     let placed = engine::place_order(&state.shop, &options, user, key, &order.lines).await;
-    creation_response(placed, &options.probe, |CreatedOrder { id }| format!("/api/orders/{id}"))
+    creation_response(placed, &options.probe, |order| {
+        Some(format!("/api/orders/{}", order["id"].as_str()?))
+    })
 }
 
 /// Lists the caller's orders, newest first.

@@ -4,7 +4,6 @@ use actix_web::HttpResponse;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue, LOCATION};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::probe::Probe;
@@ -38,15 +37,15 @@ pub(super) fn command_response(result: Result<Execution, Failure>, probe: &Probe
 
 /// Builds the response of a command that creates something, with its address. A replay has it too:
 /// `address` computes it from the stored body.
-pub(super) fn creation_response<T: DeserializeOwned>(
+pub(super) fn creation_response(
     result: Result<Execution, Failure>,
     probe: &Probe,
-    address: impl Fn(T) -> String,
+    address: impl Fn(&Value) -> Option<String>,
 ) -> HttpResult {
-    let created = result.as_ref().ok().map(|executed| executed.response.read()).transpose()?;
+    let created: Option<Value> = result.as_ref().ok().and_then(|it| it.response.read().ok());
     let response = command_response(result, probe)?;
-    Ok(match created {
-        Some(created) => with_location(response, address(created)),
+    Ok(match created.as_ref().and_then(address) {
+        Some(address) => with_location(response, address),
         None => response,
     })
 }

@@ -27,9 +27,8 @@ pub struct SignedInUser {
 #[derive(Debug, Clone)]
 pub struct AdminUser(pub SignedInUser);
 
-/// An admin, while the lab is on.
 #[derive(Debug, Clone)]
-pub struct LabAdmin(pub SignedInUser);
+pub struct LabAdmin;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Credential {
@@ -56,7 +55,6 @@ impl Credential {
 #[derive(Debug, Clone)]
 pub struct SessionLookup(Result<Option<Arc<Caller>>, Error>);
 
-/// Returns the user that an earlier look-up of the request found.
 pub(super) fn known_caller(request: &HttpRequest) -> Option<Arc<Caller>> {
     request.extensions().get::<SessionLookup>().and_then(|lookup| lookup.0.clone().ok().flatten())
 }
@@ -115,7 +113,6 @@ impl FromRequest for AdminUser {
     }
 }
 
-/// Any visitor, while the lab is on.
 #[derive(Debug, Clone, Copy)]
 pub struct LabReader;
 
@@ -135,9 +132,8 @@ impl FromRequest for LabAdmin {
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let (admin, request) = (AdminUser::from_request(request, payload), request.clone());
         Box::pin(async move {
-            let AdminUser(user) = admin.await?;
-            app_state(&request)?.require_lab()?;
-            Ok(Self(user))
+            admin.await?;
+            app_state(&request)?.require_lab().map(|()| Self)
         })
     }
 }
@@ -161,7 +157,6 @@ pub(super) fn ensure_admin(user: SignedInUser) -> Result<SignedInUser, Problem> 
     }
 }
 
-/// Returns whether `given` is the session's CSRF token.
 #[must_use]
 pub fn csrf_matches(caller: &Caller, given: Option<&str>) -> bool {
     // Compares hashes, so that the time it takes reveals nothing about the token.

@@ -18,9 +18,7 @@ use crate::web::{Problem, ProblemType};
 
 /// Upper bound of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
-/// Upper bound of `limit` in a list request.
 pub const MAX_LIST_LENGTH: i64 = 1_000;
-/// Default of `limit` in a list request.
 const DEFAULT_LIST_LENGTH: i64 = 100;
 
 /// A JSON body. Its type decides about unknown fields (`deny_unknown_fields`).
@@ -153,7 +151,6 @@ impl FormFields {
         self.0.iter().filter(move |(field, _)| field == name).map(|(_, value)| value.as_str())
     }
 
-    /// Returns the first value of a field; `invalid-request` if it is absent.
     pub fn required(&self, name: &str) -> Result<&str, Problem> {
         self.all(name).next().ok_or_else(|| Problem::field(name, "it is missing"))
     }
@@ -162,14 +159,12 @@ impl FormFields {
         self.text("csrf")
     }
 
-    /// Returns the idempotency key in a field; `invalid-request` if it is absent or invalid.
     pub fn key(&self, name: &str) -> Result<IdempotencyKey, Problem> {
         let key = self.required(name)?.to_owned();
         IdempotencyKey::try_from(key).map_err(|why| Problem::field(name, why))
     }
 }
 
-/// Bounds forms, and reports those that cannot be parsed as problems.
 pub fn form_config() -> FormConfig {
     FormConfig::default()
         .limit(MAX_BODY_BYTES)
@@ -188,7 +183,6 @@ pub fn parse_sku(text: &str) -> Result<Sku, Problem> {
     Sku::try_from(text.to_owned()).map_err(|_| unknown_item(&text))
 }
 
-/// Returns the problem of a sku that no item has.
 pub fn unknown_item(sku: &impl Display) -> Problem {
     Problem::missing(message!("problem-missing-item", sku))
 }

@@ -1,8 +1,5 @@
 //! Bounds the open connections of the process and of one address, and the time that a client may
-//! not read.
-//!
-//! [`ConnectionLimit::accept`] is called for every accepted connection; the caller closes one above
-//! a limit. Connections of trusted proxies count only for the process, because they are those of
+//! not read. Connections of trusted proxies count only for the process, because they are those of
 //! many clients. The limit of the process leaves file descriptors for Postgres, Redis and files.
 //! Tests: `tests/it/connections.rs`.
 
@@ -35,11 +32,8 @@ pub struct ConnectionLimit(Arc<LimitState>);
 
 #[derive(Debug)]
 struct LimitState {
-    /// Threads that serve connections.
     workers: usize,
-    /// Connections that the process may have open.
     max: usize,
-    /// Connections that one address may have open; `None` for any number.
     max_of_address: Option<usize>,
     proxies: TrustedProxies,
     open: Mutex<OpenConnections>,
@@ -55,17 +49,16 @@ struct OpenConnections {
 #[derive(Debug)]
 pub struct CountedConnection {
     limit: ConnectionLimit,
-    /// The address for which it is counted, too.
     address: Option<String>,
 }
 
 impl ConnectionLimit {
     /// Creates the limits of a process that may have `max_files` descriptors for connections, one
     /// worker per core. One address gets at most half of them.
-    pub fn new(max_files: usize, max_of_address: Option<usize>, proxies: TrustedProxies) -> Self {
+    pub fn new(max_files: usize, max_of_address: Option<u32>, proxies: TrustedProxies) -> Self {
         let workers = available_parallelism().map_or(2, NonZero::get);
         let max = max_files.clamp(1, MAX_OF_WORKER * workers);
-        let max_of_address = max_of_address.map(|limit| limit.min(max.div_ceil(2)));
+        let max_of_address = max_of_address.map(|limit| (limit as usize).min(max.div_ceil(2)));
         let open = Mutex::default();
         Self(Arc::new(LimitState { workers, max, max_of_address, proxies, open }))
     }
@@ -74,7 +67,6 @@ impl ConnectionLimit {
         self.0.workers
     }
 
-    /// Returns the number of connections after which a worker accepts no further one.
     pub fn max_of_worker(&self) -> usize {
         (self.0.max + MAX_UNREFUSED).div_ceil(self.0.workers)
     }
@@ -93,7 +85,6 @@ impl ConnectionLimit {
         counted.ok()
     }
 
-    /// Returns the address for which the connection is counted, if its address has a limit.
     fn counted_address(&self, connection: &TcpStream) -> Option<String> {
         self.0.max_of_address?;
         let peer = connection.peer_addr().ok()?.ip();

@@ -1,8 +1,6 @@
-//! The attributes that all cookies of the shop share.
-//!
-//! Behind TLS (`--secure-cookies on`) a cookie has the prefix `__Host-` and `Secure`: a browser
-//! sends it only over TLS and only to this host, and accepts it from no other host of the domain.
-//! A cookie without the prefix is then ignored. Test: `secure_cookies_are_bound_to_host`.
+//! The attributes that all cookies of the shop share. Behind TLS (`--secure-cookies on`) a cookie
+//! has the prefix `__Host-` and `Secure`: a browser sends it only over TLS and only to this host,
+//! and accepts it from no other host of the domain. Test: `secure_cookies_are_bound_to_host`.
 
 use actix_web::HttpRequest;
 use actix_web::cookie::time::Duration;
@@ -13,52 +11,42 @@ use crate::web::app_state;
 /// Lifetime of a cookie, in days: that of a session.
 const COOKIE_DAYS: i64 = 30;
 
-/// A cookie of the shop, by its names without and with TLS.
+/// A cookie of the shop, by its name without TLS.
 #[derive(Debug, Clone, Copy)]
-pub struct ShopCookie {
-    plain: &'static str,
-    secure: &'static str,
-}
+pub struct ShopCookie(&'static str);
 
-/// The session's token.
-pub const SESSION_COOKIE: ShopCookie =
-    ShopCookie { plain: "holdfast_session", secure: "__Host-holdfast_session" };
-/// The basket.
-pub const BASKET_COOKIE: ShopCookie =
-    ShopCookie { plain: "holdfast_basket", secure: "__Host-holdfast_basket" };
-/// The chosen language of the pages.
-pub const LANGUAGE_COOKIE: ShopCookie =
-    ShopCookie { plain: "holdfast_language", secure: "__Host-holdfast_language" };
+pub const SESSION_COOKIE: ShopCookie = ShopCookie("holdfast_session");
+pub const BASKET_COOKIE: ShopCookie = ShopCookie("holdfast_basket");
+pub const LANGUAGE_COOKIE: ShopCookie = ShopCookie("holdfast_language");
 /// The lessons that the visitor has run, with the guesses.
-pub const LESSONS_COOKIE: ShopCookie =
-    ShopCookie { plain: "holdfast_lessons", secure: "__Host-holdfast_lessons" };
+pub const LESSONS_COOKIE: ShopCookie = ShopCookie("holdfast_lessons");
 
 impl ShopCookie {
-    /// Returns the value that the request has.
     pub fn read(self, request: &HttpRequest) -> Option<String> {
-        let name = if is_secure(request) { self.secure } else { self.plain };
-        request.cookie(name).map(|cookie| cookie.value().to_owned())
+        request.cookie(&self.name(request)).map(|cookie| cookie.value().to_owned())
     }
 
-    /// Builds the cookie for a response to the request.
     pub fn build(self, request: &HttpRequest, value: String) -> Cookie<'static> {
         self.with_age(request, value, Duration::days(COOKIE_DAYS))
     }
 
-    /// Builds the cookie that removes this one.
     pub fn removal(self, request: &HttpRequest) -> Cookie<'static> {
         self.with_age(request, String::new(), Duration::ZERO)
     }
 
     fn with_age(self, request: &HttpRequest, value: String, max_age: Duration) -> Cookie<'static> {
-        let secure = is_secure(request);
-        Cookie::build(if secure { self.secure } else { self.plain }, value)
+        Cookie::build(self.name(request), value)
             .path("/")
             .http_only(true)
-            .secure(secure)
+            .secure(is_secure(request))
             .same_site(SameSite::Lax)
             .max_age(max_age)
             .finish()
+    }
+
+    fn name(self, request: &HttpRequest) -> String {
+        let prefix = if is_secure(request) { "__Host-" } else { "" };
+        format!("{prefix}{}", self.0)
     }
 }
 

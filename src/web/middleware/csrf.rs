@@ -1,11 +1,10 @@
 //! CSRF protection of forms.
 //!
-//! A form of a signed-in user carries the session's CSRF token. A form without a session (sign-in,
-//! sign-up, a basket before signing in) has no token; it is rejected if the browser's headers say
-//! that it comes from another site: `Sec-Fetch-Site`, which a page cannot set, and otherwise
-//! `Origin`, which is compared with `Host`. A proxy may rewrite `Host`, and a browser may hide the
-//! origin (`null`), so `Sec-Fetch-Site: same-origin` is enough. Browsers send it only with TLS and
-//! to loopback.
+//! A form of a signed-in user carries the session's CSRF token. A form without a session is
+//! rejected if the browser's headers say that it comes from another site: `Sec-Fetch-Site`, which a
+//! page cannot set, and otherwise `Origin`, which is compared with `Host`. A proxy may rewrite
+//! `Host`, and a browser may hide the origin, so `Sec-Fetch-Site: same-origin` is enough; browsers
+//! send it only with TLS and to loopback.
 
 use actix_web::HttpRequest;
 use actix_web::http::header::{HOST, HeaderName, HeaderValue, ORIGIN};
@@ -22,7 +21,6 @@ pub async fn check_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUse
     if csrf_matches(&signed_in.caller, Some(csrf)) { Ok(signed_in) } else { Err(foreign_form()) }
 }
 
-/// Requires an admin and the CSRF token; otherwise `unauthenticated` or `forbidden`.
 pub async fn check_admin_form(request: &HttpRequest, csrf: &str) -> Result<SignedInUser, Problem> {
     ensure_admin(check_form(request, csrf).await?)
 }
@@ -51,7 +49,6 @@ pub fn check_origin(request: &HttpRequest) -> Result<(), Problem> {
     if ours { Ok(()) } else { Err(foreign_form()) }
 }
 
-/// Returns whether the page that sent the request has the request's host, or none is named.
 fn origin_is_host(request: &HttpRequest) -> bool {
     let headers = request.headers();
     let Some(origin) = headers.get(ORIGIN) else { return true };

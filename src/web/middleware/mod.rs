@@ -1,10 +1,9 @@
 //! The parts of HTTP that handlers share: middleware, and extractors of a request's parts.
 
 pub mod address;
+pub mod admission;
 pub mod auth;
 pub mod body;
-pub mod check_host;
-pub mod connection_phase;
 pub mod connections;
 pub mod cookies;
 pub mod csrf;

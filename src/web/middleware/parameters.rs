@@ -10,14 +10,11 @@ use uuid::Uuid;
 
 use super::body::MAX_LIST_LENGTH;
 
-/// Name of the header with the idempotency key.
 pub const KEY_HEADER: &str = "Idempotency-Key";
 
-/// The parameters of a list whose cursor is an `After`.
 #[derive(Debug)]
 pub struct ListParameters<After = UuidCursor>(PhantomData<After>);
 
-/// The cursor of a list whose entries have a UUID.
 #[derive(Debug, ToSchema)]
 pub struct UuidCursor(#[expect(dead_code, reason = "only its schema is used")] Uuid);
 

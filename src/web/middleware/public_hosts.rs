@@ -1,4 +1,4 @@
-//! The host names of the shop; see [`check_host`](super::check_host).
+//! The host names of the shop; see [`check_host`](super::admission::check_host).
 
 use actix_web::http::uri::Authority;
 
@@ -19,12 +19,10 @@ impl PublicHosts {
         names.map(name).collect::<Result<_, _>>().map(Self)
     }
 
-    /// Returns whether any host is admitted.
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns whether the value of a `Host` header names the shop.
     pub(super) fn admits(&self, host: &str) -> bool {
         let Some(host) = host_name(host) else { return false };
         self.0.iter().any(|name| match name.strip_prefix('*') {

@@ -1,35 +1,23 @@
-//! The rate limits of requests, and the middleware that checks them before any other work:
+//! The rate limits of requests. A limit is the user's, not the session's, so that a new sign-in does
+//! not bring a new one.
 //!
-//! - by *address*, for all requests but `/healthz`, `/readyz`, `/metrics` and files; checked first,
-//!   so that a flood of made-up tokens costs no session look-ups;
-//! - by *client*: the user, not the session, so that a new sign-in does not bring a new limit;
-//! - by address for *sign-in* and sign-up, because verifying a password is slow; IPv6 also by the
-//!   network of 48 bits, of which one customer may have all 65,536 networks of 64 bits;
-//! - by *name* for sign-in, against guesses from many addresses. An address from which the user
-//!   signed in has its own limit for [`KNOWN_ADDRESS_TTL`], so that the owner is not locked out;
-//!   existing sessions are not affected;
-//! - by address for *races*, which need no sign-in; it is on while the lab is on.
-//!
-//! Rejects with `too-many-requests` (429) and `Retry-After` in seconds; nothing is stored, so the
-//! same idempotency key may be sent again.
+//! Signing in is limited by address, because verifying a password is slow (IPv6 also by the network
+//! of 48 bits, of which one customer may have all 65,536 networks of 64 bits), and by name, against
+//! guesses from many addresses. An address from which the user signed in has its own limit for
+//! [`KNOWN_ADDRESS_TTL`], so that the owner is not locked out.
 //! Tests: `tests/it/rate_limits.rs`, `tests/it/sign_in_limits.rs`.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Once;
 use std::time::Duration;
 
-use actix_web::body::{EitherBody, MessageBody};
-use actix_web::dev::{ServiceRequest, ServiceResponse};
+use actix_web::HttpRequest;
 use actix_web::http::header::{HeaderName, HeaderValue};
-use actix_web::middleware::Next;
-use actix_web::{Error, HttpRequest};
 
 use super::address::{TrustedProxies, rate_limit_key, sign_in_network};
-use super::auth::{Credential, find_caller};
 use crate::rate_limit::{LimitStatus, Limiter, Policy, Rate};
 use crate::shop::users::is_valid_name;
-use crate::web::routes::is_under;
-use crate::web::{Problem, ProblemType, app_state};
+use crate::web::{Problem, ProblemType};
 
 /// Time for which an address stays known for a user, at least: the lifetime of a session. It is
 /// removed at the user's next sign-in after that, or when the user has not signed in for as long.
@@ -39,14 +27,10 @@ const KNOWN_ADDRESS_TTL: Duration = Duration::from_hours(30 * 24);
 /// customers may share it.
 const SIGN_IN_NETWORK_FACTOR: u64 = 4;
 
-/// Paths without rate limits.
-const UNLIMITED_PATHS: [&str; 5] = ["/healthz", "/readyz", "/metrics", "/static", "/api/docs"];
-
-const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+pub(super) const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// The rates of the limits; `None` disables one.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Rates {
     pub client: Option<Rate>,
@@ -59,14 +43,13 @@ pub struct Rates {
 #[derive(Debug)]
 pub struct RateLimits {
     limiter: Limiter,
-    rates: Rates,
+    pub(super) rates: Rates,
     proxies: TrustedProxies,
     /// Limits the warning about an untrusted proxy to one.
     untrusted_proxy: Once,
 }
 
 impl RateLimits {
-    /// Creates the limits of a replica behind trusted `proxies`.
     pub fn new(limiter: Limiter, rates: Rates, proxies: TrustedProxies) -> Self {
         Self { limiter, rates, proxies, untrusted_proxy: Once::new() }
     }
@@ -98,7 +81,7 @@ impl RateLimits {
     }
 
     /// Takes a permit of each limit that has a rate; otherwise `too-many-requests`.
-    async fn take_permits(
+    pub(super) async fn take_permits(
         &self,
         limits: Vec<(&'static str, Option<Rate>, String)>,
     ) -> Result<Vec<LimitStatus>, Problem> {
@@ -113,7 +96,6 @@ impl RateLimits {
         }
     }
 
-    /// Counts a race of the request's address.
     pub async fn check_race(&self, request: &HttpRequest) -> Result<(), Problem> {
         let limit = ("race", self.rates.race, self.address_name(request));
         self.take_permits(vec![limit]).await.map(drop)
@@ -158,57 +140,6 @@ impl RateLimits {
     }
 }
 
-pub async fn enforce_rate_limits<B: MessageBody>(
-    request: ServiceRequest,
-    next: Next<B>,
-) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    // The clone is dropped before `next` is called: the router needs the only reference.
-    let request_copy = request.request().clone();
-    let checked = check_request(&request_copy).await;
-    drop(request_copy);
-    match checked {
-        Ok(statuses) => {
-            let mut response = next.call(request).await?.map_into_left_body();
-            // A rejected sign-in has them already.
-            if !response.headers().contains_key(RATE_LIMIT) {
-                for (name, value) in rate_limit_headers(&statuses) {
-                    response.headers_mut().insert(name, value);
-                }
-            }
-            Ok(response)
-        }
-        Err(problem) => Ok(request.error_response(problem).map_into_right_body()),
-    }
-}
-
-/// Counts a request against the limits of its address and of its user.
-async fn check_request(request: &HttpRequest) -> Result<Vec<LimitStatus>, Problem> {
-    if is_under(request.path(), &UNLIMITED_PATHS) {
-        return Ok(Vec::new());
-    }
-    let state = app_state(request)?;
-    let limits = &state.rate_limits;
-    let mut checks = Vec::new();
-    if limits.rates.address.is_some() {
-        checks.push(("address", limits.rates.address, limits.address_name(request)));
-    }
-    let credential = limits.rates.client.and_then(|_| Credential::of(request));
-    let Some(credential) = credential else { return limits.take_permits(checks).await };
-
-    let mut statuses = Vec::new();
-    if state.sessions.cached(&credential.token).await.is_none() {
-        // The session look-up queries Postgres: only a request within its address limit may cause
-        // it.
-        statuses = limits.take_permits(std::mem::take(&mut checks)).await?;
-    }
-    // An error is ignored: a handler that needs the caller reports it.
-    if let Ok(Some(caller)) = find_caller(request).await {
-        checks.push(("client", limits.rates.client, caller.id.0.to_string()));
-    }
-    statuses.extend(limits.take_permits(checks).await?);
-    Ok(statuses)
-}
-
 fn too_many_requests(by: &LimitStatus, statuses: &[LimitStatus]) -> Problem {
     let Policy { name, rate } = by.policy;
     let detail =
@@ -225,7 +156,7 @@ fn too_many_requests(by: &LimitStatus, statuses: &[LimitStatus]) -> Problem {
 /// Formats the headers `RateLimit-Policy` and `RateLimit` (draft-ietf-httpapi-ratelimit-headers 08
 /// to 11): `q` is the burst, `w` the seconds to refill it, `r` the permits left, `t` the seconds
 /// until all are back.
-fn rate_limit_headers(statuses: &[LimitStatus]) -> Vec<(HeaderName, HeaderValue)> {
+pub(super) fn rate_limit_headers(statuses: &[LimitStatus]) -> Vec<(HeaderName, HeaderValue)> {
     let mut policies = Vec::new();
     let mut limits = Vec::new();
     for LimitStatus { policy: Policy { name, rate }, left, full_s, .. } in statuses {
@@ -239,19 +170,4 @@ fn rate_limit_headers(statuses: &[LimitStatus]) -> Vec<(HeaderName, HeaderValue)
         .filter(|(_, parts)| !parts.is_empty())
         .filter_map(|(name, parts)| Some((name, value(parts)?)))
         .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn probes_and_static_files_are_not_limited() {
-        for path in ["/healthz", "/metrics", "/static/shop.css", "/api/docs/", "/api/docs"] {
-            assert!(is_under(path, &UNLIMITED_PATHS), "{path}");
-        }
-        for path in ["/", "/metricsx", "/api/orders", "/healthz2", "/orders/static/x"] {
-            assert!(!is_under(path, &UNLIMITED_PATHS), "{path}");
-        }
-    }
 }

@@ -1,11 +1,9 @@
-//! Middleware that reads the body of a request, and closes the connection of an unread one.
+//! Middleware that reads the body of a request before its handler runs ([`read_body`]), and keeps
+//! an unread one until the response has been sent ([`close_unread`]): actix then closes the
+//! connection, where it would read a dropped chunked body for ever.
 //!
-//! [`read_body`] reads at most [`MAX_BODY_BYTES`] within [`BODY_TIMEOUT`], before the handler runs:
-//! a slow client gets `request-timeout`. A compressed body is rejected.
-//! [`close_unread`] keeps a body that was not read to its end until the response has been sent;
-//! actix then closes the connection, where it would read a dropped chunked body for ever. While the
-//! replica shuts down, it closes every connection after its response, so that clients move on.
-//! A request to change the protocol is served as if it had not asked for that.
+//! While the replica shuts down, every connection is closed after its response, so that clients
+//! move on. A request to change the protocol is served as if it had not asked for that.
 //! Tests: `tests/it/slow_clients.rs`, `tests/it/shutdown.rs`, `tests/it/upgrade_requests.rs`.
 
 use std::cell::RefCell;
@@ -20,15 +18,15 @@ use actix_web::error::{InternalError, PayloadError};
 use actix_web::http::header::{
     CONTENT_ENCODING, CONTENT_LENGTH, HeaderMap, TRANSFER_ENCODING, UPGRADE,
 };
-use actix_web::http::{ConnectionType, Method, StatusCode};
+use actix_web::http::{ConnectionType, Method};
 use actix_web::middleware::Next;
-use actix_web::web::{Bytes, BytesMut};
+use actix_web::web::Bytes;
 use actix_web::{Error, HttpMessage, HttpResponse};
-use futures_util::{Stream, StreamExt as _};
+use futures_util::Stream;
 use tokio::time::timeout;
 
-use super::body::MAX_BODY_BYTES;
-use super::connection_phase::{ConnectionPhase, RequestInProgress};
+use super::body::{MAX_BODY_BYTES, wrong_media_type};
+use crate::web::client_stream::{ConnectionPhase, RequestInProgress};
 use crate::web::{Problem, ProblemType, State};
 
 /// Time in which a body must arrive. Less than [`REQUEST_TIMEOUT`](crate::shop::REQUEST_TIMEOUT),
@@ -39,27 +37,14 @@ const PAUSE_GRACE: Duration = Duration::from_millis(100);
 /// Paths whose handlers read larger bodies themselves, once they know who sends them.
 const STREAMED_PATHS: [&str; 2] = ["/lab/files", "/lab/judged"];
 
-/// Reads the body; a body that is too long or too slow is a problem.
 pub async fn read_body<B: MessageBody>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    let payload = match request.take_payload() {
-        Payload::None => return Ok(next.call(request).await?.map_into_left_body()),
-        payload if STREAMED_PATHS.contains(&request.path()) => {
-            request.set_payload(payload);
-            return Ok(next.call(request).await?.map_into_left_body());
-        }
-        payload => payload,
-    };
-    // Decompressed, 64 KiB can be a thousand times as long.
-    if request.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-        let problem =
-            Problem::new(ProblemType::InvalidRequest, "send the body without compression")
-                .status(StatusCode::UNSUPPORTED_MEDIA_TYPE);
-        return Ok(request.error_response(problem).map_into_right_body());
+    if STREAMED_PATHS.contains(&request.path()) {
+        return Ok(next.call(request).await?.map_into_left_body());
     }
-    match collect(payload, declared_length(request.headers())).await {
+    match collect(&mut request).await {
         Ok(bytes) => {
             request.set_payload(Payload::from(bytes));
             Ok(next.call(request).await?.map_into_left_body())
@@ -74,34 +59,28 @@ pub fn declared_length(headers: &HeaderMap) -> usize {
     length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }
 
-/// Collects a body whose `Content-Length` is `length`, or 0.
-async fn collect(mut payload: Payload, length: usize) -> Result<Bytes, Problem> {
-    let too_large = || {
-        Problem::new(ProblemType::PayloadTooLarge, format!("{MAX_BODY_BYTES} bytes are the most"))
-    };
-    if length > MAX_BODY_BYTES {
-        return Err(too_large());
+async fn collect(request: &mut ServiceRequest) -> Result<Bytes, Problem> {
+    // Decompressed, 64 KiB can be a thousand times as long.
+    if request.headers().get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        return Err(wrong_media_type("send the body without compression"));
     }
-    let read = async {
-        let mut bytes = BytesMut::new();
-        while let Some(chunk) = payload.next().await {
-            let chunk = chunk.map_err(|error| Problem::unreadable_body(&error))?;
-            if bytes.len() + chunk.len() > MAX_BODY_BYTES {
-                return Err(too_large());
-            }
-            bytes.extend_from_slice(&chunk);
-        }
-        Ok(bytes.freeze())
-    };
-    let mut read = pin!(read);
+    let mut read = pin!(request.extract::<Bytes>());
     let in_time = match timeout(BODY_TIMEOUT, &mut read).await {
         Ok(result) => Ok(result),
         Err(_) => timeout(PAUSE_GRACE, read).await,
     };
-    in_time.unwrap_or_else(|_| {
-        let detail = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
-        Err(Problem::new(ProblemType::RequestTimeout, detail))
-    })
+    match in_time {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(error)) if matches!(error.as_error(), Some(PayloadError::Overflow)) => {
+            let detail = format!("{MAX_BODY_BYTES} bytes are the most");
+            Err(Problem::new(ProblemType::PayloadTooLarge, detail))
+        }
+        Ok(Err(error)) => Err(Problem::unreadable_body(&error)),
+        Err(_) => {
+            let detail = format!("the body did not arrive within {} s", BODY_TIMEOUT.as_secs());
+            Err(Problem::new(ProblemType::RequestTimeout, detail))
+        }
+    }
 }
 
 /// Keeps the body, and the phase of the connection, until the response has been sent; the outermost
@@ -142,12 +121,10 @@ pub async fn close_unread<B: MessageBody + 'static>(
     }
 }
 
-/// Returns whether the request asks for another protocol or a tunnel on this connection.
 fn asks_for_upgrade(head: &RequestHead) -> bool {
     head.method == Method::CONNECT || head.upgrade() || head.headers().contains_key(UPGRADE)
 }
 
-/// Returns the length of a body that is not chunked.
 fn body_length(headers: &HeaderMap) -> Option<usize> {
     (!headers.contains_key(TRANSFER_ENCODING)).then(|| declared_length(headers))
 }

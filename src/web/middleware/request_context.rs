@@ -1,13 +1,13 @@
 //! Middleware for request ids, common headers, and the timeout of a request.
 //!
 //! The id is the replica's own, because ledgers name it; the client's `X-Request-Id` is logged
-//! beside it and returned in `X-Client-Request-Id`. Only while the lab is on, a client's UUID is
-//! the id: the lab and the tests compare requests with ledgers.
-//! Responses carry the id, the replica, the strategy and security headers. A request that takes
-//! longer than [`REQUEST_TIMEOUT`] is answered with 503: the outcome of a command is unknown, since
-//! a transaction that has begun runs to its end; other requests are `overloaded`.
+//! beside it. Only while the lab is on, a client's UUID is the id: the lab and the tests compare
+//! requests with ledgers. The outcome of a command that takes longer than [`REQUEST_TIMEOUT`] is
+//! unknown, since a transaction that has begun runs to its end.
 //! Tests: `tests/it/rejections.rs`, `tests/it/slow_clients.rs`.
 
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::Instant;
 
 use actix_web::body::MessageBody;
@@ -23,7 +23,6 @@ use tokio::time::timeout;
 use tracing::{Instrument as _, Span, error_span, field};
 use uuid::Uuid;
 
-use super::request_options::{CommandRoute, EffectiveStrategy, RequestId};
 use crate::metrics::HTTP_REQUEST_DURATION;
 use crate::shop::REQUEST_TIMEOUT;
 use crate::telemetry;
@@ -33,7 +32,6 @@ const REPLICA: HeaderName = HeaderName::from_static("holdfast-replica");
 const STRATEGY: HeaderName = HeaderName::from_static("holdfast-strategy");
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const CLIENT_REQUEST_ID: HeaderName = HeaderName::from_static("x-client-request-id");
-/// Upper bound of a client's own request id, in bytes.
 const MAX_CLIENT_ID_BYTES: usize = 128;
 
 /// The metric label of a method that is not HTTP's, and of none.
@@ -49,10 +47,8 @@ pub async fn request_context(
     next: Next<impl MessageBody>,
 ) -> Result<ServiceResponse<impl MessageBody>, Error> {
     let started = Instant::now();
-    let context = RequestContext::of(&request);
-    let command_route = CommandRoute::default();
-    request.extensions_mut().insert(RequestId(context.id));
-    request.extensions_mut().insert(command_route.clone());
+    let context = Rc::new(RequestContext::of(&request));
+    request.extensions_mut().insert(Rc::clone(&context));
     let method = method_label(request.method());
     // HEAD is served like GET; the connection omits the body.
     if request.method() == Method::HEAD {
@@ -65,31 +61,26 @@ pub async fn request_context(
     let result = serving.await;
     let _in_span = span.enter();
     let Ok(response) = result else {
-        let (problem, route) = late_problem(&command_route);
+        let (problem, route) = late_problem(&context);
         let mut headers = HeaderMap::new();
-        context.add_headers(&mut headers, context.strategy);
+        context.add_headers(&mut headers);
         let problem =
             headers.into_iter().fold(problem, |problem, (name, value)| problem.header(name, value));
         context.record(method, route, problem.code(), started);
         return Err(problem.into());
     };
     let mut response = response?;
-    let strategy = response
-        .request()
-        .extensions()
-        .get::<EffectiveStrategy>()
-        .map_or(context.strategy, |served| served.0);
     let status = response.status();
     let route = response.request().match_pattern();
-    context.add_headers(response.headers_mut(), strategy);
+    context.add_headers(response.headers_mut());
     context.record(method, route, status, started);
     Ok(response)
 }
 
 /// Returns the problem of a request that took too long, and its route if it began a command.
-fn late_problem(command_route: &CommandRoute) -> (Problem, Option<String>) {
+fn late_problem(context: &RequestContext) -> (Problem, Option<String>) {
     let detail = format!("the request took longer than {} s", REQUEST_TIMEOUT.as_secs());
-    match command_route.take() {
+    match context.command_route.take() {
         Some(route) => {
             let problem = Problem::new(ProblemType::Unavailable, detail);
             (problem.with("outcome", "unknown"), Some(route))
@@ -108,40 +99,45 @@ pub fn respond_without_request(
     let context = RequestContext::new(Some(state), Uuid::now_v7(), None);
     let _in_span = context.span().entered();
     let mut response = problem.error_response();
-    context.add_headers(response.headers_mut(), context.strategy);
+    context.add_headers(response.headers_mut());
     context.record(OTHER_METHOD, None, response.status(), started);
     response
 }
 
-/// What a response says about its request.
-struct RequestContext {
-    id: Uuid,
+/// What the responses and the log say about a request. The request's handler shares it.
+#[derive(Debug)]
+pub(super) struct RequestContext {
+    /// The id in logs and ledgers.
+    pub id: Uuid,
     /// The client's own id, unless it is `id`.
-    client_id: Option<HeaderValue>,
+    client_id: Option<String>,
     replica: HeaderValue,
-    strategy: &'static str,
+    pub strategy: Cell<&'static str>,
+    /// The route of a request that began a command: if it then takes too long, the outcome of the
+    /// command is unknown.
+    pub command_route: RefCell<Option<String>>,
 }
 
 impl RequestContext {
     fn of(request: &ServiceRequest) -> Self {
         let state = request.app_data::<State>();
-        let given = request.headers().get(&REQUEST_ID);
+        let given = request.headers().get(&REQUEST_ID).and_then(|id| id.to_str().ok());
         let adopted = given
             .filter(|_| state.is_some_and(|state| state.lab))
-            .and_then(|given| Uuid::parse_str(given.to_str().ok()?).ok());
-        let is_client_id =
-            |id: &&HeaderValue| id.len() <= MAX_CLIENT_ID_BYTES && id.to_str().is_ok();
-        let client_id = given.filter(|_| adopted.is_none()).filter(is_client_id).cloned();
+            .and_then(|id| Uuid::parse_str(id).ok());
+        let client_id = given.filter(|id| adopted.is_none() && id.len() <= MAX_CLIENT_ID_BYTES);
         let state = state.map(|state| state.as_ref());
+        let client_id = client_id.map(str::to_owned);
         Self::new(state, adopted.unwrap_or_else(Uuid::now_v7), client_id)
     }
 
-    fn new(state: Option<&AppState>, id: Uuid, client_id: Option<HeaderValue>) -> Self {
+    fn new(state: Option<&AppState>, id: Uuid, client_id: Option<String>) -> Self {
         Self {
             id,
             client_id,
             replica: header_value(state.map_or("?", |state| &state.replica)),
-            strategy: state.map_or("?", |state| state.shop.strategy.name),
+            strategy: Cell::new(state.map_or("?", |state| state.shop.strategy.name)),
+            command_route: RefCell::default(),
         }
     }
 
@@ -151,19 +147,19 @@ impl RequestContext {
             parent: None,
             "request",
             request_id = %self.id,
-            client_request_id = self.client_id.as_ref().and_then(|id| id.to_str().ok()),
+            client_request_id = self.client_id.as_deref(),
             trace_id = field::Empty,
             otel.kind = telemetry::is_exporting().then_some("server"),
             otel.status_code = field::Empty,
         )
     }
 
-    fn add_headers(&self, headers: &mut HeaderMap, strategy: &'static str) {
+    fn add_headers(&self, headers: &mut HeaderMap) {
         headers.insert(REPLICA, self.replica.clone());
-        headers.insert(STRATEGY, HeaderValue::from_static(strategy));
+        headers.insert(STRATEGY, HeaderValue::from_static(self.strategy.get()));
         headers.insert(REQUEST_ID, header_value(&self.id.to_string()));
         if let Some(id) = &self.client_id {
-            headers.insert(CLIENT_REQUEST_ID, id.clone());
+            headers.insert(CLIENT_REQUEST_ID, header_value(id));
         }
         add_security_headers(headers);
     }
@@ -225,13 +221,13 @@ mod tests {
     #[test]
     fn only_late_command_has_unknown_outcome() {
         let request = TestRequest::default().to_http_request();
-        let route = CommandRoute::default();
-        request.extensions_mut().insert(route.clone());
-        let late = late_problem(&route).0;
+        let context = Rc::new(RequestContext::new(None, Uuid::now_v7(), None));
+        request.extensions_mut().insert(Rc::clone(&context));
+        let late = late_problem(&context).0;
         assert_eq!(late.problem_type(), ProblemType::Overloaded);
         assert_eq!(late.member("outcome"), None);
         begin_command(&request);
-        let late = late_problem(&route).0;
+        let late = late_problem(&context).0;
         assert_eq!(late.problem_type(), ProblemType::Unavailable);
         assert_eq!(late.member("outcome"), Some(&"unknown".into()));
     }

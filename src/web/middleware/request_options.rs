@@ -1,37 +1,18 @@
 //! Extracts the options of a request: its id, its idempotency key and the lab's headers.
 
-use std::cell::RefCell;
 use std::future::{Ready, ready};
 use std::rc::Rc;
 
 use actix_web::http::StatusCode;
-use actix_web::http::header::{HeaderMap, HeaderValue};
+use actix_web::http::header::HeaderValue;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload};
 use uuid::Uuid;
 
 use super::auth::known_caller;
+use super::request_context::RequestContext;
 use crate::lab::{LabHeaderError, LabHeaders};
 use crate::shop::{IdempotencyKey, RequestOptions};
 use crate::web::{Problem, ProblemType, app_state};
-
-/// The id of a request, in logs and ledgers.
-#[derive(Debug, Clone, Copy)]
-pub struct RequestId(pub Uuid);
-
-/// The route of a request that began a command; empty for other requests. Clones share it: the
-/// command's outcome is unknown if the request then takes too long.
-#[derive(Debug, Clone, Default)]
-pub struct CommandRoute(Rc<RefCell<Option<String>>>);
-
-impl CommandRoute {
-    pub fn take(&self) -> Option<String> {
-        self.0.take()
-    }
-}
-
-/// The strategy of a request with lab headers, reported in `Holdfast-Strategy`.
-#[derive(Debug, Clone, Copy)]
-pub struct EffectiveStrategy(pub &'static str);
 
 /// The replica's own options, whatever the request's lab headers.
 impl FromRequest for RequestOptions {
@@ -47,7 +28,9 @@ impl FromRequest for RequestOptions {
 /// an extractor: the user must be known.
 pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
     let state = app_state(request)?;
-    let lab_headers = LabHeaders::read(|header| header_text(request.headers(), header))?;
+    let lab_headers = LabHeaders::read(|header| {
+        request.headers().get(header).map(|value| visible_text(header, value)).transpose()
+    })?;
     let id = begin_command(request);
     if lab_headers.is_empty() {
         return Ok(RequestOptions::new(&state.shop, id));
@@ -62,12 +45,10 @@ pub fn lab_options(request: &HttpRequest) -> Result<RequestOptions, Problem> {
         .options(&state.shop, &state.replica, &state.board, id, owner)
         .map_err(|LabHeaderError(header, why)| Problem::field(header, why))?;
     options.lab_items_only = caller.is_none_or(|caller| !caller.admin);
-    request.extensions_mut().insert(EffectiveStrategy(options.strategy.name));
+    if let Some(context) = request.extensions().get::<Rc<RequestContext>>() {
+        context.strategy.set(options.strategy.name);
+    }
     Ok(options)
-}
-
-fn header_text(headers: &HeaderMap, name: &str) -> Result<Option<String>, Problem> {
-    headers.get(name).map(|value| visible_text(name, value)).transpose()
 }
 
 fn visible_text(name: &str, value: &HeaderValue) -> Result<String, Problem> {
@@ -79,14 +60,11 @@ fn visible_text(name: &str, value: &HeaderValue) -> Result<String, Problem> {
 /// the id that [`request_context`](super::request_context) assigned to it.
 pub fn begin_command(request: &HttpRequest) -> Uuid {
     let extensions = request.extensions();
-    if let Some(route) = extensions.get::<CommandRoute>() {
-        route.0.replace(Some(request.match_pattern().unwrap_or_default()));
-    }
-    extensions.get::<RequestId>().map_or_else(Uuid::now_v7, |id| id.0)
+    let Some(context) = extensions.get::<Rc<RequestContext>>() else { return Uuid::now_v7() };
+    context.command_route.replace(Some(request.match_pattern().unwrap_or_default()));
+    context.id
 }
 
-/// Returns the request's idempotency key, or `idempotency-key-missing`; see
-/// [`optional_idempotency_key`].
 pub fn idempotency_key(request: &HttpRequest) -> Result<IdempotencyKey, Problem> {
     optional_idempotency_key(request)?.ok_or_else(|| {
         let detail = "send a header Idempotency-Key with a fresh UUID";

@@ -13,7 +13,6 @@ use crate::shop::{Error, Shop, UserId};
 
 /// Lifetime of a cached session. The contract allows 5 s.
 const SESSION_CACHE_TTL: Duration = Duration::from_secs(4);
-/// Upper bound of cached sessions per replica.
 const MAX_CACHED_SESSIONS: u64 = 100_000;
 
 #[derive(Debug, Clone)]
@@ -46,7 +45,6 @@ impl SessionCache {
         }
     }
 
-    /// Returns the user of a session if it is cached.
     pub async fn cached(&self, token: &str) -> Option<Arc<Caller>> {
         self.0.get(token).await
     }
@@ -55,7 +53,6 @@ impl SessionCache {
         self.0.invalidate(token).await;
     }
 
-    /// Removes all sessions of a user. The closure applies to what is cached now.
     pub fn invalidate_user(&self, user: UserId) -> Result<(), Error> {
         let removed = self.0.invalidate_entries_if(move |_, caller| caller.id == user);
         removed.map(drop).map_err(|error| Error::Bug(error.to_string()))

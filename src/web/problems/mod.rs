@@ -6,7 +6,6 @@
 mod problem_type;
 
 use std::fmt;
-use std::time::Duration;
 
 use actix_web::http::StatusCode;
 use actix_web::http::header::{HeaderName, HeaderValue, RETRY_AFTER, WWW_AUTHENTICATE};
@@ -21,7 +20,6 @@ use crate::shop::{Error, Failure, Rejection};
 use crate::web::log_limit;
 pub use problem_type::{ProblemDefinition, ProblemType};
 
-/// How a client authenticates: the header `WWW-Authenticate` of every 401 (RFC 6750).
 const CHALLENGE: &str = "Bearer realm=\"holdfast\"";
 
 pub type HttpResult = Result<HttpResponse, Problem>;
@@ -35,7 +33,6 @@ struct ProblemFields {
     problem_type: ProblemType,
     status: StatusCode,
     detail: String,
-    /// The detail in every language, if it has a message.
     message: Option<Message>,
     members: Map<String, Value>,
     retry_after_s: Option<u64>,
@@ -43,7 +40,6 @@ struct ProblemFields {
 }
 
 impl Problem {
-    /// Creates a problem; `detail` explains this occurrence.
     pub fn new(problem_type: ProblemType, detail: impl Into<String>) -> Self {
         Self(Box::new(ProblemFields {
             problem_type,
@@ -67,12 +63,10 @@ impl Problem {
         problem
     }
 
-    /// Creates the problem `not-found` with a detail in every language.
     pub fn missing(message: Message) -> Self {
         Self::with_message(ProblemType::NotFound, message)
     }
 
-    /// Creates the problem `not-found` of an address that no page has.
     pub fn no_page(path: &str) -> Self {
         Self::missing(message!("problem-missing-page", path))
     }
@@ -205,7 +199,15 @@ impl From<Rejection> for Problem {
                     .with("already", already)
                     .with("requested", requested)
             }
-            Rejection::TooManyUnpaid { max, wait } => too_many_unpaid(max, wait),
+            Rejection::TooManyUnpaid { max, wait } => {
+                let detail = format!(
+                    "you have {max} unpaid orders, the limit; pay or cancel one, or wait until one \
+                     expires"
+                );
+                Problem::new(ProblemType::TooManyRequests, detail)
+                    .retry_after(wait.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX))
+                    .with("limit", "unpaid")
+            }
             Rejection::InsufficientFunds { needed_cents, balance_cents, in_lab } => {
                 insufficient_funds(needed_cents, balance_cents, in_lab)
             }
@@ -218,20 +220,17 @@ impl From<Rejection> for Problem {
                 let detail = "it can no longer be paid; nothing was paid";
                 Problem::new(ProblemType::OrderExpired, detail)
             }
-            Rejection::KeyInFlight => Problem::new(
-                ProblemType::IdempotencyKeyInFlight,
-                "a request with this key is still running",
-            )
-            .retry_after(1),
+            Rejection::KeyInFlight => {
+                let detail = "a request with this key is still running";
+                Problem::new(ProblemType::IdempotencyKeyInFlight, detail).retry_after(1)
+            }
             Rejection::KeyMismatch => {
                 let detail = "this key was sent with a different payload before";
                 Problem::new(ProblemType::IdempotencyKeyMismatch, detail)
             }
             Rejection::KeyUsed { order_id } => {
-                let problem = Problem::new(
-                    ProblemType::IdempotencyKeyUsed,
-                    "this key was used more than a day ago",
-                );
+                let detail = "this key was used more than a day ago";
+                let problem = Problem::new(ProblemType::IdempotencyKeyUsed, detail);
                 match order_id {
                     Some(order) => problem.with("order_id", order.to_string()),
                     None => problem,
@@ -242,14 +241,14 @@ impl From<Rejection> for Problem {
                 let detail = format!("waited {} ms", waited.as_millis());
                 Problem::new(ProblemType::LockTimeout, detail).held_by(holder)
             }
-            Rejection::LabBusy => {
-                Problem::with_message(ProblemType::Overloaded, message!("problem-lab-connections"))
-            }
-            Rejection::TooManyPauses => {
-                Problem::with_message(ProblemType::Overloaded, message!("problem-lab-pauses"))
-            }
+            Rejection::LabBusy => overloaded(message!("problem-lab-connections")),
+            Rejection::TooManyPauses => overloaded(message!("problem-lab-pauses")),
         }
     }
+}
+
+fn overloaded(detail: Message) -> Problem {
+    Problem::with_message(ProblemType::Overloaded, detail)
 }
 
 fn insufficient_funds(needed_cents: i64, balance_cents: i64, in_lab: bool) -> Problem {
@@ -263,15 +262,6 @@ fn insufficient_funds(needed_cents: i64, balance_cents: i64, in_lab: bool) -> Pr
         .with("needed_cents", needed_cents)
         .with("balance_cents", balance_cents)
         .with("account", if in_lab { "lab" } else { "shop" })
-}
-
-fn too_many_unpaid(max: u32, wait: Duration) -> Problem {
-    let detail = format!(
-        "you have {max} unpaid orders, the limit; pay or cancel one, or wait until one expires"
-    );
-    Problem::new(ProblemType::TooManyRequests, detail)
-        .retry_after(wait.as_millis().div_ceil(1_000).try_into().unwrap_or(u64::MAX))
-        .with("limit", "unpaid")
 }
 
 fn lock_busy(holder: Holder) -> Problem {
@@ -294,79 +284,77 @@ impl From<Failure> for Problem {
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
+        log(&error);
         match error {
-            Error::Unavailable { what, cause, outcome_unknown } => {
-                if let Some(left_out) = log_limit::admit(what) {
-                    tracing::warn!(what, cause, outcome_unknown, left_out, "unavailable");
-                }
-                let problem =
-                    Problem::new(ProblemType::Unavailable, format!("{what} does not respond"));
+            Error::Unavailable { what, outcome_unknown, .. } => {
+                let problem = unavailable(format!("{what} does not respond"));
                 if outcome_unknown { problem.with("outcome", "unknown") } else { problem }
             }
-            Error::RedisRefuses { refusal, cause } => {
-                if let Some(left_out) = log_limit::admit("Redis refuses") {
-                    tracing::warn!(cause, left_out, "Redis refuses what a lock needs");
-                }
-                let code = refusal.code().to_owned();
-                let detail = message!("problem-redis-refused", code);
+            Error::RedisRefuses { refusal, .. } => {
+                let detail = message!("problem-redis-refused", code = refusal.code());
                 Problem::with_message(ProblemType::Unavailable, detail)
             }
-            Error::Postgres(ErrorClass::CannotWrite, cause) => {
-                if let Some(left_out) = log_limit::admit("Postgres cannot write") {
-                    tracing::warn!(cause, left_out, "Postgres cannot write");
-                }
-                let detail = "Postgres accepts no writes now; nothing was written";
-                Problem::new(ProblemType::Unavailable, detail)
+            Error::Postgres(class, _) => of_postgres(class),
+            Error::Overloaded(_) => overloaded(message!("problem-overloaded-queue")),
+            Error::GivenUp(_) => overloaded(message!("problem-overloaded-given-up")),
+            Error::Conflict(_) => {
+                overloaded(message!("problem-overloaded-conflicts", attempts = 1_u32))
             }
-            Error::Postgres(ErrorClass::Refused, cause) => {
-                if let Some(left_out) = log_limit::admit("Postgres refuses") {
-                    tracing::error!(cause, left_out, "Postgres refuses the shop's user");
-                }
-                let detail = "Postgres refuses the shop's user; nothing was written";
-                Problem::new(ProblemType::Unavailable, detail)
+            Error::Conflicts { attempts, .. } => {
+                overloaded(message!("problem-overloaded-conflicts", attempts))
             }
-            Error::Postgres(ErrorClass::SessionEnded, cause) => {
-                tracing::debug!(cause, "a session with Postgres ended");
-                Problem::with_message(ProblemType::Unavailable, message!("problem-session-ended"))
+            Error::LockLost(_) => {
+                let detail = "the lock was lost before the write; nothing was written";
+                Problem::new(ProblemType::LockLost, detail)
             }
-            Error::Postgres(ErrorClass::LockTimeout, cause) => {
-                tracing::debug!(cause, "a row stayed locked");
-                Problem::new(
-                    ProblemType::LockTimeout,
-                    "a row stayed locked in Postgres; nothing was changed",
-                )
-            }
-            error @ (Error::Overloaded(_)
-            | Error::Postgres(..)
-            | Error::GivenUp(_)
-            | Error::Conflict(_)
-            | Error::Conflicts { .. }) => {
-                tracing::debug!(%error, "the command is not executed");
-                Problem::with_message(ProblemType::Overloaded, why_not_executed(&error))
-            }
-            Error::LockLost(_) => Problem::new(
-                ProblemType::LockLost,
-                "the lock was lost before the write; nothing was written",
-            ),
-            Error::Bug(cause) => {
-                if let Some(left_out) = log_limit::admit("bug") {
-                    tracing::error!(cause, left_out, "a request failed because of a bug");
-                }
+            Error::Bug(_) => {
                 Problem::new(ProblemType::InternalError, "the shop's log has the details")
             }
         }
     }
 }
 
-/// Returns the detail of `overloaded`.
-fn why_not_executed(error: &Error) -> Message {
-    match error {
-        Error::Postgres(ErrorClass::NoConnection, _) => message!("problem-overloaded-connections"),
-        Error::Postgres(ErrorClass::Cancelled, _) => message!("problem-overloaded-cancelled"),
-        Error::GivenUp(_) => message!("problem-overloaded-given-up"),
-        Error::Conflict(_) => message!("problem-overloaded-conflicts", attempts = 1_u32),
-        Error::Conflicts { attempts, .. } => message!("problem-overloaded-conflicts", attempts),
-        _ => message!("problem-overloaded-queue"),
+fn of_postgres(class: ErrorClass) -> Problem {
+    match class {
+        ErrorClass::CannotWrite => {
+            unavailable("Postgres accepts no writes now; nothing was written")
+        }
+        ErrorClass::Refused => unavailable("Postgres refuses the shop's user; nothing was written"),
+        ErrorClass::SessionEnded => {
+            Problem::with_message(ProblemType::Unavailable, message!("problem-session-ended"))
+        }
+        ErrorClass::LockTimeout => {
+            let detail = "a row stayed locked in Postgres; nothing was changed";
+            Problem::new(ProblemType::LockTimeout, detail)
+        }
+        ErrorClass::NoConnection => overloaded(message!("problem-overloaded-connections")),
+        ErrorClass::Cancelled => overloaded(message!("problem-overloaded-cancelled")),
+        ErrorClass::Conflict | ErrorClass::Unavailable | ErrorClass::Bug => {
+            overloaded(message!("problem-overloaded-queue"))
+        }
+    }
+}
+
+fn unavailable(detail: impl Into<String>) -> Problem {
+    Problem::new(ProblemType::Unavailable, detail)
+}
+
+/// Writes to the log what an operator must mend, one line per kind and interval.
+fn log(error: &Error) {
+    let kind = match error {
+        Error::Unavailable { what, .. } => what,
+        Error::RedisRefuses { .. } => "Redis refuses",
+        Error::Postgres(ErrorClass::CannotWrite, _) => "Postgres cannot write",
+        Error::Postgres(ErrorClass::Refused, _) => "Postgres refuses",
+        Error::Bug(_) => "bug",
+        _ => return tracing::debug!(%error, "the command is not executed"),
+    };
+    match (log_limit::admit(kind), error) {
+        (Some(left_out), Error::Postgres(ErrorClass::Refused, _) | Error::Bug(_)) => {
+            tracing::error!(%error, left_out, "a request failed");
+        }
+        (Some(left_out), _) => tracing::warn!(%error, left_out, "unavailable"),
+        (None, _) => {}
     }
 }
 
@@ -377,7 +365,6 @@ fn since(unix_ms: Option<i64>) -> Value {
         .map_or(Value::Null, Value::String)
 }
 
-/// Converts milliseconds since the Unix epoch; `None` if they are out of range.
 pub(super) fn time_of_unix_ms(ms: i64) -> Option<OffsetDateTime> {
     OffsetDateTime::from_unix_timestamp_nanos(i128::from(ms) * 1_000_000).ok()
 }

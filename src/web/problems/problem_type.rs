@@ -3,19 +3,15 @@
 
 use actix_web::http::StatusCode;
 
-use crate::messages::Language;
+use crate::messages::{Language, Message};
 
 #[derive(Debug, Clone, Copy)]
 pub struct ProblemDefinition {
     /// The last segment of the problem's `type`.
     pub name: &'static str,
-    /// The usual status.
     pub status: u16,
     /// Statuses that it has instead where HTTP has a more exact one.
     pub other_statuses: &'static [u16],
-    /// True if the next step of a person differs from that of a program.
-    pub has_page_advice: bool,
-    /// The address of the next step of a person.
     pub link: Option<&'static str>,
     pub retry_after_s: Option<u64>,
 }
@@ -24,7 +20,6 @@ const DEFAULTS: ProblemDefinition = ProblemDefinition {
     name: "",
     status: 500,
     other_statuses: &[],
-    has_page_advice: false,
     link: None,
     retry_after_s: None,
 };
@@ -34,7 +29,6 @@ impl ProblemDefinition {
         self.status == status || self.other_statuses.contains(&status)
     }
 
-    /// Returns all its statuses, the usual one first.
     pub fn status_list(&self) -> String {
         let others = self.other_statuses.iter().map(|status| format!(", {status}"));
         self.status.to_string() + &others.collect::<String>()
@@ -48,27 +42,21 @@ impl ProblemDefinition {
         language.text(&format!("problem-{}-meaning", self.name))
     }
 
-    /// Returns the next step of a program.
     pub fn advice(&self, language: Language) -> String {
         language.text(&format!("problem-{}-advice", self.name))
     }
 
-    /// Returns the next step of a person.
+    /// Returns the next step of a person, if it differs from that of a program.
     pub fn page_advice(&self, language: Language) -> String {
-        if self.has_page_advice {
-            language.text(&format!("problem-{}-page-advice", self.name))
-        } else {
-            self.advice(language)
-        }
+        let message = Message::new(&format!("problem-{}-page-advice", self.name));
+        message.format(language).unwrap_or_else(|| self.advice(language))
     }
 
-    /// Returns the link to the next step of a person: its address and its label.
     pub fn link(&self, language: Language) -> Option<(&'static str, String)> {
         Some((self.link?, language.text(&format!("problem-{}-link", self.name))))
     }
 }
 
-/// Defines the problem types from the one table of them.
 macro_rules! problem_types {
     ($($variant:ident = $name:literal, $status:literal { $($field:ident: $value:expr,)* })*) => {
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,30 +85,29 @@ macro_rules! problem_types {
 problem_types! {
     InvalidRequest = "invalid-request", 422 {
         other_statuses: &[400, 405, 415, 431],
-        has_page_advice: true,
     }
-    Unauthenticated = "unauthenticated", 401 { has_page_advice: true, link: Some("/sign-in"), }
-    Forbidden = "forbidden", 403 { has_page_advice: true, link: Some("/sign-in"), }
+    Unauthenticated = "unauthenticated", 401 { link: Some("/sign-in"), }
+    Forbidden = "forbidden", 403 { link: Some("/sign-in"), }
     NotFound = "not-found", 404 { link: Some("/shop"), }
     Exists = "exists", 409 {}
-    SoldOut = "sold-out", 409 { has_page_advice: true, }
-    LimitReached = "limit-reached", 409 { has_page_advice: true, link: Some("/orders"), }
-    InsufficientFunds = "insufficient-funds", 402 { has_page_advice: true, link: Some("/account"), }
-    OrderState = "order-state", 409 { has_page_advice: true, }
+    SoldOut = "sold-out", 409 {}
+    LimitReached = "limit-reached", 409 { link: Some("/orders"), }
+    InsufficientFunds = "insufficient-funds", 402 { link: Some("/account"), }
+    OrderState = "order-state", 409 {}
     OrderExpired = "order-expired", 409 { link: Some("/shop"), }
     IdempotencyKeyMissing = "idempotency-key-missing", 400 {}
-    IdempotencyKeyInFlight = "idempotency-key-in-flight", 409 { has_page_advice: true, }
+    IdempotencyKeyInFlight = "idempotency-key-in-flight", 409 {}
     IdempotencyKeyMismatch = "idempotency-key-mismatch", 422 {}
     IdempotencyKeyUsed = "idempotency-key-used", 409 {}
-    LockBusy = "lock-busy", 423 { has_page_advice: true, }
-    LockTimeout = "lock-timeout", 503 { has_page_advice: true, retry_after_s: Some(1), }
-    LockLost = "lock-lost", 503 { has_page_advice: true, retry_after_s: Some(1), }
-    Overloaded = "overloaded", 503 { has_page_advice: true, retry_after_s: Some(1), }
-    Unavailable = "unavailable", 503 { has_page_advice: true, retry_after_s: Some(1), }
+    LockBusy = "lock-busy", 423 {}
+    LockTimeout = "lock-timeout", 503 { retry_after_s: Some(1), }
+    LockLost = "lock-lost", 503 { retry_after_s: Some(1), }
+    Overloaded = "overloaded", 503 { retry_after_s: Some(1), }
+    Unavailable = "unavailable", 503 { retry_after_s: Some(1), }
     ShuttingDown = "shutting-down", 503 { retry_after_s: Some(1), }
-    TooManyRequests = "too-many-requests", 429 { has_page_advice: true, retry_after_s: Some(1), }
-    RequestTimeout = "request-timeout", 408 { has_page_advice: true, }
-    WrongHost = "wrong-host", 421 { has_page_advice: true, }
+    TooManyRequests = "too-many-requests", 429 { retry_after_s: Some(1), }
+    RequestTimeout = "request-timeout", 408 {}
+    WrongHost = "wrong-host", 421 {}
     PayloadTooLarge = "payload-too-large", 413 {}
     InternalError = "internal-error", 500 {}
 }
