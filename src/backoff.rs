@@ -6,9 +6,7 @@ use std::time::Duration;
 /// of each is jitter, so that attempts that failed together do not repeat together.
 #[derive(Debug, Clone, Copy)]
 pub struct Backoff {
-    /// Pause after the first attempt.
     pub first: Duration,
-    /// Longest pause.
     pub longest: Duration,
 }
 
@@ -19,7 +17,6 @@ impl Backoff {
         self.after_by(attempt, rand::random())
     }
 
-    /// Returns the pause for a given jitter, 0 to 1.
     fn after_by(self, attempt: u32, jitter: f64) -> Duration {
         let doublings = attempt.saturating_sub(1).min(31);
         let pause = self.first.saturating_mul(1 << doublings).min(self.longest);

@@ -262,7 +262,6 @@ impl Pool {
         self.pool.connect_options()
     }
 
-    /// Returns the numbers of connections in use and idle.
     pub fn connections(&self) -> (u32, u32) {
         let idle = u32::try_from(self.pool.num_idle()).unwrap_or(u32::MAX);
         (self.pool.size().saturating_sub(idle), idle)
@@ -280,7 +279,6 @@ impl Pool {
         Self::new(options, size, Some(timeout))
     }
 
-    /// Closes all connections, and waits for those in use.
     pub async fn close(&self) {
         self.pool.close().await;
     }

@@ -13,7 +13,6 @@ pub(super) struct PoolState {
     /// Number of connections that callers have.
     pub(super) in_use: AtomicU32,
     last_results: Mutex<LastResults>,
-    /// Notified when a failure is recorded.
     failure: Notify,
 }
 

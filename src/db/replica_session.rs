@@ -22,7 +22,6 @@ const RUNNING: i32 = 2;
 
 const PING_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The family of strategies that the database records.
 #[derive(Debug, Clone, sqlx::FromRow)]
 pub struct RecordedFamily {
     pub family: String,

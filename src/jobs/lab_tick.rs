@@ -20,7 +20,6 @@ use crate::shop::Error;
 
 pub const NAME: &str = "lab-tick";
 const KEY: &str = "{job:lab-tick}";
-/// Timeout of the lock, which is tried once.
 const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 
 pub(super) const JOB: Job = Job {
@@ -42,7 +41,6 @@ pub enum OncePolicy {
     Row,
 }
 
-/// Executes a tick on this replica.
 pub async fn tick(
     scheduler: &Scheduler,
     due_at: OffsetDateTime,

@@ -31,7 +31,6 @@ pub use timetable::Timetable;
 
 pub static JOBS: &[&Job] = &[&audit::JOB, &purge::JOB, &lab_tick::JOB];
 
-/// A scheduled job.
 #[derive(Debug)]
 pub struct Job {
     /// Name in rows and metrics: `a-z`, `0-9` and dashes.
@@ -45,11 +44,9 @@ pub struct Job {
     pub work: fn(JobContext) -> BoxFuture<'static, anyhow::Result<Value>>,
 }
 
-/// The context of one attempt, passed to the job.
 #[derive(Debug, Clone)]
 pub struct JobContext {
     pub shop: Shop,
-    /// The tick for which the job runs.
     pub due_at: OffsetDateTime,
     /// Number of the attempt, from 1.
     pub attempt: i32,

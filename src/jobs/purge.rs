@@ -24,7 +24,6 @@ use crate::db::Pool;
 use crate::shop::store::{lab_items_between, oldest_kept, purge, purge_lab_item};
 use crate::shop::{Error, sessions};
 
-/// Days for which the row of a run is kept.
 const RUNS_KEPT_DAYS: i32 = 30;
 /// Days after which an item of the lab is deleted, with its orders.
 const LAB_ITEMS_KEPT_DAYS: u64 = 30;
@@ -144,7 +143,6 @@ pub async fn purge(pool: &Pool, limits: &PurgeLimits) -> PurgeResult {
     result
 }
 
-/// Deletes old items of the lab until the time is up.
 async fn purge_lab_items(
     pool: &Pool,
     result: &mut PurgeResult,

@@ -17,7 +17,6 @@ use crate::shop::Error;
 
 /// How long a holder that died delays the next one.
 const LEASE_S: f64 = 3.0;
-/// Pauses after failures.
 const RETRY_BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
 
@@ -27,13 +26,11 @@ const RETRY_BACKOFF: Backoff =
 pub enum RunState {
     /// A replica executes it, or died while executing it.
     Running,
-    /// It is done.
     Done,
     /// It failed, and is retried after a pause.
     Failed,
 }
 
-/// A run of a job.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct JobRun {
     pub job: String,
@@ -57,7 +54,6 @@ pub struct JobRun {
     pub error: Option<String>,
 }
 
-/// An attempt that this process has claimed.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) id: i64,
@@ -153,7 +149,6 @@ pub(super) async fn record(
     Ok(written.rows_affected() == 1)
 }
 
-/// Selects runs.
 macro_rules! job_runs {
     ($rows:literal, $($argument:expr),+ $(,)?) => {
         sqlx::query_as!(

@@ -24,7 +24,6 @@ use crate::metrics::{JOB_ATTEMPTS, JOB_DURATION};
 use crate::probe::Probe;
 use crate::shop::{Error, Shop, with_timeout};
 
-/// Pause between two polls.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Timeout of a poll, a claim, or a write of a result: more than a statement may take (4 s).
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,7 +39,6 @@ const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
 #[derive(Debug, strum::IntoStaticStr)]
 #[strum(serialize_all = "lowercase", const_into_str)]
 pub enum RunOutcome {
-    /// It is done, with this summary.
     Done(Value),
     /// It failed, and is retried after a pause.
     Failed(String),
@@ -85,7 +83,6 @@ pub struct JobStatus {
     pub every_s: Option<i64>,
     #[serde(with = "time::serde::rfc3339::option")]
     pub next_due_at: Option<OffsetDateTime>,
-    /// Its newest run.
     pub last: Option<JobRun>,
     /// Its newest completed run, with the result.
     pub last_done: Option<JobRun>,
@@ -265,7 +262,6 @@ impl Scheduler {
         }
     }
 
-    /// Records the outcome, with retries.
     async fn record(&self, attempt: Attempt, outcome: RunOutcome) -> RunOutcome {
         for _ in 0..MAX_WRITE_ATTEMPTS {
             let recorded = runs::record(&self.0.shop.pool, attempt, &outcome);

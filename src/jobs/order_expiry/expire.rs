@@ -17,7 +17,6 @@ const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// TTL of the locks: those of a killed worker expire about as soon as its lease on the queue.
 const LOCK_TTL: Duration = Duration::from_secs(1);
 
-/// How the expiry of a group ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GroupOutcome {
     Expired,

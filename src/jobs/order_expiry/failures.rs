@@ -14,14 +14,12 @@ pub const MAX_ATTEMPTS: i32 = 10;
 const MIN_BACKOFF_S: f64 = 1.0;
 const MAX_BACKOFF_S: f64 = 300.0;
 
-/// A failed expiry of an order.
 #[derive(Debug, Clone, Serialize, ToSchema)]
 pub struct ExpiryFailure {
     pub order: OrderId,
     pub attempts: i32,
     /// Error of the last attempt.
     pub cause: String,
-    /// Time of the last attempt.
     #[serde(with = "time::serde::rfc3339")]
     pub failed_at: OffsetDateTime,
     /// Time of the next attempt; none once it is parked.

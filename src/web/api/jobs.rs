@@ -36,10 +36,8 @@ pub async fn retry_expiry(state: State, _: AdminUser, id: Path<String>) -> HttpR
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TickRequest {
-    /// The time of the tick.
     #[serde(with = "time::serde::rfc3339")]
     pub due_at: OffsetDateTime,
-    /// The mechanism that prevents a second run.
     pub once: OncePolicy,
 }
 
