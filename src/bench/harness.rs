@@ -262,8 +262,8 @@ async fn sign_in(pool: &Pool, count: usize) -> anyhow::Result<Vec<(UserId, Strin
     Ok(users)
 }
 
-/// Runs clients whose requests must all succeed; returns a field of each response, with the index of
-/// its client.
+/// Runs clients whose requests must all succeed; returns a field of each response, with the index
+/// of its client.
 async fn run_setup(clients: Vec<LoadClient>, field: &str) -> anyhow::Result<Vec<(usize, String)>> {
     let expected = |status| (200..300).contains(&status);
     let warm_up = Duration::ZERO;

@@ -1,4 +1,4 @@
-//! The identity of a data folder: a random id, and the folder that got it. The record is in the data
+//! The identity of a data folder: a random id, and the folder that got it, recorded in the data
 //! folder (`id`), and again beside external services' data (`owner`). A copy is not taken for its
 //! original while that is where it was last used, and a path alone proves nothing. An original that
 //! was moved, too, is not found: without services' data in common, neither can harm the other.

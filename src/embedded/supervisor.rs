@@ -1,7 +1,7 @@
 //! Supervises children, one task each. A child which was ready once is restarted whenever it exits
-//! by itself, with backoff if it keeps exiting; after `stop` it no longer runs. A child that hangs is
-//! not detected: a paused process is a lesson. The tasks are local to the main thread, because they
-//! start processes (`process.rs`).
+//! by itself, with backoff if it keeps exiting; after `stop` it no longer runs. A child that hangs
+//! is not detected: a paused process is a lesson. The tasks are local to the main thread, because
+//! they start processes (`process.rs`).
 
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -8,7 +8,7 @@ const MAX_EVENTS: usize = 80;
 /// Events of the clients in question; a page shows a thousand.
 const MAX_NEEDED: usize = 200;
 
-/// The turns of all clients, and what the judge did to them. Times are microseconds of the machine's
+/// The turns of all clients, and what the judge did to them. Times are microseconds of the
 /// monotonic clock.
 #[derive(Debug, Default)]
 pub(super) struct Recording {

@@ -1,5 +1,5 @@
-//! The judge's tables: a row that the clients change, and a ledger of their changes. Each write sets
-//! the stock to a number that was computed from an earlier read, and records it in the same
+//! The judge's tables: a row that the clients change, and a ledger of their changes. Each write
+//! sets the stock to a number that was computed from an earlier read, and records it in the same
 //! statement. The verdict is computed from these tables alone.
 //!
 //! A second row is for writes that demand the fence. Its read registers the fence unless the row

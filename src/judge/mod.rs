@@ -1,9 +1,9 @@
 //! Judges any lock behind an adapter: does it keep two changes apart under load and faults?
 //!
 //! The judge gives the lock the work of this shop, a read and a write computed from it, disturbs
-//! it, and decides from a ledger in Postgres. A lost update that it reports is in the ledger, and two
-//! holders that it reports overlapped. Servers and workers are its own; it leaves no process running,
-//! however it ends (on Linux, also after a SIGKILL, and also processes that an adapter detached).
+//! it, and decides from a ledger in Postgres. A lost update that it reports is in the ledger, and
+//! two holders that it reports overlapped. Servers and workers are its own; it leaves no process
+//! running, however it ends (on Linux, also after a SIGKILL, and also what an adapter detached).
 //!
 //! Reading order: `run`, `faults`, `stage`, `worker`, `ledger`, `holds`, `violations`. Tests:
 //! `tests/alone/judge/mod.rs`.

@@ -1,6 +1,6 @@
 //! The tree of a worker: its process group and all descendants of these, as an adapter may be in a
-//! group or a session of its own. On Linux judge and workers adopt the orphans of their descendants,
-//! so that a process which an adapter detached stays in the tree. Elsewhere the tree is the group.
+//! group or a session of its own. On Linux judge and workers adopt their descendants' orphans, so
+//! that a process which an adapter detached stays in the tree. Elsewhere the tree is the group.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -38,8 +38,8 @@ pub(super) fn signal_group(leader: i32, signal: Signal) {
 }
 
 /// Stops the worker's tree; returns when none of its processes runs, and fails if one still does
-/// after ten seconds. A process in the state D runs no code of its own before it stops: with `vfork`,
-/// not before its stopped child.
+/// after ten seconds. A process in the state D runs no code of its own before it stops: with
+/// `vfork`, not before its stopped child.
 pub(super) async fn stop_tree(leader: i32) -> anyhow::Result<()> {
     signal_group(leader, Signal::STOP);
     let until = Instant::now() + STOP_TIMEOUT;

@@ -1,8 +1,8 @@
 //! A persistent connection with the part of HTTP/1.1 that a client of a known server needs.
 //!
 //! Hyper's own client builds every request from a map of headers and parses every response into
-//! one: on the cores of the server under test, that costs about as much as the server's own share of
-//! a small request. A chunked response is an error: the shop sends none.
+//! one: on the cores of the server under test, that costs about as much as the server's own share
+//! of a small request. A chunked response is an error: the shop sends none.
 
 use std::io;
 use std::net::SocketAddr;
