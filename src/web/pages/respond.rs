@@ -36,14 +36,3 @@ pub(super) fn set_cookie(response: &mut HttpResponse, cookie: &Cookie<'_>) -> Re
         Problem::new(ProblemType::InternalError, "a cookie can't be set")
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn font_rules_are_removed() {
-        let css = "a { b: c }\n@font-face { src: url(x.woff2) }\nd { e: f }";
-        assert_eq!(without_fonts(css), "a { b: c }\n\nd { e: f }");
-    }
-}

@@ -175,14 +175,3 @@ async fn sign_up_page(
     let password_rule = password_rule(layout.language, app_state(request)?.min_password_length);
     html(status, &SignUpPage { layout, next, user, password_rule, errors })
 }
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn return_path_is_percent_encoded() {
-        assert_eq!(
-            super::sign_in_url("/orders?after=a&b=c", true),
-            "/sign-in?next=/orders%3Fafter%3Da%26b%3Dc&ended=yes"
-        );
-    }
-}
