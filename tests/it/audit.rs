@@ -22,14 +22,10 @@ pub async fn busy_books() -> Shop {
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     for who in [&alice, &bob] {
         for actions in [&[][..], &["pay"], &["cancel"], &["pay", "refund"]] {
-            let order = shop.post(who, 0, "/api/orders").json(&json!({ "lines": [
-                    { "sku": "key-ring", "quantity": 3 }, { "sku": "deadbolt", "quantity": 1 },
-                ] }));
-            let order = order.gives(201).await;
+            let lines = [("key-ring", 3), ("deadbolt", 1)];
+            let order = shop.order_lines(who, 0, &lines).gives(201).await;
             for action in actions {
-                let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
-                let done = shop.post(who, 0, &path);
-                done.gives(200).await;
+                shop.act(who, 0, &order, action).gives(200).await;
             }
         }
     }
@@ -46,9 +42,7 @@ async fn pay_in_lab(shop: &Shop) {
     for actions in [&["pay"][..], &["pay", "refund"]] {
         let order = shop.place_order(&alice, &lab, 1).await;
         for action in actions {
-            let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
-            let done = shop.post(&alice, 0, &path);
-            done.gives(200).await;
+            shop.act(&alice, 0, &order, action).gives(200).await;
         }
     }
 }
@@ -203,24 +197,18 @@ async fn audit_is_sound_after_load() {
     let journeys = (0..60).map(|n| {
         let (shop, who) = (&shop, &users[n % 3]);
         async move {
-            let lines = json!({ "lines": [
-                { "sku": "brass-padlock", "quantity": 1 + n % 3 }, { "sku": "last-lantern", "quantity": 1 },
-            ] });
-            let lines = if n % 10 == 0 { lines } else { json!({ "lines": [lines["lines"][0]] }) };
-            let order = shop
-                .post(who, n % 2, "/api/orders")
-                .json(&lines);
-            let order = order.send().await.unwrap();
+            let lines = [("brass-padlock", 1 + n as i64 % 3), ("last-lantern", 1)];
+            let lines = if n % 10 == 0 { &lines[..] } else { &lines[..1] };
+            let order = shop.order_lines(who, n % 2, lines).send().await.unwrap();
             if order.status() != 201 {
                 assert!([409, 503].contains(&order.status().as_u16()), "{}", order.status());
                 return;
             }
             let order: serde_json::Value = order.json().await.unwrap();
-            for action in [["pay"], ["cancel"], ["refund"]].concat().iter().skip(n % 2).take(n % 3) {
-                let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
-                let done = shop
-                    .post(who, (n + 1) % 2, &path);
-                let status = done.send().await.unwrap().status().as_u16();
+            for action in [["pay"], ["cancel"], ["refund"]].concat().iter().skip(n % 2).take(n % 3)
+            {
+                let done = shop.act(who, (n + 1) % 2, &order, action).send().await.unwrap();
+                let status = done.status().as_u16();
                 assert!([200, 402, 409, 503].contains(&status), "{status}");
             }
         }

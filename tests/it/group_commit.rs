@@ -2,10 +2,10 @@
 //! a statement.
 
 use futures_util::future::join_all;
-use reqwest::{Method, RequestBuilder, Response};
+use reqwest::{RequestBuilder, Response};
 use sqlx::Executor as _;
 
-use crate::common::requests::{Answer, fresh_key, send};
+use crate::common::requests::{Answer, send};
 use crate::common::{Shop, until};
 
 /// Sends requests that all change orders. Table locks make all of them read before one writes:
@@ -77,9 +77,7 @@ async fn payments_of_several_users_share_a_commit() {
     for name in ["alice", "bob", "carol", "admin"] {
         let user = shop.sign_in(name).await;
         let order = shop.place_order(&user, &sku, 1).await;
-        let path = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
-        let payment = shop.request(&user, Method::POST, 0, &path);
-        payments.push(payment.header("Idempotency-Key", fresh_key()));
+        payments.push(shop.act(&user, 0, &order, "pay"));
     }
     for answer in send_together(&shop, payments, "select 1").await {
         answer.gives(200).await;

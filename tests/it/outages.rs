@@ -4,12 +4,11 @@
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
-use reqwest::{Method, Response, StatusCode};
-use serde_json::{Value, json};
-use uuid::Uuid;
+use reqwest::{Response, StatusCode};
+use serde_json::Value;
 
 use crate::common::proxy::Proxy;
-use crate::common::requests::Answer as _;
+use crate::common::requests::{Answer as _, fresh_key, keyed};
 use crate::common::{Shop, until};
 
 /// "Within two seconds", with a margin for a busy machine.
@@ -114,14 +113,8 @@ async fn dead_idle_sessions_are_replaced() {
             assert_eq!(response.unwrap().status(), 201, "{strategy}");
             bought += 1;
         }
-        let key = Uuid::new_v4().to_string();
-        let order = || {
-            let lines = json!({ "lines": [{ "sku": sku, "quantity": 1 }] });
-            shop.request(&alice, Method::POST, 0, "/api/orders")
-                .header("Idempotency-Key", &key)
-                .header("Holdfast-Lock", strategy)
-                .json(&lines)
-        };
+        let key = fresh_key();
+        let order = || keyed(&shop, &alice, 0, &key, &sku, 1).header("Holdfast-Lock", strategy);
         let mut answers = Vec::new();
         for _ in 0..2 {
             let ended = shop

@@ -97,12 +97,10 @@ async fn lab_item_of_age(shop: &Shop, days: u64) -> String {
 
 /// Places an order of one unit each, and takes these actions with it.
 pub async fn order_and(shop: &Shop, alice: &User, skus: &[&str], actions: &[&str]) {
-    let lines: Vec<Value> = skus.iter().map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
-    let order = shop.post(alice, 0, "/api/orders").json(&json!({ "lines": lines }));
-    let order = order.gives(201).await;
+    let lines: Vec<_> = skus.iter().map(|sku| (*sku, 1)).collect();
+    let order = shop.order_lines(alice, 0, &lines).gives(201).await;
     for action in actions {
-        let path = format!("/api/orders/{}/{action}", order["id"].as_str().unwrap());
-        shop.post(alice, 0, &path).gives(200).await;
+        shop.act(alice, 0, &order, action).gives(200).await;
     }
 }
 

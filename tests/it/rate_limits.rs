@@ -168,25 +168,6 @@ async fn trusted_proxy_names_the_client() {
     assert_eq!(from(0, "2001:db8:0:2::1").await, 200);
 }
 
-/// Several clouds' gateways append the port of the client.
-#[tokio::test(flavor = "multi_thread")]
-async fn gateway_names_clients_with_their_ports() {
-    let limits = [("HOLDFAST_LIMIT_ADDRESS", "1/h:1"), ("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")];
-    let shop = shop_with_limits(1, &limits).await;
-    let from = async |address: &str| {
-        let request = shop.http.get(shop.url(0, "/api/items"));
-        request.header("X-Forwarded-For", address).send().await.unwrap().status().as_u16()
-    };
-
-    for address in ["203.0.113.7:50000", "203.0.113.8:50000", "[2001:db8:1::1]:443"] {
-        assert_eq!(from(address).await, 200, "{address} is a customer of its own");
-    }
-
-    for address in ["203.0.113.7:50001", "203.0.113.8", "[2001:db8:1::2]"] {
-        assert_eq!(from(address).await, 429, "{address} is known, by another port");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn lab_mode_turns_limits_off() {
     let mut shop = Shop::start(1).await;

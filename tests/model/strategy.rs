@@ -6,7 +6,7 @@
 //! what loses no sale, however the lock fails; the fence rejects a holder that was overtaken.
 
 use crate::database::Guard;
-use crate::engine::{Engine, Phase, State};
+use crate::engine::{Engine, Phase};
 use crate::resolve::Resolution;
 use crate::{breaks, explore, holds};
 
@@ -19,17 +19,6 @@ fn two_holders_keep_every_promise() {
     for keys in [[ONE, ONE], [ONE, OTHER], [BATCH, ONE], [BATCH, BATCH]] {
         holds(&format!("two holders, keys {keys:?}"), &Engine::fenced(&keys));
     }
-}
-
-#[test]
-fn overtaken_holder_may_still_write_first() {
-    let explored = holds("two holders", &Engine::fenced(&[ONE, OTHER]));
-    // The row gets a fence only by a write. The later holder reads again: no harm.
-    let is_overtaken = |state: &State| {
-        state.processes[0].at == Phase::Running
-            && state.processes[1].fence > state.processes[0].fence
-    };
-    assert!(explored.states.iter().any(is_overtaken));
 }
 
 /// Nothing but a lease that ended early.
@@ -56,15 +45,6 @@ fn version_alone_accepts_a_late_holder() {
 fn three_holders_keep_every_promise() {
     let engine = Engine { attempts: 1, faults: 1, ..Engine::fenced(&[ONE, OTHER, ONE]) };
     holds("three holders", &engine);
-}
-
-/// The key records guard a second time what the version guards: a read of both, or a unique key.
-#[test]
-fn either_key_guard_is_enough() {
-    for (unique, reads_keys) in [(false, true), (true, false)] {
-        let engine = Engine { unique, reads_keys, ..Engine::fenced(&[ONE, ONE]) };
-        holds(&format!("unique: {unique}, reads keys: {reads_keys}"), &engine);
-    }
 }
 
 #[test]

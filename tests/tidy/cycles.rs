@@ -273,33 +273,3 @@ fn files_have_no_import_cycles() {
         assert!(cycles.is_empty(), "cycles in src/{root}:\n{}", cycles.join("\n"));
     }
 }
-
-#[test]
-fn graph_follows_re_exports_and_aliases() {
-    let text = |text: &str| text.to_owned();
-    let graph = graph([
-        (vec![text("shop")], text("pub mod a;\npub use a::One;\npub const TWO: u8 = 2;")),
-        (
-            vec![text("shop"), text("a")],
-            text("pub struct One; // use super::b::Three;\nconst S: &str = \"super::b::X\";"),
-        ),
-        (
-            vec![text("shop"), text("b")],
-            text("use super::{One, a as other};\nfn f() { let _ = other::g(); }"),
-        ),
-        (
-            vec![text("shop"), text("c")],
-            text("fn f() -> u8 { crate::shop::TWO + super::super::db::X }"),
-        ),
-        (vec![text("shop"), text("d")], text("use super::b;")),
-        (vec![text("shop"), text("e")], text("pub use super::a::One;\nfn f(_: One) {}")),
-    ]);
-    let imports =
-        |of: &str| graph[&vec![text("shop"), text(of)]].iter().map(name).collect::<Vec<_>>();
-    assert!(graph[&vec![text("shop")]].is_empty(), "a re-export is no import");
-    assert!(imports("a").is_empty());
-    assert_eq!(imports("b"), ["shop/a"]);
-    assert_eq!(imports("c"), ["shop"]);
-    assert!(imports("d").is_empty());
-    assert_eq!(imports("e"), ["shop/a"]);
-}

@@ -25,7 +25,6 @@ pub struct Guard {
     inner: GuardInner,
 }
 
-/// The lock inside a guard, by kind.
 #[derive(Debug)]
 pub(crate) enum GuardInner {
     Local(LocalGuard),
@@ -87,8 +86,7 @@ impl Guard {
         }
     }
 
-    /// Leaves the lock to expire, because work under it may still be running. A lock in this process
-    /// has no expiry and is released.
+    /// Leaves the lock to expire; a lock in this process is released.
     pub fn leave_to_expire(self) {
         match self.inner {
             GuardInner::Local(guard) => drop(guard),

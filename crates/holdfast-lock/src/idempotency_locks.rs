@@ -191,8 +191,8 @@ async fn results_until(
     arrived.unwrap_or_else(|| vec![Err(crate::redis::Error::timed_out().into()); size])
 }
 
-/// Requests the locks of keys on one server, and sends the results. Releases what is not known to
-/// be held: after an error, and if nobody waits any more.
+/// Requests locks, and sends the results. Releases what is not known to be held: after an error, and
+/// if nobody waits any more.
 async fn acquire_group(redis: Redis, group: Vec<KeyValue>, results: oneshot::Sender<GroupResults>) {
     let set = set_all(&redis, &group).await;
     let unknown = set.as_ref().is_err_and(crate::redis::Error::was_sent);
@@ -247,7 +247,6 @@ fn compare(theirs: &str, ours: &str) -> IdempotencyLockResult {
     if theirs == ours { IdempotencyLockResult::InFlight } else { IdempotencyLockResult::Mismatch }
 }
 
-/// Deletes locks. A server that stalled does so when it is back.
 async fn delete(redis: &Redis, locks: &[KeyValue]) {
     let redis = redis.for_release();
     join_all(locks.chunks(max_keys(&redis)).map(|some| redis.delete_all_if(some))).await;

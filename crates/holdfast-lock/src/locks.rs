@@ -19,8 +19,7 @@ use crate::settings::check_ttl;
 use crate::waiters::Waiters;
 use crate::{Error, Guard, Guards, Holder, LockKey, LockKind, ProbeFailure, Redis, Settings};
 
-/// Least time to wait for each key after the first. With less, acquiring one would delay its other
-/// callers, for a caller that has no time left to use it.
+/// Least time to wait for each key after the first: no one waits for a caller that cannot use it.
 const MIN_TIME_FOR_NEXT_KEY: Duration = Duration::from_millis(300);
 
 /// The result of acquiring locks.

@@ -26,7 +26,7 @@ pub enum Event {
     Renewed,
     /// The lease was found lost before its release: it expired, or Redis lost it.
     Lost,
-    /// A key became contended: this process holds it and another process waits for it.
+    /// This process holds a key for which another process waits.
     ContentionStarted,
     /// A key is no longer contended.
     ContentionEnded,

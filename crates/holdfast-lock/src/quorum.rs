@@ -57,11 +57,9 @@ impl Quorum {
     }
 
     /// Acquires the lock on a majority, or returns `None` if the last attempt did not get one.
-    /// Waiters are served in no particular order. The lease is extended until its release. Fails if
-    /// too many nodes for a majority are unavailable, or are slow for 1.5 s or in all attempts.
-    ///
-    /// # Cancel safety
-    /// Safe: background tasks release what was, and what may still be, acquired.
+    /// Waiters are served in no particular order. Fails if too many nodes for a majority are
+    /// unavailable, or are slow for 1.5 s or in all attempts. Cancel safe: background tasks release
+    /// what was, and what may still be, acquired.
     pub async fn acquire(&self, request: PollingRequest<'_>) -> Result<Option<QuorumLease>, Error> {
         let mut slow_since = Instant::now();
         let mut was_busy = false;
@@ -172,7 +170,6 @@ impl Quorum {
     }
 }
 
-/// The result of asking all nodes once.
 enum QuorumAttempt {
     Acquired(QuorumLease),
     /// A majority responded, but the lock was not acquired.
@@ -220,7 +217,6 @@ impl Drop for QuorumLease {
     }
 }
 
-/// The value of one acquisition on the nodes.
 #[derive(Debug, Clone)]
 struct QuorumOwner {
     quorum: Quorum,

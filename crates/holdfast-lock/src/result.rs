@@ -38,7 +38,7 @@ pub enum Released {
 #[non_exhaustive]
 pub enum Error {
     /// Redis could not be reached, or did not respond in time. It is unknown whether the lock was
-    /// acquired; what may have been acquired is being released. A later attempt may succeed.
+    /// acquired; what may have been acquired is being released.
     #[error(
         "Redis does not respond: {0}; check that it runs at its address, with TLS only if that \
          begins with rediss, and try again"

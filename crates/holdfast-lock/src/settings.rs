@@ -57,7 +57,6 @@ impl Default for Settings {
 }
 
 impl Settings {
-    /// Checks the ranges that the fields state.
     pub(crate) fn validate(&self) -> Result<(), Error> {
         let fenced::Timing { ttl, grant_ttl, poll_interval, .. } = self.fenced;
         check_ttl(self.ttl)?;
@@ -78,7 +77,6 @@ impl Settings {
     }
 }
 
-/// Checks the duration of a lease.
 pub(crate) fn check_ttl(ttl: Duration) -> Result<(), Error> {
     check((MIN_TTL..=MAX_TTL).contains(&ttl), "a lease must last 10 ms to 24 h")
 }

@@ -28,7 +28,6 @@ impl Waiters {
     }
 }
 
-/// A waiter's place in the count.
 pub(crate) struct WaiterPlace<'a> {
     waiters: &'a Waiters,
     key: &'a LockKey,

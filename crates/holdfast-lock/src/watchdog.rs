@@ -3,8 +3,7 @@
 //! # Guarantee
 //! Everything that `owner` guarantees, and long work keeps its lock: a task renews the lease every
 //! third of its TTL, for [`crate::Settings::max_hold`] at most. A process that dies renews nothing,
-//! so others wait for one TTL at most. It is not reentrant: a nested call takes a reference to the
-//! [`crate::Guard`], or waits for itself.
+//! so others wait for one TTL at most.
 //!
 //! # Breaks when
 //! The process is paused (its renewals with it) or Redis loses its data: the next holder is

@@ -25,7 +25,6 @@ use crate::{Error, Released, inspect};
 pub(super) struct KeyActor {
     pub(super) shared: Arc<Shared>,
     pub(super) key: String,
-    /// Cloned into guards, which send their messages to this actor.
     sender: mpsc::UnboundedSender<Message>,
     pub(super) inbox: mpsc::UnboundedReceiver<Message>,
     waiters: VecDeque<Waiter>,
@@ -177,8 +176,7 @@ impl KeyActor {
         self.reject_waiters(tries);
     }
 
-    /// Responds with the current holder. The lookup is a task of its own, so that it does not delay
-    /// the actor.
+    /// Responds with the holder, looked up in a task of its own that does not delay the actor.
     fn reject_waiters(&self, waiters: Vec<Waiter>) {
         if waiters.is_empty() {
             return;
@@ -259,8 +257,7 @@ impl KeyActor {
         });
     }
 
-    /// Waits for a message while a guard is in use, and renews the lease when it is time, or
-    /// reports its end if the guard has been held for too long.
+    /// Waits for a message while a guard is in use, until it is time to renew the lease.
     async fn hold_until_released(&mut self) {
         let LocalState::Held(held) = &self.state else { return };
         let now = monotonic_us();

@@ -143,10 +143,6 @@ impl Drop for FencedGuard {
 /// The response to a waiter: the guard, or the holder if the lock was not acquired.
 pub(super) type WaiterResponse = Result<Result<FencedGuard, Holder>, Error>;
 
-/// The response to a request for a higher fence: the fence, or `None` if the lock is lost.
-type RaiseFenceResponse = Result<Option<i64>, Error>;
-
-/// A caller that requests the lock.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub responder: oneshot::Sender<WaiterResponse>,
@@ -171,7 +167,7 @@ pub(super) enum Message {
     RaiseFence {
         id: String,
         floor: i64,
-        responder: oneshot::Sender<RaiseFenceResponse>,
+        responder: oneshot::Sender<Result<Option<i64>, Error>>,
     },
     /// A script granted the lock to this process.
     Granted {

@@ -1,7 +1,6 @@
 //! Subscription to this process's channel, on which scripts of other processes publish.
 //!
-//! Every message is a hint: a lost message costs one poll. A lost connection is re-established
-//! while polling continues.
+//! Every message is a hint: a lost message costs one poll.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

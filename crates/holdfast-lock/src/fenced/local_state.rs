@@ -32,7 +32,7 @@ pub(super) enum LocalState {
     Held(HeldLease),
 }
 
-/// A lease of this process. Between two guards it is held, but no local waiter owns it.
+/// A lease of this process, also between two guards.
 pub(super) struct HeldLease {
     pub(super) lease: Arc<Lease>,
     pub(super) ttl: Duration,
@@ -66,7 +66,6 @@ impl RemoteWaiter {
 }
 
 impl HeldLease {
-    /// Returns whether no guard has existed since the grant.
     pub(super) fn next_fence_is_first(&self) -> bool {
         self.fences_left == FENCES_PER_GRANT
     }
@@ -82,13 +81,11 @@ impl HeldLease {
         if self.renewals_ended() { deadline_us } else { self.renew_at_us }
     }
 
-    /// Sets the hint of [`super::FencedGuard::is_wanted`].
     pub(super) fn set_wanted(&self, has_local_waiters: bool) {
         let wanted = has_local_waiters || self.remote_waiter.is_some();
         self.lease.wanted.send_if_modified(|was| std::mem::replace(was, wanted) != wanted);
     }
 
-    /// Records that another process waits, unless one is recorded already.
     pub(super) fn note_remote_waiter(&mut self, since_us: u64, handoff_time: Duration) {
         self.remote_waiter.get_or_insert_with(|| RemoteWaiter::since(since_us, handoff_time));
     }

@@ -110,10 +110,8 @@ impl FencedLocks {
     /// not acquired in time; looking it up in Redis takes up to 0.8 s more.
     ///
     /// FIFO among the waiters of this process. Other processes are served in the order of their
-    /// tickets, after a few local handoffs ([`Timing::local_handoff_period`]).
-    ///
-    /// # Cancel safety
-    /// Safe: a dropped waiter is skipped, and a grant without a waiter is handed off.
+    /// tickets, after a few local handoffs ([`Timing::local_handoff_period`]). Cancel safe: a dropped
+    /// waiter is skipped, and a grant without a waiter is handed off.
     pub(crate) async fn acquire(
         &self,
         redis_key: &str,
@@ -172,7 +170,6 @@ struct Shared {
     observer: Option<Arc<dyn Observer>>,
     /// Begins the ids of this process and names its channel. New with every start.
     process: String,
-    /// Senders to the actors of the keys that this process holds or waits for.
     actors: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,
     /// The task that receives the messages of the process's channel.
     listener: OnceLock<AbortOnDropHandle<()>>,

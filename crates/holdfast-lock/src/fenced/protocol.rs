@@ -36,7 +36,6 @@ static RAISE_FENCE: LazyLock<Script> = script!("prelude.lua", "raise_fence.lua")
 /// longer waits, and the lock would stay held for a lease.
 const LEAVE: &str = text!("prelude.lua", "leave.lua");
 
-/// The lock's scripts on one Redis, with their parameters.
 #[derive(Debug)]
 pub(super) struct Protocol {
     pub redis: Redis,

@@ -43,7 +43,7 @@ pub struct Redis {
     plain_text_on_network: bool,
     runtime: Handle,
     outage: Outage,
-    /// False for commands that must be sent even if a response is unlikely.
+    /// False for releases.
     fails_fast: bool,
 }
 
@@ -58,7 +58,6 @@ impl Redis {
     ///
     /// Reconnections, renewals and background releases run on the tokio runtime of this call, which
     /// must live as long as the locks. Callers may be on other runtimes.
-    ///
     /// A `USER:PASSWORD@` before the hosts is for the data servers, not for the sentinels; `/DB` may
     /// follow one host or a master's name. With TLS, the authorities of the system are trusted.
     ///
@@ -102,7 +101,7 @@ impl Redis {
         Self { fails_fast: false, connection: self.connection.for_release(), ..self.clone() }
     }
 
-    /// Returns whether commands leave this machine without TLS, according to the address.
+    /// Returns whether commands leave this machine without TLS.
     #[must_use]
     pub fn is_plain_text_on_network(&self) -> bool {
         self.plain_text_on_network

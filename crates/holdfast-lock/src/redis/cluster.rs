@@ -48,7 +48,6 @@ pub(super) struct Cluster {
 pub(super) struct ClusterConnection {
     cluster: Arc<Cluster>,
     last: Option<Node>,
-    /// False for commands that must be sent even if a response is unlikely.
     fails_fast: bool,
 }
 
@@ -243,7 +242,6 @@ impl Cluster {
         Ok(map)
     }
 
-    /// Fetches the slot map in the background, once at a time.
     fn refresh_in_background(self: &Arc<Self>) {
         if self.refreshing.swap(true, Ordering::AcqRel) {
             return;

@@ -1,8 +1,7 @@
 //! A node of a Cluster: its connection, and the memory of an outage.
 //!
 //! Guarantees: after a call without a response, further ones fail at once until the node responds
-//! to a `PING`, which a task sends meanwhile. So a silent node costs the time of the calls that
-//! were under way when it fell silent, and no other node's calls.
+//! to a `PING`, which a task sends meanwhile.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

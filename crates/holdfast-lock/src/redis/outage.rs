@@ -1,5 +1,4 @@
-//! The memory of a server that did not respond: callers behind each other in an outage do not each
-//! wait for the timeout.
+//! The memory of a server that did not respond: not every caller waits for the timeout.
 
 use std::sync::Arc;
 use std::time::Duration;

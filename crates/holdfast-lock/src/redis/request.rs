@@ -60,8 +60,7 @@ impl RedisRequest<'_> {
     }
 }
 
-/// Waits for a response for [`RESPONSE_TIMEOUT`]. If the timeout fires late, what has arrived is
-/// still read, for [`LAST_READ_TIMEOUT`].
+/// Waits for a response. If the timeout fires late, what has arrived is still read.
 pub(super) async fn in_time<T>(
     response: impl Future<Output = Result<T, RedisError>>,
 ) -> Result<T, RedisError> {

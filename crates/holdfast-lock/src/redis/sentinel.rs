@@ -82,7 +82,6 @@ impl Sentinel {
         self.primary.lock().clone()
     }
 
-    /// Discards a broken connection, so that no other call uses it.
     fn discard(&self, broken: &Arc<Primary>) {
         let mut primary = self.primary.lock();
         if primary.as_ref().is_some_and(|primary| Arc::ptr_eq(primary, broken)) {
@@ -133,8 +132,6 @@ impl Sentinel {
         Ok(Primary { address, connection })
     }
 
-    /// Searches for the primary in the background, unless another call has replaced `suspect`
-    /// already.
     fn refresh_in_background(self: &Arc<Self>, suspect: Arc<Primary>) {
         let sentinel = self.clone();
         tokio::spawn(async move {
@@ -152,8 +149,7 @@ async fn connect(address: &ConnectionInfo) -> Result<MultiplexedConnection, Redi
     Client::open(address.clone())?.get_multiplexed_async_connection_with_config(&config).await
 }
 
-/// Returns whether the server reports that it is a replica. Old versions report it in a script's
-/// error.
+/// Returns whether the server reports that it is a replica: old versions in a script's error.
 fn is_replica(value: &Value) -> bool {
     let Value::ServerError(error) = value else { return false };
     matches!(error.kind(), Some(ServerErrorKind::ReadOnly | ServerErrorKind::MasterDown))

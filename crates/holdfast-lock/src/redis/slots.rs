@@ -51,10 +51,7 @@ impl SlotMap {
     }
 }
 
-/// Returns the slot of the commands; `None` if they have no key.
-///
-/// # Errors
-/// If they belong to several slots, because no node could execute them all.
+/// Returns the slot of the commands; `None` if they have no key. Fails if they belong to several.
 pub(super) fn of(request: RedisRequest<'_>) -> Result<Option<u16>, RedisError> {
     let RedisRequest::Pipe(pipe, _, _) = request else {
         let RedisRequest::Command(command) = request else { return Ok(None) };

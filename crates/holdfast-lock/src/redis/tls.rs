@@ -18,8 +18,7 @@ use rustls::{AlertDescription, CertificateError, ClientConfig, RootCertStore};
 
 use crate::Error;
 
-/// The certificates of TLS connections; by default the authorities of the system, and no client
-/// certificate.
+/// The certificates of TLS connections; by default the authorities of the system.
 #[derive(Clone, Default)]
 pub struct TlsSettings {
     authorities: Vec<CertificateDer<'static>>,
@@ -33,10 +32,7 @@ impl fmt::Debug for TlsSettings {
 }
 
 impl TlsSettings {
-    /// Trusts the authorities in `pem`, beside those of the system.
-    ///
-    /// # Errors
-    /// [`Error::InvalidSettings`] without a valid certificate in `pem`.
+    /// Trusts the authorities in `pem`, beside those of the system. Fails without a valid one.
     pub fn with_authorities(mut self, pem: &[u8]) -> Result<Self, Error> {
         let certificates = read_certificates(pem)?;
         let mut store = RootCertStore::empty();
@@ -48,12 +44,8 @@ impl TlsSettings {
         Ok(self)
     }
 
-    /// Presents a certificate, with the chain that follows it, to servers that require one. Both
-    /// arguments are PEM.
-    ///
-    /// # Errors
-    /// [`Error::InvalidSettings`] if one of them cannot be parsed, or the key is for another
-    /// certificate.
+    /// Presents a certificate, with the chain that follows it, to servers that require one. Fails if
+    /// one of them cannot be parsed as PEM, or the key is for another certificate.
     pub fn with_client_certificate(mut self, chain: &[u8], key: &[u8]) -> Result<Self, Error> {
         let no_key = |_| Error::InvalidSettings("there is no private key in PEM");
         let mismatch = |_| Error::InvalidSettings("the key does not belong to the certificate");

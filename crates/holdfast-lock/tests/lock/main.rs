@@ -13,7 +13,6 @@ mod topology;
 mod scripts;
 
 mod acquire_release;
-mod cut;
 mod differential;
 mod errors;
 mod faults;

@@ -44,47 +44,6 @@ async fn user_without_permission_is_reported(server: &Server) {
 }
 
 #[test]
-fn probe_names_the_refusal() {
-    run(Topology::Redis, async |server| {
-        server.spoil();
-        let process = server.process();
-        let tell = |command: &str| server.ask::<::redis::Value>(command);
-        let locks = |code: &str| Some(("locks", code.to_owned()));
-        let states = [
-            ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "OOM"),
-            (
-                "CONFIG SET min-replicas-to-write 1",
-                "CONFIG SET min-replicas-to-write 0",
-                "NOREPLICAS",
-            ),
-        ];
-        for (begin, end, code) in states {
-            tell(begin);
-            assert_eq!(failure(&process).await, locks(code));
-            tell(end);
-            assert_eq!(failure(&process).await, None);
-        }
-        let at = |query: &str| {
-            let redis = Redis::open(&format!("{}?{query}", server.url())).unwrap();
-            Process(Locks::new(redis, Settings::default()).unwrap())
-        };
-        assert_eq!(failure(&at("db=99")).await, locks("NODB"));
-        assert_eq!(failure(&at("user=nobody&pass=wrong")).await, locks("WRONGPASS"));
-        tell("REPLICAOF 127.0.0.1 1");
-        assert_eq!(failure(&process).await, locks("READONLY"));
-    });
-}
-
-#[test]
-fn plain_address_of_cluster_node_is_reported() {
-    run(Topology::Cluster, async |server| {
-        let redis = Redis::open(&format!("redis://127.0.0.1:{}", server.port(2))).unwrap();
-        let process = Process(Locks::new(redis, Settings::default()).unwrap());
-        assert_eq!(failure(&process).await, Some(("locks", "CROSSSLOT".to_owned())));
-    });
-}
-
-#[test]
 fn probe_covers_each_primary_of_a_cluster() {
     run(Topology::Cluster, async |server| {
         server.spoil();
