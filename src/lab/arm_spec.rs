@@ -40,8 +40,8 @@ impl ArmSpec {
         headers
     }
 
-    /// Returns why, by the numbers alone, the load cannot show a claim: no two orders overlap, or the
-    /// stock is another one.
+    /// Returns why, by the numbers alone, the load cannot show a claim: no two orders overlap, or
+    /// the stock is another one.
     pub(super) fn hindrance(&self, needed: Supply) -> Option<Message> {
         let ArmSpec { stock, buyers, orders, .. } = self;
         let is_short = i64::try_from(*orders).is_ok_and(|orders| orders > *stock);

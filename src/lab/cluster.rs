@@ -1,5 +1,5 @@
-//! The cluster that runs are executed on: its replicas, their processes, its Postgres and Redis, and
-//! the lab's own users.
+//! The cluster that runs are executed on: its replicas, their processes, its Postgres and Redis,
+//! and the lab's own users.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -73,8 +73,8 @@ impl ManagedCluster {
         matches!(timeout(HEALTH_CHECK_TIMEOUT, ping).await, Ok(Ok(())))
     }
 
-    /// Deletes the keys that a run left in Redis: those of its items, and those that a lesson created
-    /// itself.
+    /// Deletes the keys that a run left in Redis: those of its items, and those that a lesson
+    /// created itself.
     pub(super) async fn delete_keys(&self, items: &[Sku]) -> anyhow::Result<()> {
         let (mut redis, mut keys) = (connect(&self.redis_url).await?, Vec::new());
         let of_items = items.iter().map(|sku| format!("*{sku}*"));

@@ -1,5 +1,5 @@
-//! Runs in Postgres: a request inserts a row, the runner claims it, every replica reads it. One runs
-//! at a time, by a unique index. A run with a `replica` is a race, which that one executes.
+//! Runs in Postgres: a request inserts a row, the runner claims it, every replica reads it. One
+//! runs at a time, by a unique index. A run with a `replica` is a race, which that one executes.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

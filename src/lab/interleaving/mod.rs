@@ -86,7 +86,7 @@ impl Games {
     }
 
     /// Begins a game of `player`, an address, with its orders paused at their first point. Ends the
-    /// game `previous`. Rejected if too many games are in progress at this replica, or of this player.
+    /// game `previous`. Rejected if too many games are in progress here, or of this player.
     pub async fn begin(
         &self,
         player: &str,
@@ -356,7 +356,7 @@ impl Games {
             .for_each(|(_, game)| game.release());
     }
 
-    /// Ends, of the games selected, the one that was abandoned first. Returns whether there was one.
+    /// Ends, of the games selected, the one that was abandoned first; `false` if none was.
     fn end_longest_idle(&self, which: impl Fn(&Game) -> bool) -> bool {
         let idle = {
             let games = self.games.lock();

@@ -43,8 +43,8 @@ async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
     Ok(rejected && second == 10 && sound)
 }
 
-/// Redis loses its counter while A holds the lock. Returns whether the fences still increased and no
-/// update was lost.
+/// Redis loses its counter while A holds the lock. Returns whether the fences still increased and
+/// no update was lost.
 async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
     for number in 1..=3 {

@@ -1,5 +1,5 @@
-//! Lessons: each makes a claim, and shows it with a run. `tests/alone/lessons.rs` plays every lesson
-//! and fails if its claim is not shown.
+//! Lessons: each makes a claim, and shows it with a run. `tests/alone/lessons.rs` plays every
+//! lesson and fails if its claim is not shown.
 
 mod big_key;
 mod check_then_delete;

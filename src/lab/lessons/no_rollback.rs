@@ -56,8 +56,8 @@ fn describe((stock, sold): &StockAndSold) -> Message {
 }
 
 /// Executes the commands with a stock of 10 and no sales, on a connection with no other user:
-/// `MULTI` is a state of the connection. Returns the error of the last one, or the first error among
-/// its results, and the stock and the sales afterwards.
+/// `MULTI` is a state of the connection. Returns the error of the last one, or the first error
+/// among its results, and the stock and the sales afterwards.
 async fn execute(
     redis: &mut MultiplexedConnection,
     [stock, sold]: &[String; 2],

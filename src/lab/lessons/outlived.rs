@@ -1,5 +1,5 @@
-//! Lesson `outlived`: A reads, and its lease expires before its write. B acquires the lock, and both
-//! are holders until both have written.
+//! Lesson `outlived`: A reads, and its lease expires before its write. B acquires the lock, and
+//! both are holders until both have written.
 
 use super::{LessonResult, Scenario, sales, yes_or_no};
 use crate::messages::message;
