@@ -54,7 +54,6 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// nothing asks: several within the interval of a scrape.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(3);
 
-/// One replica, bound to its address and not yet serving.
 #[derive(Debug)]
 pub struct Replica {
     listener: TcpListener,
@@ -136,10 +135,8 @@ impl Replica {
     }
 
     /// Serves until SIGTERM or SIGINT, then shuts down: `/readyz` is 503 while requests are
-    /// accepted for the drain time; then the listener closes, and what is in flight ends.
-    ///
-    /// # Errors
-    /// Fails at once on a second signal, which cuts the requests in flight.
+    /// accepted for the drain time; then the listener closes, and what is in flight ends. A second
+    /// signal cuts the requests in flight.
     pub async fn run_until_stopped(
         self,
         mut signals: UnboundedReceiver<&'static str>,

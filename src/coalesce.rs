@@ -45,9 +45,7 @@ type LookupQueue<Q, A, E> = mpsc::Sender<PendingLookup<Q, A, E>>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CoalesceError {
-    /// [`MAX_WAITING`] others wait already.
     QueueIsFull,
-    /// The task that makes the calls panicked.
     TaskPanicked,
 }
 

@@ -112,7 +112,6 @@ pub enum Text {
     /// A number or a name, the same in every language.
     Plain(String),
     Message(Message),
-    /// Parts of a list.
     List(Vec<Text>),
 }
 

@@ -6,7 +6,6 @@
 pub const SECONDS: &[f64] =
     &[0.000_5, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
 
-/// Upper bounds of the buckets of counts.
 pub const COUNTS: &[f64] = &[0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

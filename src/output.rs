@@ -47,7 +47,6 @@ impl ResultFile {
         Ok(Self { file: Some((path.to_owned(), file)) })
     }
 
-    /// The same, with stdout for `-`.
     pub fn open_or_stdout(path: &Path) -> io::Result<Self> {
         if path == Path::new("-") { Ok(Self { file: None }) } else { Self::open(path) }
     }

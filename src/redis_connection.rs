@@ -101,7 +101,6 @@ fn explain(error: &Error) -> anyhow::Error {
     anyhow::anyhow!("can't connect to Redis with TLS: {cause}. {advice}")
 }
 
-/// Warns if commands to one of the servers leave this machine without TLS.
 pub fn warn_of_plain_text<'a>(servers: impl IntoIterator<Item = &'a Redis>) {
     if servers.into_iter().any(Redis::is_plain_text_on_network) {
         tracing::warn!(

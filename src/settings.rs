@@ -45,7 +45,6 @@ pub fn validate(options: &ServeArgs) -> Result<(), InvalidSetting> {
     race_hosts(options, options.listen).map(|_| ())
 }
 
-/// Parses what [`validate`] checks, and applies the defaults. No other code does.
 pub fn parse_settings(options: &ServeArgs) -> Result<WebSettings, InvalidSetting> {
     if options.redis_prefix.trim().is_empty() {
         let why = "it must not be blank: the prefix identifies the shop's keys".to_owned();

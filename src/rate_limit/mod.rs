@@ -44,7 +44,6 @@ const CALL_TIMEOUT: Duration = Duration::from_millis(200);
 /// Time after which a Redis that was unavailable is asked again, by one request.
 const RETRY_AFTER_US: u64 = 400_000;
 
-/// A client's status under one limit, as far as this replica knows.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitStatus {
     pub policy: Policy,

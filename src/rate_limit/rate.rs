@@ -14,7 +14,6 @@ const LEASES_PER_BURST: u64 = 4;
 /// rate the next permit accrues so soon that each would cost a call.
 const REJECTION_DIVISOR: u64 = 4;
 
-/// A rate limit: its name in headers, and the rate per client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Policy {
     pub name: &'static str,

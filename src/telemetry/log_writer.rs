@@ -19,7 +19,6 @@ use tracing::Level;
 use super::notices::format_line;
 use crate::metrics::LOG_LINES_DROPPED;
 
-/// Lines that may wait for the thread: more than a burst.
 const MAX_LINES: usize = 4_096;
 
 static LINES: OnceLock<SyncSender<(Output, Vec<u8>)>> = OnceLock::new();

@@ -64,7 +64,6 @@ impl TraceExporter {
         Ok(Some(Self(provider)))
     }
 
-    /// Fails if the variables name a collector that can't work.
     pub fn check_environment() -> anyhow::Result<()> {
         read_endpoint().map(drop)
     }
@@ -203,7 +202,6 @@ pub fn continue_trace<'h>(span: &Span, header: impl Fn(&str) -> Option<&'h str>)
     span.record("trace_id", field::display(context.span().span_context().trace_id()));
 }
 
-/// Names the span of a request after its route, and records its status.
 pub fn describe_response(span: &Span, method: &str, route: &str, status: u16) {
     if !is_exporting() {
         return;

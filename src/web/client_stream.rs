@@ -37,7 +37,6 @@ pub struct ClientStream {
     phase: Rc<ConnectionPhase>,
     /// Wakes the connection at its deadline, or earlier: it is moved only when it has fired.
     timer: Option<Pin<Box<Sleep>>>,
-    /// Set once the connection was too late.
     is_late: bool,
     /// The rest of a problem that the stream sends itself.
     problem: Option<Bytes>,

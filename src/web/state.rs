@@ -32,7 +32,6 @@ pub struct AppState {
     /// True if visitors on this machine may run lessons: `up` knows that no proxy is in front.
     pub local_visitors: bool,
     pub event_streams: Arc<Semaphore>,
-    /// The requests that the lab has paused at a probe point.
     pub board: PauseBoard,
     pub games: Games,
     pub races: RaceRunner,
@@ -52,7 +51,6 @@ pub struct AppState {
 pub type State = web::Data<AppState>;
 
 impl AppState {
-    /// Requires that the lab is on; otherwise `forbidden`.
     pub fn require_lab(&self) -> Result<(), Problem> {
         if self.lab {
             return Ok(());

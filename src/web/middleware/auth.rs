@@ -15,7 +15,6 @@ use crate::shop::Error;
 use crate::shop::sessions::Caller;
 use crate::web::{Problem, ProblemType, app_state};
 
-/// Header in which a script sends its session's CSRF token.
 const CSRF_HEADER: &str = "X-CSRF-Token";
 
 #[derive(Debug, Clone)]

@@ -16,7 +16,6 @@ use crate::messages::message;
 use crate::shop::{IdempotencyKey, OrderId, Sku};
 use crate::web::{Problem, ProblemType};
 
-/// Upper bound of a body, in bytes.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 pub const MAX_LIST_LENGTH: i64 = 1_000;
 const DEFAULT_LIST_LENGTH: i64 = 100;

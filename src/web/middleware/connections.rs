@@ -26,7 +26,6 @@ const MAX_OF_WORKER: usize = 25_600;
 /// listener's backlog, where they take no descriptor.
 const MAX_UNREFUSED: usize = 32;
 
-/// The open connections, and their limits. Cheap to clone; clones share the counts.
 #[derive(Debug, Clone)]
 pub struct ConnectionLimit(Arc<LimitState>);
 

@@ -141,7 +141,6 @@ impl RequestContext {
         }
     }
 
-    /// Returns the span of the request, which precedes each of its lines in the log.
     fn span(&self) -> Span {
         error_span!(
             parent: None,

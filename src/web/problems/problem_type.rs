@@ -83,9 +83,7 @@ macro_rules! problem_types {
 }
 
 problem_types! {
-    InvalidRequest = "invalid-request", 422 {
-        other_statuses: &[400, 405, 415, 431],
-    }
+    InvalidRequest = "invalid-request", 422 { other_statuses: &[400, 405, 415, 431], }
     Unauthenticated = "unauthenticated", 401 { link: Some("/sign-in"), }
     Forbidden = "forbidden", 403 { link: Some("/sign-in"), }
     NotFound = "not-found", 404 { link: Some("/shop"), }
