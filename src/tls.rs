@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use holdfast_lock::{TlsFailure, TlsSettings};
+use holdfast_lock::{Error as LockError, TlsFailure, TlsSettings};
 
 #[derive(Debug, Clone, Copy)]
 pub struct SettingNames {
@@ -33,21 +33,28 @@ pub fn parse(
     chain: Option<&[u8]>,
     key: Option<&[u8]>,
 ) -> Result<TlsSettings, UnusableCertificate> {
-    let unusable =
-        |setting: &str, why: String| UnusableCertificate { setting: setting.to_owned(), why };
+    let unusable = |setting: &str, error: LockError| {
+        let why = match error {
+            LockError::InvalidSettings(why) => why.to_owned(),
+            error => error.to_string(),
+        };
+        UnusableCertificate { setting: setting.to_owned(), why }
+    };
     let mut settings = TlsSettings::default();
     if let Some(pem) = authorities {
-        settings = settings
-            .with_authorities(pem)
-            .map_err(|error| unusable(names.authorities, error.to_string()))?;
+        settings =
+            settings.with_authorities(pem).map_err(|error| unusable(names.authorities, error))?;
     }
     let both = format!("{} and {}", names.chain, names.key);
     match (chain, key) {
         (None, None) => Ok(settings),
-        (Some(chain), Some(key)) => settings
-            .with_client_certificate(chain, key)
-            .map_err(|error| unusable(&both, error.to_string())),
-        _ => Err(unusable(&both, "a client certificate needs both, or neither is set".to_owned())),
+        (Some(chain), Some(key)) => {
+            settings.with_client_certificate(chain, key).map_err(|error| unusable(&both, error))
+        }
+        _ => {
+            let why = "a client certificate needs both, or neither is set";
+            Err(unusable(&both, LockError::InvalidSettings(why)))
+        }
     }
 }
 
