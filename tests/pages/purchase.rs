@@ -147,7 +147,7 @@ async fn expired_hold_removes_pay_despite_browser_clock() {
     let an_hour_slow = "const now = Date.now; Date.now = () => now() - 3600e3;";
     let script = json!({ "source": an_hour_slow });
     browser.devtools("Page.addScriptToEvaluateOnNewDocument", script).await;
-    browser.until_text(".checkout", "We hold the units for you for 6 seconds.").await;
+    browser.until_text(".checkout", "We hold the units for you for 0 min 06 s.").await;
     browser.click("#place").await;
     browser.until_text("h1", "Not paid yet").await;
     browser.find("#pay").await;
