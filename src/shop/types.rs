@@ -85,6 +85,12 @@ impl UserId {
         let [start @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = digest;
         Self(uuid::Builder::from_custom_bytes(start).into_uuid())
     }
+
+    /// Of a lock that admits one order of a user at a time, on the pages. Not the balance's key, so
+    /// that a payment does not wait for an order.
+    pub fn buyer_lock_key(self) -> LockKey {
+        lock_key(format!("{{user:{}}}:ordering", self.0))
+    }
 }
 
 #[derive(

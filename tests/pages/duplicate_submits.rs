@@ -1,8 +1,13 @@
 //! A form that is sent more than once makes one order, one payment, one top-up.
 
-use tokio::task::JoinSet;
+use std::time::Duration;
 
-use crate::common::Shop;
+use holdfast::shop::UserId;
+use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKind, Locks, Redis, Settings, Wait};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::common::{Shop, services};
 use crate::visitor::{Page, Visitor};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -65,6 +70,37 @@ async fn form_of_changed_basket_orders_nothing() {
     // The page of the rejection has a form that orders the current basket.
     assert_eq!(alice.order(&rejected.field("token"), &csrf).await.status, 303);
     assert_eq!(shop.item_audit("deadbolt").await["sold"], 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn held_buyer_lock_times_out_with_page() {
+    let shop = Shop::start(1).await;
+    let alice = Visitor::signed_in(&shop, "alice").await;
+    let (token, csrf) = alice.fill_basket("deadbolt", 1).await;
+    let redis = Redis::open(&services().running.redis_url).unwrap();
+    let locks =
+        Locks::new(redis, Settings { key_prefix: shop.prefix.clone(), ..Settings::default() })
+            .unwrap();
+    let id = sqlx::query_scalar("select id from users where name = 'alice'");
+    let user = UserId(id.fetch_one(&shop.pool).await.unwrap());
+    let request = AcquireRequest {
+        kind: LockKind::Owner,
+        wait: Wait::Try,
+        ttl: Some(Duration::from_secs(60)),
+        deadline: Instant::now() + Duration::from_secs(5),
+        keys: &[user.buyer_lock_key()],
+    };
+    let AcquireOutcome::Acquired(guards) = locks.acquire(request).await.unwrap() else {
+        panic!("it is free")
+    };
+    let rejected = alice.order(&token, &csrf).await;
+    assert_eq!(rejected.status, 423);
+    assert!(rejected.words().contains("The lock is held"));
+    // Another copy may be in flight, so the token stays: the next form is the same order.
+    assert_eq!(rejected.field("token"), token);
+    guards.release().await;
+    assert_eq!(alice.order(&token, &csrf).await.status, 303);
+    assert_eq!(shop.number("select count(*) from orders").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,22 +1,26 @@
 //! Places an order for the basket, and executes other forms once.
 //!
 //! Guarantees: a form that is sent twice (double click, back button, reload), to one replica or to
-//! two, makes one order, and every copy redirects to it. The basket's token is the idempotency key.
-//! A copy waits for the first one's response. Tests: `tests/pages/duplicate_submits.rs`.
+//! two, makes one order, and every copy redirects to it. The basket's token is the idempotency key;
+//! the buyer's lock only admits one order of a user at a time. A copy waits for the first one's
+//! response. Tests: `tests/pages/duplicate_submits.rs`.
 
 use std::time::Duration;
 
 use actix_web::HttpRequest;
 use actix_web::web::Form;
+use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, LockKind, Wait};
 use tokio::time::{Instant, sleep};
 
 use super::basket::{self, BasketRejection};
 use super::basket_cookie::Basket;
 use super::rejection::FormErrors;
 use super::respond::set_cookie;
-use crate::shop::model::Order;
+use crate::shop::model::{Order, RequestedLine};
 use crate::shop::query::orders;
-use crate::shop::{Execution, Failure, OrderId, Rejection, RequestOptions, engine};
+use crate::shop::{
+    Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
+};
 use crate::web::middleware::{BASKET_COOKIE, FormFields, csrf};
 use crate::web::{HttpResult, Problem, State, see_other};
 
@@ -71,22 +75,63 @@ pub async fn place(
     }
 
     let lines = basket.order_lines();
-    let place =
-        async || engine::place_order(&state.shop, &options, user, key.clone(), &lines).await;
-    let order = match execute_once(place).await {
-        Ok(executed) => executed.response.read::<Order>()?.id,
-        Err(Failure::Error(error)) => return Err(error.into()),
-        Err(Failure::Rejected(rejection)) => {
+    let until = Instant::now() + DUPLICATE_TIMEOUT;
+    let order = loop {
+        let rejection = match place_under_lock(&state.shop, &options, user, &key, &lines).await {
+            Ok(executed) => break executed.response.read::<Order>()?.id,
+            Err(Failure::Rejected(rejection)) => rejection,
+            Err(Failure::Error(error)) => return Err(error.into()),
+        };
+        let another_copy = matches!(
+            rejection,
+            Rejection::KeyInFlight | Rejection::LockBusy(_) | Rejection::KeyUsed { .. }
+        );
+        if another_copy
+            && let Some(order) = orders::order_placed_with(&state.shop, user, &key).await?
+        {
+            break order;
+        }
+        if !another_copy || Instant::now() >= until {
             // While another copy may be in flight, a new token could make a second order.
-            if !matches!(rejection, Rejection::KeyInFlight) {
+            if !another_copy {
                 basket.renew_token();
             }
             return rejected(&request, &basket, BasketRejection::Problem(rejection.into())).await;
         }
+        sleep(POLL_INTERVAL).await;
     };
     let mut response = see_other(&order_address(order));
     set_cookie(&mut response, &BASKET_COOKIE.removal(&request))?;
     Ok(response)
+}
+
+/// Under a strategy without a lock in Redis, goes without the buyer's lock while Redis is
+/// unavailable.
+async fn place_under_lock(
+    shop: &Shop,
+    options: &RequestOptions,
+    user: UserId,
+    key: &IdempotencyKey,
+    lines: &[RequestedLine],
+) -> Result<Execution, Failure> {
+    let request = AcquireRequest {
+        kind: LockKind::Owner,
+        wait: Wait::Try,
+        ttl: None,
+        deadline: options.deadline,
+        keys: &[user.buyer_lock_key()],
+    };
+    let guards = match shop.locks.leases().acquire(request).await {
+        Ok(AcquireOutcome::Acquired(guards)) => guards,
+        Ok(AcquireOutcome::Busy(holder) | AcquireOutcome::TimedOut { holder, .. }) => {
+            return Err(Rejection::LockBusy(holder).into());
+        }
+        Err(error) if options.strategy.lock_in_redis().is_some() => return Err(error.into()),
+        Err(_) => Guards::default(),
+    };
+    let result = engine::place_order(shop, options, user, key.clone(), lines).await;
+    guards.release().await;
+    result
 }
 
 fn order_address(order: OrderId) -> String {
