@@ -14,10 +14,10 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, timeout};
 use uuid::Uuid;
 
-use super::Shared;
 use super::guard::{FencedGuard, Lease, Message, Waiter};
 use super::local_state::{HeldLease, LocalState, RemoteWaiter};
 use super::protocol::{AcquireResponse, FENCES_PER_GRANT, Grant};
+use super::shared::Shared;
 use crate::clock::{lease_deadline_us, monotonic_us, renewals_end_us, us};
 use crate::observer::{Event, Source};
 use crate::{Error, Released, inspect};

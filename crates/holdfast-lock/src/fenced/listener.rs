@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-use super::Shared;
 use super::guard::Message;
 use super::protocol::Grant;
+use super::shared::Shared;
 use crate::Redis;
 use crate::redis::Subscription;
 

@@ -18,9 +18,9 @@ mod guard;
 mod listener;
 mod local_state;
 mod protocol;
+mod shared;
 mod waiting;
 
-use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -30,7 +30,6 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::observer::{Event, Observer};
 use crate::process::Process;
 use crate::redis::RESPONSE_TIMEOUT;
 use crate::{Error, Holder, ProbeFailure, Redis, Settings, Wait};
@@ -39,37 +38,12 @@ use actor::KeyActor;
 pub use guard::FencedGuard;
 use guard::{Message, Waiter};
 use protocol::Protocol;
+pub use protocol::Timing;
+use shared::Shared;
 
 /// Timeout of a single attempt, which has no time to wait: two calls of Redis, because the actor
 /// may be in one already.
 const TRY_TIMEOUT: Duration = RESPONSE_TIMEOUT.saturating_mul(2);
-
-/// Timing of the fenced lock.
-#[derive(Debug, Clone)]
-pub struct Timing {
-    /// Duration of a lease between renewals, 10 ms to 24 h. It is renewed every third of it.
-    pub ttl: Duration,
-    /// Time within which a process must confirm a grant, before it expires.
-    pub grant_ttl: Duration,
-    /// Interval at which a waiting process polls, in case a message was lost: 1 ms to 10 s, and
-    /// with a round trip less than half of `grant_ttl`. A process that does not poll for three
-    /// intervals is skipped.
-    pub poll_interval: Duration,
-    /// Time for which a process continues local handoffs after it learns that another process
-    /// waits: at most eight, and only to waiters that joined before that.
-    pub local_handoff_period: Duration,
-}
-
-impl Default for Timing {
-    fn default() -> Self {
-        Self {
-            ttl: Duration::from_secs(3),
-            grant_ttl: Duration::from_millis(600),
-            poll_interval: Duration::from_millis(200),
-            local_handoff_period: Duration::from_millis(100),
-        }
-    }
-}
 
 /// The fenced locks of one process. Cheap to clone.
 #[derive(Debug, Clone)]
@@ -159,34 +133,6 @@ impl FencedLocks {
         actors.insert(redis_key.to_owned(), sender.clone());
         let actor = KeyActor::new(self.0.clone(), redis_key.to_owned(), sender, receiver);
         self.0.protocol.redis.runtime().spawn(actor.run());
-    }
-}
-
-/// The state that the actors and the listener share.
-#[derive(Debug)]
-struct Shared {
-    protocol: Protocol,
-    timing: Timing,
-    observer: Option<Arc<dyn Observer>>,
-    /// Begins the ids of this process and names its channel. New with every start.
-    process: String,
-    actors: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,
-    /// The task that receives the messages of the process's channel.
-    listener: OnceLock<AbortOnDropHandle<()>>,
-}
-
-impl Shared {
-    fn observe(&self, event: Event) {
-        if let Some(observer) = &self.observer {
-            observer.observe(event);
-        }
-    }
-
-    fn notify(&self, redis_key: &str, message: Message) {
-        let actors = self.actors.lock();
-        if let Some(actor) = actors.get(redis_key) {
-            let _ = actor.send(message);
-        }
     }
 }
 

@@ -1,0 +1,40 @@
+//! What the fenced locks of one process share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::guard::Message;
+use super::protocol::{Protocol, Timing};
+use crate::observer::{Event, Observer};
+
+/// The state that the actors and the listener share.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) protocol: Protocol,
+    pub(super) timing: Timing,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    /// Begins the ids of this process and names its channel. New with every start.
+    pub(super) process: String,
+    pub(super) actors: Mutex<HashMap<String, mpsc::UnboundedSender<Message>>>,
+    /// The task that receives the messages of the process's channel.
+    pub(super) listener: OnceLock<AbortOnDropHandle<()>>,
+}
+
+impl Shared {
+    pub(super) fn observe(&self, event: Event) {
+        if let Some(observer) = &self.observer {
+            observer.observe(event);
+        }
+    }
+
+    pub(super) fn notify(&self, redis_key: &str, message: Message) {
+        let actors = self.actors.lock();
+        if let Some(actor) = actors.get(redis_key) {
+            let _ = actor.send(message);
+        }
+    }
+}
