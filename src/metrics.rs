@@ -93,7 +93,7 @@ metrics_table! {
     JOB_DURATION: "holdfast_job_duration_seconds", Histogram ["job"] SECONDS,
         "Duration of one attempt of a scheduled job";
     JOB_ATTEMPTS: "holdfast_job_attempts_total", Counter ["job", "outcome"] &[],
-        "Attempts of scheduled jobs by outcome: done, failed (is retried), parked, stale, stopped";
+        "Attempts of scheduled jobs by outcome: done, failed (is retried), stale, stopped";
 
     AUDIT_SOUND: "holdfast_audit_sound", Gauge [] &[],
         "Result of the newest completed audit job: 1 if the books are sound, 0 if not";

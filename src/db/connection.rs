@@ -23,8 +23,8 @@ const RETURN_TIMEOUT: Duration = Duration::from_millis(300);
 pub struct Connection {
     /// Present until the connection is dropped.
     live: Option<PoolConnection<Postgres>>,
-    /// True if a drop closes it: a transaction is open.
-    is_in_transaction: bool,
+    /// True in a transaction, or in the middle of a statement.
+    closes_on_drop: bool,
     runtime: Handle,
     state: Arc<PoolState>,
 }
@@ -32,17 +32,17 @@ pub struct Connection {
 impl Connection {
     pub(super) fn new(
         live: PoolConnection<Postgres>,
-        is_in_transaction: bool,
+        closes_on_drop: bool,
         runtime: &Handle,
         state: &Arc<PoolState>,
     ) -> Self {
         state.in_use.fetch_add(1, Ordering::Relaxed);
-        Self { live: Some(live), is_in_transaction, runtime: runtime.clone(), state: state.clone() }
+        Self { live: Some(live), closes_on_drop, runtime: runtime.clone(), state: state.clone() }
     }
 
     /// Sets whether a drop closes the connection, e.g. in the middle of a statement.
     pub fn close_on_drop(&mut self, closes: bool) {
-        self.is_in_transaction = closes;
+        self.closes_on_drop = closes;
     }
 }
 
@@ -70,7 +70,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.state.in_use.fetch_sub(1, Ordering::Relaxed);
         let Some(mut live) = self.live.take() else { return };
-        if self.is_in_transaction {
+        if self.closes_on_drop {
             drop(live.detach());
         } else {
             // The drop of `sqlx` does the same without a timeout, whose timer is that runtime's.
@@ -96,7 +96,7 @@ impl Transaction {
 
     async fn end(mut self, statement: &'static str) -> Result<(), sqlx::Error> {
         sqlx::raw_sql(statement).execute(&mut *self.0).await?;
-        self.0.is_in_transaction = false;
+        self.0.closes_on_drop = false;
         Ok(())
     }
 }

@@ -126,7 +126,8 @@ pub async fn check_server(pool: &Pool) -> Result<(), Error> {
     let (commit, fsync): (String, String) =
         sqlx::query_as("select current_setting('synchronous_commit'), current_setting('fsync')")
             .fetch_one(&mut *connection)
-            .await?;
+            .await
+            .map_err(|error| connect_error::explain(error, &pool.connect_options()))?;
     // synchronous_commit = off loses orders by design; a test server may turn off fsync.
     if commit == "off" {
         return Err(Error::Unsafe);

@@ -36,8 +36,8 @@ pub struct RecordedFamily {
 pub struct ReplicaSession(PgConnection);
 
 impl ReplicaSession {
-    /// Takes the turn of comparing and recording, until [`Self::end_turn`], and registers the replica
-    /// as running. Also returns the names of the others, with their addresses.
+    /// Takes the turn of comparing and recording, until [`Self::end_turn`], and registers the
+    /// replica as running. Also returns the names of the others, with their addresses.
     pub async fn register(url: &str, replica: &str) -> Result<(Self, Vec<String>), Error> {
         let name = format!("holdfast replica {replica}");
         let options = options(url)?.application_name(&name);
@@ -61,7 +61,7 @@ impl ReplicaSession {
                from pg_locks join pg_stat_activity using (pid)
               where locktype = 'advisory' and granted and pid <> pg_backend_pid()
                 and database = (select oid from pg_database where datname = current_database())
-                and classid::bigint = $1 and objid::bigint = $2
+                and classid::bigint = $1 and objid::bigint = $2 and objsubid = 2
               order by 1",
         );
         let others = others.bind(i64::from(LOCKS)).bind(i64::from(RUNNING));

@@ -15,8 +15,9 @@ use crate::backoff::Backoff;
 use crate::db::Pool;
 use crate::shop::Error;
 
-/// How long a holder that died delays the next one.
-const LEASE_S: f64 = 3.0;
+/// How long a holder that died delays the next one. Longer than a few slow renewals, because the
+/// result is written without them.
+const LEASE_S: f64 = 6.0;
 const RETRY_BACKOFF: Backoff =
     Backoff { first: Duration::from_secs(2), longest: Duration::from_mins(5) };
 
@@ -54,6 +55,14 @@ pub struct JobRun {
     pub error: Option<String>,
 }
 
+impl JobRun {
+    /// Returns whether an open run may be claimed, which the claim itself decides: this saves the
+    /// write of one that is in vain.
+    pub(super) fn is_free(&self, now: OffsetDateTime) -> bool {
+        self.next_at.is_none_or(|at| at <= now || at > now + RETRY_BACKOFF.longest)
+    }
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Attempt {
     pub(super) id: i64,
@@ -80,7 +89,8 @@ pub(super) async fn claim(
                 error = null
           where run.state <> 'done'
             and run.next_at not between clock_timestamp()
-                                    and clock_timestamp() + make_interval(secs => $5)
+                                    and clock_timestamp() + make_interval(secs =>
+                                            case when run.state = 'running' then $4 else $5 end)
          returning id, attempt",
         job,
         due_at,
@@ -186,18 +196,18 @@ pub async fn find(pool: &Pool, job: &str, due_at: OffsetDateTime) -> Result<Opti
     Ok(run.fetch_optional(&mut *pool.acquire().await?).await?)
 }
 
-/// Deletes runs that are done and started more than `days` ago, but never a job's newest. Checks
-/// only the `max` oldest runs: few of these are open or a job's newest, so if none of them may be
-/// deleted, no later run may either.
+/// Deletes runs that started more than `days` ago and have a later one that is done, so a job keeps
+/// its newest result. Checks only the `max` oldest runs: few of these are the newest of a job, so if
+/// none of them may be deleted, no later run may either.
 pub(super) async fn delete_old(pool: &Pool, days: i32, max: i64) -> Result<u64, Error> {
     let deleted = sqlx::query!(
         "delete from job_runs where id = any(array(
             select old.id
               from (select id, job, state, started_at from job_runs order by id limit $2) old
-             where old.state = 'done'
-               and old.started_at < clock_timestamp() - make_interval(days => $1)
+             where old.started_at < clock_timestamp() - make_interval(days => $1)
                and exists (select from job_runs newer
-                            where newer.job = old.job and newer.id > old.id)))",
+                            where newer.job = old.job and newer.state = 'done'
+                              and newer.id > old.id)))",
         days,
         max,
     )

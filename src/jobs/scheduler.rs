@@ -27,8 +27,10 @@ use crate::shop::{Error, Shop, with_timeout};
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 /// Timeout of a poll, a claim, or a write of a result: more than a statement may take (4 s).
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Interval at which a lease is renewed, and timeout of the renewal: less than half of the lease.
+/// Interval at which a lease is renewed.
 const RENEWAL_INTERVAL: Duration = Duration::from_secs(1);
+/// Timeout of a renewal. With the interval it is half of the lease, so one may fail.
+const RENEWAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// Attempts to write a result before the run is left to the next holder, and the pause after each.
 const MAX_WRITE_ATTEMPTS: u32 = 5;
 const WRITE_PAUSE: Duration = Duration::from_millis(700);
@@ -136,13 +138,18 @@ impl Scheduler {
         let (now, runs) = self.newest_and_open().await?;
         audit::record_newest(&runs);
         for job in &self.0.jobs {
-            let of_job = || runs.iter().filter(|run| run.job == job.name);
-            let open = of_job().filter(|run| run.state != RunState::Done);
-            let mut due: Vec<OffsetDateTime> = open.map(|run| run.due_at).collect();
+            let of_job: Vec<&JobRun> = runs.iter().filter(|run| run.job == job.name).collect();
+            let open: Vec<&JobRun> =
+                of_job.iter().copied().filter(|run| run.state != RunState::Done).collect();
+
+            let mut due: Vec<OffsetDateTime> =
+                open.iter().filter(|run| run.is_free(now)).map(|run| run.due_at).collect();
             // An open run does the work of later ticks, too.
-            if due.is_empty() {
-                due.extend(job.timetable.and_then(|times| times.due_tick(now, of_job().next())));
+            if open.is_empty() {
+                let newest = of_job.first().copied();
+                due.extend(job.timetable.and_then(|times| times.due_tick(now, newest)));
             }
+
             for due_at in due {
                 if let Ok(attempt) = self.claim(job, due_at).await? {
                     drop(self.spawn(job, due_at, attempt, Probe::Off));
@@ -256,7 +263,7 @@ impl Scheduler {
             sleep(RENEWAL_INTERVAL).await;
             let renewal = runs::renew(&self.0.shop.pool, attempt);
             // An error says nothing about the lease: whoever takes over needs Postgres, too.
-            if let Ok(false) = with_timeout(RENEWAL_INTERVAL, renewal).await {
+            if let Ok(false) = with_timeout(RENEWAL_TIMEOUT, renewal).await {
                 return;
             }
         }

@@ -97,7 +97,7 @@ async fn kill_at(lab: &Scenario, at: &'static str, when: Message) -> anyhow::Res
     Ok(marks)
 }
 
-/// Waits until the run is done, and returns it: a lease expires after 3 s, and a scheduler polls
+/// Waits until the run is done, and returns it: a lease expires after 6 s, and a scheduler polls
 /// every 2 s.
 async fn wait_until_taken_over(lab: &Scenario, due_at: OffsetDateTime) -> anyhow::Result<JobRun> {
     poll("another replica takes over", async || {

@@ -1,24 +1,36 @@
 //! Conservation of stock: opening and restocked units equal sold units and stock, at any moment.
 //!
-//! Adds up the items' running sums in one statement; a surplus of one item does not balance a
-//! shortage of another. The audit compares the running sums with ledgers and orders.
+//! Adds up the items' running sums (`migrations/0001_shop.sql`), in one statement, so the
+//! figures are of one moment. A surplus of one item does not balance a shortage of another. The
+//! audit compares the running sums with ledgers and orders.
+//!
+//! Cost: one pass over the items, whatever the length of their history.
+
+use futures_util::FutureExt as _;
 
 use super::super::{Error, Sku};
 use crate::db::Pool;
 
+/// Figures of the whole shop, in units.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StockConservation {
+    /// Number of items.
     pub items: i64,
+    /// Opening stock of all items.
     pub opening: i64,
+    /// Units restocked since, less units removed.
     pub restocked: i64,
+    /// Units in orders that are pending or paid.
     pub sold: i64,
     pub stock: i64,
+    /// Items whose figures do not add up.
     pub deviations: Vec<StockDeviation>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StockDeviation {
     pub sku: Sku,
+    /// Units missing from sales and stock; negative for a surplus.
     pub unaccounted: i64,
 }
 
@@ -27,14 +39,17 @@ impl StockConservation {
         self.deviations.is_empty()
     }
 
+    /// Returns the sum of all deviations, in units.
     pub fn total_deviation(&self) -> u64 {
         self.deviations.iter().map(|item| item.unaccounted.unsigned_abs()).sum()
     }
 }
 
+/// Reads the figures, within the time of acquiring a connection.
 pub(super) async fn conservation(pool: &Pool) -> Result<StockConservation, Error> {
-    let row = sqlx::query!(
-        r#"with sums as (
+    let read = pool.read(|db| {
+        let figures = sqlx::query!(
+            r#"with sums as (
                select sku, opening, restocked, sold, stock,
                       opening + restocked - sold - stock as unaccounted
                  from items where kind = 'shop'
@@ -49,9 +64,10 @@ pub(super) async fn conservation(pool: &Pool) -> Result<StockConservation, Error
                   coalesce(array_agg(unaccounted order by sku) filter (where unaccounted <> 0), '{}')
                       as "unaccounted!"
              from sums"#
-    )
-    .fetch_one(&mut *pool.acquire().await?)
-    .await?;
+        );
+        async move { figures.fetch_one(db).await }.boxed()
+    });
+    let (row, _) = read.await?;
     let deviations = row.skus.into_iter().zip(row.unaccounted);
     Ok(StockConservation {
         items: row.items,

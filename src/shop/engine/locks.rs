@@ -156,19 +156,6 @@ fn may_keep_others_waiting(batches: u32, waiting: usize) -> bool {
     waiting >= MAX_BATCH_SIZE && batches < MAX_BATCHES_PER_LEASE
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn others_wait_for_some_full_batches_only() {
-        assert!(may_keep_others_waiting(1, MAX_BATCH_SIZE));
-        assert!(!may_keep_others_waiting(1, MAX_BATCH_SIZE - 1));
-        assert!(may_keep_others_waiting(MAX_BATCHES_PER_LEASE - 1, MAX_BATCH_SIZE));
-        assert!(!may_keep_others_waiting(MAX_BATCHES_PER_LEASE, MAX_BATCH_SIZE));
-    }
-}
-
 /// A request that waits for its locks; counted until dropped. By strategy, never by key or user, so
 /// that the number of series is bounded.
 #[derive(Debug)]
@@ -216,5 +203,18 @@ impl Drop for LockHold {
     fn drop(&mut self) {
         metrics::histogram!(LOCK_HOLD, "strategy" => self.strategy)
             .record(self.since.elapsed().as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_wait_for_some_full_batches_only() {
+        assert!(may_keep_others_waiting(1, MAX_BATCH_SIZE));
+        assert!(!may_keep_others_waiting(1, MAX_BATCH_SIZE - 1));
+        assert!(may_keep_others_waiting(MAX_BATCHES_PER_LEASE - 1, MAX_BATCH_SIZE));
+        assert!(!may_keep_others_waiting(MAX_BATCHES_PER_LEASE, MAX_BATCH_SIZE));
     }
 }

@@ -10,6 +10,7 @@ use time::OffsetDateTime;
 
 use super::replay::LOOKUP_TIMEOUT;
 use super::{direct, leader};
+use crate::metrics::IDEMPOTENCY_REPLAYS;
 use crate::shop::command::Command;
 use crate::shop::command::expire_orders::ExpireOrders;
 use crate::shop::command::pay_order::PayOrder;
@@ -245,7 +246,8 @@ async fn replay_or(
     command: &dyn Command,
     failure: Failure,
 ) -> Result<Execution, Failure> {
-    shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
+    let replays = &shop.engine.replays;
+    counted(replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await)
 }
 
 /// Executes a command, at most once per idempotency key. After a [`Failure`] nothing changed,
@@ -262,8 +264,17 @@ async fn execute(
     if options.probe.is_refused() {
         return replay_or(shop, command.as_ref(), Rejection::TooManyPauses.into()).await;
     }
-    match options.batch_key(command.as_ref()) {
+    let executed = match options.batch_key(command.as_ref()) {
         Some(key) => leader::enqueue(shop, options, command, key).await,
         None => direct::execute(shop, options, command).await,
+    };
+    counted(executed)
+}
+
+/// Counts a response that was stored earlier.
+fn counted(executed: Result<Execution, Failure>) -> Result<Execution, Failure> {
+    if matches!(executed, Ok(Execution { replayed: true, .. })) {
+        metrics::counter!(IDEMPOTENCY_REPLAYS).increment(1);
     }
+    executed
 }

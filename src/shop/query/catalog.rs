@@ -2,11 +2,14 @@
 
 use std::collections::HashMap;
 
+use futures_util::FutureExt as _;
+
 use crate::shop::failure::Error;
 use crate::shop::model::Item;
 use crate::shop::store::read::count_purchases;
 use crate::shop::{Shop, Sku, UserId};
 
+/// Returns the shop's items by sku, after `after`, without lab items.
 pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<Item>, Error> {
     let items = sqlx::query_as!(
         Item,
@@ -18,18 +21,28 @@ pub async fn items(shop: &Shop, after: Option<&Sku>, limit: i64) -> Result<Vec<I
     Ok(items.fetch_all(&mut *shop.connection().await?).await?)
 }
 
+/// Returns one item, of the shop or of the lab.
 pub async fn item(shop: &Shop, sku: &Sku) -> Result<Option<Item>, Error> {
     Ok(items_by_sku(shop, std::slice::from_ref(sku)).await?.pop())
 }
 
+/// Returns the items among `skus` that exist, of the shop or of the lab, by sku.
 pub async fn items_by_sku(shop: &Shop, skus: &[Sku]) -> Result<Vec<Item>, Error> {
-    let items = sqlx::query_as!(
-        Item,
-        r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user from items
+    let skus = skus.to_vec();
+    let read = shop.pool.read(move |db| {
+        let skus = skus.clone();
+        async move {
+            let items = sqlx::query_as!(
+                Item,
+                r#"select sku as "sku: Sku", name, price_cents, stock, limit_per_user from items
                     where sku = any($1) order by sku"#,
-        skus as &[Sku],
-    );
-    Ok(items.fetch_all(&mut *shop.connection().await?).await?)
+                &skus as &[Sku],
+            );
+            items.fetch_all(db).await
+        }
+        .boxed()
+    });
+    Ok(read.await?.0)
 }
 
 /// Returns the first of `skus`, by sku, that is an item of the shop and not of the lab.

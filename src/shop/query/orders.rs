@@ -14,11 +14,13 @@ use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, UserId};
 /// The newest orders of a user that are looked through for those of the shop's own items.
 const MAX_SCANNED: i64 = 200;
 
+/// A page of a user's orders, newest first.
 #[derive(Debug)]
 pub struct OrderPage {
     pub orders: Vec<Order>,
     /// The orders of lab items among those that were looked through, listed or not.
     pub lab_orders: Vec<OrderId>,
+    /// The cursor of the next page. It may follow less than a full page.
     pub more: Option<OrderId>,
 }
 
@@ -42,16 +44,22 @@ pub async fn time_left(shop: &Shop, ids: &[OrderId]) -> Result<HashMap<OrderId, 
     Ok(left.map(|row| (row.id, Duration::from_secs_f64(row.left_s))).collect())
 }
 
+/// Returns the user's orders, newest first, older than `after`.
 pub async fn orders(
     shop: &Shop,
     user: UserId,
     after: Option<OrderId>,
     limit: i64,
 ) -> Result<Vec<Order>, Error> {
-    let mut db = shop.connection().await?;
-    let newest = scan(&mut db, user, after, limit).await?;
-    let ids: Vec<OrderId> = newest.into_iter().map(|(id, _)| id).collect();
-    Ok(select(&mut db, user, &ids).await?)
+    let read = shop.pool.read(move |db| {
+        async move {
+            let newest = scan(db, user, after, limit).await?;
+            let ids: Vec<OrderId> = newest.into_iter().map(|(id, _)| id).collect();
+            select(db, user, &ids).await
+        }
+        .boxed()
+    });
+    Ok(read.await?.0)
 }
 
 /// Returns a page of the user's orders older than `after`. Without those of lab items it looks
@@ -63,27 +71,33 @@ pub async fn page(
     with_lab: bool,
     length: i64,
 ) -> Result<OrderPage, Error> {
-    let mut db = shop.connection().await?;
-    let limit = if with_lab { length + 1 } else { MAX_SCANNED };
-    let scanned = scan(&mut db, user, after, limit).await?;
-    let listed = scanned.iter().filter(|(_, in_lab)| with_lab || !in_lab);
-    let mut ids: Vec<OrderId> = listed.map(|(id, _)| *id).collect();
+    let read = shop.pool.read(move |db| {
+        async move {
+            let limit = if with_lab { length + 1 } else { MAX_SCANNED };
+            let scanned = scan(db, user, after, limit).await?;
+            let listed = scanned.iter().filter(|(_, in_lab)| with_lab || !in_lab);
+            let mut ids: Vec<OrderId> = listed.map(|(id, _)| *id).collect();
 
-    let length = usize::try_from(length).unwrap_or(usize::MAX);
-    let more = if ids.len() > length {
-        ids.truncate(length);
-        ids.last().copied()
-    } else {
-        let is_cut = i64::try_from(scanned.len()) == Ok(limit);
-        scanned.last().map(|(id, _)| *id).filter(|_| is_cut)
-    };
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            let more = if ids.len() > length {
+                ids.truncate(length);
+                ids.last().copied()
+            } else {
+                let is_cut = i64::try_from(scanned.len()) == Ok(limit);
+                scanned.last().map(|(id, _)| *id).filter(|_| is_cut)
+            };
 
-    let lab_orders = scanned.into_iter().filter(|(_, in_lab)| *in_lab).map(|(id, _)| id);
-    let lab_orders = lab_orders.filter(|id| more.is_none_or(|last| *id >= last)).collect();
-    let orders = select(&mut db, user, &ids).await?;
-    Ok(OrderPage { orders, lab_orders, more })
+            let lab_orders = scanned.into_iter().filter(|(_, in_lab)| *in_lab).map(|(id, _)| id);
+            let lab_orders = lab_orders.filter(|id| more.is_none_or(|last| *id >= last)).collect();
+            let orders = select(db, user, &ids).await?;
+            Ok(OrderPage { orders, lab_orders, more })
+        }
+        .boxed()
+    });
+    Ok(read.await?.0)
 }
 
+/// Returns whether the order has lab items only.
 pub async fn is_of_lab_items(shop: &Shop, id: OrderId) -> Result<bool, Error> {
     let in_lab = sqlx::query_scalar!(
         r#"select not exists (select from order_lines l
@@ -109,6 +123,7 @@ pub async fn order_placed_with(
     Ok(id.flatten())
 }
 
+/// Returns the orders among `ids` that belong to the user.
 pub async fn owned_among(
     shop: &Shop,
     user: UserId,
@@ -147,6 +162,7 @@ async fn scan(
     .await
 }
 
+/// Returns those of the orders that are the user's, newest first.
 async fn select(db: &mut PgConnection, user: UserId, ids: &[OrderId]) -> sqlx::Result<Vec<Order>> {
     let rows = sqlx::query!(
         r#"select id as "id: OrderId", status as "status: OrderStatus", total_cents, expires_at, created_at, paid_at,
@@ -196,11 +212,7 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
             continue;
         };
         let (Some(before), Some(delta), Some(after)) = (row.before, row.delta, row.after) else {
-            // The ledger was changed by hand.
-            let (sku, order) = (row.sku, row.order_id);
-            let message =
-                format!("the line {sku} of order {order} lacks its ledger entry: run the audit");
-            return Err(sqlx::Error::Decode(message.into()));
+            return Err(missing_entry(row.order_id, &row.sku));
         };
         order.lines.push(OrderLine {
             sku: row.sku,
@@ -210,4 +222,10 @@ async fn fill_lines(db: &mut PgConnection, orders: &mut [Order]) -> sqlx::Result
         });
     }
     Ok(())
+}
+
+/// The error of a line whose ledger entry is absent: the ledger was changed by hand.
+fn missing_entry(order: OrderId, sku: &Sku) -> sqlx::Error {
+    let message = format!("the line {sku} of order {order} lacks its ledger entry: run the audit");
+    sqlx::Error::Decode(message.into())
 }

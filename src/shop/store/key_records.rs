@@ -11,7 +11,6 @@ use sqlx::PgConnection;
 use uuid::Uuid;
 
 use crate::db::{self, Pool};
-use crate::metrics::IDEMPOTENCY_REPLAYS;
 use crate::shop::OrderId;
 use crate::shop::failure::{Error, Execution, Failure, Rejection, StoredResponse};
 use crate::shop::idempotency::{IdempotencyRequest, RETENTION_HOURS};
@@ -58,7 +57,6 @@ pub async fn look_up(
         let replay = match (row.status, row.body) {
             (Some(status), Some(body)) if !row.old => {
                 if row.fingerprint == request.fingerprint {
-                    metrics::counter!(IDEMPOTENCY_REPLAYS).increment(1);
                     let status = u16::try_from(status).unwrap_or(200);
                     let response = StoredResponse { status, body };
                     Ok(Execution { response, replayed: true })

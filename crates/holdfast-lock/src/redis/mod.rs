@@ -4,9 +4,9 @@
 //! Guarantees: a command succeeds or fails within 0.8 s (0.9 s if this process was stopped: what
 //! arrived is read first). After a command without a response, further ones fail at once for
 //! 0.25 s, unless the server responds to another; in a Cluster, those to the silent node, until it
-//! responds. A broken connection is re-established, and a login that was refused is repeated. A command is sent once, unless the server responded that it did not execute it. A
-//! command that timed out *may have been executed*: its caller must be prepared to release what it
-//! acquired.
+//! responds. A broken connection is re-established, and a login that was refused is repeated. A
+//! command is sent once, unless the server responded that it did not execute it. A command that
+//! timed out *may have been executed*: its caller must be prepared to release what it acquired.
 
 mod address;
 mod client;

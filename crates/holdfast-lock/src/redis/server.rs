@@ -1,7 +1,8 @@
 //! The connection to one server, which outlives each of its connections.
 //!
-//! Guarantees: it is established with the first command, and again after it broke or, with growing
-//! pauses, after any attempt failed, also if the server refused the login. (The `ConnectionManager`
+//! Guarantees: it is established with the first command, and again after it broke or any attempt
+//! failed, with growing pauses: also after the server refused the login, and if it accepts logins
+//! and ends its connections at once. (The `ConnectionManager`
 //! of redis-rs keeps such a refusal for ever, and a broken connection's error until the second
 //! command.) Requests have no timeout: see [`super::request::in_time`].
 
@@ -26,6 +27,9 @@ const MIN_PAUSE: Duration = Duration::from_millis(25);
 /// Longest pause: a server that accepts the login again is used as soon.
 const MAX_PAUSE: Duration = Duration::from_millis(400);
 
+/// Time after which a connection has worked: if it breaks, it is replaced at once.
+const MIN_LIFETIME: Duration = Duration::from_secs(1);
+
 /// A connection to one server. Cheap to clone; clones share it.
 #[derive(Clone)]
 pub(super) struct ServerConnection(Arc<Server>);
@@ -39,11 +43,11 @@ struct Server {
 struct State {
     /// The last attempt; its connection is in use if it succeeded.
     attempt: Option<Attempt>,
-    /// Number of attempts one after another that failed.
+    /// Number of attempts one after another that failed, or whose connection soon broke.
     failures: u32,
-    /// The time from which a command begins the next attempt, if the last one is of no use. Until
-    /// then commands get its error.
+    /// The time of the next attempt, until which commands get the error of the last one.
     retry_at: Option<Instant>,
+    connected_at: Option<Instant>,
 }
 
 /// An attempt to connect, which several commands can wait for.
@@ -91,12 +95,22 @@ impl Server {
         }
     }
 
-    /// Lets the next command replace the connection of that attempt, unless that was done already.
-    fn reconnect(&self, broken: u64) {
+    /// Replaces the connection of that attempt, unless that was done already.
+    fn reconnect(self: &Arc<Self>, broken: u64) {
         let mut state = self.state.lock();
         let is_current = state.attempt.as_ref().is_some_and(|attempt| attempt.number == broken);
-        if is_current && state.retry_at.is_none() {
-            state.retry_at = Some(Instant::now());
+        if !is_current || state.retry_at.is_some() {
+            return;
+        }
+        if state.connected_at.is_some_and(|at| at.elapsed() >= MIN_LIFETIME) {
+            state.failures = 0;
+        }
+        if state.failures == 0 {
+            // A server that restarts is often back by then.
+            state.failures = 1;
+            self.begin_attempt(&mut state);
+        } else {
+            state.record_failure();
         }
     }
 
@@ -114,6 +128,8 @@ impl Server {
         let attempt = Attempt { number, connection: connection.boxed().shared() };
         tokio::spawn(attempt.connection.clone());
         state.retry_at = None;
+        // This attempt's connection has not lived yet.
+        state.connected_at = None;
         state.attempt = Some(attempt.clone());
         attempt
     }
@@ -124,7 +140,7 @@ impl Server {
             return;
         }
         if succeeded {
-            state.failures = 0;
+            state.connected_at = Some(Instant::now());
         } else {
             state.record_failure();
         }
@@ -177,4 +193,47 @@ pub(super) fn with_resp3(address: ConnectionInfo) -> ConnectionInfo {
 /// Returns whether the server demands a login, after this connection was accepted without one.
 pub(super) fn is_not_logged_in(value: &Value) -> bool {
     matches!(value, Value::ServerError(error) if error.code() == "NOAUTH")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::net::TcpListener;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use redis::IntoConnectionInfo as _;
+
+    use super::*;
+
+    /// Accepts every login, and then ends the connection. Returns its port, and counts logins.
+    fn start_closing_peer(logins: Arc<AtomicU32>) -> std::io::Result<u16> {
+        let listener = TcpListener::bind("127.0.0.1:0")?;
+        let port = listener.local_addr()?.port();
+        std::thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client?;
+                let _ = client.read(&mut [0; 1_024])?;
+                logins.fetch_add(1, Ordering::SeqCst);
+                // The responses to `HELLO 3` and twice `CLIENT SETINFO`.
+                client.write_all(b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n+OK\r\n+OK\r\n")?;
+            }
+            std::io::Result::Ok(())
+        });
+        Ok(port)
+    }
+
+    #[tokio::test]
+    async fn peer_that_closes_gets_growing_pauses() {
+        let logins = Arc::new(AtomicU32::new(0));
+        let port = start_closing_peer(Arc::clone(&logins)).expect("a free port");
+        let address = format!("redis://127.0.0.1:{port}").into_connection_info();
+        let server = ServerConnection::new(address.expect("an address")).expect("a client");
+        let (ping, began) = (redis::cmd("PING"), Instant::now());
+        while logins.load(Ordering::SeqCst) < 6 {
+            let _ = server.send(RedisRequest::Command(&ping)).await;
+            tokio::task::yield_now().await;
+        }
+        // Before the last four: half of 50, 100, 200 and 400 ms, or more.
+        assert!(began.elapsed() >= Duration::from_millis(375), "{:?}", began.elapsed());
+    }
 }
