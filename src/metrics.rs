@@ -88,7 +88,7 @@ metrics_table! {
     RATE_LIMIT_CALLS: "holdfast_rate_limit_calls_total", Counter [] &[],
         "Calls to Redis for permits, each for all waiting requests";
     RATE_LIMIT_DEGRADED: "holdfast_rate_limit_degraded", Gauge [] &[],
-        "1 while Redis grants no permits and this replica applies the rate limits alone";
+        "1 while Redis grants no permits and this replica applies the rate limits alone, until a request asks it again";
 
     JOB_DURATION: "holdfast_job_duration_seconds", Histogram ["job"] SECONDS,
         "Duration of one attempt of a scheduled job";

@@ -4,7 +4,7 @@
 
 use std::fmt::Write as _;
 
-use super::Results;
+use super::results::Results;
 use super::runs::{BATCHED, RunResult};
 use super::table::{count, describe_method, short};
 

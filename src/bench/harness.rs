@@ -8,7 +8,7 @@ use futures_util::StreamExt as _;
 use redis::aio::MultiplexedConnection;
 use serde_json::Value;
 
-use super::Machine;
+use super::results::Machine;
 use super::runs::{
     AuditSummary, BASELINE, BenchRun, MANY_CLIENTS, NO_STRATEGY, Round, SPREAD_ITEMS, Task,
 };

@@ -9,6 +9,7 @@
 mod chart;
 mod goals;
 mod harness;
+mod results;
 mod runs;
 mod table;
 
@@ -32,50 +33,6 @@ const DEFAULT_STRATEGIES: [&str; 9] =
     ["none", "local", "owner", "watchdog", "redlock", "fenced", "row-lock", "atomic", BATCHED];
 const REDLOCK_NODES: u16 = 3;
 const OVERHEAD_PER_RUN: Duration = Duration::from_secs(1);
-
-/// The results as written to JSON: the source of table and picture.
-#[derive(Debug, Serialize)]
-struct Results {
-    machine: Machine,
-    method: Method,
-    runs: Vec<RunResult>,
-    figures: Vec<Goal>,
-}
-
-#[derive(Debug, Serialize)]
-struct Machine {
-    date: String,
-    holdfast: &'static str,
-    cores: usize,
-    cpu: String,
-    postgres: String,
-    redis: String,
-}
-
-#[derive(Debug, Serialize)]
-struct Method {
-    rounds: u32,
-    seconds: f64,
-    connections: usize,
-}
-
-impl Results {
-    fn hot(&self) -> impl Iterator<Item = &RunResult> {
-        self.of_task(Task::Hot)
-    }
-
-    /// Returns the responses per second without the work.
-    fn no_op(&self) -> Option<Spread> {
-        self.of_task(Task::NoOp).next()?.per_second
-    }
-
-    fn of_task(&self, task: Task) -> impl Iterator<Item = &RunResult> {
-        let clients = self.method.connections;
-        let is_of_task =
-            move |result: &&RunResult| result.run.task == task && result.run.clients == clients;
-        self.runs.iter().filter(is_of_task)
-    }
-}
 
 pub async fn bench(options: &BenchArgs) -> anyhow::Result<()> {
     let strategies = strategies(&options.only)?;

@@ -153,8 +153,12 @@ impl fmt::Display for AuditSummary {
         if self.ok {
             return write!(f, "sound");
         }
-        let oversold = grouped(self.oversold.unsigned_abs());
-        write!(f, "oversold by {oversold} ({} forks)", grouped(self.forks as u64))?;
+        if self.oversold == 0 && self.forks == 0 {
+            write!(f, "not sound")?;
+        } else {
+            let oversold = grouped(self.oversold.unsigned_abs());
+            write!(f, "oversold by {oversold} ({} forks)", grouped(self.forks as u64))?;
+        }
         self.failed.iter().try_for_each(|failed| write!(f, "; {failed}"))
     }
 }

@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 
 use super::goals::Goal;
+use super::results::{Machine, Method, Results};
 use super::runs::{RunResult, Spread};
-use super::{Machine, Method, Results};
 use crate::output::grouped;
 
 /// Returns the table of the strategies; with `goals`, also every goal with its value.

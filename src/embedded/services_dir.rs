@@ -71,6 +71,13 @@ impl ServicesDir {
             );
             identity.id = Uuid::new_v4();
             if identity.external.is_some() {
+                // Of a killed `up`, Postgres may run on without the lock.
+                ensure!(
+                    !services_dir.join("postgres/postmaster.pid").exists(),
+                    "{} is in use, or its shop was killed: start and stop that shop, then use \
+                     --adopt again",
+                    services_dir.display()
+                );
                 services_dir = copy_external(&services_dir, identity.id)?;
                 identity.external = Some(FolderId::of(&services_dir)?);
                 records[0] = services_dir.join(OWNER);

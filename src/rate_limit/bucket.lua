@@ -18,7 +18,7 @@ local full_at = math.min(math.max(stored, now), now + cost(burst))
 local available = math.floor((now + cost(burst) - full_at) * permits / period)
 local granted = math.min(requested, available)
 full_at = full_at + cost(granted)
-if granted > 0 then
+if granted > 0 or stored > now + cost(burst) then
     redis.call('set', KEYS[1], string.format('%.0f', full_at), 'px', math.ceil((full_at - now) / 1000))
 end
 return { granted, full_at - now }

@@ -164,6 +164,9 @@ impl Limiter {
     /// Remembers an address of a user for `ttl`, unless the user has used many others since. Does
     /// nothing while Redis is unavailable.
     pub async fn remember(&self, user: &str, address: &str, ttl: Duration) {
+        if self.is_away() {
+            return;
+        }
         let ttl_ms = u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX);
         let mut call = REMEMBER_SCRIPT.key(self.key("known", user));
         call.arg(address).arg(ttl_ms).arg(MAX_ADDRESSES_PER_USER);
@@ -172,10 +175,18 @@ impl Limiter {
 
     /// Returns whether the user's address is remembered; `false` while Redis is unavailable.
     pub async fn is_remembered(&self, user: &str, address: &str) -> bool {
+        if self.is_away() {
+            return false;
+        }
         let mut command = redis::cmd("ZSCORE");
         command.arg(self.key("known", user)).arg(address);
         let found = timeout(CALL_TIMEOUT, self.redis.query::<Option<f64>>(command)).await;
         matches!(found, Ok(Ok(Some(_))))
+    }
+
+    /// Returns whether Redis did not respond lately.
+    fn is_away(&self) -> bool {
+        monotonic_us() < self.retry_at_us.load(Ordering::Relaxed)
     }
 
     fn key(&self, kind: &str, name: &str) -> String {

@@ -29,6 +29,8 @@ use super::state::State;
 
 /// Time in which the head of a request must arrive, and after which an idle connection is closed.
 const CLIENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for which the rest of a response may be sent once the connection is to be closed.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(15);
 const MAX_DISCARDED_BYTES: usize = 1024 * 1024;
 
 pub struct ClientStream {
@@ -37,7 +39,8 @@ pub struct ClientStream {
     phase: Rc<ConnectionPhase>,
     /// Wakes the connection at its deadline, or earlier: it is moved only when it has fired.
     timer: Option<Pin<Box<Sleep>>>,
-    is_late: bool,
+    /// Set once the connection was too late: the time at which it is closed.
+    closes_at: Option<Instant>,
     /// The rest of a problem that the stream sends itself.
     problem: Option<Bytes>,
     _counted: CountedConnection,
@@ -50,7 +53,7 @@ impl ClientStream {
             state,
             phase: Rc::default(),
             timer: None,
-            is_late: false,
+            closes_at: None,
             problem: None,
             _counted: counted,
         }
@@ -73,14 +76,18 @@ impl ClientStream {
 
     /// Returns whether the connection is too late for actix to wait for it.
     fn is_late(&mut self, cx: &mut Context<'_>) -> bool {
-        let Some(deadline) = self.phase.deadline().filter(|_| !self.is_late) else {
-            return self.is_late;
-        };
-        self.is_late = self.poll_deadline(deadline, cx).is_ready();
-        if self.is_late && self.phase.is_in_head() {
-            self.prepare_problem(StatusCode::REQUEST_TIMEOUT);
+        if self.closes_at.is_some() {
+            return true;
         }
-        self.is_late
+        let deadline = self.phase.deadline();
+        let late = deadline.is_some_and(|deadline| self.poll_deadline(deadline, cx).is_ready());
+        if late {
+            self.closes_at = Some(Instant::now() + CLOSE_TIMEOUT);
+            if self.phase.is_in_head() {
+                self.prepare_problem(StatusCode::REQUEST_TIMEOUT);
+            }
+        }
+        late
     }
 
     fn prepare_problem(&mut self, status: StatusCode) {
@@ -99,6 +106,23 @@ impl ClientStream {
             rest.advance(sent);
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Sends `bytes`; of a response of the parser, the problem that replaces it.
+    fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let Some((status, length)) = find_parser_response(bytes) else {
+            return Pin::new(&mut self.tcp).poll_write(cx, bytes);
+        };
+        let others = bytes.len() - length;
+        if others > 0 {
+            return Pin::new(&mut self.tcp).poll_write(cx, &bytes[..others]);
+        }
+        if self.problem.is_none() {
+            self.prepare_problem(status);
+        }
+        ready!(self.poll_send_problem(cx))?;
+        self.discard_received();
+        Poll::Ready(Ok(length))
     }
 
     /// Discards what has arrived. A socket that is closed with unread bytes resets the connection,
@@ -133,27 +157,20 @@ impl AsyncRead for ClientStream {
 }
 
 impl AsyncWrite for ClientStream {
-    /// Writes `bytes`; of a response of the parser, the problem that replaces it. actix-http writes
-    /// with this method only, so a vectored write needs no implementation.
+    /// actix-http writes with this method only, so a vectored write needs no implementation.
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
-        let Some((status, length)) = find_parser_response(bytes) else {
-            return Pin::new(&mut this.tcp).poll_write(cx, bytes);
-        };
-        let others = bytes.len() - length;
-        if others > 0 {
-            return Pin::new(&mut this.tcp).poll_write(cx, &bytes[..others]);
+        let sent = this.poll_send(cx, bytes);
+        // The kernel closes the connection of a client that reads nothing, not of a slow one.
+        if let (Poll::Pending, Some(closes_at)) = (&sent, this.closes_at) {
+            ready!(this.poll_deadline(closes_at, cx));
+            return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
-        if this.problem.is_none() {
-            this.prepare_problem(status);
-        }
-        ready!(this.poll_send_problem(cx))?;
-        this.discard_received();
-        Poll::Ready(Ok(length))
+        sent
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

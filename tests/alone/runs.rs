@@ -325,6 +325,18 @@ async fn run_of_an_interrupted_lesson_continues() {
 }
 
 #[tokio::test]
+async fn lesson_reports_a_stopped_shop() {
+    let lab = Lab::open().await;
+    let mut lesson = lesson("unpaid", &lab.up).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdout = BufReader::new(lesson.stdout.take().unwrap()).lines();
+    stdout.next_line().await.unwrap().unwrap();
+    let _data = lab.up.stop();
+    let ended = lesson.wait_with_output().await.unwrap();
+    assert!(!ended.stderr.is_empty(), "it says why");
+    assert_eq!(ended.status.code(), Some(2));
+}
+
+#[tokio::test]
 async fn lesson_starts_own_shop_without_lab_mode() {
     let lab = Lab::at(Up::start(&["--lab", "off"])).await;
     let output = lesson("dead-holder", &lab.up).output().await.unwrap();

@@ -10,6 +10,7 @@
 #[allow(clippy::duplicate_mod, reason = "some test binaries have the topologies too")]
 #[path = "../../crates/holdfast-lock/tests/topology/certificates.rs"]
 mod certificates;
+#[path = "../../crates/holdfast-lock/tests/lock/cut.rs"]
 pub mod cut;
 pub mod ports;
 pub mod proxy;

@@ -269,3 +269,16 @@ async fn full_bucket_leaves_no_redis_key() {
     until("the key has gone", async || ask::<i64>(redis, &format!("EXISTS {key}")).unwrap() == 0)
         .await;
 }
+
+/// After a clock of Redis was set back, a bucket is full again at a time far ahead.
+#[tokio::test(flavor = "multi_thread")]
+async fn backward_clock_does_not_block_clients() {
+    let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "10/s:10")]).await;
+    let redis = &services().running.redis_url;
+    let far_ahead = 4_000_000_000_000_000_i64;
+    let key = format!("{}limit:{{address:127.0.0.1}}", shop.prefix);
+    let _: String = ask(redis, &format!("SET {key} {far_ahead}")).unwrap();
+    let items = async || shop.http.get(shop.url(0, "/api/items")).send().await.unwrap().status();
+    until("it is refused", async || items().await == 429).await;
+    until("the burst is refilled", async || items().await == 200).await;
+}

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::common::{CONDITION_TIMEOUT, Shop, User, until};
-use crate::topology::{self, Running, Topology};
+use crate::topology::{self, Running, Topology, certificates};
 
 /// Concurrent clients of [`sell`].
 const CLIENTS: usize = 24;
@@ -24,7 +24,15 @@ async fn shop_on(topology: Topology) -> (Shop, Running) {
 async fn shop_with(topology: Topology, strategy: &str) -> (Shop, Running) {
     let redis = tokio::task::spawn_blocking(move || topology::start(topology)).await.unwrap();
     let redis = redis.expect("redis-server is there");
-    let env = [("REDIS_URL", redis.url.as_str()), ("HOLDFAST_LOCK", strategy)];
+    let mut env = vec![("REDIS_URL", redis.url.as_str()), ("HOLDFAST_LOCK", strategy)];
+    let folder = tempfile::tempdir().unwrap();
+    certificates().write(folder.path());
+    let files = ["authority", "client", "client-key"]
+        .map(|name| format!("{}/{name}.pem", folder.path().display()));
+    if redis.url.starts_with("rediss") {
+        let names = ["HOLDFAST_REDIS_CA", "HOLDFAST_REDIS_CERT", "HOLDFAST_REDIS_KEY"];
+        env.extend(names.into_iter().zip(files.iter().map(String::as_str)));
+    }
     (Shop::start_with(2, &env).await, redis)
 }
 
@@ -56,8 +64,8 @@ async fn redis_cluster_sells_exact_stock() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_failover_loses_no_unit() {
-    let (shop, mut redis) = shop_on(Topology::Sentinel).await;
+async fn redis_failover_with_tls_loses_no_unit() {
+    let (shop, mut redis) = shop_on(Topology::TlsSentinel).await;
     let sku = shop.lab_item(40).await;
     assert_eq!(order_concurrently(&shop, &sku, 10).await, [10, 0, 0]);
     redis.data[0].0.kill();

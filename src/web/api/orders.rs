@@ -26,6 +26,7 @@ use crate::web::{HttpResult, State};
 pub struct OrderRequest {
     /// 1 to 50 lines; quantities of the same item are added up.
     #[schema(min_items = 1, max_items = 50)]
+    #[serde(deserialize_with = "body::objects")]
     pub lines: Vec<RequestedLine>,
 }
 

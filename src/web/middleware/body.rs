@@ -1,15 +1,17 @@
 //! Parses JSON bodies, forms, queries and path segments; errors become problems.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
 use std::future::{Ready, ready};
+use std::marker::PhantomData;
 
 use actix_web::error::UrlencodedError;
 use actix_web::http::StatusCode;
 use actix_web::web::FormConfig;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, dev::Payload, web};
 use futures_util::future::LocalBoxFuture;
-use serde::Deserialize;
-use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use uuid::Uuid;
 
 use crate::messages::message;
@@ -64,9 +66,8 @@ fn is_json(request: &HttpRequest) -> bool {
 
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     // A wrong field may precede a syntax error, which is reported first.
-    serde_json::from_slice::<IgnoredAny>(bytes)
-        .map_err(|error| Problem::unreadable_body(&format_args!("it is not JSON: {error}")))?;
-    // serde would read a struct from an array, too, as its fields in order.
+    serde_json::from_slice::<IgnoredAny>(bytes).map_err(|error| not_json(&error))?;
+    // As in `objects`.
     if !bytes.trim_ascii_start().starts_with(b"{") {
         return Err(Problem::field("body", "an object is expected"));
     }
@@ -75,11 +76,51 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let path = error.path().to_string();
         let error = error.into_inner();
+        if !error.is_data() {
+            return not_json(&error);
+        }
         let why = error.to_string();
         let position = format!(" at line {} column {}", error.line(), error.column());
         let why = why.strip_suffix(&position).unwrap_or(&why);
         Problem::field(if path == "." { "body" } else { &path }, why)
     })
+}
+
+fn not_json(error: &serde_json::Error) -> Problem {
+    Problem::unreadable_body(&format_args!("it is not JSON: {error}"))
+}
+
+/// Deserializes structs from objects only: serde reads one from an array, too, as its fields in
+/// order, and `[["tea", 1]]` would be the lines of an order.
+pub fn objects<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let objects = Vec::<Object<T>>::deserialize(deserializer)?;
+    Ok(objects.into_iter().map(|object| object.0).collect())
+}
+
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(ObjectVisitor(PhantomData))
+    }
+}
+
+struct ObjectVisitor<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for ObjectVisitor<T> {
+    type Value = Object<T>;
+
+    fn expecting(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, fields: A) -> Result<Object<T>, A::Error> {
+        T::deserialize(MapAccessDeserializer::new(fields)).map(Object)
+    }
 }
 
 /// The parsed query. Like a body, an invalid one is reported when the handler calls
@@ -219,6 +260,7 @@ mod tests {
             ("{\"coupon\":1}", "coupon: unknown field `coupon`, expected `lines`"),
             ("{\"lines\":[],\"lines\":[]}", "body: duplicate field `lines`"),
             ("{\"lines\":[{\"sku\":\"tea\"}]}", "lines[0]: missing field `quantity`"),
+            ("{\"lines\":[[\"tea\",1]]}", "lines[0]: invalid type: sequence, expected an object"),
         ] {
             assert_eq!(order_problem(body), (422, detail.to_owned()), "{body}");
         }
@@ -228,7 +270,7 @@ mod tests {
 
     #[test]
     fn syntax_error_is_reported_first() {
-        for body in ["", "{\"lines\":7,", "{\"lines\":7} x"] {
+        for body in ["", "{\"lines\":7,", "{\"lines\":7} x", "{\"lines\":1e999}"] {
             assert_eq!(order_problem(body).0, 400, "{body}");
         }
     }

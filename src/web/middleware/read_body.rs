@@ -41,7 +41,10 @@ pub async fn read_body<B: MessageBody>(
     mut request: ServiceRequest,
     next: Next<B>,
 ) -> Result<ServiceResponse<EitherBody<B>>, Error> {
-    if STREAMED_PATHS.contains(&request.path()) {
+    let payload = request.take_payload();
+    let is_empty = matches!(payload, Payload::None);
+    request.set_payload(payload);
+    if is_empty || STREAMED_PATHS.contains(&request.path()) {
         return Ok(next.call(request).await?.map_into_left_body());
     }
     match collect(&mut request).await {

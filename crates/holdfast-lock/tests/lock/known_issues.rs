@@ -1,10 +1,12 @@
 //! Known issues of other lock libraries, as tests.
 
+use std::sync::atomic::AtomicUsize;
 use std::time::{Duration, Instant};
 
 use holdfast_lock::fenced::Timing;
 use holdfast_lock::{AcquireOutcome, LockKey, Released, Wait};
 
+use crate::cut::Cut;
 use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until};
 
 everywhere!(
@@ -12,6 +14,8 @@ everywhere!(
     released_lock_is_not_renewed,
     lost_notification_costs_one_poll,
     dead_waiter_is_skipped_within_a_second,
+    cancelled_acquire_leaves_nothing_locked,
+    cancelled_release_is_completed,
     newcomers_do_not_overtake_waiters,
     redis_outage_is_neither_busy_nor_free,
     silent_redis_is_not_a_busy_lock,
@@ -92,6 +96,41 @@ async fn dead_waiter_is_skipped_within_a_second(server: &Server) {
     held.release().await;
     waiter.await.unwrap().release().await;
     assert!(released.elapsed() < Duration::from_millis(1_300), "{:?}", released.elapsed());
+}
+
+/// redis-py #3847, gears-rust #4705: *cancelled at the wrong moment, the lock stays.*
+async fn cancelled_acquire_leaves_nothing_locked(server: &Server) {
+    let (process, there) = (server.process(), server.process());
+    for cut in Cut::all() {
+        let taken = cut.run(&AtomicUsize::new(0), process.take("{a}")).await;
+        let complete = taken.is_some();
+        if let Some(guards) = taken {
+            assert!(!there.finds_it_free("{a}").await, "a lock that is held is not free");
+            guards.release().await;
+        }
+        let started = Instant::now();
+        until("it is free again", async || there.finds_it_free("{a}").await).await;
+        assert!(started.elapsed() < TTL, "{cut:?}: it ran out");
+        if complete {
+            break;
+        }
+    }
+    until("nothing is left behind", async || server.keys_left().is_empty()).await;
+}
+
+/// blnk #354: *the unlock ran on the cancelled request, and the balance stayed locked.*
+async fn cancelled_release_is_completed(server: &Server) {
+    let process = server.process();
+    let there = server.process();
+    let held = process.take("{a}").await;
+    assert!(!there.finds_it_free("{a}").await);
+    let mut releasing = Box::pin(held.release());
+    // Answered at once, now and then: by another thread, while it is polled.
+    let _ = futures_util::poll!(&mut releasing);
+    drop(releasing);
+    let started = Instant::now();
+    there.take("{a}").await.release().await;
+    assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
 }
 
 /// python-redis-lock #58: *a newcomer overtakes the waiters.*

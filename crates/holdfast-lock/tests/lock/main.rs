@@ -13,6 +13,7 @@ mod topology;
 mod scripts;
 
 mod acquire_release;
+mod cut;
 mod differential;
 mod errors;
 mod faults;

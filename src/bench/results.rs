@@ -1,0 +1,50 @@
+//! The results of a benchmark, as written to JSON.
+
+use serde::Serialize;
+
+use super::goals::Goal;
+use super::runs::{RunResult, Spread, Task};
+
+/// The source of table and picture.
+#[derive(Debug, Serialize)]
+pub(super) struct Results {
+    pub(super) machine: Machine,
+    pub(super) method: Method,
+    pub(super) runs: Vec<RunResult>,
+    pub(super) figures: Vec<Goal>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Machine {
+    pub(super) date: String,
+    pub(super) holdfast: &'static str,
+    pub(super) cores: usize,
+    pub(super) cpu: String,
+    pub(super) postgres: String,
+    pub(super) redis: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Method {
+    pub(super) rounds: u32,
+    pub(super) seconds: f64,
+    pub(super) connections: usize,
+}
+
+impl Results {
+    pub(super) fn hot(&self) -> impl Iterator<Item = &RunResult> {
+        self.of_task(Task::Hot)
+    }
+
+    /// Returns the responses per second without the work.
+    pub(super) fn no_op(&self) -> Option<Spread> {
+        self.of_task(Task::NoOp).next()?.per_second
+    }
+
+    fn of_task(&self, task: Task) -> impl Iterator<Item = &RunResult> {
+        let clients = self.method.connections;
+        let is_of_task =
+            move |result: &&RunResult| result.run.task == task && result.run.clients == clients;
+        self.runs.iter().filter(is_of_task)
+    }
+}
