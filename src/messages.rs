@@ -152,7 +152,8 @@ impl Message {
 }
 
 impl Text {
-    /// Returns the text in a language; the parts of a list are separated by a dot in every language.
+    /// Returns the text in a language; the parts of a list are separated by a dot in every
+    /// language.
     pub fn text(&self, language: Language) -> String {
         match self {
             Self::Plain(text) => text.clone(),

@@ -16,7 +16,6 @@ mod table;
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
-use serde::Serialize;
 
 use crate::config::BenchArgs;
 use crate::embedded::TempShop;
@@ -24,9 +23,9 @@ use crate::output;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
 use crate::signals;
-use goals::Goal;
 use harness::Harness;
-use runs::{BATCHED, Measurements, RunResult, Spread, Task};
+use results::{Method, Results};
+use runs::{BATCHED, Measurements};
 
 /// Default selection; the other strategies cost the same as one of these, or are slow by design.
 const DEFAULT_STRATEGIES: [&str; 9] =

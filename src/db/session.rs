@@ -48,9 +48,9 @@ const STANDARD: [(&str, &str); 12] = [
     ("default_transaction_isolation", "read committed"),
 ];
 
-/// Sets them; with a `wait`, sessions may wait, and be idle in a transaction, for that long. Behind a
-/// pooler the session may be one that another client has used: its prepared statements go, because
-/// those of this client will have the same names.
+/// Sets them; with a `wait`, sessions may wait, and be idle in a transaction, for that long. Behind
+/// a pooler the session may be one that another client has used: its prepared statements go,
+/// because those of this client will have the same names.
 pub(super) async fn apply(
     connection: &mut PgConnection,
     wait: Option<Duration>,

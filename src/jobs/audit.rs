@@ -7,8 +7,9 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::job::{Job, JobContext};
 use super::runs::{JobRun, RunState};
-use super::{Job, JobContext, Timetable};
+use super::timetable::Timetable;
 use crate::metrics::{AUDIT_SOUND, AUDIT_TIME};
 use crate::shop::audit::{AUDIT_TIMEOUT, AuditCheck, AuditStatus};
 

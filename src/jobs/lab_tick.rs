@@ -13,7 +13,9 @@ use time::OffsetDateTime;
 use tokio::time::Instant;
 use utoipa::ToSchema;
 
-use super::{Job, JobContext, RunOutcome, Scheduler};
+use super::job::{Job, JobContext};
+use super::runs::RunOutcome;
+use super::scheduler::Scheduler;
 use crate::db::Pool;
 use crate::probe::{Point, Probe, ProbedValue};
 use crate::shop::Error;

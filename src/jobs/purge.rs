@@ -18,8 +18,10 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::time::Instant;
 
+use super::job::{Job, JobContext};
 use super::order_expiry::failures;
-use super::{Job, JobContext, Timetable, lab_tick, runs};
+use super::timetable::Timetable;
+use super::{lab_tick, runs};
 use crate::db::Pool;
 use crate::shop::store::{lab_items_between, oldest_kept, purge, purge_lab_item};
 use crate::shop::{Error, sessions};

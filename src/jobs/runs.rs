@@ -10,7 +10,6 @@ use serde_json::Value;
 use time::OffsetDateTime;
 use utoipa::ToSchema;
 
-use super::scheduler::RunOutcome;
 use crate::backoff::Backoff;
 use crate::db::Pool;
 use crate::shop::Error;
@@ -30,6 +29,23 @@ pub enum RunState {
     Done,
     /// It failed, and is retried after a pause.
     Failed,
+}
+
+/// The outcome of a tick on one replica.
+#[derive(Debug, strum::IntoStaticStr)]
+#[strum(serialize_all = "lowercase", const_into_str)]
+pub enum RunOutcome {
+    Done(Value),
+    /// It failed, and is retried after a pause.
+    Failed(String),
+    /// Its result is not recorded: a later holder took the run over, or will.
+    Stale,
+    /// Its replica was stopped: another replica may run it at once.
+    Stopped,
+    /// Another replica runs it, or a pause after a failure is not over.
+    Busy,
+    /// It was done before.
+    Already,
 }
 
 #[derive(Debug, Clone, Serialize, ToSchema)]
@@ -197,8 +213,8 @@ pub async fn find(pool: &Pool, job: &str, due_at: OffsetDateTime) -> Result<Opti
 }
 
 /// Deletes runs that started more than `days` ago and have a later one that is done, so a job keeps
-/// its newest result. Checks only the `max` oldest runs: few of these are the newest of a job, so if
-/// none of them may be deleted, no later run may either.
+/// its newest result. Checks only the `max` oldest runs: few of these are the newest of a job, so
+/// if none of them may be deleted, no later run may either.
 pub(super) async fn delete_old(pool: &Pool, days: i32, max: i64) -> Result<u64, Error> {
     let deleted = sqlx::query!(
         "delete from job_runs where id = any(array(

@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{Instrument as _, error_span, field};
 use utoipa::ToSchema;
 
+use super::audit;
+use super::job::{Job, JobContext};
 use super::order_expiry::{self, ExpiryStatus};
-use super::runs::{self, Attempt, JobRun, RunState};
-use super::{Job, JobContext, audit};
+use super::runs::{self, Attempt, JobRun, RunOutcome, RunState};
 use crate::metrics::{JOB_ATTEMPTS, JOB_DURATION};
 use crate::probe::Probe;
 use crate::shop::{Error, Shop, with_timeout};
@@ -36,23 +37,6 @@ const MAX_WRITE_ATTEMPTS: u32 = 5;
 const WRITE_PAUSE: Duration = Duration::from_millis(700);
 /// Time for a cancelled job to stop at an await.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
-
-/// The outcome of a tick on one replica.
-#[derive(Debug, strum::IntoStaticStr)]
-#[strum(serialize_all = "lowercase", const_into_str)]
-pub enum RunOutcome {
-    Done(Value),
-    /// It failed, and is retried after a pause.
-    Failed(String),
-    /// Its result is not recorded: a later holder took the run over, or will.
-    Stale,
-    /// Its replica was stopped: another replica may run it at once.
-    Stopped,
-    /// Another replica runs it, or a pause after a failure is not over.
-    Busy,
-    /// It was done before.
-    Already,
-}
 
 /// The scheduler of one replica. Cheap to clone.
 #[derive(Debug, Clone)]

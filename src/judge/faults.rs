@@ -7,14 +7,12 @@ use std::time::Duration;
 use holdfast_lock::clock::monotonic_us;
 
 use super::events::Stall;
-use super::plan::Fault;
+use super::plan::{AWAY, Fault};
 use super::protocol::Turn;
 use super::proxy::Traffic;
 use super::stage::Stage;
 
 const WARM_UP: Duration = Duration::from_millis(500);
-/// Length of `redis-away`, and with it four waits for the lock.
-pub(super) const AWAY: Duration = Duration::from_secs(5);
 const SLOWNESS: Duration = Duration::from_millis(200);
 /// The jump of `clock-jump`, as libfaketime reads it.
 const CLOCK_JUMP: &str = "+3600s";

@@ -10,6 +10,8 @@ use crate::config::JudgeArgs;
 /// Clients of all workers: each has a connection to the judge's Postgres, which allows 300, and
 /// adapters may have some.
 const MAX_CLIENTS: u32 = 200;
+/// Length of `redis-away`, and with it four waits for the lock.
+pub(super) const AWAY: Duration = Duration::from_secs(5);
 
 /// The faults, in the order in which they run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

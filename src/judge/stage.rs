@@ -9,8 +9,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 
 use super::events::{Mark, Recording};
-use super::faults::AWAY;
-use super::plan::{Fault, JudgePlan};
+use super::plan::{AWAY, Fault, JudgePlan};
 use super::processes;
 use super::protocol::{Turn, WorkerOrder, WorkerReport, WorkerSetup};
 use super::proxy::Proxy;

@@ -14,7 +14,8 @@ use uuid::Uuid;
 
 use super::arm_spec::ArmSpec;
 use super::cluster::{ManagedCluster, connect};
-use super::request::{LabResponse, Payer, order_of};
+use super::lesson_request::Payer;
+use super::request::{LabResponse, order_of};
 use super::run::{
     ArmResult, Fault, FaultKind, ForkedVersion, Journey, Lane, LatencyBucket, Sample,
 };

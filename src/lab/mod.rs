@@ -22,6 +22,7 @@ mod cluster;
 mod delay_queue;
 mod drawing;
 pub mod fork_pair;
+mod lesson_request;
 mod remove_hash;
 mod request;
 mod scenario;

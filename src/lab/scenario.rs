@@ -358,8 +358,8 @@ impl Scenario {
     }
 }
 
-/// Repeats `attempt` until it returns a value; fails after 20 s. `what` completes the error, “timed
-/// out waiting until …”.
+/// Repeats `attempt` until it returns a value; fails after 20 s. `what` completes the error,
+/// “timed out waiting until …”.
 pub async fn poll<T>(
     what: &str,
     mut attempt: impl AsyncFnMut() -> anyhow::Result<Option<T>>,

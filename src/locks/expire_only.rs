@@ -15,7 +15,7 @@
 use holdfast_lock::redis::Error as RedisError;
 use redis::cmd;
 
-use super::teaching_lock::LockCommands;
+use super::commands::LockCommands;
 
 pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {
     let mut set = cmd("SET");

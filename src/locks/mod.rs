@@ -3,6 +3,7 @@
 //! breaks. Tests: `tests/it/locks`, `tests/it/strategy_failures.rs`, `tests/it/strategies.rs`.
 
 mod check_then_del;
+mod commands;
 mod expire_only;
 pub mod priority;
 pub mod queue;

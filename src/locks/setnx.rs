@@ -16,7 +16,7 @@
 use holdfast_lock::redis::Error as RedisError;
 use redis::cmd;
 
-use super::teaching_lock::LockCommands;
+use super::commands::LockCommands;
 
 pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {
     lock.send(cmd("SETNX").arg(&lock.key).arg(&lock.owner)).await

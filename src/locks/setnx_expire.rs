@@ -17,7 +17,7 @@
 use holdfast_lock::redis::Error as RedisError;
 use redis::cmd;
 
-use super::teaching_lock::LockCommands;
+use super::commands::LockCommands;
 use crate::probe::Point;
 
 pub(super) async fn acquire(lock: &LockCommands) -> Result<bool, RedisError> {

@@ -8,8 +8,9 @@ use holdfast_lock::{AcquireOutcome, AcquireRequest, Error, Guard, Guards, Holder
 use holdfast_lock::{LockKind, Locks, ProbeFailure, Redis, Settings, Wait};
 use tokio::time::Instant;
 
+use super::commands::LockCommands;
 use super::queue::{KeyQueues, QueueSnapshot};
-use super::teaching_lock::{LockCommands, TeachingLease, TeachingLock};
+use super::teaching_lock::{TeachingLease, TeachingLock};
 use super::waiting_list::{QueueOptions, WhenFull};
 use crate::probe::Probe;
 

@@ -1,20 +1,17 @@
-//! The teaching locks: their common commands, polling and release. The file of each states when it
+//! The teaching locks: their common polling and release. The file of each states when it
 //! breaks. Only an explicit release runs its `release`: a cancelled attempt or a dropped lease is
 //! released by compare-and-delete, which never touches another owner's lock; under `expire-only`
 //! nothing is deleted. Tests: `tests/it/strategy_failures.rs`.
-
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use holdfast_lock::clock::jittered;
 use holdfast_lock::redis::Error as RedisError;
-use holdfast_lock::{Error, ForeignLease, LockKey, Locks, Redis, Released, Wait};
-use redis::{Cmd, FromRedisValue};
+use holdfast_lock::{Error, ForeignLease, Locks, Released, Wait};
 use tokio::time::{Instant, sleep_until};
 
+use super::commands::LockCommands;
 use super::{check_then_del, expire_only, setnx, setnx_expire, ttl};
-use crate::probe::{Point, Probe, ProbedValue};
 
 /// A lease in Redis with a common mistake.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,42 +42,6 @@ impl TeachingLock {
             TeachingLock::CheckThenDel => check_then_del::release(lock).await,
             TeachingLock::ExpireOnly => expire_only::release(lock).await,
         }
-    }
-}
-
-#[derive(Debug)]
-pub(super) struct LockCommands {
-    pub(super) key: String,
-    pub(super) owner: String,
-    pub(super) ttl_ms: u64,
-    pub(super) redis: Redis,
-    pub(super) name: LockKey,
-    pub(super) probe: Probe,
-}
-
-impl LockCommands {
-    /// Creates the commands of the lock on `key`, without an owner yet. A lock without an expiry
-    /// ignores `ttl`.
-    pub(super) fn new(locks: &Locks, key: &LockKey, ttl: Duration, probe: &Probe) -> Self {
-        Self {
-            key: locks.redis_key(key),
-            owner: String::new(),
-            ttl_ms: u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX),
-            redis: locks.redis().clone(),
-            name: key.clone(),
-            probe: probe.clone(),
-        }
-    }
-
-    pub(super) async fn send<T>(&self, command: &Cmd) -> Result<T, RedisError>
-    where
-        T: FromRedisValue + Send + 'static,
-    {
-        self.redis.query(command.clone()).await
-    }
-
-    pub(super) async fn pass(&self, point: Point) {
-        self.probe.at(point, [ProbedValue::key(self.name.as_str())]).await;
     }
 }
 

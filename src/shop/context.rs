@@ -2,14 +2,13 @@
 
 use std::time::Duration;
 
-use holdfast_lock::{LockKey, Wait};
 use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::audit::Audits;
-use super::command::Command;
 use super::engine::Engine;
 use super::failure::Error;
+use super::options::RequestOptions;
 use super::strategy::Strategy;
 use crate::budget::Budget;
 use crate::db::{Connection, Pool};
@@ -80,24 +79,6 @@ pub fn lab_connections(count: u32) -> Budget {
     Budget::new(number(count), number(per_user))
 }
 
-/// The options of one request: the server's own settings, or those of the lab's headers.
-#[derive(Debug, Clone)]
-pub struct RequestOptions {
-    pub strategy: &'static Strategy,
-    pub wait: Option<Wait>,
-    pub queue_options: QueueOptions,
-    pub ttl: Option<Duration>,
-    pub probe: Probe,
-    /// True if a user who is no admin set options by lab headers: then only lab items may be
-    /// changed.
-    pub lab_items_only: bool,
-    /// True if it concerns lab items: its connections are those of [`Shop::lab_connections`].
-    pub in_lab: bool,
-    pub payment_window: Duration,
-    pub deadline: Instant,
-    pub request_id: Uuid,
-}
-
 impl RequestOptions {
     pub fn new(shop: &Shop, request_id: Uuid) -> Self {
         Self {
@@ -112,12 +93,5 @@ impl RequestOptions {
             deadline: Instant::now() + COMMAND_TIMEOUT,
             request_id,
         }
-    }
-
-    /// Returns the key of the queue that the command joins. `None` if it is executed alone: it is
-    /// not batched, or the request has options that a batch can't apply to a single command.
-    pub(super) fn batch_key(&self, command: &dyn Command) -> Option<LockKey> {
-        let batches = self.strategy.batches && self.wait.is_none() && self.ttl.is_none();
-        command.batch_key().filter(|_| batches)
     }
 }

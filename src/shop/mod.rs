@@ -15,6 +15,7 @@ pub mod store;
 
 pub mod context;
 pub mod engine;
+mod options;
 pub mod query;
 
 pub mod audit;
@@ -23,9 +24,10 @@ pub mod seed;
 pub mod sessions;
 pub mod users;
 
-pub use context::{RequestOptions, Shop};
+pub use context::Shop;
 pub(crate) use failure::with_timeout;
 pub use failure::{Error, Execution, Failure, FieldName, Rejection, StoredResponse};
+pub use options::RequestOptions;
 pub use strategy::Strategy;
 pub use types::{Cents, IdempotencyKey, OrderId, Sku, UserId};
 

@@ -1,5 +1,5 @@
-//! The HTTP server: what `actix_web::HttpServer` builds, with a [`ClientStream`] in the place of the
-//! socket. Above the limits of [`ConnectionLimit`], a connection is closed at once.
+//! The HTTP server: what `actix_web::HttpServer` builds, with a [`ClientStream`] in the place of
+//! the socket. Above the limits of [`ConnectionLimit`], a connection is closed at once.
 
 use std::future::ready;
 use std::io;

@@ -17,8 +17,8 @@ const ACYCLIC: [(&str, usize); 10] = [
     ("judge", 15),
     ("lab", 40),
     ("locks", 8),
-    ("load", 2),
-    ("rate_limit", 2),
+    ("load", 1),
+    ("rate_limit", 0),
     ("shop", 30),
     ("web", 40),
 ];

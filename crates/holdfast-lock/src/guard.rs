@@ -71,8 +71,8 @@ impl Guard {
 
     /// Releases the lock and returns whether it was still held. Never releases the lock of another
     /// owner. If Redis does not respond within 0.8 s, the result is [`Released::Unknown`] and the
-    /// lock ends with its lease. (A [`ForeignLease`] makes its own promises.) Dropping the future has
-    /// the effect of dropping the guard.
+    /// lock ends with its lease. (A [`ForeignLease`] makes its own promises.) Dropping the future
+    /// has the effect of dropping the guard.
     pub async fn release(self) -> Released {
         match self.inner {
             GuardInner::Local(guard) => {

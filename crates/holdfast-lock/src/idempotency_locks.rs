@@ -191,8 +191,8 @@ async fn results_until(
     arrived.unwrap_or_else(|| vec![Err(crate::redis::Error::timed_out().into()); size])
 }
 
-/// Requests locks, and sends the results. Releases what is not known to be held: after an error, and
-/// if nobody waits any more.
+/// Requests locks, and sends the results. Releases what is not known to be held: after an error,
+/// and if nobody waits any more.
 async fn acquire_group(redis: Redis, group: Vec<KeyValue>, results: oneshot::Sender<GroupResults>) {
     let set = set_all(&redis, &group).await;
     let unknown = set.as_ref().is_err_and(crate::redis::Error::was_sent);

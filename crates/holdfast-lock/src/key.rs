@@ -20,8 +20,8 @@ impl LockKey {
     /// Creates a key of that name.
     ///
     /// # Errors
-    /// [`Error::InvalidKey`] for a name of white space only, one that cannot have a hash tag, and one
-    /// whose Redis key is that of another lock's queue.
+    /// [`Error::InvalidKey`] for a name of white space only, one that cannot have a hash tag, and
+    /// one whose Redis key is that of another lock's queue.
     pub fn new(name: impl Into<String>) -> Result<Self, Error> {
         let name = name.into();
         let tagged =

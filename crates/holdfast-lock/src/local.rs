@@ -27,8 +27,8 @@ type MutexMap = Mutex<HashMap<LockKey, Weak<Fifo<()>>>>;
 pub(crate) struct LocalLocks(Arc<MutexMap>);
 
 impl LocalLocks {
-    /// Waits in FIFO order until `until`; returns `None` if the mutex is still held then, or at once
-    /// with [`Wait::Try`]. A dropped future leaves the queue.
+    /// Waits in FIFO order until `until`; returns `None` if the mutex is still held then, or at
+    /// once with [`Wait::Try`]. A dropped future leaves the queue.
     pub(crate) async fn acquire(
         &self,
         key: &LockKey,

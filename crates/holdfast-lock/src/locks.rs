@@ -279,14 +279,14 @@ impl Locks {
         }
     }
 
-    /// Returns the holder of the lock on `key`, from its value in Redis; empty if it is free. Fails as
-    /// [`Locks::acquire`].
+    /// Returns the holder of the lock on `key`, from its value in Redis; empty if it is free. Fails
+    /// as [`Locks::acquire`].
     pub async fn holder(&self, key: &LockKey) -> Result<Holder, Error> {
         inspect::holder(&self.redis, &self.redis_key(key)).await
     }
 
-    /// Deletes the lock on `key`, as if its lease had expired. For experiments and tests only. Fails
-    /// as [`Locks::acquire`].
+    /// Deletes the lock on `key`, as if its lease had expired. For experiments and tests only.
+    /// Fails as [`Locks::acquire`].
     pub async fn force_release(&self, key: &LockKey) -> Result<(), Error> {
         let mut delete = ::redis::cmd("DEL");
         delete.arg(self.redis_key(key));

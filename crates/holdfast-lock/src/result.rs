@@ -16,7 +16,8 @@ pub struct Holder {
     pub since_ms: Option<i64>,
     /// Time until the lease expires, unless it is renewed or released.
     pub remaining: Option<Duration>,
-    /// First fence of the process's grant, if the lock has fences. A local handoff uses a later one.
+    /// First fence of the process's grant, if the lock has fences. A local handoff uses a later
+    /// one.
     pub fence: Option<i64>,
 }
 
@@ -45,7 +46,8 @@ pub enum Error {
     )]
     Unavailable(redis::Error),
     /// Redis responded with an error, e.g. `WRONGTYPE`, `NOAUTH`, `READONLY`, `OOM` or `LOADING`
-    /// ([`redis::Error::code`]), or not as Redis 7. The lock was not acquired, or is being released.
+    /// ([`redis::Error::code`]), or not as Redis 7. The lock was not acquired, or is being
+    /// released.
     #[error("Redis refuses the command: {}; {}", .0, advice(.0))]
     Refused(redis::Error),
     /// The address of Redis is wrong.

@@ -1,5 +1,5 @@
-//! The queue of unpaid orders: Postgres, of which one worker at a time reads the due ones. The lease
-//! on the queue saves work and is no lock: the order's status lets one worker expire it.
+//! The queue of unpaid orders: Postgres, of which one worker at a time reads the due ones. The
+//! lease on the queue saves work and is no lock: the order's status lets one worker expire it.
 
 use std::time::Duration;
 

@@ -13,41 +13,24 @@ mod due;
 mod expire;
 pub mod failures;
 mod groups;
+mod lab_request;
 mod worker;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use serde::Serialize;
-use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::probe::{PauseBoard, Point};
-use crate::shop::{Error, Shop, Strategy};
+use crate::probe::PauseBoard;
+use crate::shop::{Error, Shop};
 use failures::ExpiryFailure;
+pub use lab_request::{LAB_REQUEST_TIMEOUT, LabRequest, OrderExpiry};
 use worker::ExpiryWorker;
 
-/// Upper bound of the time for which a request of the lab applies: its sender may be gone.
-pub const LAB_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Pause before a worker that panicked is replaced: it may panic again.
 const RESTART_DELAY: Duration = Duration::from_secs(5);
 const MAX_LISTED_FAILURES: i64 = 50;
-
-/// A request of the lab to a worker.
-#[derive(Debug, Clone, Copy)]
-pub enum LabRequest {
-    /// Do nothing for this time.
-    Rest(Duration),
-    /// Pause once, at the next orders to process; with the server's own strategy if it is `None`.
-    Pause { at: Point, strategy: Option<&'static Strategy> },
-}
-
-/// The order expiry of this replica: the lab's request to its worker, and when that ends. Cheap to
-/// clone.
-#[derive(Debug, Clone, Default)]
-pub struct OrderExpiry(Arc<Mutex<Option<(LabRequest, Instant)>>>);
 
 #[derive(Debug, Serialize, ToSchema)]
 pub struct ExpiryStatus {
@@ -89,25 +72,5 @@ impl OrderExpiry {
                 }
             }
         });
-    }
-
-    /// Replaces the lab's request to this replica's worker; `None` withdraws it.
-    pub fn set_lab_request(&self, request: Option<LabRequest>) {
-        let length = match request {
-            Some(LabRequest::Rest(length)) => length,
-            _ => LAB_REQUEST_TIMEOUT,
-        };
-        *self.0.lock() = request.map(|request| (request, Instant::now() + length));
-    }
-
-    fn is_resting(&self) -> bool {
-        matches!(*self.0.lock(), Some((LabRequest::Rest(_), until)) if Instant::now() < until)
-    }
-
-    /// Takes the pause, if it has not ended.
-    fn take_pause(&self) -> Option<LabRequest> {
-        let is_pause = |(request, _): &mut _| matches!(request, LabRequest::Pause { .. });
-        let (pause, until) = self.0.lock().take_if(is_pause)?;
-        (Instant::now() < until).then_some(pause)
     }
 }

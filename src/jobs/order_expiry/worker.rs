@@ -16,7 +16,7 @@ use uuid::Uuid;
 use super::due::{self, DueOrder, MAX_DUE};
 use super::expire::{self, GroupOutcome};
 use super::groups::{ExpiryGroup, PendingGroups};
-use super::{LabRequest, OrderExpiry};
+use super::lab_request::{LabRequest, OrderExpiry};
 use crate::probe::{Pause, PauseBoard, Point, Probe, ProbedValue, RequestProbe};
 use crate::shop::{Error, OrderId, RequestOptions, Shop, Sku, with_timeout};
 

@@ -16,6 +16,7 @@ mod machine_gun;
 mod no_rollback;
 mod one_replica;
 mod outlived;
+mod parts;
 mod pipeline;
 mod queue;
 mod redlock;
@@ -28,193 +29,18 @@ mod watchdog;
 mod wrong_delete;
 mod wrong_key;
 
-use std::time::Duration;
-
-use futures_util::future::LocalBoxFuture;
-use holdfast_lock::{AcquireOutcome, AcquireRequest, Guards, LockKey, LockKind, Locks};
-use holdfast_lock::{Redis, Settings, Wait};
-use strum::IntoStaticStr;
-use tokio::time::Instant;
-
 pub use super::arm_spec::DefaultLoad;
 pub(super) use super::arm_spec::Supply;
 // What the lessons are made of.
 pub(super) use super::cluster::{LESSON_KEY_PREFIX, connect};
 pub(super) use super::delay_queue::DelayQueue;
 pub(super) use super::headers::{OFFER, PAYMENT_WINDOW_MS, PLACES, PRIORITY};
-pub(super) use super::request::{InFlightRequest, LabResponse, LessonRequest, Payer, order_of};
+pub(super) use super::lesson_request::{LessonRequest, Payer};
+pub(super) use super::request::{InFlightRequest, LabResponse, order_of};
 pub(super) use super::run::{ArmResult, Journey};
 pub(super) use super::scenario::{Scenario, poll, wait_until};
-use crate::messages::{Language, Message, message};
-use crate::shop::audit::ItemAudit;
-
-pub const GUESSES: usize = 4;
-const TAKEAWAYS: usize = 3;
-
-/// The chapters, in teaching order.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, IntoStaticStr)]
-#[strum(serialize_all = "lowercase")]
-pub enum Chapter {
-    Why,
-    Writing,
-    Failures,
-    Costs,
-    Beyond,
-    Redis,
-}
-
-impl Chapter {
-    pub const ALL: [Self; 6] =
-        [Self::Why, Self::Writing, Self::Failures, Self::Costs, Self::Beyond, Self::Redis];
-
-    pub fn name(self) -> &'static str {
-        self.into()
-    }
-
-    pub fn title(self, language: Language) -> String {
-        language.text(&format!("lesson-chapter-{}", self.name()))
-    }
-}
-
-/// A lesson. Its texts are in the catalogue, `locales/*/lessons.ftl`.
-#[derive(Debug)]
-pub struct Lesson {
-    /// Name in the URL and in `holdfast lesson NAME`.
-    pub name: &'static str,
-    pub chapter: Chapter,
-    /// Index of the right answer among the guesses.
-    pub right: usize,
-    /// Default load, if the lesson ends with one; the visitor may change it.
-    pub load: Option<DefaultLoad>,
-    /// Names of the sources that it shows ([`super::source`]).
-    pub shows: &'static [&'static str],
-    pub(super) run: for<'a> fn(&'a Scenario) -> LocalBoxFuture<'a, anyhow::Result<LessonResult>>,
-}
-
-impl Lesson {
-    /// Returns its position in the teaching order, from 1.
-    pub fn number(&self) -> usize {
-        LESSONS.iter().take_while(|lesson| lesson.name != self.name).count() + 1
-    }
-
-    pub fn next(&self) -> Option<&'static Lesson> {
-        LESSONS.get(self.number()).copied()
-    }
-
-    pub fn title(&self, language: Language) -> String {
-        language.text(&format!("lesson-{}-title", self.name))
-    }
-
-    pub fn claim(&self, language: Language) -> String {
-        language.text(&format!("lesson-{}-claim", self.name))
-    }
-
-    pub fn question(&self, language: Language) -> String {
-        language.text(&format!("lesson-{}-question", self.name))
-    }
-
-    pub fn guesses(&self, language: Language) -> Vec<String> {
-        let guess = |number| language.text(&format!("lesson-{}-guess-{number}", self.name));
-        (1..=GUESSES).map(guess).collect()
-    }
-
-    pub fn answer(&self, language: Language) -> String {
-        self.guesses(language).swap_remove(self.right)
-    }
-
-    pub fn takeaways(&self, language: Language) -> Vec<String> {
-        let takeaway = |number| language.text(&format!("lesson-{}-takeaway-{number}", self.name));
-        (1..=TAKEAWAYS).map(takeaway).collect()
-    }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LessonResult {
-    /// Whether the claim was shown; `None` without a claim.
-    pub shown: Option<bool>,
-    pub verdict: Message,
-}
-
-impl LessonResult {
-    pub fn new(shown: bool, verdict: Message) -> Self {
-        Self { shown: Some(shown), verdict }
-    }
-
-    /// Returns the result of a load that the visitor may have changed. `hindrance` is the reason
-    /// why this load cannot show the claim.
-    pub fn of_load(hindrance: Option<Message>, shown: bool, verdict: Message) -> Self {
-        match hindrance {
-            Some(why) => Self::new(false, message!("run-not-shown", why)),
-            None => Self::new(shown, verdict),
-        }
-    }
-}
-
-fn sales(audit: &ItemAudit) -> Message {
-    message!("run-sales", sold = audit.sold, reduced = audit.opening - audit.stock)
-}
-
-fn yes_or_no(answer: bool) -> Message {
-    if answer { message!("run-yes") } else { message!("run-no") }
-}
-
-/// Lists the successful orders per second of each arm.
-fn throughputs(arms: &[ArmResult]) -> String {
-    let of_arm = |arm: &ArmResult| format!("{} {:.0}", arm.strategy, arm.orders_per_s);
-    arms.iter().map(of_arm).collect::<Vec<_>>().join(" / ")
-}
-
-/// Executes the same load at one replica and at all of them. Returns why the load cannot show that
-/// a lock of one process fails, whether it shows it, and a description of both.
-async fn compare_replicas(
-    lab: &Scenario,
-    load: DefaultLoad,
-    strategy: &str,
-) -> anyhow::Result<(Option<Message>, bool, Message)> {
-    lab.say(message!("run-replicas-step"));
-    let mut specs = load.under(lab, &[strategy, strategy]);
-    specs[0].replicas = 1;
-    let arms = lab.run_arms(&specs).await?;
-    let (one, all) = (&arms[0], &arms[1]);
-    let shown = one.ok && one.oversold == 0 && !all.ok && all.forks > 0;
-    let [of_one, of_all] = [one, all].map(|arm| {
-        let (sold, opening, forks) = (arm.sold, arm.stock_opening, arm.forks);
-        message!("run-replicas-sold", sold, opening, forks)
-    });
-    lab.evidence(message!("run-replicas-one"), of_one.clone(), one.ok && one.oversold == 0);
-    lab.evidence(message!("run-replicas-all"), of_all.clone(), !all.ok && all.forks > 0);
-    let description =
-        message!("run-replicas-verdict", one = of_one, all = of_all, replicas = specs[1].replicas);
-    Ok((specs[1].hindrance(Supply::Any), shown, description))
-}
-
-const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);
-
-/// Creates the lock client of a separate process on the Redis at `url`, with keys under `prefix`.
-fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
-    let settings = Settings {
-        key_prefix: prefix.to_owned(),
-        name: Some(name.to_owned()),
-        acquire_timeout: ACQUIRE_TIMEOUT,
-        ..Settings::default()
-    };
-    Ok(Locks::new(Redis::open(url)?, settings)?)
-}
-
-/// Acquires a lock of `kind`; returns `None` if another owner held it during the whole wait.
-async fn acquire(
-    locks: &Locks,
-    kind: LockKind,
-    wait: Wait,
-    key: &LockKey,
-    ttl: Option<Duration>,
-) -> anyhow::Result<Option<Guards>> {
-    let (deadline, keys) = (Instant::now() + ACQUIRE_TIMEOUT, std::slice::from_ref(key));
-    match locks.acquire(AcquireRequest { kind, wait, ttl, deadline, keys }).await? {
-        AcquireOutcome::Acquired(guards) => Ok(Some(guards)),
-        AcquireOutcome::Busy(_) | AcquireOutcome::TimedOut { .. } => Ok(None),
-    }
-}
+pub use parts::{Chapter, GUESSES, Lesson, LessonResult};
+pub(super) use parts::{acquire, compare_replicas, lock_client, sales, throughputs, yes_or_no};
 
 /// A row has the lesson's name and file, the index of the right answer among its guesses, the
 /// default load, if it ends with one, and the names of the sources that it shows.
@@ -279,6 +105,17 @@ pub static LESSONS: &[&Lesson] = lessons! {
         "no-rollback" no_rollback: 2, None, [];
     }
 };
+
+impl Lesson {
+    /// Returns its position in the teaching order, from 1.
+    pub fn number(&self) -> usize {
+        LESSONS.iter().take_while(|lesson| lesson.name != self.name).count() + 1
+    }
+
+    pub fn next(&self) -> Option<&'static Lesson> {
+        LESSONS.get(self.number()).copied()
+    }
+}
 
 pub fn named(name: &str) -> Option<&'static Lesson> {
     LESSONS.iter().copied().find(|lesson| lesson.name == name)

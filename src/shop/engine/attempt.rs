@@ -9,9 +9,8 @@ use sqlx::AssertSqlSafe;
 use tokio::time::{Instant, sleep};
 use tracing::debug_span;
 
-use super::batch::{
-    AttemptError, Batch, BatchDecision, BatchEntry, EntryResult, LockState, begin_step, pass_point,
-};
+use super::batch::{AttemptError, Batch, BatchDecision, LockState, begin_step, pass_point};
+use super::entry::{BatchEntry, EntryResult};
 use super::locks::AcquiredLocks;
 use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;

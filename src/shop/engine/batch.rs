@@ -5,27 +5,18 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use holdfast_lock::LockKey;
 use tokio::time::{Instant, timeout_at};
-use tracing::{Span, debug_span};
+use tracing::Span;
 
+use super::entry::{BatchEntry, EntryResult};
 use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;
 use crate::probe::{Point, Probe, ProbedValue};
-use crate::shop::command::Command;
+use crate::shop::Shop;
 use crate::shop::command::changes::Changes;
 use crate::shop::command::state::ShopState;
-use crate::shop::failure::{Error, Execution, Failure};
+use crate::shop::failure::{Error, Failure};
 use crate::shop::store::{BatchWrite, CommandWrite};
 use crate::shop::strategy::Strategy;
-use crate::shop::{RequestOptions, Shop};
-
-#[derive(Debug, Clone, Copy)]
-pub(super) struct BatchEntry<'a> {
-    pub(super) command: &'a dyn Command,
-    pub(super) options: &'a RequestOptions,
-    pub(super) stage: &'a Span,
-}
-
-pub(super) type EntryResult = Result<Execution, Failure>;
 
 /// Commands that are executed together, under the same locks, with one read and one write.
 #[derive(Debug, Clone, Copy)]
@@ -160,31 +151,6 @@ pub(super) async fn pass_point<'e>(
         async move { entry.options.probe.at(point, seen).await }
     });
     join_all(passes).await;
-}
-
-/// The spans of a command: `wait` until its locks are acquired, `held` until its response, and in
-/// the latter `read`, `decide` and `write`: children of the request's span, also in a batch, whose
-/// own span links to the requests. Test: `tests/it/traces.rs`.
-#[derive(Debug)]
-pub(super) struct CommandSpan {
-    request: Span,
-    stage: Span,
-}
-
-impl CommandSpan {
-    pub fn waiting() -> Self {
-        Self { request: Span::current(), stage: debug_span!("wait") }
-    }
-
-    pub fn begin_held(&mut self, batch: &Span) {
-        batch.follows_from(&self.request);
-        self.stage = debug_span!(parent: &self.request, "held");
-        self.stage.follows_from(batch);
-    }
-
-    pub fn stage(&self) -> &Span {
-        &self.stage
-    }
 }
 
 /// Begins a step of commands: a span below the stage of each, until the result is dropped.

@@ -11,7 +11,8 @@ use tokio::time::sleep;
 use tracing::{Instrument as _, debug_span};
 
 use super::attempt;
-use super::batch::{Batch, BatchEntry, LockState};
+use super::batch::{Batch, LockState};
+use super::entry::BatchEntry;
 use super::in_flight::InFlightKey;
 use super::locks::AcquiredLocks;
 use super::replay::LOOKUP_TIMEOUT;

@@ -22,9 +22,8 @@ use tokio::time::{Instant, timeout};
 use tracing::{Instrument as _, Span, error_span};
 
 use super::attempt;
-use super::batch::{
-    AttemptError, Batch, BatchEntry, CommandSpan, EntryResult, LockState, pass_point,
-};
+use super::batch::{AttemptError, Batch, LockState, pass_point};
+use super::entry::{BatchEntry, CommandSpan, EntryResult};
 use super::locks::{AcquiredLocks, LeaderLock, LockWait, acquired};
 use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;

@@ -10,6 +10,7 @@
 mod attempt;
 mod batch;
 mod direct;
+mod entry;
 mod group_commit;
 mod in_flight;
 mod known_items;

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::Instant;
 
-use super::batch::{BatchEntry, CommandSpan, EntryResult};
+use super::entry::{BatchEntry, CommandSpan, EntryResult};
 use super::in_flight::InFlightKey;
 use super::queue_limit::AdaptiveQueueLimit;
 use crate::shop::RequestOptions;

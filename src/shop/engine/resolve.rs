@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::batch::{EntryResult, LockState};
+use super::batch::LockState;
+use super::entry::EntryResult;
 use crate::db::Pool;
 use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::store::BatchWrite;

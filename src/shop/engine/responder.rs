@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use holdfast_lock::{IdempotencyLockResult, IdempotencyLocks};
 
-use super::batch::EntryResult;
+use super::entry::EntryResult;
 use super::queue::QueueEntry;
 use super::replay::LOOKUP_TIMEOUT;
 use crate::shop::Shop;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use holdfast_lock::LockKey;
 
-use super::batch::{AttemptError, Batch, BatchDecision, EntryResult, pass_point, values};
+use super::batch::{AttemptError, Batch, BatchDecision, pass_point, values};
+use super::entry::EntryResult;
 use super::group_commit;
 use super::locks::AcquiredLocks;
 use super::session::DatabaseSession;

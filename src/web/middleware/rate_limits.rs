@@ -1,5 +1,5 @@
-//! The rate limits of requests. A limit is the user's, not the session's, so that a new sign-in does
-//! not bring a new one.
+//! The rate limits of requests. A limit is the user's, not the session's, so that a new sign-in
+//! does not bring a new one.
 //!
 //! Signing in is limited by address, because verifying a password is slow (IPv6 also by the network
 //! of 48 bits, of which one customer may have all 65,536 networks of 64 bits), and by name, against

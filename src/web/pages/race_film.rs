@@ -112,8 +112,8 @@ impl<'a> RaceView<'a> {
         film
     }
 
-    /// Returns an event of one of two orders: what the buyer's phone shows, and a sentence; empty if
-    /// nothing changes there.
+    /// Returns an event of one of two orders: what the buyer's phone shows, and a sentence; empty
+    /// if nothing changes there.
     fn step(&self, event: &Event, at: f64) -> Value {
         let lane = &self.result.lanes[event.lane];
         let value = event.detail.value.map(|value| value.to_string()).unwrap_or_default();

@@ -58,7 +58,8 @@ impl FencedGuard {
         self.fence
     }
 
-    /// Returns whether the lease has not expired, as far as this machine knows. Does not call Redis.
+    /// Returns whether the lease has not expired, as far as this machine knows. Does not call
+    /// Redis.
     ///
     /// After `false` it never returns `true` again. `true` may be outdated when the caller reads
     /// it, and if Redis lost the lock, it is wrong until the next renewal.
@@ -91,9 +92,9 @@ impl FencedGuard {
         }
     }
 
-    /// Replaces this guard's fence by one above `floor`, after a row had a higher fence because Redis
-    /// lost its counter. The lock stays held. Returns `None` if Redis reports that it is lost. After
-    /// an error of Redis, and if this future is dropped, this guard keeps its fence.
+    /// Replaces this guard's fence by one above `floor`, after a row had a higher fence because
+    /// Redis lost its counter. The lock stays held. Returns `None` if Redis reports that it is
+    /// lost. After an error of Redis, and if this future is dropped, this guard keeps its fence.
     pub async fn raise_fence(&mut self, floor: i64) -> Result<Option<i64>, Error> {
         let (responder, response) = oneshot::channel();
         let id = self.lease.id.clone();

@@ -84,8 +84,8 @@ impl FencedLocks {
     /// not acquired in time; looking it up in Redis takes up to 0.8 s more.
     ///
     /// FIFO among the waiters of this process. Other processes are served in the order of their
-    /// tickets, after a few local handoffs ([`Timing::local_handoff_period`]). Cancel safe: a dropped
-    /// waiter is skipped, and a grant without a waiter is handed off.
+    /// tickets, after a few local handoffs ([`Timing::local_handoff_period`]). Cancel safe: a
+    /// dropped waiter is skipped, and a grant without a waiter is handed off.
     pub(crate) async fn acquire(
         &self,
         redis_key: &str,

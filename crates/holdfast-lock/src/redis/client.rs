@@ -58,8 +58,8 @@ impl Redis {
     ///
     /// Reconnections, renewals and background releases run on the tokio runtime of this call, which
     /// must live as long as the locks. Callers may be on other runtimes.
-    /// A `USER:PASSWORD@` before the hosts is for the data servers, not for the sentinels; `/DB` may
-    /// follow one host or a master's name. With TLS, the authorities of the system are trusted.
+    /// A `USER:PASSWORD@` before the hosts is for the data servers, not for the sentinels; `/DB`
+    /// may follow one host or a master's name. With TLS, the authorities of the system are trusted.
     ///
     /// # Errors
     /// If the address is invalid; the message lists the valid forms.
@@ -70,8 +70,8 @@ impl Redis {
         Self::open_with_tls(url, &TlsSettings::default())
     }
 
-    /// As [`Redis::open`], with certificates for TLS, which apply to all servers. Fails also if there
-    /// are certificates, and the address is one without TLS.
+    /// As [`Redis::open`], with certificates for TLS, which apply to all servers. Fails also if
+    /// there are certificates, and the address is one without TLS.
     pub fn open_with_tls(url: &str, settings: &TlsSettings) -> Result<Self, Error> {
         let address = RedisAddress::read(url).and_then(|address| address.with_tls(settings));
         let address = address.map_err(Error::new)?;

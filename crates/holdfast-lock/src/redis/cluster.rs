@@ -2,11 +2,12 @@
 //!
 //! Guarantees: a command is sent again only if the node responded that it did not execute it
 //! (`MOVED`, `ASK`, `TRYAGAIN`). The Cluster client of redis-rs also resends a command whose
-//! connection broke; a `SET NX` that executes twice reports to its own holder that the lock is busy.
+//! connection broke; a `SET NX` that executes twice reports to its own holder that the lock is
+//! busy.
 //!
 //! Does not guarantee that an acknowledged write outlives its primary: replication is asynchronous.
-//! While a slot migrates, its locks are unavailable: neither node executes a script of which one key
-//! is absent (`TRYAGAIN`).
+//! While a slot migrates, its locks are unavailable: neither node executes a script of which one
+//! key is absent (`TRYAGAIN`).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -44,8 +44,8 @@ impl TlsSettings {
         Ok(self)
     }
 
-    /// Presents a certificate, with the chain that follows it, to servers that require one. Fails if
-    /// one of them cannot be parsed as PEM, or the key is for another certificate.
+    /// Presents a certificate, with the chain that follows it, to servers that require one. Fails
+    /// if one of them cannot be parsed as PEM, or the key is for another certificate.
     pub fn with_client_certificate(mut self, chain: &[u8], key: &[u8]) -> Result<Self, Error> {
         let no_key = |_| Error::InvalidSettings("there is no private key in PEM");
         let mismatch = |_| Error::InvalidSettings("the key does not belong to the certificate");

@@ -80,7 +80,7 @@ async fn response_without_tls_is_recognized() {
         }
     });
     let url = format!("rediss://localhost:{port}");
-    let error = Error::from(ping(&url, &settings()).await.unwrap_err());
+    let error = ping(&url, &settings()).await.unwrap_err();
     let Error::Unavailable(outage) = &error else { panic!("{error:?}") };
     assert_eq!(outage.tls_failure(), Some(TlsFailure::PlainText), "{error}");
     assert!(error.to_string().contains(&TlsFailure::PlainText.to_string()), "{error}");
