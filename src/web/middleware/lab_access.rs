@@ -10,7 +10,7 @@ use actix_web::http::header::{HOST, HeaderName};
 use actix_web::http::uri::Authority;
 
 use super::auth::{ensure_admin, find_caller, unauthenticated};
-use super::csrf::check_public_form;
+use super::csrf::{check_origin, check_public_form};
 use crate::shop::UserId;
 use crate::shop::sessions::Caller;
 use crate::web::{AppState, Problem, ProblemType, app_state};
@@ -82,7 +82,7 @@ pub async fn check_file_access(request: &HttpRequest) -> Result<(), Problem> {
     let state = app_state(request)?;
     state.require_lab()?;
     if is_local(state, request) {
-        return Ok(());
+        return check_origin(request);
     }
     let signed_in = super::auth::find_signed_in(request).await?;
     ensure_admin(signed_in.ok_or_else(|| unauthenticated(request))?).map(drop)
