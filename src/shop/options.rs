@@ -21,7 +21,8 @@ pub struct RequestOptions {
     /// True if a user who is no admin set options by lab headers: then only lab items may be
     /// changed.
     pub lab_items_only: bool,
-    /// True if it concerns lab items: its connections are those of [`super::Shop::lab_connections`].
+    /// True if it concerns lab items: its connections are those of
+    /// [`super::Shop::lab_connections`].
     pub in_lab: bool,
     pub payment_window: Duration,
     pub deadline: Instant,
