@@ -15,7 +15,6 @@ struct Report {
     result: Value,
 }
 
-/// The command of a load script.
 fn load_script(name: &str) -> Command {
     Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("load").join(name))
 }

@@ -17,7 +17,6 @@ use crate::observer::Observer;
 use crate::topology::{ask, command_calls};
 use crate::whole_machine;
 
-/// Connections of the load.
 const CONNECTIONS: usize = 128;
 const ORDERS: usize = 25 * CONNECTIONS;
 /// Upper bounds per order: reads of Redis, and writing transactions of Postgres.

@@ -358,7 +358,6 @@ async fn lesson_starts_own_shop_without_lab_mode() {
     assert!(!folders.into_iter().any(|name| name.to_string_lossy().starts_with(&prefix)));
 }
 
-/// Returns the command `holdfast lesson` on that shop.
 fn lesson(name: &str, up: &Up) -> tokio::process::Command {
     let mut lesson = tokio::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
     lesson.args(["lesson", name, "--data"]).arg(up.data());

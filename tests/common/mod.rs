@@ -47,14 +47,12 @@ pub const CONDITION_TIMEOUT: Duration = Duration::from_secs(30);
 /// The services of this test binary (one `holdfast up`).
 pub struct Services {
     pub running: RunningUp,
-    /// Its data folder.
     pub data: PathBuf,
     /// The servers of the shops, instead of those of `up`, with `HOLDFAST_TEST_TLS=1`.
     tls: Option<TlsServers>,
     _up: Child,
 }
 
-/// Starts them, once.
 pub fn services() -> &'static Services {
     static SERVICES: OnceLock<Services> = OnceLock::new();
     SERVICES.get_or_init(|| {
@@ -88,7 +86,6 @@ pub fn services() -> &'static Services {
     })
 }
 
-/// The shop of one test.
 pub struct Shop {
     pub database: String,
     pub pool: PgPool,
@@ -103,7 +100,6 @@ impl Shop {
         Self::start_with(replicas, &[]).await
     }
 
-    /// The same, with more environment for the replicas.
     pub async fn start_with(replicas: usize, env: &[(&str, &str)]) -> Self {
         let mut shop = Self::without_replicas().await;
         for _ in 0..replicas {
@@ -125,7 +121,6 @@ impl Shop {
         shop
     }
 
-    /// A database and a prefix, without replicas.
     pub async fn without_replicas() -> Self {
         Self::from_template(template().await).await
     }
@@ -154,7 +149,6 @@ impl Shop {
         self.in_process_with_redis(strategy, &services().running.redis_url)
     }
 
-    /// The same, where the replicas have another Redis.
     pub fn in_process_with_redis(&self, strategy: &str, redis_url: &str) -> Domain {
         let settings = Settings { key_prefix: self.prefix.clone(), ..Settings::default() };
         let pool = holdfast::db::pool(&self.database_url(), 4).unwrap();
@@ -173,7 +167,6 @@ impl Shop {
         self.add_replica_with(Replica::start, env);
     }
 
-    /// The same, started like that.
     pub fn add_replica_with(
         &mut self,
         start: impl FnOnce(&[(&str, &str)]) -> Replica,
@@ -217,7 +210,6 @@ impl Shop {
         start(&all)
     }
 
-    /// Where the test's own database is.
     pub fn database_url(&self) -> String {
         if let Some(servers) = &services().tls {
             return servers.database_url(&self.database);
@@ -226,12 +218,10 @@ impl Shop {
         url.replace("postgres:///holdfast?", &format!("postgres:///{}?", self.database))
     }
 
-    /// An address at the replica of that number.
     pub fn url(&self, replica: usize, path: &str) -> String {
         format!("{}{path}", self.replicas[replica].base_url)
     }
 
-    /// A request of a signed-in user.
     pub fn request(
         &self,
         who: &User,
@@ -249,7 +239,6 @@ impl Shop {
         }
     }
 
-    /// A GET of a signed-in user.
     pub fn get(&self, who: &User, replica: usize, path: &str) -> RequestBuilder {
         self.request(who, Method::GET, replica, path)
     }
@@ -273,7 +262,6 @@ impl Shop {
         self.sign_in_at(0, name).await
     }
 
-    /// The same at that replica.
     pub async fn sign_in_at(&self, replica: usize, name: &str) -> User {
         let credentials = json!({ "user": name, "password": name });
         let request = self.http.post(self.url(replica, "/api/sessions")).json(&credentials);
@@ -300,49 +288,40 @@ impl Shop {
         self.order_lines(who, replica, &[(sku, quantity)])
     }
 
-    /// An order of several lines, not sent yet; a fresh key.
     pub fn order_lines(&self, who: &User, replica: usize, lines: &[(&str, i64)]) -> RequestBuilder {
         self.post(who, replica, "/api/orders").json(&requests::order_body(lines))
     }
 
-    /// Places an order and expects it to succeed.
     pub async fn place_order(&self, who: &User, sku: &str, quantity: i64) -> Value {
         self.order(who, 0, sku, quantity).gives(201).await
     }
 
-    /// The body of a GET, which must have status 200.
     pub async fn read(&self, who: &User, path: &str) -> Value {
         self.get(who, 0, path).gives(200).await
     }
 
-    /// The item's audit.
     pub async fn item_audit(&self, sku: &str) -> Value {
         self.item_audit_at(0, sku).await
     }
 
-    /// The item's audit, by that replica.
     pub async fn item_audit_at(&self, replica: usize, sku: &str) -> Value {
         self.http.get(self.url(replica, &format!("/api/items/{sku}/audit"))).gives(200).await
     }
 
-    /// The whole audit.
     pub async fn audit(&self) -> holdfast::shop::audit::AuditReport {
         holdfast::shop::audit::check_all(&self.pool.clone().into(), None, |_| {}).await.unwrap()
     }
 
-    /// The names of the checks that fail.
     pub async fn failing_checks(&self) -> Vec<String> {
         let audit = self.audit().await;
         audit.checks.into_iter().filter(|check| !check.ok).map(|check| check.name).collect()
     }
 
-    /// Fails unless the books are sound.
     pub async fn assert_sound(&self) {
         let audit = self.audit().await;
         assert!(audit.ok, "{:#?}", audit.checks.iter().filter(|c| !c.ok).collect::<Vec<_>>());
     }
 
-    /// Executes a statement in the test's own database.
     pub async fn execute(&self, sql: &'static str) {
         sqlx::query(sql).execute(&self.pool).await.unwrap();
     }
@@ -356,7 +335,6 @@ impl Shop {
         .await
     }
 
-    /// A number from the test's own database.
     pub async fn number(&self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&self.pool).await.unwrap()
     }
@@ -375,14 +353,12 @@ fn redis_settings(env: &[(&str, &str)]) -> Vec<(&'static str, String)> {
     vec![("REDIS_URL", running.redis_url.clone()), ("REDLOCK_URLS", running.redlock_urls.join(","))]
 }
 
-/// A signed-in user.
 #[derive(Debug, Clone)]
 pub struct User {
     pub name: String,
     pub token: String,
 }
 
-/// The name of the problem in a response that must have that status.
 pub async fn problem(response: Response, status: u16) -> String {
     response.fails(status).await
 }
@@ -396,7 +372,6 @@ pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) {
     }
 }
 
-/// Where the services' Postgres is.
 pub fn options() -> PgConnectOptions {
     services().running.database_url.parse().unwrap()
 }

@@ -12,7 +12,6 @@ use tokio::time::timeout;
 
 use super::{options, services};
 
-/// A proxy to one socket.
 pub struct Proxy {
     pub port: u16,
     switches: Arc<Switches>,
@@ -56,19 +55,16 @@ struct Switches {
 }
 
 impl Proxy {
-    /// A proxy to the Postgres of the services.
     pub async fn to_postgres() -> Self {
         let socket = format!(".s.PGSQL.{}", options().get_port());
         Self::to(options().get_socket().unwrap().join(socket)).await
     }
 
-    /// A proxy to the Redis of the services.
     pub async fn to_redis() -> Self {
         let url = &services().running.redis_url;
         Self::to(PathBuf::from(url.strip_prefix("redis+unix://").unwrap())).await
     }
 
-    /// Listens on a free port.
     async fn to(socket: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -101,7 +97,6 @@ impl Proxy {
         self.cut.send_modify(|n| *n += 1);
     }
 
-    /// Lets connections in again.
     pub fn restore(&self) {
         self.switches.closed.store(false, Ordering::SeqCst);
     }

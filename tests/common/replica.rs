@@ -31,7 +31,6 @@ impl Replica {
         Self::run(command, env)
     }
 
-    /// Starts one whose log is appended to a file.
     pub fn start_with_log(log: &Path, env: &[(&str, &str)]) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         command.stderr(File::options().append(true).create(true).open(log).unwrap());
@@ -94,12 +93,10 @@ impl Replica {
         waitid(WaitId::Pid(self.pid()), stopped).unwrap();
     }
 
-    /// SIGCONT.
     pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
-    /// SIGTERM: graceful shutdown.
     pub fn terminate(&self) {
         self.signal(Signal::TERM);
     }
@@ -109,12 +106,10 @@ impl Replica {
         self.signal(Signal::HUP);
     }
 
-    /// SIGKILL, without waiting for the exit.
     pub fn send_kill(&self) {
         self.signal(Signal::KILL);
     }
 
-    /// Waits for its exit. Returns whether it was successful.
     pub async fn wait_for_exit(&mut self) -> bool {
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {

@@ -7,7 +7,6 @@ use uuid::Uuid;
 
 use super::{Shop, User};
 
-/// The body of an order of these skus and quantities.
 pub fn order_body(lines: &[(&str, i64)]) -> Value {
     let line = |(sku, quantity): &(&str, i64)| json!({ "sku": sku, "quantity": quantity });
     json!({ "lines": lines.iter().map(line).collect::<Vec<_>>() })
@@ -27,12 +26,10 @@ pub fn keyed(
         .json(&order_body(&[(sku, many)]))
 }
 
-/// A new idempotency key.
 pub fn fresh_key() -> String {
     Uuid::new_v4().to_string()
 }
 
-/// Returns whether the response is a replay.
 pub fn is_replayed(response: &Response) -> bool {
     response.headers().get("idempotent-replayed").is_some_and(|value| value == "true")
 }
@@ -40,7 +37,6 @@ pub fn is_replayed(response: &Response) -> bool {
 /// A request in flight.
 pub type Sent = JoinHandle<reqwest::Result<Response>>;
 
-/// Sends the request in a task.
 pub fn send(request: RequestBuilder) -> Sent {
     tokio::spawn(request.send())
 }

@@ -60,7 +60,6 @@ impl TlsServers {
         Self { folder, postgres_port, redis_port, shell }
     }
 
-    /// A file with a certificate.
     pub fn file(&self, name: &str) -> String {
         format!("{}/{name}.pem", self.folder.display())
     }
@@ -74,7 +73,6 @@ impl TlsServers {
         )
     }
 
-    /// The URL of a database without parameters.
     pub fn bare_url(&self, database: &str) -> String {
         format!("postgres://holdfast@localhost:{}/{database}", self.postgres_port)
     }
@@ -90,7 +88,6 @@ impl TlsServers {
         )
     }
 
-    /// The URL of the socket of the shop's Redis.
     pub fn redis_socket_url(&self) -> String {
         format!("redis+unix://{}/redis-0.sock", self.folder.display())
     }
@@ -137,7 +134,6 @@ fn service_account() -> (u32, u32) {
     account.expect("a user for Postgres")
 }
 
-/// The folder of `initdb` and `postgres`.
 fn postgres_programs() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();

@@ -20,7 +20,6 @@ pub struct Up {
 }
 
 impl Up {
-    /// With more options.
     pub fn start(more: &[&str]) -> Self {
         Self::start_in(data_folder("holdfast-up-"), more)
     }
@@ -43,12 +42,10 @@ impl Up {
         Self { child, running, folder: Some(folder) }
     }
 
-    /// Its own process.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Where its data is.
     pub fn data(&self) -> PathBuf {
         self.folder.as_ref().unwrap().path().to_owned()
     }

@@ -13,7 +13,6 @@ use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed};
 use crate::common::{Shop, User, services, until};
 use crate::topology::ask;
 
-/// An order of these items, not sent yet.
 fn order_of(shop: &Shop, who: &User, replica: usize, skus: &[String]) -> RequestBuilder {
     let lines: Vec<Value> = skus.iter().map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
     shop.request(who, Method::POST, replica, "/api/orders")

@@ -35,7 +35,6 @@ pub async fn busy_books() -> Shop {
     shop
 }
 
-/// Pays and refunds orders of a lab item.
 async fn pay_in_lab(shop: &Shop) {
     let alice = shop.sign_in("alice").await;
     let lab = shop.lab_item(5).await;

@@ -35,7 +35,6 @@ impl InFlightRequests {
         self.tokens().await.len()
     }
 
-    /// Waits until there are `requests`.
     pub async fn until(&mut self, requests: usize, what: &str) {
         until(what, async || self.count().await == requests).await;
     }
@@ -46,7 +45,6 @@ impl InFlightRequests {
     }
 }
 
-/// A barrier before one key.
 pub struct Barrier {
     guards: Guards,
     pub in_flight: InFlightRequests,
@@ -83,12 +81,10 @@ impl Barrier {
         Self { guards, in_flight: InFlightRequests::of(shop).await }
     }
 
-    /// Waits until `requests` requests are queued.
     pub async fn until_queued(&mut self, requests: usize) {
         self.in_flight.until(requests, &format!("{requests} requests are in line")).await;
     }
 
-    /// Releases the lock.
     pub async fn open(self) {
         self.guards.release().await;
     }
@@ -105,7 +101,6 @@ impl Shop {
         Self::with_own_redis_and(&[]).await
     }
 
-    /// The same, with more environment for the replicas.
     pub async fn with_own_redis_and(env: &[(&str, &str)]) -> (Self, Running) {
         let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
         let redis = redis.await.unwrap().expect("redis-server is there");
@@ -123,7 +118,6 @@ impl Shop {
         sku
     }
 
-    /// Adds `delta` units.
     pub async fn restock(&self, sku: &str, delta: i64) {
         let admin = self.sign_in("admin").await;
         let path = format!("/api/items/{sku}/stock");
@@ -131,7 +125,6 @@ impl Shop {
         self.request(&admin, Method::POST, 0, &path).json(&more).gives(200).await;
     }
 
-    /// The number of transactions that wrote orders.
     pub async fn order_transactions(&self) -> i64 {
         self.number("select count(distinct xmin::text) from stock_ledger where reason = 'order'")
             .await

@@ -17,7 +17,6 @@ use crate::observer::Observer;
 use crate::outages::shop_behind;
 use crate::topology::ask;
 
-/// Buyers at once.
 const CONCURRENT_BUYERS: usize = 48;
 /// More than are sold here.
 const LARGE_STOCK: i64 = 1_000_000;
@@ -42,7 +41,6 @@ pub async fn buy_during(observer: &Observer<'_>, sku: &str, fault: impl Future<O
     futures_util::join!(buyers, fault);
 }
 
-/// Waits until `more` units are sold.
 pub async fn until_sold_more(shop: &Shop, more: i64) {
     let before = shop.number("select count(*) from orders").await;
     until("more is sold", async || {

@@ -1,8 +1,5 @@
 //! The strategy `queue`: a bounded queue, four behaviours when it is full, priorities, and the
 //! rendezvous.
-//!
-//! Requests are paused at probe points until the test resumes them, and a test continues when the
-//! replica reports the expected lengths of the queue.
 
 use std::time::{Duration, Instant};
 

@@ -27,7 +27,6 @@ impl Server {
         Self { postgres, _folder: folder }
     }
 
-    /// The folder of its sockets.
     fn folder(&self) -> PathBuf {
         self.postgres.socket().parent().unwrap().to_owned()
     }

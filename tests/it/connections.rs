@@ -41,7 +41,6 @@ pub async fn is_served(connection: &mut TcpStream) -> bool {
     exchange.is_ok() && response.starts_with("HTTP/1.1 200 ")
 }
 
-/// The number of connections that exceeded this limit.
 async fn rejected_count(shop: &Shop, limit: &str) -> Option<f64> {
     let line = format!("holdfast_http_connections_rejected_total{{limit=\"{limit}\"}}");
     value(&metrics(shop, 0).await, &line)

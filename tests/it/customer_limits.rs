@@ -13,7 +13,6 @@ use crate::common::requests::{Answer as _, Sent, fresh_key, is_replayed, keyed, 
 use crate::common::{CONDITION_TIMEOUT, Shop, User, until};
 use crate::pause_points::with_pause;
 
-/// The problem type of the rejection.
 pub const LIMIT: &str = "limit-reached";
 
 impl Shop {
@@ -33,13 +32,11 @@ impl Shop {
         made["sku"].as_str().unwrap().to_owned()
     }
 
-    /// A limit for an item, not set yet.
     pub fn limit(&self, admin: &User, at: usize, sku: &str, limit: &Value) -> RequestBuilder {
         self.request(admin, Method::PUT, at, &format!("/api/items/{sku}/limit"))
             .json(&json!({ "limit_per_user": limit }))
     }
 
-    /// Sets it; the item as it is then.
     pub async fn set_limit(&self, sku: &str, limit: impl Into<Value>) -> Value {
         let admin = self.sign_in("admin").await;
         self.limit(&admin, 0, sku, &limit.into()).gives(200).await
@@ -59,7 +56,6 @@ impl Shop {
         .unwrap()
     }
 
-    /// Sends an order and waits until it is paused after its read.
     pub async fn pause_after_read(
         &self,
         admin: &User,
@@ -69,7 +65,6 @@ impl Shop {
         self.pause_at(admin, at, order, "read").await
     }
 
-    /// The same at that point.
     async fn pause_at(
         &self,
         admin: &User,
@@ -83,7 +78,6 @@ impl Shop {
         (id, sent)
     }
 
-    /// Resumes it, again after each retry, until there is a response.
     pub async fn resume_until_response(
         &self,
         admin: &User,

@@ -15,7 +15,6 @@ async fn fenced(replicas: usize) -> Shop {
     Shop::start_with(replicas, &[("HOLDFAST_LOCK", "fenced")]).await
 }
 
-/// Deletes all keys of this test from Redis.
 async fn flush(shop: &Shop) {
     let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
@@ -92,7 +91,6 @@ async fn accepted(answers: Vec<reqwest::Result<Response>>) -> usize {
     accepted
 }
 
-/// Fails unless the item's books are sound and show this number of sales.
 async fn assert_exact(shop: &Shop, sku: &str, sold: usize) {
     let audit = shop.item_audit(sku).await;
     assert_eq!(audit["sold"], sold);

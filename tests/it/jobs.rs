@@ -69,7 +69,6 @@ async fn run_of(shop: &Shop, job: &Job, due_at: OffsetDateTime) -> Option<JobRun
     runs::find(&shop.pool.clone().into(), job.name, due_at).await.unwrap()
 }
 
-/// Waits until the run of that job is in that state.
 async fn until_is(shop: &Shop, job: &Job, state: RunState, attempt: i32) -> JobRun {
     until(&format!("{} is {state:?}, attempt {attempt}", job.name), async || {
         let run = run_of(shop, job, DUE).await;

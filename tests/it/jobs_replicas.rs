@@ -40,7 +40,6 @@ async fn start_paused(
     asked
 }
 
-/// Waits until the run is done.
 async fn until_done(shop: &Shop) -> JobRun {
     until("somebody does it", async || {
         run_of(shop).await.is_some_and(|run| run.state == RunState::Done)

@@ -19,7 +19,6 @@ impl Shop {
         refused.expect_err("it starts")
     }
 
-    /// Waits until Postgres knows that many running replicas.
     async fn until_registered(&self, replicas: i64) {
         let registered = "select count(*) from pg_locks
                            where locktype = 'advisory' and objid = 2 and mode = 'ShareLock'

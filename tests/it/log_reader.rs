@@ -18,7 +18,6 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(2);
 /// Upper bound of a shutdown without a drain.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Returns how many lines of the log the replica has dropped.
 async fn dropped_lines(shop: &Shop) -> u64 {
     let text = metrics(shop, 0).await;
     let mut lines = text.lines();
@@ -56,7 +55,6 @@ async fn stopped_log_reader_stops_nothing() {
     assert!(begun.elapsed() < HEALTH_TIMEOUT, "{:?}", begun.elapsed());
     shop.place_order(&alice, "deadbolt", 1).await;
 
-    // It reads on.
     let read = tokio::task::spawn_blocking(move || {
         let mut lines = BufReader::new(reader).lines().map(Result::unwrap);
         let notice = lines.find(|line| line.contains("lines of the log were dropped")).unwrap();
@@ -65,7 +63,6 @@ async fn stopped_log_reader_stops_nothing() {
     let (notice, _reader) = timeout(EXIT_TIMEOUT, read).await.expect("a notice").unwrap();
     assert!(notice.contains("WARN holdfast: "), "{notice}");
 
-    // It stops again, and so does the replica.
     let before = dropped_lines(&shop).await;
     flood_log(&shop, &alice, before).await;
     shop.replicas[0].terminate();

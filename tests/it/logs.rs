@@ -11,7 +11,6 @@ use crate::common::requests::{Answer as _, send};
 use crate::common::{Replica, Shop, services, until};
 use crate::pause_points::with_pause;
 
-/// The JSON lines of a log that have this message.
 fn lines(log: &Path, message: &str) -> Vec<Value> {
     let text = std::fs::read_to_string(log).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).expect(line));

@@ -7,7 +7,6 @@ use futures_util::future::join_all;
 use crate::common::requests::Answer as _;
 use crate::common::{Shop, until};
 
-/// All metrics of that replica.
 pub async fn metrics(shop: &Shop, replica: usize) -> String {
     shop.http.get(shop.url(replica, "/metrics")).send().await.unwrap().text().await.unwrap()
 }

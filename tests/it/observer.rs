@@ -108,7 +108,6 @@ impl<'a> Observer<'a> {
         assert!([200, 409, 503].contains(&status), "{what}: {status}");
     }
 
-    /// The books now, and what was seen.
     pub async fn history(self, skus: &[&String]) -> (checker::RecordedState, Vec<ObservedRequest>) {
         let users: Vec<UserId> = self.users.iter().map(|(_, id)| *id).collect();
         let recorded = recorded_state::read(&self.shop.pool, skus, &users).await;
@@ -140,7 +139,6 @@ impl<'a> Observer<'a> {
         unreachable!()
     }
 
-    /// The number of observed requests with such an outcome.
     pub fn count(&self, fits: impl Fn(&ObservedOutcome) -> bool) -> usize {
         self.seen.lock().unwrap().iter().filter(|seen| fits(&seen.outcome)).count()
     }

@@ -34,14 +34,12 @@ impl Shop {
         order["id"].as_str().unwrap().to_owned()
     }
 
-    /// Changes the settings of a replica's worker.
     pub async fn configure_worker(&self, replica: usize, wish: Value) {
         let admin = self.sign_in("admin").await;
         let response = self.request(&admin, Method::POST, replica, "/api/lab/worker").json(&wish);
         assert_eq!(response.send().await.unwrap().status(), StatusCode::NO_CONTENT);
     }
 
-    /// Waits until a request is paused at that point of that replica, and returns its id.
     pub async fn until_worker_paused(&self, replica: usize, point: &str) -> String {
         let admin = self.sign_in("admin").await;
         let mut held = None;
@@ -66,7 +64,6 @@ impl Shop {
         .await;
     }
 
-    /// The number of ledger entries of expired orders.
     pub async fn expiry_entries(&self) -> i64 {
         self.number("select count(*) from stock_ledger where reason = 'expiry'").await
     }

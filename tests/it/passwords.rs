@@ -19,7 +19,6 @@ async fn sign_in(shop: &Shop, user: &str, password: &str) -> Response {
     shop.http.post(shop.url(0, "/api/sessions")).json(&credentials).send().await.unwrap()
 }
 
-/// The session's status at a replica.
 async fn status_of(shop: &Shop, who: &User, replica: usize) -> u16 {
     let me = shop.get(who, replica, "/api/me").send().await.unwrap();
     me.status().as_u16()
@@ -40,7 +39,6 @@ async fn sessions_of(shop: &Shop, name: &str) -> i64 {
     .unwrap()
 }
 
-/// Waits until other sessions of this database wait for a row.
 async fn until_blocked(shop: &Shop, sessions: i64) {
     until("sessions wait for a row", async || shop.waiting_sessions().await == sessions).await;
 }

@@ -7,7 +7,6 @@ use uuid::Uuid;
 use crate::common::requests::Answer as _;
 use crate::common::{Shop, User, until};
 
-/// A paused request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PausedRequest {
     pub request: String,
@@ -15,7 +14,6 @@ pub struct PausedRequest {
 }
 
 impl Shop {
-    /// All requests that are paused at that replica.
     pub async fn paused_requests(&self, admin: &User, replica: usize) -> Vec<PausedRequest> {
         let holds = self.get(admin, replica, "/api/lab/paused").gives(200).await;
         let word = |held: &Value, name: &str| held[name].as_str().unwrap().to_owned();
@@ -52,7 +50,6 @@ impl Shop {
         go.send().await.unwrap().status() == StatusCode::NO_CONTENT
     }
 
-    /// Waits until that request is paused at that point.
     pub async fn until_paused(&self, admin: &User, replica: usize, request: Uuid, point: &str) {
         until(&format!("the request is held at {point}"), async || {
             let there = PausedRequest { request: request.to_string(), point: point.to_owned() };

@@ -40,7 +40,6 @@ impl Pooler {
         Some(Self { port, _process: process })
     }
 
-    /// The address of that shop's database through it.
     fn url(&self, shop: &Shop) -> String {
         format!("postgres://anyone@127.0.0.1:{}/{}?sslmode=disable", self.port, shop.database)
     }

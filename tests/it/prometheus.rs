@@ -43,7 +43,6 @@ fn is_installed() -> bool {
     installed
 }
 
-/// Runs promtool, which must succeed.
 fn promtool(arguments: &[&str], file: &Path) {
     let output = Command::new("promtool").args(arguments).arg(file).output().unwrap();
     assert!(output.status.success(), "{output:#?}");
@@ -139,7 +138,6 @@ impl Prometheus {
     }
 }
 
-/// The expressions of all panels.
 fn panel_expressions() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&read("grafana/dashboards/holdfast.json")).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
@@ -148,7 +146,6 @@ fn panel_expressions() -> Vec<String> {
     expressions.map(|text| text.replace("$__rate_interval", "10s")).collect()
 }
 
-/// The metrics that a text names.
 fn metric_names(text: &str) -> BTreeSet<String> {
     let words = text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
     let is_metric = |word: &&str| word.starts_with("holdfast_") || word.starts_with("process_");

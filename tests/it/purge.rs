@@ -83,7 +83,6 @@ async fn purge_deletes_only_old_rows() {
     assert_eq!(again, nothing);
 }
 
-/// Creates a lab item of that age, in days.
 async fn lab_item_of_age(shop: &Shop, days: u64) -> String {
     let sku = format!("{}{}", oldest_kept(Duration::from_hours(24 * days)), "7".repeat(20));
     let item = Item {

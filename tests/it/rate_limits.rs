@@ -21,7 +21,6 @@ pub const NO_OTHER_LIMITS: [(&str, &str); 4] = [
     ("HOLDFAST_LIMIT_SIGN_IN_NAME", "off"),
 ];
 
-/// Replicas with these settings, and no other limits.
 pub async fn shop_with_limits(replicas: usize, settings: &[(&str, &str)]) -> Shop {
     let mut env = NO_OTHER_LIMITS.to_vec();
     env.extend(settings);

@@ -214,7 +214,6 @@ async fn serve_waits_for_users_of_redis() {
     assert_eq!(redis_state(&shop.unwrap()).await, "ok");
 }
 
-/// What a full Redis, rate limits and orders write to the log in some seconds.
 #[tokio::test(flavor = "multi_thread")]
 async fn full_redis_writes_few_lines() {
     let redis = own_redis().await;

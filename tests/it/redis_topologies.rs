@@ -20,7 +20,6 @@ async fn shop_on(topology: Topology) -> (Shop, Running) {
     shop_with(topology, "fenced").await
 }
 
-/// The same under that strategy.
 async fn shop_with(topology: Topology, strategy: &str) -> (Shop, Running) {
     let redis = tokio::task::spawn_blocking(move || topology::start(topology)).await.unwrap();
     let redis = redis.expect("redis-server is there");

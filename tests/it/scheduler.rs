@@ -175,7 +175,6 @@ async fn game_stays_if_undo_fails() {
     assert!(play.scheduler.game(play.game.id).is_some());
     assert_eq!(held().await, before);
     blocker.rollback().await.unwrap();
-    // It can still be undone.
     let again = play.scheduler.undo(&play.game).await.unwrap();
     assert_eq!(play.scheduler.view(&again).await.unwrap().steps.len(), 3);
 }

@@ -103,7 +103,6 @@ async fn secure_cookies_are_bound_to_host() {
     }
 }
 
-/// The lines of a log that contain `text`.
 fn lines_with(log: &Path, text: &str) -> Vec<String> {
     let lines = fs::read_to_string(log).unwrap();
     lines.lines().filter(|line| line.contains(text)).map(str::to_owned).collect()

@@ -112,7 +112,6 @@ impl TestBalancer {
         self.ready.lock().iter().any(|ready| ready == base)
     }
 
-    /// Returns the address of the next request.
     fn next(&self) -> String {
         let ready = self.ready.lock();
         let n = self.requests.fetch_add(1, Ordering::Relaxed);

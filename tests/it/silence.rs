@@ -18,7 +18,6 @@ use crate::common::{Shop, until};
 use crate::jobs::{DUE, job, offer, replica, replica_over};
 use crate::outages::{send_in_time, shop_behind};
 
-/// What a request may take.
 const REQUEST_TIME: Duration = Duration::from_secs(8);
 
 fn url_behind(proxy: &Proxy, shop: &Shop) -> String {

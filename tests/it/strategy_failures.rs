@@ -1,8 +1,5 @@
 //! The strategies between no lock and the default: each broken one is shown broken, and the others
 //! are exact.
-//!
-//! Requests are paused at probe points until the test resumes them, and a test continues when the
-//! replica reports them as paused.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -19,7 +16,6 @@ use crate::common::{Shop, User, services, until};
 use crate::pause_points::with_pause;
 use crate::topology;
 
-/// Units in the item.
 const STOCK: i64 = 20;
 
 /// Replicas, users, and an item that admits any strategy.
@@ -30,7 +26,6 @@ pub struct Lab {
     pub sku: String,
 }
 
-/// An order that is paused at a probe point.
 pub struct PausedOrder {
     pub id: Uuid,
     pub replica: usize,
@@ -62,7 +57,6 @@ impl Lab {
         self.shop.act(&self.alice, replica, &order, "pay").header("Holdfast-Lock", strategy)
     }
 
-    /// Sends a request and waits until it is paused at that point.
     pub async fn pause_at(
         &self,
         replica: usize,
@@ -75,7 +69,6 @@ impl Lab {
         PausedOrder { id, replica, sent }
     }
 
-    /// An order that has read the stock.
     pub async fn pause_after_read(&self, replica: usize, strategy: &str) -> PausedOrder {
         self.pause_at(replica, self.order(replica, strategy), "read").await
     }

@@ -67,7 +67,6 @@ async fn lab() -> Lab {
     lab
 }
 
-/// Fails unless each pair of the family, in both orders, sells exactly.
 async fn assert_exact_beside_each_other(family: &[&'static Strategy]) {
     let lab = lab().await;
     for first in family {

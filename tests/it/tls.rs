@@ -11,7 +11,6 @@ use crate::common::tls::TlsServers;
 use crate::common::{Replica, Shop, until};
 use crate::topology::{self, Topology, certificates, free_ports};
 
-/// Runs a command of the product with that environment.
 fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
     command.args(arguments).envs(environment.iter().copied()).output().unwrap()
@@ -29,7 +28,6 @@ fn fails(arguments: &[&str], environment: &[(&str, &str)], words: &[&str]) {
     assert!(words.iter().all(|word| text.contains(word)), "{words:?}: {text}");
 }
 
-/// Fails unless `holdfast migrate` fails with a message that contains all of `words`.
 fn migrate_fails(url: &str, words: &[&str]) {
     fails(&["migrate"], &[("DATABASE_URL", url)], words);
 }

@@ -42,7 +42,6 @@ fn hex(bytes: &[u8]) -> String {
 }
 
 impl Collector {
-    /// Starts one, and returns its address.
     fn start() -> (Arc<Self>, String) {
         let collector = Arc::new(Self::default());
         let state = collector.clone();
@@ -99,7 +98,6 @@ impl Collector {
     }
 }
 
-/// Places an order, and returns its request id.
 async fn place(shop: &Shop, who: &User, strategy: &str, traceparent: &str) -> String {
     let order = shop.order(who, 0, "deadbolt", 1).header("traceparent", traceparent);
     let response = order.header("Holdfast-Lock", strategy).send().await.unwrap();

@@ -176,7 +176,6 @@ impl Protocol {
         Ok(())
     }
 
-    /// An answer is heard.
     pub fn hear(
         &self,
         state: &mut State,
@@ -267,7 +266,6 @@ impl State {
         self
     }
 
-    /// Time passes, for all but `slow`.
     pub fn tick(&self, rules: Rules, slow: Option<usize>) -> State {
         let mut next = self.clone();
         next.redis.tick(rules);
@@ -282,7 +280,6 @@ impl State {
         next
     }
 
-    /// An owner of that process that is not in use.
     pub fn fresh(&self, who: usize) -> Option<Owner> {
         let mut used = [false; OWNERS as usize];
         let mut all = self.clone();
@@ -295,7 +292,6 @@ impl State {
         Some(u8::try_from(who).ok()? * OWNERS + free + 1)
     }
 
-    /// Calls `each` with every owner in the state.
     fn owners(&mut self, each: &mut impl FnMut(&mut Owner)) {
         let mut some = |owner: &mut Owner| {
             if *owner != NOBODY {
@@ -328,7 +324,6 @@ impl State {
         }
     }
 
-    /// Calls `each` with every fence in the state.
     fn fences(&mut self, each: &mut impl FnMut(&mut u8)) {
         each(&mut self.last);
         for process in &mut self.processes {

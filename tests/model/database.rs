@@ -43,7 +43,6 @@ pub enum LateStatement {
     Invalidate,
 }
 
-/// The result of a statement's first step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StartResult {
     /// The row is locked; the statement will commit.
@@ -90,7 +89,6 @@ impl Database {
         StartResult::Running
     }
 
-    /// Commits the running write and returns it.
     pub fn commit(&mut self) -> Option<Write> {
         let write = self.running.take()?;
         let stock = write.read.stock - sold(write.keys);

@@ -327,7 +327,6 @@ impl Engine {
     }
 }
 
-/// The number of a process's request.
 fn number(who: usize) -> u8 {
     u8::try_from(who).unwrap()
 }

@@ -51,7 +51,6 @@ fn caught(what: &str, rules: &[Invariant], forge: impl Fn(&mut Story)) {
     day.assert_found(what, rules);
 }
 
-/// Another order of one unit, written with that key.
 fn order_with_key(day: &mut Story, key: &str) {
     let order = day.record_order(key, &[(TEA.to_owned(), 1)]);
     day.change(TEA, -1, "order", Some(order), Uuid::from_u128(99));

@@ -115,7 +115,6 @@ pub struct Redis {
     pub word: Option<(Owner, u8)>,
 }
 
-/// A call, with the owner it is made for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Verb {
     Try,

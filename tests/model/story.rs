@@ -162,7 +162,6 @@ impl Story {
         self.change(sku, units, "restock", None, Uuid::nil());
     }
 
-    /// The changes that a response states.
     pub fn changes(&mut self, place: usize) -> &mut Vec<ObservedChange> {
         match &mut self.seen[place].outcome {
             ObservedOutcome::Done { changes, .. } => changes,

@@ -57,7 +57,6 @@ impl Rounds<'_> {
         Ok(worst)
     }
 
-    /// One step of a process in a round.
     fn turn(&self, state: &mut State, who: usize) {
         let process = state.processes[who];
         let notified = state.redis.is_of(process.owner);
@@ -118,7 +117,6 @@ fn orders(of: usize) -> Vec<Vec<usize>> {
     orders(last).into_iter().flat_map(into).collect()
 }
 
-/// Every different beginning of the quiet time.
 fn beginnings(protocol: &Protocol) -> Vec<State> {
     let explored = explore(protocol).unwrap();
     let mut beginnings: HashSet<State, Quick> = HashSet::default();

@@ -33,13 +33,11 @@ const OPEN_JUDGEMENT: &str = concat!(
      form.requestSubmit()"
 );
 
-/// A state of a page.
 struct PageState {
     name: &'static str,
     /// The name of the user, who has signed in; empty for a visitor.
     user: &'static str,
     path: String,
-    /// The language of the visitor.
     language: &'static str,
     /// A script that leads from the loaded page to the state.
     script: &'static str,
@@ -107,7 +105,6 @@ async fn make_orders(shop: &Shop) -> Orders {
     orders
 }
 
-/// The pages of judged locks, as a visitor sees them.
 fn judged_states() -> Vec<PageState> {
     vec![
         state("judged locks", "", "/lab/judged"),

@@ -43,7 +43,6 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Opens a browser for the shop at `base`.
     pub async fn open(base: &str, javascript: bool) -> Self {
         Self::open_with(base, javascript, PageLoadStrategy::Normal).await
     }
@@ -74,23 +73,19 @@ impl Browser {
         Self { driver, base: base.to_owned(), server, port, profile, _permit: permit }
     }
 
-    /// Navigates to a page of the shop.
     pub async fn go(&self, path: &str) {
         self.driver.goto(format!("{}{path}", self.base)).await.unwrap();
     }
 
-    /// Returns the element, as soon as it exists.
     pub async fn find(&self, css: &str) -> WebElement {
         until(css, async || self.driver.find(By::Css(css)).await.is_ok()).await;
         self.driver.find(By::Css(css)).await.unwrap()
     }
 
-    /// Clicks the element.
     pub async fn click(&self, css: &str) {
         self.find(css).await.click().await.unwrap();
     }
 
-    /// Returns the center of the element.
     pub async fn center(&self, css: &str) -> (f64, f64) {
         let place = self.find(css).await.rect().await.unwrap();
         (place.x + place.width / 2.0, place.y + place.height / 2.0)
@@ -125,7 +120,6 @@ impl Browser {
         sent.json().await.unwrap()
     }
 
-    /// Replaces the content of a field.
     pub async fn fill(&self, css: &str, text: &str) {
         let field = self.find(css).await;
         field.clear().await.unwrap();

@@ -74,7 +74,6 @@ pub fn oversold() -> LabRun {
     }
 }
 
-/// Starts a shop whose lab has that run.
 pub async fn with_run(run: &LabRun) -> Shop {
     let shop = Shop::start(1).await;
     assert!(store::import(&shop.pool.clone().into(), run).await.unwrap());
@@ -91,7 +90,6 @@ pub async fn upload(visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
     upload_to("/lab/files", visitor, csrf, file).await
 }
 
-/// Sends a form with a file.
 pub async fn upload_to(path: &str, visitor: &Visitor, csrf: &str, file: &[u8]) -> Page {
     let mut body = format!(
         "--{EDGE}\r\nContent-Disposition: form-data; name=\"csrf\"\r\n\r\n{csrf}\r\n--{EDGE}\r\n\

@@ -60,7 +60,6 @@ async fn purchase_works_without_javascript() {
     check_purchase(false).await;
 }
 
-/// Signs in and fills the basket.
 async fn open_basket(shop: &Shop, javascript: bool, strategy: PageLoadStrategy) -> Browser {
     let browser = Browser::open_with(&shop.replicas[0].base_url, javascript, strategy).await;
     browser.go("/sign-in").await;

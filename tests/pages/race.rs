@@ -9,7 +9,6 @@ use crate::browser::Browser;
 use crate::common::{Shop, until};
 use crate::visitor::{Page, Visitor};
 
-/// The words that are visible in an element.
 async fn words(browser: &Browser, css: &str) -> usize {
     let text = browser.find(css).await.text().await.unwrap();
     text.split_whitespace().filter(|word| word.chars().any(char::is_alphanumeric)).count()

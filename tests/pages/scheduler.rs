@@ -10,7 +10,6 @@ use crate::common::Shop;
 use crate::race::bottom_of;
 use crate::visitor::{Page, Visitor};
 
-/// Returns the ids that occur more than once.
 fn duplicate_ids(page: &Page) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let ids = page.text.split(" id=\"").skip(1).filter_map(|rest| rest.split('"').next());

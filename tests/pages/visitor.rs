@@ -11,7 +11,6 @@ pub struct Visitor {
     pub base: String,
 }
 
-/// A response with its text.
 pub struct Page {
     pub status: StatusCode,
     pub location: String,
@@ -20,7 +19,6 @@ pub struct Page {
 }
 
 impl Visitor {
-    /// Creates a visitor without a session.
     pub fn new(shop: &Shop) -> Self {
         let http = Client::builder().cookie_store(true).redirect(Policy::none()).build().unwrap();
         Self { http, base: shop.replicas[0].base_url.clone() }
@@ -34,7 +32,6 @@ impl Visitor {
         visitor
     }
 
-    /// Prepares a request for a page.
     pub fn page_request(&self, path: &str) -> RequestBuilder {
         self.http.get(format!("{}{path}", self.base)).header("Accept", "text/html,*/*;q=0.8")
     }
@@ -77,7 +74,6 @@ impl Visitor {
         (self.order(&token, &csrf).await.location, csrf)
     }
 
-    /// Orders the basket of that token.
     pub async fn order(&self, token: &str, csrf: &str) -> Page {
         self.post("/orders", &format!("csrf={csrf}&token={token}")).await
     }

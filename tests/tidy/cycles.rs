@@ -34,7 +34,6 @@ struct File {
     paths: Vec<Vec<String>>,
     /// The imports of `use`: the name here, and the path.
     uses: BTreeMap<String, Vec<String>>,
-    /// The names that are re-exported.
     exported: BTreeSet<String>,
     /// All words outside of `use`.
     words: BTreeSet<String>,
@@ -216,7 +215,6 @@ fn graph(files: impl IntoIterator<Item = (Module, String)>) -> Graph {
     tree.0.iter().map(|(module, file)| (module.clone(), tree.imports(module, file))).collect()
 }
 
-/// The imports that are part of a cycle.
 fn in_cycles(graph: &Graph) -> Vec<String> {
     let mut found = Vec::new();
     for (from, imports) in graph {
@@ -231,7 +229,6 @@ fn name(module: &Module) -> String {
     module.join("/")
 }
 
-/// The graph of the files below `src/NAME`.
 fn graph_of(name: &str) -> Graph {
     let src = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let files = super::sources().into_iter().filter(|(module, ..)| module == name);

@@ -189,7 +189,6 @@ fn sources() -> Vec<(String, PathBuf, String)> {
         .collect()
 }
 
-/// A file's path from the repository's root.
 fn relative(path: &Path) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     path.strip_prefix(root).unwrap().to_str().unwrap().to_owned()

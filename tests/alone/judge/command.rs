@@ -109,7 +109,6 @@ impl JudgeRun {
         wait_until(TIMEOUT, condition);
     }
 
-    /// Waits until both workers' adapters run.
     pub fn wait_for_adapters(&self) {
         self.wait_for_adapters_that(2, |_| true);
     }
@@ -129,7 +128,6 @@ impl JudgeRun {
         folder.unwrap()
     }
 
-    /// Waits until a fault has stopped an adapter.
     pub fn wait_for_stopped_adapter(&self) {
         self.wait_for_adapters_that(1, |state| state == 'T');
     }

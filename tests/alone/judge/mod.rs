@@ -13,14 +13,12 @@ use serde_json::Value;
 
 use command::{JudgeRun, is_alive};
 
-/// The report of one fault.
 fn fault<'a>(judgement: &'a Value, name: &str) -> &'a Value {
     let faults = judgement["faults"].as_array().unwrap();
     let fault = faults.iter().find(|fault| fault["name"] == name);
     fault.unwrap_or_else(|| panic!("no report of {name}: {judgement:#}"))
 }
 
-/// The sentences of one kind of violation.
 fn sentences(fault: &Value, kind: &str) -> Vec<String> {
     let violations = fault["violations"].as_array().unwrap().iter();
     let of_kind = violations.filter(|violation| violation["kind"] == kind);

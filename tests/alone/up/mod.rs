@@ -1,7 +1,5 @@
 //! `holdfast up` as a process that is started, watched, killed and stopped.
 //!
-//! Guarantees under test: readiness, one `up` per folder, restarts after crashes, no process left
-//! running. Of a replica, only `/readyz` is used.
 //! Needs Postgres and Redis installed (script/test installs them); uses free ports below the
 //! ephemeral ones and a temporary folder per test.
 
@@ -225,7 +223,6 @@ async fn public_address_requires_confirmation() {
     assert!(!test_folder.data().exists());
 }
 
-/// The folder and the two ports of one test.
 struct TestFolder {
     path: PathBuf,
     port: u16,
@@ -350,7 +347,6 @@ async fn run(command: &mut Command) -> Output {
     timeout(TIMEOUT, output).await.expect("it ends").expect("it starts")
 }
 
-/// Returns the stderr of a command, which must have failed.
 fn stderr_of_failure(output: &Output) -> String {
     assert!(!output.status.success());
     assert!(output.stdout.is_empty(), "stdout is for results");

@@ -23,7 +23,6 @@ pub struct ObservedRequest {
     pub outcome: ObservedOutcome,
 }
 
-/// The operation that a request asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObservedOperation {
     /// Placing an order: skus and quantities. Quantities of the same sku are added.
@@ -69,7 +68,6 @@ pub struct RecordedState {
     pub orders: Vec<RecordedOrder>,
 }
 
-/// A ledger entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedEntry {
     /// Unique in its ledger, but not an order: a statement may take its number before another one
@@ -96,7 +94,6 @@ impl fmt::Display for RecordedEntry {
     }
 }
 
-/// An order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RecordedOrder {
     pub id: OrderId,

@@ -55,7 +55,6 @@ pub struct Violation {
     pub text: String,
 }
 
-/// The violations found so far.
 #[derive(Default)]
 struct Findings(Vec<Violation>);
 

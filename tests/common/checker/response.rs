@@ -52,7 +52,6 @@ impl ObservedOutcome {
         }
     }
 
-    /// Returns the order of an [`ObservedOutcome::Done`].
     pub fn order(&self) -> Option<OrderId> {
         match self {
             Self::Done { order, .. } => Some(*order),

@@ -213,7 +213,6 @@ async fn cancelled_refence_keeps_the_lock() {
     world.is_empty_soon().await;
 }
 
-/// Returns whether the only key was acquired.
 fn is_acquired(results: &[Result<IdempotencyLockResult, Error>]) -> bool {
     matches!(results, [Ok(IdempotencyLockResult::Acquired)])
 }

@@ -20,7 +20,6 @@ const TIMEOUT: Duration = Duration::from_secs(20);
 type Acquiring =
     Pin<Box<dyn Future<Output = Result<Option<QueueGuard>, holdfast_lock::Error>> + Send>>;
 
-/// The queue of one key.
 struct TestQueue {
     queues: KeyQueues,
     key: LockKey,

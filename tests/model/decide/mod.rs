@@ -33,7 +33,6 @@ impl Drop for Seed {
     }
 }
 
-/// One command of a batch, and its result.
 struct Decision {
     command: Box<dyn Command>,
     before: ShopState,
@@ -51,7 +50,6 @@ fn decide(mut state: ShopState, commands: Vec<Box<dyn Command>>) -> Vec<Decision
     decisions.collect()
 }
 
-/// Runs `case` with each seed.
 fn cases(mut case: impl FnMut(&mut StdRng)) {
     for seed in 0..CASES {
         let seed = Seed(seed);

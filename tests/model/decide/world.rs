@@ -218,7 +218,6 @@ impl World {
         self.orders.iter_mut().find(|placed| placed.order.id == order).unwrap()
     }
 
-    /// Lets some time pass.
     pub fn tick(&mut self, dice: &mut StdRng) {
         self.now += Duration::from_secs(dice.random_range(0..6));
     }
@@ -235,7 +234,6 @@ impl World {
         }
     }
 
-    /// A command of any kind.
     pub fn command(&mut self, dice: &mut StdRng) -> Box<dyn Command> {
         let (user, sku, key) = (self.user(dice), self.sku(dice), self.key());
         let own = self.orders_of(user);

@@ -32,7 +32,6 @@ impl Rendezvous {
     }
 }
 
-/// One period in which a client held the lock.
 #[derive(Debug, Clone, Copy)]
 struct Hold {
     from_us: u64,

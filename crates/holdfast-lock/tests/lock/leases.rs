@@ -135,7 +135,6 @@ async fn lock_that_is_held_too_long_expires() {
     }
 }
 
-/// Counts the renewals.
 #[derive(Debug)]
 struct Renewals(watch::Sender<u32>);
 

@@ -8,7 +8,6 @@ use crate::topology::{self, Topology};
 
 everywhere!(refused_login_is_retried, user_without_channels_gets_every_lock);
 
-/// The locks of a process that signs in as `user`, on Redis in any shape.
 pub fn process_of(server: &Server, user: &str) -> Process {
     let url = match server.url() {
         url if url.starts_with("redis+unix:") => format!("{url}?user={user}&pass=word"),

@@ -64,7 +64,6 @@ pub fn run(topology: Topology, test: impl AsyncFnOnce(&mut Server)) {
 }
 
 impl Server {
-    /// One Redis.
     pub fn start() -> Self {
         Self::of(Topology::Redis).unwrap()
     }
@@ -137,13 +136,11 @@ impl Server {
         self.sound.set(false);
     }
 
-    /// Some signal to one of those that keep keys.
     pub fn signal_one(&self, number: usize, signal: Signal) {
         self.spoil();
         self.running().data[number].0.signal(signal);
     }
 
-    /// The reply of one of them.
     pub fn ask_one<T: redis::FromRedisValue>(
         &self,
         number: usize,
@@ -152,7 +149,6 @@ impl Server {
         topology::ask(&self.running().data[number].1, command)
     }
 
-    /// The number of the primary.
     pub fn primary(&self) -> usize {
         self.running().data.iter().position(|(_, url)| is_primary(url)).unwrap()
     }
@@ -162,7 +158,6 @@ impl Server {
         self.running().data.iter().filter(|(_, url)| is_primary(url)).count()
     }
 
-    /// The port of one of them.
     pub fn port(&self, number: usize) -> u16 {
         self.running().data[number].1.rsplit_once(':').unwrap().1.parse().unwrap()
     }
@@ -173,7 +168,6 @@ impl Server {
         let _: String = self.ask(&format!("CLIENT PAUSE {} ALL", time.as_millis()));
     }
 
-    /// SIGSTOP and SIGCONT.
     pub fn signal(&self, signal: Signal) {
         self.spoil();
         for (server, _) in &self.running().data {
@@ -202,7 +196,6 @@ impl Server {
         Process(Locks::new(Redis::open(self.url()).unwrap(), settings).unwrap())
     }
 
-    /// The keys that are there.
     pub fn keys(&self) -> Vec<String> {
         self.ask_each::<Vec<String>>("KEYS *").concat()
     }
@@ -232,12 +225,10 @@ impl Drop for Server {
     }
 }
 
-/// The locks of one process.
 #[derive(Clone)]
 pub struct Process(pub Locks);
 
 impl Process {
-    /// Asks for the fenced lock on `key`, for so long.
     pub async fn ask(&self, key: &str, wait: Wait, patience: Duration) -> AcquireOutcome {
         self.try_ask(&[key], wait, patience).await.unwrap()
     }
@@ -254,7 +245,6 @@ impl Process {
         self.0.acquire(ask).await
     }
 
-    /// Waits for the lock and gets it.
     pub async fn take(&self, key: &str) -> Guards {
         match self.ask(key, Wait::Notify, Duration::from_secs(20)).await {
             AcquireOutcome::Acquired(guards) => guards,
@@ -274,7 +264,6 @@ impl Process {
     }
 }
 
-/// The fence of the lock on `key` among the guards.
 pub fn fence(guards: &Guards, key: &str) -> i64 {
     guards.fence(&LockKey::new(key).unwrap()).unwrap()
 }
@@ -283,7 +272,6 @@ pub async fn ping(redis: &Redis) -> Result<(), holdfast_lock::redis::Error> {
     redis.query::<String>(::redis::cmd("PING")).await.map(drop)
 }
 
-/// Asks again until `condition` holds.
 pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !condition().await {

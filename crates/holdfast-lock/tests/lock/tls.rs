@@ -9,7 +9,6 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::server::{Process, Server, fence, in_line, run};
 use crate::topology::{Topology, certificates};
 
-/// The authority and the client certificate of the test.
 fn settings() -> TlsSettings {
     with_client(&certificates().client)
 }

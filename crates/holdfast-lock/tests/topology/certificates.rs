@@ -28,7 +28,6 @@ pub struct Certificates {
     pub foreign_client: String,
 }
 
-/// Makes them, once.
 pub fn certificates() -> &'static Certificates {
     static CERTIFICATES: OnceLock<Certificates> = OnceLock::new();
     CERTIFICATES.get_or_init(Certificates::make)

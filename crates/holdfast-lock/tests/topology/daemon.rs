@@ -34,7 +34,6 @@ impl Daemon {
         self.shell.wait().unwrap();
     }
 
-    /// The same program once more, where it was.
     pub fn start_again(&mut self) {
         self.kill();
         (self.shell, self.pid) = spawn(&self.folder, &self.command);

@@ -21,7 +21,6 @@ pub use daemon::{Daemon, free_ports, program};
 const MASTER: &str = "shop";
 const SLOTS: u32 = 16_384;
 
-/// The kind of Redis that a test runs against.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topology {
     Redis,
@@ -41,7 +40,6 @@ enum Transport {
     Tls,
 }
 
-/// The processes of a topology.
 pub struct Running {
     /// Those that keep keys, and how each is reached.
     pub data: Vec<(Daemon, String)>,
@@ -100,7 +98,6 @@ fn one(program: &Path) -> Running {
     Running { data: vec![(server, url.clone())], url, _sentinels: Vec::new() }
 }
 
-/// One Redis with TLS and that certificate.
 pub fn start_with_certificate(name: &str) -> Running {
     let [port] = free_ports();
     let server = Daemon::start(&redis_program(), |folder| {
