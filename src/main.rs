@@ -9,12 +9,12 @@ use clap::Parser as _;
 use holdfast::app::{self, Replica};
 use holdfast::bench;
 use holdfast::config::{
-    self, AuditArgs, Cli, CliCommand, DEMO_PASSWORD_LENGTH, DatabaseArgs, HealthcheckArgs,
-    JudgeArgs, LessonArgs, MIN_PASSWORD_LENGTH, MigrateArgs, ServeArgs, UpArgs, UserAddArgs,
-    UserCommand, UserNameArgs, UserPasswordArgs,
+    self, AuditArgs, Cli, CliCommand, DatabaseArgs, HealthcheckArgs, JudgeArgs, LessonArgs,
+    MIN_PASSWORD_LENGTH, MigrateArgs, ServeArgs, UpArgs, UserAddArgs, UserCommand, UserNameArgs,
+    UserPasswordArgs,
 };
 use holdfast::db;
-use holdfast::embedded::{self, RunningUp};
+use holdfast::embedded::{self, DEMO_PASSWORD_LENGTH, RunningUp};
 use holdfast::judge;
 use holdfast::lab;
 use holdfast::output::{self, ProgressLine, ResultFile};
@@ -31,7 +31,7 @@ use holdfast::telemetry::{self, TraceExporter};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    if let Err(error) = telemetry::start_writer() {
+    if let Err(error) = output::start_writer() {
         eprintln!("holdfast: can't start its threads: {error}");
         return ExitCode::FAILURE;
     }
@@ -39,7 +39,7 @@ fn main() -> ExitCode {
         Ok(cli) => execute(cli.command),
         Err(error) => explain_usage(&error),
     };
-    telemetry::flush();
+    output::flush();
     code
 }
 
@@ -65,17 +65,17 @@ fn execute(command: CliCommand) -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            telemetry::report_failure(&format_error(&error));
+            output::report_failure(&format_error(&error));
             ExitCode::from(if answers { 2 } else { 1 })
         }
     }
 }
 
 fn explain_usage(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() || !telemetry::is_json() {
+    if !error.use_stderr() || !output::is_json() {
         error.exit();
     }
-    telemetry::report_failure(error.render().to_string().trim_end());
+    output::report_failure(error.render().to_string().trim_end());
     ExitCode::from(2)
 }
 
@@ -159,7 +159,7 @@ async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
         built = Replica::build(options) => built?,
         Some(_) = signals.recv() => return Ok(()),
     };
-    telemetry::announce(&format!(
+    output::announce(&format!(
         "Holdfast replica on http://{}:{} (lock: {})",
         options.listen.ip(),
         replica.port()?,
@@ -177,11 +177,11 @@ async fn healthcheck(options: &HealthcheckArgs) -> anyhow::Result<()> {
 
 async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
     db::migrate(&options.database_url).await?;
-    telemetry::announce("the schema is up to date");
+    output::announce("the schema is up to date");
     let contents = SeedContents { catalogue: options.seed, users: options.demo_users };
     if contents != SeedContents::default() {
         let pool = db::pool(&options.database_url, 2)?;
-        telemetry::announce(match seed::seed(&pool, contents).await? {
+        output::announce(match seed::seed(&pool, contents).await? {
             true => "demo data added",
             false => "the database is not empty: nothing added",
         });

@@ -19,9 +19,7 @@ pub use lock::LockArgs;
 pub use users::{UserAddArgs, UserCommand, UserNameArgs, UserPasswordArgs};
 use values::{address, quorum_nodes, seconds, whole_number};
 
-/// Minimum length of a new password under `up`, where the demo users' passwords are their names.
-pub const DEMO_PASSWORD_LENGTH: u16 = 3;
-/// Minimum length of a new password elsewhere: that of NIST SP 800-63B.
+/// Minimum length of a new password: that of NIST SP 800-63B.
 pub const MIN_PASSWORD_LENGTH: u16 = 8;
 
 /// A small web shop that never oversells, and a lab in which you can take its lock away.

@@ -28,12 +28,10 @@ mod temp_redis;
 mod temp_shop;
 mod up;
 
-use crate::telemetry::print_progress;
-
 pub use data_dir::{RunningUp, read_env};
 pub use process::tied_command;
 pub use process_info::ProcessStat;
-pub use replicas::{check_ready, reachable};
+pub use replicas::{DEMO_PASSWORD_LENGTH, check_ready, reachable};
 pub use supervisor::ProcessHandle;
 pub use temp_postgres::{TempFolder, TempPostgres};
 pub use temp_redis::TempRedis;

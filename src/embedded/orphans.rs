@@ -19,7 +19,8 @@ use tokio::time::{Instant, sleep};
 use super::identity::FolderId;
 use super::owned::{file, read_if_exists, write_private};
 use super::process_info::{has_argument, start_of, uses_folder};
-use super::{print_progress, sockets};
+use super::sockets;
+use crate::output::print_progress;
 
 /// Grace period after a signal: Postgres writes a checkpoint.
 const GRACE_PERIOD: Duration = Duration::from_secs(10);

@@ -11,9 +11,9 @@ use sqlx::{Connection, PgConnection};
 use tokio::time::timeout;
 
 use super::owned::{disk_full, file};
-use super::print_progress;
 use super::process::ChildSpec;
 use super::services_dir::ServicesDir;
+use crate::output::print_progress;
 
 /// Crash recovery after a kill under load takes seconds.
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::data_dir::RunningUp;
 use super::process::{ChildSpec, tied_command};
-use crate::config::{DEMO_PASSWORD_LENGTH, UpArgs};
+use crate::config::UpArgs;
 use crate::load;
 
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);
@@ -20,6 +20,8 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Grace period to finish open requests (10 s) and their transactions (3 s).
 const GRACE_PERIOD: Duration = Duration::from_secs(15);
 
+/// Minimum length of a new password under `up`, where the demo users' passwords are their names.
+pub const DEMO_PASSWORD_LENGTH: u16 = 3;
 /// Host names of this machine alone.
 const LOOPBACK_HOSTS: &str = "localhost,*.localhost,127.0.0.1,[::1]";
 

@@ -15,8 +15,8 @@ use uuid::Uuid;
 use super::account::Account;
 use super::identity::{FolderId, Identity, Origin};
 use super::owned::{check_folder, create_folder, try_lock};
-use super::print_progress;
 use super::process::tied_command;
+use crate::output::print_progress;
 
 const IDENTITY: &str = "id";
 /// Name of the same record beside external data.

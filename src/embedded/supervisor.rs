@@ -13,9 +13,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::orphans::ChildRegistry;
-use super::print_progress;
 use super::process::{self, ChildSpec, Log, Process, describe};
 use crate::backoff::Backoff;
+use crate::output::print_progress;
 
 const RESTART_BACKOFF: Backoff =
     Backoff { first: Duration::from_millis(200), longest: Duration::from_secs(5) };

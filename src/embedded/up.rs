@@ -17,9 +17,10 @@ use super::process::ChildSpec;
 use super::programs::Programs;
 use super::services_dir::ServicesDir;
 use super::supervisor::{ProcessHandle, SupervisedChild};
-use super::{postgres, print_progress, redis, replicas, sockets};
+use super::{postgres, redis, replicas, sockets};
 use crate::config::UpArgs;
-use crate::{signals, telemetry};
+use crate::output::{self, print_progress};
+use crate::signals;
 
 #[derive(Debug, Clone)]
 pub struct ProcessControl {
@@ -108,7 +109,7 @@ fn announce(options: &UpArgs, running: &RunningUp) {
         options.lock,
         options.lab.name(),
     );
-    telemetry::announce(&line);
+    output::announce(&line);
 }
 
 struct ChildStack {

@@ -5,8 +5,6 @@
 //! without an exporter they are disabled, and cost one comparison.
 //! Tests: `tests/it/logs.rs`, `tests/it/log_reader.rs`, `tests/it/traces.rs`.
 
-mod log_writer;
-mod notices;
 mod otlp;
 
 use std::env::VarError;
@@ -18,9 +16,8 @@ use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
 
-use log_writer::LineWriter;
+use crate::output::{LineWriter, format_is_json};
 
-pub use notices::{announce, flush, is_json, print_progress, report_failure};
 pub use otlp::{TraceExporter, continue_trace, describe_response, is_exporting};
 
 const FILTER: &str = "HOLDFAST_LOG";
@@ -29,12 +26,6 @@ const DEFAULT_FILTER: &str = "holdfast=info,warn";
 /// malformed request, and any client can send any number of those.
 const FILTER_PREFIX: &str = "actix_http::h1=off";
 
-/// Starts the thread that writes all lines. Reports panics as lines.
-pub fn start_writer() -> std::io::Result<()> {
-    std::panic::set_hook(Box::new(notices::log_panic));
-    log_writer::start()
-}
-
 pub fn start(exporter: Option<&TraceExporter>) -> anyhow::Result<()> {
     let filter = parse_filter(variable(FILTER)?.as_deref().unwrap_or(DEFAULT_FILTER))?;
     // By default a failed write to stderr is reported on stderr, which panics.
@@ -42,7 +33,7 @@ pub fn start(exporter: Option<&TraceExporter>) -> anyhow::Result<()> {
         .with_writer(|| LineWriter)
         .with_ansi(std::io::stderr().is_terminal())
         .log_internal_errors(false);
-    let lines = match notices::format_is_json()? {
+    let lines = match format_is_json()? {
         false => lines.boxed(),
         true => lines.json().flatten_event(true).with_current_span(false).boxed(),
     };

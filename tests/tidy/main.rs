@@ -19,7 +19,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("budget", &[]),
     ("tasks", &[]),
     ("coalesce", &["tasks"]),
-    ("output", &[]),
+    ("output", &["metrics"]),
     ("signals", &[]),
     ("stats", &[]),
     ("messages", &[]),
@@ -31,8 +31,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tls", &[]),
     ("db", &["tls"]),
     ("redis_connection", &["config", "tls"]),
-    ("telemetry", &["metrics"]),
-    ("embedded", &["backoff", "signals", "config", "load", "telemetry"]),
+    ("telemetry", &["output"]),
+    ("embedded", &["backoff", "output", "signals", "config", "load"]),
     (
         "shop",
         &["budget", "output", "coalesce", "tasks", "messages", "probe", "locks", "db", "metrics"],
@@ -95,7 +95,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     ("settings", &["config", "embedded", "rate_limit", "web"]),
     ("bench", &["output", "signals", "stats", "config", "load", "db", "shop", "embedded"]),
-    ("judge", &["output", "signals", "stats", "config", "db", "embedded"]),
+    ("judge", &["output", "signals", "stats", "config", "embedded"]),
     ("lib", &[]),
     (
         "main",

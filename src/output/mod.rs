@@ -1,9 +1,18 @@
-//! Output of the commands: results on stdout or in files, a progress line on stderr.
+//! Output of the commands: results on stdout or in files, a progress line on stderr, and lines in
+//! the format of the log that say what a command does (`notices`).
+
+mod log_writer;
+mod notices;
 
 use std::fs::File;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+
+pub use log_writer::LineWriter;
+pub use notices::{
+    announce, flush, format_is_json, is_json, print_progress, report_failure, start_writer,
+};
 
 /// Prints and flushes. A closed pipe (`| head`) is no error: the command continues to its end, with
 /// its own exit code.

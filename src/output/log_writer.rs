@@ -85,7 +85,7 @@ fn write_lines(lines: &Receiver<(Output, Vec<u8>)>) {
 
 /// The writer of the log's lines: each write is one line.
 #[derive(Debug)]
-pub(super) struct LineWriter;
+pub struct LineWriter;
 
 impl Write for LineWriter {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {

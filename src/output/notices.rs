@@ -4,6 +4,7 @@
 //! no filter hides them.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::env;
 use std::panic::PanicHookInfo;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -15,7 +16,6 @@ use time::format_description::well_known::Rfc3339;
 use tracing::Level;
 
 use super::log_writer::{self, Output};
-use super::variable;
 
 const FORMAT: &str = "HOLDFAST_LOG_FORMAT";
 const TARGET: &str = "holdfast";
@@ -24,11 +24,19 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 /// The same after a panic, which does not end the process in most cases.
 const PANIC_FLUSH_TIMEOUT: Duration = Duration::from_millis(100);
 
-pub(super) fn format_is_json() -> anyhow::Result<bool> {
-    match variable(FORMAT)?.as_deref() {
-        None | Some("text") => Ok(false),
-        Some("json") => Ok(true),
-        Some(other) => bail!("{FORMAT} is “{other}”; it can be text or json"),
+/// Starts the thread that writes all lines. Reports panics as lines.
+pub fn start_writer() -> std::io::Result<()> {
+    std::panic::set_hook(Box::new(log_panic));
+    log_writer::start()
+}
+
+/// Reads the format of the log.
+pub fn format_is_json() -> anyhow::Result<bool> {
+    let format = env::var_os(FORMAT).unwrap_or_default();
+    match format.to_string_lossy().trim() {
+        "" | "text" => Ok(false),
+        "json" => Ok(true),
+        other => bail!("{FORMAT} is “{other}”; it can be text or json"),
     }
 }
 
@@ -79,7 +87,7 @@ pub fn flush() {
     log_writer::flush(FLUSH_TIMEOUT);
 }
 
-pub(super) fn log_panic(panic: &PanicHookInfo<'_>) {
+fn log_panic(panic: &PanicHookInfo<'_>) {
     let line = format_line(Level::ERROR, &describe_panic(panic));
     log_writer::write_line(Output::Stderr, line.as_bytes());
     // What follows may be an abort.
@@ -117,6 +125,6 @@ mod tests {
         let is_ours = |text: &String| text.contains("out of tea");
         let description = descriptions.iter().find(is_ours).unwrap();
         assert!(description.starts_with("thread '"), "{description}");
-        assert!(description.contains("src/telemetry/notices.rs:"), "{description}");
+        assert!(description.contains("src/output/notices.rs:"), "{description}");
     }
 }
