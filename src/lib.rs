@@ -6,6 +6,7 @@
 pub mod backoff;
 pub mod budget;
 pub mod coalesce;
+pub mod flags;
 pub mod load;
 pub mod messages;
 pub mod metrics;
@@ -33,7 +34,7 @@ pub mod embedded;
 pub mod web;
 
 pub mod app;
-pub mod config;
+pub mod commands;
 pub mod redis_connection;
 pub mod settings;
 pub mod telemetry;

@@ -5,11 +5,25 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use clap::Args;
 use holdfast_lock::{Error, ProbeFailure, Redis};
 use tokio::time::{Instant, sleep};
 
-use crate::config::RedisTlsArgs;
 use crate::tls::{self, SettingNames};
+
+#[derive(Debug, Clone, Default, Args)]
+pub struct RedisTlsArgs {
+    /// File with the authorities (PEM) that sign the certificates of Redis, beside those of the
+    /// system
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_REDIS_CA")]
+    pub redis_ca: Option<String>,
+    /// File with the client certificate (PEM) for a Redis that requires one
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_REDIS_CERT")]
+    pub redis_cert: Option<String>,
+    /// File with the private key (PEM) of the client certificate
+    #[arg(long, value_name = "FILE", env = "HOLDFAST_REDIS_KEY")]
+    pub redis_key: Option<String>,
+}
 
 const SETTINGS: SettingNames = SettingNames {
     address: "REDIS_URL",

@@ -6,6 +6,7 @@
 //! shop before each run and audits the books after it: a strategy that fails one audit has no
 //! figures, only the number of oversold units. Compares runs within a round.
 
+mod args;
 mod chart;
 mod goals;
 mod harness;
@@ -17,12 +18,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 
-use crate::config::BenchArgs;
 use crate::embedded::TempShop;
 use crate::output;
 use crate::shop::Strategy;
 use crate::shop::strategy::STRATEGIES;
 use crate::signals;
+pub use args::BenchArgs;
 use harness::Harness;
 use results::{Method, Results};
 use runs::{BATCHED, Measurements};

@@ -10,6 +10,7 @@
 //! file per kind of child. Tests: `tests/alone/up/mod.rs`.
 
 mod account;
+mod args;
 mod data_dir;
 mod identity;
 mod orphans;
@@ -28,6 +29,7 @@ mod temp_redis;
 mod temp_shop;
 mod up;
 
+pub use args::{LabMode, UpArgs};
 pub use data_dir::{RunningUp, read_env};
 pub use process::tied_command;
 pub use process_info::ProcessStat;

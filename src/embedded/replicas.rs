@@ -9,9 +9,9 @@ use anyhow::{Context as _, Result, anyhow};
 use rustix::process::Signal;
 use tokio::time::timeout;
 
+use super::UpArgs;
 use super::data_dir::RunningUp;
 use super::process::{ChildSpec, tied_command};
-use crate::config::UpArgs;
 use crate::load;
 
 pub(super) const START_TIMEOUT: Duration = Duration::from_secs(30);

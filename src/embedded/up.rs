@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result, ensure};
 use futures_util::future::{join_all, select_all};
 use tokio::task::LocalSet;
 
+use super::UpArgs;
 use super::data_dir::{DataDir, RunningUp};
 use super::orphans::{self, ChildRegistry};
 use super::process::ChildSpec;
@@ -18,7 +19,6 @@ use super::programs::Programs;
 use super::services_dir::ServicesDir;
 use super::supervisor::{ProcessHandle, SupervisedChild};
 use super::{postgres, redis, replicas, sockets};
-use crate::config::UpArgs;
 use crate::output::{self, print_progress};
 use crate::signals;
 

@@ -9,6 +9,7 @@
 //! `tests/alone/judge/mod.rs`.
 
 mod adapter;
+mod args;
 mod events;
 mod faults;
 mod holds;
@@ -32,11 +33,11 @@ use anyhow::anyhow;
 
 use self::plan::JudgePlan;
 use self::report::Judgement;
-use crate::config::JudgeArgs;
 use crate::embedded::TempFolder;
 use crate::output::{self, ProgressLine, ResultFile};
 use crate::signals;
 
+pub use self::args::JudgeArgs;
 pub use self::worker::run_worker;
 
 /// Judges a lock. Must be called from the main thread, with which its processes end.

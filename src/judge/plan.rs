@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::bail;
 use clap::ValueEnum;
 
-use crate::config::JudgeArgs;
+use super::JudgeArgs;
 
 /// Clients of all workers: each has a connection to the judge's Postgres, which allows 300, and
 /// adapters may have some.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::JudgeArgs;
 use super::report::{Adapter, ClientId};
-use crate::config::JudgeArgs;
 
 #[derive(Debug, Serialize)]
 pub(super) struct AdapterRequest<'a> {

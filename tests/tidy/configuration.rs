@@ -6,7 +6,7 @@ use std::ffi::OsStr;
 
 use clap::{Arg, ArgAction, Command, CommandFactory as _};
 
-use holdfast::config::Cli;
+use holdfast::commands::Cli;
 
 const DOCUMENT: &str = include_str!("../../docs/CONFIGURATION.md");
 

@@ -134,7 +134,7 @@ fn catalogue_has_every_audit_rule() {
 fn catalogue_has_every_fault_and_violation() {
     let judge = |file: &str| fs::read_to_string(format!("src/judge/{file}.rs")).unwrap();
     let violations = judge("violations");
-    let help = fs::read_to_string("src/config/judge.rs").unwrap();
+    let help = fs::read_to_string("src/judge/args.rs").unwrap();
     let faults =
         help.split_once("Faults: none (always), ").unwrap().1.split_once(".\\n").unwrap().0;
     let faults = faults.split(',').map(|name| name.trim_matches([' ', '\\', '\n']).to_owned());

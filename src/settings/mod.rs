@@ -1,8 +1,11 @@
 //! The settings of requests: checks what the command line cannot, and applies the defaults.
 
+mod args;
+
 use std::net::SocketAddr;
 
-use crate::config::{RateLimitArgs, ServeArgs};
+pub use args::{LockArgs, MIN_PASSWORD_LENGTH, RateLimitArgs, ServeArgs, Switch};
+
 use crate::embedded::reachable;
 use crate::rate_limit::Rate;
 use crate::web::middleware::address::TrustedProxies;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-use super::values::{seconds, whole_number};
+use crate::flags::{seconds, whole_number};
 
 #[derive(Debug, Clone, Args, Serialize, Deserialize)]
 #[command(after_help = "The adapter is a program that speaks lines of JSON on stdin and stdout. \

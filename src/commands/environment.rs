@@ -9,22 +9,22 @@ use std::ffi::OsStr;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args as _, FromArgMatches as _};
 
-use super::{ServeArgs, UpArgs};
+use crate::embedded::UpArgs;
+use crate::settings::ServeArgs;
 
-impl UpArgs {
-    /// Parses the environment as the replicas will, so that `up` starts nothing that they would
-    /// reject. The error names the variable.
-    pub fn settings_of_replicas(&self) -> Result<ServeArgs, String> {
-        // `up` passes these itself; their variables are ignored.
-        let mut line = vec!["serve", "--database-url=", "--redis-url=", "--redlock-urls="];
-        line.extend(["--listen=127.0.0.1:8080", "--lock", &self.lock, "--replica="]);
-        line.extend(["--min-password-length=3", "--drain-s=0", "--replica-urls="]);
-        line.extend(["--lab", self.lab.name(), "--local-visitors=on", "--unsafe-lock"]);
-        let matches = serve_command().try_get_matches_from(line);
-        matches
-            .and_then(|matches| ServeArgs::from_arg_matches(&matches))
-            .map_err(|error| format_variable_error(&error))
-    }
+/// Parses the environment as the replicas of `up` will, so that `up` starts nothing that they would
+/// reject. The error names the variable.
+pub fn settings_of_replicas(up: &UpArgs) -> Result<ServeArgs, String> {
+    // `up` passes these itself; their variables are ignored.
+    let mut line = vec!["serve", "--database-url=", "--redis-url=", "--redlock-urls="];
+    line.extend(["--listen=127.0.0.1:8080", "--lock", &up.lock, "--replica="]);
+    line.extend(["--min-password-length=3", "--drain-s=0", "--replica-urls="]);
+    line.extend(["--lab", up.lab.name(), "--local-visitors=on", "--unsafe-lock"]);
+
+    let matches = serve_command().try_get_matches_from(line);
+    matches
+        .and_then(|matches| ServeArgs::from_arg_matches(&matches))
+        .map_err(|error| format_variable_error(&error))
 }
 
 fn serve_command() -> clap::Command {

@@ -6,9 +6,7 @@ use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 /// Returns a parser of whole numbers in `range`. Its error always names the range.
-pub(super) fn whole_number<T>(
-    range: RangeInclusive<T>,
-) -> impl Fn(&str) -> Result<T, String> + Clone
+pub fn whole_number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
 where
     T: FromStr + PartialOrd + Display + Clone,
 {
@@ -20,52 +18,21 @@ where
 
 /// Parses the number of nodes of a quorum. An even number tolerates no more failures than the odd
 /// number below it; one or two nodes tolerate none.
-pub(super) fn quorum_nodes(text: &str) -> Result<u16, String> {
+pub fn quorum_nodes(text: &str) -> Result<u16, String> {
     let nodes = text.parse().ok().filter(|nodes| [0, 3, 5].contains(nodes));
     nodes.ok_or_else(|| "3 or 5, or 0 for none".to_owned())
 }
 
-pub(super) fn seconds(text: &str) -> Result<f64, String> {
+pub fn seconds(text: &str) -> Result<f64, String> {
     let seconds = text.parse().ok().filter(|seconds| (0.1..=600.0).contains(seconds));
     seconds.ok_or_else(|| "0.1 to 600 seconds".to_owned())
 }
 
 /// Parses a listen address: `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or a port alone.
-pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     let text = text.replace("localhost:", "127.0.0.1:");
     let loopback = |port| SocketAddr::from(([127, 0, 0, 1], port));
     text.parse().or_else(|_| text.parse().map(loopback)).map_err(|_| {
         "an address and a port, e.g. 127.0.0.1:8080; the port is 1 to 65535".to_owned()
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use clap::Parser as _;
-
-    use super::super::Cli;
-
-    fn error_of(line: &[&str]) -> String {
-        let parsed = Cli::try_parse_from([&["holdfast"], line].concat());
-        parsed.expect_err("it is refused").to_string()
-    }
-
-    #[test]
-    fn quorum_has_three_or_five_nodes() {
-        for right in ["0", "3", "5"] {
-            assert!(Cli::try_parse_from(["holdfast", "up", "--redlock", right]).is_ok(), "{right}");
-        }
-        for wrong in ["1", "2", "4", "6", "7", "many"] {
-            let error = error_of(&["up", "--redlock", wrong]);
-            assert!(error.contains("3 or 5"), "{error}");
-        }
-    }
-
-    #[test]
-    fn rejected_number_names_its_range() {
-        for wrong in ["0", "17", "two"] {
-            let error = error_of(&["up", "--replicas", wrong]);
-            assert!(error.contains("a whole number, 1 to 16"), "{error}");
-        }
-    }
 }

@@ -1,0 +1,34 @@
+//! `holdfast lesson`: runs a lesson of the lab in a terminal.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::{lab, output};
+
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "The lesson runs on the `holdfast up` of --data if that has its lab on, otherwise \
+    on a temporary shop on 127.0.0.1. It prints English, or Chinese if LC_ALL or LANG begins with zh.\n\n\
+    Exit code 0: the claim was shown. 1: it was not. 2: the lesson did not finish; stderr says why."
+)]
+pub struct LessonArgs {
+    /// Name of the lesson; without a name, all lessons are listed
+    pub name: Option<String>,
+    /// Folder of a running `holdfast up`
+    #[arg(long, env = "HOLDFAST_DATA", default_value = ".holdfast")]
+    pub data: PathBuf,
+    /// Print the whole run as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+pub async fn lesson(options: LessonArgs) -> anyhow::Result<bool> {
+    match options.name {
+        Some(name) => lab::terminal::run(&name, &options.data, options.json).await,
+        None => {
+            output::print(&lab::terminal::list())?;
+            Ok(true)
+        }
+    }
+}

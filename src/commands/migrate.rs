@@ -1,0 +1,33 @@
+//! `holdfast migrate`: the schema, and the demo data.
+
+use clap::Args;
+
+use crate::shop::seed::{self, SeedContents};
+use crate::{db, output};
+
+#[derive(Debug, Clone, Args)]
+pub struct MigrateArgs {
+    /// URL of Postgres
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true)]
+    pub database_url: String,
+    /// Insert the demo catalogue if the database is empty
+    #[arg(long)]
+    pub seed: bool,
+    /// Insert the demo users if the database is empty. Their passwords are their names
+    #[arg(long)]
+    pub demo_users: bool,
+}
+
+pub async fn migrate(options: &MigrateArgs) -> anyhow::Result<()> {
+    db::migrate(&options.database_url).await?;
+    output::announce("the schema is up to date");
+    let contents = SeedContents { catalogue: options.seed, users: options.demo_users };
+    if contents != SeedContents::default() {
+        let pool = db::pool(&options.database_url, 2)?;
+        output::announce(match seed::seed(&pool, contents).await? {
+            true => "demo data added",
+            false => "the database is not empty: nothing added",
+        });
+    }
+    Ok(())
+}

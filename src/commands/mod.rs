@@ -1,0 +1,109 @@
+//! The command line: one file for each subcommand, with its arguments.
+//!
+//! The doc comments are the text of `--help`. Every flag of `serve` has an environment variable.
+
+mod audit;
+mod database;
+mod environment;
+mod healthcheck;
+mod judge;
+mod lesson;
+mod migrate;
+mod serve;
+mod up;
+mod user;
+
+use clap::{Parser, Subcommand};
+
+use self::audit::AuditArgs;
+use self::healthcheck::HealthcheckArgs;
+use self::lesson::LessonArgs;
+use self::migrate::MigrateArgs;
+use self::user::UserCommand;
+use crate::bench::{self, BenchArgs};
+use crate::embedded::UpArgs;
+use crate::judge::{JudgeArgs, run_worker};
+use crate::settings::ServeArgs;
+
+/// A small web shop that never oversells, and a lab in which you can take its lock away.
+#[derive(Debug, Parser)]
+#[command(name = "holdfast", version, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: CliCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum CliCommand {
+    /// Run the whole product: a private Postgres, a private Redis, and replicas of the shop
+    Up(UpArgs),
+    /// Run one replica against an existing Postgres and Redis
+    Serve(Box<ServeArgs>),
+    /// Check that the replica on this machine is ready; exit code 0 if it is, 1 if not
+    Healthcheck(HealthcheckArgs),
+    /// Apply pending migrations to the database
+    Migrate(MigrateArgs),
+    /// Manage users
+    #[command(subcommand)]
+    User(UserCommand),
+    /// Check ledgers, orders and accounts against each other; exit code 0 if they agree, 1 if not
+    Audit(AuditArgs),
+    /// Run a lesson of the lab; exit code 0 if its claim was shown, 1 if not
+    Lesson(LessonArgs),
+    /// Measure the cost of each strategy on this machine, in a minute or two
+    Bench(BenchArgs),
+    /// Judge any lock behind an adapter, under load and faults; exit code 0 if no update was lost,
+    /// 1 if one was, 2 if it could not be judged
+    Judge(JudgeArgs),
+    /// A worker of `holdfast judge`
+    #[command(hide = true)]
+    JudgeWorker,
+}
+
+/// Runs the command; returns whether its answer is yes, if it has one.
+pub async fn run(command: CliCommand) -> anyhow::Result<bool> {
+    match command {
+        CliCommand::Up(options) => Box::pin(up::up(options)).await?,
+        CliCommand::Serve(options) => serve::serve(&options).await?,
+        CliCommand::Healthcheck(options) => healthcheck::healthcheck(&options).await?,
+        CliCommand::Migrate(options) => migrate::migrate(&options).await?,
+        CliCommand::User(command) => user::user(command).await?,
+        CliCommand::Audit(options) => return audit::audit(options).await,
+        CliCommand::Lesson(options) => return lesson::lesson(options).await,
+        CliCommand::Bench(options) => bench::bench(&options).await?,
+        CliCommand::Judge(options) => return judge::judge_lock(&options).await,
+        CliCommand::JudgeWorker => Box::pin(run_worker()).await?,
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::Cli;
+
+    fn error_of(line: &[&str]) -> String {
+        let parsed = Cli::try_parse_from([&["holdfast"], line].concat());
+        parsed.expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn quorum_has_three_or_five_nodes() {
+        for right in ["0", "3", "5"] {
+            assert!(Cli::try_parse_from(["holdfast", "up", "--redlock", right]).is_ok(), "{right}");
+        }
+        for wrong in ["1", "2", "4", "6", "7", "many"] {
+            let error = error_of(&["up", "--redlock", wrong]);
+            assert!(error.contains("3 or 5"), "{error}");
+        }
+    }
+
+    #[test]
+    fn rejected_number_names_its_range() {
+        for wrong in ["0", "17", "two"] {
+            let error = error_of(&["up", "--replicas", wrong]);
+            assert!(error.contains("a whole number, 1 to 16"), "{error}");
+        }
+    }
+}

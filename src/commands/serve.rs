@@ -1,0 +1,23 @@
+//! `holdfast serve`: one replica.
+
+use anyhow::Context as _;
+
+use crate::app::Replica;
+use crate::settings::ServeArgs;
+use crate::{output, signals};
+
+pub async fn serve(options: &ServeArgs) -> anyhow::Result<()> {
+    // First: process 1 of a container ignores signals until it listens.
+    let mut signals = signals::listen().context("signals can't be listened to")?;
+    let replica = tokio::select! {
+        built = Replica::build(options) => built?,
+        Some(_) = signals.recv() => return Ok(()),
+    };
+    output::announce(&format!(
+        "Holdfast replica on http://{}:{} (lock: {})",
+        options.listen.ip(),
+        replica.port()?,
+        options.lock.strategy
+    ));
+    replica.run_until_stopped(signals).await
+}

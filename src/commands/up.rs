@@ -1,0 +1,38 @@
+//! `holdfast up`: the whole product.
+
+use anyhow::bail;
+
+use super::environment::{settings_of_replicas, variable};
+use crate::app;
+use crate::db;
+use crate::embedded::{self, RunningUp, UpArgs};
+use crate::lab;
+use crate::settings;
+use crate::shop::seed::{self, SeedContents};
+
+pub async fn up(options: UpArgs) -> anyhow::Result<()> {
+    // A misspelt lock is rejected before Postgres starts, not by a replica that exits at once.
+    let strategy = app::strategy(&options.lock)?;
+    if strategy.name == "redlock" && options.redlock == 0 {
+        bail!("the lock redlock needs several Redis servers: add --redlock 3");
+    }
+    // So are other settings that the replicas would reject.
+    let of_replicas = settings_of_replicas(&options).map_err(anyhow::Error::msg)?;
+    if let Err(invalid) = settings::validate(&of_replicas) {
+        bail!("{}: {}", variable(invalid.flag), invalid.why);
+    }
+    let prepare = async |database_url: &str| {
+        db::migrate(database_url).await?;
+        let pool = db::pool(database_url, 2)?;
+        seed::seed(&pool, SeedContents::EVERYTHING).await?;
+        // No other replica uses this database.
+        db::forget_lock_family(&pool).await?;
+        Ok(())
+    };
+    let companion = async |running: RunningUp, control| {
+        if running.lab {
+            lab::runner::serve(running, control).await;
+        }
+    };
+    embedded::up(&options, prepare, companion).await
+}

@@ -1,0 +1,119 @@
+//! `holdfast user`: adds, disables and enables users, and changes their passwords.
+
+use std::io::IsTerminal as _;
+
+use anyhow::{Context as _, bail};
+use clap::{Args, Subcommand};
+
+use super::database::{DatabaseArgs, connect};
+use crate::embedded::DEMO_PASSWORD_LENGTH;
+use crate::flags::whole_number;
+use crate::settings::MIN_PASSWORD_LENGTH;
+use crate::shop::users::{self, Credentials};
+use crate::shop::{Failure, Rejection};
+use crate::{db, output};
+
+#[derive(Debug, Clone, Subcommand)]
+pub enum UserCommand {
+    /// Add a user; the password is read from HOLDFAST_PASSWORD or from a prompt
+    Add(UserAddArgs),
+    /// Change a user's password and end the user's sessions; the password is read as for `add`
+    Passwd(UserPasswordArgs),
+    /// Disable a user: the sessions end, and signing in fails. Orders and account stay
+    Disable(UserNameArgs),
+    /// Enable a disabled user, with the same password
+    Enable(UserNameArgs),
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct UserAddArgs {
+    /// Allow the user to restock and to run the lab
+    #[arg(long)]
+    pub admin: bool,
+    #[command(flatten)]
+    pub user: UserPasswordArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct UserPasswordArgs {
+    /// Name of the user: 1 to 64 characters of a-z 0-9 . _ -
+    pub name: String,
+    /// Password, instead of a prompt
+    #[arg(long, env = "HOLDFAST_PASSWORD", hide_env_values = true, hide = true)]
+    pub password: Option<String>,
+    /// Minimum length of the password, in characters [default: 8; 3 for a running `holdfast up`]
+    #[arg(long, env = "HOLDFAST_MIN_PASSWORD_LENGTH", value_parser = whole_number::<u16>(3..=64))]
+    pub min_password_length: Option<u16>,
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+}
+
+#[derive(Debug, Clone, Args)]
+pub struct UserNameArgs {
+    /// Name of the user
+    pub name: String,
+    #[command(flatten)]
+    pub database: DatabaseArgs,
+}
+
+pub async fn user(command: UserCommand) -> anyhow::Result<()> {
+    let done = match command {
+        UserCommand::Add(UserAddArgs { admin, user }) => {
+            let (pool, password, min_length) = with_password(&user).await?;
+            let credentials = Credentials { user: user.name.clone(), password };
+            let added = users::create(&pool, credentials, admin, None, min_length).await;
+            added.map(|_| format!("user {} added", user.name))
+        }
+        UserCommand::Passwd(user) => {
+            let (pool, password, min_length) = with_password(&user).await?;
+            let set = users::set_password(&pool, &user.name, password, min_length).await;
+            set.map(|is_disabled| {
+                let note = if is_disabled { "; the user stays disabled" } else { "" };
+                format!("password of {} changed, sessions ended{note}", user.name)
+            })
+        }
+        UserCommand::Disable(UserNameArgs { name, database }) => {
+            let disabled = users::disable(&connect(&database).await?, &name).await;
+            disabled.map(|_| format!("user {name} disabled, sessions ended"))
+        }
+        UserCommand::Enable(UserNameArgs { name, database }) => {
+            let enabled = users::enable(&connect(&database).await?, &name).await;
+            enabled.map(|_| format!("user {name} enabled"))
+        }
+    };
+    Ok(output::print(&(done.map_err(user_error)? + "\n"))?)
+}
+
+/// Returns the database, the new password and its minimum length.
+async fn with_password(user: &UserPasswordArgs) -> anyhow::Result<(db::Pool, String, u16)> {
+    let password = match &user.password {
+        Some(password) => password.clone(),
+        None => prompt_password(&user.name)?,
+    };
+    // Without a URL, the database is that of an `up`.
+    let is_up = user.database.database_url.is_none();
+    let default = if is_up { DEMO_PASSWORD_LENGTH } else { MIN_PASSWORD_LENGTH };
+    let pool = connect(&user.database).await?;
+    Ok((pool, password, user.min_password_length.unwrap_or(default)))
+}
+
+fn prompt_password(name: &str) -> anyhow::Result<String> {
+    if !std::io::stdin().is_terminal() {
+        bail!("no terminal to prompt for the password; set HOLDFAST_PASSWORD");
+    }
+    let ask = |words: String| rpassword::prompt_password(words).context("can't read the password");
+    let password = ask(format!("Password for {name}: "))?;
+    if ask("Repeat the password: ".to_owned())? != password {
+        bail!("the passwords differ; nothing was changed");
+    }
+    Ok(password)
+}
+
+fn user_error(failure: Failure) -> anyhow::Error {
+    match failure {
+        Failure::Rejected(Rejection::Exists(what)) => anyhow::Error::msg(what),
+        Failure::Rejected(Rejection::NotFound(what)) => anyhow::Error::msg(what.english()),
+        Failure::Rejected(Rejection::Invalid(field, why)) => anyhow::anyhow!("{field}: {why}"),
+        other => other.into(),
+    }
+}
