@@ -205,6 +205,7 @@ impl From<&Text> for Text {
 
 /// Makes a [`Message`]: `message!("run-failed", error = cause)`. A name without a value takes the
 /// variable of that name.
+#[macro_export]
 macro_rules! message {
     ($id:literal $(, $name:ident $(= $value:expr)?)* $(,)?) => {
         $crate::messages::Message::new($id)
@@ -213,7 +214,7 @@ macro_rules! message {
     (@value $name:ident) => { &$name };
     (@value $name:ident, $value:expr) => { $value };
 }
-pub(crate) use message;
+pub use message;
 
 #[cfg(test)]
 mod tests {

@@ -11,25 +11,25 @@ pub struct Source {
     text: &'static str,
 }
 
-/// Declares [`FILES`]: a file's name, and its path below `src`.
+/// Declares [`FILES`]: a file's name, and its path from the root of the repository.
 macro_rules! files {
     ($($name:literal: $path:literal;)*) => {
         const FILES: &[Source] = &[$(Source {
             name: $name,
-            path: concat!("src/", $path),
-            text: include_str!(concat!("../", $path)),
+            path: $path,
+            text: include_str!(concat!("../../", $path)),
         }),*];
     };
 }
 
 files! {
-    "claim.lua": "lab/claim.lua";
-    "conditional_update.rs": "shop/store/conditional_update.rs";
-    "expire_orders.rs": "shop/command/expire_orders.rs";
-    "place.rs": "shop/store/place.rs";
-    "priority.rs": "locks/priority.rs";
-    "read.rs": "shop/store/read.rs";
-    "remove_hash.rs": "lab/remove_hash.rs";
+    "claim.lua": "src/lab/claim.lua";
+    "conditional_update.rs": "src/shop/store/conditional_update.rs";
+    "expire_orders.rs": "src/shop/command/expire_orders.rs";
+    "place.rs": "src/shop/store/place.rs";
+    "priority.rs": "src/locks/priority.rs";
+    "read.rs": "src/shop/store/read.rs";
+    "remove_hash.rs": "src/lab/remove_hash.rs";
 }
 
 /// Returns the file called `name`, or the source of the strategy called `name`.

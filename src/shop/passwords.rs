@@ -98,7 +98,8 @@ pub(super) async fn verify(password: String, hash: Option<String>) -> Result<boo
     run(move |memory| memory.verify(&password, hash.as_deref())).await
 }
 
-pub(crate) fn queue_length() -> (usize, usize) {
+/// Returns how many passwords wait to be hashed, and how many may.
+pub fn queue_length() -> (usize, usize) {
     let max = *HASHERS * MAX_QUEUE_PER_HASHER;
     let admitted = *HASHERS + max - PLACES.available_permits();
     let running = *HASHERS - RUNNING.available_permits();

@@ -54,8 +54,7 @@ pub struct Lesson {
     pub load: Option<DefaultLoad>,
     /// Names of the sources that it shows ([`super::source`]).
     pub shows: &'static [&'static str],
-    pub(in crate::lab) run:
-        for<'a> fn(&'a Scenario) -> LocalBoxFuture<'a, anyhow::Result<LessonResult>>,
+    pub(crate) run: for<'a> fn(&'a Scenario) -> LocalBoxFuture<'a, anyhow::Result<LessonResult>>,
 }
 
 impl Lesson {
@@ -108,23 +107,23 @@ impl LessonResult {
     }
 }
 
-pub(in crate::lab) fn sales(audit: &ItemAudit) -> Message {
+pub(crate) fn sales(audit: &ItemAudit) -> Message {
     message!("run-sales", sold = audit.sold, reduced = audit.opening - audit.stock)
 }
 
-pub(in crate::lab) fn yes_or_no(answer: bool) -> Message {
+pub(crate) fn yes_or_no(answer: bool) -> Message {
     if answer { message!("run-yes") } else { message!("run-no") }
 }
 
 /// Lists the successful orders per second of each arm.
-pub(in crate::lab) fn throughputs(arms: &[ArmResult]) -> String {
+pub(crate) fn throughputs(arms: &[ArmResult]) -> String {
     let of_arm = |arm: &ArmResult| format!("{} {:.0}", arm.strategy, arm.orders_per_s);
     arms.iter().map(of_arm).collect::<Vec<_>>().join(" / ")
 }
 
 /// Executes the same load at one replica and at all of them. Returns why the load cannot show that
 /// a lock of one process fails, whether it shows it, and a description of both.
-pub(in crate::lab) async fn compare_replicas(
+pub(crate) async fn compare_replicas(
     lab: &Scenario,
     load: DefaultLoad,
     strategy: &str,
@@ -149,7 +148,7 @@ pub(in crate::lab) async fn compare_replicas(
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);
 
 /// Creates the lock client of a separate process on the Redis at `url`, with keys under `prefix`.
-pub(in crate::lab) fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
+pub(crate) fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow::Result<Locks> {
     let settings = Settings {
         key_prefix: prefix.to_owned(),
         name: Some(name.to_owned()),
@@ -160,7 +159,7 @@ pub(in crate::lab) fn lock_client(url: &str, prefix: &str, name: &str) -> anyhow
 }
 
 /// Acquires a lock of `kind`; returns `None` if another owner held it during the whole wait.
-pub(in crate::lab) async fn acquire(
+pub(crate) async fn acquire(
     locks: &Locks,
     kind: LockKind,
     wait: Wait,

@@ -12,9 +12,10 @@ use crate::shop::command::set_limit::deserialize_limit;
 use crate::shop::model::{Item, ItemKind, LedgerEntry};
 use crate::shop::query::{catalog, ledger};
 use crate::shop::store::items;
-use crate::shop::{RequestOptions, Sku, engine};
+use crate::shop::{Sku, engine};
 use crate::web::middleware::{
-    AdminUser, Json, KeyParameters, ListParameters, body, idempotency_key, lab_options, list_query,
+    AdminUser, DefaultOptions, Json, KeyParameters, ListParameters, body, idempotency_key,
+    lab_options, list_query,
 };
 use crate::web::{HttpResult, State};
 
@@ -41,7 +42,7 @@ pub async fn read(state: State, sku: Path<String>) -> HttpResult {
 pub async fn create(
     state: State,
     _: AdminUser,
-    options: RequestOptions,
+    options: DefaultOptions,
     new: Json<NewItem>,
 ) -> HttpResult {
     let NewItem { sku, name, price_cents, stock, limit_per_user } = new.read()?;
@@ -101,7 +102,7 @@ pub async fn restock(
 pub async fn limit(
     state: State,
     admin: AdminUser,
-    options: RequestOptions,
+    options: DefaultOptions,
     sku: Path<String>,
     new: Json<NewLimit>,
 ) -> HttpResult {

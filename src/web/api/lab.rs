@@ -16,9 +16,9 @@ use crate::probe::{PausedRequest, Point};
 use crate::shop::command::set_limit::deserialize_limit;
 use crate::shop::model::{Item, ItemKind, Order};
 use crate::shop::store::items;
-use crate::shop::{RequestOptions, Strategy, UserId, engine};
+use crate::shop::{Strategy, UserId, engine};
 use crate::web::middleware::{
-    Json, KeyParameters, LabAdmin, SignedInUser, idempotency_key, lab_options,
+    DefaultOptions, Json, KeyParameters, LabAdmin, SignedInUser, idempotency_key, lab_options,
 };
 use crate::web::problems::time_of_unix_ms;
 use crate::web::{AppState, HttpResult, Problem, State};
@@ -48,7 +48,7 @@ pub struct NewLabItem {
 pub async fn create_item(
     state: State,
     _: LabAdmin,
-    options: RequestOptions,
+    options: DefaultOptions,
     new: Json<NewLabItem>,
 ) -> HttpResult {
     let new = new.read()?;

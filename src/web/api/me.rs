@@ -6,12 +6,13 @@ use utoipa::ToSchema;
 
 use super::lists::{Page, page};
 use super::responses::{creation_response, json, no_content};
+use crate::shop::engine;
 use crate::shop::model::LedgerEntry;
 use crate::shop::query::ledger;
 use crate::shop::users::{self, PasswordChange};
-use crate::shop::{RequestOptions, engine};
 use crate::web::middleware::{
-    Json, KeyParameters, ListParameters, SignedInUser, begin_command, idempotency_key, list_query,
+    DefaultOptions, Json, KeyParameters, ListParameters, SignedInUser, begin_command,
+    idempotency_key, list_query,
 };
 use crate::web::{HttpResult, State};
 
@@ -81,7 +82,7 @@ pub async fn top_up(
     state: State,
     request: HttpRequest,
     user: SignedInUser,
-    options: RequestOptions,
+    options: DefaultOptions,
     amount: Json<TopUpRequest>,
 ) -> HttpResult {
     let cents = amount.read()?.amount_cents;

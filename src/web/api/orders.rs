@@ -15,7 +15,7 @@ use crate::shop::{
     Execution, Failure, IdempotencyKey, OrderId, RequestOptions, Shop, UserId, engine,
 };
 use crate::web::middleware::{
-    Json, KeyParameters, ListParameters, OptionalKeyParameters, SignedInUser, body,
+    DefaultOptions, Json, KeyParameters, ListParameters, OptionalKeyParameters, SignedInUser, body,
     idempotency_key, lab_options, list_query, optional_idempotency_key,
 };
 use crate::web::{HttpResult, State};
@@ -108,7 +108,7 @@ pub async fn pay(
 
 /// The extracted parts of a request to cancel or refund an order, without the order's id, which
 /// OpenAPI finds only among the arguments of the handler.
-type ReturnRequest = (State, HttpRequest, SignedInUser, RequestOptions);
+type ReturnRequest = (State, HttpRequest, SignedInUser, DefaultOptions);
 
 /// Cancels a pending order: its units return to stock. With an idempotency key, once per key.
 #[utoipa::path(post, path = "/api/orders/{id}/cancel", tag = "orders",

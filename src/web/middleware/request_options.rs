@@ -1,6 +1,7 @@
 //! Extracts the options of a request: its id, its idempotency key and the lab's headers.
 
 use std::future::{Ready, ready};
+use std::ops::Deref;
 use std::rc::Rc;
 
 use actix_web::http::StatusCode;
@@ -14,13 +15,26 @@ use crate::lab::{LabHeaderError, LabHeaders};
 use crate::shop::{IdempotencyKey, RequestOptions};
 use crate::web::{Problem, ProblemType, app_state};
 
-/// The replica's own options, whatever the request's lab headers.
-impl FromRequest for RequestOptions {
+/// Extracts the replica's own options, whatever the request's lab headers.
+#[derive(Debug)]
+pub struct DefaultOptions(RequestOptions);
+
+impl Deref for DefaultOptions {
+    type Target = RequestOptions;
+
+    fn deref(&self) -> &RequestOptions {
+        &self.0
+    }
+}
+
+impl FromRequest for DefaultOptions {
     type Error = Problem;
     type Future = Ready<Result<Self, Problem>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(app_state(request).map(|state| Self::new(&state.shop, begin_command(request))))
+        let options = app_state(request)
+            .map(|state| Self(RequestOptions::new(&state.shop, begin_command(request))));
+        ready(options)
     }
 }
 

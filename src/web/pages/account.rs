@@ -16,8 +16,10 @@ use super::sign_in::password_rule;
 use crate::shop::query::ledger;
 use crate::shop::sessions::{self, Session, SessionId};
 use crate::shop::users::{self, PasswordChange};
-use crate::shop::{Cents, Failure, IdempotencyKey, Rejection, RequestOptions, UserId, engine};
-use crate::web::middleware::{FormFields, Query, SignedInUser, begin_command, csrf};
+use crate::shop::{Cents, Failure, IdempotencyKey, Rejection, UserId, engine};
+use crate::web::middleware::{
+    DefaultOptions, FormFields, Query, SignedInUser, begin_command, csrf,
+};
 use crate::web::paging::cut_page;
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
@@ -62,7 +64,7 @@ fn order_page(next: &str) -> &str {
 pub async fn top_up(
     state: State,
     request: HttpRequest,
-    options: RequestOptions,
+    options: DefaultOptions,
     form: Form<FormFields>,
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;

@@ -17,8 +17,8 @@ use crate::shop::command::restock::RestockRequest;
 use crate::shop::command::set_limit::MAX_LIMIT;
 use crate::shop::model::Item;
 use crate::shop::query::{catalog, ledger, orders};
-use crate::shop::{IdempotencyKey, OrderId, RequestOptions, Shop, Sku, engine};
-use crate::web::middleware::{FormFields, Query, body, csrf};
+use crate::shop::{IdempotencyKey, OrderId, Shop, Sku, engine};
+use crate::web::middleware::{DefaultOptions, FormFields, Query, body, csrf};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 const LIMIT: &str = "limit_per_user";
@@ -53,7 +53,7 @@ pub async fn show(
     page(&request, &sku, before, FormFields::default(), FormErrors::default()).await
 }
 
-type ItemForm = (State, HttpRequest, RequestOptions, Path<String>, Form<FormFields>);
+type ItemForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
 
 pub async fn restock((state, request, options, sku, form): ItemForm) -> HttpResult {
     let admin = csrf::check_admin_form(&request, form.csrf()).await?.caller.id;

@@ -24,7 +24,7 @@ use crate::shop::{
     Cents, Error, Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop,
     Sku, UserId, engine,
 };
-use crate::web::middleware::{FormFields, Query, SignedInUser, body, csrf};
+use crate::web::middleware::{DefaultOptions, FormFields, Query, SignedInUser, body, csrf};
 use crate::web::{HttpResult, Problem, State, app_state, see_other};
 
 const PAGE_LENGTH: i64 = 25;
@@ -100,7 +100,7 @@ pub async fn show(request: HttpRequest, user: SignedInUser, id: Path<String>) ->
     page(&request, user.caller.id, body::parse_order_id(&id)?, None).await
 }
 
-type OrderForm = (State, HttpRequest, RequestOptions, Path<String>, Form<FormFields>);
+type OrderForm = (State, HttpRequest, DefaultOptions, Path<String>, Form<FormFields>);
 
 pub async fn pay(parts: OrderForm) -> HttpResult {
     execute(parts, OrderStatus::Paid, engine::pay_order).await

@@ -21,7 +21,7 @@ use crate::shop::query::orders;
 use crate::shop::{
     Execution, Failure, IdempotencyKey, OrderId, Rejection, RequestOptions, Shop, UserId, engine,
 };
-use crate::web::middleware::{BASKET_COOKIE, FormFields, csrf};
+use crate::web::middleware::{BASKET_COOKIE, DefaultOptions, FormFields, csrf};
 use crate::web::{HttpResult, Problem, State, see_other};
 
 /// Longest wait of a second copy; shorter than a request's timeout, so it ends as a rejection.
@@ -59,7 +59,7 @@ pub(super) async fn submit(
 pub async fn place(
     state: State,
     request: HttpRequest,
-    options: RequestOptions,
+    options: DefaultOptions,
     form: Form<FormFields>,
 ) -> HttpResult {
     let user = csrf::check_form(&request, form.csrf()).await?.caller.id;
