@@ -80,8 +80,8 @@ impl Replica {
         db::check_reachable(&options.database_url).await?;
         db::check_server(&shop.pool).await?;
         db::warn_of_plain_text(&shop.pool).await?;
-        if let Some(mechanism) = shop.strategy.lock_in_redis() {
-            redis_connection::check_locks(async || shop.locks.probe(mechanism).await).await?;
+        if let Some(lock) = shop.strategy.lock_in_redis() {
+            redis_connection::check_locks(async || shop.locks.probe(lock).await).await?;
         }
         redis_connection::check_eviction_policy(shop.locks.redis()).await?;
         warn_of_demo_users(&shop, options.listen).await?;

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use crate::db::{self, RecordedFamily, ReplicaSession};
-use crate::locks::{Mechanism, RedisMark, ShopLocks};
+use crate::locks::{Lock, RedisMark, ShopLocks};
 use crate::shop::strategy::{Family, STRATEGIES};
 use crate::shop::{Shop, Strategy};
 
@@ -182,17 +182,17 @@ impl Candidate {
 
     /// Returns the mark if the Redis has it; `Some(None)` if the family needs none.
     async fn find_mark(&self, id: Option<Uuid>) -> Result<Option<Option<RedisMark>>, Error> {
-        let Some(mechanism) = self.redis_mechanism() else { return Ok(Some(None)) };
+        let Some(lock) = self.lock_in_redis() else { return Ok(Some(None)) };
         let Some(id) = id else { return Ok(None) };
-        let mark = RedisMark::new(&self.locks, mechanism, id);
+        let mark = RedisMark::new(&self.locks, lock, id);
         Ok(mark.is_set().await?.then_some(Some(mark)))
     }
 
     /// Records the family, and marks its Redis, if it excludes by Redis alone.
     async fn record(&self, session: &mut ReplicaSession) -> Result<Option<RedisMark>, Error> {
         let id = Uuid::new_v4();
-        let mechanism = self.redis_mechanism();
-        let mark = mechanism.map(|mechanism| RedisMark::new(&self.locks, mechanism, id));
+        let lock = self.lock_in_redis();
+        let mark = lock.map(|lock| RedisMark::new(&self.locks, lock, id));
         if let Some(mark) = &mark {
             mark.set().await?;
         }
@@ -215,13 +215,13 @@ impl Candidate {
     /// Returns the number of servers, if there are several: a majority of three and one of five do
     /// not exclude each other.
     fn nodes(&self) -> String {
-        match self.redis_mechanism().map(|mechanism| self.locks.servers(mechanism).len()) {
+        match self.lock_in_redis().map(|lock| self.locks.servers(lock).len()) {
             Some(nodes) if nodes > 1 => format!(" on {nodes} servers"),
             _ => String::new(),
         }
     }
 
-    fn redis_mechanism(&self) -> Option<Mechanism> {
+    fn lock_in_redis(&self) -> Option<Lock> {
         self.strategy.lock_in_redis().filter(|_| self.strategy.family() != Family::Postgres)
     }
 }

@@ -5,6 +5,7 @@
 mod check_then_del;
 mod commands;
 mod expire_only;
+mod lock;
 pub mod priority;
 pub mod queue;
 mod redis_mark;
@@ -15,8 +16,8 @@ mod teaching_lock;
 mod ttl;
 mod waiting_list;
 
+pub use lock::Lock;
 pub use priority::Priority;
 pub use redis_mark::RedisMark;
-pub use shop_locks::{LockRequest, Mechanism, ShopLocks};
-pub use teaching_lock::TeachingLock;
+pub use shop_locks::{LockRequest, ShopLocks};
 pub use waiting_list::{DEFAULT_CAPACITY, QueueDeadlines, QueueOptions, WhenFull};

@@ -13,7 +13,7 @@ use holdfast_lock::redis::Error;
 use redis::{Cmd, cmd};
 use uuid::Uuid;
 
-use super::{Mechanism, ShopLocks};
+use super::{Lock, ShopLocks};
 
 const TTL: Duration = Duration::from_hours(24);
 
@@ -24,9 +24,9 @@ pub struct RedisMark {
 }
 
 impl RedisMark {
-    pub fn new(locks: &ShopLocks, mechanism: Mechanism, id: Uuid) -> Self {
+    pub fn new(locks: &ShopLocks, lock: Lock, id: Uuid) -> Self {
         let prefix = &locks.leases().settings().key_prefix;
-        Self { servers: locks.servers(mechanism), key: format!("{prefix}mark:{id}") }
+        Self { servers: locks.servers(lock), key: format!("{prefix}mark:{id}") }
     }
 
     /// Returns whether all servers that respond have the mark. Fails if too few respond.

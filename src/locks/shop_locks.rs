@@ -1,4 +1,4 @@
-//! Acquires locks by any mechanism: those of `holdfast-lock`, the teaching locks and the queue.
+//! Acquires any lock of the shop, by the provider that the table names.
 
 use std::time::Duration;
 
@@ -9,46 +9,21 @@ use holdfast_lock::{LockKind, Locks, ProbeFailure, Redis, Settings, Wait};
 use tokio::time::Instant;
 
 use super::commands::LockCommands;
+use super::lock::{Lock, Provider};
 use super::queue::{KeyQueues, QueueSnapshot};
 use super::teaching_lock::{TeachingLease, TeachingLock};
 use super::waiting_list::{QueueOptions, WhenFull};
 use crate::probe::Probe;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mechanism {
-    Lock(LockKind),
-    Teaching(TeachingLock),
-    /// A bounded queue in this process with one consumer per key.
-    Queue,
-}
-
-impl Mechanism {
-    pub fn needs_redis(self) -> bool {
-        match self {
-            Mechanism::Lock(kind) => kind.needs_redis(),
-            Mechanism::Teaching(_) => true,
-            Mechanism::Queue => false,
-        }
-    }
-
-    pub fn wait_modes(self) -> &'static [Wait] {
-        match self {
-            Mechanism::Lock(kind) => kind.wait_modes(),
-            Mechanism::Teaching(_) => LockKind::Owner.wait_modes(),
-            Mechanism::Queue => LockKind::Local.wait_modes(),
-        }
-    }
-}
-
 #[derive(Debug, Clone, Copy)]
 pub struct LockRequest<'a> {
-    pub mechanism: Mechanism,
+    pub lock: Lock,
     pub wait: Wait,
     pub ttl: Option<Duration>,
     /// The caller's own deadline, at which waiting ends at the latest.
     pub deadline: Instant,
     pub keys: &'a [LockKey],
-    /// For [`Mechanism::Queue`].
+    /// For [`Lock::Queue`].
     pub queue: QueueOptions,
     /// Probe whose points a teaching lock passes, on acquire and on release.
     pub probe: &'a Probe,
@@ -86,27 +61,27 @@ impl ShopLocks {
         self.leases.redis()
     }
 
-    pub fn servers(&self, mechanism: Mechanism) -> Vec<Redis> {
-        match mechanism {
-            Mechanism::Lock(LockKind::Quorum) => self.nodes.clone(),
-            mechanism if mechanism.needs_redis() => vec![self.redis().clone()],
+    pub fn servers(&self, lock: Lock) -> Vec<Redis> {
+        match lock {
+            Lock::Redlock => self.nodes.clone(),
+            lock if lock.needs_redis() => vec![self.redis().clone()],
             _ => Vec::new(),
         }
     }
 
-    pub fn is_configured(&self, mechanism: Mechanism) -> bool {
-        match mechanism {
-            Mechanism::Lock(kind) => self.leases.is_configured(kind),
-            Mechanism::Teaching(_) | Mechanism::Queue => true,
+    pub fn is_configured(&self, lock: Lock) -> bool {
+        match lock.provider() {
+            Provider::Library(kind) => self.leases.is_configured(kind),
+            Provider::Teaching(_) | Provider::Queue => true,
         }
     }
 
-    /// Checks that locks of that mechanism, and those of idempotency keys beside them, can be
-    /// acquired: see [`Locks::probe`].
-    pub async fn probe(&self, mechanism: Mechanism) -> Result<(), ProbeFailure> {
+    /// Checks that such locks, and those of idempotency keys beside them, can be acquired: see
+    /// [`Locks::probe`].
+    pub async fn probe(&self, lock: Lock) -> Result<(), ProbeFailure> {
         self.leases.probe(LockKind::Fenced).await?;
-        match mechanism {
-            Mechanism::Lock(LockKind::Quorum) => self.leases.probe(LockKind::Quorum).await,
+        match lock {
+            Lock::Redlock => self.leases.probe(LockKind::Quorum).await,
             _ => Ok(()),
         }
     }
@@ -116,16 +91,25 @@ impl ShopLocks {
     /// for lack of time; nor is the queue, whose bound is [`Error::QueueFull`] with
     /// [`WhenFull::Fail`].
     pub async fn acquire(&self, request: LockRequest<'_>) -> Result<AcquireOutcome, Error> {
-        let LockRequest { mechanism, wait, ttl, deadline, keys, .. } = request;
-        if let Mechanism::Lock(kind) = mechanism {
+        let LockRequest { lock, wait, ttl, deadline, keys, .. } = request;
+        let provider = lock.provider();
+        if let Provider::Library(kind) = provider {
             let request = AcquireRequest { kind, wait, ttl, deadline, keys };
             return self.leases.acquire(request).await;
         }
+
         let started = Instant::now();
         let until = deadline.min(started + self.leases.settings().acquire_timeout);
         let mut guards = Guards::default();
+        // Sorted, so that two requests with the same keys do not wait for each other.
         for key in sorted(keys) {
-            let (holder, waits) = match self.acquire_one(&key, &request, until).await {
+            let acquired = match provider {
+                Provider::Teaching(kind) => {
+                    self.acquire_teaching(kind, &key, &request, until).await
+                }
+                _ => self.acquire_in_queue(&key, &request, until).await,
+            };
+            let (holder, waits) = match acquired {
                 Ok(Ok(guard)) => {
                     guards.push(guard);
                     continue;
@@ -136,6 +120,8 @@ impl ShopLocks {
                 }
                 Err(error) => return Err(error),
             };
+
+            // All or none: a request that waits again must not keep others from what it has.
             guards.release().await;
             let waited = started.elapsed();
             return Ok(if waits {
@@ -147,25 +133,31 @@ impl ShopLocks {
         Ok(AcquireOutcome::Acquired(guards))
     }
 
-    async fn acquire_one(
+    async fn acquire_teaching(
+        &self,
+        kind: TeachingLock,
+        key: &LockKey,
+        request: &LockRequest<'_>,
+        until: Instant,
+    ) -> Result<Result<Guard, Holder>, Error> {
+        let ttl = request.ttl.unwrap_or(self.leases.settings().ttl);
+        let commands = LockCommands::new(&self.leases, key, ttl, request.probe);
+        let lease =
+            TeachingLease::acquire(kind, commands, &self.leases, request.wait, until).await?;
+        match lease {
+            Some(lease) => Ok(Ok(Guard::foreign(key.clone(), lease))),
+            None => Ok(Err(self.leases.holder(key).await?)),
+        }
+    }
+
+    async fn acquire_in_queue(
         &self,
         key: &LockKey,
         request: &LockRequest<'_>,
         until: Instant,
     ) -> Result<Result<Guard, Holder>, Error> {
-        let LockRequest { wait, queue, probe, .. } = *request;
-        if let Mechanism::Teaching(kind) = request.mechanism {
-            let ttl = request.ttl.unwrap_or(self.leases.settings().ttl);
-            let lock = LockCommands::new(&self.leases, key, ttl, probe);
-            return Ok(
-                match TeachingLease::acquire(kind, lock, &self.leases, wait, until).await? {
-                    Some(lease) => Ok(Guard::foreign(key.clone(), lease)),
-                    None => Err(self.leases.holder(key).await?),
-                },
-            );
-        }
-        let deadlines = queue.deadlines(request.deadline, until);
-        let guard = self.queues.acquire(key, wait, &queue, deadlines).await?;
+        let deadlines = request.queue.deadlines(request.deadline, until);
+        let guard = self.queues.acquire(key, request.wait, &request.queue, deadlines).await?;
         Ok(match guard {
             Some(guard) => Ok(Guard::foreign(key.clone(), guard)),
             None => Err(self.served_here(key)),

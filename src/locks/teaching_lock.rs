@@ -11,44 +11,23 @@ use holdfast_lock::{Error, ForeignLease, Locks, Released, Wait};
 use tokio::time::{Instant, sleep_until};
 
 use super::commands::LockCommands;
-use super::{check_then_del, expire_only, setnx, setnx_expire, ttl};
+
+/// A step of a lock on one key. Returns whether it acquired or released it.
+type Step = for<'a> fn(&'a LockCommands) -> BoxFuture<'a, Result<bool, RedisError>>;
 
 /// A lease in Redis with a common mistake.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TeachingLock {
-    Setnx,
-    SetnxExpire,
-    Ttl,
-    CheckThenDel,
-    ExpireOnly,
-}
-
-impl TeachingLock {
-    async fn acquire(self, lock: &LockCommands) -> Result<bool, RedisError> {
-        match self {
-            TeachingLock::Setnx => setnx::acquire(lock).await,
-            TeachingLock::SetnxExpire => setnx_expire::acquire(lock).await,
-            TeachingLock::Ttl => ttl::acquire(lock).await,
-            TeachingLock::CheckThenDel => check_then_del::acquire(lock).await,
-            TeachingLock::ExpireOnly => expire_only::acquire(lock).await,
-        }
-    }
-
-    async fn release(self, lock: &LockCommands) -> Result<bool, RedisError> {
-        match self {
-            TeachingLock::Setnx => setnx::release(lock).await,
-            TeachingLock::SetnxExpire => setnx_expire::release(lock).await,
-            TeachingLock::Ttl => ttl::release(lock).await,
-            TeachingLock::CheckThenDel => check_then_del::release(lock).await,
-            TeachingLock::ExpireOnly => expire_only::release(lock).await,
-        }
-    }
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TeachingLock {
+    pub(super) acquire: Step,
+    pub(super) release: Step,
+    /// False if its key is only left to expire.
+    pub(super) is_ever_deleted: bool,
 }
 
 #[derive(Debug)]
 pub(super) struct TeachingLease {
     kind: TeachingLock,
-    lock: LockCommands,
+    commands: LockCommands,
     release_on_drop: bool,
 }
 
@@ -61,22 +40,24 @@ impl TeachingLease {
     /// Safe: what an attempt acquired is released as on drop, also after an error.
     pub(super) async fn acquire(
         kind: TeachingLock,
-        lock: LockCommands,
+        commands: LockCommands,
         locks: &Locks,
         wait: Wait,
         until: Instant,
     ) -> Result<Option<Self>, Error> {
         // The lease exists before a command is sent: dropping it releases what may have been
         // acquired.
-        let mut lease = Self { kind, lock, release_on_drop: true };
+        let mut lease = Self { kind, commands, release_on_drop: true };
         loop {
             // Its value contains the time of acquisition.
-            lease.lock.owner = locks.process().new_owner();
-            if kind.acquire(&lease.lock).await? {
+            lease.commands.owner = locks.process().new_owner();
+            if (kind.acquire)(&lease.commands).await? {
                 return Ok(Some(lease));
             }
+
             let next = Instant::now() + jittered(locks.settings().retry_interval);
             if wait == Wait::Try || next > until {
+                // The key is another holder's: nothing of ours is there to delete.
                 lease.release_on_drop = false;
                 return Ok(None);
             }
@@ -90,7 +71,7 @@ impl ForeignLease for TeachingLease {
     /// comparing the owner. Without a response it is released as on drop.
     fn release(mut self: Box<Self>) -> BoxFuture<'static, Released> {
         async move {
-            let outcome = self.kind.release(&self.lock).await;
+            let outcome = (self.kind.release)(&self.commands).await;
             self.release_on_drop = outcome.is_err();
             match outcome {
                 Ok(true) => Released::Held,
@@ -108,14 +89,13 @@ impl ForeignLease for TeachingLease {
 
 impl Drop for TeachingLease {
     fn drop(&mut self) {
-        if !self.release_on_drop || self.kind == TeachingLock::ExpireOnly {
+        if !self.release_on_drop || !self.kind.is_ever_deleted {
             return;
         }
-        let (redis, key, owner) = (
-            self.lock.redis.for_release(),
-            std::mem::take(&mut self.lock.key),
-            std::mem::take(&mut self.lock.owner),
-        );
-        self.lock.redis.runtime().spawn(async move { redis.delete_if(&key, &owner).await });
+
+        let redis = self.commands.redis.for_release();
+        let key = std::mem::take(&mut self.commands.key);
+        let owner = std::mem::take(&mut self.commands.owner);
+        self.commands.redis.runtime().spawn(async move { redis.delete_if(&key, &owner).await });
     }
 }

@@ -344,8 +344,9 @@ fn every_file_has_header_and_bounded_length() {
     for path in files {
         let text = fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("//!"), "{} does not say what it is for", path.display());
-        let lines = text.lines().count();
-        assert!(lines <= LONGEST_FILE, "{} has {lines} lines; split it", path.display());
+        let lines = text.lines().map(str::trim_start);
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("//")).count();
+        assert!(lines <= LONGEST_FILE, "{} has {lines} lines of code; split it", path.display());
         for (number, line) in text.lines().enumerate() {
             // The formatter sees to code, and leaves long strings (SQL, mostly) as they are.
             let length = line.chars().count();

@@ -2,13 +2,12 @@
 
 use std::time::Duration;
 
-use holdfast_lock::LockKind;
 use tracing::{Instrument as _, error_span};
 use uuid::Uuid;
 
 use super::due::DueOrder;
 use super::failures;
-use crate::locks::Mechanism;
+use crate::locks::Lock;
 use crate::metrics::{EXPIRED_ORDERS, EXPIRY_DELAY, EXPIRY_FAILURES};
 use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine, with_timeout};
 
@@ -97,6 +96,6 @@ async fn record_failure(shop: &Shop, order: OrderId, cause: &str) {
 pub(super) fn default_options(shop: &Shop) -> RequestOptions {
     let options = RequestOptions::new(shop, Uuid::now_v7());
     // A fenced write rejects a stale holder itself, so a short lease costs nothing.
-    let is_fenced = options.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
+    let is_fenced = options.strategy.lock == Some(Lock::Fenced);
     RequestOptions { ttl: is_fenced.then_some(LOCK_TTL).or(options.ttl), ..options }
 }

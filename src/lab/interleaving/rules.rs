@@ -3,10 +3,9 @@
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use holdfast_lock::LockKind;
 use strum::{EnumString, IntoStaticStr};
 
-use crate::locks::Mechanism;
+use crate::locks::Lock;
 use crate::probe::Point;
 use crate::shop::Strategy;
 use crate::shop::audit::ItemAudit;
@@ -131,7 +130,7 @@ impl GameRules {
 
     /// As long as the game, unless it is renewed.
     pub(super) fn lease(self) -> Option<Duration> {
-        let is_renewed = self.strategy.lock == Some(Mechanism::Lock(LockKind::Fenced));
+        let is_renewed = self.strategy.lock == Some(Lock::Fenced);
         self.strategy.lock.map(|_| if is_renewed { RENEWED_LEASE } else { GAME_DURATION })
     }
 

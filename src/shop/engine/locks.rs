@@ -43,13 +43,12 @@ impl AcquiredLocks {
         let mut locks =
             Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 };
         probe.at(Point::Wait, locks.seen()).await;
-        let Some(mechanism) = strategy.lock else { return Ok(locks) };
-        let wait =
-            options.wait.unwrap_or(mechanism.wait_modes().first().copied().unwrap_or(Wait::Try));
+        let Some(lock) = strategy.lock else { return Ok(locks) };
+        let wait = options.wait.unwrap_or(lock.wait_modes().first().copied().unwrap_or(Wait::Try));
         let priority = options.queue_options.priority.unwrap_or(command.priority());
         let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
         let keys = &locks.keys;
-        let request = LockRequest { mechanism, wait, ttl, deadline, keys, queue, probe };
+        let request = LockRequest { lock, wait, ttl, deadline, keys, queue, probe };
         let waiting = LockWait::begin(strategy);
         let outcome = shop.locks.acquire(request).await?;
         waiting.record();

@@ -1,8 +1,8 @@
 //! The definition of a strategy.
 
-use holdfast_lock::{LockKind, Wait};
+use holdfast_lock::Wait;
 
-use crate::locks::Mechanism;
+use crate::locks::Lock;
 
 /// A strategy: everything that isolates concurrent changes of one value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub struct Strategy {
     pub name: &'static str,
     /// Lock on the values that are changed (each item, the account), from before the read until
     /// after the commit.
-    pub lock: Option<Mechanism>,
+    pub lock: Option<Lock>,
     pub mistake: Option<Mistake>,
     pub transaction: Isolation,
     pub read: ReadMethod,
@@ -114,7 +114,7 @@ impl Strategy {
             (Guarantee::OneReplica, _) => {
                 Some("it excludes no other replica: with two, the same unit can be sold twice")
             }
-            (_, Some(Mechanism::Teaching(_))) => {
+            (_, Some(lock)) if lock.is_teaching() => {
                 Some("it is a lock of the lessons, with a mistake on purpose")
             }
             _ => None,
@@ -125,9 +125,7 @@ impl Strategy {
         match (self.guarantee, self.lock) {
             (Guarantee::Always, _) => Family::Postgres,
             // A quorum's keys are on other servers.
-            (Guarantee::WhileLeased, lock) if lock != Some(Mechanism::Lock(LockKind::Quorum)) => {
-                Family::Redis
-            }
+            (Guarantee::WhileLeased, lock) if lock != Some(Lock::Redlock) => Family::Redis,
             _ => Family::Alone(self.name),
         }
     }
@@ -142,10 +140,10 @@ impl Strategy {
     }
 
     pub fn waits(&self) -> &'static [Wait] {
-        self.lock.map_or(&[], Mechanism::wait_modes)
+        self.lock.map_or(&[], Lock::wait_modes)
     }
 
-    pub fn lock_in_redis(&self) -> Option<Mechanism> {
+    pub fn lock_in_redis(&self) -> Option<Lock> {
         self.lock.filter(|lock| lock.needs_redis())
     }
 

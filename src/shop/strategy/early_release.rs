@@ -13,14 +13,12 @@
 //! `@Transactional` on a method with `synchronized` or `lock … unlock` inside: the transaction
 //! begins and commits outside the lock. The lock belongs around the transaction.
 
-use holdfast_lock::LockKind;
-
 use super::{Mistake, Strategy, none};
-use crate::locks::Mechanism;
+use crate::locks::Lock;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "early-release",
-    lock: Some(Mechanism::Lock(LockKind::Owner)),
+    lock: Some(Lock::Owner),
     mistake: Some(Mistake::EarlyRelease),
     source: file!(),
     code: include_str!("early_release.rs"),

@@ -13,14 +13,12 @@
 //! # Seen in the wild
 //! `where version = ?` of object mappers; fences, whose check lock libraries leave to the store.
 
-use holdfast_lock::LockKind;
-
 use super::{Guarantee, Isolation, Strategy, WriteGuard, none};
-use crate::locks::Mechanism;
+use crate::locks::Lock;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "fenced",
-    lock: Some(Mechanism::Lock(LockKind::Fenced)),
+    lock: Some(Lock::Fenced),
     transaction: Isolation::Autocommit,
     guard: WriteGuard::VersionAndFence,
     guarantee: Guarantee::Always,

@@ -4,16 +4,14 @@ use super::{
     Guarantee, Strategy, advisory, atomic, batched, early_release, fenced, none, row_lock,
     serializable, version, wrong_key,
 };
-use crate::locks::Mechanism::{Lock, Queue, Teaching};
-use crate::locks::TeachingLock;
-use holdfast_lock::LockKind;
+use crate::locks::Lock;
 
 /// A plain read-then-update under a lock, which is described in the file of the lock.
 macro_rules! locked {
-    ($name:literal, $lock:expr, $guarantee:ident, $file:literal) => {
+    ($name:literal, $lock:ident, $guarantee:ident, $file:literal) => {
         Strategy {
             name: $name,
-            lock: Some($lock),
+            lock: Some(Lock::$lock),
             guarantee: Guarantee::$guarantee,
             source: $file,
             code: include_str!(concat!("../../../", $file)),
@@ -24,35 +22,15 @@ macro_rules! locked {
 
 pub static STRATEGIES: &[Strategy] = &[
     none::STRATEGY,
-    locked!("local", Lock(LockKind::Local), OneReplica, "crates/holdfast-lock/src/local.rs"),
-    locked!("setnx", Teaching(TeachingLock::Setnx), UntilHolderDies, "src/locks/setnx.rs"),
-    locked!(
-        "setnx-expire",
-        Teaching(TeachingLock::SetnxExpire),
-        WhileLeased,
-        "src/locks/setnx_expire.rs"
-    ),
-    locked!("ttl", Teaching(TeachingLock::Ttl), WhileLeased, "src/locks/ttl.rs"),
-    locked!(
-        "check-then-del",
-        Teaching(TeachingLock::CheckThenDel),
-        WhileLeased,
-        "src/locks/check_then_del.rs"
-    ),
-    locked!(
-        "expire-only",
-        Teaching(TeachingLock::ExpireOnly),
-        WhileLeased,
-        "src/locks/expire_only.rs"
-    ),
-    locked!("owner", Lock(LockKind::Owner), WhileLeased, "crates/holdfast-lock/src/owner.rs"),
-    locked!(
-        "watchdog",
-        Lock(LockKind::Watchdog),
-        WhileLeased,
-        "crates/holdfast-lock/src/watchdog.rs"
-    ),
-    locked!("redlock", Lock(LockKind::Quorum), WhileLeased, "crates/holdfast-lock/src/quorum.rs"),
+    locked!("local", Local, OneReplica, "crates/holdfast-lock/src/local.rs"),
+    locked!("setnx", Setnx, UntilHolderDies, "src/locks/setnx.rs"),
+    locked!("setnx-expire", SetnxExpire, WhileLeased, "src/locks/setnx_expire.rs"),
+    locked!("ttl", Ttl, WhileLeased, "src/locks/ttl.rs"),
+    locked!("check-then-del", CheckThenDel, WhileLeased, "src/locks/check_then_del.rs"),
+    locked!("expire-only", ExpireOnly, WhileLeased, "src/locks/expire_only.rs"),
+    locked!("owner", Owner, WhileLeased, "crates/holdfast-lock/src/owner.rs"),
+    locked!("watchdog", Watchdog, WhileLeased, "crates/holdfast-lock/src/watchdog.rs"),
+    locked!("redlock", Redlock, WhileLeased, "crates/holdfast-lock/src/quorum.rs"),
     early_release::STRATEGY,
     wrong_key::STRATEGY,
     fenced::STRATEGY,

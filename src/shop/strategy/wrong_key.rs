@@ -13,15 +13,15 @@
 //! `lock(order.id)`, `lock(request.id)`, `lock(cart.id)`: the key names the request, not the value
 //! that changes. Or the key contains a typo, the tenant, or another letter case.
 
-use holdfast_lock::{LockKey, LockKind};
+use holdfast_lock::LockKey;
 
 use super::{Mistake, Strategy, none};
-use crate::locks::Mechanism;
+use crate::locks::Lock;
 use crate::shop::OrderId;
 
 pub(super) const STRATEGY: Strategy = Strategy {
     name: "wrong-key",
-    lock: Some(Mechanism::Lock(LockKind::Owner)),
+    lock: Some(Lock::Owner),
     mistake: Some(Mistake::WrongKey),
     source: file!(),
     code: include_str!("wrong_key.rs"),

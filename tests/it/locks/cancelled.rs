@@ -7,10 +7,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use holdfast::locks::{LockRequest, Mechanism, QueueOptions, ShopLocks, TeachingLock};
+use holdfast::locks::{Lock, LockRequest, QueueOptions, ShopLocks};
 use holdfast::probe::Probe;
 use holdfast_lock::{
-    AcquireOutcome, Error, Guards, IdempotencyLockResult, IdempotencyLocks, LockKey, LockKind,
+    AcquireOutcome, Error, Guards, IdempotencyLockResult, IdempotencyLocks, LockKey,
 };
 use holdfast_lock::{Redis, Released, Settings};
 
@@ -44,12 +44,12 @@ impl World {
     }
 
     /// The process beside `here`; for a lock in one process there is none.
-    fn beside(&self, kind: Mechanism) -> &ShopLocks {
+    fn beside(&self, kind: Lock) -> &ShopLocks {
         if kind.needs_redis() { &self.there } else { &self.here }
     }
 
     /// It is free again soon, and the next fence is larger.
-    async fn is_free_soon(&mut self, kind: Mechanism, cut: Cut) {
+    async fn is_free_soon(&mut self, kind: Lock, cut: Cut) {
         let started = Instant::now();
         let guards = take(self.beside(kind), kind).await;
         assert!(started.elapsed() < SOON, "{kind:?} {cut:?}: {:?}", started.elapsed());
@@ -59,7 +59,7 @@ impl World {
 
     /// Releases what a run took, if it completed, and waits until the lock is free. Returns whether
     /// it completed.
-    async fn release_taken(&mut self, taken: Option<Guards>, kind: Mechanism, cut: Cut) -> bool {
+    async fn release_taken(&mut self, taken: Option<Guards>, kind: Lock, cut: Cut) -> bool {
         let complete = taken.is_some();
         if let Some(guards) = taken {
             self.grows(&guards, cut);
@@ -84,7 +84,7 @@ impl World {
     }
 
     /// Returns when somebody stands in line, or has tried for a while, or has stopped.
-    async fn somebody_waits(&self, kind: Mechanism, polls: &AtomicUsize, over: &AtomicBool) {
+    async fn somebody_waits(&self, kind: Lock, polls: &AtomicUsize, over: &AtomicBool) {
         let enough = if kind.needs_redis() { 3 } else { 1 };
         until("somebody waits", async || {
             over.load(Ordering::SeqCst)
@@ -99,11 +99,11 @@ fn key() -> LockKey {
     LockKey::new("{a}").unwrap()
 }
 
-async fn take(locks: &ShopLocks, kind: Mechanism) -> Guards {
+async fn take(locks: &ShopLocks, kind: Lock) -> Guards {
     let (keys, deadline) = ([key()], tokio::time::Instant::now() + SOON * 2);
     let (wait, ttl, keys) = (kind.wait_modes()[0], Some(LEASE), &keys);
     let (queue, probe) = (QueueOptions::default(), &Probe::Off);
-    let request = LockRequest { mechanism: kind, wait, ttl, deadline, keys, queue, probe };
+    let request = LockRequest { lock: kind, wait, ttl, deadline, keys, queue, probe };
     match locks.acquire(request).await.unwrap() {
         AcquireOutcome::Acquired(guards) => guards,
         other => panic!("{kind:?}: {other:?}"),
@@ -120,16 +120,16 @@ async fn for_each_cut(mut run: impl AsyncFnMut(Cut) -> bool) {
     panic!("no run completes");
 }
 
-const KINDS: [Mechanism; 9] = [
-    Mechanism::Lock(LockKind::Local),
-    Mechanism::Queue,
-    Mechanism::Teaching(TeachingLock::Setnx),
-    Mechanism::Teaching(TeachingLock::SetnxExpire),
-    Mechanism::Teaching(TeachingLock::CheckThenDel),
-    Mechanism::Lock(LockKind::Owner),
-    Mechanism::Lock(LockKind::Watchdog),
-    Mechanism::Lock(LockKind::Quorum),
-    Mechanism::Lock(LockKind::Fenced),
+const KINDS: [Lock; 9] = [
+    Lock::Local,
+    Lock::Queue,
+    Lock::Setnx,
+    Lock::SetnxExpire,
+    Lock::CheckThenDel,
+    Lock::Owner,
+    Lock::Watchdog,
+    Lock::Redlock,
+    Lock::Fenced,
 ];
 
 #[tokio::test]
@@ -194,7 +194,7 @@ async fn cancelled_release_is_completed() {
 async fn cancelled_refence_keeps_the_lock() {
     let mut world = World::new();
     for_each_cut(async |cut| {
-        let mut held = take(&world.here, Mechanism::Lock(LockKind::Fenced)).await;
+        let mut held = take(&world.here, Lock::Fenced).await;
         world.grows(&held, cut);
         let floor = world.last_fence + 1_000;
         let refenced = cut.run(&AtomicUsize::new(0), held.raise_fence(&key(), floor)).await;
@@ -203,7 +203,7 @@ async fn cancelled_refence_keeps_the_lock() {
         assert!(next > floor, "{cut:?}: {next} after {floor}");
         world.last_fence = next;
         assert_eq!(held.release().await, Released::Held, "{cut:?}");
-        world.is_free_soon(Mechanism::Lock(LockKind::Fenced), cut).await;
+        world.is_free_soon(Lock::Fenced, cut).await;
         refenced.is_some_and(|refenced| {
             assert!(refenced.unwrap().unwrap() > floor);
             true

@@ -1,5 +1,5 @@
 //! The locks of the shop against Redis servers of their own: the teaching locks, the queue, and
-//! what a cancelled future leaves behind, for every mechanism.
+//! what a cancelled future leaves behind, for every lock.
 
 mod cancelled;
 mod queue;
