@@ -3,7 +3,6 @@
 use std::net::{SocketAddr, TcpListener};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use actix_web::dev::Server;
@@ -11,8 +10,6 @@ use actix_web::web;
 use anyhow::{Context, bail};
 use holdfast_lock::observer::MetricsObserver;
 use holdfast_lock::{Redis, Settings};
-use metrics::{Key, Level, Metadata};
-use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::net::TcpSocket;
 use tokio::sync::Semaphore;
@@ -26,9 +23,9 @@ use crate::lab::interleaving::Games;
 use crate::lab::race::runner::RaceRunner;
 use crate::lock_family::{self, Candidate, Registration};
 use crate::locks::ShopLocks;
-use crate::metrics::{BUILD_INFO, METRICS, MetricDefinition, MetricType};
 use crate::probe::PauseBoard;
 use crate::rate_limit::Limiter;
+use crate::recorder::metrics_handle;
 use crate::redis_connection::{self, RedisTlsArgs};
 use crate::settings::{ServeArgs, Switch, WebSettings, parse_settings, race_hosts};
 use crate::shop::context::lab_connections;
@@ -49,7 +46,6 @@ const TRANSACTION_TIMEOUT: Duration = Duration::from_secs(3);
 const BACKLOG: u32 = 4_096;
 /// Open files that are kept for Redis, connections that are being refused, and other files.
 const RESERVED_FILES: usize = 128;
-const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Interval at which buffered metric samples are merged and the components are checked, for when
 /// nothing asks: several within the interval of a scrape.
 const UPKEEP_INTERVAL: Duration = Duration::from_secs(3);
@@ -279,42 +275,4 @@ async fn warn_of_demo_users(shop: &Shop, listen: SocketAddr) -> anyhow::Result<(
         );
     }
     Ok(())
-}
-
-/// Returns the process's recorder, which all replicas of a test share.
-fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
-    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
-    if let Some(handle) = HANDLE.get() {
-        return Ok(handle.clone());
-    }
-    let mut builder = PrometheusBuilder::new();
-    for MetricDefinition { name, buckets, .. } in
-        METRICS.iter().filter(|metric| !metric.buckets.is_empty())
-    {
-        builder = builder.set_buckets_for_metric(Matcher::Full((*name).to_owned()), buckets)?;
-    }
-    let handle = builder.install_recorder()?;
-    describe_metrics();
-    metrics_process::Collector::default().describe();
-    metrics::gauge!(BUILD_INFO, "version" => VERSION).set(1.0);
-    Ok(HANDLE.get_or_init(|| handle).clone())
-}
-
-/// Describes every metric: the `HELP` text at `/metrics`. Counters without labels begin at 0, since
-/// Prometheus sees no increase in a first sample.
-fn describe_metrics() {
-    let metadata = Metadata::new(module_path!(), Level::INFO, None);
-    for MetricDefinition { name, metric_type, labels, help, .. } in METRICS {
-        if *metric_type == MetricType::Counter && labels.is_empty() {
-            let key = Key::from_static_name(name);
-            metrics::with_recorder(|recorder| {
-                recorder.register_counter(&key, &metadata).increment(0)
-            });
-        }
-        match metric_type {
-            MetricType::Counter => metrics::describe_counter!(*name, *help),
-            MetricType::Gauge => metrics::describe_gauge!(*name, *help),
-            MetricType::Histogram => metrics::describe_histogram!(*name, *help),
-        }
-    }
 }

@@ -35,6 +35,7 @@ pub mod web;
 
 pub mod app;
 pub mod commands;
+pub mod recorder;
 pub mod redis_connection;
 pub mod settings;
 pub mod telemetry;

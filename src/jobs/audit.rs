@@ -10,8 +10,15 @@ use serde_json::Value;
 use super::job::{Job, JobContext};
 use super::runs::{JobRun, RunState};
 use super::timetable::Timetable;
-use crate::metrics::{AUDIT_SOUND, AUDIT_TIME};
+use crate::metrics::define_metrics;
 use crate::shop::audit::{AUDIT_TIMEOUT, AuditCheck, AuditStatus};
+
+define_metrics! {
+    AUDIT_SOUND: "holdfast_audit_sound", Gauge [] &[],
+        "Result of the newest completed audit job: 1 if the books are sound, 0 if not";
+    AUDIT_TIME: "holdfast_audit_timestamp_seconds", Gauge [] &[],
+        "End of the newest completed audit job, in seconds since 1970";
+}
 
 pub(super) const JOB: Job = Job {
     name: "audit",

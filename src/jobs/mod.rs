@@ -18,9 +18,16 @@ mod job;
 mod scheduler;
 mod timetable;
 
+use crate::metrics::MetricDefinition;
+
 pub use job::{Job, JobContext};
 pub use runs::RunOutcome;
 pub use scheduler::{JobStatus, JobsStatus, Scheduler};
 pub use timetable::Timetable;
 
 pub static JOBS: &[&Job] = &[&audit::JOB, &purge::JOB, &lab_tick::JOB];
+
+/// The metrics that jobs and order expiry record.
+pub fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
+    [audit::METRICS, scheduler::METRICS, order_expiry::METRICS].into_iter().flatten()
+}

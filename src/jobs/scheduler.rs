@@ -21,7 +21,7 @@ use super::audit;
 use super::job::{Job, JobContext};
 use super::order_expiry::{self, ExpiryStatus};
 use super::runs::{self, Attempt, JobRun, RunOutcome, RunState};
-use crate::metrics::{JOB_ATTEMPTS, JOB_DURATION};
+use crate::metrics::{SECONDS, define_metrics};
 use crate::probe::Probe;
 use crate::shop::{Error, Shop, with_timeout};
 
@@ -37,6 +37,13 @@ const MAX_WRITE_ATTEMPTS: u32 = 5;
 const WRITE_PAUSE: Duration = Duration::from_millis(700);
 /// Time for a cancelled job to stop at an await.
 const CANCEL_TIMEOUT: Duration = Duration::from_secs(1);
+
+define_metrics! {
+    JOB_DURATION: "holdfast_job_duration_seconds", Histogram ["job"] SECONDS,
+        "Duration of one attempt of a scheduled job";
+    JOB_ATTEMPTS: "holdfast_job_attempts_total", Counter ["job", "outcome"] &[],
+        "Attempts of scheduled jobs by outcome: done, failed (is retried), stale, stopped";
+}
 
 /// The scheduler of one replica. Cheap to clone.
 #[derive(Debug, Clone)]

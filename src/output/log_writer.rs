@@ -17,9 +17,14 @@ use parking_lot::{Condvar, Mutex};
 use tracing::Level;
 
 use super::notices::format_line;
-use crate::metrics::LOG_LINES_DROPPED;
+use crate::metrics::define_metrics;
 
 const MAX_LINES: usize = 4_096;
+
+define_metrics! {
+    LOG_LINES_DROPPED: "holdfast_log_lines_dropped_total", Counter [] &[],
+        "Lines of the log that were dropped, because their reader did not read";
+}
 
 static LINES: OnceLock<SyncSender<(Output, Vec<u8>)>> = OnceLock::new();
 /// Lines that wait or are being written.

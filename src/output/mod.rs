@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-pub use log_writer::LineWriter;
+pub use log_writer::{LineWriter, METRICS};
 pub use notices::{
     announce, flush, format_is_json, is_json, print_progress, report_failure, start_writer,
 };

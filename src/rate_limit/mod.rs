@@ -24,7 +24,7 @@ use redis::Script;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use crate::metrics::{RATE_LIMIT_CALLS, RATE_LIMIT_DEGRADED, RATE_LIMIT_REJECTIONS};
+use crate::metrics::define_metrics;
 use rate::Bucket;
 
 pub use rate::{Policy, Rate};
@@ -43,6 +43,15 @@ const MAX_ADDRESSES_PER_USER: usize = 64;
 const CALL_TIMEOUT: Duration = Duration::from_millis(200);
 /// Time after which a Redis that was unavailable is asked again, by one request.
 const RETRY_AFTER_US: u64 = 400_000;
+
+define_metrics! {
+    RATE_LIMIT_REJECTIONS: "holdfast_rate_limit_rejections_total", Counter ["limit"] &[],
+        "Requests rejected by a rate limit";
+    RATE_LIMIT_CALLS: "holdfast_rate_limit_calls_total", Counter [] &[],
+        "Calls to Redis for permits, each for all waiting requests";
+    RATE_LIMIT_DEGRADED: "holdfast_rate_limit_degraded", Gauge [] &[],
+        "1 while Redis grants no permits and this replica applies the rate limits alone, until a request asks it again";
+}
 
 #[derive(Debug, Clone, Copy)]
 pub struct LimitStatus {

@@ -23,7 +23,10 @@ pub mod server;
 use actix_web::HttpRequest;
 use actix_web::web::{self, ServiceConfig};
 
-use middleware::body;
+use crate::metrics::MetricDefinition;
+
+use api::health;
+use middleware::{body, connections, request_context};
 pub use problems::{HttpResult, Problem, ProblemType};
 pub(crate) use routes::see_other;
 pub use state::{AppState, MAX_EVENT_STREAMS, State, app_state};
@@ -36,6 +39,13 @@ pub fn configure(config: &mut ServiceConfig) {
         .configure(openapi::configure)
         .configure(pages::configure)
         .default_service(web::to(not_found));
+}
+
+/// The metrics that the server and its endpoints record.
+pub(crate) fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
+    [connections::METRICS, request_context::METRICS, health::METRICS, readiness::METRICS]
+        .into_iter()
+        .flatten()
 }
 
 async fn not_found(request: HttpRequest) -> HttpResult {

@@ -16,12 +16,17 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use crate::db::ErrorClass;
-use crate::metrics::REDIS_OK;
+use crate::metrics::define_metrics;
 use crate::shop::Shop;
 
 const CHECK_TIMEOUT: Duration = Duration::from_millis(1_800);
 /// Lifetime of a result. Shorter than the interval of a probe, which is a second or more.
 const RESULT_TTL: Duration = Duration::from_millis(250);
+
+define_metrics! {
+    REDIS_OK: "holdfast_redis_ok", Gauge [] &[],
+        "1 if Redis does what a lock does, 0 if not; absent under a strategy without Redis";
+}
 
 #[derive(Debug)]
 pub struct Readiness {

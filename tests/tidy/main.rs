@@ -7,6 +7,7 @@ mod configuration;
 mod cycles;
 mod judge;
 mod messages;
+mod metrics;
 mod row_locks;
 
 use std::collections::BTreeSet;
@@ -81,17 +82,18 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "locks",
             "db",
             "embedded",
-            "metrics",
             "shop",
             "lock_family",
             "rate_limit",
             "jobs",
             "lab",
             "web",
+            "recorder",
             "redis_connection",
             "settings",
         ],
     ),
+    ("recorder", &["metrics", "output", "shop", "jobs", "rate_limit", "web"]),
     ("settings", &["flags", "embedded", "rate_limit", "redis_connection", "web"]),
     ("bench", &["output", "signals", "stats", "flags", "load", "db", "shop", "embedded"]),
     ("judge", &["output", "signals", "stats", "flags", "embedded"]),

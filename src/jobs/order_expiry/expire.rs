@@ -8,13 +8,22 @@ use uuid::Uuid;
 use super::due::DueOrder;
 use super::failures;
 use crate::locks::Lock;
-use crate::metrics::{EXPIRED_ORDERS, EXPIRY_DELAY, EXPIRY_FAILURES};
+use crate::metrics::{SECONDS, define_metrics};
 use crate::shop::{Error, Failure, OrderId, RequestOptions, Shop, engine, with_timeout};
 
 /// Timeout of the record of a failure, during which the order's items are busy.
 const RECORD_TIMEOUT: Duration = Duration::from_secs(5);
 /// TTL of the locks: those of a killed worker expire about as soon as its lease on the queue.
 const LOCK_TTL: Duration = Duration::from_secs(1);
+
+define_metrics! {
+    EXPIRY_DELAY: "holdfast_expiry_delay_seconds", Histogram [] SECONDS,
+        "From the due time of an unpaid order until it has expired";
+    EXPIRED_ORDERS: "holdfast_expiry_orders_total", Counter [] &[],
+        "Unpaid orders that expired and returned their units";
+    EXPIRY_FAILURES: "holdfast_expiry_failures_total", Counter [] &[],
+        "Failed attempts to expire an unpaid order";
+}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum GroupOutcome {

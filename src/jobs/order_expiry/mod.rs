@@ -24,6 +24,7 @@ use utoipa::ToSchema;
 
 use crate::probe::PauseBoard;
 use crate::shop::{Error, Shop};
+pub(super) use expire::METRICS;
 use failures::ExpiryFailure;
 pub use lab_request::{LAB_REQUEST_TIMEOUT, LabRequest, OrderExpiry};
 use worker::ExpiryWorker;

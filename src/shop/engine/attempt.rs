@@ -16,7 +16,7 @@ use super::resolve::resolve_outcome;
 use super::session::DatabaseSession;
 use super::write::write;
 use crate::budget::BudgetPermit;
-use crate::metrics::STALE_FENCES;
+use crate::metrics::define_metrics;
 use crate::probe::{Point, Probe};
 use crate::shop::UserId;
 use crate::shop::command::ReadSet;
@@ -31,6 +31,11 @@ use crate::shop::strategy::{Isolation, ReadMethod, advisory};
 const LAB_CONNECTION_TIMEOUT: Duration = Duration::from_secs(5);
 
 const COMMIT_SLACK: Duration = Duration::from_millis(2_500);
+
+define_metrics! {
+    STALE_FENCES: "holdfast_stale_fences_total", Counter [] &[],
+        "Reads of a row with a higher fence than the lock: it was lost, or Redis lost its counter";
+}
 
 pub(super) struct BegunAttempt {
     pub(super) session: DatabaseSession,

@@ -27,7 +27,7 @@ use tokio::time::timeout;
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::session::DatabaseSession;
 use crate::db::{ErrorClass, Pool};
-use crate::metrics::GROUP_COMMIT_REQUESTS;
+use crate::metrics::{COUNTS, define_metrics};
 use crate::shop::failure::{Error, Failure};
 use crate::shop::store::place::place;
 use crate::shop::store::transition::transition;
@@ -38,6 +38,11 @@ const MAX_STATEMENT_DELAY: Duration = Duration::from_millis(20);
 /// Time after which the outcome of a write is unknown. Longer than the `lock_timeout` of a session,
 /// so that a timeout of a row lock is a known outcome.
 const WRITE_TIMEOUT: Duration = Duration::from_millis(3_300);
+
+define_metrics! {
+    GROUP_COMMIT_REQUESTS: "holdfast_group_commit_requests", Histogram [] COUNTS,
+        "batched: requests for several items per shared write";
+}
 
 #[derive(Debug, Clone)]
 pub(super) struct GroupCommit {

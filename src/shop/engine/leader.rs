@@ -29,7 +29,7 @@ use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
 use super::queue_limit::MAX_BATCH_SIZE;
 use super::replay::LOOKUP_TIMEOUT;
 use super::responder::Responder;
-use crate::metrics::{BATCH_QUEUE_FULL, BATCH_REQUESTS};
+use crate::metrics::{COUNTS, define_metrics};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure, Rejection};
@@ -44,6 +44,13 @@ const PREPARE_INTERVAL: Duration = Duration::from_millis(50);
 const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
 /// Timeout of the key lookup before a full queue rejects, which must be immediate.
 const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
+
+define_metrics! {
+    BATCH_REQUESTS: "holdfast_batch_requests", Histogram [] COUNTS,
+        "batched: requests per batch";
+    BATCH_QUEUE_FULL: "holdfast_batch_queue_full_total", Counter [] &[],
+        "batched: requests that found their queue full: rejected, or replayed";
+}
 
 type PendingAcquisition =
     MaybeDone<BoxFuture<'static, Result<AcquireOutcome, holdfast_lock::Error>>>;

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::queue_limit::MAX_BATCH_SIZE;
 use crate::locks::{LockRequest, QueueOptions};
-use crate::metrics::{LOCK_HOLD, LOCK_WAIT, LOCK_WAITING_REQUESTS};
+use crate::metrics::{SECONDS, define_metrics};
 use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Failure, Rejection};
@@ -20,6 +20,15 @@ const MAX_BATCHES_PER_LEASE: u32 = 4;
 /// Time after which a leader starts no further batch under its lock, even if it knows no other
 /// waiter.
 const MAX_LOCK_TIME: Duration = Duration::from_secs(1);
+
+define_metrics! {
+    LOCK_WAIT: "holdfast_lock_wait_seconds", Histogram ["strategy"] SECONDS,
+        "From the request for a command's locks (batched: a batch's) until acquired or denied";
+    LOCK_HOLD: "holdfast_lock_hold_seconds", Histogram ["strategy"] SECONDS,
+        "From the acquisition of a command's locks until they are released";
+    LOCK_WAITING_REQUESTS: "holdfast_lock_waiting_requests", Gauge ["strategy"] &[],
+        "Requests that wait for locks now; batched: leaders, each for all commands of its queue";
+}
 
 #[derive(Debug)]
 pub(super) struct AcquiredLocks {

@@ -28,6 +28,7 @@ mod unpaid;
 mod write;
 
 use crate::db::Pool;
+use crate::metrics::MetricDefinition;
 use crate::shop::UserId;
 use crate::tasks::Tasks;
 use group_commit::GroupCommit;
@@ -42,6 +43,13 @@ use queue::CommandQueues;
 use replay::ReplayLookup;
 use sold_out::SoldOutCache;
 use unpaid::UnpaidOrders;
+
+/// The metrics that the engine records.
+pub fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
+    [attempt::METRICS, group_commit::METRICS, leader::METRICS, locks::METRICS, prepare::METRICS]
+        .into_iter()
+        .flatten()
+}
 
 const MAX_LAB_ACCOUNTS: u64 = 10_000;
 

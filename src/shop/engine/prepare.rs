@@ -10,7 +10,7 @@ use time::OffsetDateTime;
 
 use super::replay::LOOKUP_TIMEOUT;
 use super::{direct, leader};
-use crate::metrics::IDEMPOTENCY_REPLAYS;
+use crate::metrics::define_metrics;
 use crate::shop::command::Command;
 use crate::shop::command::expire_orders::ExpireOrders;
 use crate::shop::command::pay_order::PayOrder;
@@ -27,6 +27,11 @@ use crate::shop::store::accounts::{LAB_CENTS, open_lab_account};
 use crate::shop::{
     DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId,
 };
+
+define_metrics! {
+    IDEMPOTENCY_REPLAYS: "holdfast_idempotency_replays_total", Counter [] &[],
+        "Stored responses that were found for a repeated idempotency key";
+}
 
 pub async fn place_order(
     shop: &Shop,

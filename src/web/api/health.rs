@@ -3,12 +3,21 @@
 use actix_web::HttpResponse;
 use serde_json::json;
 
-use crate::metrics::{
-    PASSWORD_MAX_WAITING, PASSWORD_WAITING, POOL_CONNECTIONS, POOL_MAX_CONNECTIONS,
-};
+use crate::metrics::define_metrics;
 use crate::shop::passwords;
 use crate::web::readiness::{ComponentCheck, PostgresState};
 use crate::web::{HttpResult, Problem, ProblemType, State};
+
+define_metrics! {
+    POOL_CONNECTIONS: "holdfast_pool_connections", Gauge ["state"] &[],
+        "Open connections of the main pool to Postgres by state: in-use, idle";
+    POOL_MAX_CONNECTIONS: "holdfast_pool_max_connections", Gauge [] &[],
+        "Upper bound of the main pool's connections (HOLDFAST_POOL_SIZE)";
+    PASSWORD_WAITING: "holdfast_password_hash_waiting_requests", Gauge [] &[],
+        "Sign-ins and other requests that wait for a password to be hashed";
+    PASSWORD_MAX_WAITING: "holdfast_password_hash_max_waiting_requests", Gauge [] &[],
+        "Upper bound of these requests; one beyond it is rejected";
+}
 
 /// Reports that the process is alive.
 #[utoipa::path(get, path = "/healthz", tag = "machines", security(()), responses((status = 200)))]

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use socket2::SockRef;
 
 use super::address::{TrustedProxies, rate_limit_key};
-use crate::metrics::HTTP_CONNECTIONS_REJECTED;
+use crate::metrics::define_metrics;
 use crate::web::log_limit;
 
 /// Time after which the kernel closes a connection whose client does not receive what was sent:
@@ -25,6 +25,11 @@ const MAX_OF_WORKER: usize = 25_600;
 /// Connections above the limit that may be open until they are closed. Further ones wait in the
 /// listener's backlog, where they take no descriptor.
 const MAX_UNREFUSED: usize = 32;
+
+define_metrics! {
+    HTTP_CONNECTIONS_REJECTED: "holdfast_http_connections_rejected_total", Counter ["limit"] &[],
+        "Connections closed because their address, or the process, had too many";
+}
 
 #[derive(Debug, Clone)]
 pub struct ConnectionLimit(Arc<LimitState>);

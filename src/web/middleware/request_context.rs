@@ -23,10 +23,16 @@ use tokio::time::timeout;
 use tracing::{Instrument as _, Span, error_span, field};
 use uuid::Uuid;
 
-use crate::metrics::HTTP_REQUEST_DURATION;
+use crate::metrics::{SECONDS, define_metrics};
 use crate::shop::REQUEST_TIMEOUT;
 use crate::telemetry;
 use crate::web::{AppState, Problem, ProblemType, State};
+
+define_metrics! {
+    HTTP_REQUEST_DURATION: "holdfast_http_request_duration_seconds",
+        Histogram ["method", "route", "status"] SECONDS,
+        "From the arrival of a request to its response";
+}
 
 const REPLICA: HeaderName = HeaderName::from_static("holdfast-replica");
 const STRATEGY: HeaderName = HeaderName::from_static("holdfast-strategy");

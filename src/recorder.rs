@@ -1,0 +1,78 @@
+//! The recorder of the process, which `/metrics` shows: every metric of the program and its crates,
+//! with its buckets and help. The crate `metrics-process` adds those of the process.
+
+use std::sync::OnceLock;
+
+use holdfast_lock::observer::metric_names;
+use metrics::{Key, Level, Metadata};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
+
+use crate::metrics::{COUNTS, MetricDefinition, MetricType, define_metrics};
+use crate::shop::engine;
+use crate::{jobs, output, rate_limit, web};
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+// Those of the lock crate stand here, since it knows no Prometheus: its observer records them.
+define_metrics! {
+    BUILD_INFO: "holdfast_build_info", Gauge ["version"] &[],
+        "Always 1; the label is the version";
+    QUEUE_LENGTH: metric_names::QUEUE_LENGTH, Histogram [] COUNTS,
+        "fenced: requests of this process that were in the queue before a new one";
+    CONTENDED_KEYS: metric_names::CONTENDED_KEYS, Gauge [] &[],
+        "fenced: keys this process holds while another process is known to wait for them";
+    ACQUISITIONS: metric_names::ACQUISITIONS, Counter ["source"] &[],
+        "fenced: acquisitions: of a free lock, by a handoff (local or remote), or found by a poll";
+    RENEWALS: metric_names::RENEWALS, Counter [] &[],
+        "fenced: leases that were renewed";
+    LOST: metric_names::LOST, Counter [] &[],
+        "fenced: leases found lost before they were released: expired, or lost by Redis";
+}
+
+/// Every metric of the program and its crates.
+pub fn all_metrics() -> impl Iterator<Item = &'static MetricDefinition> {
+    METRICS
+        .iter()
+        .chain(output::METRICS)
+        .chain(web::metrics())
+        .chain(rate_limit::METRICS)
+        .chain(engine::metrics())
+        .chain(jobs::metrics())
+}
+
+/// Returns the process's recorder, which all replicas of a test share.
+pub fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
+    static HANDLE: OnceLock<PrometheusHandle> = OnceLock::new();
+    if let Some(handle) = HANDLE.get() {
+        return Ok(handle.clone());
+    }
+
+    let mut builder = PrometheusBuilder::new();
+    for metric in all_metrics().filter(|metric| metric.metric_type == MetricType::Histogram) {
+        builder = builder
+            .set_buckets_for_metric(Matcher::Full(metric.name.to_owned()), metric.buckets)?;
+    }
+    let handle = builder.install_recorder()?;
+
+    all_metrics().for_each(describe);
+    metrics_process::Collector::default().describe();
+    metrics::gauge!(BUILD_INFO, "version" => VERSION).set(1.0);
+    Ok(HANDLE.get_or_init(|| handle).clone())
+}
+
+/// Describes a metric: the `HELP` text at `/metrics`.
+fn describe(metric: &MetricDefinition) {
+    let MetricDefinition { name, help, .. } = *metric;
+    match metric.metric_type {
+        MetricType::Counter => metrics::describe_counter!(name, help),
+        MetricType::Gauge => metrics::describe_gauge!(name, help),
+        MetricType::Histogram => metrics::describe_histogram!(name, help),
+    }
+
+    // A counter without labels begins at 0: Prometheus sees no increase in a first sample.
+    if metric.metric_type == MetricType::Counter && metric.labels.is_empty() {
+        let key = Key::from_static_name(name);
+        let metadata = Metadata::new(module_path!(), Level::INFO, None);
+        metrics::with_recorder(|recorder| recorder.register_counter(&key, &metadata).increment(0));
+    }
+}
