@@ -1,7 +1,7 @@
 //! `holdfast bench` as a user runs it: a table, its JSON, and no process or folder left behind. The
 //! values are not checked, only that they exist, and that an arm with a failed audit has none.
 //!
-//! Needs Postgres and Redis installed (script/test sees to it).
+//! Needs Postgres and Redis installed (script/test installs them).
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::Path;
@@ -21,8 +21,8 @@ fn bench(arguments: &[&str]) -> Command {
 
 /// The folder of its shop, from its output.
 fn folder(said: &str) -> &Path {
-    let rest = said.split_once("a temporary shop in ").expect("it says where").1;
-    Path::new(rest.split_once(" …").expect("it says where").0)
+    let rest = said.split_once("a temporary shop in ").expect("the folder is printed").1;
+    Path::new(rest.split_once(" …").expect("the folder is printed").0)
 }
 
 fn is_a_spread(value: &Value) -> bool {
@@ -43,7 +43,7 @@ fn only_sound_arms_have_measurements() {
         .unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");
-    assert!(!folder(&said).exists(), "its shop is gone");
+    assert!(!folder(&said).exists(), "its shop is removed");
 
     let results: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let names = |list: &Value, field: &str| -> Vec<String> {
@@ -96,7 +96,7 @@ fn interrupted_benchmark_leaves_nothing_behind() {
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();
     let folder = folder(&first);
-    assert!(lines.any(|line| line.unwrap().starts_with("round 1/")), "it gets to work");
+    assert!(lines.any(|line| line.unwrap().starts_with("round 1/")), "the first round begins");
     let pids = std::fs::read_to_string(folder.join("pids")).unwrap();
     let pid = Pid::from_raw(child.id().try_into().unwrap()).unwrap();
     kill_process(pid, Signal::INT).unwrap();

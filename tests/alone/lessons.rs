@@ -64,7 +64,7 @@ fn lesson_definitions_are_valid() {
             assert!(holdfast::lab::source::of(name).is_some(), "{}: {name}", lesson.name);
         }
     }
-    // No text of a lesson that is not there.
+    // No text belongs to a lesson that does not exist.
     let catalogue = include_str!("../../locales/en/lessons.ftl");
     let messages = catalogue.lines().filter(|line| line.starts_with("lesson-")).count();
     assert_eq!(messages, texts + Chapter::ALL.len());
@@ -72,19 +72,19 @@ fn lesson_definitions_are_valid() {
 
 /// The answers of a document: each a number, a sentence, a link to a lesson and a message id in a
 /// comment.
-fn answers(document: &str) -> Vec<(String, String, String)> {
-    let answer = Regex::new(r"(?m)^\d+\. (.+)\n   \[.+\]\((.+)\) <!-- (.+) -->$").unwrap();
-    let found = answer.captures_iter(document);
+fn responses(document: &str) -> Vec<(String, String, String)> {
+    let response = Regex::new(r"(?m)^\d+\. (.+)\n   \[.+\]\((.+)\) <!-- (.+) -->$").unwrap();
+    let found = response.captures_iter(document);
     found.map(|found| (found[1].into(), found[2].into(), found[3].into())).collect()
 }
 
 #[test]
-fn quiz_answers_stand_in_linked_lessons() {
-    let english = answers(include_str!("../../docs/TEACHING.md"));
-    let chinese = answers(include_str!("../../docs/TEACHING.zh.md"));
-    for (language, answers) in Language::ALL.into_iter().zip([&english, &chinese]) {
-        assert_eq!(answers.len(), 10, "{answers:#?}");
-        for (sentence, link, id) in answers {
+fn quiz_answers_are_in_linked_lessons() {
+    let english = responses(include_str!("../../docs/TEACHING.md"));
+    let chinese = responses(include_str!("../../docs/TEACHING.zh.md"));
+    for (language, responses) in Language::ALL.into_iter().zip([&english, &chinese]) {
+        assert_eq!(responses.len(), 10, "{responses:#?}");
+        for (sentence, link, id) in responses {
             assert_eq!(&language.text(id), sentence, "{id}");
             let lesson = LESSONS.iter().find(|lesson| link.ends_with(&format!("/{}", lesson.name)));
             let lesson = lesson.unwrap();
@@ -93,8 +93,8 @@ fn quiz_answers_stand_in_linked_lessons() {
             assert!(shown.contains(sentence), "{id} is not in {}", lesson.name);
         }
     }
-    let ids = |answers: &[(String, String, String)]| -> Vec<String> {
-        answers.iter().map(|(.., id)| id.clone()).collect()
+    let ids = |responses: &[(String, String, String)]| -> Vec<String> {
+        responses.iter().map(|(.., id)| id.clone()).collect()
     };
     assert_eq!(ids(&english), ids(&chinese));
 }

@@ -1,5 +1,5 @@
-//! What must not share the machine: whole shops, load and judges, as processes with all their
-//! services. Cargo runs no other binary meanwhile; tests that measure also wait for those in here.
+//! Tests that must not share the machine with other test binaries: whole shops, load and judges, as
+//! processes with all their services. Tests that measure also exclude the others of this binary.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 

@@ -14,7 +14,7 @@ use crate::checker::ObservedOutcome;
 use crate::common::requests::fresh_key;
 use crate::common::{Shop, options, until};
 use crate::observer::Observer;
-use crate::topology::{ask, command_calls};
+use crate::topology::{command_calls, query};
 use crate::whole_machine;
 
 const CONNECTIONS: usize = 128;
@@ -62,7 +62,7 @@ impl Usage {
         .await
         .unwrap();
         admin.close().await.unwrap();
-        let stats: String = ask(redis, "INFO stats").unwrap();
+        let stats: String = query(redis, "INFO stats").unwrap();
         let reads = stats.lines().find_map(|line| line.strip_prefix("total_reads_processed:"));
         let reads = reads.unwrap().trim().parse().unwrap();
         Self {
@@ -113,7 +113,7 @@ const ALL_FEATURES: [(&str, &str); 4] = [
 
 /// Unoptimized, on a busy machine, fewer clients are back in time for the next batch, so this
 /// allows twice what `script/bench` demands (P12). How often Redis is asked per batch does not
-/// depend on that: three times is less than a tenth per order in a full batch of 32.
+/// depend on that: three reads are less than a tenth per order in a full batch of 32.
 #[tokio::test(flavor = "multi_thread")]
 async fn batched_order_costs_fraction_of_a_write() {
     let _machine = whole_machine();
@@ -172,16 +172,16 @@ async fn sold_out_costs_no_lock_or_write() {
         });
         join_all(orders).await
     };
-    // Sold out, and both replicas know it.
+    // Sold out, and cached by both replicas.
     order(30).await;
     assert_eq!(observer.count(|it| matches!(it, ObservedOutcome::Done { .. })), 5);
     let before = Usage::by(&shop, &redis.url).await;
     let fence = format!("GET {}lock:{{sku:{sku}}}:fence", shop.prefix);
-    let fence_before: i64 = ask(&redis.url, &fence).unwrap();
+    let fence_before: i64 = query(&redis.url, &fence).unwrap();
     let outcomes = order(200).await;
     let sold_out = ObservedOutcome::Insufficient { key: sku.clone(), requested: 1, available: 0 };
     assert!(outcomes.iter().all(|outcome| *outcome == sold_out), "{outcomes:?}");
-    let fence_after: i64 = ask(&redis.url, &fence).unwrap();
+    let fence_after: i64 = query(&redis.url, &fence).unwrap();
     assert_eq!(fence_before, fence_after, "the lock was acquired");
     let after = Usage::by(&shop, &redis.url).await;
     assert_eq!(after.rows - before.rows, 0.0, "rows were written");

@@ -221,7 +221,7 @@ async fn invalid_run_parameters_are_rejected_per_field() {
     let lab = Lab::open().await;
     for (request, field) in [
         (json!({}), "strategies"),
-        (json!({ "strategies": ["nobody"] }), "strategies"),
+        (json!({ "strategies": ["unknown"] }), "strategies"),
         (json!({ "strategies": ["none"], "orders": 0 }), "orders"),
         (json!({ "strategies": ["none"], "orders": 5_001 }), "orders"),
         (json!({ "strategies": ["none"], "buyers": 65 }), "buyers"),

@@ -1,8 +1,8 @@
 //! A shop for tests: real Postgres, real Redis, real replicas.
 //!
-//! One `holdfast up` per test binary gives the services; every test gets a database of its own
-//! (copied from a migrated and seeded template), a Redis prefix of its own, and replicas of its own
-//! as processes. Nothing of the user's is touched, and everything ends with the test binary.
+//! One `holdfast up` per test binary provides the services; every test has its own database (copied
+//! from a migrated and seeded template), Redis prefix and replica processes. Everything ends with
+//! the test binary.
 
 #![allow(dead_code, reason = "each test binary uses its part")]
 #![allow(clippy::allow_attributes, reason = "a binary that uses all of it would fail an expect")]
@@ -58,9 +58,9 @@ pub fn services() -> &'static Services {
     SERVICES.get_or_init(|| {
         let data = up::data_folder("holdfast-test-").keep();
         let port = ports::free_ports(1);
-        // Statics are not dropped, so nothing would end `up` when the tests are over. The shell in
-        // between sees its standard input close when this process ends, however it ends.
-        // It removes the folder too, which is as large as the tests made it.
+        // Statics are not dropped, so nothing would stop `up` after the tests. The shell in between
+        // sees its standard input close when this process ends, even if it is killed. It removes
+        // the folder too, which the tests have filled.
         let script = "data=$1; shift; \"$@\" --data \"$data\" </dev/null & pid=$!; read -r _; \
                       kill -TERM $pid; wait $pid; rm -rf \"$data\"";
         let mut up = Command::new("sh")
@@ -134,8 +134,8 @@ impl Shop {
             .await
             .unwrap();
         let prefix = format!("test-{}:", Uuid::new_v4().simple());
-        // A replica closes what has been idle for five seconds; we do so sooner, or a request could
-        // be sent into what is being closed.
+        // A replica closes a connection that is idle for five seconds. This client does so sooner:
+        // otherwise it could send a request on a connection that is being closed.
         let http = reqwest::Client::builder()
             .timeout(Duration::from_secs(20))
             .pool_idle_timeout(Duration::from_secs(2))
@@ -144,7 +144,7 @@ impl Shop {
         Self { database, pool, prefix, replicas: Vec::new(), http }
     }
 
-    /// The same shop in this process, beside its replicas: on the same books and the same keys.
+    /// The same shop in this process, beside its replicas: same database, same Redis prefix.
     pub fn in_process(&self, strategy: &str) -> Domain {
         self.in_process_with_redis(strategy, &services().running.redis_url)
     }
@@ -162,7 +162,7 @@ impl Shop {
         Self::from_template(&self.database).await
     }
 
-    /// One more replica; later variables win.
+    /// Adds a replica; later variables override earlier ones.
     pub fn add_replica(&mut self, env: &[(&str, &str)]) {
         self.add_replica_with(Replica::start, env);
     }
@@ -176,14 +176,14 @@ impl Shop {
         self.replicas.push(replica);
     }
 
-    /// One more replica with these flags. The error is what it printed before it ended.
+    /// Adds a replica with these flags. The error is what it printed before it exited.
     pub fn try_add_replica(&mut self, flags: &[&str], env: &[(&str, &str)]) -> Result<(), String> {
         let replica = self.with_environment(env, |all| Replica::try_start(flags, all))?;
         self.replicas.push(replica);
         Ok(())
     }
 
-    /// Lets the next replica start beside replicas that it does not exclude.
+    /// Lets the next replica start under a strategy that does not exclude that of the others.
     pub async fn forget_lock_family(&self) {
         sqlx::query("delete from lock_family").execute(&self.pool).await.unwrap();
     }
@@ -229,7 +229,7 @@ impl Shop {
         replica: usize,
         path: &str,
     ) -> RequestBuilder {
-        // A restock needs an idempotency key; what it is for is tested where it is sent by hand.
+        // A restock needs an idempotency key. Tests of the key itself set it explicitly.
         let restocks = method == Method::POST && path.ends_with("/stock");
         let request = self.http.request(method, self.url(replica, path)).bearer_auth(&who.token);
         if restocks {
@@ -269,14 +269,14 @@ impl Shop {
         User { name: name.to_owned(), token: session["token"].as_str().unwrap().to_owned() }
     }
 
-    /// Makes a user an admin and signs in: one who may send lab headers with the shop's own items.
+    /// Makes a user an admin, who may send lab headers with the shop's own items, and signs in.
     pub async fn promoted(&self, name: &str) -> User {
         let promote = sqlx::query("update users set admin = true where name = $1").bind(name);
         promote.execute(&self.pool).await.unwrap();
         self.sign_in(name).await
     }
 
-    /// A throw-away item of the lab, by sku.
+    /// Creates an item of the lab; returns its sku.
     pub async fn lab_item(&self, stock: i64) -> String {
         let admin = self.sign_in("admin").await;
         let item = self.post(&admin, 0, "/api/lab/items").json(&json!({ "stock": stock }));
@@ -363,11 +363,11 @@ pub async fn problem(response: Response, status: u16) -> String {
     response.fails(status).await
 }
 
-/// Asks again until `condition` holds; fails after [`CONDITION_TIMEOUT`].
+/// Polls until `condition` holds; fails after [`CONDITION_TIMEOUT`].
 pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) {
     let deadline = Instant::now() + CONDITION_TIMEOUT;
     while !condition().await {
-        assert!(Instant::now() < deadline, "in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

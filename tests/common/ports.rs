@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-/// Below the ephemeral ports: what others dial from can't take them in between.
+/// Below the ephemeral ports, so that no outgoing connection takes one in between.
 const PORTS: std::ops::Range<u16> = 20_000..30_000;
 
 /// The first of `count` consecutive ports that are free on 127.0.0.1 and on ::1 (where the machine

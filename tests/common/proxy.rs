@@ -74,11 +74,11 @@ impl Proxy {
         let shared = switches.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                // Accepted and closed at once is what a dead server's port looks like from here.
+                // A dead server's port looks like this to a client: accepted and closed at once.
                 if !shared.closed.load(Ordering::SeqCst) {
                     let silences = silences.clone();
                     let (socket, shared) = (socket.clone(), shared.clone());
-                    tokio::spawn(carry(client, socket, shared, cuts.clone(), silences));
+                    tokio::spawn(forward(client, socket, shared, cuts.clone(), silences));
                 }
             }
         });
@@ -133,7 +133,7 @@ impl Proxy {
     pub async fn deliver(&self) {
         self.switches.deliver.notify_one();
         let delivered = self.switches.delivered.notified();
-        timeout(Duration::from_secs(10), delivered).await.expect("the server answers it");
+        timeout(Duration::from_secs(10), delivered).await.expect("the server responds to it");
     }
 }
 
@@ -147,7 +147,7 @@ fn is_executed(message: &[u8]) -> bool {
         .is_some_and(|length| u32::from_be_bytes(*length) > LENGTH_WITHOUT_PARAMETERS)
 }
 
-async fn carry(
+async fn forward(
     client: TcpStream,
     socket: PathBuf,
     switches: Arc<Switches>,
@@ -168,13 +168,13 @@ async fn carry(
     let Ok(server) = UnixStream::connect(socket).await else { return };
     let (mut from_client, mut to_client) = client.into_split();
     let (mut from_server, mut to_server) = server.into_split();
-    let (delivering, answered) = (AtomicBool::new(false), Notify::new());
-    let answers = async {
+    let (delivering, responded) = (AtomicBool::new(false), Notify::new());
+    let responses = async {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from_server.read(&mut buffer).await {
             if delivering.swap(false, Ordering::SeqCst) {
                 switches.delivered.notify_one();
-                answered.notify_one();
+                responded.notify_one();
             }
             unless_silent().await;
             if switches.swallow.swap(false, Ordering::SeqCst)
@@ -184,7 +184,7 @@ async fn carry(
             }
         }
     };
-    let questions = async {
+    let requests = async {
         let mut buffer = vec![0; 64 * 1024];
         while let Ok(length @ 1..) = from_client.read(&mut buffer).await {
             if is_executed(&buffer[..length]) && switches.armed.swap(false, Ordering::SeqCst) {
@@ -201,13 +201,13 @@ async fn carry(
                 return;
             }
             if held {
-                answered.notified().await;
+                responded.notified().await;
             }
         }
     };
     tokio::select! {
-        () = questions => {}
-        () = answers => {}
+        () = requests => {}
+        () = responses => {}
         _ = cuts.changed() => {}
     }
     if switches.orphans.load(Ordering::SeqCst) {

@@ -37,7 +37,7 @@ impl Replica {
         Self::run(command, env)
     }
 
-    /// Starts one with these flags. The error is what it printed before it ended.
+    /// Starts one with these flags. The error is what it printed before it exited.
     pub fn try_start(flags: &[&str], env: &[(&str, &str)]) -> Result<Self, String> {
         let log = tempfile::NamedTempFile::new().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
@@ -74,7 +74,7 @@ impl Replica {
         }
     }
 
-    /// Its name in answers: its port.
+    /// Its name in responses: its port.
     pub fn name(&self) -> &str {
         self.base_url.rsplit_once(':').unwrap().1
     }
@@ -85,8 +85,7 @@ impl Replica {
         self.child.wait().unwrap();
     }
 
-    /// SIGSTOP, and waits until all threads are stopped: it keeps its locks and connections, and
-    /// does nothing.
+    /// SIGSTOP, and waits until all threads are stopped. It keeps its locks and connections.
     pub fn pause(&self) {
         self.signal(Signal::STOP);
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;

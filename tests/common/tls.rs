@@ -12,8 +12,8 @@ use std::process::{Child, Command, Stdio};
 use super::certificates::certificates;
 use super::ports::free_ports;
 
-/// The script that runs the servers. They end when its standard input closes, as it does when the
-/// test ends, however it ends.
+/// The script that runs the servers. They end when its standard input closes, which happens when
+/// the test ends, even if it is killed.
 const SCRIPT: &str = include_str!("tls-servers.sh");
 /// One Redis for the shop, and the nodes of `redlock`.
 const REDIS_SERVERS: u16 = 4;
@@ -140,5 +140,5 @@ fn postgres_programs() -> PathBuf {
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     folders.extend(versions.map(|version| version.path().join("bin")));
     let has_it = |folder: &PathBuf| Path::is_file(&folder.join("initdb"));
-    folders.into_iter().find(has_it).expect("Postgres is installed; script/bootstrap sees to it")
+    folders.into_iter().find(has_it).expect("Postgres is installed; script/bootstrap installs it")
 }

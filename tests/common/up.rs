@@ -24,7 +24,7 @@ impl Up {
         Self::start_in(data_folder("holdfast-up-"), more)
     }
 
-    /// On the data of an earlier one.
+    /// Starts it on the data of an earlier one.
     pub fn start_in(folder: TempDir, more: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_holdfast"))
             .args(["up", "--listen", &format!("127.0.0.1:{}", free_ports(2)), "--data"])
@@ -52,22 +52,22 @@ impl Up {
 
     /// Every child's role and process.
     pub fn children(&self) -> Vec<(String, i32)> {
-        let notes = std::fs::read_to_string(self.data().join("pids")).unwrap();
+        let pids = std::fs::read_to_string(self.data().join("pids")).unwrap();
         let child = |line: &str| {
-            let mut words = line.split(' ');
-            Some((words.next()?.to_owned(), words.next()?.parse().ok()?))
+            let mut fields = line.split(' ');
+            Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
         };
-        notes.lines().filter_map(child).collect()
+        pids.lines().filter_map(child).collect()
     }
 
-    /// Ends it as a person would, and keeps its data.
+    /// Stops it with SIGTERM, and keeps its data.
     pub fn stop(mut self) -> TempDir {
-        self.ask_to_end();
-        assert!(self.child.wait().unwrap().success(), "it ends as it should");
+        self.terminate();
+        assert!(self.child.wait().unwrap().success(), "it stops cleanly");
         self.folder.take().unwrap()
     }
 
-    fn ask_to_end(&self) {
+    fn terminate(&self) {
         let pid = Pid::from_raw(self.child.id().try_into().unwrap()).unwrap();
         let _ = kill_process(pid, Signal::TERM);
     }
@@ -76,13 +76,14 @@ impl Up {
 impl Drop for Up {
     fn drop(&mut self) {
         if let Ok(None) = self.child.try_wait() {
-            self.ask_to_end();
+            self.terminate();
             let _ = self.child.wait();
         }
     }
 }
 
-/// A new folder that root's services can pass through: elsewhere their data would outlive it.
+/// A new folder that the services' user can traverse if root runs them: otherwise they would keep
+/// their data elsewhere, which would outlive the test.
 pub fn data_folder(prefix: &str) -> TempDir {
     let permissions = Permissions::from_mode(0o711);
     tempfile::Builder::new().prefix(prefix).permissions(permissions).tempdir().unwrap()

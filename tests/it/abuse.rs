@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed};
 use crate::common::{Shop, User, services, until};
-use crate::topology::ask;
+use crate::topology::query;
 
 fn order_of(shop: &Shop, who: &User, replica: usize, skus: &[String]) -> RequestBuilder {
     let lines: Vec<Value> = skus.iter().map(|sku| json!({ "sku": sku, "quantity": 1 })).collect();
@@ -20,7 +20,7 @@ fn order_of(shop: &Shop, who: &User, replica: usize, skus: &[String]) -> Request
         .json(&json!({ "lines": lines }))
 }
 
-/// Items that do not exist, each order's others.
+/// Skus that do not exist, different ones for each order.
 fn unknown_skus(count: usize) -> Vec<String> {
     (0..count).map(|_| format!("no-{}", Uuid::new_v4().simple())).collect()
 }
@@ -41,7 +41,7 @@ async fn orders_of_unknown_items_take_no_lock() {
     let alice = shop.sign_in("alice").await;
     let fences = || {
         let pattern = format!("KEYS {}lock:*", shop.prefix);
-        ask::<Vec<String>>(&services().running.redis_url, &pattern).unwrap()
+        query::<Vec<String>>(&services().running.redis_url, &pattern).unwrap()
     };
     for (replica, strategy) in [(0, "batched"), (1, "batched"), (0, "fenced"), (1, "version")] {
         for count in [1, 50] {
@@ -57,7 +57,7 @@ async fn orders_of_unknown_items_take_no_lock() {
     let restock = shop.request(&admin, Method::POST, 0, "/api/items/no-such-thing/stock");
     restock.json(&json!({ "delta": 1, "reason": "restock" })).refuses(404, "not-found").await;
     assert_eq!(fences(), Vec::<String>::new());
-    // An item is found as soon as it exists, although it was looked for before.
+    // An item is found as soon as it exists, although a lookup failed before.
     let sku = unknown_skus(1).remove(0);
     order_of(&shop, &alice, 0, std::slice::from_ref(&sku)).refuses(404, "not-found").await;
     let item = json!({ "sku": sku, "name": "New", "price_cents": 1, "stock": 1 });
@@ -73,9 +73,9 @@ async fn worst_orders_cost_less_than_a_megabyte() {
     let (shop, redis) = Shop::with_own_redis().await;
     let alice = shop.sign_in("alice").await;
     let used = || {
-        let info: String = ask(&redis.url, "INFO memory").unwrap();
-        let used = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
-        used.trim().parse::<i64>().unwrap()
+        let info: String = query(&redis.url, "INFO memory").unwrap();
+        let bytes = info.lines().find_map(|line| line.strip_prefix("used_memory:")).unwrap();
+        bytes.trim().parse::<i64>().unwrap()
     };
     let pair = async |n: usize| {
         let placed = shop.order(&alice, n % 2, "key-ring", 1).send().await.unwrap();
@@ -93,9 +93,9 @@ async fn worst_orders_cost_less_than_a_megabyte() {
             _ => pair(n / 2).await,
         })
         .await;
-    let most = used() - before;
+    let peak = used() - before;
     until("only bounded data is left", async || used() - before < 1_000_000).await;
-    println!("Redis grew by {most} bytes, and kept {}", used() - before);
+    println!("Redis grew by {peak} bytes, and kept {}", used() - before);
     shop.assert_sound().await;
 }
 
@@ -112,11 +112,11 @@ async fn known_addresses_of_a_user_are_bounded() {
         limiter.remember("alice", "192.0.2.7", ttl).await;
     }
     let redis = &services().running.redis_url;
-    assert_eq!(ask::<usize>(redis, &format!("ZCARD {prefix}known:{{alice}}")).unwrap(), 64);
-    let left: i64 = ask(redis, &format!("TTL {prefix}known:{{alice}}")).unwrap();
+    assert_eq!(query::<usize>(redis, &format!("ZCARD {prefix}known:{{alice}}")).unwrap(), 64);
+    let left: i64 = query(redis, &format!("TTL {prefix}known:{{alice}}")).unwrap();
     assert!((1..=600).contains(&left), "{left}");
     assert!(limiter.is_remembered("alice", &address(199)).await);
-    assert!(limiter.is_remembered("alice", "192.0.2.7").await, "it is used all the time");
+    assert!(limiter.is_remembered("alice", "192.0.2.7").await, "it is the most recent");
     assert!(!limiter.is_remembered("alice", &address(0)).await);
     assert!(!limiter.is_remembered("alice", "192.0.2.1").await, "it is bob's");
     assert!(limiter.is_remembered("bob", "192.0.2.1").await);
@@ -131,18 +131,18 @@ async fn unpaid_orders_of_a_user_are_limited() {
     let second = placed_id(shop.order(&alice, 0, "key-ring", 1).send().await.unwrap()).await;
     shop.place_order(&alice, "deadbolt", 1).await;
     for replica in [0, 1, 0] {
-        let refused = shop.order(&alice, replica, "key-ring", 1).send().await.unwrap();
-        let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+        let rejected = shop.order(&alice, replica, "key-ring", 1).send().await.unwrap();
+        let wait: u64 = rejected.headers()["retry-after"].to_str().unwrap().parse().unwrap();
         assert!((890..=900).contains(&wait), "until the first is due: {wait}");
-        let refused = refused.gives(429).await;
-        assert_eq!(refused["type"], "/problems/too-many-requests", "{refused}");
-        assert_eq!(refused["limit"], "unpaid", "{refused}");
+        let rejected = rejected.gives(429).await;
+        assert_eq!(rejected["type"], "/problems/too-many-requests", "{rejected}");
+        assert_eq!(rejected["limit"], "unpaid", "{rejected}");
     }
     let replay = keyed(&shop, &alice, 1, &key, "key-ring", 1).send().await.unwrap();
     assert!(is_replayed(&replay));
     assert_eq!(placed_id(replay).await, first);
     shop.place_order(&bob, "key-ring", 1).await;
-    // A cancelled or paid order makes room at once.
+    // A cancelled or paid order no longer counts.
     cancel(&shop, &alice, 1, &first).await;
     shop.place_order(&alice, "key-ring", 1).await;
     shop.order(&alice, 0, "key-ring", 1).refuses(429, "too-many-requests").await;

@@ -1,10 +1,10 @@
-//! `holdfast audit`: its exit code, and a stdout that is closed or full.
+//! `holdfast audit`: its exit code, also if stdout is closed or full.
 
 use std::process::{Command, Output, Stdio};
 
 use crate::common::Shop;
 
-/// Its exit code is the result, also if nobody reads its output.
+/// The exit code is the result, also if no process reads the output.
 #[tokio::test]
 async fn audit_command_reports_result_by_exit_code() {
     let shop = Shop::without_replicas().await;
@@ -31,9 +31,9 @@ async fn audit_command_reports_result_by_exit_code() {
 
     // On a full disk the result is lost, so this is an error.
     if let Ok(full) = std::fs::File::options().write(true).open("/dev/full") {
-        let unheard = audit_to(full.into());
-        assert_eq!(unheard.status.code(), Some(2), "{unheard:?}");
-        let message = String::from_utf8(unheard.stderr).unwrap();
+        let unwritten = audit_to(full.into());
+        assert_eq!(unwritten.status.code(), Some(2), "{unwritten:?}");
+        let message = String::from_utf8(unwritten.stderr).unwrap();
         assert!(message.contains("can't write to stdout"), "{message}");
     }
 }

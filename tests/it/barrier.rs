@@ -24,10 +24,11 @@ pub struct InFlightRequests {
 impl InFlightRequests {
     pub async fn of(shop: &Shop) -> Self {
         let client = redis::Client::open(services().running.redis_url.as_str()).unwrap();
-        // On a busy machine, behind hundreds of requests, Redis may take its time.
-        let patient =
+        // On a busy machine, behind hundreds of requests, Redis may respond late.
+        let with_timeout =
             redis::AsyncConnectionConfig::new().set_response_timeout(Some(CONDITION_TIMEOUT));
-        let redis = client.get_multiplexed_async_connection_with_config(&patient).await.unwrap();
+        let redis =
+            client.get_multiplexed_async_connection_with_config(&with_timeout).await.unwrap();
         Self { redis, tokens: format!("{}token:*", shop.prefix) }
     }
 
@@ -51,38 +52,38 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// Takes the lock of that item.
+    /// Acquires the lock of that item.
     pub async fn before_item(shop: &Shop, sku: &str) -> Self {
         Self::before(shop, &format!("{{sku:{sku}}}")).await
     }
 
-    /// The same when the locks of keys whose commands are done have expired, so that the length of
-    /// the queue is what is sent from then on.
+    /// The same, once the key locks of finished commands have expired, so that only later requests
+    /// count as queued.
     pub async fn before_idle_item(shop: &Shop, sku: &str) -> Self {
         shop.until_keys_expired().await;
         Self::before_item(shop, sku).await
     }
 
-    /// Takes the lock of that name: `{sku:…}` or `{user:…}`.
+    /// Acquires the lock of that name: `{sku:…}` or `{user:…}`.
     pub async fn before(shop: &Shop, key: &str) -> Self {
         let url = services().running.redis_url.as_str();
         let settings = Settings { key_prefix: shop.prefix.clone(), ..Settings::default() };
         let locks = Locks::new(Redis::open(url).unwrap(), settings).unwrap();
-        let ask = AcquireRequest {
+        let request = AcquireRequest {
             kind: LockKind::Fenced,
             wait: Wait::Notify,
             ttl: None,
             deadline: Instant::now() + Duration::from_secs(5),
             keys: &[LockKey::new(key).unwrap()],
         };
-        let AcquireOutcome::Acquired(guards) = locks.acquire(ask).await.unwrap() else {
-            panic!("{key} is taken");
+        let AcquireOutcome::Acquired(guards) = locks.acquire(request).await.unwrap() else {
+            panic!("{key} is held");
         };
         Self { guards, in_flight: InFlightRequests::of(shop).await }
     }
 
     pub async fn until_queued(&mut self, requests: usize) {
-        self.in_flight.until(requests, &format!("{requests} requests are in line")).await;
+        self.in_flight.until(requests, &format!("{requests} requests are queued")).await;
     }
 
     pub async fn open(self) {
@@ -91,24 +92,24 @@ impl Barrier {
 }
 
 impl Shop {
-    /// Waits until no key is locked any more: those of finished commands expire by themselves.
+    /// Waits until no key is locked: the locks of finished commands expire.
     pub async fn until_keys_expired(&self) {
-        InFlightRequests::of(self).await.until(0, "no key is locked any more").await;
+        InFlightRequests::of(self).await.until(0, "no key is locked").await;
     }
 
-    /// Two replicas on a Redis that is all theirs.
+    /// Two replicas on a Redis of their own.
     pub async fn with_own_redis() -> (Self, Running) {
         Self::with_own_redis_and(&[]).await
     }
 
     pub async fn with_own_redis_and(env: &[(&str, &str)]) -> (Self, Running) {
         let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
-        let redis = redis.await.unwrap().expect("redis-server is there");
+        let redis = redis.await.unwrap().expect("redis-server is installed");
         let env = [env, &[("REDIS_URL", redis.url.as_str())]].concat();
         (Self::start_with(2, &env).await, redis)
     }
 
-    /// An item of the shop's own, by sku: what it does counts in the audit.
+    /// Creates an item of the shop, which the audit covers; returns its sku.
     pub async fn shop_item(&self, stock: i64, price_cents: i64) -> String {
         let admin = self.sign_in("admin").await;
         let sku = format!("item-{}", Uuid::new_v4().simple());

@@ -1,4 +1,4 @@
-//! `batched`: many orders for one item in one transaction, each answered for itself.
+//! `batched`: many orders for one item in one transaction, each with its own response.
 
 use futures_util::future::join_all;
 use reqwest::StatusCode;
@@ -75,9 +75,9 @@ async fn batch_replays_finished_keys_and_rejects_mismatches() {
         (1, &fresh_key(), 1),
     ] {
         sent.push(send(keyed(&shop, &alice, at, key, &sku, many)));
-        // A finished key is answered without waiting for the lock.
+        // A finished key gets its response without waiting for the lock.
         if *key == done || *key == other {
-            until("it is answered", async || sent.last().unwrap().is_finished()).await;
+            until("it has a response", async || sent.last().unwrap().is_finished()).await;
         } else {
             queued += 1;
         }
@@ -86,14 +86,14 @@ async fn batch_replays_finished_keys_and_rejects_mismatches() {
     barrier.open().await;
     let mut sent = sent.into_iter();
     for expected in ["fresh", "replay", "mismatch", "fresh", "fresh"] {
-        let answer = sent.next().unwrap().response().await;
+        let response = sent.next().unwrap().response().await;
         match expected {
-            "mismatch" => assert_eq!(answer.fails(422).await, "idempotency-key-mismatch"),
+            "mismatch" => assert_eq!(response.fails(422).await, "idempotency-key-mismatch"),
             _ => {
-                assert_eq!(answer.status(), StatusCode::CREATED);
-                assert_eq!(is_replayed(&answer), expected == "replay");
+                assert_eq!(response.status(), StatusCode::CREATED);
+                assert_eq!(is_replayed(&response), expected == "replay");
                 if expected == "replay" {
-                    assert_eq!(answer.bytes().await.unwrap(), bytes);
+                    assert_eq!(response.bytes().await.unwrap(), bytes);
                 }
             }
         }
@@ -111,14 +111,14 @@ async fn key_of_rejected_command_is_free_at_once() {
     let sku = shop.shop_item(3, 100).await;
     shop.place_order(&alice, &sku, 3).await;
     let keys: Vec<String> = (0..20).map(|_| fresh_key()).collect();
-    let refused = keys.iter().map(|key| async {
-        // Both at once: which is first does not matter. Neither leaves its key taken.
+    let rejected = keys.iter().map(|key| async {
+        // Neither replica leaves the key locked.
         for at in [0, 1, 0, 1] {
             let body = keyed(&shop, &alice, at, key, &sku, 1).refuses(409, "sold-out").await;
             assert_eq!(body["available"], 0);
         }
     });
-    join_all(refused).await;
+    join_all(rejected).await;
     assert_eq!(shop.number("select count(*) from idempotency").await, 1);
     shop.restock(&sku, 20).await;
     let placed = keys.iter().enumerate();
@@ -164,14 +164,14 @@ async fn failed_entry_does_not_fail_its_batch() {
     let alice = shop.sign_in("alice").await;
     let sku = shop.shop_item(50, 100).await;
     for statement in [
-        "create function refuse_some() returns trigger language plpgsql as
+        "create function fail_some() returns trigger language plpgsql as
          $$begin raise exception 'not this one'; end$$",
-        "create trigger refuse_some before insert on orders for each row
-         when (new.token like 'refused-by-postgres%') execute function refuse_some()",
+        "create trigger fail_some before insert on orders for each row
+         when (new.token like 'rejected-by-postgres%') execute function fail_some()",
     ] {
         shop.execute(statement).await;
     }
-    let bad = format!("refused-by-postgres-{}", fresh_key());
+    let bad = format!("rejected-by-postgres-{}", fresh_key());
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
     let mut sent = Vec::new();
     for n in 0..21 {
@@ -186,11 +186,11 @@ async fn failed_entry_does_not_fail_its_batch() {
         assert_eq!((status, kind.as_str()), expected, "{body}");
     }
     assert_eq!(shop.item_audit(&sku).await["sold"], 20);
-    // Halved until it stood alone.
+    // The batch is halved until the failing entry is alone.
     let transactions = shop.order_transactions().await;
     assert!((2..=5).contains(&transactions), "{transactions}");
     assert_eq!(shop.number("select count(*) from idempotency").await, 20);
-    shop.execute("drop trigger refuse_some on orders").await;
+    shop.execute("drop trigger fail_some on orders").await;
     let again = keyed(&shop, &alice, 0, &bad, &sku, 1).send().await.unwrap();
     assert!(!is_replayed(&again));
     again.gives(201).await;

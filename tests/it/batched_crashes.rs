@@ -13,16 +13,16 @@ use crate::common::requests::fresh_key;
 use crate::common::{Shop, until};
 use crate::observer::Observer;
 
-/// More than are sold here.
+/// More than the test sells.
 const LARGE_STOCK: i64 = 1_000_000;
 
-/// A batch of replica 0 that stands still at that point: twenty-five orders, the first of which is
-/// paused there, as `standing` sees.
+/// Pauses a batch of replica 0 at that point: twenty-five orders, the first of which is paused.
+/// Waits for `paused`, and returns the requests in flight.
 async fn pause_batch_at<'a>(
     observer: &'a Observer<'a>,
     sku: &'a str,
     point: &'static str,
-    standing: impl Future<Output = ()>,
+    paused: impl Future<Output = ()>,
 ) -> impl Future<Output = ()> + 'a {
     let shop = observer.shop;
     let mut barrier = Barrier::before_idle_item(shop, sku).await;
@@ -30,29 +30,29 @@ async fn pause_batch_at<'a>(
         let key = format!("batch-{}", fresh_key());
         // An even number: sent to replica 0.
         let n = 2 * n;
-        let paused = |it: reqwest::RequestBuilder| match n {
+        let with_pause = |it: reqwest::RequestBuilder| match n {
             0 => it.header("Holdfast-Pause", point),
             _ => it,
         };
-        let outcome = observer.place(n, &key, &[(sku, 1)], paused, Some(REQUEST_TIMEOUT)).await;
+        let outcome = observer.place(n, &key, &[(sku, 1)], with_pause, Some(REQUEST_TIMEOUT)).await;
         if !matches!(outcome, ObservedOutcome::Done { .. }) {
             observer.buy(n + 3, &key, &[(sku, 1)], REQUEST_TIMEOUT).await;
         }
     });
     let mut buyers = Box::pin(async move { drop(join_all(buyers).await) });
-    let stands = async {
+    let pausing = async {
         barrier.until_queued(25).await;
         barrier.open().await;
-        standing.await;
+        paused.await;
     };
     tokio::select! {
-        () = &mut buyers => panic!("nobody was held"),
-        () = stands => buyers,
+        () = &mut buyers => panic!("no request was paused"),
+        () = pausing => buyers,
     }
 }
 
-/// Pauses replica 0 at a point of a batch. The other sells the item again when the lease has ended;
-/// the late write is refused or was done, once.
+/// Pauses replica 0 at a point of a batch. The other replica sells the item after one lease; the
+/// late write is rejected or was executed, once.
 async fn check_paused_at(point: &'static str) {
     let shop = Shop::start(2).await;
     let observer = Observer::of(&shop).await;
@@ -60,10 +60,10 @@ async fn check_paused_at(point: &'static str) {
     let sku = shop.shop_item(LARGE_STOCK, 100).await;
     let batch =
         pause_batch_at(&observer, &sku, point, shop.until_paused_count(&admin, 1, point)).await;
-    let answered = AtomicBool::new(false);
+    let has_responses = AtomicBool::new(false);
     let batch = async {
         batch.await;
-        answered.store(true, Ordering::Release);
+        has_responses.store(true, Ordering::Release);
     };
     let before = shop.number("select count(*) from orders").await;
     shop.replicas[0].pause();
@@ -80,12 +80,12 @@ async fn check_paused_at(point: &'static str) {
         stream::iter(1..40).for_each_concurrent(20, buy).await;
         assert_eq!(shop.number("select count(*) from orders").await, before + 40);
         shop.replicas[0].resume();
-        // At its point, and there again if it begins again.
-        until("the batch is answered", async || {
+        // Again after each retry of the batch.
+        until("the batch has responses", async || {
             for held in shop.paused_requests(&admin, 0).await {
                 shop.resume_request(&admin, 0, &held.request).await;
             }
-            answered.load(Ordering::Acquire)
+            has_responses.load(Ordering::Acquire)
         })
         .await;
     };
@@ -101,8 +101,8 @@ async fn paused_replica_blocks_for_one_lease() {
     }
 }
 
-/// Ten thousand people want one of a hundred, and a replica dies with a batch of theirs in its
-/// hands, before or after it has committed.
+/// Ten thousand buyers request a hundred units. A replica is killed while it executes a batch,
+/// before or after the commit.
 async fn check_kill_during_sale(buyers: usize, committed: bool) {
     const STOCK: i64 = 100;
     let shop = Shop::start(2).await;
@@ -113,7 +113,7 @@ async fn check_kill_during_sale(buyers: usize, committed: bool) {
     // Half is sold, …
     join_all((0..50).map(buy)).await;
     // … a quarter is in a transaction, …
-    let standing = async {
+    let paused = async {
         if committed {
             until("it is committed", async || {
                 shop.number("select count(*) from orders").await == 75
@@ -124,19 +124,19 @@ async fn check_kill_during_sale(buyers: usize, committed: bool) {
         }
     };
     let point = if committed { "committed" } else { "commit" };
-    let batch = pause_batch_at(&observer, &sku, point, standing).await;
-    // … and the rest of the world comes.
-    let world = stream::iter(0..buyers - 75).for_each_concurrent(128, |n| {
+    let batch = pause_batch_at(&observer, &sku, point, paused).await;
+    // … and the other buyers send their orders.
+    let others = stream::iter(0..buyers - 75).for_each_concurrent(128, |n| {
         let outcome = buy(n);
         async { drop(outcome.await) }
     });
     let crash = async {
-        // Those at the replica that lives: the other one is busy.
+        // The requests at the live replica: the other one accepts no more.
         let mut in_flight = InFlightRequests::of(&shop).await;
-        until("others are in line", async || in_flight.count().await == 25 + 64).await;
+        until("others are queued", async || in_flight.count().await == 25 + 64).await;
         shop.replicas[0].send_kill();
     };
-    futures_util::join!(batch, world, crash);
+    futures_util::join!(batch, others, crash);
     let sold = observer.count(|it| matches!(it, ObservedOutcome::Done { replayed: false, .. }));
     assert!(i64::try_from(sold).unwrap() <= STOCK, "{sold} were sold");
     assert_eq!(shop.number("select count(*) from orders").await, STOCK);

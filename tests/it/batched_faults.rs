@@ -15,10 +15,10 @@ use crate::common::requests::{Answer as _, fresh_key, is_replayed, keyed, send};
 use crate::common::{Shop, services, until};
 use crate::observer::Observer;
 use crate::outages::shop_behind;
-use crate::topology::ask;
+use crate::topology::query;
 
 const CONCURRENT_BUYERS: usize = 48;
-/// More than are sold here.
+/// More than the test sells.
 const LARGE_STOCK: i64 = 1_000_000;
 /// Longer than any request takes.
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -82,7 +82,7 @@ async fn unknown_batch_outcome_is_resolved() {
     }
 }
 
-/// The batch sells more than there is. Its response is lost, or its write comes too late.
+/// The batch requests more than the stock. Its response is lost, or its write arrives late.
 async fn resolve_batch_outcome(is_written: bool) {
     let postgres = Proxy::to_postgres().await;
     let shop = shop_behind(Some(&postgres), None).await;
@@ -105,26 +105,26 @@ async fn resolve_batch_outcome(is_written: bool) {
     } else {
         postgres.delay_next_statement();
     }
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for (n, sent) in sent.into_iter().enumerate() {
-        let answer = sent.response().await;
-        assert!(!is_replayed(&answer));
-        let (status, kind, body) = answer.outcome().await;
-        // Those five were refused for want of what the others took, if the others have it.
+        let response = sent.response().await;
+        assert!(!is_replayed(&response));
+        let (status, kind, body) = response.outcome().await;
+        // The last five are sold out if the others were executed.
         let expected = match n {
             _ if !is_written => (503, "unavailable"),
             0..25 => (201, ""),
             _ => (409, "sold-out"),
         };
         assert_eq!((status, kind.as_str()), expected, "{body}");
-        answers.push(body);
+        responses.push(body);
     }
     if !is_written {
         postgres.deliver().await;
         assert_eq!(shop.number("select count(*) from orders").await, 0);
         return;
     }
-    for (key, first) in keys.iter().zip(answers).take(25) {
+    for (key, first) in keys.iter().zip(responses).take(25) {
         let again = keyed(&shop, &alice, 0, key, &sku, 1).send().await.unwrap();
         assert!(is_replayed(&again));
         assert_eq!(again.gives(201).await, first);
@@ -185,7 +185,7 @@ async fn resolution_waits_for_running_write() {
     shop.assert_sound().await;
 }
 
-/// A late write that compares no version would undo that of the next holder.
+/// A late write without a version check would overwrite that of the next holder.
 #[tokio::test(flavor = "multi_thread")]
 async fn unversioned_write_keeps_lock_until_it_expires() {
     for (strategy, kept) in [("owner", 1), ("fenced", 0)] {
@@ -201,7 +201,7 @@ async fn unversioned_write_keeps_lock_until_it_expires() {
         let body = sent.refuses(503, "unavailable").await;
         assert_eq!(body["outcome"], "unknown", "{strategy}: {body}");
         let exists = format!("EXISTS {}lock:{{sku:{sku}}}", shop.prefix);
-        let locks: i64 = ask(&services().running.redis_url, &exists).unwrap();
+        let locks: i64 = query(&services().running.redis_url, &exists).unwrap();
         assert_eq!(locks, kept, "{strategy}");
     }
 }
@@ -250,7 +250,7 @@ async fn repeated_redis_flushes_lose_nothing() {
     let fault = async {
         for _ in 0..8 {
             until_sold_more(&shop, 60).await;
-            let _: String = ask(&redis.url, "FLUSHALL").unwrap();
+            let _: String = query(&redis.url, "FLUSHALL").unwrap();
         }
     };
     buy_during(&observer, &sku, fault).await;
@@ -266,7 +266,7 @@ async fn batch_without_its_lock_cannot_write() {
     let lock = format!("{}lock:{{sku:{sku}}}", shop.prefix);
     let first = send(shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "read:1500"));
     shop.until_one_is_paused(&admin, "read").await;
-    let deleted: i64 = ask(&redis.url, &format!("DEL {lock}")).unwrap();
+    let deleted: i64 = query(&redis.url, &format!("DEL {lock}")).unwrap();
     assert_eq!(deleted, 1);
     // The next holder does not wait: no row is locked.
     let second = send(shop.order(&alice, 1, &sku, 1)).response().await;

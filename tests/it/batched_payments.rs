@@ -17,12 +17,12 @@ use crate::observer::Observer;
 /// Cents on a demo user's account.
 const BALANCE: i64 = 100_000;
 
-/// Longer than any request takes where nothing is stuck.
+/// Longer than any request takes.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 async fn pending(observer: &Observer<'_>, sku: &str, many: usize) -> Vec<OrderId> {
     let placed = (0..many).map(|n| {
-        // All of alice's.
+        // All orders are alice's.
         let lines = [(sku, 1)];
         async move { observer.place(3 * n, &fresh_key(), &lines, |it| it, None).await }
     });
@@ -50,8 +50,8 @@ async fn concurrent_payments_never_overdraw_account() {
     let short =
         ObservedOutcome::Insufficient { key: alice.to_string(), requested: PRICE, available: left };
     let paid = payments.iter().filter(|paid| matches!(paid, ObservedOutcome::Done { .. })).count();
-    let refused = payments.iter().filter(|paid| **paid == short).count();
-    assert_eq!((paid, refused), (25, 15), "{payments:#?}");
+    let rejected = payments.iter().filter(|paid| **paid == short).count();
+    assert_eq!((paid, rejected), (25, 15), "{payments:#?}");
     assert_eq!(
         shop.number(
             "select count(distinct xmin::text) from balance_ledger where order_id is not null"
@@ -79,21 +79,21 @@ async fn order_is_paid_once_under_two_keys() {
         });
         barrier.until_queued(2).await;
         barrier.open().await;
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for sent in sent {
             let (status, kind, body) = sent.outcome().await;
-            answers.push((status, kind, body["order_status"].clone()));
+            responses.push((status, kind, body["order_status"].clone()));
         }
-        answers.sort_by_key(|(status, _, _)| *status);
+        responses.sort_by_key(|(status, _, _)| *status);
         let paid = (200, String::new(), Value::Null);
-        let refused = (409, "order-state".to_owned(), json!("paid"));
-        assert_eq!(answers, [paid, refused]);
+        let rejected = (409, "order-state".to_owned(), json!("paid"));
+        assert_eq!(responses, [paid, rejected]);
     }
     assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], BALANCE - 200);
     shop.assert_sound().await;
 }
 
-/// One customer of two items: orders of one and of both, payments, changes of mind.
+/// One customer of two items: orders of one and of both, payments and cancellations.
 async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
     let lines: &[(&str, i64)] = match n % 4 {
         0 => &[(hot, 1), (other, 1)],
@@ -132,10 +132,10 @@ async fn batches_coexist_with_all_other_commands() {
         stream::iter(0..400).for_each_concurrent(16, |n| journey(&observer, n, &hot, &other));
     futures_util::join!(restocks, customers);
     // No request timed out.
-    let troubled = |outcome: &ObservedOutcome| {
+    let has_failed = |outcome: &ObservedOutcome| {
         matches!(outcome, ObservedOutcome::Unknown | ObservedOutcome::Rejected)
     };
-    assert_eq!(observer.count(troubled), 0);
+    assert_eq!(observer.count(has_failed), 0);
     let deadlocks = "select deadlocks from pg_stat_database where datname = current_database()";
     assert_eq!(shop.number(deadlocks).await, 0);
     shop.until_no_locks_are_held(0).await;

@@ -19,7 +19,7 @@ struct QueueTest {
     sku: String,
 }
 
-/// An order that is paused while it holds its turn.
+/// An order that is paused while it holds the queue's lock.
 struct RunningOrder {
     id: Uuid,
     sent: Sent,
@@ -51,7 +51,7 @@ impl QueueTest {
         self.shop.request(&self.admin, Method::POST, 0, &path).json(&more)
     }
 
-    /// Sends it, and waits until it is paused in its turn.
+    /// Sends it, and waits until it is paused while it holds the lock.
     async fn start(&self, request: RequestBuilder) -> RunningOrder {
         let (id, request) = with_pause(request, "held");
         let sent = send(request);
@@ -63,7 +63,7 @@ impl QueueTest {
         self.shop.get(&self.admin, 0, path).gives(200).await
     }
 
-    /// The lengths of the queue and of the line outside of it.
+    /// The numbers of requests in the queue and of those that wait for a place.
     async fn lengths(&self) -> (u64, u64) {
         let key = format!("{{sku:{}}}", self.sku);
         let queues = self.get("/api/lab/queues").await;
@@ -74,18 +74,18 @@ impl QueueTest {
     }
 
     async fn until_lengths(&self, inside: u64, outside: u64) {
-        let what = format!("{inside} stand inside and {outside} outside");
+        let what = format!("{inside} requests are queued and {outside} wait for a place");
         until(&what, async || self.lengths().await == (inside, outside)).await;
     }
 
-    /// Enqueues `many` requests, one behind the other.
+    /// Enqueues `many` requests, one after the other.
     async fn enqueue(&self, many: u64, request: impl Fn() -> RequestBuilder) -> Vec<Sent> {
-        let mut line = Vec::new();
+        let mut queued = Vec::new();
         for place in 1..=many {
-            line.push(send(request()));
+            queued.push(send(request()));
             self.until_lengths(place, 0).await;
         }
-        line
+        queued
     }
 
     async fn finish(&self, running: RunningOrder) -> reqwest::Response {
@@ -93,12 +93,12 @@ impl QueueTest {
         running.sent.response().await
     }
 
-    /// Finishes the running order, then those in line. All succeed, and are all that was sold.
-    async fn finish_line(&self, running: RunningOrder, line: Vec<Sent>) {
-        let sold = 1 + line.len();
+    /// Finishes the running order, then the queued ones. All succeed, and no others were sold.
+    async fn finish_queued(&self, running: RunningOrder, queued: Vec<Sent>) {
+        let sold = 1 + queued.len();
         self.finish(running).await.gives(201).await;
-        for waits in line {
-            created(waits).await;
+        for queued in queued {
+            created(queued).await;
         }
         let audit = self.shop.item_audit_at(0, &self.sku).await;
         assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(sold)), "{audit:#}");
@@ -114,56 +114,56 @@ async fn full_queue_follows_the_offer_mode() {
     let test = QueueTest::with(10, &[("HOLDFAST_LOCK_TIMEOUT_MS", "700")]).await;
     let running = test.start(test.bounded_order()).await;
     // Longer than the lock timeout: `put` ignores it.
-    let mut line = test.enqueue(2, || test.offer("put")).await;
+    let mut queued = test.enqueue(2, || test.offer("put")).await;
 
     for fails in [test.bounded_order(), test.offer("add")] {
         fails.refuses(503, "overloaded").await;
     }
-    let refused = test.offer("offer").refuses(423, "lock-busy").await;
-    assert_eq!(refused["holder_process"], test.shop.replicas[0].name());
-    assert!(refused["holder_since"].is_string(), "{refused}");
+    let rejected = test.offer("offer").refuses(423, "lock-busy").await;
+    assert_eq!(rejected["holder_process"], test.shop.replicas[0].name());
+    assert!(rejected["holder_since"].is_string(), "{rejected}");
     for (offer, ms) in [("offer-for:300", 300), ("offer-for", 700)] {
         let (began, least) = (Instant::now(), Duration::from_millis(ms));
         assert_eq!(test.offer(offer).fails(503).await, "lock-timeout", "{offer}");
         assert!(began.elapsed() >= least, "{offer}: {:?}", began.elapsed());
     }
-    line.push(send(test.offer("put")));
+    queued.push(send(test.offer("put")));
     test.until_lengths(2, 1).await;
 
-    test.finish_line(running, line).await;
-    until("the queue is gone", async || test.get("/api/lab/queues").await == json!([])).await;
+    test.finish_queued(running, queued).await;
+    until("the queue is removed", async || test.get("/api/lab/queues").await == json!([])).await;
 }
 
 #[tokio::test]
 async fn restock_overtakes_waiting_orders() {
     let test = QueueTest::with(1, &[]).await;
     let running = test.start(test.order()).await;
-    let line = test.enqueue(3, || test.order()).await;
+    let queued = test.enqueue(3, || test.order()).await;
     let restock = send(test.restock(3).header("Holdfast-Lock", "queue"));
     test.until_lengths(4, 0).await;
     test.finish(running).await.gives(201).await;
     let entry = restock.gives(200).await;
     assert_eq!((&entry["before"], &entry["after"]), (&json!(0), &json!(3)));
-    for (waits, left) in line.into_iter().zip([3, 2, 1]) {
+    for (queued, left) in queued.into_iter().zip([3, 2, 1]) {
         assert_eq!(
-            created(waits).await["lines"][0]["stock"]["before"],
+            created(queued).await["lines"][0]["stock"]["before"],
             left,
-            "in the order they came"
+            "in the order of arrival"
         );
     }
 }
 
 #[tokio::test]
-async fn restock_without_priority_waits_its_turn() {
+async fn restock_without_priority_is_not_preferred() {
     let test = QueueTest::with(1, &[]).await;
     let running = test.start(test.order()).await;
-    let line = test.enqueue(2, || test.order()).await;
+    let queued = test.enqueue(2, || test.order()).await;
     let restock = test.restock(2).header("Holdfast-Lock", "queue");
     let restock = send(restock.header("Holdfast-Priority", "normal"));
     test.until_lengths(3, 0).await;
     test.finish(running).await.gives(201).await;
-    for waits in line {
-        waits.refuses(409, "sold-out").await;
+    for queued in queued {
+        queued.refuses(409, "sold-out").await;
     }
     let entry = restock.gives(200).await;
     assert_eq!((&entry["before"], &entry["after"]), (&json!(0), &json!(2)));
@@ -177,13 +177,13 @@ async fn cancelled_unit_goes_to_next_waiter() {
     let order = test.shop.order(&test.alice, 0, &test.sku, 1);
     let order = order.gives(201).await;
     let running = test.start(test.order()).await;
-    let line = test.enqueue(1, || test.order()).await;
+    let queued = test.enqueue(1, || test.order()).await;
     let path = format!("/api/orders/{}/cancel", order["id"].as_str().unwrap());
     let cancel = send(test.shop.request(&test.alice, Method::POST, 0, &path));
     test.until_lengths(2, 0).await;
     test.finish(running).await.refuses(409, "sold-out").await;
     cancel.gives(200).await;
-    for next in line {
+    for next in queued {
         created(next).await;
     }
 }

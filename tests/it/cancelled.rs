@@ -18,14 +18,14 @@ use crate::common::{Shop, until};
 const STOCK: i64 = 1_000;
 
 /// A shop in this process, beside the replicas.
-struct World {
+struct ShopInProcess {
     shop: Shop,
     domain: Domain,
     user: UserId,
     lines: [RequestedLine; 1],
 }
 
-impl World {
+impl ShopInProcess {
     async fn new(strategy: &str) -> Self {
         let shop = Shop::start_with(1, &[("HOLDFAST_LOCK", strategy)]).await;
         let sku = shop.lab_item(STOCK).await;
@@ -49,12 +49,12 @@ impl World {
         engine::place_order(domain, options, self.user, key.clone(), lines).await
     }
 
-    /// Waits until commands without a caller have ended.
-    async fn settle(&self) {
+    /// Waits until commands whose caller has disconnected have ended.
+    async fn wait_for_commands(&self) {
         self.domain.tasks.running.close();
         self.domain.tasks.running.wait().await;
         self.domain.tasks.running.reopen();
-        // The locks of keys whose commands are done expire by themselves.
+        // The key locks of finished commands expire later.
         let is_left = |lock: &HeldLock| !lock.key.contains("token:");
         let held = async || self.domain.locks.held_locks().await.unwrap();
         until("no lock is left", async || !held().await.iter().any(is_left)).await;
@@ -67,21 +67,21 @@ impl World {
 
     /// Retries with the same key: the response is the order in the database, new or replayed.
     async fn assert_retry_is_consistent(&self, key: &IdempotencyKey) {
-        self.settle().await;
-        let there = self.orders(key).await;
-        assert!(there <= 1, "one order per token");
+        self.wait_for_commands().await;
+        let placed = self.orders(key).await;
+        assert!(placed <= 1, "one order per key");
         let executed = self.place(&self.options(), key).await.unwrap();
-        assert_eq!(i64::from(executed.replayed), there, "replayed if it was there");
+        assert_eq!(i64::from(executed.replayed), placed, "replayed if it was placed");
         let order: Order = executed.response.read().unwrap();
-        let in_books = sqlx::query_scalar("select id from orders where token = $1");
-        let in_books: Uuid = in_books.bind(key.as_str()).fetch_one(&self.shop.pool).await.unwrap();
-        assert_eq!(order.id.0, in_books);
+        let recorded = sqlx::query_scalar("select id from orders where token = $1");
+        let recorded: Uuid = recorded.bind(key.as_str()).fetch_one(&self.shop.pool).await.unwrap();
+        assert_eq!(order.id.0, recorded);
     }
 
     async fn assert_sound(&self, sold: usize) {
-        self.settle().await;
+        self.wait_for_commands().await;
         let audit = self.shop.item_audit(self.lines[0].sku.as_str()).await;
-        assert_eq!(audit["sold"], sold, "one order per token");
+        assert_eq!(audit["sold"], sold, "one order per key");
         assert_eq!(audit["ok"], true, "{audit}");
         self.shop.assert_sound().await;
     }
@@ -93,20 +93,20 @@ const STRATEGIES: [&str; 8] =
 #[tokio::test]
 async fn dropped_future_places_order_at_most_once() {
     for strategy in STRATEGIES {
-        let world = World::new(strategy).await;
+        let shop = ShopInProcess::new(strategy).await;
         let mut keys = 0;
         for cut in Cut::all() {
             let key = IdempotencyKey::generate();
             keys += 1;
-            let placing = async { world.place(&world.options(), &key).await };
+            let placing = async { shop.place(&shop.options(), &key).await };
             let complete = cut.run(&AtomicUsize::new(0), placing).await.is_some();
-            world.assert_retry_is_consistent(&key).await;
+            shop.assert_retry_is_consistent(&key).await;
             if complete {
                 break;
             }
         }
         assert!(keys > 2);
-        world.assert_sound(keys).await;
+        shop.assert_sound(keys).await;
     }
 }
 
@@ -123,14 +123,14 @@ async fn caller_lost_at_any_probe_point_is_safe() {
         (Point::Release, true),
     ];
     for strategy in STRATEGIES {
-        let world = World::new(strategy).await;
+        let shop = ShopInProcess::new(strategy).await;
         let mut sold = 0;
-        for (point, goes_on) in points {
-            if point == Point::Held && world.domain.strategy.lock.is_none() {
+        for (point, is_executed) in points {
+            if point == Point::Held && shop.domain.strategy.lock.is_none() {
                 continue;
             }
             let key = IdempotencyKey::generate();
-            let mut options = world.options();
+            let mut options = shop.options();
             let length = Some(Duration::from_millis(100));
             let watch = Arc::new(RequestProbe {
                 record: true,
@@ -138,19 +138,19 @@ async fn caller_lost_at_any_probe_point_is_safe() {
                 ..RequestProbe::new("here", options.request_id, &PauseBoard::default())
             });
             options.probe = Probe::Lab(watch.clone());
-            let is_there =
+            let is_reached =
                 async || watch.events.lock().iter().any(|event| event.event == point.name());
             tokio::select! {
-                _ = world.place(&options, &key) => panic!("{strategy} {point:?}: it was held"),
-                () = until("it is there", is_there) => {}
+                _ = shop.place(&options, &key) => panic!("{strategy} {point:?}: it was not paused"),
+                () = until("it reaches the point", is_reached) => {}
             }
-            world.settle().await;
+            shop.wait_for_commands().await;
             // A batch that has begun is executed even if its callers disconnect.
-            let goes_on = goes_on || point == Point::Held && world.domain.strategy.batches;
-            assert_eq!(world.orders(&key).await, i64::from(goes_on), "{strategy} {point:?}");
-            world.assert_retry_is_consistent(&key).await;
+            let is_executed = is_executed || point == Point::Held && shop.domain.strategy.batches;
+            assert_eq!(shop.orders(&key).await, i64::from(is_executed), "{strategy} {point:?}");
+            shop.assert_retry_is_consistent(&key).await;
             sold += 1;
         }
-        world.assert_sound(sold).await;
+        shop.assert_sound(sold).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Problems name their true cause, whatever failed in Postgres.
+//! Problems name their cause for every kind of failure in Postgres.
 
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, Executor as _};
@@ -6,14 +6,14 @@ use sqlx::{AssertSqlSafe, Executor as _};
 use crate::common::Shop;
 use crate::common::requests::Answer as _;
 
-/// Lets every insert of an order fail with that code.
-async fn refuse_orders(shop: &Shop, code: &str) {
+/// Makes every insert of an order fail with that code.
+async fn fail_orders(shop: &Shop, code: &str) {
     let trigger = format!(
-        "create function refuse() returns trigger language plpgsql as $$ begin
+        "create function fail() returns trigger language plpgsql as $$ begin
              raise exception using errcode = '{code}';
          end $$;
-         create trigger refuse before insert on orders
-             for each statement execute function refuse()"
+         create trigger fail before insert on orders
+             for each statement execute function fail()"
     );
     shop.pool.execute(AssertSqlSafe(trigger)).await.unwrap();
 }
@@ -34,12 +34,12 @@ async fn failed_orders_name_their_cause() {
         ("57P05", "unavailable", "Postgres ended a session that was idle for too long"),
         ("0A000", "unavailable", "or a migration changed a table"),
     ] {
-        refuse_orders(&shop, code).await;
+        fail_orders(&shop, code).await;
         let (status, name, body) = shop.order(&alice, 0, "deadbolt", 1).outcome().await;
         assert_eq!((status, name.as_str()), (503, problem_type), "{code}: {body}");
         assert!(body["detail"].as_str().unwrap().contains(cause), "{code}: {body}");
         assert_eq!(body["outcome"], Value::Null, "{code}: nothing was written");
-        shop.pool.execute("drop function refuse cascade").await.unwrap();
+        shop.pool.execute("drop function fail cascade").await.unwrap();
     }
     shop.place_order(&alice, "deadbolt", 1).await;
     shop.assert_sound().await;
@@ -50,7 +50,7 @@ async fn given_up_retries_say_how_often_they_conflicted() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(10).await;
-    refuse_orders(&shop, "40001").await;
+    fail_orders(&shop, "40001").await;
     for strategy in ["version", "serializable"] {
         let (status, name, body) =
             shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).outcome().await;
@@ -60,7 +60,7 @@ async fn given_up_retries_say_how_often_they_conflicted() {
         assert!(attempts.iter().any(|attempts| *attempts > 1), "{strategy}: {detail}");
         assert!(detail.contains("attempts another change was written first"), "{detail}");
     }
-    shop.pool.execute("drop function refuse cascade").await.unwrap();
+    shop.pool.execute("drop function fail cascade").await.unwrap();
     let placed = shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "version").send().await;
     placed.unwrap().gives(201).await;
     shop.assert_sound().await;

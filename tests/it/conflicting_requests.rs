@@ -27,11 +27,11 @@ async fn check_winners(strategy: &str) {
         let results = join_all(requests).await;
         let won: Vec<i64> =
             (1..).zip(&results).filter(|(_, result)| result.0 == 201).map(|(n, _)| n).collect();
-        let [winner] = won[..] else { panic!("{strategy}: one wins: {results:?}") };
+        let [winner] = won[..] else { panic!("{strategy}: one succeeds: {results:?}") };
         let (status, problem, ..) = &results[usize::try_from(2 - winner).unwrap()];
         let lost = [(422, "idempotency-key-mismatch"), (409, "idempotency-key-in-flight")];
         assert!(lost.contains(&(*status, problem.as_str())), "{strategy}: {results:?}");
-        // From now on the winner gets its response, and the other one never does.
+        // Afterwards the winner gets a replay, and the other one never does.
         let (status, _, is_replay, order) = send(1, &key, winner).await;
         assert_eq!((status, is_replay), (201, true), "{strategy}: {order}");
         assert_eq!(order["lines"][0]["quantity"], winner);

@@ -1,4 +1,4 @@
-//! What a command says when it can't use its Postgres: the true cause, and what to do.
+//! The errors of a command that cannot use its Postgres: the cause, and what to do.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use crate::common::ports::free_ports;
 /// The commands that connect to Postgres.
 const COMMANDS: [&[&str]; 4] = [&["serve"], &["migrate"], &["audit"], &["user", "add", "ann"]];
 
-/// A Postgres that asks for passwords and admits the roles in its `pg_hba.conf` only.
+/// A Postgres that requires passwords and admits only the roles in its `pg_hba.conf`.
 struct Server {
     postgres: TempPostgres,
     _folder: TempFolder,
@@ -50,7 +50,7 @@ impl Server {
     }
 }
 
-/// Runs a command that must fail. Returns what it says.
+/// Runs a command that must fail. Returns its stderr.
 async fn failure_of(arguments: &[&str], database_url: &str) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_holdfast"))
         .args(arguments)
@@ -66,11 +66,11 @@ async fn failure_of(arguments: &[&str], database_url: &str) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// Fails unless each command says the cause and what to do, and does not blame silence.
-async fn all_commands_say(database_url: &str, words: &[&str]) {
+/// Asserts that each command names the cause and the remedy, and reports no timeout.
+async fn assert_all_commands_report(database_url: &str, parts: &[&str]) {
     for arguments in COMMANDS {
         let text = failure_of(arguments, database_url).await;
-        assert!(words.iter().all(|word| text.contains(word)), "{arguments:?} {words:?}: {text}");
+        assert!(parts.iter().all(|part| text.contains(part)), "{arguments:?} {parts:?}: {text}");
         assert!(!text.contains("does not respond"), "{arguments:?}: {text}");
     }
 }
@@ -80,7 +80,7 @@ async fn refused_connections_name_their_cause() {
     let server = Server::start().await;
     server
         .execute(
-            "create role crowd login password 'secret' connection limit 0;
+            "create role many login password 'secret' connection limit 0;
              create role barred login password 'secret';
              create role idle nologin password 'secret';
              create database closed;
@@ -88,22 +88,22 @@ async fn refused_connections_name_their_cause() {
         )
         .await;
     let access = server.folder().join("postgres/pg_hba.conf");
-    let rules = "local all holdfast,crowd,barred,idle,nobody scram-sha-256\n";
+    let rules = "local all holdfast,many,barred,idle,missing scram-sha-256\n";
     std::fs::write(access, rules).unwrap();
     server.execute("select pg_reload_conf()").await;
 
     let wrong_login = "Correct the user and the password in DATABASE_URL";
     for (user, database, cause, advice) in [
         ("holdfast", "holdfast", "password authentication failed", wrong_login),
-        ("nobody", "holdfast", "password authentication failed", wrong_login),
+        ("missing", "holdfast", "password authentication failed", wrong_login),
         ("idle", "holdfast", "not permitted to log in", "alter role"),
         ("barred", "missing", "does not exist", "Create the database"),
-        ("stranger", "holdfast", "no pg_hba.conf entry", "add a line"),
-        ("crowd", "holdfast", "too many connections for role", "HOLDFAST_POOL_SIZE"),
+        ("unlisted", "holdfast", "no pg_hba.conf entry", "add a line"),
+        ("many", "holdfast", "too many connections for role", "HOLDFAST_POOL_SIZE"),
         ("barred", "closed", "permission denied for database", "Grant it"),
     ] {
         let password = if user == "holdfast" { "wrong" } else { "secret" };
-        all_commands_say(&server.url(user, database, password), &[cause, advice]).await;
+        assert_all_commands_report(&server.url(user, database, password), &[cause, advice]).await;
     }
     server.postgres.stop().await;
 }
@@ -148,8 +148,8 @@ async fn respond_always(response: Vec<u8>) -> u16 {
     port
 }
 
-/// The message with which Postgres refuses a connection.
-fn refusal(code: &str, message: &str) -> Vec<u8> {
+/// The message with which Postgres rejects a connection.
+fn rejection(code: &str, message: &str) -> Vec<u8> {
     let fields = format!("SFATAL\0VFATAL\0C{code}\0M{message}\0\0");
     let length = u32::try_from(fields.len() + 4).unwrap().to_be_bytes();
     [b"E", &length[..], fields.as_bytes()].concat()
@@ -157,15 +157,15 @@ fn refusal(code: &str, message: &str) -> Vec<u8> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn servers_that_cannot_serve_are_named() {
-    let starting = refusal("57P03", "the database system is starting up");
-    let full = refusal("53300", "sorry, too many clients already");
-    for (response, words) in [
+    let starting = rejection("57P03", "the database system is starting up");
+    let full = rejection("53300", "sorry, too many clients already");
+    for (response, parts) in [
         (starting, ["the database system is starting up", "Try again"]),
         (full, ["too many clients already", "max_connections"]),
     ] {
         let port = respond_always(response).await;
         let url = format!("postgres://holdfast@127.0.0.1:{port}/holdfast?sslmode=disable");
-        all_commands_say(&url, &words).await;
+        assert_all_commands_report(&url, &parts).await;
     }
 }
 

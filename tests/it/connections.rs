@@ -71,8 +71,8 @@ async fn connections_of_address_are_bounded() {
     .await;
 }
 
-/// The limit leaves files for all else. Connections that come at once, many more than there are
-/// files, are closed too.
+/// The limit leaves files for everything else. Connections in excess of the file limit that are
+/// opened at the same time are closed too.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_process_are_bounded() {
     let mut shop = Shop::without_replicas().await;
@@ -92,9 +92,9 @@ async fn connections_of_process_are_bounded() {
         }
         assert!(!is_served(&mut connect_from(&shop, address).await).await);
     }
-    let crowd =
+    let excess =
         (0..400).map(async |_| is_served(&mut connect_from(&shop, "127.0.0.2").await).await);
-    assert!(join_all(crowd).await.into_iter().all(|served| !served));
+    assert!(join_all(excess).await.into_iter().all(|served| !served));
     for (n, connection) in open.iter_mut().enumerate() {
         assert!(is_served(connection).await, "{n}");
     }

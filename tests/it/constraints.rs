@@ -2,10 +2,10 @@
 
 use sqlx::error::DatabaseError;
 
-use crate::audit::busy_books;
+use crate::audit::shop_with_history;
 
 /// Invalid writes, each with the constraint that rejects it.
-const REFUSED: [(&str, &str); 28] = [
+const INVALID_WRITES: [(&str, &str); 28] = [
     ("update items set sku = 'No Sku' where sku = 'lonely'", "items_sku_shape"),
     ("update items set name = ''", "items_name_length"),
     ("update items set name = repeat('x', 201)", "items_name_length"),
@@ -38,27 +38,26 @@ const REFUSED: [(&str, &str); 28] = [
 
 #[tokio::test]
 async fn invalid_values_violate_a_named_constraint() {
-    let books = busy_books().await;
-    books
-        .execute("insert into items (sku, name, price_cents, stock) values ('lonely', 'L', 1, 0)")
+    let shop = shop_with_history().await;
+    shop.execute("insert into items (sku, name, price_cents, stock) values ('lonely', 'L', 1, 0)")
         .await;
-    for (sql, name) in REFUSED {
-        let done = sqlx::raw_sql(sql).execute(&books.pool).await;
-        let refused = done.as_ref().err().and_then(sqlx::Error::as_database_error);
-        assert_eq!(refused.and_then(DatabaseError::constraint), Some(name), "{sql}: {done:?}");
-        assert_eq!(refused.and_then(DatabaseError::code).as_deref(), Some("23514"), "{sql}");
+    for (sql, name) in INVALID_WRITES {
+        let done = sqlx::raw_sql(sql).execute(&shop.pool).await;
+        let rejected = done.as_ref().err().and_then(sqlx::Error::as_database_error);
+        assert_eq!(rejected.and_then(DatabaseError::constraint), Some(name), "{sql}: {done:?}");
+        assert_eq!(rejected.and_then(DatabaseError::code).as_deref(), Some("23514"), "{sql}");
     }
 }
 
 #[tokio::test]
 async fn rows_referenced_by_orders_cannot_change() {
-    let books = busy_books().await;
-    let nobody =
-        "insert into users (id, name, password_hash) values (gen_random_uuid(), 'nobody', '')";
-    let nothing =
+    let shop = shop_with_history().await;
+    let user =
+        "insert into users (id, name, password_hash) values (gen_random_uuid(), 'unused', '')";
+    let item =
         "insert into items (sku, name, price_cents, stock) values ('nothing', 'Nothing', 1, 0)";
-    for sql in [nobody, nothing] {
-        sqlx::raw_sql(sql).execute(&books.pool).await.unwrap();
+    for sql in [user, item] {
+        sqlx::raw_sql(sql).execute(&shop.pool).await.unwrap();
     }
     for (sql, ok) in [
         ("delete from orders where status = 'pending'", false),
@@ -67,7 +66,7 @@ async fn rows_referenced_by_orders_cannot_change() {
         ("update items set sku = 'key-rings' where sku = 'key-ring'", false),
         ("update items set sku = 'something' where sku = 'nothing'", true),
         ("delete from items where sku = 'something'", true),
-        // Her account and her sessions would refuse it as well.
+        // Her account and her sessions would prevent it, too.
         (
             "begin; set local session_replication_role = replica;
           delete from accounts; delete from sessions; commit",
@@ -75,11 +74,11 @@ async fn rows_referenced_by_orders_cannot_change() {
         ),
         ("update users set id = gen_random_uuid() where name = 'alice'", false),
         ("delete from users where name = 'alice'", false),
-        ("delete from users where name = 'nobody'", true),
+        ("delete from users where name = 'unused'", true),
     ] {
-        let done = sqlx::raw_sql(sql).execute(&books.pool).await;
-        let refused = done.as_ref().err().and_then(sqlx::Error::as_database_error);
-        let code = refused.and_then(DatabaseError::code);
+        let done = sqlx::raw_sql(sql).execute(&shop.pool).await;
+        let rejected = done.as_ref().err().and_then(sqlx::Error::as_database_error);
+        let code = rejected.and_then(DatabaseError::code);
         assert_eq!(code.as_deref(), (!ok).then_some("23503"), "{sql}: {done:?}");
     }
 }

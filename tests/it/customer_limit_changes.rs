@@ -17,8 +17,8 @@ async fn changed_limit_counts_earlier_purchases() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.shop_item(50, 100).await;
-    let shown = shop.read(&alice, &format!("/api/items/{sku}")).await;
-    assert_eq!(shown.as_object().unwrap().len(), 4, "no limit is not shown: {shown}");
+    let item = shop.read(&alice, &format!("/api/items/{sku}")).await;
+    assert_eq!(item.as_object().unwrap().len(), 4, "without a limit there is no field: {item}");
     shop.place_order(&alice, &sku, 4).await;
     let admin = shop.sign_in("admin").await;
     let path = format!("/api/items/{sku}/limit");
@@ -35,14 +35,14 @@ async fn changed_limit_counts_earlier_purchases() {
     let (status, kind, body) = shop.order(&alice, 0, &sku, 1).outcome().await;
     assert_eq!((status, kind.as_str(), &body["already"]), (409, "limit-reached", &json!(4)));
     shop.place_order(&bob, &sku, 3).await;
-    // Nothing is taken from anybody, and the books know by which limit each line was sold.
+    // Earlier purchases stay, and each line records the limit by which it was sold.
     shop.set_limit(&sku, 1).await;
     shop.assert_sound().await;
     shop.set_limit(&sku, 5).await;
     shop.place_order(&alice, &sku, 1).await;
     shop.order(&alice, 0, &sku, 1).refuses(409, LIMIT).await;
-    let lifted = shop.set_limit(&sku, Value::Null).await;
-    assert_eq!(lifted.as_object().unwrap().len(), 4, "{lifted}");
+    let removed = shop.set_limit(&sku, Value::Null).await;
+    assert_eq!(removed.as_object().unwrap().len(), 4, "{removed}");
     shop.place_order(&alice, &sku, 9).await;
     shop.assert_sound().await;
 }
@@ -59,12 +59,12 @@ async fn order_uses_the_limit_at_commit() {
             let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
             let held = shop.pause_after_read(&admin, 1, order).await;
             shop.set_limit(&sku, 2).await;
-            let (status, refused) = shop.resume_until_response(&admin, 1, held).await;
-            assert_eq!(status, 409, "{strategy}: {refused}");
-            assert_eq!(refused["type"], "/problems/limit-reached", "{strategy}: {refused}");
+            let (status, rejected) = shop.resume_until_response(&admin, 1, held).await;
+            assert_eq!(status, 409, "{strategy}: {rejected}");
+            assert_eq!(rejected["type"], "/problems/limit-reached", "{strategy}: {rejected}");
         }
     }
-    // Where an order keeps others out from its read on, the change waits for it.
+    // Where an order excludes others from its read on, the change waits for it.
     for strategy in ["batched", "fenced", "row-lock", "atomic"] {
         let sku = shop.shop_item(50, 100).await;
         let order = under(strategy)(shop.order(&alice, 1, &sku, 1));
@@ -100,44 +100,44 @@ async fn invalid_limit_is_rejected_with_range() {
             post("/api/lab/items", &lab).await.unwrap(),
             shop.limit(&admin, 0, "deadbolt", &bad).send().await.unwrap(),
         ] {
-            let refused = response.gives(422).await;
-            assert_eq!(refused["errors"][0]["field"], field, "{refused}");
+            let rejected = response.gives(422).await;
+            assert_eq!(rejected["errors"][0]["field"], field, "{rejected}");
             if bad.is_i64() {
-                let detail = refused["errors"][0]["detail"].as_str().unwrap();
-                assert!(detail.contains("1 to 1000"), "{refused}");
+                let detail = rejected["errors"][0]["detail"].as_str().unwrap();
+                assert!(detail.contains("1 to 1000"), "{rejected}");
             }
         }
     }
     let put = |path: &str, json: Value| {
         shop.request(&admin, Method::PUT, 0, &format!("/api/items/{path}/limit")).json(&json).send()
     };
-    // It is not lifted by a word that was forgotten.
+    // A missing field does not remove the limit.
     put("deadbolt", json!({})).await.unwrap().refuses(422, "invalid-request").await;
     let unknown = put("nothing", json!({ "limit_per_user": 1 })).await.unwrap();
     unknown.refuses(404, "not-found").await;
     shop.limit(&alice, 0, "deadbolt", &json!(1)).refuses(403, "forbidden").await;
-    let nobody = shop.http.put(shop.url(0, "/api/items/deadbolt/limit"));
-    nobody.json(&json!({ "limit_per_user": 1 })).refuses(401, "unauthenticated").await;
+    let anonymous = shop.http.put(shop.url(0, "/api/items/deadbolt/limit"));
+    anonymous.json(&json!({ "limit_per_user": 1 })).refuses(401, "unauthenticated").await;
     assert_eq!(shop.number("select count(limit_per_user) from items").await, 1, "the seeded one");
 }
 
-/// A plan for any customer, after one bought it very often: the others must not pay for that.
+/// The plan is the same for all customers: one with many purchases must not slow down the others.
 #[tokio::test(flavor = "multi_thread")]
 async fn purchases_are_counted_by_index() {
     let shop = Shop::without_replicas().await;
-    let [often, never] = ["alice", "bob"];
+    let [frequent, new] = ["alice", "bob"];
     let sku = Sku::try_from("deadbolt".to_owned()).unwrap();
     let buy = "insert into order_lines
                    (order_id, sku, quantity, unit_price_cents, counts_for, entry_seq)
                select gen_random_uuid(), $1, 1, 100, (select id from users where name = $2), n
                  from generate_series(1, 60000) n";
-    let buy = sqlx::query(buy).bind(sku.as_str()).bind(often);
+    let buy = sqlx::query(buy).bind(sku.as_str()).bind(frequent);
     buy.execute(&shop.pool).await.unwrap();
     shop.pool.execute("analyze order_lines").await.unwrap();
     shop.pool.execute("update items set limit_per_user = 5 where sku = 'deadbolt'").await.unwrap();
 
     let mut buyers = Vec::new();
-    for name in [often, never] {
+    for name in [frequent, new] {
         let id = sqlx::query_scalar("select id from users where name = $1").bind(name);
         buyers.push(UserId(id.fetch_one(&shop.pool).await.unwrap()));
     }
@@ -152,7 +152,7 @@ async fn purchases_are_counted_by_index() {
     let limited: Vec<(Sku, UserId)> = buyers.iter().map(|user| (sku.clone(), *user)).collect();
     let counted = read::count_purchases(&mut tx, &limited).await.unwrap();
     for purchased in [read, counted] {
-        // More than any limit and any quantity, which is enough to know.
+        // More than any limit and any quantity: the count stops there.
         assert_eq!(purchased[&limited[0]], 2_001);
         assert_eq!(purchased[&limited[1]], 0);
     }

@@ -84,7 +84,7 @@ impl Shop {
         at: usize,
         (id, sent): (Uuid, Sent),
     ) -> (u16, Value) {
-        until("the order is answered", async || {
+        until("the order has a response", async || {
             self.resume_request(admin, at, &id.to_string()).await;
             sent.is_finished()
         })
@@ -127,7 +127,7 @@ async fn ordered(what: &str, order: impl Fn() -> RequestBuilder) -> bool {
     }
 }
 
-/// Under `expire-only` each order costs a whole lease: a short one, and few orders.
+/// Under `expire-only` each order takes a whole lease, so the lease is short.
 pub fn under(strategy: &'static str) -> impl Fn(RequestBuilder) -> RequestBuilder + Copy {
     move |order| match strategy {
         "expire-only" => order.header("Holdfast-Lock", strategy).header("Holdfast-Ttl-Ms", "100"),
@@ -139,7 +139,7 @@ pub fn under(strategy: &'static str) -> impl Fn(RequestBuilder) -> RequestBuilde
 async fn customer_limit_is_exact_under_every_strategy() {
     let shop = Shop::start(2).await;
     let customers = shop.customers().await;
-    // Under all of them, also those that sell what is not there.
+    // Under all strategies, also those that oversell.
     for strategy in STRATEGIES.iter().map(|strategy| strategy.name) {
         let each = if strategy == "expire-only" { 4 } else { 8 };
         for limit in [1, 3] {
@@ -210,8 +210,8 @@ async fn customer_limit_holds_without_a_lock() {
     // It waits to write the row that the first has written, and has not counted yet.
     until("the second waits for the row", async || shop.waiting_sessions().await == 1).await;
     assert_eq!(shop.resume_until_response(&admin, 0, first).await.0, 201);
-    let refused = second.refuses(409, LIMIT).await;
-    assert_eq!(refused["already"], 1);
+    let rejected = second.refuses(409, LIMIT).await;
+    assert_eq!(rejected["already"], 1);
     assert_eq!(shop.resume_until_response(&admin, 1, third).await.0, 201);
     let audit = shop.item_audit(&sku).await;
     assert_eq!((&audit["sold"], &audit["stock"]), (&json!(2), &json!(9)), "an update was lost");
@@ -225,7 +225,7 @@ async fn batch_counts_its_own_orders_toward_limit() {
     let before = shop.place_order(&carol, &sku, 1).await;
     assert_eq!(before["lines"][0]["stock"]["after"], 7);
     let mut barrier = Barrier::before_item(&shop, &sku).await;
-    // User, quantity, units so far if it exceeds the limit, and stock if it is not enough.
+    // User, quantity, earlier purchases (or the stock if it is sold out), and whether it is placed.
     let cases: [(&User, i64, Result<i64, i64>, bool); 10] = [
         (&alice, 2, Ok(0), true),
         (&bob, 1, Ok(0), true),
@@ -235,7 +235,7 @@ async fn batch_counts_its_own_orders_toward_limit() {
         (&alice, 1, Ok(3), false),
         (&bob, 3, Ok(1), false),
         (&carol, 2, Ok(1), true),
-        // One is left: sold out for a quantity of two, independent of earlier purchases.
+        // One unit is left: sold out for a quantity of two, independent of earlier purchases.
         (&alice, 2, Err(1), false),
         (&bob, 1, Ok(1), true),
     ];
@@ -245,10 +245,10 @@ async fn batch_counts_its_own_orders_toward_limit() {
         barrier.until_queued(sent.len()).await;
     }
     barrier.open().await;
-    for ((who, many, there, sold), sent) in cases.into_iter().zip(sent) {
+    for ((who, many, expected, sold), sent) in cases.into_iter().zip(sent) {
         let (status, kind, body) = sent.outcome().await;
         let what = format!("{} {many}: {body}", who.name);
-        match there {
+        match expected {
             _ if sold => assert_eq!(status, 201, "{what}"),
             Ok(already) => {
                 assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{what}");
@@ -276,20 +276,20 @@ async fn cancelled_and_refunded_units_are_free_again() {
         let place = |key: &str, many| under(strategy)(keyed(&shop, &alice, 0, key, &sku, many));
         let (first, second, third) = (fresh_key(), fresh_key(), fresh_key());
         let order = place(&first, 2).gives(201).await;
-        let refused = || async {
+        let rejected = || async {
             let (status, kind, body) = place(&second, 1).outcome().await;
             assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{strategy}: {body}");
             assert_eq!(body["already"], 2);
         };
-        refused().await;
+        rejected().await;
         shop.act(&alice, 0, &order, "pay").gives(200).await;
-        refused().await;
-        // A finished key is looked up before anything is refused.
+        rejected().await;
+        // A finished key is looked up before the limit is checked.
         let again = place(&first, 2).send().await.unwrap();
         assert!(is_replayed(&again));
         assert_eq!(again.gives(201).await, order);
         shop.act(&alice, 0, &order, "refund").gives(200).await;
-        // A refusal is not stored: the same key succeeds now.
+        // A rejection is not stored: the same key succeeds now.
         let one = place(&second, 1).gives(201).await;
         place(&third, 2).refuses(409, "limit-reached").await;
         shop.act(&alice, 0, &one, "cancel").gives(200).await;
@@ -315,7 +315,7 @@ async fn order_beyond_limit_changes_nothing() {
             assert_eq!((status, kind.as_str()), (409, "limit-reached"), "{strategy}: {body}");
             assert_eq!((&body["sku"], &body["requested"]), (&json!(limited), &json!(3)));
         }
-        // Sold out comes first, in every line.
+        // Sold out takes precedence, in every line.
         let short = several(&shop, &alice, 0, &fresh_key(), &[(&limited, 3), (&free, 11)]);
         let (status, kind, body) = under(strategy)(short).outcome().await;
         assert_eq!((status, kind.as_str()), (409, "sold-out"), "{strategy}: {body}");
@@ -328,7 +328,7 @@ async fn order_beyond_limit_changes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sold_out_comes_before_customer_limit() {
+async fn sold_out_precedes_customer_limit() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.limited_item(false, 1, 1).await;

@@ -1,8 +1,8 @@
 //! A client that disconnects while it waits leaves the queue and releases its key at once, not when
-//! its turn comes.
+//! it gets the lock.
 //!
-//! The other waiters came earlier and are served: had the wait ended by its timeout, theirs would
-//! have ended first.
+//! The other waiters arrived earlier and are served: if the wait had ended by its timeout, theirs
+//! would have ended first.
 
 use serde_json::json;
 
@@ -22,26 +22,26 @@ async fn disconnected_client_leaves_the_lock_queue() {
         let (id, first) = with_pause(order(), "held");
         let first = send(first);
         shop.until_paused(&admin, 0, id, "held").await;
-        // Each has its token while it waits.
+        // Each holds its key lock while it waits.
         let mut waiting = Vec::new();
         for place in 2..=5 {
             waiting.push(send(order()));
-            in_flight.until(place, &format!("{strategy}: {place} are in line")).await;
+            in_flight.until(place, &format!("{strategy}: {place} are queued")).await;
         }
-        for hangs_up in waiting.split_off(2) {
-            hangs_up.abort();
+        for disconnecting in waiting.split_off(2) {
+            disconnecting.abort();
         }
         in_flight.until(3, &format!("{strategy}: two have left")).await;
         assert!(
             shop.resume_request(&admin, 0, &id.to_string()).await,
-            "{strategy}: nobody had a turn"
+            "{strategy}: the first order is not paused"
         );
         first.gives(201).await;
-        for stays in waiting {
-            stays.gives(201).await;
+        for remaining in waiting {
+            remaining.gives(201).await;
         }
         let audit = shop.item_audit(&sku).await;
         assert_eq!((&audit["ok"], &audit["sold"]), (&json!(true), &json!(3)), "{strategy}");
-        in_flight.until(0, &format!("{strategy}: no token is left")).await;
+        in_flight.until(0, &format!("{strategy}: no key lock is left")).await;
     }
 }

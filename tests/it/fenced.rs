@@ -1,4 +1,4 @@
-//! The shop under `fenced`: a stale holder, a flushed Redis, and two separate Redis by mistake.
+//! The shop under `fenced`: a stale holder, a flushed Redis, and two separate Redis servers.
 
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ async fn paused_holder_cannot_write() {
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(10).await;
-    // It reads 10, and then its whole process stops.
+    // It reads 10, then its process is stopped.
     let late =
         tokio::spawn(shop.order(&alice, 0, &sku, 1).header("Holdfast-Pause", "read:3000").send());
     shop.until_one_is_paused(&admin, "read").await;
@@ -75,16 +75,16 @@ async fn fences_are_raised_after_redis_flush() {
 }
 
 /// Counts the accepted orders; all others must be sold out, or rejected by the lock.
-async fn accepted(answers: Vec<reqwest::Result<Response>>) -> usize {
+async fn accepted(responses: Vec<reqwest::Result<Response>>) -> usize {
     let mut accepted = 0;
-    for answer in answers {
-        let answer = answer.unwrap();
-        match answer.status().as_u16() {
+    for response in responses {
+        let response = response.unwrap();
+        match response.status().as_u16() {
             201 => accepted += 1,
-            409 => assert_eq!(answer.fails(409).await, "sold-out"),
+            409 => assert_eq!(response.fails(409).await, "sold-out"),
             _ => assert!(
                 ["lock-lost", "overloaded", "lock-timeout"]
-                    .contains(&answer.fails(503).await.as_str())
+                    .contains(&response.fails(503).await.as_str())
             ),
         }
     }
@@ -124,7 +124,7 @@ async fn locks_list_shows_holder_and_waiters() {
         |n| tokio::spawn(shop.order(&alice, n, &sku, 1).header("Holdfast-Work-Ms", "800").send());
     let orders = [slow(0), slow(1)];
     let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);
-    until("one holds, one waits", async || {
+    until("one order holds the lock, one waits", async || {
         let locks = shop.read(&admin, "/api/locks").await;
         let keys: Vec<&str> =
             locks.as_array().unwrap().iter().map(|lock| lock["key"].as_str().unwrap()).collect();

@@ -1,4 +1,4 @@
-//! The ways to forge the books, and the checks that find each.
+//! Forgeries of the database, and the checks that detect each.
 
 /// A forged column: `update TABLE set COLUMN = VALUE where ROWS`, and a check that must fail.
 pub struct ForgedColumn {
@@ -26,7 +26,7 @@ const BOBS_LAST: &str = "seq = (select max(seq) from balance_ledger
                                  where user_id = (select id from users where name = 'bob'))";
 const A_KEY: &str = "ctid = (select min(ctid) from idempotency where path = '/api/orders')";
 
-/// Each column of the books that a check sees.
+/// Each column that a check covers.
 pub const COLUMNS: [ForgedColumn; 56] = [
     forged("users.id", "gen_random_uuid()", "name = 'alice'", "order-references"),
     forged("users.name", "'mallory'", "lab_account_of is not null", "counted-apart"),
@@ -86,8 +86,8 @@ pub const COLUMNS: [ForgedColumn; 56] = [
     forged("idempotency.order_id", "gen_random_uuid()", A_KEY, "key-records"),
 ];
 
-/// The other columns of the books, and why no check sees them.
-pub const UNSEEN_COLUMNS: [(&str, &str); 20] = [
+/// The other columns, and why no check covers them.
+pub const UNCHECKED_COLUMNS: [(&str, &str); 20] = [
     ("users.password_hash", RIGHTS),
     ("users.admin", RIGHTS),
     ("users.disabled_at", RIGHTS),
@@ -110,10 +110,10 @@ pub const UNSEEN_COLUMNS: [(&str, &str); 20] = [
     ("idempotency.created_at", TIME),
 ];
 
-const RIGHTS: &str = "says who may do what, not who has what";
+const RIGHTS: &str = "affects permissions, not stock or money";
 const SETTING: &str = "the admin's setting for later orders; a line has its own price and limit";
 const TIME: &str =
-    "only shown, or decides what happens next: clocks may be set, so none is compared";
+    "only displayed, or affects later commands: clocks may be set, so none is compared";
 const LOG: &str = "leads to a line of the log, which the database does not have";
 
 /// Tables without stock and money.
@@ -151,19 +151,19 @@ pub const FORGERIES: [Forgery; 19] = [
         caught_by: &["stock-drift", "stock-chain", "stock-forks", "stock-entries"],
     },
     Forgery {
-        what: "a lost update: both read the same, the chain forks, the shelf keeps one unit too many",
+        what: "a lost update: both read the same stock, the chain forks, and one unit too many is left",
         sql: "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
-              select sku, stock, -1, stock - 1, version, 'gone', gen_random_uuid() from items where sku = 'deadbolt';
+              select sku, stock, -1, stock - 1, version, 'lost', gen_random_uuid() from items where sku = 'deadbolt';
               insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
-              select sku, stock, -1, stock - 1, version, 'gone', gen_random_uuid() from items where sku = 'deadbolt';
+              select sku, stock, -1, stock - 1, version, 'lost', gen_random_uuid() from items where sku = 'deadbolt';
               update items set stock = stock - 1 where sku = 'deadbolt'",
         caught_by: &["stock-drift", "stock-chain", "stock-forks"],
     },
     Forgery {
-        what: "more is sold than ever was there",
+        what: "more is sold than ever existed",
         sql: "alter domain units drop constraint units_not_negative;
               insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
-              select sku, stock, -stock - 3, -3, version, 'gone', gen_random_uuid() from items where sku = 'last-lantern';
+              select sku, stock, -stock - 3, -3, version, 'lost', gen_random_uuid() from items where sku = 'last-lantern';
               alter domain item_stock drop constraint items_stock_range;
               update items set stock = -3 where sku = 'last-lantern'",
         caught_by: &["stock-oversold", "nothing-negative"],
@@ -181,18 +181,18 @@ pub const FORGERIES: [Forgery; 19] = [
         caught_by: &["stock-opening"],
     },
     Forgery {
-        what: "a line is gone",
+        what: "a line is missing",
         sql: "delete from order_lines where ctid = (select min(ctid) from order_lines)",
         caught_by: &["stock-entries", "order-totals"],
     },
     Forgery {
-        what: "a line of an order that is not there",
+        what: "a line of an order that does not exist",
         sql: "insert into order_lines (order_id, sku, quantity, unit_price_cents, entry_seq)
               values (gen_random_uuid(), 'key-ring', 1, 1, 1)",
         caught_by: &["line-references"],
     },
     Forgery {
-        what: "units of an item that there is not",
+        what: "units of an item that does not exist",
         sql: "insert into stock_ledger (sku, before, delta, after, version, reason, request_id)
               values ('no-such-item', 0, 5, 5, 1, 'found', gen_random_uuid())",
         caught_by: &["stock-entries"],
@@ -223,19 +223,19 @@ pub const FORGERIES: [Forgery; 19] = [
         caught_by: &["balance-entries"],
     },
     Forgery {
-        what: "a payment is somebody else's",
+        what: "a payment belongs to another user",
         sql: "update balance_ledger set order_id = (select id from orders o
                       where o.user_id <> balance_ledger.user_id and o.status = 'pending' limit 1)
                where seq = (select min(seq) from balance_ledger where reason = 'payment')",
         caught_by: &["balance-entries", "payments"],
     },
     Forgery {
-        what: "the books are counted apart",
+        what: "all items and accounts are marked as those of the lab",
         sql: "update items set kind = 'lab'; update accounts set kind = 'lab'",
         caught_by: &["counted-apart"],
     },
     Forgery {
-        what: "money came in that nobody put in",
+        what: "money without a top-up",
         sql: "insert into balance_ledger (user_id, before, delta, after, version, reason, request_id)
               select user_id, balance_cents, 5, balance_cents + 5, version, 'top-up', gen_random_uuid()
                 from accounts join users on id = user_id where name = 'carol';

@@ -1,5 +1,5 @@
-//! `batched`: writes of several items, or payments of several users, that are ready together share
-//! a statement.
+//! `batched`: writes of several items, or payments of several users, that are ready at the same time
+//! share a statement.
 
 use futures_util::future::join_all;
 use reqwest::{RequestBuilder, Response};
@@ -22,9 +22,9 @@ async fn send_together(
     reads.execute("lock table idempotency in access exclusive mode").await.unwrap();
     writes.execute("lock table orders in share mode").await.unwrap();
     let sent: Vec<_> = requests.into_iter().map(send).collect();
-    until("all want to read", async || waiting_for(shop, "idempotency").await == expected).await;
+    until("all wait to read", async || waiting_for(shop, "idempotency").await == expected).await;
     reads.commit().await.unwrap();
-    // One by itself, and a group.
+    // The first write alone, and then a group.
     until("a group waits", async || waiting_for(shop, "orders").await >= 2).await;
     writes.execute(sqlx::AssertSqlSafe(statement.to_owned())).await.unwrap();
     writes.commit().await.unwrap();
@@ -45,8 +45,8 @@ async fn order_together(shop: &Shop, statement: &str) {
     for _ in 0..10 {
         requests.push(shop.order(&alice, 0, &shop.shop_item(10, 100).await, 1));
     }
-    for answer in send_together(shop, requests, statement).await {
-        answer.gives(201).await;
+    for response in send_together(shop, requests, statement).await {
+        response.gives(201).await;
     }
     assert_eq!(shop.number("select count(*) from orders").await, 10);
     assert_eq!(shop.number("select count(*) from stock_ledger where reason = 'order'").await, 10);
@@ -79,8 +79,8 @@ async fn payments_of_several_users_share_a_commit() {
         let order = shop.place_order(&user, &sku, 1).await;
         payments.push(shop.act(&user, 0, &order, "pay"));
     }
-    for answer in send_together(&shop, payments, "select 1").await {
-        answer.gives(200).await;
+    for response in send_together(&shop, payments, "select 1").await {
+        response.gives(200).await;
     }
     assert_eq!(shop.number("select count(*) from orders where status = 'paid'").await, 4);
     let commits = "select count(distinct xmin::text) from balance_ledger where reason = 'payment'";

@@ -1,4 +1,4 @@
-//! The history checker on real runs: the responses of real replicas compared with the ledger.
+//! The history checker on real runs: compares the responses of replicas with the ledger.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,7 +32,7 @@ async fn journey(observer: &Observer<'_>, n: usize, hot: &str, other: &str) {
     if outcome == ObservedOutcome::Unknown {
         outcome = observer.place(n + 3, &key, lines, |it| it, None).await;
     }
-    // And some ask again although they have one.
+    // Some clients retry although they have a response.
     if n < 30 || n.is_multiple_of(10) {
         observer.place(n, &key, lines, |it| it, None).await;
     }
@@ -67,11 +67,11 @@ async fn run(strategy: &str) {
     let unknown = count(|o| *o == ObservedOutcome::Unknown);
     let enough = fresh > 40 && replayed > 3 && short > 40 && unknown > 0;
     assert!(enough, "{fresh} done, {replayed} replayed, {short} short, {unknown} unknown");
-    every_answer_counts(&recorded, &seen);
+    assert_every_response_counts(&recorded, &seen);
 }
 
-/// The checker would have seen it, had an answer or an entry been another.
-fn every_answer_counts(recorded: &checker::RecordedState, seen: &[ObservedRequest]) {
+/// Asserts that the checker detects every change of a response or an entry.
+fn assert_every_response_counts(recorded: &checker::RecordedState, seen: &[ObservedRequest]) {
     let mut forged = recorded.clone();
     let order = forged.entries.iter().rposition(|entry| entry.reason == "order").unwrap();
     forged.entries.remove(order);
@@ -135,7 +135,7 @@ async fn history_without_lock_has_violations() {
     for rule in [Invariant::Fork, Invariant::Break, Invariant::Sum, Invariant::Negative] {
         assert!(rules.contains(&rule), "{rule:?} is not among {found:#?}");
     }
-    // What was answered is what was written, all the same: the books are wrong, not the answers.
+    // The responses match the writes nevertheless: the ledger is wrong, not the responses.
     assert!(
         !rules.contains(&Invariant::Lost) && !rules.contains(&Invariant::Differs),
         "{found:#?}"

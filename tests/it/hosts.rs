@@ -1,4 +1,4 @@
-//! The host that a request names must be the shop's.
+//! The `Host` of a request must be the shop's.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::common::{Shop, services};
 use crate::slow_clients::{read_to_end, send_raw};
 
 #[tokio::test]
-async fn foreign_host_is_refused() {
+async fn foreign_host_is_rejected() {
     let hosts = ("HOLDFAST_PUBLIC_HOSTS", "shop.example.org, *.shop.example.org");
     let shop = Shop::start_with(1, &[hosts]).await;
     let get = |path: &str, host: &str| shop.http.get(shop.url(0, path)).header("Host", host).send();
@@ -15,9 +15,9 @@ async fn foreign_host_is_refused() {
         assert_eq!(get("/api/items", host).await.unwrap().status(), 200, "{host}");
     }
     for host in ["evil.example", "localhost", "shop.example.org.evil.example"] {
-        let refused = get("/api/items", host).await.unwrap();
-        assert!(refused.headers().contains_key("x-request-id"));
-        assert_eq!(refused.fails(421).await, "wrong-host", "{host}");
+        let rejected = get("/api/items", host).await.unwrap();
+        assert!(rejected.headers().contains_key("x-request-id"));
+        assert_eq!(rejected.fails(421).await, "wrong-host", "{host}");
         for path in ["/healthz", "/readyz", "/metrics"] {
             assert_eq!(get(path, host).await.unwrap().status(), 200, "{path}");
         }
@@ -49,8 +49,8 @@ async fn up_serves_only_loopback_names() {
         let request = http.post(format!("{base_url}/api/sessions")).header("Host", host);
         request.json(&json!({ "user": "admin", "password": "admin" })).send()
     };
-    let refused = sign_in(format!("evil.example:{port}")).await.unwrap();
-    refused.refuses(421, "wrong-host").await;
+    let rejected = sign_in(format!("evil.example:{port}")).await.unwrap();
+    rejected.refuses(421, "wrong-host").await;
     for host in ["127.0.0.1", "localhost", "shop.localhost", "[::1]"] {
         let response = sign_in(format!("{host}:{port}")).await.unwrap();
         response.gives(201).await;

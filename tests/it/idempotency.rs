@@ -60,10 +60,10 @@ async fn key_is_scoped_to_user_and_path() {
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let key = Uuid::new_v4().to_string();
     let send = |who| keyed(&shop, who, 0, &key, "deadbolt", 1).send();
-    let hers = send(&alice).await.unwrap().gives(201).await;
-    let his = send(&bob).await.unwrap().gives(201).await;
-    assert_ne!(hers["id"], his["id"]);
-    let path = format!("/api/orders/{}/pay", hers["id"].as_str().unwrap());
+    let order_of_alice = send(&alice).await.unwrap().gives(201).await;
+    let order_of_bob = send(&bob).await.unwrap().gives(201).await;
+    assert_ne!(order_of_alice["id"], order_of_bob["id"]);
+    let path = format!("/api/orders/{}/pay", order_of_alice["id"].as_str().unwrap());
     let pay =
         || shop.request(&alice, Method::POST, 0, &path).header("Idempotency-Key", &key).send();
     let paid = pay().await.unwrap();
@@ -93,7 +93,7 @@ async fn other_replica_replays_after_kill() {
     until("the order is committed", async || shop.number("select count(*) from orders").await == 1)
         .await;
     shop.replicas[0].kill();
-    assert!(lost.await.unwrap().is_err(), "nobody answered");
+    assert!(lost.await.unwrap().is_err(), "there was no response");
     let again = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
     assert!(is_replayed(&again));
     again.gives(201).await;
@@ -117,7 +117,10 @@ async fn kill_before_commit_frees_key_in_seconds() {
         let again = keyed(&shop, &alice, 1, &key, "deadbolt", 1).send().await.unwrap();
         match again.status().as_u16() {
             201 => {
-                assert!(!is_replayed(&again), "nothing was committed, so this is the first answer");
+                assert!(
+                    !is_replayed(&again),
+                    "nothing was committed, so this is the first response"
+                );
                 true
             }
             _ => {
@@ -145,8 +148,8 @@ async fn duplicate_after_flush_gets_same_response() {
     let token = format!("{}token:*", shop.prefix);
     let client = redis::Client::open(crate::common::services().running.redis_url.as_str()).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    // Redis forgets the token as soon as it knows it.
-    until("the token was locked", async || {
+    // Delete the key's lock as soon as it exists.
+    until("the key was locked", async || {
         let keys: Vec<String> =
             redis::cmd("KEYS").arg(&token).query_async(&mut connection).await.unwrap();
         for key in &keys {
@@ -179,9 +182,9 @@ async fn expired_key_stays_used_forever() {
     let placed = send().await.unwrap().gives(201).await;
     for what in ["update idempotency set created_at = created_at - interval '25 hours'", PURGED] {
         shop.execute(what).await;
-        let refusal: Value = send().await.unwrap().json().await.unwrap();
-        assert_eq!(refusal["type"], "/problems/idempotency-key-used");
-        assert_eq!(refusal["order_id"], placed["id"]);
+        let problem: Value = send().await.unwrap().json().await.unwrap();
+        assert_eq!(problem["type"], "/problems/idempotency-key-used");
+        assert_eq!(problem["order_id"], placed["id"]);
     }
     assert_eq!(shop.number("select count(*) from orders").await, 1);
 }
@@ -201,24 +204,28 @@ async fn expired_key_is_checked_before_stock_and_limit() {
         (shop.shop_item(1, 100).await, "sold-out"),
         (shop.limited_item(false, 100, 1).await, "limit-reached"),
     ];
-    for (sku, refusal) in cases {
+    for (sku, rejection) in cases {
         let key = fresh_key();
-        let ask = async |key: &str, sku: &str, many: i64| {
+        let order = async |key: &str, sku: &str, many: i64| {
             let (status, kind, body) = keyed(&shop, &alice, 0, key, sku, many).outcome().await;
             (status, kind, body["order_id"].clone(), body["id"].clone())
         };
-        let (status, _, _, id) = ask(&key, &sku, 1).await;
+        let (status, _, _, id) = order(&key, &sku, 1).await;
         assert_eq!(status, 201);
         purge_keys(&shop).await;
         let used = (409, "idempotency-key-used".to_owned(), id, Value::Null);
-        assert_eq!(ask(&key, &sku, 1).await, used, "{refusal}: in a batch");
-        let (status, kind, ..) = ask(&fresh_key(), &sku, 1).await;
-        assert_eq!((status, kind.as_str()), (409, refusal), "whose key was not used");
-        // By now the sold-out cache rejects the order before it is queued.
+        assert_eq!(order(&key, &sku, 1).await, used, "{rejection}: in a batch");
+        let (status, kind, ..) = order(&fresh_key(), &sku, 1).await;
+        assert_eq!((status, kind.as_str()), (409, rejection), "with a new key");
+        // Now the sold-out cache rejects the order before it is queued.
         for many in [1, 2] {
-            assert_eq!(ask(&key, &sku, many).await, used, "{refusal}: at the gate, {many}");
+            assert_eq!(
+                order(&key, &sku, many).await,
+                used,
+                "{rejection}: before the queue, {many}"
+            );
         }
-        assert_eq!(ask(&key, "no-such-item", 1).await, used, "{refusal}: of nothing");
+        assert_eq!(order(&key, "no-such-item", 1).await, used, "{rejection}: of an unknown item");
     }
     assert_eq!(shop.number("select count(*) from orders").await, 2);
     assert_eq!(shop.number("select count(*) from idempotency").await, 2);
@@ -230,39 +237,40 @@ async fn batch_reports_each_users_own_key() {
     let shop = Shop::start(1).await;
     let (alice, bob) = (shop.sign_in("alice").await, shop.sign_in("bob").await);
     let sku = shop.shop_item(3, 100).await;
-    let (hers, his) = (fresh_key(), fresh_key());
+    let (key_of_alice, key_of_bob) = (fresh_key(), fresh_key());
     let mut placed = Vec::new();
-    for (who, key) in [(&alice, &hers), (&bob, &his)] {
+    for (who, key) in [(&alice, &key_of_alice), (&bob, &key_of_bob)] {
         let order = keyed(&shop, who, 0, key, &sku, 1).send().await.unwrap();
         placed.push(order.gives(201).await["id"].clone());
     }
     purge_keys(&shop).await;
-    // One is left, and the first takes it.
+    // One unit is left, which the first order gets.
     let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
-    let senders = [(&bob, fresh_key()), (&alice, hers), (&bob, his), (&alice, fresh_key())];
+    let senders =
+        [(&bob, fresh_key()), (&alice, key_of_alice), (&bob, key_of_bob), (&alice, fresh_key())];
     let mut sent = Vec::new();
     for (place, (who, key)) in senders.into_iter().enumerate() {
         sent.push(send(keyed(&shop, who, 0, &key, &sku, 1)));
         if [1, 2].contains(&place) {
-            until("it is answered", async || sent.last().unwrap().is_finished()).await;
+            until("it has a response", async || sent.last().unwrap().is_finished()).await;
         }
         let waiting = sent.iter().filter(|sent| !sent.is_finished()).count();
         barrier.until_queued(waiting).await;
     }
     barrier.open().await;
-    let mut answers = Vec::new();
+    let mut responses = Vec::new();
     for sent in sent {
         let (status, kind, body) = sent.outcome().await;
-        answers.push((status, kind, body["order_id"].clone()));
+        responses.push((status, kind, body["order_id"].clone()));
     }
     let used = |n: usize| (409, "idempotency-key-used".to_owned(), placed[n].clone());
     let sold_out = (409, "sold-out".to_owned(), Value::Null);
-    assert_eq!(answers, [(201, String::new(), Value::Null), used(0), used(1), sold_out]);
+    assert_eq!(responses, [(201, String::new(), Value::Null), used(0), used(1), sold_out]);
     shop.assert_sound().await;
 }
 
 /// Sends with that key, to both replicas in turn: the second response is a replay of the first.
-async fn is_replayed_elsewhere(shop: &Shop, who: &User, path: &str, json: Option<Value>) {
+async fn assert_other_replica_replays(shop: &Shop, who: &User, path: &str, json: Option<Value>) {
     let key = fresh_key();
     let send = |replica: usize| {
         let request = shop.http.post(shop.url(replica, path)).bearer_auth(&who.token);
@@ -286,7 +294,7 @@ async fn restock_cancel_and_refund_replay_under_their_keys() {
     let restock = json!({ "delta": 2, "reason": "found two" });
     let bare = shop.http.post(shop.url(0, "/api/items/deadbolt/stock"));
     bare.bearer_auth(&admin.token).json(&restock).refuses(400, "idempotency-key-missing").await;
-    is_replayed_elsewhere(&shop, &admin, "/api/items/deadbolt/stock", Some(restock)).await;
+    assert_other_replica_replays(&shop, &admin, "/api/items/deadbolt/stock", Some(restock)).await;
     for undone in ["cancel", "refund"] {
         let id = keyed(&shop, &alice, 0, &fresh_key(), "deadbolt", 1).gives(201).await["id"]
             .as_str()
@@ -295,7 +303,8 @@ async fn restock_cancel_and_refund_replay_under_their_keys() {
         if undone == "refund" {
             shop.post(&alice, 0, &format!("/api/orders/{id}/pay")).gives(200).await;
         }
-        is_replayed_elsewhere(&shop, &alice, &format!("/api/orders/{id}/{undone}"), None).await;
+        assert_other_replica_replays(&shop, &alice, &format!("/api/orders/{id}/{undone}"), None)
+            .await;
     }
     assert_eq!(shop.stock(&alice, "deadbolt").await, 42);
     shop.assert_sound().await;

@@ -18,9 +18,9 @@ use tokio_util::sync::CancellationToken;
 use crate::common::proxy::Proxy;
 use crate::common::{Shop, until};
 
-/// A tick that no test's own time comes near.
+/// A tick far from the time of any test run.
 pub const DUE: OffsetDateTime = datetime!(2026-01-01 00:00 UTC);
-/// Its timetable: only a test on New Year's Eve could see two.
+/// Its timetable: only a test on New Year's Eve could have two ticks.
 const YEARLY: Timetable = Timetable { every_s: 365 * 86_400, offset_s: 14 * 86_400 };
 
 pub const fn job(
@@ -30,7 +30,7 @@ pub const fn job(
     Job { name, timetable: Some(YEARLY), timeout: Duration::from_secs(20), work }
 }
 
-/// Leaves a row per run, and nothing that would keep a second one out.
+/// Inserts a row per run, without a constraint that would prevent a second one.
 static COUNTS: Job = job("counts", |context| Box::pin(effect(context)));
 
 async fn effect(context: JobContext) -> anyhow::Result<Value> {
@@ -42,15 +42,15 @@ async fn effect(context: JobContext) -> anyhow::Result<Value> {
     Ok(json!({ "attempt": context.attempt }))
 }
 
-/// A shop without replicas, and a table for effects.
-async fn bare() -> Shop {
+/// A shop without replicas, with a table for effects.
+async fn shop_with_effects() -> Shop {
     let shop = Shop::without_replicas().await;
     let table = "create table effects (due_at timestamptz, replica text)";
     sqlx::query(table).execute(&shop.pool).await.unwrap();
     shop
 }
 
-/// A replica of that shop as far as jobs go, with a pool of its own.
+/// A scheduler as of a replica, with its own pool.
 pub fn replica(shop: &Shop, name: &str, job: &'static Job) -> Scheduler {
     replica_over(shop, name, job, &shop.database_url())
 }
@@ -78,7 +78,7 @@ async fn until_is(shop: &Shop, job: &Job, state: RunState, attempt: i32) -> JobR
     run_of(shop, job, DUE).await.unwrap()
 }
 
-/// Looks until that many runs have been, or are, begun.
+/// Lets the schedulers poll until the condition holds.
 async fn poll_until(replicas: &[&Scheduler], what: &str, mut condition: impl AsyncFnMut() -> bool) {
     until(what, async || {
         for replica in replicas {
@@ -96,7 +96,7 @@ async fn sql(shop: &Shop, sql: &'static str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn concurrent_replicas_run_a_tick_once() {
     const ROUNDS: i32 = 40;
-    let shop = bare().await;
+    let shop = shop_with_effects().await;
     let replicas: Vec<Scheduler> =
         (0..4).map(|n| replica(&shop, &format!("r{n}"), &COUNTS)).collect();
     for round in 0..ROUNDS {
@@ -123,7 +123,7 @@ async fn concurrent_replicas_run_a_tick_once() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn missed_ticks_cause_one_run() {
-    let shop = bare().await;
+    let shop = shop_with_effects().await;
     sql(
         &shop,
         "insert into job_runs (job, due_at, state, replica, started_at, ended_at, result)
@@ -139,18 +139,18 @@ async fn missed_ticks_cause_one_run() {
         a.poll().await;
         b.poll().await;
     }
-    assert_eq!(shop.number("select count(*) from job_runs").await, 2, "and not those in between");
+    assert_eq!(shop.number("select count(*) from job_runs").await, 2, "not the ticks in between");
     assert_eq!(shop.number("select count(*) from effects").await, 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn backward_clock_repeats_no_run() {
-    let shop = bare().await;
+    let shop = shop_with_effects().await;
     let a = replica(&shop, "a", &COUNTS);
     poll_until(&[&a], "it is run", async || shop.number("select count(*) from effects").await == 1)
         .await;
     until_is(&shop, &COUNTS, RunState::Done, 1).await;
-    // What was begun last says that it is 2031: so it was, for a moment, by Postgres's clock.
+    // The last run is of 2031, as after a clock of Postgres that was wrong for a moment.
     sql(
         &shop,
         "insert into job_runs (job, due_at, state, replica, started_at, ended_at, result)
@@ -164,7 +164,7 @@ async fn backward_clock_repeats_no_run() {
     }
     assert!(matches!(offer(&b, &COUNTS, DUE).await, RunOutcome::Already));
     assert_eq!(shop.number("select count(*) from effects").await, 1);
-    // A tick that has not been run is, although one of 2031 was.
+    // A tick without a run is run, although one of 2031 was.
     let later = offer(&b, &COUNTS, DUE + Duration::from_hours(1)).await;
     assert!(matches!(later, RunOutcome::Done(_)));
 }
@@ -179,7 +179,7 @@ static FAILS: Job = job("fails", |context| {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_job_is_retried_with_growing_pauses() {
-    let shop = bare().await;
+    let shop = shop_with_effects().await;
     let a = replica(&shop, "a", &FAILS);
     let mut pauses = Vec::new();
     for attempt in 1..=5 {
@@ -191,7 +191,7 @@ async fn failing_job_is_retried_with_growing_pauses() {
         let run = run_of(&shop, &FAILS, DUE).await.unwrap();
         assert_eq!(run.error.as_deref(), Some("it is broken"));
         pauses.push(run.next_at.unwrap() - run.ended_at.unwrap());
-        // Its time has not come: however often one looks, nothing is tried.
+        // Before its time, no poll starts an attempt.
         for _ in 0..3 {
             a.poll().await;
         }
@@ -212,7 +212,7 @@ async fn failing_job_is_retried_with_growing_pauses() {
     })
     .await;
     assert_eq!(run_of(&shop, &FAILS, DUE).await.unwrap().attempt, 6);
-    assert_eq!(shop.number("select count(*) from job_runs").await, 1, "it was one run all along");
+    assert_eq!(shop.number("select count(*) from job_runs").await, 1, "all attempts are one run");
     assert_eq!(shop.number("select count(*) from effects").await, 1);
 }
 
@@ -220,7 +220,7 @@ static PANICS: Job = job("panics", |_| Box::pin(async { panic!("on purpose") }))
 
 #[tokio::test(flavor = "multi_thread")]
 async fn panicking_job_does_not_stop_scheduler() {
-    let shop = bare().await;
+    let shop = shop_with_effects().await;
     let a = replica(&shop, "a", &PANICS);
     let outcome = offer(&a, &PANICS, DUE).await;
     assert!(
@@ -246,7 +246,7 @@ static HANGS: Job = Job {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn hanging_job_is_cancelled_and_rolled_back() {
-    let shop = bare().await;
+    let shop = shop_with_effects().await;
     let a = replica(&shop, "a", &HANGS);
     let outcome = offer(&a, &HANGS, DUE).await;
     let cause = "it took longer than 150ms, and was cancelled";
@@ -258,7 +258,7 @@ async fn hanging_job_is_cancelled_and_rolled_back() {
 }
 
 static MAY_END: Semaphore = Semaphore::const_new(0);
-static SPEAKS: Job = job("speaks", |_| {
+static RETURNS: Job = job("returns", |_| {
     Box::pin(async {
         MAY_END.acquire().await?.forget();
         Ok(json!({ "words": 3 }))
@@ -267,20 +267,20 @@ static SPEAKS: Job = job("speaks", |_| {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn run_result_is_written_after_outage() {
-    let shop = bare().await;
+    let shop = shop_with_effects().await;
     let postgres = Proxy::to_postgres().await;
     let url = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
-    let a = replica_over(&shop, "a", &SPEAKS, &url);
+    let a = replica_over(&shop, "a", &RETURNS, &url);
     a.poll().await;
-    until_is(&shop, &SPEAKS, RunState::Running, 1).await;
+    until_is(&shop, &RETURNS, RunState::Running, 1).await;
     postgres.cut();
     MAY_END.add_permits(1);
-    // Looking in vain takes as long as the first attempt to write.
+    // The failing poll takes as long as the first attempt to write.
     a.poll().await;
-    assert_eq!(run_of(&shop, &SPEAKS, DUE).await.unwrap().state, RunState::Running);
+    assert_eq!(run_of(&shop, &RETURNS, DUE).await.unwrap().state, RunState::Running);
     postgres.restore();
-    let done = until_is(&shop, &SPEAKS, RunState::Done, 1).await;
+    let done = until_is(&shop, &RETURNS, RunState::Done, 1).await;
     assert_eq!(done.result, Some(json!({ "words": 3 })));
-    // And the scheduler has survived it.
-    assert!(matches!(offer(&a, &SPEAKS, DUE).await, RunOutcome::Already));
+    // The scheduler still works.
+    assert!(matches!(offer(&a, &RETURNS, DUE).await, RunOutcome::Already));
 }

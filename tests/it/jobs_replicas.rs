@@ -31,17 +31,17 @@ async fn start_paused(
     at: &str,
 ) -> tokio::task::JoinHandle<Option<Value>> {
     let request = tick(shop, admin, 0).header("Holdfast-Pause", at).send();
-    let asked = tokio::spawn(async move { request.await.ok()?.json().await.ok() });
-    until("it is held", async || {
+    let sent = tokio::spawn(async move { request.await.ok()?.json().await.ok() });
+    until("it is paused", async || {
         let held = shop.read(admin, "/api/lab/paused").await;
         held.as_array().unwrap().len() == 1
     })
     .await;
-    asked
+    sent
 }
 
 async fn until_done(shop: &Shop) -> JobRun {
-    until("somebody does it", async || {
+    until("the run is done", async || {
         run_of(shop).await.is_some_and(|run| run.state == RunState::Done)
     })
     .await;
@@ -55,11 +55,11 @@ async fn killed_run_is_taken_over_once() {
     for at in ["held", "write"] {
         let mut shop = Shop::start_with(2, &[JOBS_ON]).await;
         let admin = shop.sign_in("admin").await;
-        let asked = start_paused(&shop, &admin, at).await;
+        let sent = start_paused(&shop, &admin, at).await;
         let begun = run_of(&shop).await.unwrap();
         assert_eq!((begun.state, begun.attempt), (RunState::Running, 1));
         shop.replicas[0].kill();
-        assert_eq!(asked.await.unwrap(), None);
+        assert_eq!(sent.await.unwrap(), None);
         let done = until_done(&shop).await;
         assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()), "{at}");
         assert_eq!(shop.number(MARKS).await, 1, "killed at {at}");
@@ -70,12 +70,12 @@ async fn killed_run_is_taken_over_once() {
 async fn paused_run_cannot_write_its_result() {
     let shop = Shop::start_with(2, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
-    let asked = start_paused(&shop, &admin, "held").await;
+    let sent = start_paused(&shop, &admin, "held").await;
     shop.replicas[0].pause();
     let done = until_done(&shop).await;
     assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
     shop.replicas[0].resume();
-    let late = asked.await.unwrap().unwrap();
+    let late = sent.await.unwrap().unwrap();
     assert_eq!(late["outcome"], "stale", "{late}");
     let still = run_of(&shop).await.unwrap();
     assert_eq!((still.attempt, still.ended_at), (2, done.ended_at));
@@ -86,12 +86,12 @@ async fn paused_run_cannot_write_its_result() {
 async fn stopping_replica_hands_over_its_run() {
     let mut shop = Shop::start_with(2, &[JOBS_ON]).await;
     let admin = shop.sign_in("admin").await;
-    let asked = start_paused(&shop, &admin, "write").await;
+    let sent = start_paused(&shop, &admin, "write").await;
     shop.replicas[0].terminate();
     let done = until_done(&shop).await;
     assert_eq!((done.attempt, done.replica.as_str()), (2, shop.replicas[1].name()));
-    assert!(shop.replicas[0].wait_for_exit().await, "and it ends as it should");
-    asked.abort();
+    assert!(shop.replicas[0].wait_for_exit().await, "it exits cleanly");
+    sent.abort();
     assert_eq!(shop.number(MARKS).await, 1);
 }
 
@@ -117,7 +117,7 @@ async fn simultaneous_replicas_run_each_job_once() {
     }
     let sound = &jobs["jobs"][0]["last_done"]["result"];
     assert_eq!((&sound["sound"], &sound["failing"]), (&true.into(), &json!([])), "{sound:#}");
-    // As many as there are rows: every run has its row.
+    // Every run has its row.
     let mut counted = 0.0;
     for replica in 0..3 {
         let metrics = metrics(&shop, replica).await;
@@ -134,10 +134,10 @@ async fn simultaneous_replicas_run_each_job_once() {
 async fn disabled_jobs_do_not_run() {
     let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "off")]).await;
     let (admin, alice) = (shop.sign_in("admin").await, shop.sign_in("alice").await);
-    let refused = tick(&shop, &admin, 0).send().await.unwrap();
-    assert_eq!(problem(refused, 403).await, "forbidden");
+    let rejected = tick(&shop, &admin, 0).send().await.unwrap();
+    assert_eq!(problem(rejected, 403).await, "forbidden");
     assert_eq!(shop.read(&admin, "/api/jobs").await["on"], false);
-    let refused = shop.request(&alice, Method::GET, 0, "/api/jobs").send().await.unwrap();
-    assert_eq!(problem(refused, 403).await, "forbidden");
+    let rejected = shop.request(&alice, Method::GET, 0, "/api/jobs").send().await.unwrap();
+    assert_eq!(problem(rejected, 403).await, "forbidden");
     assert_eq!(shop.number("select count(*) from job_runs").await, 0);
 }

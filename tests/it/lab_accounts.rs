@@ -47,11 +47,11 @@ async fn minted_lab_money_buys_nothing_in_shop() {
     }
     assert_eq!(balances(&shop, &alice).await, [0, 100_100]);
     shop.assert_sound().await;
-    let apart = "select count(*) from accounts where kind = 'lab'";
-    assert_eq!(shop.number(apart).await, 1, "only the lab account is counted apart");
+    let lab_accounts = "select count(*) from accounts where kind = 'lab'";
+    assert_eq!(shop.number(lab_accounts).await, 1, "only the lab account has another kind");
 }
 
-/// The refund looks for the payer before the payment, and executes after it.
+/// The refund looks up the payer before the payment, and executes after it.
 #[tokio::test]
 async fn early_refund_keeps_lab_money_in_lab() {
     let shop = Shop::start_with(2, &[("HOLDFAST_LOCK", "fenced")]).await;
@@ -83,17 +83,17 @@ async fn early_refund_keeps_lab_money_in_lab() {
 async fn failed_lab_payment_leaves_audit_sound() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
-    let dear = json!({ "stock": 5, "price_cents": 100_001 });
-    let item = shop.request(&admin, Method::POST, 0, "/api/lab/items").json(&dear);
+    let expensive = json!({ "stock": 5, "price_cents": 100_001 });
+    let item = shop.request(&admin, Method::POST, 0, "/api/lab/items").json(&expensive);
     let item = item.gives(201).await;
     let sku = item["sku"].as_str().unwrap();
     let order = shop.place_order(&alice, sku, 1).await;
-    let told = shop
+    let problem = shop
         .act(&alice, 0, &order, "pay")
         .header("Holdfast-Lock", "none")
         .refuses(402, "insufficient-funds")
         .await;
-    assert!(told["detail"].as_str().unwrap().contains("lab account"), "{told}");
+    assert!(problem["detail"].as_str().unwrap().contains("lab account"), "{problem}");
     shop.act(&alice, 0, &order, "cancel").gives(200).await;
     let sku = Sku::try_from(sku.to_owned()).unwrap();
     assert!(purge_lab_item(&shop.pool.clone().into(), &sku, sku.as_str()).await.unwrap());
@@ -106,9 +106,9 @@ async fn order_mixes_no_lab_and_shop_items() {
     let shop = Shop::start(1).await;
     let (alice, sku) = (shop.sign_in("alice").await, shop.lab_item(5).await);
     let mixed = shop.order_lines(&alice, 0, &[(&sku, 1), ("deadbolt", 1)]);
-    let told = mixed.refuses(422, "invalid-request").await;
-    let why = told["errors"][0]["detail"].as_str().unwrap();
-    assert!(why.contains("not both") && why.contains("deadbolt"), "{told}");
+    let problem = mixed.refuses(422, "invalid-request").await;
+    let why = problem["errors"][0]["detail"].as_str().unwrap();
+    assert!(why.contains("not both") && why.contains("deadbolt"), "{problem}");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
 }
 

@@ -1,4 +1,4 @@
-//! What one user's lab requests can do to the shop: nothing.
+//! One user's lab requests cannot affect the shop.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ const ATTACKERS: usize = 40;
 /// The connections that one user's lab requests may hold, of the four of the lab.
 const OF_ONE_USER: usize = 3;
 /// Far less than a pause takes.
-const QUICK: Duration = Duration::from_secs(2);
+const MAX_ORDER_TIME: Duration = Duration::from_secs(2);
 
 #[tokio::test]
 async fn paused_orders_leave_connections_to_shop() {
@@ -29,7 +29,7 @@ async fn paused_orders_leave_connections_to_shop() {
         .map(send)
         .collect();
     let (admin, own) = (shop.sign_in("admin").await, shop.shop_item(1_000, 100).await);
-    until("the lab has all of its connections", async || {
+    until("the user's lab connections are in use", async || {
         let paused = shop.paused_requests(&admin, 0).await;
         paused.iter().filter(|request| request.point == "read").count() == OF_ONE_USER
     })
@@ -43,17 +43,17 @@ async fn paused_orders_leave_connections_to_shop() {
         let response = shop.get(&bob, 0, page).send().await.unwrap();
         assert_eq!(response.status(), StatusCode::OK, "{page}");
     }
-    assert!(began.elapsed() < QUICK, "{:?}", began.elapsed());
-    let mut refused = 0;
+    assert!(began.elapsed() < MAX_ORDER_TIME, "{:?}", began.elapsed());
+    let mut rejected = 0;
     for sent in attack {
-        let (status, kind, told) = sent.outcome().await;
+        let (status, kind, problem) = sent.outcome().await;
         // Those that were paused with a connection have no time left afterwards.
         let is_refused = ["that the lab may use", "of the lab are paused here"]
             .iter()
-            .any(|why| told["detail"].as_str().is_some_and(|detail| detail.contains(why)));
-        refused += usize::from((status, kind.as_str()) == (503, "overloaded") && is_refused);
+            .any(|why| problem["detail"].as_str().is_some_and(|detail| detail.contains(why)));
+        rejected += usize::from((status, kind.as_str()) == (503, "overloaded") && is_refused);
     }
-    assert_eq!(refused, ATTACKERS - OF_ONE_USER, "all but those that were paused");
+    assert_eq!(rejected, ATTACKERS - OF_ONE_USER, "all but those that were paused");
 }
 
 /// Without a pause of their own, they wait for the row of a paused one.
@@ -71,14 +71,14 @@ async fn orders_behind_paused_one_leave_connections() {
     for order in (0..24).map(|_| send(shop.order(&bob, 0, &own, 1))).collect::<Vec<_>>() {
         order.gives(201).await;
     }
-    assert!(began.elapsed() < QUICK, "{:?}", began.elapsed());
+    assert!(began.elapsed() < MAX_ORDER_TIME, "{:?}", began.elapsed());
     for sent in behind.into_iter().chain([paused]) {
         sent.response().await;
     }
 }
 
 #[tokio::test]
-async fn pauses_beyond_budget_are_refused_at_once() {
+async fn pauses_beyond_budget_are_rejected_at_once() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let sku = shop.lab_item(1_000).await;
@@ -87,7 +87,7 @@ async fn pauses_beyond_budget_are_refused_at_once() {
     let of_one: Vec<_> = (0..32).map(|_| send(pausing())).collect();
     shop.until_paused_count(&admin, 32, "wait").await;
     pausing().refuses(503, "overloaded").await;
-    // Others have as many again.
+    // Other users have their own budget.
     let bob = shop.sign_in("bob").await;
     let pausing_too = || shop.order(&bob, 0, &sku, 1).header("Holdfast-Lock", "none");
     let pausing_too = || pausing_too().header("Holdfast-Pause", "wait");
@@ -97,10 +97,10 @@ async fn pauses_beyond_budget_are_refused_at_once() {
     let carol = shop.sign_in("carol").await;
     let third = shop.order(&carol, 0, &sku, 1).header("Holdfast-Pause", "wait");
     let began = Instant::now();
-    let refused = third.send().await.unwrap();
-    assert_eq!(refused.headers()["retry-after"], "1");
-    refused.refuses(503, "overloaded").await;
-    assert!(began.elapsed() < QUICK, "{:?}", began.elapsed());
+    let rejected = third.send().await.unwrap();
+    assert_eq!(rejected.headers()["retry-after"], "1");
+    rejected.refuses(503, "overloaded").await;
+    assert!(began.elapsed() < MAX_ORDER_TIME, "{:?}", began.elapsed());
     for request in shop.paused_requests(&admin, 0).await {
         shop.resume_request(&admin, 0, &request.request).await;
     }
@@ -123,7 +123,7 @@ async fn one_user_leaves_lab_connections_to_others() {
     paused.into_iter().for_each(|sent| sent.abort());
 }
 
-/// A finished key is looked up before anything is refused.
+/// A finished key is looked up before the limits are checked.
 #[tokio::test]
 async fn finished_order_is_replayed_beyond_lab_limits() {
     let shop = Shop::start(1).await;
@@ -159,7 +159,7 @@ async fn finished_order_is_replayed_beyond_lab_limits() {
     paused.into_iter().for_each(|sent| sent.abort());
 }
 
-/// Sends orders that are paused with a connection, and waits until as many are as one user's may.
+/// Sends orders that are paused with a connection, and waits until one user's limit is reached.
 async fn hold_connections(shop: &Shop, who: &User, count: usize) -> Vec<Sent> {
     let admin = shop.sign_in("admin").await;
     let mut sent = Vec::new();
@@ -173,7 +173,7 @@ async fn hold_connections(shop: &Shop, who: &User, count: usize) -> Vec<Sent> {
 }
 
 #[tokio::test]
-async fn lab_headers_with_shop_items_are_the_admins() {
+async fn only_admin_uses_lab_headers_with_shop_items() {
     let shop = Shop::start(1).await;
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);
     let headers = [
@@ -189,9 +189,9 @@ async fn lab_headers_with_shop_items_are_the_admins() {
     let pay = format!("/api/orders/{}/pay", unpaid["id"].as_str().unwrap());
     for (name, value) in headers {
         let order = || shop.order(&alice, 0, "deadbolt", 1).header(name, value);
-        let (status, kind, told) = order().outcome().await;
+        let (status, kind, problem) = order().outcome().await;
         assert_eq!((status, kind.as_str()), (403, "forbidden"), "{name}");
-        assert!(told["detail"].as_str().unwrap().contains("only the admin"), "{told}");
+        assert!(problem["detail"].as_str().unwrap().contains("only the admin"), "{problem}");
         let payment = shop.request(&alice, Method::POST, 0, &pay).header(name, value);
         assert_eq!(
             payment.header("Idempotency-Key", fresh_key()).fails(403).await,

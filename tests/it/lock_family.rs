@@ -1,11 +1,11 @@
-//! A replica starts only beside replicas that it excludes, and under an unsafe lock only if told
-//! so.
+//! A replica starts only beside replicas that its lock excludes, and under an unsafe lock only if
+//! that is allowed.
 
 use holdfast::shop::strategy::STRATEGIES;
 use serde_json::json;
 
 use crate::common::{Shop, services, until};
-use crate::topology::{self, Running, Topology, ask};
+use crate::topology::{self, Running, Topology, query};
 
 const OWNER: (&str, &str) = ("HOLDFAST_LOCK", "owner");
 const ROW_LOCK: (&str, &str) = ("HOLDFAST_LOCK", "row-lock");
@@ -14,9 +14,9 @@ const CHANGE: &[&str] = &["--change-lock"];
 
 impl Shop {
     /// Fails if the replica starts. Returns what it printed.
-    fn refused(&mut self, flags: &[&str], env: &[(&str, &str)]) -> String {
-        let refused = self.try_add_replica(flags, env);
-        refused.expect_err("it starts")
+    fn try_start_rejected(&mut self, flags: &[&str], env: &[(&str, &str)]) -> String {
+        let result = self.try_add_replica(flags, env);
+        result.expect_err("it starts")
     }
 
     async fn until_registered(&self, replicas: i64) {
@@ -38,17 +38,17 @@ impl Shop {
 
 async fn own_redis() -> Running {
     let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
-    redis.await.unwrap().expect("redis-server is there")
+    redis.await.unwrap().expect("redis-server is installed")
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lock_of_other_family_is_refused() {
+async fn lock_of_other_family_is_rejected() {
     let mut shop = Shop::start_with(1, &[ROW_LOCK]).await;
-    let words = shop.refused(&[], &[WATCHDOG]);
-    assert!(words.contains("the lock watchdog does not exclude row-lock"), "{words}");
+    let output = shop.try_start_rejected(&[], &[WATCHDOG]);
+    assert!(output.contains("the lock watchdog does not exclude row-lock"), "{output}");
     let remedy = "Use fenced, row-lock, atomic, version, serializable, batched. To change the lock, \
                   stop all replicas, then start one with `holdfast serve --change-lock`";
-    assert!(words.contains(remedy), "{words}");
+    assert!(output.contains(remedy), "{output}");
 
     shop.add_replica(&[("HOLDFAST_LOCK", "batched")]);
     shop.add_replica(&[("HOLDFAST_LOCK", "serializable")]);
@@ -69,21 +69,21 @@ async fn lock_of_other_family_is_refused() {
 async fn lock_changes_only_while_no_other_replica_runs() {
     let mut shop = Shop::start_with(2, &[ROW_LOCK]).await;
     shop.replicas[1].pause();
-    let words = shop.refused(CHANGE, &[WATCHDOG]);
-    assert!(words.contains("can't be changed from row-lock to watchdog"), "{words}");
+    let output = shop.try_start_rejected(CHANGE, &[WATCHDOG]);
+    assert!(output.contains("can't be changed from row-lock to watchdog"), "{output}");
     for replica in &shop.replicas {
-        assert!(words.contains(replica.name()), "{words}");
+        assert!(output.contains(replica.name()), "{output}");
     }
     shop.replicas[0].kill();
     shop.until_registered(1).await;
-    assert!(shop.refused(CHANGE, &[WATCHDOG]).contains(shop.replicas[1].name()));
+    assert!(shop.try_start_rejected(CHANGE, &[WATCHDOG]).contains(shop.replicas[1].name()));
     shop.replicas[1].kill();
     shop.until_registered(0).await;
 
-    assert!(shop.refused(&[], &[WATCHDOG]).contains("--change-lock"), "not by itself");
+    assert!(shop.try_start_rejected(&[], &[WATCHDOG]).contains("--change-lock"), "not by itself");
     shop.try_add_replica(CHANGE, &[WATCHDOG]).unwrap();
     shop.add_replica(&[OWNER]);
-    assert!(shop.refused(&[], &[ROW_LOCK]).contains("does not exclude watchdog"));
+    assert!(shop.try_start_rejected(&[], &[ROW_LOCK]).contains("does not exclude watchdog"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -95,19 +95,19 @@ async fn draining_replica_still_counts_as_running() {
         ready.status() == 503
     })
     .await;
-    assert!(shop.refused(CHANGE, &[WATCHDOG]).contains(shop.replicas[0].name()));
+    assert!(shop.try_start_rejected(CHANGE, &[WATCHDOG]).contains(shop.replicas[0].name()));
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lock_in_other_redis_is_refused() {
+async fn lock_in_other_redis_is_rejected() {
     let mut shop = Shop::start_with(1, &[OWNER]).await;
     let other = own_redis().await;
-    let words = shop.refused(&[], &[WATCHDOG, ("REDIS_URL", &other.url)]);
-    assert!(words.contains("lock with another Redis"), "{words}");
-    assert!(words.contains(shop.replicas[0].name()), "{words}");
-    assert_eq!(ask::<i64>(&other.url, "DBSIZE").unwrap(), 0, "it leaves nothing there");
-    let words = shop.refused(CHANGE, &[OWNER, ("HOLDFAST_REDIS_PREFIX", "other:")]);
-    assert!(words.contains("under the prefix other:"), "{words}");
+    let output = shop.try_start_rejected(&[], &[WATCHDOG, ("REDIS_URL", &other.url)]);
+    assert!(output.contains("lock with another Redis"), "{output}");
+    assert!(output.contains(shop.replicas[0].name()), "{output}");
+    assert_eq!(query::<i64>(&other.url, "DBSIZE").unwrap(), 0, "it leaves no key there");
+    let output = shop.try_start_rejected(CHANGE, &[OWNER, ("HOLDFAST_REDIS_PREFIX", "other:")]);
+    assert!(output.contains("under the prefix other:"), "{output}");
     shop.add_replica(&[WATCHDOG]);
 
     // Under a lock that Postgres protects, each may have its own.
@@ -116,31 +116,31 @@ async fn lock_in_other_redis_is_refused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn quorum_with_one_other_node_is_refused() {
+async fn quorum_with_one_other_node_is_rejected() {
     let redlock = ("HOLDFAST_LOCK", "redlock");
     let mut shop = Shop::start_with(1, &[redlock]).await;
     let other = own_redis().await;
     let mut nodes = services().running.redlock_urls.clone();
     nodes[2].clone_from(&other.url);
-    let words = shop.refused(&[], &[redlock, ("REDLOCK_URLS", &nodes.join(","))]);
-    assert!(words.contains("one of REDLOCK_URLS"), "{words}");
+    let output = shop.try_start_rejected(&[], &[redlock, ("REDLOCK_URLS", &nodes.join(","))]);
+    assert!(output.contains("one of REDLOCK_URLS"), "{output}");
     let five: Vec<_> = nodes.iter().chain(&nodes[..2]).map(String::as_str).collect();
-    let words = shop.refused(&[], &[redlock, ("REDLOCK_URLS", &five.join(","))]);
+    let output = shop.try_start_rejected(&[], &[redlock, ("REDLOCK_URLS", &five.join(","))]);
     assert!(
-        words.contains("redlock on 5 servers does not exclude redlock on 3 servers"),
-        "{words}"
+        output.contains("redlock on 5 servers does not exclude redlock on 3 servers"),
+        "{output}"
     );
     shop.add_replica(&[redlock]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn flushed_redis_keeps_no_replica_out() {
+async fn flushed_redis_rejects_no_replica() {
     let redis = own_redis().await;
     let env = [OWNER, ("REDIS_URL", redis.url.as_str())];
     let mut shop = Shop::start_with(1, &env).await;
-    let flush = || ask::<String>(&redis.url, "FLUSHALL").unwrap();
+    let flush = || query::<String>(&redis.url, "FLUSHALL").unwrap();
     let find = format!("KEYS {}mark:*", shop.prefix);
-    let marks = || ask::<Vec<String>>(&redis.url, &find).unwrap();
+    let marks = || query::<Vec<String>>(&redis.url, &find).unwrap();
     let mark = marks();
     flush();
     shop.add_replica(&env);
@@ -150,7 +150,7 @@ async fn flushed_redis_keeps_no_replica_out() {
     shop.until_registered(0).await;
     flush();
     shop.add_replica(&env);
-    assert_ne!(marks(), mark, "none ran that could tell; another mark");
+    assert_ne!(marks(), mark, "no running replica kept the mark");
     assert_eq!(marks().len(), 1);
     shop.add_replica(&env);
 }
@@ -161,9 +161,9 @@ async fn lost_session_is_opened_again() {
     shop.until_registered(2).await;
     shop.end_registrations().await;
     shop.until_registered(2).await;
-    assert!(shop.refused(CHANGE, &[ROW_LOCK]).contains("while other replicas run"));
+    assert!(shop.try_start_rejected(CHANGE, &[ROW_LOCK]).contains("while other replicas run"));
 
-    // The lock is changed while a replica that is lost can't know.
+    // The lock is changed while the replicas are paused.
     for replica in &shop.replicas {
         replica.pause();
     }
@@ -171,7 +171,7 @@ async fn lost_session_is_opened_again() {
     shop.try_add_replica(CHANGE, &[ROW_LOCK]).unwrap();
     for replica in &mut shop.replicas[..2] {
         replica.resume();
-        assert!(!replica.wait_for_exit().await, "it ends, with an error");
+        assert!(!replica.wait_for_exit().await, "it exits with an error");
     }
     let alice = shop.sign_in_at(2, "alice").await;
     assert_eq!(shop.order(&alice, 2, "deadbolt", 1).send().await.unwrap().status(), 201);
@@ -180,7 +180,7 @@ async fn lost_session_is_opened_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn unsafe_lock_must_be_allowed() {
     let mut shop = Shop::without_replicas().await;
-    let refuse = ("HOLDFAST_UNSAFE_LOCK", "off");
+    let disallow = ("HOLDFAST_UNSAFE_LOCK", "off");
     let hazardous = STRATEGIES.iter().filter(|strategy| strategy.hazard().is_some());
     let hazardous: Vec<&str> = hazardous.map(|strategy| strategy.name).collect();
     assert_eq!(
@@ -199,9 +199,9 @@ async fn unsafe_lock_must_be_allowed() {
         ]
     );
     for name in hazardous {
-        let words = shop.refused(&[], &[("HOLDFAST_LOCK", name), refuse]);
-        assert!(words.contains(&format!("the lock {name} is unsafe")), "{words}");
-        assert!(words.contains("--unsafe-lock"), "{words}");
+        let output = shop.try_start_rejected(&[], &[("HOLDFAST_LOCK", name), disallow]);
+        assert!(output.contains(&format!("the lock {name} is unsafe")), "{output}");
+        assert!(output.contains("--unsafe-lock"), "{output}");
     }
     assert_eq!(shop.number("select count(*) from lock_family").await, 0);
 

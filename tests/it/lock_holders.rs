@@ -42,7 +42,7 @@ async fn lock_timeout_names_the_holder() {
         assert!(busy["retry_after_ms"].as_u64().unwrap() > 0, "{busy}");
         assert_eq!(busy["holder_process"], timeout["holder_process"]);
         assert_eq!(busy["holder_fence"], timeout["holder_fence"]);
-        // The nodes of a majority are none of the shop's own Redis, and not in its list.
+        // The list covers only the shop's own Redis, not the nodes of a quorum.
         if strategy != "redlock" {
             let locks = shop.read(&admin, "/api/locks").await;
             let key = format!("{}lock:{{sku:{sku}}}", shop.prefix);

@@ -1,4 +1,4 @@
-//! A reader of the log that stops reading: it delays nothing, and learns what it has missed.
+//! A log reader that stops reading delays nothing, and a notice reports the dropped lines.
 
 use std::fs::File;
 use std::io::{BufRead as _, BufReader};
@@ -67,6 +67,6 @@ async fn stopped_log_reader_stops_nothing() {
     flood_log(&shop, &alice, before).await;
     shop.replicas[0].terminate();
     let exit = timeout(EXIT_TIMEOUT, shop.replicas[0].wait_for_exit()).await;
-    assert!(exit.expect("it exits in time"), "it exits well");
+    assert!(exit.expect("it exits in time"), "it exits cleanly");
     shop.assert_sound().await;
 }

@@ -22,11 +22,11 @@ async fn lines_of_outage(cut: &Proxy, variable: &str, url: &str, shop: &mut Shop
     let item = shop.lab_item(10).await;
     let before = std::fs::read_to_string(log.path()).unwrap().len();
     cut.cut();
-    let refused = join_all((0..FLOOD).map(|n| {
+    let rejected = join_all((0..FLOOD).map(|n| {
         let sku = if n % 2 == 0 { "deadbolt" } else { &item };
         shop.order(&alice, replica, sku, 1).send()
     }));
-    for response in refused.await {
+    for response in rejected.await {
         assert_eq!(response.unwrap().status(), StatusCode::SERVICE_UNAVAILABLE);
     }
     let log = std::fs::read_to_string(log.path()).unwrap();

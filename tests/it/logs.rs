@@ -30,7 +30,7 @@ async fn json_lines_carry_request_id() {
     let postgres = Proxy::to_postgres().await;
     let database = format!("postgres://holdfast@127.0.0.1:{}/{}", postgres.port, shop.database);
     let start = |env: &[(&str, &str)]| Replica::start_with_log(log.path(), env);
-    // The filter hides every line below a warning, and must not hide the spans.
+    // The filter hides lines below a warning, and must not hide the spans.
     let env = [
         ("DATABASE_URL", database.as_str()),
         ("HOLDFAST_LOG", "holdfast=warn,holdfast::web::middleware::request_context=debug"),
@@ -107,11 +107,11 @@ fn invalid_settings_are_errors_at_start() {
                 "{arguments:?}: {error}"
             );
         }
-        assert!(!data.exists(), "`up` has checked it before it started anything");
+        assert!(!data.exists(), "`up` checks it before it starts anything");
     }
 }
 
-/// Returns the lines of stdout and stderr, each of which must be an object as a log has it.
+/// Parses each line as an object with the fields of a log line.
 fn json_lines(text: &str) -> Vec<Value> {
     let lines = text.lines().map(|line| {
         let value: Value = serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"));
@@ -151,7 +151,7 @@ async fn fatal_errors_are_json_lines() {
     ] {
         let (exit, lines) = run_with_json(arguments, &environment);
         assert_eq!(exit, Some(code), "{arguments:?}: {lines:#?}");
-        let last = lines.last().unwrap_or_else(|| panic!("{arguments:?} says nothing"));
+        let last = lines.last().unwrap_or_else(|| panic!("{arguments:?} prints nothing"));
         assert_eq!(last["level"], "ERROR", "{arguments:?}: {last}");
         assert!(last["message"].as_str().unwrap().contains(words), "{arguments:?}: {last}");
     }

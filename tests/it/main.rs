@@ -1,6 +1,6 @@
-//! The shop, from outside: HTTP against real replicas, and the database behind them.
+//! Integration tests: HTTP requests to real replicas, and the database behind them.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 #[path = "../common/checker/mod.rs"]
 mod checker;

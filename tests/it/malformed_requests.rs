@@ -1,5 +1,5 @@
-//! Bytes that are no request, and heads of requests that do not arrive: the client is told what is
-//! wrong with a problem, and it counts as a request.
+//! Malformed requests, and request heads that do not arrive: the response is a problem, and counts
+//! as that of a request.
 
 use std::time::{Duration, Instant};
 
@@ -96,7 +96,7 @@ async fn every_slow_head_is_request_timeout() {
     assert_eq!(unparsed_count(&shop, 408).await, Some(4.0));
 }
 
-/// A head that came with the previous request, in part, is no reason to wait either.
+/// Also with a part of the next head that arrived with the previous request.
 #[tokio::test]
 async fn idle_connection_is_closed_silently() {
     let shop = Shop::start(1).await;

@@ -61,7 +61,7 @@ async fn lock_metrics_measure_wait_and_hold() {
     }
 }
 
-/// Two replicas take turns: what one holds, the other waits for, and never both.
+/// Two replicas alternate: one holds the lock while the other waits.
 #[tokio::test]
 async fn waiting_queue_counts_no_hold_time() {
     let shop = Shop::start(2).await;
@@ -78,11 +78,11 @@ async fn waiting_queue_counts_no_hold_time() {
         let line = format!("holdfast_lock_hold_seconds_{part}{{strategy=\"batched\"}}");
         value(&metrics(&shop, replica).await, &line).unwrap_or_default()
     };
-    until("the last turns are over", async || {
+    until("the last holds are over", async || {
         held(0, "count").await >= 1.0 && held(1, "count").await >= 1.0
     })
     .await;
-    // A hand-off counts for both for a moment.
+    // A handoff counts for both for a moment.
     let both = held(0, "sum").await + held(1, "sum").await;
     let all = began.elapsed().as_secs_f64();
     assert!(both > 0.3 * all && both < 1.2 * all, "{both} s held in {all} s");
@@ -102,7 +102,7 @@ async fn waiting_requests_are_counted_per_replica() {
     let mut orders = vec![slow(0, "2000")];
     shop.until_one_is_paused(&admin, "read").await;
     orders.extend([slow(0, "0"), slow(0, "0"), slow(1, "0")]);
-    until("two wait here, and one there", async || {
+    until("two requests wait at one replica, and one at the other", async || {
         let (here, there) = (metrics(&shop, 0).await, metrics(&shop, 1).await);
         value(&here, waiting) == Some(2.0)
             && value(&there, waiting) == Some(1.0)
@@ -112,7 +112,7 @@ async fn waiting_requests_are_counted_per_replica() {
     for order in orders {
         order.gives(201).await;
     }
-    until("nobody waits any more", async || {
+    until("no request waits", async || {
         let (here, there) = (metrics(&shop, 0).await, metrics(&shop, 1).await);
         value(&here, "holdfast_lock_contended_keys") == Some(0.0)
             && [&here, &there].iter().all(|metrics| value(metrics, waiting) == Some(0.0))
@@ -120,6 +120,6 @@ async fn waiting_requests_are_counted_per_replica() {
     .await;
     let here = metrics(&shop, 0).await;
     assert_eq!(value(&here, "holdfast_lock_queue_requests_count"), Some(3.0), "{here}");
-    // The second of the two who waited found the first in line.
+    // The second waiter found the first in the queue.
     assert_eq!(value(&here, "holdfast_lock_queue_requests_sum"), Some(1.0), "{here}");
 }

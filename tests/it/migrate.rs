@@ -1,4 +1,4 @@
-//! `holdfast migrate`: databases that it refuses, and what it inserts.
+//! `holdfast migrate`: databases that it rejects, and what it inserts.
 
 use std::process::Stdio;
 
@@ -52,9 +52,9 @@ async fn run_migrate_with(shop: &Shop, flags: &[&str]) -> (bool, String) {
     (output.status.success(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// There is no release yet: what an older or newer build wrote is refused, and not changed.
+/// There is no release yet: what an older or newer build wrote is rejected, and not changed.
 #[tokio::test]
-async fn database_of_another_build_is_refused() {
+async fn database_of_another_build_is_rejected() {
     let text = "update _sqlx_migrations set checksum = '' where version = 2";
     let newer = "update _sqlx_migrations set version = 114 where version = 3";
     for other in [OLD_BUILD, text, newer] {
@@ -75,7 +75,7 @@ async fn database_of_another_build_is_refused() {
 }
 
 #[tokio::test]
-async fn database_of_another_encoding_is_refused() {
+async fn database_of_another_encoding_is_rejected() {
     let shop = Shop::without_replicas().await;
     for encoding in ["LATIN1", "SQL_ASCII"] {
         let name = format!("{}_{}", shop.database, encoding.to_lowercase());

@@ -35,7 +35,7 @@ impl<'a> Observer<'a> {
         Self { shop, users, seen: Mutex::default() }
     }
 
-    /// Sends a request and waits for its answer, for as long as it is willing to.
+    /// Sends a request and waits for its response, at most for the timeout.
     pub async fn send(
         &self,
         user: usize,
@@ -52,14 +52,14 @@ impl<'a> Observer<'a> {
             request = request.timeout(timeout);
         }
         let invoked_us = clock::monotonic_us();
-        let answer = async {
+        let response = async {
             let response = request.send().await.ok()?;
             let status = response.status().as_u16();
             let replayed = response.headers().contains_key("idempotent-replayed");
             let body = response.bytes().await.ok()?;
             Some(ObservedOutcome::parse(user, &operation, status, replayed, &body))
         };
-        let outcome = answer.await.unwrap_or(ObservedOutcome::Unknown);
+        let outcome = response.await.unwrap_or(ObservedOutcome::Unknown);
         let completed_us = clock::monotonic_us();
         self.seen.lock().unwrap().push(ObservedRequest {
             user,
@@ -85,10 +85,10 @@ impl<'a> Observer<'a> {
         let who = &self.users[n % 3].0;
         let request =
             self.shop.request(who, Method::POST, replica, "/api/orders").json(&order_body(lines));
-        let asked = ObservedOperation::Place(
+        let operation = ObservedOperation::Place(
             lines.iter().map(|(sku, many)| ((*sku).to_owned(), *many)).collect(),
         );
-        self.send(n % 3, key, asked, customize(request), timeout).await
+        self.send(n % 3, key, operation, customize(request), timeout).await
     }
 
     pub async fn pay(&self, n: usize, order: OrderId) -> ObservedOutcome {
@@ -99,7 +99,7 @@ impl<'a> Observer<'a> {
         self.send(n % 3, &key, ObservedOperation::Pay(order), request, None).await
     }
 
-    /// Something that is done and not written down.
+    /// Sends a command that is not recorded.
     pub async fn act_unobserved(&self, n: usize, order: OrderId, what: &str) {
         let path = format!("/api/orders/{order}/{what}");
         let replica = n % self.shop.replicas.len();
@@ -114,8 +114,8 @@ impl<'a> Observer<'a> {
         (recorded, self.seen.into_inner().unwrap())
     }
 
-    /// Asks for an order until its fate is known, each time at the next replica, with the same key:
-    /// done, or not enough there.
+    /// Retries an order with the same key at alternating replicas until its outcome is known:
+    /// placed or sold out.
     pub async fn buy(
         &self,
         n: usize,
@@ -133,7 +133,7 @@ impl<'a> Observer<'a> {
             ) {
                 return outcome;
             }
-            assert!(Instant::now() < deadline, "order {n} has no answer: {outcome:?}");
+            assert!(Instant::now() < deadline, "order {n} has no outcome: {outcome:?}");
             tokio::time::sleep(Duration::from_millis(u64::from(20 * attempt.clamp(1, 10)))).await;
         }
         unreachable!()
@@ -143,9 +143,10 @@ impl<'a> Observer<'a> {
         self.seen.lock().unwrap().iter().filter(|seen| fits(&seen.outcome)).count()
     }
 
-    /// Fails unless all is consistent after the last response: no lock is held, every key made at
-    /// most one order and its client knows which, the audit is sound, and the history checker finds
-    /// no violation. `replica` is one that runs.
+    /// Asserts consistency after the last response: no lock is held, every key placed at most one
+    /// order and its client received it, the audit is sound, and the history checker finds no
+    /// violation.
+    /// `replica` is running.
     pub async fn assert_consistent(self, replica: usize, skus: &[&String]) {
         let shop = self.shop;
         shop.until_no_locks_are_held(replica).await;
@@ -174,10 +175,10 @@ impl<'a> Observer<'a> {
 }
 
 impl Shop {
-    /// Waits until no lock and no token is held, by what that replica says.
+    /// Waits until no lock and no key lock is held, according to that replica.
     pub async fn until_no_locks_are_held(&self, replica: usize) {
         let admin = self.sign_in_at(replica, "admin").await;
-        until("nothing is locked", async || {
+        until("no lock is held", async || {
             let locks = self.get(&admin, replica, "/api/locks").send().await;
             locks.unwrap().gives(200).await.as_array().unwrap().is_empty()
         })

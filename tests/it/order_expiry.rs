@@ -13,15 +13,15 @@ use uuid::Uuid;
 
 use crate::common::requests::Answer as _;
 use crate::common::{Shop, User, services, until};
-use crate::topology::ask;
+use crate::topology::query;
 
-/// Short leases: what a killed replica held is free again after one.
+/// Short leases, as a killed replica blocks its locks for one.
 const SHORT_LEASE: (&str, &str) = ("HOLDFAST_LOCK_TTL_MS", "1000");
-/// The workers are what is looked at here.
+/// Runs the expiry worker.
 pub const JOBS_ON: (&str, &str) = ("HOLDFAST_JOBS", "on");
 
 impl Shop {
-    /// Places an order that is due so soon.
+    /// Places an order that expires after `hold_ms`.
     pub async fn place_expiring_order(
         &self,
         who: &User,
@@ -34,16 +34,17 @@ impl Shop {
         order["id"].as_str().unwrap().to_owned()
     }
 
-    pub async fn configure_worker(&self, replica: usize, wish: Value) {
+    pub async fn configure_worker(&self, replica: usize, settings: Value) {
         let admin = self.sign_in("admin").await;
-        let response = self.request(&admin, Method::POST, replica, "/api/lab/worker").json(&wish);
+        let response =
+            self.request(&admin, Method::POST, replica, "/api/lab/worker").json(&settings);
         assert_eq!(response.send().await.unwrap().status(), StatusCode::NO_CONTENT);
     }
 
     pub async fn until_worker_paused(&self, replica: usize, point: &str) -> String {
         let admin = self.sign_in("admin").await;
         let mut held = None;
-        until(&format!("somebody is held at {point}"), async || {
+        until(&format!("a worker is paused at {point}"), async || {
             let holds = self.paused_requests(&admin, replica).await;
             held = holds.into_iter().find(|held| held.point == point);
             held.is_some()
@@ -58,7 +59,7 @@ impl Shop {
     }
 
     pub async fn until_no_order_is_pending(&self) {
-        until("no order is unpaid", async || {
+        until("no order is pending", async || {
             self.number("select count(*) from orders where status = 'pending'").await == 0
         })
         .await;
@@ -90,16 +91,13 @@ async fn unpaid_orders_expire() {
                   where e.reason = 'expiry' and e.at < o.expires_at";
     assert_eq!(shop.number(early).await, 0, "not before their time");
     let path = format!("/api/orders/{}", ring["id"].as_str().unwrap());
-    let given_back = shop.read(&alice, &path).await;
-    assert_eq!(
-        (&given_back["status"], &given_back["expired"]),
-        (&json!("cancelled"), &json!(true))
-    );
+    let expired = shop.read(&alice, &path).await;
+    assert_eq!((&expired["status"], &expired["expired"]), (&json!("cancelled"), &json!(true)));
     let listed = shop.read(&alice, "/api/orders").await;
     let mut orders = listed["items"].as_array().unwrap().iter();
     assert!(orders.all(|order| order["expired"] == true), "{listed}");
-    for (action, refusal) in [("pay", "order-expired"), ("cancel", "order-state")] {
-        shop.post(&alice, 0, &format!("{path}/{action}")).refuses(409, refusal).await;
+    for (action, rejection) in [("pay", "order-expired"), ("cancel", "order-state")] {
+        shop.post(&alice, 0, &format!("{path}/{action}")).refuses(409, rejection).await;
     }
     shop.assert_sound().await;
 }
@@ -113,7 +111,7 @@ async fn check_kill_at(point: &str) {
     let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
     shop.until_worker_paused(1, point).await;
     let lease = format!("PTTL {}lock:{{sku:deadbolt}}", shop.prefix);
-    let lease: i64 = ask(&services().running.redis_url, &lease).unwrap();
+    let lease: i64 = query(&services().running.redis_url, &lease).unwrap();
     let locked = ["held", "read", "write", "commit", "committed"].contains(&point);
     // On a busy machine it may have ended before its renewal.
     assert!(lease <= if locked { 1_000 } else { -2 }, "{point}: {lease}");
@@ -154,11 +152,11 @@ async fn orders_of_many_items_expire_after_flush() {
             orders.push((OrderId(order), vec![(sku.clone().try_into().unwrap(), 1)]));
         }
     }
-    ask::<String>(&redis.url, "FLUSHALL").unwrap();
+    query::<String>(&redis.url, "FLUSHALL").unwrap();
     let here = shop.in_process_with_redis("batched", &redis.url);
     let conditions = RequestOptions::new(&here, Uuid::new_v4());
     let all: BTreeSet<OrderId> = orders.iter().map(|(order, _)| *order).collect();
-    // One that was paid since it was found to be due.
+    // One that was paid after it was found to be due.
     let paid = shop.place_order(&alice, "key-ring", 1).await["id"].as_str().unwrap().to_owned();
     shop.post(&alice, 0, &format!("/api/orders/{paid}/pay")).gives(200).await;
     let due = "update orders set expires_at = now() where status = 'paid'";
@@ -167,8 +165,8 @@ async fn orders_of_many_items_expire_after_flush() {
         OrderId(paid.parse().unwrap()),
         vec![("key-ring".to_owned().try_into().unwrap(), 1)],
     ));
-    let given_back = engine::expire_orders(&here, &conditions, orders).await.unwrap();
-    assert_eq!(given_back, all);
+    let expired = engine::expire_orders(&here, &conditions, orders).await.unwrap();
+    assert_eq!(expired, all);
     shop.assert_sound().await;
 }
 
@@ -196,7 +194,7 @@ async fn one_worker_at_a_time_reads_the_queue() {
         holders.push(lease().await.0);
         shop.configure_worker(replica, json!({ "rest_ms": 0 })).await;
     }
-    assert_ne!(holders[0], holders[1], "each time the other was at rest");
+    assert_ne!(holders[0], holders[1], "each time the other worker was at rest");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -209,17 +207,17 @@ async fn failing_order_is_parked_alone() {
     }
     let poisoned = shop.place_expiring_order(&alice, 0, &bad, 1).await;
     join_all((0..20).map(|n| shop.place_expiring_order(&alice, n % 2, &good, 1))).await;
-    // No more than this may lie on a shelf: what should go back there can't.
+    // At the maximum of the stock, no unit can be returned.
     let fill = "update items set stock = 2000000000 where sku = $1";
     sqlx::query(fill).bind(&bad).execute(&shop.pool).await.unwrap();
     for replica in 0..2 {
         shop.configure_worker(replica, json!({ "rest_ms": 0 })).await;
     }
-    until("the good ones have gone back", async || shop.expiry_entries().await == 20).await;
+    until("the other orders have expired", async || shop.expiry_entries().await == 20).await;
     let here = shop.in_process("batched");
     let failed = async || failures::list(&here, 10).await.unwrap();
-    until("the bad one is written down", async || failed().await.len() == 1).await;
-    // Its last but one attempt; to wait for all of them takes a quarter of an hour.
+    until("the failure is recorded", async || failed().await.len() == 1).await;
+    // Skips to the last attempt: waiting for all of them takes a quarter of an hour.
     let almost = "update unpaid_failures set attempts = 9, next_at = now()";
     sqlx::query(almost).execute(&shop.pool).await.unwrap();
     until("it is parked", async || failed().await[0].next_at.is_none()).await;
@@ -262,15 +260,15 @@ async fn locked_item_delays_no_other_item() {
     let lock = "select from items where sku = $1 for update";
     sqlx::query(lock).bind(&stuck).execute(&mut *idle).await.unwrap();
     join_all((0..20).map(|n| shop.place_expiring_order(&alice, n % 2, &free, 1_500))).await;
-    let back = async |sku: &str| {
-        let back = "select count(*) from stock_ledger where reason = 'expiry' and sku = $1";
-        sqlx::query_scalar::<_, i64>(back).bind(sku).fetch_one(&shop.pool).await.unwrap()
+    let expired = async |sku: &str| {
+        let count = "select count(*) from stock_ledger where reason = 'expiry' and sku = $1";
+        sqlx::query_scalar::<_, i64>(count).bind(sku).fetch_one(&shop.pool).await.unwrap()
     };
-    until("the others have gone back", async || back(&free).await == 20).await;
-    assert!(back(&stuck).await < 200, "the item was locked");
+    until("the other orders have expired", async || expired(&free).await == 20).await;
+    assert!(expired(&stuck).await < 200, "the item was locked");
     idle.rollback().await.unwrap();
     shop.until_no_order_is_pending().await;
-    assert_eq!((back(&stuck).await, shop.stock(&alice, &stuck).await), (200, 500));
+    assert_eq!((expired(&stuck).await, shop.stock(&alice, &stuck).await), (200, 500));
     shop.assert_sound().await;
 }
 
@@ -278,15 +276,15 @@ async fn locked_item_delays_no_other_item() {
 async fn hold_time_of_shop_items_is_bounded() {
     let shop = Shop::start_with(1, &[("HOLDFAST_PAY_WITHIN_S", "60")]).await;
     let alice = shop.promoted("alice").await;
-    let kept = async |sku: &str, hold_ms: u64| {
+    let place = async |sku: &str, hold_ms: u64| {
         let order = shop.order(&alice, 0, sku, 1).header("Holdfast-Pay-Within-Ms", hold_ms);
         order.send().await.unwrap()
     };
-    kept("deadbolt", 60_001).await.refuses(403, "forbidden").await;
-    kept("deadbolt", 60_000).await.gives(201).await;
+    place("deadbolt", 60_001).await.refuses(403, "forbidden").await;
+    place("deadbolt", 60_000).await.gives(201).await;
     let lab = shop.lab_item(5).await;
-    kept(&lab, 3_600_000).await.gives(201).await;
-    kept(&lab, 3_600_001).await.refuses(422, "invalid-request").await;
+    place(&lab, 3_600_000).await.gives(201).await;
+    place(&lab, 3_600_001).await.refuses(422, "invalid-request").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -308,8 +306,8 @@ async fn orders_expire_under_every_strategy() {
         .await;
 }
 
-/// Issue's measure: a thousand orders, and kills and flushes in the middle of their time. With a
-/// flush its claims and locks are gone, too; so one worker is killed without.
+/// A thousand orders, with kills and flushes while they expire. A flush also deletes the claims and
+/// locks of a killed worker, so one worker is killed without a flush.
 #[tokio::test(flavor = "multi_thread")]
 async fn thousand_orders_expire_once_under_faults() {
     let (mut shop, redis) = Shop::with_own_redis_and(&[JOBS_ON, SHORT_LEASE]).await;
@@ -330,10 +328,10 @@ async fn thousand_orders_expire_once_under_faults() {
         .await;
     let env = [JOBS_ON, SHORT_LEASE, ("REDIS_URL", redis.url.as_str())];
     for (share, flush) in [(200, true), (400, false), (600, true)] {
-        until(&format!("{share} have gone back"), async || shop.expiry_entries().await >= share)
+        until(&format!("{share} have expired"), async || shop.expiry_entries().await >= share)
             .await;
         if flush {
-            ask::<String>(&redis.url, "FLUSHALL").unwrap();
+            query::<String>(&redis.url, "FLUSHALL").unwrap();
         }
         shop.replicas[1].kill();
         shop.replicas.truncate(1);
@@ -357,7 +355,7 @@ async fn thousand_orders_expire_once_under_faults() {
         [("p50", at(0.5)), ("p90", at(0.9)), ("p99", at(0.99)), ("longest", at(1.0))].into();
     println!("seconds late: {percentiles:.2?}");
     assert!(late[0] >= 0.0, "none before its time");
-    // A second or two, on a machine that has nothing else to do. This one may be busy with a build
-    // and other tests, and the program is not optimized: far more than it ever took.
+    // One or two seconds on an idle machine. Generous bounds, because the machine may run builds
+    // and other tests, and the program is not optimized.
     assert!(at(0.5) < 5.0 && at(1.0) < 10.0, "{percentiles:.2?}");
 }

@@ -11,8 +11,8 @@ use crate::common::requests::Answer as _;
 use crate::common::{Shop, User, until};
 use crate::order_expiry::JOBS_ON;
 
-/// Pays, and is held before the commit. Returns its response to come, and the name of the request.
-async fn held_payment(
+/// Pauses a payment before its commit. Returns the pending response and the id of the request.
+async fn pause_payment(
     shop: &Shop,
     user: &User,
     order: &str,
@@ -28,20 +28,20 @@ async fn payment_in_its_transaction_wins_over_expiry() {
     let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", "row-lock")]).await;
     let alice = shop.promoted("alice").await;
     let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
-    let (pay, paying) = held_payment(&shop, &alice, &order).await;
-    until("its time is over", async || {
+    let (pay, paying) = pause_payment(&shop, &alice, &order).await;
+    until("the order is due", async || {
         shop.number("select count(*) from orders where expires_at < now()").await == 1
     })
     .await;
-    // Others go back past it: the worker does not stand and wait for a row.
+    // Other orders expire meanwhile: the worker does not wait for the row.
     shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
-    until("another order has gone back", async || shop.expiry_entries().await == 1).await;
+    until("another order has expired", async || shop.expiry_entries().await == 1).await;
     shop.resume_paused(0, &paying).await;
     pay.await.unwrap().unwrap().gives(200).await;
     shop.configure_worker(0, json!({ "pause": "claimed" })).await;
     shop.place_expiring_order(&alice, 0, "deadbolt", 1).await;
-    let round = shop.until_worker_paused(0, "claimed").await;
-    shop.resume_paused(0, &round).await;
+    let worker = shop.until_worker_paused(0, "claimed").await;
+    shop.resume_paused(0, &worker).await;
     shop.until_no_order_is_pending().await;
     let status = shop.read(&alice, &format!("/api/orders/{order}")).await;
     assert_eq!(status["status"], "paid");
@@ -50,14 +50,14 @@ async fn payment_in_its_transaction_wins_over_expiry() {
     shop.assert_sound().await;
 }
 
-/// Without a transaction a payment locks nothing before its write: the order expires past it.
+/// Without a transaction a payment locks nothing before its write, so the order expires first.
 #[tokio::test(flavor = "multi_thread")]
 async fn payment_before_its_write_loses_to_expiry() {
     for strategy in ["batched", "fenced"] {
         let shop = Shop::start_with(1, &[JOBS_ON, ("HOLDFAST_LOCK", strategy)]).await;
         let alice = shop.promoted("alice").await;
         let order = shop.place_expiring_order(&alice, 0, "deadbolt", 1_500).await;
-        let (pay, paying) = held_payment(&shop, &alice, &order).await;
+        let (pay, paying) = pause_payment(&shop, &alice, &order).await;
         until("the order has expired", async || shop.expiry_entries().await == 1).await;
         shop.resume_paused(0, &paying).await;
         assert_eq!(pay.fails(409).await, "order-expired", "{strategy}");
@@ -78,7 +78,7 @@ async fn payment_during_expiry_is_rejected() {
         let path = format!("/api/orders/{order}/pay");
         let pay = shop.post(&alice, 0, &path);
         let pay = tokio::spawn(pay.send());
-        // Without a transaction nothing is locked: the payment reads that it comes late.
+        // Without a transaction nothing is locked: the payment reads that the order has expired.
         until("the payment waits for the order's row", async || {
             if strategy != "row-lock" {
                 return true;
@@ -106,13 +106,13 @@ async fn payment_and_expiry_exclude_each_other() {
         let (shop, alice, sku) = (&shop, &alice, &sku);
         async move {
             let order = shop.place_expiring_order(alice, n % 2, sku, 700).await;
-            // From well before its time to well after it.
+            // From well before the expiry to well after it.
             tokio::time::sleep(Duration::from_millis(500 + 10 * n as u64)).await;
             let path = format!("/api/orders/{order}/pay");
             let pay = shop.post(alice, (n + 1) % 2, &path);
             let send = || pay.try_clone().unwrap().send();
             let mut paid = send().await.unwrap();
-            // On a busy machine some wait for the account for longer than they may.
+            // On a busy machine some time out waiting for the account.
             while paid.status() == StatusCode::SERVICE_UNAVAILABLE {
                 paid = send().await.unwrap();
             }

@@ -22,7 +22,7 @@ async fn replica_without_postgres_is_replaced() {
             shop.place_expiring_order(&alice, 0, &sku, 1_500).await;
         })
         .await;
-    // The expiry of some of them waits for the item's row, and the others wait behind.
+    // The expiry of some orders waits for the item's row, and the others wait for those.
     let mut idle = shop.pool.begin().await.unwrap();
     let lock = "select from items where sku = $1 for update";
     sqlx::query(lock).bind(&sku).execute(&mut *idle).await.unwrap();
@@ -30,7 +30,7 @@ async fn replica_without_postgres_is_replaced() {
     until("all are due", async || shop.number(due).await == 0).await;
     let blocked = "select count(*) from pg_stat_activity
                     where datname = current_database() and wait_event_type = 'Lock'";
-    until("it stands before the row", async || shop.number(blocked).await > 0).await;
+    until("it waits for the row", async || shop.number(blocked).await > 0).await;
 
     postgres.cut();
     idle.rollback().await.unwrap();

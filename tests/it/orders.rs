@@ -51,8 +51,8 @@ async fn refund_returns_units_and_money_once() {
     let order = shop.place_order(&alice, "deadbolt", 2).await;
     let id = order["id"].as_str().unwrap();
     let post = |action: &'static str| shop.post(&alice, 0, &format!("/api/orders/{id}/{action}"));
-    let refused = post("refund").fails(409).await;
-    assert_eq!(refused, "order-state", "what was not paid can't be refunded");
+    let rejected = post("refund").fails(409).await;
+    assert_eq!(rejected, "order-state", "an unpaid order cannot be refunded");
     post("pay").gives(200).await;
     post("pay").refuses(409, "order-state").await;
     post("cancel").refuses(409, "order-state").await;
@@ -86,10 +86,10 @@ async fn order_of_several_items_is_atomic() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     let lines = [("deadbolt", 1), ("last-lantern", 2)];
-    let refusal = shop.order_lines(&alice, 0, &lines).refuses(409, "sold-out").await;
-    assert_eq!(refusal["sku"], "last-lantern");
-    assert_eq!((&refusal["requested"], &refusal["available"]), (&json!(2), &json!(1)));
-    assert_eq!(shop.item_audit("deadbolt").await["stock"], 40, "the other line took nothing");
+    let rejection = shop.order_lines(&alice, 0, &lines).refuses(409, "sold-out").await;
+    assert_eq!(rejection["sku"], "last-lantern");
+    assert_eq!((&rejection["requested"], &rejection["available"]), (&json!(2), &json!(1)));
+    assert_eq!(shop.item_audit("deadbolt").await["stock"], 40, "the other line changed nothing");
     assert_eq!(shop.number("select count(*) from orders").await, 0);
 }
 
@@ -112,7 +112,7 @@ async fn payment_needs_sufficient_balance() {
         .gives(201)
         .await;
     assert_eq!(entry["after"], 150_000);
-    // A refusal is not stored: the same key succeeds now.
+    // A rejection is not stored: the same key succeeds now.
     let paid = pay().await.unwrap().gives(200).await;
     assert_eq!(paid["balance"]["after"], 150_000 - 6 * 18_900);
     shop.assert_sound().await;
@@ -248,7 +248,7 @@ async fn created_responses_have_a_location() {
     ] {
         let key = Uuid::new_v4().to_string();
         let mut bodies = Vec::new();
-        // The second one is a replay where the command takes a key.
+        // The second response is a replay if the command takes a key.
         let times = if path == "/api/orders" || path == "/api/me/top-ups" { 2 } else { 1 };
         for _ in 0..times {
             let request = shop.request(who, Method::POST, 0, path).header("Idempotency-Key", &key);

@@ -30,7 +30,7 @@ pub async fn shop_behind(postgres: Option<&Proxy>, redis: Option<&Proxy>) -> Sho
 }
 
 /// Waits until the first replica reports these states; its last result may be from before.
-async fn reports(shop: &Shop, status: StatusCode, postgres: &str, redis: &str) {
+async fn until_reported(shop: &Shop, status: StatusCode, postgres: &str, redis: &str) {
     until("it is reported", async || {
         let ready = send_in_time(shop.http.get(shop.url(0, "/readyz"))).await;
         let is_expected = ready.status() == status;
@@ -56,16 +56,16 @@ async fn redis_outage_rejects_writes_and_serves_reads() {
     let order = shop.place_order(&alice, "deadbolt", 1).await;
     let pay = format!("/api/orders/{}/pay", order["id"].as_str().unwrap());
     redis.cut();
-    let refused = send_in_time(shop.order(&alice, 0, "deadbolt", 1)).await;
-    assert_eq!(refused.headers()["retry-after"], "1");
-    refused.refuses(503, "unavailable").await;
+    let rejected = send_in_time(shop.order(&alice, 0, "deadbolt", 1)).await;
+    assert_eq!(rejected.headers()["retry-after"], "1");
+    rejected.refuses(503, "unavailable").await;
     let pay = shop.post(&alice, 0, &pay);
     send_in_time(pay).await.refuses(503, "unavailable").await;
     assert_eq!(shop.read(&alice, "/api/me").await["balance_cents"], 100_000);
     assert_eq!(shop.item_audit("deadbolt").await["sold"], 1);
-    // Reads go on, so the replica stays in the balancer.
-    reports(&shop, StatusCode::OK, "ok", "away").await;
-    // A strategy that needs no Redis does not miss it.
+    // Reads still work, so the replica stays ready.
+    until_reported(&shop, StatusCode::OK, "ok", "away").await;
+    // A strategy without Redis still works.
     shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", "row-lock").gives(201).await;
     redis.restore();
     until("service is back", async || {
@@ -82,14 +82,14 @@ async fn postgres_outage_rejects_all_requests() {
     let alice = shop.sign_in("alice").await;
     shop.place_order(&alice, "deadbolt", 1).await;
     postgres.cut();
-    // Those in the queue behind the first one, too.
+    // Also those that are queued behind the first one.
     let orders = (0..8).map(|_| send_in_time(shop.order(&alice, 0, "deadbolt", 1)));
-    for refused in join_all(orders).await {
-        refused.refuses(503, "unavailable").await;
+    for rejected in join_all(orders).await {
+        rejected.refuses(503, "unavailable").await;
     }
     let items = send_in_time(shop.http.get(shop.url(0, "/api/items"))).await;
     items.refuses(503, "unavailable").await;
-    reports(&shop, StatusCode::SERVICE_UNAVAILABLE, "away", "ok").await;
+    until_reported(&shop, StatusCode::SERVICE_UNAVAILABLE, "away", "ok").await;
     assert_eq!(shop.http.get(shop.url(0, "/healthz")).send().await.unwrap().status(), 200);
     postgres.restore();
     until("service is back", async || {
@@ -99,7 +99,7 @@ async fn postgres_outage_rejects_all_requests() {
     shop.assert_sound().await;
 }
 
-/// The first statement finds its connection dead, and is repeated on the next one.
+/// The first statement fails on a dead connection, and is repeated on the next one.
 #[tokio::test(flavor = "multi_thread")]
 async fn dead_idle_sessions_are_replaced() {
     let shop = Shop::start(1).await;
@@ -107,15 +107,15 @@ async fn dead_idle_sessions_are_replaced() {
     let sku = shop.lab_item(100).await;
     let mut bought = 0;
     for strategy in ["owner", "fenced", "batched", "row-lock"] {
-        let crowd =
+        let orders =
             (0..8).map(|_| shop.order(&alice, 0, &sku, 1).header("Holdfast-Lock", strategy).send());
-        for response in futures_util::future::join_all(crowd).await {
+        for response in futures_util::future::join_all(orders).await {
             assert_eq!(response.unwrap().status(), 201, "{strategy}");
             bought += 1;
         }
         let key = fresh_key();
         let order = || keyed(&shop, &alice, 0, &key, &sku, 1).header("Holdfast-Lock", strategy);
-        let mut answers = Vec::new();
+        let mut responses = Vec::new();
         for _ in 0..2 {
             let ended = shop
                 .number(
@@ -125,10 +125,10 @@ async fn dead_idle_sessions_are_replaced() {
                 )
                 .await;
             assert!(ended > 0, "{strategy}");
-            answers.push(order().gives(201).await);
+            responses.push(order().gives(201).await);
         }
         bought += 1;
-        assert_eq!(answers[0], answers[1], "{strategy}");
+        assert_eq!(responses[0], responses[1], "{strategy}");
     }
     assert_eq!(shop.item_audit(&sku).await["sold"], bought);
     shop.assert_sound().await;

@@ -16,11 +16,11 @@ use crate::common::requests::{Answer as _, Sent, fresh_key, is_replayed, keyed, 
 use crate::common::{Replica, Shop, until};
 use crate::metrics::{metrics, value};
 
-/// Two batches, which always fit: `MIN_LENGTH` in `src/shop/engine/queue_limit.rs`.
-const ROOM: usize = 512;
+/// Two batches, which the queue always admits: `MIN_LENGTH` in `queue_limit.rs` of the engine.
+const MIN_QUEUE: usize = 512;
 /// More than the default backlog of a listener (128).
-const CROWD: usize = 600;
-/// Longer than any connection takes that is not refused.
+const CONNECTIONS: usize = 600;
+/// Longer than any connection takes that is not rejected.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A paused replica accepts no connection: the kernel queues as many as the backlog holds, and
@@ -28,28 +28,29 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 /// it was started with a smaller limit of open files.
 #[tokio::test]
 async fn backlog_holds_connections_of_paused_replica() {
-    let most = tokio::fs::read_to_string("/proc/sys/net/core/somaxconn").await;
+    let limit = tokio::fs::read_to_string("/proc/sys/net/core/somaxconn").await;
     // An old kernel has a maximum of 128.
-    let most = most.ok().and_then(|most| most.trim().parse().ok()).unwrap_or(128).min(CROWD);
+    let limit = limit.ok().and_then(|it| it.trim().parse().ok()).unwrap_or(128).min(CONNECTIONS);
     let mut shop = Shop::without_replicas().await;
-    shop.add_replica_with(|env| Replica::start_with_file_limit(CROWD / 2, env), &[]);
+    shop.add_replica_with(|env| Replica::start_with_file_limit(CONNECTIONS / 2, env), &[]);
     let replica = &shop.replicas[0];
     let address = replica.base_url.strip_prefix("http://").unwrap();
     replica.pause();
-    let mut crowd = Vec::new();
-    for n in 0..most {
-        let knock = timeout(REQUEST_TIMEOUT, TcpStream::connect(address)).await;
-        crowd.push(knock.unwrap_or_else(|_| panic!("no room for more than {n}")).unwrap());
+    let mut connections = Vec::new();
+    for n in 0..limit {
+        let connection = timeout(REQUEST_TIMEOUT, TcpStream::connect(address)).await;
+        let connection = connection.unwrap_or_else(|_| panic!("the backlog holds only {n}"));
+        connections.push(connection.unwrap());
     }
     replica.resume();
     let request = format!("GET /healthz HTTP/1.1\r\nHost: {address}\r\n\r\n");
-    for connection in &mut crowd {
+    for connection in &mut connections {
         connection.write_all(request.as_bytes()).await.unwrap();
     }
-    for (n, connection) in crowd.iter_mut().enumerate() {
+    for (n, connection) in connections.iter_mut().enumerate() {
         let mut head = [0; 12];
-        let heard = timeout(REQUEST_TIMEOUT, connection.read_exact(&mut head)).await;
-        heard.unwrap_or_else(|_| panic!("{n} are served, and no more")).unwrap();
+        let read = timeout(REQUEST_TIMEOUT, connection.read_exact(&mut head)).await;
+        read.unwrap_or_else(|_| panic!("only {n} are served")).unwrap();
         assert_eq!(head, *b"HTTP/1.1 200");
     }
 }
@@ -63,41 +64,41 @@ async fn slow_queue_rejects_at_once() {
     let order = |key: &str| keyed(&shop, &alice, 0, key, &sku, 1);
     let done = fresh_key();
     order(&done).gives(201).await;
-    // One order takes so long that none behind it is executed in time …
+    // One order takes so long that no later one is executed in time …
     let slow = send(order(&fresh_key()).header("Holdfast-Pause", "read:1500"));
     shop.until_one_is_paused(&admin, "read").await;
     let behind = send(order(&fresh_key()));
     // … and then the test holds the lock.
     let mut barrier = Barrier::before_item(&shop, &sku).await;
     slow.gives(201).await;
-    let crowd: Vec<_> = (1..ROOM).map(|_| send(order(&fresh_key()))).collect();
-    barrier.until_queued(ROOM).await;
+    let queued: Vec<_> = (1..MIN_QUEUE).map(|_| send(order(&fresh_key()))).collect();
+    barrier.until_queued(MIN_QUEUE).await;
     let key = fresh_key();
-    let refused = order(&key).send().await.unwrap();
-    assert!(!crowd.iter().any(Sent::is_finished), "it is refused while the others wait");
-    assert_eq!(refused.headers()["retry-after"], "1");
-    refused.refuses(503, "overloaded").await;
+    let rejected = order(&key).send().await.unwrap();
+    assert!(!queued.iter().any(Sent::is_finished), "it is rejected while the others wait");
+    assert_eq!(rejected.headers()["retry-after"], "1");
+    rejected.refuses(503, "overloaded").await;
     let text = metrics(&shop, 0).await;
     assert_eq!(value(&text, "holdfast_batch_queue_full_total"), Some(1.0));
-    // A finished key is looked up before it is refused, unless that takes too long.
-    until("the finished key has its answer, where there is still no room", async || {
+    // A finished key is looked up before it is rejected, unless the lookup takes too long.
+    until("the finished key is replayed while the queue is full", async || {
         let response = order(&done).send().await.unwrap();
         is_replayed(&response) && response.status() == 201
     })
     .await;
     barrier.open().await;
-    for sent in crowd.into_iter().chain([behind]) {
+    for sent in queued.into_iter().chain([behind]) {
         sent.gives(201).await;
     }
-    until("the refused key succeeds", async || {
+    until("the rejected key succeeds", async || {
         order(&key).send().await.unwrap().status() == StatusCode::CREATED
     })
     .await;
     let audit = shop.item_audit(&sku).await;
-    assert_eq!((&audit["sold"], &audit["ok"]), (&(ROOM + 3).into(), &true.into()));
+    assert_eq!((&audit["sold"], &audit["ok"]), (&(MIN_QUEUE + 3).into(), &true.into()));
 }
 
-/// On one thread: all have asked before the first look begins.
+/// On one thread, so that all lookups are requested before the first one begins.
 #[tokio::test]
 async fn rejected_duplicates_still_get_replays() {
     let shop = Shop::start(1).await;
@@ -113,22 +114,22 @@ async fn rejected_duplicates_still_get_replays() {
             .await
             .unwrap();
     let fingerprint: [u8; 32] = fingerprint.try_into().unwrap();
-    let there = shop.in_process("batched");
+    let domain = shop.in_process("batched");
     let request = |key: IdempotencyKey| {
         let request = IdempotencyRequest::post(UserId(user), ORDERS_PATH, Some(key), "");
         IdempotencyRequest { fingerprint, ..request }
     };
-    let asked = (0..4_000).map(|n| {
+    let lookups = (0..4_000).map(|n| {
         let key = if n % 999 == 0 { finished.clone() } else { fresh_key() };
-        let (request, there) = (request(key.try_into().unwrap()), &there);
-        async move { there.engine.replays.find(&request, REQUEST_TIMEOUT).await }
+        let (request, domain) = (request(key.try_into().unwrap()), &domain);
+        async move { domain.engine.replays.find(&request, REQUEST_TIMEOUT).await }
     });
-    for (n, stored) in join_all(asked).await.into_iter().enumerate() {
+    for (n, stored) in join_all(lookups).await.into_iter().enumerate() {
         match stored {
-            Some(Ok(answer)) if n % 999 == 0 => {
-                let answer: serde_json::Value =
-                    serde_json::from_slice(&answer.response.body).unwrap();
-                assert_eq!(answer["id"], placed["id"]);
+            Some(Ok(stored)) if n % 999 == 0 => {
+                let order: serde_json::Value =
+                    serde_json::from_slice(&stored.response.body).unwrap();
+                assert_eq!(order["id"], placed["id"]);
             }
             None if n % 999 != 0 => {}
             other => panic!("{n}: {other:?}"),

@@ -75,8 +75,10 @@ async fn password_change_ends_other_sessions() {
     assert_eq!([status_of(&shop, &alice, 0).await, status_of(&shop, &bob, 0).await], [200, 200]);
     assert_eq!(sign_in(&shop, "alice", "alice").await.status(), 401);
     assert_eq!(sign_in(&shop, "alice", NEW_PASSWORD).await.status(), 201);
-    let stranger = User { name: "alice".to_owned(), token: "none".to_owned() };
-    change(&shop, &stranger, NEW_PASSWORD, "another one").refuses(401, "unauthenticated").await;
+    let unauthenticated = User { name: "alice".to_owned(), token: "none".to_owned() };
+    change(&shop, &unauthenticated, NEW_PASSWORD, "another one")
+        .refuses(401, "unauthenticated")
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,11 +114,11 @@ async fn concurrent_sign_in_cannot_survive_password_change() {
 async fn second_of_two_password_changes_is_rejected() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
-    let both_verified = begin(&shop, "select from users where name = 'alice' for update").await;
+    let blocker = begin(&shop, "select from users where name = 'alice' for update").await;
     let changes = [NEW_PASSWORD, "another password"];
     let changes = changes.map(|new| send(change(&shop, &alice, "alice", new)));
     until_blocked(&shop, 2).await;
-    commit(both_verified).await;
+    commit(blocker).await;
     let changed = join_all(changes.map(async |sent| sent.response().await.status().as_u16()));
     let mut changed = changed.await;
     changed.sort_unstable();
@@ -174,7 +176,7 @@ async fn duplicate_sign_up_logs_no_error() {
     };
     assert_eq!(sign_up().await.status(), 201);
     sign_up().await.refuses(409, "exists").await;
-    // A marker, behind which the log has what Postgres wrote before it.
+    // Once the log has this marker, it has everything that Postgres wrote before.
     let marker = format!("marker_{}", Uuid::new_v4().simple());
     let statement = AssertSqlSafe(format!("select {marker}"));
     sqlx::query(statement).execute(&shop.pool).await.unwrap_err();
@@ -213,7 +215,7 @@ async fn new_user_gets_one_welcome_credit() {
         (Some("welcome"), Some(request_id.as_str()))
     );
     shop.assert_sound().await;
-    // The audit misses the credit if its money is gone.
+    // The audit reports a missing credit.
     shop.execute("delete from top_ups where amount_cents = 10000").await;
     assert_eq!(shop.failing_checks().await, ["top-ups", "money-conserved"]);
 }
@@ -230,10 +232,10 @@ async fn new_password_has_minimum_length() {
             let credentials = json!({ "user": name, "password": "p".repeat(length) });
             shop.http.post(url).json(&credentials).send()
         };
-        let (status, _, short) = sign_up(least - 1).await.unwrap().outcome().await;
-        assert_eq!((status, &short["errors"][0]["field"]), (422, &json!("password")));
+        let (status, _, rejection) = sign_up(least - 1).await.unwrap().outcome().await;
+        assert_eq!((status, &rejection["errors"][0]["field"]), (422, &json!("password")));
         let why = format!("{least} to 256 characters");
-        assert_eq!(short["errors"][0]["detail"], Value::from(why));
+        assert_eq!(rejection["errors"][0]["detail"], Value::from(why));
         sign_up(least).await.unwrap().gives(201).await;
     }
 }

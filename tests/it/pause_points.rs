@@ -15,13 +15,13 @@ pub struct PausedRequest {
 
 impl Shop {
     pub async fn paused_requests(&self, admin: &User, replica: usize) -> Vec<PausedRequest> {
-        let holds = self.get(admin, replica, "/api/lab/paused").gives(200).await;
-        let word = |held: &Value, name: &str| held[name].as_str().unwrap().to_owned();
-        let holds = holds.as_array().unwrap().iter();
-        holds
-            .map(|held| PausedRequest {
-                request: word(held, "request_id"),
-                point: word(held, "point"),
+        let paused = self.get(admin, replica, "/api/lab/paused").gives(200).await;
+        let field = |paused: &Value, name: &str| paused[name].as_str().unwrap().to_owned();
+        let paused = paused.as_array().unwrap().iter();
+        paused
+            .map(|paused| PausedRequest {
+                request: field(paused, "request_id"),
+                point: field(paused, "point"),
             })
             .collect()
     }
@@ -37,23 +37,24 @@ impl Shop {
 
     /// Waits until `many` requests are paused at that point of replica 0.
     pub async fn until_paused_count(&self, admin: &User, many: usize, point: &str) {
-        until(&format!("{many} requests are held at {point}"), async || {
-            let holds = self.paused_requests(admin, 0).await;
-            holds.iter().filter(|held| held.point == point).count() == many
+        until(&format!("{many} requests are paused at {point}"), async || {
+            let paused = self.paused_requests(admin, 0).await;
+            paused.iter().filter(|paused| paused.point == point).count() == many
         })
         .await;
     }
 
     /// Resumes the request; `false` if it is not paused.
     pub async fn resume_request(&self, admin: &User, replica: usize, request: &str) -> bool {
-        let go = self.request(admin, Method::POST, replica, &format!("/api/lab/paused/{request}"));
-        go.send().await.unwrap().status() == StatusCode::NO_CONTENT
+        let resume =
+            self.request(admin, Method::POST, replica, &format!("/api/lab/paused/{request}"));
+        resume.send().await.unwrap().status() == StatusCode::NO_CONTENT
     }
 
     pub async fn until_paused(&self, admin: &User, replica: usize, request: Uuid, point: &str) {
-        until(&format!("the request is held at {point}"), async || {
-            let there = PausedRequest { request: request.to_string(), point: point.to_owned() };
-            self.paused_requests(admin, replica).await.contains(&there)
+        until(&format!("the request is paused at {point}"), async || {
+            let expected = PausedRequest { request: request.to_string(), point: point.to_owned() };
+            self.paused_requests(admin, replica).await.contains(&expected)
         })
         .await;
     }

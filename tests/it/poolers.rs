@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Executor as _};
 use crate::common::{Shop, options, services};
 use crate::topology::{self, Daemon, free_ports};
 
-/// What administrators set so that more clients can connect; `options` drops settings silently.
+/// Settings for compatibility with more clients; with `options`, settings are dropped silently.
 const LENIENT: &str = "ignore_startup_parameters = extra_float_digits, options";
 
 /// PgBouncer in front of the services' Postgres.
@@ -21,9 +21,9 @@ struct Pooler {
 }
 
 impl Pooler {
-    /// `None` where it is not installed; see [`topology::skip`].
+    /// Returns `None` if it is not installed; see [`topology::skip`].
     fn start(settings: &str) -> Option<Self> {
-        // Debian's is not on every user's PATH.
+        // Debian installs it in a folder that is not on every user's PATH.
         let elsewhere = PathBuf::from("/usr/sbin/pgbouncer");
         let found = topology::program("pgbouncer").unwrap_or(elsewhere);
         let Some(program) = Some(found).filter(|program| program.is_file()) else {
@@ -111,7 +111,7 @@ async fn unreset_pooler_session_is_usable() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn transaction_pooler_is_refused_at_start() {
+async fn transaction_pooler_is_rejected_at_start() {
     let shop = Shop::without_replicas().await;
     for mode in ["transaction", "statement"] {
         let Some(pooler) = Pooler::start(&format!("pool_mode = {mode}\n{LENIENT}")) else { return };

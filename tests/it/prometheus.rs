@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use crate::common::{Shop, User, ports, until};
 use crate::redis_refusals::shop_of_user;
-use crate::topology::ask;
+use crate::topology::query;
 
 /// Time after which every metric must exist.
 const LOAD_TIMEOUT: Duration = Duration::from_secs(60);
@@ -127,9 +127,10 @@ impl Prometheus {
         let query: String =
             form_urlencoded::Serializer::new(String::new()).extend_pairs(query).finish();
         let response = self.http.get(format!("{}/api/v1/{path}?{query}", self.url)).send().await;
-        let answer: Value = serde_json::from_str(&response.unwrap().text().await.unwrap()).unwrap();
-        assert_eq!(answer["status"], "success", "{path} {query}: {answer}");
-        answer["data"].clone()
+        let response: Value =
+            serde_json::from_str(&response.unwrap().text().await.unwrap()).unwrap();
+        assert_eq!(response["status"], "success", "{path} {query}: {response}");
+        response["data"].clone()
     }
 
     async fn is_empty(&self, expression: &str) -> bool {
@@ -199,7 +200,7 @@ async fn dashboard_metrics_exist_after_load() {
             }
         }
     }
-    // Nothing of this is an alert.
+    // No alert fires.
     let firing = prometheus.get("alerts", &[]).await;
     let firing = firing["alerts"].as_array().unwrap().iter();
     let firing: Vec<_> = firing.filter(|alert| alert["state"] == "firing").collect();
@@ -235,11 +236,11 @@ async fn redis_alert_lasts_in_each_state() {
     assert_eq!(alerts().await, Vec::<String>::new());
 
     dead_redis.data[0].0.kill();
-    let _: String = ask(&full_redis.url, "CONFIG SET maxmemory 1").unwrap();
-    let _: i64 = ask(&wrong_redis.url, "ACL DELUSER shop").unwrap();
+    let _: String = query(&full_redis.url, "CONFIG SET maxmemory 1").unwrap();
+    let _: i64 = query(&wrong_redis.url, "ACL DELUSER shop").unwrap();
     until("all are reported", async || alerts().await.len() == 3).await;
 
     let (since, began) = (alerts().await, Instant::now());
-    until("many checks follow", async || began.elapsed() > Duration::from_secs(8)).await;
-    assert_eq!(alerts().await, since, "it did not end meanwhile");
+    until("several scrapes pass", async || began.elapsed() > Duration::from_secs(8)).await;
+    assert_eq!(alerts().await, since, "no alert ended meanwhile");
 }

@@ -49,7 +49,7 @@ const OLD_ORDERS: &str = "
            sha256(''), now() - interval '30 hours'
       from generate_series(1, 50000)";
 
-const ANSWERS: &str = "select count(*) from idempotency where body is not null";
+const RESPONSES: &str = "select count(*) from idempotency where body is not null";
 const BLOCKS: &str = "select pg_relation_size('idempotency') / 8192";
 const KEYS_WALKED: &str = "select next_block from purge_walk";
 
@@ -67,7 +67,7 @@ async fn purge_deletes_only_old_rows() {
     assert!(purged.all && purged.failed.is_empty(), "{purged:?}");
     let counts = [
         ("select count(*) from idempotency where created_at > now() - interval '1 day'", 3_600),
-        (ANSWERS, 3_600),
+        (RESPONSES, 3_600),
         ("select count(*) from idempotency where body is null and status is null", 1_200),
         ("select count(*) from sessions where expires_at > now()", 100),
         ("select count(*) from sessions where expires_at <= now()", 0),
@@ -103,7 +103,8 @@ pub async fn order_and(shop: &Shop, alice: &User, skus: &[&str], actions: &[&str
     }
 }
 
-/// Whatever became of their orders, but not under a pending one, and not with a young item.
+/// Items with orders of any final status, but not with a pending order, or one that has a young
+/// item.
 #[tokio::test(flavor = "multi_thread")]
 async fn old_lab_items_are_purged_with_orders() {
     let shop = Shop::start(1).await;
@@ -135,7 +136,7 @@ async fn old_lab_items_are_purged_with_orders() {
     shop.assert_sound().await;
 }
 
-/// A run without any time does one statement of each kind, and so can be counted.
+/// With a time limit of zero, each run executes one statement per kind.
 #[tokio::test(flavor = "multi_thread")]
 async fn purge_stops_in_time_and_resumes() {
     let shop = Shop::without_replicas().await;
@@ -150,7 +151,7 @@ async fn purge_stops_in_time_and_resumes() {
         ..PurgeLimits::default()
     };
     let (mut sessions, mut keys) = (Vec::new(), Vec::new());
-    for turn in 1.. {
+    for run in 1.. {
         // Before the run, because the new versions of its updated rows may need new blocks.
         let blocks = shop.number(BLOCKS).await;
         let purged = purge::purge(&pool, &pace).await;
@@ -158,7 +159,7 @@ async fn purge_stops_in_time_and_resumes() {
         sessions.push(purged.purged.get("sessions").copied().unwrap_or(0));
         keys.push(purged.purged.get("keys").copied().unwrap_or(0));
         let walked = shop.number(KEYS_WALKED).await;
-        assert_eq!(walked, (turn * 20).min(blocks), "it goes on, and not back");
+        assert_eq!(walked, (run * 20).min(blocks), "it continues where it stopped");
         if walked == blocks {
             break;
         }
@@ -169,8 +170,8 @@ async fn purge_stops_in_time_and_resumes() {
     assert_eq!(sessions[..4], [600, 600, 300, 0]);
 }
 
-/// Does it on a connection of its own, and returns when Postgres has counted what it read.
-async fn apart(shop: &Shop, work: impl AsyncFnOnce(&Pool)) {
+/// Runs `work` on its own connection, and returns when Postgres has counted its reads.
+async fn on_own_connection(shop: &Shop, work: impl AsyncFnOnce(&Pool)) {
     let pool = holdfast::db::pool(&shop.database_url(), 1).unwrap();
     let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
         .fetch_one(&mut *pool.acquire().await.unwrap())
@@ -178,7 +179,7 @@ async fn apart(shop: &Shop, work: impl AsyncFnOnce(&Pool)) {
         .unwrap();
     work(&pool).await;
     pool.close().await;
-    until("its session is gone", async || {
+    until("its session has ended", async || {
         let there = sqlx::query_scalar::<_, bool>(
             "select exists (select from pg_stat_activity where pid = $1)",
         );
@@ -193,9 +194,9 @@ async fn each_purge_reads_only_its_part() {
                          where relname = 'idempotency'";
     const PART: u64 = 64;
     let shop = Shop::without_replicas().await;
-    // It would read, too.
+    // Autovacuum would read, too.
     shop.execute("alter table idempotency set (autovacuum_enabled = off)").await;
-    apart(&shop, async |pool| {
+    on_own_connection(&shop, async |pool| {
         for sql in [OLD_ORDERS, "analyze idempotency"] {
             sqlx::query(sql).execute(&mut *pool.acquire().await.unwrap()).await.unwrap();
         }
@@ -207,7 +208,7 @@ async fn each_purge_reads_only_its_part() {
     // Enough statements for Postgres to choose the plan that it keeps.
     let pace =
         PurgeLimits { blocks_per_statement: 4, min_blocks_per_run: 64, ..PurgeLimits::default() };
-    apart(&shop, async |pool| {
+    on_own_connection(&shop, async |pool| {
         let purged = purge::purge(pool, &pace).await;
         let nothing = PurgeResult { blocks: PART, all: true, ..PurgeResult::default() };
         assert_eq!(purged, nothing);
@@ -217,7 +218,7 @@ async fn each_purge_reads_only_its_part() {
     assert!((2 * PART..=2 * PART + 16).contains(&read), "{read} of {blocks} blocks");
 }
 
-static PURGES: Job = job("purges", |turn| Box::pin(purge::work(turn)));
+static PURGES: Job = job("purges", |context| Box::pin(purge::work(context)));
 
 #[tokio::test(flavor = "multi_thread")]
 async fn failing_kind_does_not_block_others() {
@@ -262,7 +263,7 @@ async fn failing_kind_does_not_block_others() {
     assert!(purged.all);
 }
 
-/// The purge of a lab item waits for an order in flight, and keeps what it is of.
+/// The purge of a lab item waits for an order in flight, and keeps its item.
 #[tokio::test]
 async fn lab_item_of_order_in_flight_is_kept() {
     let shop = Shop::start(1).await;
@@ -304,7 +305,7 @@ async fn keys_stay_used_after_purge() {
     shop.execute(old).await;
     let purged = purge::purge(&shop.pool.clone().into(), &PurgeLimits::default()).await;
     assert_eq!((purged.purged["keys"], purged.purged["responses"]), (2, 1));
-    // Also for a clock that was put back since: an answer that is gone is not made up.
+    // Also if the clock was set back since: a purged response is not reproduced.
     let young = "update idempotency set created_at = now()";
     shop.execute(young).await;
     shop.until_no_locks_are_held(0).await;
@@ -313,10 +314,10 @@ async fn keys_stay_used_after_purge() {
         post(&pay, &keys[1], json!({})).await.unwrap(),
         post("/api/me/top-ups", &keys[2], amount).await.unwrap(),
     ];
-    // The record of a payment is gone: its order says that it is paid.
+    // The key record of a payment is purged: its order has the status paid.
     let used = ["idempotency-key-used", "order-state", "idempotency-key-used"];
-    for (answer, problem_type) in again.into_iter().zip(used) {
-        assert_eq!(answer.fails(409).await, problem_type);
+    for (response, problem_type) in again.into_iter().zip(used) {
+        assert_eq!(response.fails(409).await, problem_type);
     }
     assert_eq!(shop.number("select count(*) from balance_ledger where delta < 0").await, 1);
     shop.assert_sound().await;

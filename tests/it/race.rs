@@ -41,7 +41,7 @@ fn figures(race: &Value) -> [i64; 3] {
 async fn two_buyers_get_last_unit_without_lock() {
     let shop = Shop::with_peers(&[]).await;
     for lock in ["none", "local"] {
-        // For certain, not by chance.
+        // Deterministic, so every repetition oversells.
         for _ in 0..5 {
             let race = run(&shop, lock, 2, 1).await;
             assert_eq!(race["state"], "done");
@@ -82,7 +82,7 @@ async fn lock_lets_second_buyer_read_zero() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn crowd_oversells_only_without_lock() {
+async fn many_buyers_oversell_only_without_lock() {
     let shop = Shop::with_peers(&[]).await;
     let race = run(&shop, "none", 120, 50).await;
     assert_eq!(race["lanes"].as_array().unwrap().len(), 120);
@@ -111,8 +111,8 @@ async fn invalid_and_foreign_races_are_rejected() {
         ("none", 2, -1, "stock"),
         ("none", 2, 1_001, "stock"),
     ] {
-        let refused = race(&shop, lock, buyers, stock).gives(422).await;
-        assert_eq!(refused["errors"][0]["field"], field, "{lock} {buyers} {stock}");
+        let rejected = race(&shop, lock, buyers, stock).gives(422).await;
+        assert_eq!(rejected["errors"][0]["field"], field, "{lock} {buyers} {stock}");
     }
     let post = |content_type: &str, body: &'static str| {
         let post = shop.http.post(shop.url(0, "/api/race"));
@@ -143,14 +143,14 @@ async fn races_of_one_address_are_limited() {
     for _ in 0..3 {
         from("192.0.2.1").await.gives(200).await;
     }
-    let refused = from("192.0.2.1").await;
-    let wait: u64 = refused.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    let rejected = from("192.0.2.1").await;
+    let wait: u64 = rejected.headers()["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=120).contains(&wait), "{wait}");
-    refused.refuses(429, "too-many-requests").await;
+    rejected.refuses(429, "too-many-requests").await;
     from("192.0.2.2").await.gives(200).await;
 }
 
-/// The sum of the races may not exceed the queue, and somebody buys in the shop at the same time.
+/// Races beyond the bound are queued, while an order of the shop is placed in time.
 #[tokio::test(flavor = "multi_thread")]
 async fn fifty_visitors_queue_while_shop_sells() {
     let shop = Shop::with_peers(&[("HOLDFAST_TRUSTED_PROXIES", "127.0.0.1")]).await;
@@ -237,7 +237,7 @@ async fn oldest_races_are_deleted_with_their_items() {
     prune(&pool, 1).await.unwrap();
     assert_eq!(shop.number(rows).await, before, "their orders are pending");
     sqlx::query("update orders set status = 'cancelled'").execute(&shop.pool).await.unwrap();
-    // One order of the two oldest, and one that was paid and refunded: nothing is kept for ever.
+    // One order of the two oldest, and one that was paid and refunded: no row is kept forever.
     let skus = "select array(select sku from lab_runs order by id limit 2)";
     let skus: Vec<String> = sqlx::query_scalar(skus).fetch_one(&shop.pool).await.unwrap();
     sqlx::query("update items set stock = 9, version = version + 1 where sku = any($1)")

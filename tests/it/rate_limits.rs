@@ -11,9 +11,9 @@ use crate::common::proxy::Proxy;
 use crate::common::requests::{Answer as _, fresh_key, keyed};
 use crate::common::{Shop, User, services, until};
 use crate::metrics::{metrics, value};
-use crate::topology::{ask, command_calls};
+use crate::topology::{command_calls, query};
 
-/// Limits that are not the one that is looked at.
+/// Turns off the limits that a test does not configure.
 pub const NO_OTHER_LIMITS: [(&str, &str); 4] = [
     ("HOLDFAST_LIMIT_CLIENT", "off"),
     ("HOLDFAST_LIMIT_ADDRESS", "off"),
@@ -58,11 +58,11 @@ async fn rate_limit_is_shared_by_replicas() {
         *counted.entry(status).or_default() += 1;
     }
     let passed = counted.get(&StatusCode::OK).copied().unwrap_or(0);
-    let refused = counted.get(&StatusCode::TOO_MANY_REQUESTS).copied().unwrap_or(0);
-    assert_eq!(passed + refused, 800, "{counted:?}");
+    let rejected = counted.get(&StatusCode::TOO_MANY_REQUESTS).copied().unwrap_or(0);
+    assert_eq!(passed + rejected, 800, "{counted:?}");
     assert!(f64::from(passed) <= most, "{passed} of {most:.1}");
     assert!(f64::from(passed) >= most.min(800.0) / 2.0, "only {passed} of {most:.1}");
-    // Others are not concerned.
+    // Other users are not limited.
     let bob = shop.sign_in("bob").await;
     assert_eq!(me(&shop, &bob, 1).await.status(), 200);
 }
@@ -75,16 +75,16 @@ async fn rate_limited_order_keeps_key_unused() {
     // The next permit comes three seconds after that.
     let key = fresh_key();
     let order = || keyed(&shop, &alice, 0, &key, "deadbolt", 1);
-    let refused = order().send().await.unwrap();
-    assert!(["1", "2", "3"].contains(&header(&refused, "retry-after").as_str()), "{refused:?}");
-    assert_eq!(header(&refused, "x-request-id").len(), 36);
-    refused.refuses(429, "too-many-requests").await;
+    let rejected = order().send().await.unwrap();
+    assert!(["1", "2", "3"].contains(&header(&rejected, "retry-after").as_str()), "{rejected:?}");
+    assert_eq!(header(&rejected, "x-request-id").len(), 36);
+    rejected.refuses(429, "too-many-requests").await;
     assert_eq!(shop.number("select count(*) from orders").await, 0);
     assert_eq!(shop.number("select count(*) from idempotency").await, 0);
     until("the same key succeeds", async || {
-        let answer = order().send().await.unwrap();
-        let replayed = header(&answer, "idempotent-replayed");
-        answer.status() == 201 && replayed.is_empty()
+        let response = order().send().await.unwrap();
+        let replayed = header(&response, "idempotent-replayed");
+        response.status() == 201 && replayed.is_empty()
     })
     .await;
     assert_eq!(shop.number("select count(*) from orders").await, 1);
@@ -99,22 +99,22 @@ async fn responses_have_rate_limit_headers() {
     let first = me(&shop, &alice, 0).await;
     let policies = "\"address\";q=5000;w=50, \"client\";q=2;w=3600";
     assert_eq!(header(&first, "ratelimit-policy"), policies);
-    let stands = header(&first, "ratelimit");
-    assert!(stands.ends_with("\"client\";r=1;t=1800"), "{stands}");
-    assert!(stands.starts_with("\"address\";r=49"), "{stands}");
+    let state = header(&first, "ratelimit");
+    assert!(state.ends_with("\"client\";r=1;t=1800"), "{state}");
+    assert!(state.starts_with("\"address\";r=49"), "{state}");
     assert_eq!(me(&shop, &alice, 0).await.status(), 200);
-    let refused = me(&shop, &alice, 0).await;
-    assert_eq!(header(&refused, "ratelimit-policy"), policies);
-    assert!(header(&refused, "ratelimit").contains("\"client\";r=0;t=3"), "{refused:?}");
-    let wait: u64 = header(&refused, "retry-after").parse().unwrap();
+    let rejected = me(&shop, &alice, 0).await;
+    assert_eq!(header(&rejected, "ratelimit-policy"), policies);
+    assert!(header(&rejected, "ratelimit").contains("\"client\";r=0;t=3"), "{rejected:?}");
+    let wait: u64 = header(&rejected, "retry-after").parse().unwrap();
     assert!((1_700..=1_800).contains(&wait), "{wait}");
-    let problem: Value = refused.gives(429).await;
+    let problem: Value = rejected.gives(429).await;
     assert_eq!(
         (&problem["limit"], &problem["type"]),
         (&json!("client"), &json!("/problems/too-many-requests"))
     );
     assert!(problem["retry_after_ms"].as_u64().unwrap().div_ceil(1_000) == wait, "{problem}");
-    // A stranger has only the address's, and a page is refused as a page.
+    // Without a session only the address's limit applies, and a page is rejected as a page.
     let items = shop.http.get(shop.url(0, "/api/items")).send().await.unwrap();
     assert_eq!(header(&items, "ratelimit-policy"), "\"address\";q=5000;w=50");
     let page = shop.request(&alice, Method::GET, 0, "/orders").header("Accept", "text/html");
@@ -136,7 +136,7 @@ async fn forwarded_address_of_untrusted_peer_is_ignored() {
         assert_eq!(from(0, &format!("1.2.3.{n}"), "/api/items").await, 200);
     }
     assert_eq!(from(0, "1.2.3.5", "/api/items").await, 429);
-    // Machines and files are not counted.
+    // Probes and static files are not counted.
     for path in ["/healthz", "/readyz", "/metrics", "/api/docs/"] {
         assert_eq!(from(0, "1.2.3.6", path).await, 200, "{path}");
     }
@@ -154,7 +154,7 @@ async fn trusted_proxy_names_the_client() {
         request.header("X-Forwarded-For", address).send().await.unwrap().status().as_u16()
     };
     for n in 0..5 {
-        // What the client wrote itself stands before what the proxy wrote.
+        // The client's own value precedes that of the proxy.
         assert_eq!(from(n, &format!("6.6.6.{n}, 1.2.3.4")).await, 200);
     }
     assert_eq!(from(0, "6.6.6.6, 1.2.3.4").await, 429);
@@ -205,15 +205,15 @@ async fn replica_enforces_limit_without_redis() {
         status => status == 429,
     })
     .await;
-    // One was spent before.
+    // One permit was used before.
     assert_eq!(passed, 19);
-    let alone = async || value(&metrics(&shop, 0).await, "holdfast_rate_limit_degraded");
-    assert_eq!(alone().await, Some(1.0));
+    let is_degraded = async || value(&metrics(&shop, 0).await, "holdfast_rate_limit_degraded");
+    assert_eq!(is_degraded().await, Some(1.0));
     redis.restore();
     until("limits are shared again", async || {
-        // It is asked again for the next client.
+        // Redis is used again for the next client.
         items("1.2.3.5").await;
-        alone().await == Some(0.0)
+        is_degraded().await == Some(0.0)
     })
     .await;
 }
@@ -251,22 +251,24 @@ async fn rejection_costs_no_redis_call() {
     let scripts = |calls: &BTreeMap<String, u64>| {
         ["eval", "evalsha"].iter().filter_map(|name| calls.get(*name)).sum::<u64>()
     };
-    let asked = scripts(&command_calls(&redis.url)) - scripts(&after);
-    assert!(asked * 10 <= requests, "{asked} calls for {requests} requests");
+    let calls = scripts(&command_calls(&redis.url)) - scripts(&after);
+    assert!(calls * 10 <= requests, "{calls} calls for {requests} requests");
 }
 
-/// A key is there only as long as its bucket is not full.
+/// A key exists only while its bucket is not full.
 #[tokio::test(flavor = "multi_thread")]
 async fn full_bucket_leaves_no_redis_key() {
     let shop = shop_with_limits(1, &[("HOLDFAST_LIMIT_ADDRESS", "2/s:20")]).await;
     let redis = &services().running.redis_url;
     assert_eq!(shop.http.get(shop.url(0, "/api/items")).send().await.unwrap().status(), 200);
     let key = format!("{}limit:{{address:127.0.0.1}}", shop.prefix);
-    let left: i64 = ask(redis, &format!("PTTL {key}")).unwrap();
-    // One permit was spent, which is half a second; or it is over already.
+    let left: i64 = query(redis, &format!("PTTL {key}")).unwrap();
+    // One permit was used, which is half a second; or the key has expired already.
     assert!(left <= 500 && left != -1, "{left}");
-    until("the key has gone", async || ask::<i64>(redis, &format!("EXISTS {key}")).unwrap() == 0)
-        .await;
+    until("the key has expired", async || {
+        query::<i64>(redis, &format!("EXISTS {key}")).unwrap() == 0
+    })
+    .await;
 }
 
 /// After a clock of Redis was set back, a bucket is full again at a time far ahead.
@@ -276,8 +278,8 @@ async fn backward_clock_does_not_block_clients() {
     let redis = &services().running.redis_url;
     let far_ahead = 4_000_000_000_000_000_i64;
     let key = format!("{}limit:{{address:127.0.0.1}}", shop.prefix);
-    let _: String = ask(redis, &format!("SET {key} {far_ahead}")).unwrap();
+    let _: String = query(redis, &format!("SET {key} {far_ahead}")).unwrap();
     let items = async || shop.http.get(shop.url(0, "/api/items")).send().await.unwrap().status();
-    until("it is refused", async || items().await == 429).await;
+    until("it is rejected", async || items().await == 429).await;
     until("the burst is refilled", async || items().await == 200).await;
 }

@@ -7,13 +7,13 @@ use crate::barrier::Barrier;
 use crate::common::requests::{Answer as _, fresh_key, keyed, send};
 use crate::common::{Shop, until};
 
-/// The codes of errors that mean so, or that the session must be replaced.
+/// Error codes of a server that cannot write, or of a session that must be replaced.
 const CODES: [&str; 5] = ["25006", "53100", "53200", "58030", "0A000"];
 const BATCH: usize = 40;
 
-/// One batch costs two transactions at most: it is not tried again in halves.
+/// One batch costs two transactions at most: it is not retried in halves.
 #[tokio::test(flavor = "multi_thread")]
-async fn refused_write_is_unavailable_and_known() {
+async fn rejected_write_is_unavailable_and_known() {
     let shop = Shop::start(1).await;
     let alice = shop.sign_in("alice").await;
     for code in CODES {
@@ -21,12 +21,12 @@ async fn refused_write_is_unavailable_and_known() {
         // A sequence counts attempts that are rolled back, too.
         let trigger = format!(
             "create sequence attempts;
-             create function refuse() returns trigger language plpgsql as $$ begin
+             create function fail() returns trigger language plpgsql as $$ begin
                  perform nextval('attempts');
                  raise exception using errcode = '{code}';
              end $$;
-             create trigger refuse before insert on orders
-                 for each statement execute function refuse()"
+             create trigger fail before insert on orders
+                 for each statement execute function fail()"
         );
         shop.pool.execute(AssertSqlSafe(trigger)).await.unwrap();
         let mut barrier = Barrier::before_idle_item(&shop, &sku).await;
@@ -40,14 +40,14 @@ async fn refused_write_is_unavailable_and_known() {
             assert!(response.headers().contains_key("retry-after"), "{code}");
             let (status, kind, body) = response.outcome().await;
             assert_eq!((status, kind.as_str()), (503, "unavailable"), "{code}: {body}");
-            assert_eq!(body["outcome"], Value::Null, "{code}: it is known");
+            assert_eq!(body["outcome"], Value::Null, "{code}: the outcome is known");
         }
         let attempts = shop.number("select last_value from attempts").await;
         assert!(attempts <= 2, "{code}: {attempts} transactions");
-        let removal = "drop function refuse cascade; drop sequence attempts";
+        let removal = "drop function fail cascade; drop sequence attempts";
         shop.pool.execute(removal).await.unwrap();
         let again = keyed(&shop, &alice, 0, &keys[0], &sku, 1).send().await.unwrap();
-        assert_eq!(again.status(), 201, "{code}: nothing is left locked");
+        assert_eq!(again.status(), 201, "{code}: no lock is left");
     }
     shop.assert_sound().await;
 }

@@ -1,4 +1,4 @@
-//! `/readyz` has no rate limit: many probes share one check at a time, and see the true state.
+//! `/readyz` has no rate limit: many probes share one check at a time, and get the current state.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::outages::{send_in_time, shop_behind};
 use crate::topology::command_calls;
 
 /// Lifetime of a cached result: `RESULT_TTL` in `src/web/api/health.rs`.
-const KEPT: Duration = Duration::from_millis(250);
+const RESULT_TTL: Duration = Duration::from_millis(250);
 
 #[tokio::test(flavor = "multi_thread")]
 async fn readiness_probes_share_one_check() {
@@ -30,9 +30,12 @@ async fn readiness_probes_share_one_check() {
             assert_eq!(response.status(), 200);
         })
         .await;
-    let looks = checks() - before;
-    let most = 2 + began.elapsed().div_duration_f64(KEPT) as u64;
-    assert!((1..=most).contains(&looks), "{looks} looks for {probes} probes, {most} at most");
+    let new_checks = checks() - before;
+    let max = 2 + began.elapsed().div_duration_f64(RESULT_TTL) as u64;
+    assert!(
+        (1..=max).contains(&new_checks),
+        "{new_checks} checks for {probes} probes, {max} at most"
+    );
 }
 
 /// Probes that disconnect do not block others, and a cached result is used only briefly.
@@ -42,7 +45,7 @@ async fn readiness_follows_redis_under_flood() {
     let shop = shop_behind(None, Some(&redis)).await;
     let ready = || shop.http.get(shop.url(0, "/readyz"));
     let over = AtomicBool::new(false);
-    let crowd = (0..32).map(async |n| {
+    let probes = (0..32).map(async |n| {
         while !over.load(Ordering::Relaxed) {
             if n % 2 == 0 {
                 send_in_time(ready()).await;
@@ -54,16 +57,20 @@ async fn readiness_follows_redis_under_flood() {
     let reported = async {
         for _ in 0..2 {
             redis.cut();
-            until("it is told", async || redis_state(send_in_time(ready()).await).await == "away")
-                .await;
+            until("the outage is reported", async || {
+                redis_state(send_in_time(ready()).await).await == "away"
+            })
+            .await;
             assert_eq!(redis_state(send_in_time(ready()).await).await, "away");
             redis.restore();
-            until("it is back", async || redis_state(send_in_time(ready()).await).await == "ok")
-                .await;
+            until("the recovery is reported", async || {
+                redis_state(send_in_time(ready()).await).await == "ok"
+            })
+            .await;
         }
         over.store(true, Ordering::Relaxed);
     };
-    futures_util::join!(join_all(crowd), reported);
+    futures_util::join!(join_all(probes), reported);
 }
 
 /// The state of Redis in a response of a replica that is ready.

@@ -1,5 +1,5 @@
-//! A Redis that responds, and refuses what a lock needs: the replica says so and why, and sells
-//! again as soon as Redis permits it. `serve` names what to change.
+//! A Redis that rejects the commands of a lock: the replica reports the cause, and sells again as
+//! soon as Redis permits it. `serve` names the setting to change.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::common::requests::Answer as _;
 use crate::common::{Replica, Shop, User, until};
 use crate::metrics::{metrics, value};
-use crate::topology::{self, Running, Topology, ask};
+use crate::topology::{self, Running, Topology, query};
 
 /// The state of Redis by `/readyz` of the last replica, which is ready.
 async fn redis_state(shop: &Shop) -> String {
@@ -27,10 +27,10 @@ async fn place_order(shop: &Shop, alice: &User) -> (StatusCode, Value) {
     (response.status(), serde_json::from_str(&response.text().await.unwrap()).unwrap())
 }
 
-/// Waits until Redis is refused with that code, and checks that the order and the metric agree.
-async fn is_refused(shop: &Shop, alice: &User, code: &str) {
-    let refused = format!("refused: {code}");
-    until("it is reported", async || redis_state(shop).await.starts_with(&refused)).await;
+/// Waits until the rejection is reported with that code; the order and the metric must agree.
+async fn assert_refused(shop: &Shop, alice: &User, code: &str) {
+    let rejected = format!("refused: {code}");
+    until("it is reported", async || redis_state(shop).await.starts_with(&rejected)).await;
     let (status, problem) = place_order(shop, alice).await;
     assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE, "{code}: {problem}");
     assert_eq!(problem["type"], "/problems/unavailable");
@@ -40,7 +40,7 @@ async fn is_refused(shop: &Shop, alice: &User, code: &str) {
     assert_eq!(value(&metrics, "holdfast_redis_ok"), Some(0.0), "{code}");
 }
 
-async fn sells_again(shop: &Shop, alice: &User) {
+async fn until_sells_again(shop: &Shop, alice: &User) {
     until("it sells again", async || place_order(shop, alice).await.0 == StatusCode::CREATED).await;
     until("it is reported", async || redis_state(shop).await == "ok").await;
     let metrics = metrics(shop, shop.replicas.len() - 1).await;
@@ -49,7 +49,7 @@ async fn sells_again(shop: &Shop, alice: &User) {
 
 async fn own_redis() -> Running {
     let redis = tokio::task::spawn_blocking(|| topology::start(Topology::Redis));
-    redis.await.unwrap().expect("redis-server is there")
+    redis.await.unwrap().expect("redis-server is installed")
 }
 
 /// A user with these permissions on a Redis of its own, and a shop whose replicas are that user.
@@ -57,7 +57,7 @@ pub async fn shop_of_user(replicas: usize, permissions: &str) -> (Shop, Running)
     let redis = own_redis().await;
     let mut shop = Shop::without_replicas().await;
     let permissions = permissions.replace("holdfast:", &shop.prefix);
-    let _: String = ask(&redis.url, &format!("ACL SETUSER shop on >word {permissions}")).unwrap();
+    let _: String = query(&redis.url, &format!("ACL SETUSER shop on >word {permissions}")).unwrap();
     let url = format!("{}?user=shop&pass=word", redis.url);
     for _ in 0..replicas {
         shop.add_replica(&[("REDIS_URL", &url)]);
@@ -66,39 +66,39 @@ pub async fn shop_of_user(replicas: usize, permissions: &str) -> (Shop, Running)
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn refusing_redis_is_named_everywhere() {
+async fn rejecting_redis_is_named_everywhere() {
     let (shop, redis) = Shop::with_own_redis().await;
     let alice = shop.sign_in_at(1, "alice").await;
-    let tell = |command: &str| ask::<redis::Value>(&redis.url, command).unwrap();
+    let execute = |command: &str| query::<redis::Value>(&redis.url, command).unwrap();
     for (begin, end, code) in [
         ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0", "OOM"),
         ("CONFIG SET min-replicas-to-write 1", "CONFIG SET min-replicas-to-write 0", "NOREPLICAS"),
         ("REPLICAOF 127.0.0.1 1", "REPLICAOF NO ONE", "READONLY"),
     ] {
-        tell(begin);
-        is_refused(&shop, &alice, code).await;
-        tell(end);
-        sells_again(&shop, &alice).await;
+        execute(begin);
+        assert_refused(&shop, &alice, code).await;
+        execute(end);
+        until_sells_again(&shop, &alice).await;
     }
 }
 
 /// Redis restarts, and its users are loaded later.
 #[tokio::test(flavor = "multi_thread")]
-async fn replica_sells_after_its_login_was_refused() {
+async fn replica_sells_after_its_login_was_rejected() {
     let permissions = "~holdfast:* &holdfast:* +@all";
     let (shop, mut redis) = shop_of_user(1, permissions).await;
     let alice = shop.sign_in("alice").await;
-    sells_again(&shop, &alice).await;
+    until_sells_again(&shop, &alice).await;
 
-    redis.data[0].0.start_again();
-    is_refused(&shop, &alice, "WRONGPASS").await;
+    redis.data[0].0.restart();
+    assert_refused(&shop, &alice, "WRONGPASS").await;
 
     let permissions = permissions.replace("holdfast:", &shop.prefix);
-    let _: String = ask(&redis.url, &format!("ACL SETUSER shop on >word {permissions}")).unwrap();
-    sells_again(&shop, &alice).await;
+    let _: String = query(&redis.url, &format!("ACL SETUSER shop on >word {permissions}")).unwrap();
+    until_sells_again(&shop, &alice).await;
 }
 
-/// The default of Redis 7 for new users. Their locks work: messages are hints.
+/// The default of Redis 7 for new users. Locks work, because messages are only hints.
 #[tokio::test(flavor = "multi_thread")]
 async fn user_without_channels_sells() {
     let (shop, _redis) = shop_of_user(2, "~holdfast:* resetchannels +@all").await;
@@ -160,19 +160,20 @@ async fn serve_fails(database: String, url: String) -> (String, Duration) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn serve_names_what_redis_refuses() {
+async fn serve_names_what_redis_rejects() {
     let (shop, redis) = (Shop::without_replicas().await, own_redis().await);
     let cluster = tokio::task::spawn_blocking(|| topology::start(Topology::Cluster));
     let cluster = cluster.await.unwrap().unwrap();
     let full = own_redis().await;
-    let tell = |redis: &Running, command: &str| ask::<redis::Value>(&redis.url, command).unwrap();
-    tell(&redis, "ACL SETUSER noscripts on >geheim ~* &* +@all -@scripting");
-    tell(&redis, "ACL SETUSER nokeys on >geheim resetkeys &* +@all");
-    tell(&full, "CONFIG SET maxmemory 1");
-    let user = |name: &str| format!("{}?user={name}&pass=geheim", redis.url);
+    let execute =
+        |redis: &Running, command: &str| query::<redis::Value>(&redis.url, command).unwrap();
+    execute(&redis, "ACL SETUSER noscripts on >hidden ~* &* +@all -@scripting");
+    execute(&redis, "ACL SETUSER nokeys on >hidden resetkeys &* +@all");
+    execute(&full, "CONFIG SET maxmemory 1");
+    let user = |name: &str| format!("{}?user={name}&pass=hidden", redis.url);
     let address = "address of the form redis-cluster://";
     let failures = [
-        (user("nobody"), "WRONGPASS", "check the user and the password"),
+        (user("missing"), "WRONGPASS", "check the user and the password"),
         (user("noscripts"), "NOPERM", "docs/SECURITY.md has the line for the ACL"),
         (user("nokeys"), "NOPERM", "docs/SECURITY.md has the line for the ACL"),
         (format!("{}?db=99", redis.url), "NODB", "correct the number at the end of the address"),
@@ -184,12 +185,12 @@ async fn serve_names_what_redis_refuses() {
         assert!(text.contains(&format!("refuses what a lock needs: {code}")), "{text}");
         assert!(text.contains(advice), "{code}: {text}");
         assert!((9..25).contains(&time.as_secs()), "{code}: {time:?}");
-        assert!(!text.contains("geheim"), "{text}");
+        assert!(!text.contains("hidden"), "{text}");
     });
     join_all(runs).await;
 }
 
-/// A refusal at the start that ends within ten seconds does no harm.
+/// A rejection at the start that ends within ten seconds is tolerated.
 #[tokio::test(flavor = "multi_thread")]
 async fn serve_waits_for_users_of_redis() {
     let redis = own_redis().await;
@@ -197,12 +198,12 @@ async fn serve_waits_for_users_of_redis() {
     let (url, prefix) = (format!("{}?user=shop&pass=word", redis.url), shop.prefix.clone());
     let log = tempfile::NamedTempFile::new().unwrap();
     let load = async {
-        until("it was refused", async || {
+        until("it was rejected", async || {
             std::fs::read_to_string(log.path()).unwrap().contains("WRONGPASS")
         })
         .await;
         let user = format!("ACL SETUSER shop on >word ~{prefix}* &{prefix}* +@all");
-        let _: String = ask(&redis.url, &user).unwrap();
+        let _: String = query(&redis.url, &user).unwrap();
     };
     let path = log.path().to_owned();
     let start = tokio::task::spawn_blocking(move || {
@@ -226,7 +227,7 @@ async fn full_redis_writes_few_lines() {
     let alice = shop.sign_in("alice").await;
     let before = std::fs::read_to_string(log.path()).unwrap().len();
 
-    let _: String = ask(&redis.url, "CONFIG SET maxmemory 1").unwrap();
+    let _: String = query(&redis.url, "CONFIG SET maxmemory 1").unwrap();
     let began = Instant::now();
     let mut orders = 0;
     until("some seconds pass", async || {

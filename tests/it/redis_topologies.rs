@@ -22,7 +22,7 @@ async fn shop_on(topology: Topology) -> (Shop, Running) {
 
 async fn shop_with(topology: Topology, strategy: &str) -> (Shop, Running) {
     let redis = tokio::task::spawn_blocking(move || topology::start(topology)).await.unwrap();
-    let redis = redis.expect("redis-server is there");
+    let redis = redis.expect("redis-server is installed");
     let mut env = vec![("REDIS_URL", redis.url.as_str()), ("HOLDFAST_LOCK", strategy)];
     let folder = tempfile::tempdir().unwrap();
     certificates().write(folder.path());
@@ -38,10 +38,10 @@ async fn shop_with(topology: Topology, strategy: &str) -> (Shop, Running) {
 /// Sends concurrent orders. Returns the responses: sold, sold out, unavailable.
 async fn order_concurrently(shop: &Shop, sku: &str, orders: usize) -> [usize; 3] {
     let alice = shop.sign_in("alice").await;
-    let asked = (0..orders).map(|number| shop.order(&alice, number % 2, sku, 1).send());
+    let requests = (0..orders).map(|number| shop.order(&alice, number % 2, sku, 1).send());
     let mut counts = [0; 3];
-    for answer in futures_util::future::join_all(asked).await {
-        let kind = match answer.unwrap().status().as_u16() {
+    for response in futures_util::future::join_all(requests).await {
+        let kind = match response.unwrap().status().as_u16() {
             201 => 0,
             409 => 1,
             503 => 2,
@@ -69,14 +69,14 @@ async fn redis_failover_with_tls_loses_no_unit() {
     assert_eq!(order_concurrently(&shop, &sku, 10).await, [10, 0, 0]);
     redis.data[0].0.kill();
     let mut sold = 10;
-    let mut refused = 0;
+    let mut rejected = 0;
     until("it sells again", async || {
         let [now, _, unavailable] = order_concurrently(&shop, &sku, 4).await;
-        (sold, refused) = (sold + now, refused + unavailable);
+        (sold, rejected) = (sold + now, rejected + unavailable);
         now == 4
     })
     .await;
-    assert!(refused > 0, "no order was rejected");
+    assert!(rejected > 0, "no order was rejected");
     let [now, _, unavailable] = order_concurrently(&shop, &sku, 50).await;
     assert_eq!((sold + now, unavailable), (40, 0));
     let audit = shop.item_audit(&sku).await;
@@ -87,7 +87,7 @@ async fn redis_failover_with_tls_loses_no_unit() {
 /// The keys of an item's lock lie on the node at this index of [`Running::data`].
 fn node_of(redis: &Running, sku: &str) -> usize {
     let slot: usize =
-        topology::ask(&redis.data[0].1, &format!("CLUSTER KEYSLOT sku:{sku}")).unwrap();
+        topology::query(&redis.data[0].1, &format!("CLUSTER KEYSLOT sku:{sku}")).unwrap();
     slot * redis.data.len() / 16_384
 }
 
@@ -146,7 +146,7 @@ async fn healthy_items_sell(signal: Signal) {
     sell(&shop, &alice, &healthy, SECOND).await;
     let before = sell(&shop, &alice, &healthy, 3 * SECOND).await;
     redis.data[2].0.signal(signal);
-    // Orders of its own items go on, too.
+    // Orders of its own items continue, too.
     let failed = Arc::new(AtomicUsize::new(0));
     let others = keep_ordering(&shop, &alice, silent, &failed);
     let during = sell(&shop, &alice, &healthy, 6 * SECOND).await;
@@ -155,19 +155,19 @@ async fn healthy_items_sell(signal: Signal) {
         redis.data[2].0.signal(Signal::CONT);
         failed.store(0, Ordering::SeqCst);
         timeout(CONDITION_TIMEOUT, others.join_all()).await.expect("its items sell again");
-        // Of each of its items, while the client notices. An outage that is remembered for long
-        // fails orders at once, 20 a second.
+        // A few per item, until the client notices the recovery. If it considered the node down for
+        // longer, orders would fail at once, 20 a second.
         let failed = failed.load(Ordering::SeqCst);
-        assert!(failed <= 10 * items[2].len(), "{failed} orders failed after it was back");
+        assert!(failed <= 10 * items[2].len(), "{failed} orders failed after the recovery");
     }
     shop.assert_sound().await;
-    // With room for a machine that is busy with other things: without the fault, too, an order may
-    // fail there, and half as many may be sold.
+    // Generous bounds for a busy machine: even without the fault an order may fail there, and half
+    // as many may be sold.
     assert!(during.failed * 50 <= during.sold, "{during:?}");
     assert!(during.sold > before.sold / 2, "{before:?}, {during:?}");
 }
 
-/// Each of these items is ordered again and again, until it is sold. Counts those that fail.
+/// Retries an order of each item until it succeeds. Counts the failures.
 fn keep_ordering(
     shop: &Arc<Shop>,
     who: &User,

@@ -7,7 +7,7 @@ use uuid::Uuid;
 use crate::common::Shop;
 use crate::common::requests::Answer as _;
 
-/// Counts and sums of everything that could have changed.
+/// Counts and sums of all data that a request could change.
 async fn state(shop: &Shop) -> Vec<i64> {
     vec![
         shop.number("select coalesce(sum(stock), 0)::bigint from items").await,
@@ -39,7 +39,7 @@ async fn invalid_body_names_the_field() {
         (0..51).map(|n| json!({ "sku": format!("s{n}"), "quantity": 1 })).collect();
     let second = json!({ "lines": [
         { "sku": "deadbolt", "quantity": 1 }, { "sku": "key-ring", "quantity": 0 } ] });
-    let refused: [(&str, Value, &str); 42] = [
+    let rejected: [(&str, Value, &str); 42] = [
         ("/api/orders", json!({}), "body"),
         ("/api/orders", json!([]), "body"),
         ("/api/orders", json!([[["deadbolt", 1]]]), "body"),
@@ -83,7 +83,7 @@ async fn invalid_body_names_the_field() {
         ("/api/lab/items", json!({ "stock": -1 }), "stock"),
         ("/api/users", json!({ "user": "No Spaces", "password": "long enough" }), "user"),
     ];
-    for (path, bad, field) in refused {
+    for (path, bad, field) in rejected {
         let request = shop.post(&admin, 0, path).json(&bad);
         let response = request.send().await.unwrap();
         assert_eq!(response.status(), 422, "{path} {bad}");
@@ -230,7 +230,7 @@ async fn invalid_session_is_unauthenticated() {
         .basic_auth("alice", Some("alice"))
         .refuses(401, "unauthenticated")
         .await;
-    for (user, password) in [("alice", "bob"), ("nobody", "nobody"), ("alice", ""), ("", "")] {
+    for (user, password) in [("alice", "bob"), ("unknown", "unknown"), ("alice", ""), ("", "")] {
         let sent = json!({ "user": user, "password": password });
         let response =
             shop.http.post(shop.url(0, "/api/sessions")).json(&sent).send().await.unwrap();
@@ -238,7 +238,7 @@ async fn invalid_session_is_unauthenticated() {
         response.refuses(401, "unauthenticated").await;
     }
     shop.execute("update sessions set expires_at = now()").await;
-    // The first replica has not seen this session yet, so nothing is remembered.
+    // The first replica has not cached this session.
     me(&alice.token).await.unwrap().refuses(401, "unauthenticated").await;
 
     let bob = shop.sign_in("bob").await;

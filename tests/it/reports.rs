@@ -1,5 +1,5 @@
-//! Running sums, and what the reports of a replica may cost: pages do not read the history, audits
-//! have connections of their own, and a long audit reports its progress.
+//! Running sums, and the cost of reports: pages do not read the history, audits have their own
+//! connections, and a long audit reports its progress.
 
 use std::time::Duration;
 
@@ -94,7 +94,7 @@ async fn lost_update_breaks_the_equation() {
     assert_eq!(summary.unwrap().unaccounted(), -1);
 }
 
-/// While nothing can read orders and ledgers, the pages that everybody sees are complete.
+/// Public pages are complete while orders and ledgers cannot be read.
 #[tokio::test(flavor = "multi_thread")]
 async fn common_pages_read_no_history() {
     let shop = Shop::start(1).await;

@@ -47,7 +47,7 @@ async fn user_lists_and_ends_own_sessions() {
     let (rest, next, _) = list(&shop, &second, &format!("?limit=2&after={}", id(&all[1]))).await;
     assert_eq!((&rest[..], next), (&all[2..], Value::Null));
 
-    // Both replicas know the session that ends.
+    // Both replicas have cached the session that ends.
     assert_eq!([status_of(&shop, &third, 0).await, status_of(&shop, &third, 1).await], [200, 200]);
     let end = |who: &User, id: &str| {
         shop.request(who, Method::DELETE, 0, &format!("/api/sessions/{id}")).send()

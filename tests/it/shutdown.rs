@@ -1,4 +1,5 @@
-//! Shutdown of a replica: it leaves the balancers before it closes, and finishes what is in flight.
+//! Shutdown of a replica: it leaves the balancers before it closes, and finishes requests in
+//! flight.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,10 +15,10 @@ use crate::common::requests::{Answer as _, fresh_key, keyed, send};
 use crate::common::{Shop, until};
 use crate::pause_points::with_pause;
 
-/// Interval at which the balancer of a test asks for readiness.
+/// Interval at which the balancer of a test checks readiness.
 const PROBE_INTERVAL: Duration = Duration::from_millis(50);
 const CLIENTS: usize = 8;
-/// More than are sold here.
+/// More than the test sells.
 const LARGE_STOCK: i64 = 1_000_000;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -45,7 +46,7 @@ async fn draining_replica_serves_and_is_not_ready() {
 
     // The second signal does not wait for the end of the drain.
     shop.replicas[0].terminate();
-    assert!(!shop.replicas[0].wait_for_exit().await, "its exit code reports the cut");
+    assert!(!shop.replicas[0].wait_for_exit().await, "its exit code reports the interruption");
     shop.assert_sound().await;
 }
 
@@ -66,7 +67,7 @@ async fn shutdown_finishes_slow_requests_in_flight() {
     for sent in sent {
         sent.gives(201).await;
     }
-    assert!(shop.replicas[0].wait_for_exit().await, "it did not end well");
+    assert!(shop.replicas[0].wait_for_exit().await, "it did not exit cleanly");
     assert_eq!(shop.number("select count(*) from orders").await, 10);
     shop.until_no_locks_are_held(1).await;
     shop.assert_sound().await;
@@ -83,11 +84,11 @@ async fn hung_up_replica_drains_before_it_exits() {
     until("it is not ready", async || ready().await.status() == 503).await;
     shop.replicas[0].hang_up();
     shop.place_order(&alice, &sku, 1).await;
-    assert!(shop.replicas[0].wait_for_exit().await, "it did not end well");
+    assert!(shop.replicas[0].wait_for_exit().await, "it did not exit cleanly");
     shop.assert_sound().await;
 }
 
-/// A balancer of clients in this process: it knows the replicas, and which of them are ready.
+/// A load balancer in this process: the replicas, and which of them are ready.
 #[derive(Default)]
 struct TestBalancer {
     replicas: Mutex<Vec<String>>,
@@ -157,7 +158,7 @@ async fn rolling_restart_fails_no_request() {
     for _ in 0..3 {
         let mut old = shop.replicas.remove(0);
         old.terminate();
-        assert!(old.wait_for_exit().await, "it did not end well");
+        assert!(old.wait_for_exit().await, "it did not exit cleanly");
         assert!(!balancer.is_ready(&old.base_url), "it was out of the balancer in time");
         balancer.replicas.lock().retain(|base| *base != old.base_url);
         shop.add_replica(&env);
@@ -172,7 +173,7 @@ async fn rolling_restart_fails_no_request() {
     let mut acknowledged = acknowledged.concat();
     acknowledged.sort();
     acknowledged.dedup();
-    assert!(acknowledged.len() > 100, "{} orders are no load", acknowledged.len());
+    assert!(acknowledged.len() > 100, "only {} orders were placed", acknowledged.len());
     let orders = shop.number("select count(*) from orders").await - before;
     assert_eq!(orders, acknowledged.len() as i64, "each order was placed once");
     shop.assert_sound().await;

@@ -27,8 +27,8 @@ async fn sign_in_from(
 async fn password_guessing_does_not_lock_out_owner() {
     let shop =
         shop_with_limits(2, &[("HOLDFAST_LIMIT_SIGN_IN_NAME", "4/h:4"), BEHIND_A_PROXY]).await;
-    let at_home = "203.0.113.7";
-    let session = sign_in_from(&shop, 0, at_home, "bob", "bob").await;
+    let known_address = "203.0.113.7";
+    let session = sign_in_from(&shop, 0, known_address, "bob", "bob").await;
     let token = session.json::<serde_json::Value>().await.unwrap()["token"].to_string();
     let bob = User { name: "bob".to_owned(), token: token.trim_matches('"').to_owned() };
     let mut statuses = Vec::new();
@@ -40,23 +40,24 @@ async fn password_guessing_does_not_lock_out_owner() {
     }
     assert_eq!(statuses, [401, 401, 401, 429, 429, 429, 429, 429, 429, 429]);
     // Even the right password is rejected from an address that never signed in with it.
-    let stranger = sign_in_from(&shop, 0, "198.51.100.77", "bob", "bob").await;
-    let wait: u64 = stranger.headers()["retry-after"].to_str().unwrap().parse().unwrap();
+    let rejected = sign_in_from(&shop, 0, "198.51.100.77", "bob", "bob").await;
+    let wait: u64 = rejected.headers()["retry-after"].to_str().unwrap().parse().unwrap();
     assert!((1..=900).contains(&wait), "{wait}");
-    stranger.refuses(429, "too-many-requests").await;
-    // The owner comes in from where he has been, at either replica, and what he had goes on.
-    assert_eq!(sign_in_from(&shop, 1, at_home, "bob", "bob").await.status(), 201);
-    assert_eq!(sign_in_from(&shop, 0, at_home, "bob", "bob").await.status(), 201);
+    rejected.refuses(429, "too-many-requests").await;
+    // The owner can sign in from his known address at either replica, and his session is still
+    // valid.
+    assert_eq!(sign_in_from(&shop, 1, known_address, "bob", "bob").await.status(), 201);
+    assert_eq!(sign_in_from(&shop, 0, known_address, "bob", "bob").await.status(), 201);
     let me = shop.get(&bob, 1, "/api/me").send().await.unwrap();
     assert_eq!(me.status(), 200);
-    // There he has as much as anybody, and no more.
+    // The known address has the same limit as others.
     let more = [
-        sign_in_from(&shop, 0, at_home, "bob", "x").await,
-        sign_in_from(&shop, 0, at_home, "bob", "x").await,
+        sign_in_from(&shop, 0, known_address, "bob", "x").await,
+        sign_in_from(&shop, 0, known_address, "bob", "x").await,
     ];
-    assert_eq!(more.map(|answer| answer.status().as_u16()), [401, 401]);
-    assert_eq!(sign_in_from(&shop, 0, at_home, "bob", "bob").await.status(), 429);
-    // Other names are not concerned, and a name that can't be is not counted by name.
+    assert_eq!(more.map(|response| response.status().as_u16()), [401, 401]);
+    assert_eq!(sign_in_from(&shop, 0, known_address, "bob", "bob").await.status(), 429);
+    // Other names are not limited, and an invalid name is not counted by name.
     assert_eq!(sign_in_from(&shop, 0, "198.51.100.1", "carol", "carol").await.status(), 201);
     for _ in 0..6 {
         assert_eq!(sign_in_from(&shop, 0, "198.51.100.1", "No Such Name", "x").await.status(), 401);
@@ -124,17 +125,17 @@ async fn rejected_address_costs_no_redis_call() {
         sign_in_from(&shop, 2, here, "bob", "wrong").await.status() == 429
     })
     .await;
-    let asked = || {
-        let calls = command_calls(&redis.url);
-        let number = |name: &str| calls.get(name).copied().unwrap_or(0);
+    let calls = || {
+        let counts = command_calls(&redis.url);
+        let number = |name: &str| counts.get(name).copied().unwrap_or(0);
         // The checks of Redis are scripts, too, and the only ones that publish.
         [number("zscore"), number("evalsha") - number("publish"), number("eval")]
     };
-    let before = asked();
-    assert!(before[0] >= 3, "who may try is looked for: {before:?}");
+    let before = calls();
+    assert!(before[0] >= 3, "known addresses are looked up: {before:?}");
     for n in 0..50 {
-        let refused = sign_in_from(&shop, 2, here, ["alice", "bob"][n % 2], "bob").await;
-        refused.refuses(429, "too-many-requests").await;
+        let rejected = sign_in_from(&shop, 2, here, ["alice", "bob"][n % 2], "bob").await;
+        rejected.refuses(429, "too-many-requests").await;
     }
-    assert_eq!(asked(), before);
+    assert_eq!(calls(), before);
 }

@@ -1,4 +1,4 @@
-//! A Postgres that is silent: connections stay open, and nothing arrives on them.
+//! A Postgres that does not respond: connections stay open, and nothing arrives on them.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ fn url_behind(proxy: &Proxy, shop: &Shop) -> String {
     format!("postgres://holdfast@127.0.0.1:{}/{}", proxy.port, shop.database)
 }
 
-/// More requests than connections: those that wait for one are not told that the load is too high.
+/// More requests than connections: those that wait for one are not rejected as overload.
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_postgres_is_unavailable_in_time() {
     let postgres = Proxy::to_postgres().await;
@@ -61,8 +61,8 @@ async fn silent_postgres_is_unavailable_in_time() {
     shop.assert_sound().await;
 }
 
-/// Nobody else calls Postgres: the write's own probe shows that no response will come. It does not
-/// wait for the timeout of the write (3.3 s) and then for a connection (1.5 s).
+/// No other request uses Postgres: the write's own probe detects the outage, without waiting for
+/// the timeout of the write (3.3 s) and then for a connection (1.5 s).
 #[tokio::test(flavor = "multi_thread")]
 async fn silent_write_is_given_up_early() {
     let postgres = Proxy::to_postgres().await;
@@ -82,7 +82,7 @@ async fn silent_write_is_given_up_early() {
     shop.assert_sound().await;
 }
 
-/// A firewall that forgets connections: each costs its next user 300 ms.
+/// A firewall that drops connections: each costs its next user 300 ms.
 #[tokio::test(flavor = "multi_thread")]
 async fn forgotten_idle_connections_are_replaced() {
     let postgres = Proxy::to_postgres().await;
@@ -112,7 +112,7 @@ async fn forgotten_idle_connections_are_replaced() {
     shop.assert_sound().await;
 }
 
-/// The caller gives up while `begin` is in flight. The next caller's statements commit themselves.
+/// The caller gives up while `begin` is in flight. The next caller's statements are autocommitted.
 #[tokio::test(flavor = "multi_thread")]
 async fn cancelled_begin_leaves_no_transaction() {
     let postgres = Proxy::to_postgres().await;
@@ -121,10 +121,10 @@ async fn cancelled_begin_leaves_no_transaction() {
     drop(pool.acquire().await.unwrap());
     postgres.delay_next_statement();
     let cancelled = timeout(Duration::from_millis(100), pool.begin()).await;
-    assert!(cancelled.is_err(), "it is in flight");
+    assert!(cancelled.is_err(), "`begin` is in flight");
     postgres.deliver().await;
     let mut connection = pool.acquire().await.unwrap();
-    // In the simple protocol, a transaction of its own begins with its statement.
+    // In the simple protocol, an autocommitted transaction begins with its statement.
     let row = connection.fetch_one("select now() <> statement_timestamp()").await.unwrap();
     let open: bool = row.get(0);
     assert!(!open);

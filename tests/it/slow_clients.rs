@@ -17,11 +17,11 @@ pub async fn send_raw(shop: &Shop, replica: usize, request: &str) -> TcpStream {
     connection
 }
 
-/// What the replica sends until it closes the connection.
+/// Reads what the replica sends until it closes the connection.
 pub async fn read_to_end(connection: &mut TcpStream) -> String {
     let mut bytes = Vec::new();
     let read = timeout(CONDITION_TIMEOUT, connection.read_to_end(&mut bytes)).await;
-    // A reset ends it, too: not all that was sent has been read.
+    // It may end with a reset, because the replica has not read all that was sent.
     let _ = read.expect("the replica closes the connection");
     String::from_utf8(bytes).unwrap()
 }
@@ -97,7 +97,7 @@ async fn endless_body_closes_connection() {
     }
 }
 
-/// A form that the handler reads itself, and that does not arrive: nothing was begun.
+/// A form that the handler reads itself does not arrive: no command was begun.
 #[tokio::test]
 async fn slow_upload_has_no_unknown_outcome() {
     let shop = Shop::start(1).await;
@@ -117,9 +117,9 @@ async fn slow_upload_has_no_unknown_outcome() {
     assert_eq!(response_count(&shop, labels).await, Some(1.0));
 }
 
-/// Refused by its declared length, or as soon as it is too long; the rest of it never arrives.
+/// Rejected by its declared length, or as soon as it is too long; the rest of it never arrives.
 #[tokio::test]
-async fn large_upload_is_refused_early() {
+async fn large_upload_is_rejected_early() {
     let shop = Shop::start(1).await;
     let admin = shop.sign_in("admin").await;
     let head = |length: &str| {

@@ -1,4 +1,4 @@
-//! What each strategy guarantees, and what not: broken strategies are shown broken.
+//! The guarantees of each strategy: safe strategies are exact, and broken ones are shown broken.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 use crate::common::requests::{Answer as _, keyed};
 use crate::common::{Shop, User, until};
 
-/// Units in the run's item, and orders thrown at it.
+/// Units of the item of a run, and orders for it.
 const STOCK: i64 = 20;
 const ORDERS: usize = 50;
 
@@ -28,7 +28,7 @@ impl Run {
     }
 }
 
-/// Throws orders at all replicas at once, under that strategy.
+/// Sends concurrent orders to all replicas, under that strategy.
 async fn run(shop: &Shop, strategy: &str, work_ms: &str) -> Run {
     let alice = shop.sign_in("alice").await;
     let sku = shop.lab_item(STOCK).await;
@@ -48,7 +48,7 @@ async fn run(shop: &Shop, strategy: &str, work_ms: &str) -> Run {
         }
     }
     let audit = shop.item_audit(&sku).await;
-    assert_eq!(audit["sold"], accepted, "what was answered is what is written");
+    assert_eq!(audit["sold"], accepted, "the responses match the ledger");
     Run { accepted, audit }
 }
 
@@ -95,15 +95,15 @@ async fn check_stale_write(strategy: &str) {
     let alice = shop.sign_in("alice").await;
     let admin = shop.sign_in("admin").await;
     let sku = shop.lab_item(STOCK).await;
-    let under_it = |replica: usize| {
+    let order = |replica: usize| {
         shop.order(&alice, replica, &sku, 1)
             .header("Holdfast-Lock", strategy)
             .header("Holdfast-Ttl-Ms", "500")
     };
-    let late = tokio::spawn(under_it(0).header("Holdfast-Pause", "read:3000").send());
+    let late = tokio::spawn(order(0).header("Holdfast-Pause", "read:3000").send());
     shop.until_one_is_paused(&admin, "read").await;
     shop.replicas[0].pause();
-    under_it(1).gives(201).await;
+    order(1).gives(201).await;
     shop.replicas[0].resume();
     late.gives(201).await;
     let audit = shop.item_audit(&sku).await;
@@ -139,7 +139,7 @@ async fn dead_holder_blocks_for_one_lease() {
     let killed = Instant::now();
     shop.order(&alice, 1, &sku, 1).header("Holdfast-Wait", "retry").gives(201).await;
     assert!(killed.elapsed() < Duration::from_secs(4), "{:?}", killed.elapsed());
-    until("no lock and no token is left", async || {
+    until("no lock and no key lock is left", async || {
         shop.get(&admin, 1, "/api/locks").gives(200).await.as_array().unwrap().is_empty()
     })
     .await;
@@ -192,7 +192,7 @@ async fn invalid_lab_headers_are_rejected() {
     type Headers = &'static [(&'static str, &'static str)];
     const TRY_IN_QUEUE: [(&str, &str); 3] =
         [("Holdfast-Lock", "queue"), ("Holdfast-Wait", "try"), ("Holdfast-Offer", "put")];
-    let refused: [(&str, Headers, u16, &str); 21] = [
+    let rejected: [(&str, Headers, u16, &str); 21] = [
         ("deadbolt", &[("Holdfast-Lock", "none")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Lock", "local")], 403, "forbidden"),
         ("deadbolt", &[("Holdfast-Ttl-Ms", "50")], 403, "forbidden"),
@@ -215,7 +215,7 @@ async fn invalid_lab_headers_are_rejected() {
         (&sku, &[("Holdfast-Trace", "loud")], 422, "invalid-request"),
         (&sku, &[("Holdfast-Pause", "lunch")], 422, "invalid-request"),
     ];
-    for (sku, headers, status, kind) in refused {
+    for (sku, headers, status, kind) in rejected {
         assert_eq!(with(sku, headers).fails(status).await, kind, "{headers:?}");
     }
     assert_eq!(shop.number("select count(*) from orders").await, 0);
@@ -268,7 +268,7 @@ async fn trace_lists_probe_points_in_order() {
     assert_eq!(events, ["wait", "held", "read", "commit", "write", "committed", "release"]);
     let times: Vec<u64> = trace.iter().map(|event| event["t_us"].as_u64().unwrap()).collect();
     assert!(times.is_sorted());
-    assert!(times[3] - times[2] >= 30_000, "the work lies between read and commit");
+    assert!(times[3] - times[2] >= 30_000, "the work is between read and commit");
     assert_eq!((&trace[2]["value"], &trace[4]["value"]), (&json!(5), &json!(3)));
     assert_eq!(trace[0]["replica"], shop.replicas[0].name());
     let replay = send().gives(201).await;

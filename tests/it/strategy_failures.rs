@@ -1,5 +1,5 @@
-//! The strategies between no lock and the default: each broken one is shown broken, and the others
-//! are exact.
+//! Failures of the strategies between no lock and the default: each broken one is shown broken, and
+//! the others are exact.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ impl Lab {
 
     /// Resumes it, again after each retry, and returns its response.
     async fn resume(&self, held: PausedOrder, status: u16) -> Value {
-        until("the request is answered", async || {
+        until("the request has a response", async || {
             self.shop.resume_request(&self.admin, held.replica, &held.id.to_string()).await;
             held.sent.is_finished()
         })
@@ -93,7 +93,7 @@ impl Lab {
     /// The reply of Redis to a command on the item's lock.
     pub fn redis(&self, command: &str) -> i64 {
         let key = format!("{}lock:{{sku:{}}}", self.shop.prefix, self.sku);
-        topology::ask(&services().running.redis_url, &format!("{command} {key}")).unwrap()
+        topology::query(&services().running.redis_url, &format!("{command} {key}")).unwrap()
     }
 
     async fn until_locked(&self) {
@@ -101,7 +101,7 @@ impl Lab {
     }
 
     async fn assert_locked_forever(&self, replica: usize, strategy: &str) {
-        assert_eq!(self.redis("PTTL"), -1, "the key never ends");
+        assert_eq!(self.redis("PTTL"), -1, "the key never expires");
         let busy = self.order(replica, strategy).header("Holdfast-Wait", "try");
         busy.refuses(423, "lock-busy").await;
     }
@@ -113,7 +113,7 @@ async fn placed(order: RequestBuilder) -> Value {
     order.gives(201).await
 }
 
-async fn ended(sent: JoinHandle<Sent>) -> Value {
+async fn response_of(sent: JoinHandle<Sent>) -> Value {
     sent.gives(201).await
 }
 
@@ -153,10 +153,10 @@ async fn forks_after_late_release(strategy: &str, late: &str, third_is_admitted:
     assert_eq!(lab.redis("EXISTS") == 0, third_is_admitted, "the second's lock was deleted");
     let third = tokio::spawn(lab.order(0, strategy).send());
     if third_is_admitted {
-        until("the third is through", async || third.is_finished()).await;
+        until("the third is placed", async || third.is_finished()).await;
     }
     let second = lab.resume(second, 201).await;
-    ended(third).await;
+    response_of(third).await;
     assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK - 1)));
     lab.forks().await
 }
@@ -193,11 +193,11 @@ async fn work_longer_than_lease_forks_ledger() {
 #[tokio::test]
 async fn expire_only_costs_one_lease_per_change() {
     let lab = Lab::new(2).await;
-    let under_it = |replica| lab.order(replica, "expire-only").header("Holdfast-Ttl-Ms", "1200");
+    let order = |replica| lab.order(replica, "expire-only").header("Holdfast-Ttl-Ms", "1200");
     let began = Instant::now();
-    placed(under_it(0)).await;
-    assert_eq!(lab.redis("EXISTS"), 1, "nobody deletes it");
-    let second = placed(under_it(1)).await;
+    placed(order(0)).await;
+    assert_eq!(lab.redis("EXISTS"), 1, "no request deletes it");
+    let second = placed(order(1)).await;
     assert!(began.elapsed() >= Duration::from_millis(1_200), "{:?}", began.elapsed());
     assert_eq!((before(&second), lab.forks().await), (&json!(STOCK - 1), 0));
 }
@@ -209,12 +209,12 @@ async fn early_release_lets_next_read_stale_stock() {
     let first = lab.pause_at(0, first, "commit").await;
     assert_eq!(lab.redis("EXISTS"), 0, "the lock is free, and nothing is committed");
     let second = tokio::spawn(lab.order(1, "early-release").send());
-    until("the second has read, and waits for the row to write", async || {
+    until("the second has read, and its write waits for the row", async || {
         lab.shop.waiting_sessions().await == 1
     })
     .await;
     let first = lab.resume(first, 201).await;
-    let second = ended(second).await;
+    let second = response_of(second).await;
     assert_eq!((before(&first), before(&second)), (&json!(STOCK), &json!(STOCK)));
     assert_eq!(lab.forks().await, 1);
     let events: Vec<&Value> =
@@ -274,16 +274,16 @@ async fn every_fenced_statement_compares_and_stores_fences() {
         (lab.restock(0, "fenced"), 200, "items"),
         (lab.payment(0, "fenced").await, 200, "accounts"),
     ];
-    for (turn, (write, status, table)) in (1..).zip(writes) {
+    for (round, (write, status, table)) in (1..).zip(writes) {
         let late = lab.pause_at(0, write, "commit").await;
         let raise = format!("update {table} set fence = $1");
-        let later = 10_000 * turn;
+        let later = 10_000 * round;
         sqlx::query(AssertSqlSafe(raise)).bind(later).execute(&lab.shop.pool).await.unwrap();
         lab.resume(late, status).await;
         let greatest = format!("select max(fence) from {table}");
         let greatest = sqlx::query_scalar::<_, i64>(AssertSqlSafe(greatest));
         let greatest = greatest.fetch_one(&lab.shop.pool).await.unwrap();
-        assert!(greatest > later, "{table}: {greatest} is written over {later}");
+        assert!(greatest > later, "{table}: {greatest} overwrote {later}");
     }
     assert_eq!(lab.forks().await, 0);
 }
@@ -309,7 +309,7 @@ async fn in_process_locks_fork_on_two_replicas() {
     for strategy in ["local", "queue"] {
         let lab = Lab::new(2).await;
         let slow = lab.pause_after_read(0, strategy).await;
-        // At the same replica it excludes.
+        // At the same replica the lock excludes.
         assert_eq!(
             lab.order(0, strategy).header("Holdfast-Wait", "try").fails(423).await,
             "lock-busy",
@@ -318,7 +318,7 @@ async fn in_process_locks_fork_on_two_replicas() {
         assert_eq!(before(&placed(lab.order(1, strategy)).await), STOCK, "{strategy}");
         assert_eq!(before(&lab.resume(slow, 201).await), STOCK, "{strategy}");
         assert_eq!(lab.forks().await, 1, "{strategy}");
-        // The books of the shop do not count what the lab's items lose.
+        // The audit does not cover lost updates of lab items.
         lab.shop.assert_sound().await;
     }
 }

@@ -1,4 +1,4 @@
-//! Two strategies at the same time, one per replica: those of a family sell exactly, and others
+//! Two strategies at the same time, one per replica: those of one family sell exactly, and others
 //! lose updates.
 //!
 //! The first order is paused between its read and its write, and the second one is sent then.
@@ -20,25 +20,25 @@ async fn place_two(lab: &Lab, first: &Strategy, second: &Strategy) -> Placed {
     let first = lab.pause_after_read(0, first.name).await;
     let mut order = lab.order(1, second.name);
     if second.lock.is_some() {
-        // Its answer says whether the first one excludes it.
+        // Its response shows whether the first order excludes it.
         order = order.header("Holdfast-Wait", "try");
     }
     let second = tokio::spawn(order.send());
-    until("the second order is answered, or waits for the row", async || {
+    until("the second order has a response, or waits for the row", async || {
         second.is_finished() || lab.shop.waiting_sessions().await > 0
     })
     .await;
 
     let first = resume(lab, first).await;
     let second = outcome(second.await.unwrap().unwrap()).await;
-    // `expire-only` leaves its key.
+    // `expire-only` does not delete its key.
     lab.redis("DEL");
     [first, second]
 }
 
 /// Resumes an order, again after each retry.
 async fn resume(lab: &Lab, paused: PausedOrder) -> (StatusCode, Value) {
-    until("the first order is answered", async || {
+    until("the first order has a response", async || {
         lab.shop.resume_request(&lab.admin, paused.replica, &paused.id.to_string()).await;
         paused.sent.is_finished()
     })
@@ -48,8 +48,8 @@ async fn resume(lab: &Lab, paused: PausedOrder) -> (StatusCode, Value) {
 
 async fn outcome(response: reqwest::Response) -> (StatusCode, Value) {
     let status = response.status();
-    let answer = response.gives(status.as_u16()).await;
-    (status, answer["lines"][0]["stock"]["before"].clone())
+    let response = response.gives(status.as_u16()).await;
+    (status, response["lines"][0]["stock"]["before"].clone())
 }
 
 fn members(family: Family) -> Vec<&'static Strategy> {
@@ -149,7 +149,8 @@ async fn pairs_of_two_families_lose_updates() {
     }
 }
 
-/// They exclude each other, but only while the lease of `owner` lasts; `fenced` alone needs none.
+/// They exclude each other only while the lease of `owner` lasts, which `fenced` alone does not
+/// need.
 #[tokio::test]
 async fn fenced_loses_its_guarantee_beside_owner() {
     let lab = lab().await;

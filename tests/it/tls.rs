@@ -1,4 +1,4 @@
-//! TLS to Postgres and Redis: what works, and what each failure reports.
+//! TLS to Postgres and Redis: valid settings, and what each failure reports.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -20,19 +20,19 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Fails unless the command fails with a message that contains all of `words`.
-fn fails(arguments: &[&str], environment: &[(&str, &str)], words: &[&str]) {
+/// Asserts that the command fails with a message that contains all of `parts`.
+fn assert_fails(arguments: &[&str], environment: &[(&str, &str)], parts: &[&str]) {
     let output = run(arguments, environment);
     let text = stderr(&output);
     assert!(!output.status.success(), "{arguments:?} {environment:?}");
-    assert!(words.iter().all(|word| text.contains(word)), "{words:?}: {text}");
+    assert!(parts.iter().all(|part| text.contains(part)), "{parts:?}: {text}");
 }
 
-fn migrate_fails(url: &str, words: &[&str]) {
-    fails(&["migrate"], &[("DATABASE_URL", url)], words);
+fn assert_migrate_fails(url: &str, parts: &[&str]) {
+    assert_fails(&["migrate"], &[("DATABASE_URL", url)], parts);
 }
 
-fn migrate_succeeds(url: &str) {
+fn assert_migrate_succeeds(url: &str) {
     let output = run(&["migrate"], &[("DATABASE_URL", url)]);
     assert!(output.status.success(), "{url}: {}", stderr(&output));
 }
@@ -51,9 +51,9 @@ async fn postgres_with_tls_is_verified() {
     let client = format!("sslcert={chain}&sslkey={key}");
     let trusted = format!("{client}&sslrootcert={authority}");
 
-    migrate_succeeds(&url(&format!("{trusted}&sslmode=verify-full")));
+    assert_migrate_succeeds(&url(&format!("{trusted}&sslmode=verify-full")));
     for mode in ["prefer", "require"] {
-        migrate_succeeds(&url(&format!("{client}&sslmode={mode}")));
+        assert_migrate_succeeds(&url(&format!("{client}&sslmode={mode}")));
     }
     let from_variables = [
         ("DATABASE_URL", servers.bare_url("holdfast")),
@@ -68,24 +68,27 @@ async fn postgres_with_tls_is_verified() {
 
     let unknown = ["no trusted authority has signed", "Set sslrootcert in DATABASE_URL"];
     for mode in ["verify-ca", "verify-full"] {
-        migrate_fails(&url(&format!("{client}&sslmode={mode}")), &unknown);
+        assert_migrate_fails(&url(&format!("{client}&sslmode={mode}")), &unknown);
     }
     let other = servers.file("namesake");
     for mode in ["prefer", "require"] {
-        migrate_fails(&url(&format!("{client}&sslmode={mode}&sslrootcert={other}")), &unknown);
+        assert_migrate_fails(
+            &url(&format!("{client}&sslmode={mode}&sslrootcert={other}")),
+            &unknown,
+        );
     }
 
     let with_authority = format!("sslmode=verify-full&sslrootcert={authority}");
-    migrate_fails(
+    assert_migrate_fails(
         &url(&with_authority),
         &["client certificate", "Set sslcert and sslkey in DATABASE_URL"],
     );
     let foreign = servers.file("foreign-client");
-    migrate_fails(
+    assert_migrate_fails(
         &url(&format!("{with_authority}&sslcert={foreign}&sslkey={key}")),
         &["does not accept the client certificate", "Set sslcert in DATABASE_URL and sslkey"],
     );
-    migrate_fails(
+    assert_migrate_fails(
         &url("sslmode=disable"),
         &["no encryption", "set sslmode=verify-full in DATABASE_URL"],
     );
@@ -94,20 +97,20 @@ async fn postgres_with_tls_is_verified() {
     let name = ["another host name", "elsewhere.example", "Use a host in DATABASE_URL"];
     until("the certificate is presented", async || {
         let output = run(&["migrate"], &[("DATABASE_URL", &servers.database_url("holdfast"))]);
-        name.iter().all(|word| stderr(&output).contains(word))
+        name.iter().all(|part| stderr(&output).contains(part))
     })
     .await;
-    migrate_succeeds(&url(&format!("{trusted}&sslmode=verify-ca")));
+    assert_migrate_succeeds(&url(&format!("{trusted}&sslmode=verify-ca")));
     present(&servers, "expired").await;
     let expired = ["has expired or is not valid yet", "Renew it, or correct the clock"];
     until("the certificate is presented", async || {
         let output = run(&["migrate"], &[("DATABASE_URL", &servers.database_url("holdfast"))]);
-        expired.iter().all(|word| stderr(&output).contains(word))
+        expired.iter().all(|part| stderr(&output).contains(part))
     })
     .await;
 }
 
-/// Lets Postgres present another certificate to new connections, soon.
+/// Makes Postgres present another certificate to new connections, after its reload.
 async fn present(servers: &TlsServers, certificate: &str) {
     let mut socket = PgConnection::connect(&servers.socket_url("holdfast")).await.unwrap();
     let set = format!("alter system set ssl_cert_file = '{}'", servers.file(certificate));
@@ -125,9 +128,12 @@ async fn unusable_postgres_certificates_are_named() {
     let url = |parameters: &str| {
         format!("postgres://holdfast@localhost:{}/holdfast?{parameters}", postgres.port)
     };
-    let wanted = "sslmode=verify-full";
-    migrate_fails(&url(wanted), &["server does not support TLS", "Set ssl = on at the server"]);
-    for (parameters, words) in [
+    let verify = "sslmode=verify-full";
+    assert_migrate_fails(
+        &url(verify),
+        &["server does not support TLS", "Set ssl = on at the server"],
+    );
+    for (parameters, part) in [
         (
             "sslrootcert=/nowhere.pem".to_owned(),
             "sslrootcert in DATABASE_URL: can't read /nowhere.pem: No such file",
@@ -146,7 +152,7 @@ async fn unusable_postgres_certificates_are_named() {
         ),
         (format!("sslcert={chain}"), "needs both"),
     ] {
-        migrate_fails(&url(&format!("{wanted}&{parameters}")), &[words]);
+        assert_migrate_fails(&url(&format!("{verify}&{parameters}")), &[part]);
     }
 }
 
@@ -176,12 +182,12 @@ async fn redis_failures_name_the_setting() {
     certificates().write(folder.path());
     let redis = topology::start(Topology::TlsRedis).unwrap();
     let database_url = Shop::without_replicas().await.database_url();
-    let serve_fails = |url: &str, files, words: &[&str]| {
+    let serve_fails = |url: &str, files, parts: &[&str]| {
         let environment = redis_environment(folder.path(), url, files);
         let mut environment: Vec<_> =
             environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
         environment.extend([("DATABASE_URL", &*database_url), ("HOLDFAST_LISTEN", "127.0.0.1:0")]);
-        fails(&["serve"], &environment, words);
+        assert_fails(&["serve"], &environment, parts);
     };
 
     let unknown = ["no trusted authority has signed", "Set HOLDFAST_REDIS_CA to a file"];
@@ -195,18 +201,18 @@ async fn redis_failures_name_the_setting() {
         foreign,
         &["does not accept the client certificate", "Set HOLDFAST_REDIS_CERT"],
     );
-    for (certificate, words) in [
+    for (certificate, parts) in [
         ("misnamed", ["another host name", "Use a host in REDIS_URL"]),
         ("expired", ["has expired or is not valid yet", "Renew it, or correct the clock"]),
     ] {
         let other = topology::start_with_certificate(certificate);
-        serve_fails(&other.url, ALL, &words);
+        serve_fails(&other.url, ALL, &parts);
     }
     let plain_url = redis.url.replace("rediss", "redis");
     let mixed = ["It begins with rediss if the server requires TLS, and only then"];
     serve_fails(&plain_url, ["", "", ""], &mixed);
     let [port] = free_ports();
-    let _: String = topology::ask(&redis.url, &format!("CONFIG SET port {port}")).unwrap();
+    let _: String = topology::query(&redis.url, &format!("CONFIG SET port {port}")).unwrap();
     serve_fails(&format!("rediss://localhost:{port}"), ALL, &mixed);
     serve_fails(&plain_url, ALL, &["certificates are given, but the address is one without TLS"]);
     serve_fails(
@@ -227,7 +233,7 @@ async fn redis_failures_name_the_setting() {
     );
 }
 
-/// The shop, with a replica at each kind of Redis.
+/// Two replicas on each kind of Redis with TLS.
 #[tokio::test(flavor = "multi_thread")]
 async fn shop_sells_over_tls() {
     let folder = tempfile::tempdir().unwrap();
@@ -277,7 +283,7 @@ async fn remote_plain_text_is_reported() {
         drop(Replica::start_with_log(&log, &environment));
         std::fs::read_to_string(log).unwrap()
     };
-    // Another form of 127.0.0.1, which only the resolver knows: like a remote host's name.
+    // A form of 127.0.0.1 that only the resolver understands, like the name of a remote host.
     let remote = log_of("127.1");
     for service in ["Postgres", "Redis"] {
         let warning = format!("the connection to {service} is not encrypted");

@@ -1,5 +1,5 @@
-//! Requests that ask for another protocol, which the shop does not speak: it ignores the wish, and
-//! closes the connection, because what follows the request is not HTTP/1.1.
+//! Requests for a protocol upgrade, which the shop does not support: it ignores the upgrade, and
+//! closes the connection, because the bytes after the request may not be HTTP/1.1.
 
 use std::time::{Duration, Instant};
 
@@ -8,8 +8,8 @@ use futures_util::future::join_all;
 use crate::common::Shop;
 use crate::slow_clients::{assert_all_headers, read_to_end, send_raw};
 
-/// Less than the time in which a body must arrive.
-const AT_ONCE: Duration = Duration::from_secs(4);
+/// Less than the timeout of a body.
+const MAX_RESPONSE_TIME: Duration = Duration::from_secs(4);
 
 const WEBSOCKET: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13";
 const H2C: &str = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk";
@@ -35,20 +35,20 @@ async fn upgrade_is_ignored_at_once() {
         ("POST /api/sessions", &format!("{WEBSOCKET}\r\n{chunked}"), &chunks, 201),
         ("CONNECT example.org:443", "Content-Length: 0", "", 404),
     ];
-    let answers = requests.map(async |(line, headers, body, status)| {
+    let responses = requests.map(async |(line, headers, body, status)| {
         let request = format!("{line} HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n\r\n{body}");
         let response = read_to_end(&mut send_raw(&shop, 0, &request).await).await;
         assert!(response.starts_with(&format!("HTTP/1.1 {status} ")), "{request}: {response}");
         assert!(response.contains("\r\nconnection: close\r\n"), "{request}: {response}");
         assert_all_headers(&response);
     });
-    join_all(answers).await;
+    join_all(responses).await;
 
     // The replica waits a second for clients to read the response before it closes the connection.
-    assert!(began.elapsed() < AT_ONCE, "{:?}", began.elapsed());
+    assert!(began.elapsed() < MAX_RESPONSE_TIME, "{:?}", began.elapsed());
 }
 
-/// A proxy that takes the connection for a tunnel must not be able to smuggle requests through it.
+/// A proxy that treats the connection as a tunnel must not forward smuggled requests.
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_after_upgrade_are_no_request() {
     let shop = Shop::start(1).await;

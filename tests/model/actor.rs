@@ -1,35 +1,35 @@
-//! A process as `crates/holdfast-lock/src/fenced/actor.rs` has it: what it makes of answers, and of
-//! silence.
+//! A model of the actor of one process (`crates/holdfast-lock/src/fenced/actor.rs`): how it handles
+//! replies, and missing replies.
 //!
-//! One call at a time, like the actor's; a guard is out whenever the process holds. Owners and
-//! grants are renamed after every step, so that states which differ in names only are one state,
-//! and there are finitely many of them.
+//! One call at a time, like the actor's; a guard exists whenever the process holds the lock. Owners
+//! and grants are renamed after every step, so that states which differ in names only are one
+//! state, and their number is finite.
 //!
-//! It proves nothing by itself (`protocol` and `waiting` do), and that this process is the actor is
-//! a matter of reading both. A renewal may be made at any time or never, which covers those that
-//! end after `max_hold`. `refence`, nested guards, waiters with leases of different length and
-//! the loop that receives messages are not modelled.
+//! `protocol` and `waiting` prove properties of this model; whether it matches the actor must be
+//! checked by reading both. A renewal may be sent at any time or never, which covers leases that
+//! end after `max_hold`. Not modelled: raised fences, nested guards, waiters with leases of
+//! different lengths, and the loop that receives messages.
 
 use std::fmt::{self, Display};
 
-use crate::scripts::{FENCES_PER_GRANT, Mutant, NOBODY, Owner, Redis, Reply, Rules, Times, Verb};
+use crate::scripts::{FENCES_PER_GRANT, Mutant, NO_OWNER, Owner, Redis, Reply, Rules, Times, Verb};
 
-pub use crate::scripts::AS_IT_IS;
+pub use crate::scripts::CURRENT_RULES;
 
-/// Owners that one process may have about at once: its own, the next, and those of lost calls.
+/// Owners of one process that may exist at a time: the current, the next, and those of lost calls.
 const OWNERS: u8 = 3;
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum At {
-    Out,
-    InLine,
-    Holds,
+pub enum LockState {
+    Idle,
+    Waiting,
+    Holding,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum Phase {
+pub enum CallPhase {
     Sent,
-    Answered(Reply),
+    Replied(Reply),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -38,40 +38,40 @@ pub struct Call {
     pub owner: Owner,
     /// Ticks since it was first sent.
     pub age: u8,
-    pub phase: Phase,
+    pub phase: CallPhase,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Process {
-    pub at: At,
+    pub at: LockState,
     pub owner: Owner,
     pub fence: u8,
-    /// Ticks until its own deadline. While there are any and it holds, it believes. In line: until
-    /// a grant may end that was made after it asked last.
+    /// Holding: ticks until its own deadline; until then it considers the lock its own. Waiter:
+    /// ticks until a grant may expire that was made after its last poll.
     pub left: u8,
     pub call: Option<Call>,
-    /// A word on the way: it was granted the lock, as that owner and with that fence. It comes at
-    /// any time or never. Dropped when the process has asked since and was refused, for then the
-    /// word's fence is not above that of the current holder, and proves nothing.
-    pub word: Option<(Owner, u8)>,
+    /// A *granted* message in flight: the owner and the fence. It arrives at any time or never.
+    /// Dropped when a later poll was rejected: then its fence is not above that of the current
+    /// holder, so it proves nothing.
+    pub message: Option<(Owner, u8)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
     pub redis: Redis,
     pub processes: Vec<Process>,
-    /// Calls on the way whose senders have given up.
-    pub letters: Vec<(Verb, Owner)>,
-    /// For how many of them there is room.
-    pub room: usize,
-    /// The largest fence a guard was handed out with.
-    pub last: u8,
+    /// Calls in flight whose senders have given up.
+    pub abandoned_calls: Vec<(Verb, Owner)>,
+    /// Upper bound of their number.
+    pub max_abandoned_calls: usize,
+    /// The largest fence of a guard so far.
+    pub last_fence: u8,
     pub faults: u8,
 }
 
-pub const OUT: Process =
-    Process { at: At::Out, owner: NOBODY, fence: 0, left: 0, call: None, word: None };
-const IN_LINE: Process = Process { at: At::InLine, ..OUT };
+pub const IDLE: Process =
+    Process { at: LockState::Idle, owner: NO_OWNER, fence: 0, left: 0, call: None, message: None };
+const WAITING: Process = Process { at: LockState::Waiting, ..IDLE };
 
 /// An event, and the process it affects.
 #[derive(Clone, Copy)]
@@ -88,60 +88,67 @@ pub struct Protocol {
     pub processes: usize,
     pub faults: u8,
     /// Upper bound of abandoned calls that are still in flight.
-    pub letters: usize,
+    pub abandoned_calls: usize,
     /// Some callers only try.
     pub tries: bool,
     /// Any call without a response is sent again. The actor repeats renewals only.
     pub repeats: bool,
     /// A released guard is handed to the next waiter of its process.
-    pub passes: bool,
+    pub hands_off: bool,
 }
 
 impl Protocol {
     pub fn new(processes: usize, faults: u8) -> Self {
         Self {
-            rules: AS_IT_IS,
+            rules: CURRENT_RULES,
             processes,
             faults,
-            letters: 1,
+            abandoned_calls: 1,
             tries: false,
             repeats: false,
-            passes: true,
+            hands_off: true,
         }
     }
 
-    /// Three, no faults; grants end with the next tick, which keeps the walk short.
-    pub fn of_three() -> Self {
-        let times = Times { grant: 1, ..AS_IT_IS.times };
-        let rules = Rules { times, ..AS_IT_IS };
-        Self { rules, passes: false, ..Self::new(3, 0) }
+    /// Three processes, no faults; grants expire with the next tick, which bounds the exploration.
+    pub fn three_processes() -> Self {
+        let times = Times { grant: 1, ..CURRENT_RULES.times };
+        let rules = Rules { times, ..CURRENT_RULES };
+        Self { rules, hands_off: false, ..Self::new(3, 0) }
     }
 
-    /// With times of which a third is not zero: a lease or a grant that ends soon is not used.
+    /// With times whose third is not zero: a lease or a grant that ends soon is not used.
     pub fn with_margins(self) -> Self {
-        let times = Times { ttl: 4, grant: 3, ..AS_IT_IS.times };
+        let times = Times { ttl: 4, grant: 3, ..CURRENT_RULES.times };
         Self { rules: Rules { times, ..self.rules }, ..self }
     }
 
     pub fn mutant(mutant: Mutant, faults: u8) -> Self {
-        let rules = Rules { mutant, ..AS_IT_IS };
+        let rules = Rules { mutant, ..CURRENT_RULES };
         Self { rules, ..Self::new(2, faults) }
     }
 
-    /// A lease begins, by an answer: with a guard, if there is enough of it left.
-    pub fn hold(&self, state: &mut State, who: usize, call: Call, fence: u8) -> Result<(), String> {
-        let from_sending = !self.rules.lack(Mutant::DeadlineFromTheAnswer);
+    /// Begins a lease after a reply; hands out a guard if enough of the lease is left.
+    pub fn begin_lease(
+        &self,
+        state: &mut State,
+        who: usize,
+        call: Call,
+        fence: u8,
+    ) -> Result<(), String> {
+        let from_sending = !self.rules.has(Mutant::DeadlineFromReply);
         let ttl = self.rules.times.ttl;
         let left = if from_sending { ttl.saturating_sub(call.age) } else { ttl };
-        state.processes[who] = Process { at: At::Holds, owner: call.owner, fence, left, ..OUT };
-        self.hand_out(state, who)
+        state.processes[who] =
+            Process { at: LockState::Holding, owner: call.owner, fence, left, ..IDLE };
+        self.hand_out_guard(state, who)
     }
 
-    /// A word comes: as good as an answer if the grant can't have ended; otherwise it is a reason
-    /// to ask.
-    pub fn hear_word(&self, state: &mut State, who: usize) -> Result<(), String> {
+    /// Receives a *granted* message: equivalent to a reply if the grant cannot have expired;
+    /// otherwise the process confirms it first.
+    pub fn receive_grant(&self, state: &mut State, who: usize) -> Result<(), String> {
         let process = &mut state.processes[who];
-        let Some((owner, fence)) = process.word.take() else { return Ok(()) };
+        let Some((owner, fence)) = process.message.take() else { return Ok(()) };
         if owner != process.owner {
             return Ok(());
         }
@@ -149,34 +156,32 @@ impl Protocol {
             send(process, Verb::Confirm, owner);
             return Ok(());
         }
-        *process = Process { at: At::Holds, fence, ..*process };
-        self.hand_out(state, who)
+        *process = Process { at: LockState::Holding, fence, ..*process };
+        self.hand_out_guard(state, who)
     }
 
     /// In the queue, after a response that another owner holds the lock.
-    fn in_line(&self, owner: Owner, call: Call, before: Process) -> Process {
+    fn waiting(&self, owner: Owner, call: Call, before: Process) -> Process {
         let left = self.rules.times.grant.saturating_sub(call.age);
-        let word = before.word.filter(|_| self.rules.lack(Mutant::WordOfAnyGrant));
-        Process { owner, left, word, ..IN_LINE }
+        let message = before.message.filter(|_| self.rules.has(Mutant::StaleMessageCounts));
+        Process { owner, left, message, ..WAITING }
     }
 
     /// Hands out a guard, or releases the lock because too little of the lease is left.
-    pub fn hand_out(&self, state: &mut State, who: usize) -> Result<(), String> {
+    pub fn hand_out_guard(&self, state: &mut State, who: usize) -> Result<(), String> {
         let process = &mut state.processes[who];
-        if process.left <= self.rules.times.ttl / 3
-            && !self.rules.lack(Mutant::GuardsAreNotLookedAt)
-        {
-            send(process, Verb::Release { again: NOBODY }, process.owner);
+        if process.left <= self.rules.times.ttl / 3 && !self.rules.has(Mutant::LeaseIsNotChecked) {
+            send(process, Verb::Release { again: NO_OWNER }, process.owner);
             return Ok(());
         }
-        if process.fence <= state.last {
-            return Err(format!("guards with fences {} and {}", state.last, process.fence));
+        if process.fence <= state.last_fence {
+            return Err(format!("guards with fences {} and {}", state.last_fence, process.fence));
         }
-        state.last = process.fence;
+        state.last_fence = process.fence;
         Ok(())
     }
 
-    pub fn hear(
+    pub fn receive_reply(
         &self,
         state: &mut State,
         who: usize,
@@ -186,57 +191,57 @@ impl Protocol {
         let process = &mut state.processes[who];
         process.call = None;
         match (call.verb, reply) {
-            (Verb::Confirm, Reply::Held(_)) if process.at == At::Holds => {
+            (Verb::Confirm, Reply::Held(_)) if process.at == LockState::Holding => {
                 process.left = self.rules.times.ttl.saturating_sub(call.age);
             }
             (Verb::Try | Verb::Acquire | Verb::Confirm, Reply::Held(fence)) => {
-                return self.hold(state, who, call, fence);
+                return self.begin_lease(state, who, call, fence);
             }
             (Verb::Release { again }, Reply::Held(fence)) => {
-                return self.hold(state, who, Call { owner: again, ..call }, fence);
+                return self.begin_lease(state, who, Call { owner: again, ..call }, fence);
             }
-            (Verb::Acquire, Reply::No) => {
-                *process = self.in_line(call.owner, call, *process);
+            (Verb::Acquire, Reply::NotHeld) => {
+                *process = self.waiting(call.owner, call, *process);
             }
-            (Verb::Confirm, Reply::No) if process.at == At::InLine => {}
-            (Verb::Release { again }, Reply::No) if again != NOBODY => {
-                *process = self.in_line(again, call, *process);
+            (Verb::Confirm, Reply::NotHeld) if process.at == LockState::Waiting => {}
+            (Verb::Release { again }, Reply::NotHeld) if again != NO_OWNER => {
+                *process = self.waiting(again, call, *process);
             }
-            (Verb::Try | Verb::Confirm | Verb::Release { .. } | Verb::Leave, _) => *process = OUT,
+            (Verb::Try | Verb::Confirm | Verb::Release { .. } | Verb::Leave, _) => *process = IDLE,
         }
         Ok(())
     }
 
     /// Gives up a call without a response: what may have been acquired is released once, without
     /// waiting for the result. A renewal is left to the next one.
-    pub fn despair(&self, state: &mut State, who: usize, call: Call) {
+    pub fn give_up(&self, state: &mut State, who: usize, call: Call) {
         let process = &mut state.processes[who];
         process.call = None;
-        if call.verb == Verb::Confirm && process.at == At::Holds {
+        if call.verb == Verb::Confirm && process.at == LockState::Holding {
             return;
         }
-        *process = OUT;
+        *process = IDLE;
         if call.verb != Verb::Leave {
-            state.post(Verb::Leave, call.owner);
+            state.abandon(Verb::Leave, call.owner);
         }
         if let Verb::Release { again } = call.verb
-            && again != NOBODY
+            && again != NO_OWNER
         {
-            state.post(Verb::Leave, again);
+            state.abandon(Verb::Leave, again);
         }
     }
 
-    /// A script is run, once and, to see that it makes no difference, twice.
-    pub fn carry_out(&self, redis: &mut Redis, verb: Verb, owner: Owner) -> Result<Reply, String> {
+    /// Runs a script, and checks that running it twice gives the same result.
+    pub fn execute(&self, redis: &mut Redis, verb: Verb, owner: Owner) -> Result<Reply, String> {
         let reply = redis.run(verb, owner, self.rules)?;
-        let again = if let Verb::Release { again } = verb { again } else { NOBODY };
-        if self.rules.mutant == Mutant::None && (again == NOBODY || self.repeats) {
+        let again = if let Verb::Release { again } = verb { again } else { NO_OWNER };
+        if self.rules.mutant == Mutant::None && (again == NO_OWNER || self.repeats) {
             let mut twice = redis.clone();
             let second = twice.run(verb, owner, self.rules)?;
-            // Asked twice, it is seen twice, and with that among the last seen.
+            // The second run records a poll.
             let mut once = redis.clone();
-            once.is_seen(again);
-            twice.is_seen(again);
+            once.record_poll(again);
+            twice.record_poll(again);
             if twice != once || second != reply {
                 return Err(format!("{verb:?} is not the same when repeated"));
             }
@@ -246,13 +251,13 @@ impl Protocol {
 }
 
 impl State {
-    /// A call without a sender. Whether there was room for it; otherwise it is lost.
-    pub fn post(&mut self, verb: Verb, owner: Owner) -> bool {
-        let room = self.letters.len() < self.room;
-        if room {
-            self.letters.push((verb, owner));
+    /// Adds a call without a sender. Returns `false` if it exceeds the bound, and is lost.
+    pub fn abandon(&mut self, verb: Verb, owner: Owner) -> bool {
+        let max_abandoned_calls = self.abandoned_calls.len() < self.max_abandoned_calls;
+        if max_abandoned_calls {
+            self.abandoned_calls.push((verb, owner));
         }
-        room
+        max_abandoned_calls
     }
 
     pub fn with(&self, who: usize, process: Process) -> State {
@@ -293,45 +298,46 @@ impl State {
     }
 
     fn owners(&mut self, each: &mut impl FnMut(&mut Owner)) {
-        let mut some = |owner: &mut Owner| {
-            if *owner != NOBODY {
+        let mut each_owner = |owner: &mut Owner| {
+            if *owner != NO_OWNER {
                 each(owner);
             }
         };
         for process in &mut self.processes {
-            some(&mut process.owner);
-            if let Some((owner, _)) = &mut process.word {
-                some(owner);
+            each_owner(&mut process.owner);
+            if let Some((owner, _)) = &mut process.message {
+                each_owner(owner);
             }
             if let Some(call) = &mut process.call {
-                some(&mut call.owner);
+                each_owner(&mut call.owner);
                 if let Verb::Release { again } = &mut call.verb {
-                    some(again);
+                    each_owner(again);
                 }
             }
         }
         if let Some(lock) = &mut self.redis.lock {
-            some(&mut lock.owner);
+            each_owner(&mut lock.owner);
         }
         for waiting in &mut self.redis.queue {
-            some(&mut waiting.owner);
+            each_owner(&mut waiting.owner);
         }
-        for (verb, owner) in &mut self.letters {
-            some(owner);
+        for (verb, owner) in &mut self.abandoned_calls {
+            each_owner(owner);
             if let Verb::Release { again } = verb {
-                some(again);
+                each_owner(again);
             }
         }
     }
 
     fn fences(&mut self, each: &mut impl FnMut(&mut u8)) {
-        each(&mut self.last);
+        each(&mut self.last_fence);
         for process in &mut self.processes {
             each(&mut process.fence);
-            if let Some((_, fence)) = &mut process.word {
+            if let Some((_, fence)) = &mut process.message {
                 each(fence);
             }
-            if let Some(Call { phase: Phase::Answered(Reply::Held(fence)), .. }) = &mut process.call
+            if let Some(Call { phase: CallPhase::Replied(Reply::Held(fence)), .. }) =
+                &mut process.call
             {
                 each(fence);
             }
@@ -341,50 +347,51 @@ impl State {
         }
     }
 
-    /// Names owners by where they first appear and grants by their order.
+    /// Renumbers owners by their first occurrence and grants by their order.
     pub fn renamed(mut self) -> State {
-        if let Some((owner, fence)) = self.redis.word.take() {
+        if let Some((owner, fence)) = self.redis.message.take() {
             let process = &mut self.processes[process_of(owner)];
-            if process.word.is_none_or(|(elder, _)| elder != owner) {
-                process.word = Some((owner, fence));
+            if process.message.is_none_or(|(earlier, _)| earlier != owner) {
+                process.message = Some((owner, fence));
             }
         }
         for process in &mut self.processes {
-            // A word for an owner that the process is not in line as, nor will be.
-            process.word = process.word.filter(|(owner, _)| {
-                let asks = process.call.is_some_and(|call| {
+            // Drops a message for an owner under which the process neither waits nor will wait.
+            process.message = process.message.filter(|(owner, _)| {
+                let is_requested = process.call.is_some_and(|call| {
                     call.owner == *owner || call.verb == Verb::Release { again: *owner }
                 });
-                process.at != At::Holds && (process.owner == *owner || asks)
-                    || process.at == At::Holds && asks && process.owner != *owner
+                process.at != LockState::Holding && (process.owner == *owner || is_requested)
+                    || process.at == LockState::Holding && is_requested && process.owner != *owner
             });
-            // What no longer makes a difference.
-            let gives_back = matches!(process.call, Some(Call { verb: Verb::Release { .. }, .. }));
-            if process.at != At::Holds || gives_back {
+            // Clears values that no longer matter.
+            let is_releasing =
+                matches!(process.call, Some(Call { verb: Verb::Release { .. }, .. }));
+            if process.at != LockState::Holding || is_releasing {
                 process.fence = 0;
             }
-            if process.at == At::Out || gives_back {
+            if process.at == LockState::Idle || is_releasing {
                 process.left = 0;
             }
             if let Some(call) = &mut process.call
-                && matches!(call.verb, Verb::Leave | Verb::Release { again: NOBODY })
+                && matches!(call.verb, Verb::Leave | Verb::Release { again: NO_OWNER })
             {
                 call.age = 0;
             }
         }
-        self.letters.sort_unstable();
-        let mut names = [NOBODY; 3 * OWNERS as usize + 1];
+        self.abandoned_calls.sort_unstable();
+        let mut names = [NO_OWNER; 3 * OWNERS as usize + 1];
         let mut next = [0; 3];
         self.owners(&mut |owner| {
             let who = process_of(*owner);
             let name = &mut names[usize::from(*owner)];
-            if *name == NOBODY {
+            if *name == NO_OWNER {
                 next[who] += 1;
                 *name = *owner - (*owner - 1) % OWNERS + next[who] - 1;
             }
             *owner = *name;
         });
-        self.letters.sort_unstable();
+        self.abandoned_calls.sort_unstable();
         let mut known = [false; 32];
         known[usize::from(self.redis.grants)] = true;
         self.fences(&mut |fence| known[usize::from(*fence / FENCES_PER_GRANT)] = true);
@@ -406,5 +413,5 @@ pub fn process_of(owner: Owner) -> usize {
 }
 
 pub fn send(process: &mut Process, verb: Verb, owner: Owner) {
-    process.call = Some(Call { verb, owner, age: 0, phase: Phase::Sent });
+    process.call = Some(Call { verb, owner, age: 0, phase: CallPhase::Sent });
 }

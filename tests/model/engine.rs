@@ -1,11 +1,11 @@
 //! A command from the lock to the response, in the steps that a fault can come between.
 //!
 //! Each process executes one request: it acquires the lock, reads the row and its key records,
-//! sends one guarded write, and reports each key as done or not done. The lock is as bad as it can
-//! be: a lease ends at any moment, replies of Redis arrive at any time later, a flush forgets the
-//! lock and its fences. Locks of idempotency keys do not exist here: duplicates run side by side.
-//! After a write was sent the connection may be lost, and the process must resolve the outcome. A
-//! process that does nothing more is one that crashed.
+//! sends one guarded write, and reports each key as done or not done. The lock is the worst case: a
+//! lease ends at any moment, replies of Redis arrive at any later time, a flush deletes the lock
+//! and its fences. Key locks are not modelled: duplicates run concurrently. After a write was sent
+//! the connection may be lost, and the process must resolve the outcome. A process without further
+//! steps has crashed.
 //!
 //! Checked in every state: no lost update; writes come in the order of their fences; each key is
 //! executed at most once; a key that was reported done is done; a key that was reported not done is
@@ -23,24 +23,24 @@ const FENCE: u8 = 2;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Phase {
     Idle,
-    /// Redis has granted the lock; the reply is on its way.
+    /// Redis has granted the lock; the reply is in flight.
     Granted,
-    /// It believes that it holds the lock.
+    /// It has received the grant.
     Locked,
     Read(Row),
-    /// The write is sent, and has not begun.
+    /// The write was sent, and has not begun.
     Sent(Write),
     Running,
     /// The row has a larger fence.
     Stale,
-    /// Redis has raised its fence; the reply is on its way.
+    /// Redis has raised its fence; the reply is in flight.
     Raised,
     /// The connection is lost or timed out.
     Unknown,
     /// Has looked up already, and waits for the row (in two mutants).
     Invalidating,
     Invalidated,
-    /// As far as it knows, what is pending was not written.
+    /// It has found no record of the pending keys.
     NotWritten,
     Finished,
 }
@@ -74,7 +74,7 @@ pub struct Engine {
     pub resolution: Resolution,
     /// Writes happen under a lock in Redis; otherwise by version alone.
     pub locks: bool,
-    /// Reads after which a process gives up, and as many raised fences.
+    /// The number of reads, and of raised fences, after which a process gives up.
     pub attempts: u8,
     /// Connections that may be lost.
     pub faults: u8,
@@ -123,13 +123,13 @@ impl Engine {
     }
 
     /// The steps that a process takes by itself.
-    pub fn acts(&self, state: &State, who: usize) -> Moves {
+    pub fn own_moves(&self, state: &State, who: usize) -> Moves {
         let process = state.processes[who];
         let mut moves = Vec::new();
         let to = |at| state.with(who, Process { at, ..process });
         match process.at {
-            Phase::Granted => moves.push(("hear the grant", to(Phase::Locked))),
-            Phase::Raised => moves.push(("hear the raised fence", to(Phase::Locked))),
+            Phase::Granted => moves.push(("receive the grant", to(Phase::Locked))),
+            Phase::Raised => moves.push(("receive the raised fence", to(Phase::Locked))),
             Phase::Sent(_) | Phase::Running => {}
             Phase::Idle => moves.extend(self.acquire(state, who)),
             Phase::Locked => moves.push(("read", self.read(state, who))),
@@ -187,7 +187,8 @@ impl Engine {
         next
     }
 
-    /// Stale. If Redis still knows us, it has lost its fences: they are raised to the row's.
+    /// Stale. If this process still holds the lock in Redis, Redis has lost its fences: they are
+    /// raised to the row's.
     fn raise_or_fail(&self, state: &State, who: usize) -> (&'static str, State) {
         if !self.raises || state.lock != Some(who) {
             return ("report not done", fail(state, who));
@@ -291,7 +292,7 @@ impl Engine {
         steps
     }
 
-    fn broken_report(&self, state: &State) -> Option<String> {
+    fn false_report(&self, state: &State) -> Option<String> {
         for (who, process) in state.processes.iter().enumerate() {
             let done = self.keys[who] & !process.pending;
             if done & !state.database.recorded() != 0 {
@@ -305,15 +306,15 @@ impl Engine {
         None
     }
 
-    /// Lets a new process execute the first one's keys after the last fault, and then everything
-    /// that is late. The state after that.
+    /// Returns the state after a new process has retried the keys of the first one, and all late
+    /// statements were executed.
     pub fn retried(&self, state: &State) -> State {
         let mut now = state.clone();
         now.database.commit();
         (now.lock, now.faults, now.flushes) = (None, 0, 0);
         now.processes = vec![Process { attempts: 3, ..self.fresh(0) }];
         while now.processes[0].at != Phase::Finished {
-            let mut moves = self.acts(&now, 0);
+            let mut moves = self.own_moves(&now, 0);
             moves.extend(self.write(&now, 0));
             now = moves.swap_remove(0).1;
         }
@@ -364,7 +365,7 @@ impl Machine for Engine {
     fn next(&self, state: &State) -> Steps<Step, State> {
         let mut steps = Vec::new();
         for who in 0..state.processes.len() {
-            let moves = self.acts(state, who).into_iter().chain(self.write(state, who));
+            let moves = self.own_moves(state, who).into_iter().chain(self.write(state, who));
             steps.extend(moves.map(|(name, next)| (Step(name, who), Ok(next))));
         }
         steps.extend(self.late(state));
@@ -372,7 +373,7 @@ impl Machine for Engine {
         steps
     }
 
-    fn broken(&self, state: &State) -> Option<String> {
+    fn violation(&self, state: &State) -> Option<String> {
         let records = &state.database.records;
         let lost = sold_by(records) - (STOCK - state.database.row.stock);
         if lost != 0 {
@@ -384,7 +385,7 @@ impl Machine for Engine {
         if records.windows(2).any(|pair| pair[0].0 == pair[1].0) {
             return Some("a key was executed twice".to_owned());
         }
-        self.broken_report(state)
+        self.false_report(state)
     }
 }
 

@@ -1,17 +1,16 @@
-//! The lock and the write rules as small machines, walked through completely.
+//! Models of the lock and of the write rules as state machines, explored exhaustively.
 //!
-//! Every order of events is tried, not the likely ones: what a test with real processes meets once
-//! in a million runs is met here every time, and the shortest way to it is printed. Each promise
-//! comes with *mutants*, rules with one thing left out, and the walk must find what that breaks.
+//! Every interleaving is explored: a failure that real processes show once in a million runs is
+//! found here every time, with its shortest trace. Each invariant comes with *mutants*, rules with
+//! one part removed, whose exploration must find a violation.
 //!
-//! It proves things about the machines. The scripts are compared with their machine by
-//! `tests/lock/differential.rs`; that the others are what `src/` does is a matter of reading them
-//! side by side, and of the tests in `tests/lock` and `tests/it`.
+//! This proves properties of the models. `differential.rs` in the tests of the lock crate compares
+//! the Lua scripts with their model; whether the other models match the source must be checked by
+//! reading both, and by the tests of the lock crate and `tests/it`.
 //!
-//! The walker is a few dozen lines of our own and not the crate `stateright`: its `eventually` does
-//! not look into cycles, which is where a waiter starves, and the walks from every reachable state
-//! that answer that question here need the states themselves. Nothing is sampled, and states are
-//! compared whole, not by their hashes.
+//! Not the crate `stateright`: its `eventually` does not examine cycles, which is where a waiter
+//! starves, and the exploration from every reachable state that decides this question needs the
+//! states themselves. Nothing is sampled, and states are compared as a whole, not by their hashes.
 
 #![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
 
@@ -23,10 +22,10 @@ mod database;
 mod decide;
 mod engine;
 mod forged_histories;
+mod history;
 mod protocol;
 mod resolve;
 mod scripts;
-mod story;
 mod strategy;
 mod unknown;
 mod waiting;
@@ -35,40 +34,40 @@ use std::collections::HashSet;
 use std::fmt::{Debug, Display};
 use std::hash::{BuildHasherDefault, Hash, Hasher};
 
-/// Steps, and where each leads, or which promise it breaks.
+/// Steps, each with the state it leads to or the invariant it violates.
 type Steps<P, S> = Vec<(P, Result<S, String>)>;
 
-/// A machine: where it begins, what may happen, and what must never be.
+/// A state machine: its initial state, its steps, and its invariants.
 trait Machine {
     type State: Clone + Eq + Hash + Debug;
     type Step: Clone + Display;
 
     fn start(&self) -> Self::State;
 
-    /// Everything that may happen next. An error is a promise that the step itself breaks.
+    /// All possible steps. An error is an invariant that the step itself violates.
     fn next(&self, state: &Self::State) -> Steps<Self::Step, Self::State>;
 
-    /// The promise that this state breaks.
-    fn broken(&self, state: &Self::State) -> Option<String>;
+    /// The invariant that this state violates.
+    fn violation(&self, state: &Self::State) -> Option<String>;
 }
 
-/// The shortest way to a broken promise.
+/// The shortest trace to a violated invariant.
 #[derive(Debug)]
 struct Counterexample {
-    promise: String,
+    invariant: String,
     steps: Vec<String>,
 }
 
-/// All states there are, nearest first.
+/// All reachable states, in breadth-first order.
 #[derive(Debug)]
 struct Explored<S> {
     states: Vec<S>,
     transitions: usize,
 }
 
-/// Breadth first, so that what is found is found the shortest way.
+/// Explores breadth-first, so that a counterexample is as short as possible.
 fn explore<M: Machine>(machine: &M) -> Result<Explored<M::State>, Counterexample> {
-    let mut known: HashSet<M::State, Quick> = HashSet::default();
+    let mut known: HashSet<M::State, FastHash> = HashSet::default();
     let mut states = vec![machine.start()];
     let mut reached_from: Vec<Option<(usize, M::Step)>> = vec![None];
     let mut transitions = 0;
@@ -79,17 +78,17 @@ fn explore<M: Machine>(machine: &M) -> Result<Explored<M::State>, Counterexample
             transitions += 1;
             let next = match next {
                 Ok(next) => next,
-                Err(promise) => return Err(way(&reached_from, at, Some(&step), promise)),
+                Err(invariant) => return Err(trace_to(&reached_from, at, Some(&step), invariant)),
             };
             if known.contains(&next) {
                 continue;
             }
-            let broken = machine.broken(&next);
+            let violation = machine.violation(&next);
             known.insert(next.clone());
             states.push(next);
             reached_from.push(Some((at, step)));
-            if let Some(promise) = broken {
-                return Err(way(&reached_from, states.len() - 1, None, promise));
+            if let Some(invariant) = violation {
+                return Err(trace_to(&reached_from, states.len() - 1, None, invariant));
             }
         }
         at += 1;
@@ -97,11 +96,11 @@ fn explore<M: Machine>(machine: &M) -> Result<Explored<M::State>, Counterexample
     Ok(Explored { states, transitions })
 }
 
-fn way<S: Clone + Display>(
+fn trace_to<S: Clone + Display>(
     reached_from: &[Option<(usize, S)>],
     mut at: usize,
     last: Option<&S>,
-    promise: String,
+    invariant: String,
 ) -> Counterexample {
     let mut steps: Vec<String> = last.iter().map(ToString::to_string).collect();
     while let Some((from, step)) = &reached_from[at] {
@@ -109,11 +108,11 @@ fn way<S: Clone + Display>(
         at = *from;
     }
     steps.reverse();
-    Counterexample { promise, steps }
+    Counterexample { invariant, steps }
 }
 
-/// The walk ends without a broken promise.
-fn holds<M: Machine>(name: &str, machine: &M) -> Explored<M::State> {
+/// Asserts that no reachable state violates an invariant.
+fn assert_holds<M: Machine>(name: &str, machine: &M) -> Explored<M::State> {
     let began = std::time::Instant::now();
     let explored = explore(machine).unwrap_or_else(|found| panic!("{name}: {found:#?}"));
     println!(
@@ -125,19 +124,19 @@ fn holds<M: Machine>(name: &str, machine: &M) -> Explored<M::State> {
     explored
 }
 
-/// The walk finds a broken promise that says `promise`. The steps to it.
-fn breaks<M: Machine>(name: &str, machine: &M, promise: &str) -> Vec<String> {
-    let Err(found) = explore(machine) else { panic!("{name}: nothing was found") };
-    println!("{name}: {} after: {}", found.promise, found.steps.join(", "));
-    assert!(found.promise.contains(promise), "{name}: found something else: {found:#?}");
+/// Asserts that an invariant whose text contains `invariant` is violated. Returns the trace.
+fn assert_breaks<M: Machine>(name: &str, machine: &M, invariant: &str) -> Vec<String> {
+    let Err(found) = explore(machine) else { panic!("{name}: no violation was found") };
+    println!("{name}: {} after: {}", found.invariant, found.steps.join(", "));
+    assert!(found.invariant.contains(invariant), "{name}: another violation: {found:#?}");
     found.steps
 }
 
-/// A fast hash for small trusted states (`FxHash`): the walk is bound by hashing.
+/// A fast hash for small trusted states (`FxHash`): the exploration is bound by hashing.
 #[derive(Default)]
 struct Fx(u64);
 
-type Quick = BuildHasherDefault<Fx>;
+type FastHash = BuildHasherDefault<Fx>;
 
 impl Hasher for Fx {
     fn finish(&self) -> u64 {

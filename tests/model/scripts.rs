@@ -1,50 +1,50 @@
-//! The scripts of the fenced lock (`crates/holdfast-lock/src/fenced/*.lua`), written down again
-//! line by line. `tests/lock/differential.rs` compares the two.
+//! A model of the Lua scripts of the fenced lock (`crates/holdfast-lock/src/fenced/*.lua`), line by
+//! line. `differential.rs` in the tests of the lock crate compares the two.
 //!
-//! Times are ticks, a few of them ([`Times`]): the orders of events are what matters, not lengths.
-//! A grant brings two fences. Numbers are kept small by `actor`, which renames states that cannot
-//! be distinguished.
+//! Times are ticks, a few of them ([`Times`]): the order of events matters, not durations. A grant
+//! has two fences. Numbers stay small because `actor` renumbers states that cannot be
+//! distinguished.
 //!
-//! Every promise about a *grant* is checked here, where grants are made: it goes to the first
-//! waiter that is alive, and no newcomer overtakes.
+//! Every invariant of a *grant* is checked here, where grants are made: it goes to the first live
+//! waiter, and no newcomer overtakes.
 //!
-//! Not modelled: what a hand-off sweeps every 64th time, the day after which fences are forgotten,
-//! the minute after which a line of the dead is, tickets drawn in one microsecond, a server's clock
-//! that is set back.
+//! Not modelled: the sweep of every 64th handoff, the expiry of fences after a day and of a queue
+//! of dead waiters after a minute, tickets of the same microsecond, and a server clock that is set
+//! back.
 
-/// Fewer than the scripts have, to keep numbers small.
+/// Fewer than in the scripts, to keep numbers small.
 pub const FENCES_PER_GRANT: u8 = 2;
 
 /// One lease of one process; zero is none.
 pub type Owner = u8;
-pub const NOBODY: Owner = 0;
+pub const NO_OWNER: Owner = 0;
 
-/// A rule that is left out, to show that it is needed.
+/// A rule that is removed or broken, to show that it is needed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
-    /// As the scripts and the actor are.
+    /// The scripts and the actor unchanged.
     None,
-    ReleaseIgnoresTheOwner,
-    ReleaseIgnoresTheLine,
-    GrantsToTheUnseen,
-    GrantsForEver,
-    Barges,
-    LeaveStaysInLine,
-    PollsAreNotSeen,
-    FencesStandStill,
-    HintIsTakenForAGrant,
-    /// A word is taken for true whenever its grant was made.
-    WordOfAnyGrant,
-    DeadlineFromTheAnswer,
-    GuardsAreNotLookedAt,
+    ReleaseIgnoresOwner,
+    ReleaseIgnoresQueue,
+    GrantsToDeadWaiters,
+    GrantsNeverExpire,
+    OvertakesWaiters,
+    LeaveStaysQueued,
+    PollsAreNotRecorded,
+    FencesDoNotGrow,
+    HintCountsAsGrant,
+    /// A message counts whenever its grant was made.
+    StaleMessageCounts,
+    DeadlineFromReply,
+    LeaseIsNotChecked,
     ClockRunsSlow,
-    RedisForgets,
-    /// A process polls only when it has heard nothing for a while, so a busy one never does.
-    WordsPutOffThePoll,
+    RedisLosesData,
+    /// A process polls only after a while without messages, so a busy one never polls.
+    MessagesPostponePolls,
 }
 
-/// In ticks: a lease, a grant that was not confirmed yet, and how long a waiter may go without a
-/// poll before it counts as dead.
+/// In ticks: a lease, a grant that is not confirmed yet, and the time without a poll after which a
+/// waiter counts as dead.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     pub ttl: u8,
@@ -52,31 +52,31 @@ pub struct Times {
     pub waiter_timeout: u8,
 }
 
-/// The rules, with what this model found to be missing from the scripts: each is on or off.
+/// The rules. Those that this model found to be missing from the scripts can be turned off.
 #[derive(Clone, Copy, Debug)]
 pub struct Rules {
     pub times: Times,
     pub mutant: Mutant,
-    /// A try sees that those who wait for a free lock are dead.
-    pub try_sees_the_dead: bool,
-    /// A release that is repeated leaves the one it granted to out of the line.
-    pub again_unless_held: bool,
-    /// A release strikes its own owner from the line.
-    pub release_forgets: bool,
+    /// A try drops dead waiters of a free lock.
+    pub try_drops_dead_waiters: bool,
+    /// A repeated release does not enqueue the owner to which it granted the lock.
+    pub requeue_unless_held: bool,
+    /// A release removes its own owner from the queue.
+    pub release_dequeues_owner: bool,
 }
 
-/// The scripts as they are. Turning off one of the last three brings back a defect that this model
-/// found in them.
-pub const AS_IT_IS: Rules = Rules {
+/// The rules of the current scripts. Turning off one of the last three brings back a defect that
+/// this model found in them.
+pub const CURRENT_RULES: Rules = Rules {
     times: Times { ttl: 2, grant: 2, waiter_timeout: 1 },
     mutant: Mutant::None,
-    try_sees_the_dead: true,
-    again_unless_held: true,
-    release_forgets: true,
+    try_drops_dead_waiters: true,
+    requeue_unless_held: true,
+    release_dequeues_owner: true,
 };
 
 impl Rules {
-    pub fn lack(self, mutant: Mutant) -> bool {
+    pub fn has(self, mutant: Mutant) -> bool {
         self.mutant == mutant
     }
 }
@@ -89,18 +89,19 @@ pub struct Lock {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct Waiting {
+pub struct Waiter {
     pub owner: Owner,
-    /// Since the ticket, or since it was seen last.
-    pub unseen: u8,
-    /// Among the last seen. Who got in line in a hand-off is not, until they ask again.
-    pub listed: bool,
+    /// Since its ticket, or its last poll.
+    pub ticks_since_poll: u8,
+    /// Its last poll is recorded. That of a waiter queued by a handoff is not, until it polls.
+    pub poll_is_recorded: bool,
 }
 
-impl Waiting {
+impl Waiter {
     /// Returns whether a handoff skips it.
     fn is_dead(self, rules: Rules) -> bool {
-        self.unseen > rules.times.waiter_timeout && !rules.lack(Mutant::GrantsToTheUnseen)
+        self.ticks_since_poll > rules.times.waiter_timeout
+            && !rules.has(Mutant::GrantsToDeadWaiters)
     }
 }
 
@@ -108,11 +109,11 @@ impl Waiting {
 pub struct Redis {
     pub lock: Option<Lock>,
     /// By ticket.
-    pub queue: Vec<Waiting>,
+    pub queue: Vec<Waiter>,
     /// The number of the last grant.
     pub grants: u8,
-    /// The word that is about to be sent: who was granted the lock, with which fence.
-    pub word: Option<(Owner, u8)>,
+    /// The *granted* message that is about to be sent: the owner and the fence.
+    pub message: Option<(Owner, u8)>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -128,11 +129,11 @@ pub enum Verb {
 pub enum Reply {
     Held(u8),
     /// Held by another owner, lost, or irrelevant.
-    No,
+    NotHeld,
 }
 
 impl Redis {
-    /// One script from its first line to its last: nothing comes between.
+    /// Runs one script, atomically.
     pub fn run(&mut self, verb: Verb, owner: Owner, rules: Rules) -> Result<Reply, String> {
         match verb {
             Verb::Try => self.acquire(owner, false, rules),
@@ -153,37 +154,44 @@ impl Redis {
             }
         }
         for waiting in &mut self.queue {
-            waiting.unseen = (waiting.unseen + 1).min(rules.times.waiter_timeout + 1);
+            waiting.ticks_since_poll =
+                (waiting.ticks_since_poll + 1).min(rules.times.waiter_timeout + 1);
         }
     }
 
     /// acquire.lua
     fn acquire(&mut self, owner: Owner, waits: bool, rules: Rules) -> Result<Reply, String> {
-        if self.is_of(owner) {
+        if self.is_held_by(owner) {
             return Ok(self.confirm(owner, rules));
         }
         let free = self.lock.is_none();
-        // In the script's order: the dead are dropped only when the lock is free.
-        let line = free
-            && if rules.try_sees_the_dead { self.head(rules).is_some() } else { self.is_lined() };
-        if free && (!line || rules.lack(Mutant::Barges)) {
+        // As in the script: dead waiters are dropped only when the lock is free.
+        let has_waiters = free
+            && if rules.try_drops_dead_waiters {
+                self.live_head(rules).is_some()
+            } else {
+                self.has_waiters()
+            };
+        if free && (!has_waiters || rules.has(Mutant::OvertakesWaiters)) {
             return self.grant(owner, rules.times.ttl, owner, rules).map(Reply::Held);
         }
         if !waits {
-            if free && self.alive(rules).is_none() {
-                return Err("a try was refused a lock that nobody has or waits for".to_owned());
+            if free && self.first_live_waiter(rules).is_none() {
+                return Err(
+                    "a try was rejected although no owner holds or waits for the lock".to_owned()
+                );
             }
-            return Ok(Reply::No);
+            return Ok(Reply::NotHeld);
         }
-        self.stand_in_line(owner, rules);
+        self.enqueue(owner, rules);
         self.prune(rules);
         if free {
-            if self.head(rules) == Some(owner) {
+            if self.live_head(rules) == Some(owner) {
                 return self.grant(owner, rules.times.ttl, owner, rules).map(Reply::Held);
             }
-            self.hand_on(owner, rules)?;
+            self.grant_to_next(owner, rules)?;
         }
-        Ok(Reply::No)
+        Ok(Reply::NotHeld)
     }
 
     /// confirm.lua
@@ -193,17 +201,17 @@ impl Redis {
                 lock.left = rules.times.ttl;
                 Reply::Held(lock.fence)
             }
-            _ => Reply::No,
+            _ => Reply::NotHeld,
         }
     }
 
-    /// handoff.lua: whether that was all
-    fn hand_off(&mut self, owner: Owner, again: Owner, rules: Rules) -> Result<bool, String> {
-        if !self.is_of(owner) {
+    /// handoff.lua: returns whether the release is complete.
+    fn handoff(&mut self, owner: Owner, again: Owner, rules: Rules) -> Result<bool, String> {
+        if !self.is_held_by(owner) {
             return Ok(false);
         }
-        if again != NOBODY && !self.is_lined_as(again) {
-            self.queue.push(Waiting { owner: again, unseen: 0, listed: false });
+        if again != NO_OWNER && !self.is_queued(again) {
+            self.queue.push(Waiter { owner: again, ticks_since_poll: 0, poll_is_recorded: false });
         }
         let Some(first) = self.queue.first().copied() else {
             self.lock = None;
@@ -214,116 +222,117 @@ impl Redis {
             return Ok(false);
         }
         self.lock = None;
-        self.hand_on(again, rules)?;
+        self.grant_to_next(again, rules)?;
         Ok(true)
     }
 
     /// release.lua
     fn release(&mut self, owner: Owner, again: Owner, rules: Rules) -> Result<Reply, String> {
-        if !rules.lack(Mutant::ReleaseIgnoresTheLine) && self.hand_off(owner, again, rules)? {
-            return Ok(Reply::No);
+        if !rules.has(Mutant::ReleaseIgnoresQueue) && self.handoff(owner, again, rules)? {
+            return Ok(Reply::NotHeld);
         }
-        let others = self.lock.is_some() && !self.is_of(owner);
-        if rules.again_unless_held
+        let others = self.lock.is_some() && !self.is_held_by(owner);
+        if rules.requeue_unless_held
             && let Some(lock) = self.lock
             && lock.owner == again
         {
             return Ok(Reply::Held(lock.fence));
         }
-        if rules.release_forgets && !self.is_of(owner) {
-            self.forget(owner);
+        if rules.release_dequeues_owner && !self.is_held_by(owner) {
+            self.dequeue(owner);
         }
-        if others && !rules.lack(Mutant::ReleaseIgnoresTheOwner) {
-            if again != NOBODY {
-                self.stand_in_line(again, rules);
+        if others && !rules.has(Mutant::ReleaseIgnoresOwner) {
+            if again != NO_OWNER {
+                self.enqueue(again, rules);
             }
-            return Ok(Reply::No);
+            return Ok(Reply::NotHeld);
         }
         self.lock = None;
-        let first = self.head(rules);
-        if first.is_some_and(|first| first != again) && !rules.lack(Mutant::ReleaseIgnoresTheLine) {
-            if again != NOBODY {
-                self.stand_in_line(again, rules);
+        let first = self.live_head(rules);
+        if first.is_some_and(|first| first != again) && !rules.has(Mutant::ReleaseIgnoresQueue) {
+            if again != NO_OWNER {
+                self.enqueue(again, rules);
             }
-            self.hand_on(again, rules)?;
-        } else if again != NOBODY {
+            self.grant_to_next(again, rules)?;
+        } else if again != NO_OWNER {
             return self.grant(again, rules.times.ttl, again, rules).map(Reply::Held);
         }
-        Ok(Reply::No)
+        Ok(Reply::NotHeld)
     }
 
     /// leave.lua
     fn leave(&mut self, owner: Owner, rules: Rules) -> Result<Reply, String> {
-        if !rules.lack(Mutant::LeaveStaysInLine) {
-            self.forget(owner);
+        if !rules.has(Mutant::LeaveStaysQueued) {
+            self.dequeue(owner);
         }
-        if self.is_of(owner) {
+        if self.is_held_by(owner) {
             self.lock = None;
         }
         if self.lock.is_none() {
-            self.hand_on(NOBODY, rules)?;
+            self.grant_to_next(NO_OWNER, rules)?;
         }
-        if self.is_lined_as(owner) {
-            return Err("who has left is still in line".to_owned());
+        if self.is_queued(owner) {
+            return Err("an owner that has left is still queued".to_owned());
         }
-        Ok(Reply::No)
+        Ok(Reply::NotHeld)
     }
 
-    pub fn is_of(&self, owner: Owner) -> bool {
+    pub fn is_held_by(&self, owner: Owner) -> bool {
         self.lock.is_some_and(|lock| lock.owner == owner)
     }
 
-    fn is_lined(&self) -> bool {
+    fn has_waiters(&self) -> bool {
         !self.queue.is_empty()
     }
 
-    fn is_lined_as(&self, owner: Owner) -> bool {
+    fn is_queued(&self, owner: Owner) -> bool {
         self.queue.iter().any(|waiting| waiting.owner == owner)
     }
 
-    /// The first in line who was seen of late. For judging: it changes nothing.
-    fn alive(&self, rules: Rules) -> Option<Owner> {
+    /// The first live waiter. Used by the checks: it changes nothing.
+    fn first_live_waiter(&self, rules: Rules) -> Option<Owner> {
         self.queue
             .iter()
-            .find(|waiting| waiting.unseen <= rules.times.waiter_timeout)
+            .find(|waiting| waiting.ticks_since_poll <= rules.times.waiter_timeout)
             .map(|waiting| waiting.owner)
     }
 
-    fn forget(&mut self, owner: Owner) {
+    fn dequeue(&mut self, owner: Owner) {
         self.queue.retain(|waiting| waiting.owner != owner);
     }
 
-    fn stand_in_line(&mut self, owner: Owner, rules: Rules) {
+    fn enqueue(&mut self, owner: Owner, rules: Rules) {
         match self.queue.iter_mut().find(|waiting| waiting.owner == owner) {
-            Some(_) if rules.lack(Mutant::PollsAreNotSeen) => {}
-            Some(_) => self.is_seen(owner),
-            None => self.queue.push(Waiting { owner, unseen: 0, listed: true }),
+            Some(_) if rules.has(Mutant::PollsAreNotRecorded) => {}
+            Some(_) => self.record_poll(owner),
+            None => self.queue.push(Waiter { owner, ticks_since_poll: 0, poll_is_recorded: true }),
         }
     }
 
-    pub fn is_seen(&mut self, owner: Owner) {
+    pub fn record_poll(&mut self, owner: Owner) {
         for waiting in self.queue.iter_mut().filter(|waiting| waiting.owner == owner) {
-            (waiting.unseen, waiting.listed) = (0, true);
+            (waiting.ticks_since_poll, waiting.poll_is_recorded) = (0, true);
         }
     }
 
     fn prune(&mut self, rules: Rules) {
-        self.queue.retain(|waiting| !(waiting.listed && waiting.is_dead(rules)));
+        self.queue.retain(|waiting| !(waiting.poll_is_recorded && waiting.is_dead(rules)));
     }
 
-    /// The dead are dropped when they come first.
-    fn head(&mut self, rules: Rules) -> Option<Owner> {
+    /// Drops dead waiters at the head, and returns the new head.
+    fn live_head(&mut self, rules: Rules) -> Option<Owner> {
         while self.queue.first()?.is_dead(rules) {
             self.queue.remove(0);
         }
         self.queue.first().map(|waiting| waiting.owner)
     }
 
-    fn hand_on(&mut self, caller: Owner, rules: Rules) -> Result<(), String> {
-        if let Some(next) = self.head(rules) {
-            let time = if rules.lack(Mutant::GrantsForEver) { u8::MAX } else { rules.times.grant };
+    fn grant_to_next(&mut self, caller: Owner, rules: Rules) -> Result<(), String> {
+        if let Some(next) = self.live_head(rules) {
+            let time =
+                if rules.has(Mutant::GrantsNeverExpire) { u8::MAX } else { rules.times.grant };
             let fence = self.grant(next, time, caller, rules)?;
-            self.word = Some((next, fence));
+            self.message = Some((next, fence));
         }
         Ok(())
     }
@@ -331,19 +340,21 @@ impl Redis {
     /// Makes an owner the holder. It must be the first living waiter, or, without one, the caller.
     fn grant(&mut self, owner: Owner, left: u8, caller: Owner, rules: Rules) -> Result<u8, String> {
         if self.lock.is_some() {
-            return Err("the lock was granted while somebody had it".to_owned());
+            return Err("the lock was granted while it was held".to_owned());
         }
-        match self.alive(rules) {
-            Some(first) if first != owner => return Err("somebody barged".to_owned()),
-            None if owner != caller => return Err("the lock was granted to the dead".to_owned()),
+        match self.first_live_waiter(rules) {
+            Some(first) if first != owner => return Err("a newcomer overtook a waiter".to_owned()),
+            None if owner != caller => {
+                return Err("the lock was granted to a dead waiter".to_owned());
+            }
             _ => {}
         }
-        if !rules.lack(Mutant::FencesStandStill) {
+        if !rules.has(Mutant::FencesDoNotGrow) {
             self.grants += 1;
         }
         let fence = self.grants * FENCES_PER_GRANT;
         self.lock = Some(Lock { owner, fence, left });
-        self.forget(owner);
+        self.dequeue(owner);
         Ok(fence)
     }
 }

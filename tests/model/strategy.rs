@@ -8,7 +8,7 @@
 use crate::database::Guard;
 use crate::engine::{Engine, Phase};
 use crate::resolve::Resolution;
-use crate::{breaks, explore, holds};
+use crate::{assert_breaks, assert_holds, explore};
 
 const ONE: u8 = 0b01;
 const OTHER: u8 = 0b10;
@@ -17,16 +17,16 @@ const BATCH: u8 = ONE | OTHER;
 #[test]
 fn two_holders_keep_every_promise() {
     for keys in [[ONE, ONE], [ONE, OTHER], [BATCH, ONE], [BATCH, BATCH]] {
-        holds(&format!("two holders, keys {keys:?}"), &Engine::fenced(&keys));
+        assert_holds(&format!("two holders, keys {keys:?}"), &Engine::fenced(&keys));
     }
 }
 
-/// Nothing but a lease that ended early.
+/// The only fault is a lease that ended early.
 #[test]
 fn fence_alone_loses_a_sale() {
     for guard in [Guard::Nothing, Guard::Fence] {
         let engine = Engine { guard, faults: 0, flushes: 0, ..Engine::fenced(&[ONE, OTHER]) };
-        let steps = breaks(&format!("{guard:?}"), &engine, "a lost update");
+        let steps = assert_breaks(&format!("{guard:?}"), &engine, "a lost update");
         let is_access = |step: &&String| step.starts_with("read") || step.starts_with("commit");
         let accesses: Vec<&str> = steps.iter().filter(is_access).map(String::as_str).collect();
         let expected = ["read 1", "read 2", "commit the write of 1", "commit the write of 2"];
@@ -37,29 +37,29 @@ fn fence_alone_loses_a_sale() {
 #[test]
 fn version_alone_accepts_a_late_holder() {
     let version = || Engine { guard: Guard::Version, ..Engine::fenced(&[ONE, OTHER]) };
-    holds("version alone", &Engine { in_order: false, ..version() });
-    breaks("version alone", &version(), "a late holder wrote after a later one");
+    assert_holds("version alone", &Engine { in_order: false, ..version() });
+    assert_breaks("version alone", &version(), "a late holder wrote after a later one");
 }
 
 #[test]
 fn three_holders_keep_every_promise() {
     let engine = Engine { attempts: 1, faults: 1, ..Engine::fenced(&[ONE, OTHER, ONE]) };
-    holds("three holders", &engine);
+    assert_holds("three holders", &engine);
 }
 
 #[test]
-fn each_part_left_out_breaks_a_promise() {
+fn each_removed_part_violates_an_invariant() {
     let same = || Engine::fenced(&[ONE, ONE]);
     let different = || Engine::fenced(&[ONE, OTHER]);
     let late_lookup = Engine { unique: false, reads_keys: false, faults: 0, ..same() };
-    breaks("no unique key", &late_lookup, "a key was executed twice");
+    assert_breaks("no unique key", &late_lookup, "a key was executed twice");
     for resolution in [Resolution::LookUp, Resolution::LookUpFirst, Resolution::InOneStatement] {
         let engine = Engine { resolution, ..different() };
-        breaks(&format!("{resolution:?}"), &engine, "reported not done what is done");
+        assert_breaks(&format!("{resolution:?}"), &engine, "reported not done what is done");
     }
 }
 
-/// From every state: after the last fault a retry of the key finishes it, once and for all.
+/// From every state, after the last fault, a retry of the key executes it exactly once.
 #[test]
 fn retry_of_a_key_finishes_it() {
     let engine = Engine::fenced(&[ONE, OTHER]);
@@ -74,7 +74,7 @@ fn retry_of_a_key_finishes_it() {
 }
 
 #[test]
-fn unraised_fences_lock_holders_out() {
+fn unraised_fences_reject_all_holders() {
     let engine = Engine { raises: false, faults: 0, ..Engine::fenced(&[ONE, OTHER]) };
     let explored = explore(&engine).unwrap();
     let shut_out = |engine: &Engine| {
@@ -82,7 +82,7 @@ fn unraised_fences_lock_holders_out() {
     };
     assert!(shut_out(&engine) > 0);
     assert_eq!(shut_out(&Engine::fenced(&[ONE, OTHER])), 0);
-    // The walk with raising reaches this: a holder gets a larger fence.
+    // With raised fences, a holder gets a larger one.
     let raising = explore(&Engine::fenced(&[ONE, OTHER])).unwrap();
     let raised = |at: Phase| at == Phase::Raised;
     assert!(raising.states.iter().any(|state| state.processes.iter().any(|p| raised(p.at))));

@@ -6,13 +6,13 @@
 
 use crate::engine::Engine;
 use crate::resolve::Resolution;
-use crate::{breaks, holds};
+use crate::{assert_breaks, assert_holds};
 
 const ONE: u8 = 0b01;
 const OTHER: u8 = 0b10;
 
-fn trace(engine: &Engine, promise: &str) -> String {
-    breaks(&format!("{:?}", engine.resolution), engine, promise).join(", ")
+fn trace(engine: &Engine, invariant: &str) -> String {
+    assert_breaks(&format!("{:?}", engine.resolution), engine, invariant).join(", ")
 }
 
 #[test]
@@ -49,6 +49,6 @@ fn lookup_in_invalidating_statement_misses_write() {
 fn invalidating_the_guard_resolves_an_unknown_outcome() {
     for keys in [&[ONE][..], &[ONE, ONE], &[ONE, OTHER], &[ONE | OTHER, ONE]] {
         let engine = Engine::by_version(keys, Resolution::Invalidate);
-        holds(&format!("invalidate, keys {keys:?}"), &engine);
+        assert_holds(&format!("invalidate, keys {keys:?}"), &engine);
     }
 }

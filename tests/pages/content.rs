@@ -32,9 +32,9 @@ async fn lab_orders_are_listed_separately() {
     assert!(rest.text.contains(own));
 }
 
-/// A page looks through a bounded number of orders, however many a user has in the lab.
+/// A page scans a bounded number of orders, however many a user has in the lab.
 #[tokio::test(flavor = "multi_thread")]
-async fn many_lab_orders_are_looked_through_in_parts() {
+async fn page_scans_a_bounded_number_of_lab_orders() {
     let shop = Shop::start(1).await;
     let user = shop.sign_in("alice").await;
     let own = shop.place_order(&user, "deadbolt", 1).await;
@@ -51,7 +51,7 @@ async fn many_lab_orders_are_looked_through_in_parts() {
     let alice = Visitor::signed_in(&shop, "alice").await;
     let page = alice.get("/orders").await;
     assert!(page.words().contains("200 orders of lab items are not shown."), "{}", page.words());
-    assert!(!page.text.contains(own), "it is behind more than a page looks through");
+    assert!(!page.text.contains(own), "it is beyond what a page scans");
     let older = page.text.split("href=\"").find(|href| href.starts_with("/orders?after=")).unwrap();
     let rest = alice.get(older.split('"').next().unwrap()).await;
     assert!(rest.words().contains("100 orders of lab items are not shown."), "{}", rest.words());
@@ -112,7 +112,7 @@ async fn demo_goods_have_a_name_in_each_language() {
         let name = item["name"].as_str().unwrap();
         assert!(!shown.contains(name), "no Chinese name: {name}");
     }
-    // The shopkeeper's own names stay.
+    // A changed name is shown in every language.
     shop.execute("update items set name = 'Bolt' where sku = 'deadbolt'").await;
     let renamed = alice.get_in("zh", "/items/deadbolt").await.words();
     assert!(renamed.contains("Bolt") && !renamed.contains("单锁芯门闩锁"), "{renamed}");
@@ -128,7 +128,7 @@ async fn locks_page_shows_holder_and_waiters() {
     let slow =
         |n| tokio::spawn(shop.order(&user, n, &sku, 1).header("Holdfast-Work-Ms", "800").send());
     let orders = [slow(0), slow(1)];
-    until("one holds, one waits", async || {
+    until("one order holds the lock, one waits", async || {
         let page = admin.get("/locks").await;
         assert_eq!(page.status, 200, "{}", page.text);
         page.words().contains(&format!("lock:{{sku:{sku}}}"))

@@ -13,9 +13,9 @@ async fn only_admin_sees_a_failed_run() {
                  '2026-11-21 10:00:14.5', '2026-11-21 10:01:14', 'broken: <b>on purpose</b>')",
     )
     .await;
-    let stranger = Visitor::new(&shop).get("/jobs").await;
+    let anonymous = Visitor::new(&shop).get("/jobs").await;
     assert_eq!(
-        (stranger.status.as_u16(), stranger.location.as_str()),
+        (anonymous.status.as_u16(), anonymous.location.as_str()),
         (303, "/sign-in?next=/jobs")
     );
     let alice = Visitor::signed_in(&shop, "alice").await;
@@ -35,7 +35,7 @@ async fn failed_audit_is_shown_on_jobs_page() {
     sqlx::query(sql).execute(&shop.pool).await.unwrap();
     shop.add_replica(&[("HOLDFAST_JOBS", "on")]);
     let admin = Visitor::signed_in(&shop, "admin").await;
-    until("the page says so", async || {
+    until("the page reports it", async || {
         let page = admin.get("/jobs").await;
         page.words().contains("not sound: 1 of 25 checks fail: stock-drift")
             && page.text.contains("class=\"off\"")
@@ -73,7 +73,7 @@ async fn only_admin_retries_a_parked_expiry() {
     for _ in 0..2 {
         let retried = admin.post(&path, &format!("csrf={}", page.csrf())).await;
         assert_eq!((retried.status.as_u16(), retried.location.as_str()), (303, "/jobs"));
-        until("it is given back", async || status().await == 0).await;
+        until("the order has expired", async || status().await == 0).await;
     }
     let words = admin.get("/jobs").await.words();
     assert!(words.contains("Due now0") && !words.contains("It failed"), "{words}");

@@ -100,7 +100,7 @@ async fn opened_judgement_is_shown_and_escaped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn bad_file_is_refused_with_reason() {
+async fn bad_file_is_rejected_with_reason() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);
     let mut judgement = judgement();
@@ -157,11 +157,11 @@ async fn file_from_another_site_is_not_read() {
     tokio::select! {
         biased;
         status = status_of(&mut foreign) => assert_eq!(status, "HTTP/1.1 403"),
-        status = status_of(&mut slow) => panic!("{status} came first"),
+        status = status_of(&mut slow) => panic!("{status} arrived first"),
     }
 }
 
-/// Another waits without being read, which bounds the memory, and is refused after a while.
+/// Another upload waits without being read, which bounds the memory, and is rejected after a while.
 #[tokio::test(flavor = "multi_thread")]
 async fn few_files_are_read_at_a_time() {
     let shop = Shop::start(1).await;
@@ -171,10 +171,10 @@ async fn few_files_are_read_at_a_time() {
         slow.push(begin_upload(&shop, "").await);
     }
     let upload = async || upload_to(PATH, &visitor, "", FIXTURE.as_bytes()).await.status;
-    assert_eq!(upload().await, 503, "all places are taken");
+    assert_eq!(upload().await, 503, "the maximum of uploads is being read");
 
     drop(slow);
-    until("a place is free", async || upload().await == 200).await;
+    until("an upload has ended", async || upload().await == 200).await;
 }
 
 /// The page needs neither a server nor scripts.

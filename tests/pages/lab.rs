@@ -109,7 +109,7 @@ pub async fn upload_to(path: &str, visitor: &Visitor, csrf: &str, file: &[u8]) -
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lesson_asks_before_it_explains() {
+async fn lesson_takes_a_guess_before_it_explains() {
     let shop = with_run(&oversold()).await;
     register_runner(&shop).await;
     let visitor = Visitor::new(&shop);
@@ -127,9 +127,9 @@ async fn lesson_asks_before_it_explains() {
     assert_eq!(screen.matches("name=\"guess\" required").count(), 4, "the form asks for a guess");
     assert!(screen.contains("formnovalidate>Run without a guess</button>"), "{screen}");
     let handout = lesson.text.split("class=\"handout\"").nth(1).unwrap();
-    let (question, answers) = handout.split_once("class=\"answers\"").unwrap();
-    let answer = "a check for negative stock finds nothing";
-    assert!(!question.contains(answer) && answers.contains(answer), "{handout}");
+    let (question, responses) = handout.split_once("class=\"answers\"").unwrap();
+    let response = "a check for negative stock finds nothing";
+    assert!(!question.contains(response) && responses.contains(response), "{handout}");
     let above_fold = screen.split("<form").nth(1).unwrap().split("</button>").next().unwrap();
     let above_fold = Page { text: format!("<form{above_fold}"), ..lesson };
     assert!(above_fold.words().split(' ').count() <= 80, "{}", above_fold.words());

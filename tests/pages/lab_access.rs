@@ -209,7 +209,7 @@ async fn runs_queue_in_order_up_to_a_bound() {
 
 /// The response is sent before the body ends.
 #[tokio::test(flavor = "multi_thread")]
-async fn large_file_of_a_stranger_is_not_read() {
+async fn large_file_without_permission_is_not_read() {
     let mut shop = Shop::start(1).await;
     shop.add_replica(&[("HOLDFAST_LAB", "off")]);
     let (alice, admin) = (shop.sign_in("alice").await, shop.sign_in("admin").await);

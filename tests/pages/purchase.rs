@@ -153,7 +153,7 @@ async fn expired_hold_removes_pay_despite_browser_clock() {
     browser.until_text(".left", "0 min 0").await;
     browser.until_text("#order-actions", "The time to pay is over").await;
     browser.until_text("h1", "Not paid in time").await;
-    assert!(browser.driver.find(By::Css("#pay")).await.is_err(), "the button is gone");
+    assert!(browser.driver.find(By::Css("#pay")).await.is_err(), "the button is removed");
     browser.find("#cancel").await;
     assert_eq!(shop.number("select count(*) from orders where status = 'pending'").await, 1);
     // The order expires; the page updates by itself.
@@ -246,7 +246,7 @@ async fn missing_money_is_topped_up_once_and_pays() {
     assert!(page.words().contains("Top up $134.00 and pay"), "{}", page.words());
     assert!(page.words().contains("Your balance is $1,000.00: $134.00 is missing."));
     assert!(!page.text.contains(&format!("action=\"{order}/pay\"")), "only one way to pay");
-    // The way to another amount leads back to the order.
+    // The form for another amount leads back to the order.
     let account = alice.get(&format!("/account?next={order}")).await;
     assert!(account.words().contains("Back to the order"));
     let form =

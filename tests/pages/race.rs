@@ -91,7 +91,7 @@ async fn result_is_on_screen_without_scrolling() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slider_lets_a_crowd_race() {
+async fn slider_sets_the_number_of_buyers() {
     let shop = Shop::with_peers(&[]).await;
     let browser = Browser::open(&shop.replicas[0].base_url, true).await;
     browser.go("/").await;

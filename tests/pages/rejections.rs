@@ -30,7 +30,7 @@ async fn browsers_get_pages_and_programs_get_problems() {
     }
     let invalid = visitor.get("/problems/invalid-request").await.words();
     assert!(invalid.contains("Status422, 400, 405, 415, 431 "), "{invalid}");
-    // What is public belongs to nobody; a page says what is missing, in its language.
+    // A page says what does not exist, in its language.
     for (path, english, chinese) in [
         ("/nothing-here", "There is nothing at /nothing-here.", "没有 /nothing-here 这个页面。"),
         ("/items/007", "There is no item 007.", "没有商品 007。"),
@@ -65,7 +65,7 @@ async fn sign_in_returns_to_requested_page() {
         let forged = Page::read(forged.send().await.unwrap()).await;
         let sign_in = format!("/sign-in?next={return_path}");
         assert_eq!((page.status.as_u16(), &page.location), (303, &sign_in));
-        // A session that has ended is unknown, too: the page says so.
+        // An ended session is unknown, too: the page reports it.
         assert_eq!(
             (forged.status.as_u16(), forged.location),
             (303, format!("{sign_in}&ended=yes"))
@@ -271,14 +271,14 @@ async fn overdue_order_can_only_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn expired_order_page_says_so() {
+async fn page_of_expired_order_reports_it() {
     let shop = Shop::start_with(1, &[("HOLDFAST_JOBS", "on")]).await;
     let alice = Visitor::signed_in(&shop, "alice").await;
     let (order, csrf) = alice.buy("deadbolt", 1).await;
     let pay = format!("csrf={csrf}&key={}", alice.get(&order).await.field("key"));
     let over = "update orders set expires_at = created_at";
     shop.execute(over).await;
-    until("it is given back", async || {
+    until("the order has expired", async || {
         let words = alice.get(&order).await.words();
         words.contains("Not paid in time The units are back in the shop.")
     })

@@ -36,7 +36,7 @@ async fn play(visitor: &Visitor, level: &str, script: &str) -> (String, Page) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn anybody_plays_without_javascript() {
+async fn visitor_plays_without_javascript() {
     let shop = Shop::start(1).await;
     let visitor = Visitor::new(&shop);
     let choice = visitor.get("/lab/scheduler").await;
@@ -64,7 +64,7 @@ async fn anybody_plays_without_javascript() {
     assert_eq!(visitor.get(&path).await.status, 404);
     let words = visitor.get(&undone.location).await.words();
     assert!(words.contains("5 steps taken"), "{words}");
-    // A refused step is explained on the page of the game.
+    // A rejected step is explained on the page of the game.
     let path = undone.location;
     loop {
         let page = visitor.get(&path).await;
@@ -74,10 +74,10 @@ async fn anybody_plays_without_javascript() {
         let who = &page.text[form.len() + "id=\"step-".len()..][..1];
         visitor.post(&format!("{path}/steps"), &format!("who={who}&since={since}")).await;
     }
-    let refused = visitor.post(&format!("{path}/steps"), "who=expire").await;
-    assert_eq!(refused.status, 409);
-    assert!(refused.words().contains("there are no more steps"), "{}", refused.words());
-    assert!(refused.text.contains("id=\"game\""));
+    let rejected = visitor.post(&format!("{path}/steps"), "who=expire").await;
+    assert_eq!(rejected.status, 409);
+    assert!(rejected.words().contains("there are no more steps"), "{}", rejected.words());
+    assert!(rejected.text.contains("id=\"game\""));
     let foreign = visitor.form_request("/lab/scheduler", "level=fence");
     let foreign = foreign.header("Sec-Fetch-Site", "cross-site").send().await.unwrap();
     assert_eq!(foreign.status(), 403);

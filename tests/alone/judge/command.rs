@@ -120,8 +120,8 @@ impl JudgeRun {
             let seen = self.seen.lock().unwrap().clone();
             folder = seen.iter().find_map(|(pid, _)| {
                 let command = fs::read_to_string(format!("/proc/{pid}/cmdline")).ok()?;
-                let mut words = command.split('\0').skip_while(|word| *word != "--pgdata");
-                Some(Path::new(words.nth(1)?).parent()?.to_owned())
+                let mut arguments = command.split('\0').skip_while(|it| *it != "--pgdata");
+                Some(Path::new(arguments.nth(1)?).parent()?.to_owned())
             });
             folder.as_ref().is_some_and(|folder| fs::read_dir(folder).unwrap().next().is_some())
         });
@@ -138,7 +138,7 @@ impl JudgeRun {
             let adapters = seen.iter().filter(|(pid, _)| {
                 let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
                 let is_adapter = String::from_utf8_lossy(&command).contains("adapter.py");
-                // Not the worker, which is started with the same words on its stdin only.
+                // Not the worker, which receives the adapter's command on its stdin.
                 is_adapter && state_of(*pid).is_some_and(|state| are(state.0))
             });
             adapters.count() >= count
@@ -192,7 +192,7 @@ fn read(mut pipe: impl std::io::Read + Send + 'static) -> JoinHandle<String> {
     })
 }
 
-/// Notes all descendants of the judge.
+/// Records all descendants of the judge.
 #[expect(clippy::disallowed_methods, reason = "a thread of its own")]
 fn watch(judge: i32, seen: &Mutex<BTreeSet<Identity>>, watched: &AtomicBool) {
     while watched.load(Ordering::SeqCst) {
@@ -205,18 +205,18 @@ fn watch(judge: i32, seen: &Mutex<BTreeSet<Identity>>, watched: &AtomicBool) {
                 Some((pid, parent, start))
             })
             .collect();
-        let mut family = BTreeSet::from([judge]);
+        let mut descendants = BTreeSet::from([judge]);
         loop {
-            let size = family.len();
-            let children = processes.iter().filter(|(_, parent, _)| family.contains(parent));
+            let size = descendants.len();
+            let children = processes.iter().filter(|(_, parent, _)| descendants.contains(parent));
             let children: Vec<i32> = children.map(|(pid, ..)| *pid).collect();
-            family.extend(children);
-            if family.len() == size {
+            descendants.extend(children);
+            if descendants.len() == size {
                 break;
             }
         }
-        let of_family = processes.iter().filter(|(pid, ..)| *pid != judge && family.contains(pid));
-        seen.lock().unwrap().extend(of_family.map(|(pid, _, start)| (*pid, *start)));
+        let found = processes.iter().filter(|(pid, ..)| *pid != judge && descendants.contains(pid));
+        seen.lock().unwrap().extend(found.map(|(pid, _, start)| (*pid, *start)));
         thread::sleep(POLL_INTERVAL);
     }
 }

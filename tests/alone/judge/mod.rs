@@ -1,5 +1,5 @@
-//! `holdfast judge` finds each lock that is wrong, clears the one that is right, and ends in a
-//! clear way, with nothing left running, whatever its adapter does.
+//! `holdfast judge` finds each lock that is wrong, clears the correct one, and ends with a
+//! defined result and no process left, however its adapter fails.
 //!
 //! Needs Postgres, Redis, Python 3 and, on Linux, libfaketime (script/test installs them).
 
@@ -32,7 +32,7 @@ fn number(fault: &Value, figure: &str) -> f64 {
 
 #[test]
 fn missing_lock_is_found_without_a_fault() {
-    // With pauses, so that the turns of a slow Redis are more than one of a hundred.
+    // With pauses, so that calls to the slow Redis are more than one of a hundred.
     let options = ["--faults", "redis-slow", "--seconds", "1", "--ttl-ms", "300"];
     let load = ["--work-ms", "10", "--think-ms", "50"];
     let run = JudgeRun::start("constant-fence", &[&options[..], &load].concat()).finish();
@@ -53,7 +53,7 @@ fn missing_lock_is_found_without_a_fault() {
     assert!(number(fenced, "lost_updates") > 0.0 && fenced["refused"] == 0, "{none:#}");
     assert!(number(none, "fence_regressions") > 0.0, "{none:#}");
     assert!(sentences(none, "lost-with-fence")[0].contains("with fence 1, "), "{none:#}");
-    // Clients do not wait for each other, only for Redis: twice there and back.
+    // Clients do not wait for each other, only for two round trips to Redis.
     assert!(number(none, "wait_p50_ms") < 400.0, "{none:#}");
     assert!(number(fault(&judgement, "redis-slow"), "wait_p99_ms") >= 800.0, "{judgement:#}");
     // Its events show both reads of the value and both writes.
@@ -113,16 +113,16 @@ fn renewed_lease_outlasts_long_work_only() {
     let run = JudgeRun::start_behind(program, "watchdog", &options).finish();
     assert_eq!(run.code, Some(1), "{}", run.stderr);
     let judgement = run.judgement();
-    // A slow commit is no news for a log.
+    // A slow commit is not logged.
     assert!(!run.stderr.contains("slow statement"), "{}", run.stderr);
     for name in ["none", "long-work", "slow-commit"] {
         assert_eq!(fault(&judgement, name)["lost_updates"], 0, "{judgement:#}");
     }
-    // It can't be renewed while it is stopped or cut off.
+    // The lease is not renewed while the adapter is paused or partitioned.
     for name in ["pause", "partition"] {
         assert!(number(fault(&judgement, name), "lost_updates") > 0.0, "{judgement:#}");
     }
-    // Nor by a dead process.
+    // Nor after the process was killed.
     let kill = fault(&judgement, "kill-holder");
     assert!(number(kill, "blocked_ms_max") < 2_500.0, "{kill:#}");
 }
@@ -139,12 +139,12 @@ fn busy_while_redis_is_away_is_misreported() {
     let judgement = run.judgement();
     assert_eq!(fault(&judgement, "redis-away")["misreported_busy"], 0, "{judgement:#}");
     assert!(number(fault(&judgement, "redis-away"), "errors") > 0.0, "{judgement:#}");
-    // Redis' own absence is not held against the lock.
+    // The outage of Redis itself does not count as blocked.
     assert!(number(fault(&judgement, "redis-away"), "blocked_ms_max") < 2_000.0, "{judgement:#}");
 }
 
 #[test]
-fn fences_refuse_a_paused_holder_and_must_grow() {
+fn fences_reject_a_paused_holder_and_must_grow() {
     let options = ["--faults", "pause,redis-flush", "--seconds", "1"];
     let run = JudgeRun::start("fences-repeat", &options).finish();
     assert_eq!(run.code, Some(1), "{}", run.stderr);
@@ -157,9 +157,9 @@ fn fences_refuse_a_paused_holder_and_must_grow() {
     let flush = fault(&judgement, "redis-flush");
     assert!(number(flush, "fence_regressions") > 0.0, "{flush:#}");
     assert!(sentences(flush, "fence-regression")[0].contains("with fence"), "{flush:#}");
-    // A lower fence is refused at the read already, also when no other client holds the lock.
-    let refused = number(&flush["with_fence"], "refused");
-    assert!(refused >= number(flush, "fence_regressions") / 2.0, "{flush:#}");
+    // A lower fence is rejected at the read already, also when no other client holds the lock.
+    let rejected = number(&flush["with_fence"], "refused");
+    assert!(rejected >= number(flush, "fence_regressions") / 2.0, "{flush:#}");
     let none = fault(&judgement, "none");
     assert_eq!(none["with_fence"]["refused"], 0, "{none:#}");
 }
@@ -299,7 +299,7 @@ fn detached_child_of_the_adapter_ends() {
 /// Checks that processes were leaked, and that none of them runs.
 fn assert_leaks_ended(file: &Path) {
     let leaked = std::fs::read_to_string(file).unwrap();
-    assert!(!leaked.is_empty(), "it leaked nothing");
+    assert!(!leaked.is_empty(), "no process was leaked");
     for pid in leaked.lines() {
         assert!(!is_alive(pid.parse().unwrap()), "{pid} runs");
     }
@@ -313,7 +313,7 @@ fn unknown_fault_lists_the_faults() {
 }
 
 #[test]
-fn what_cannot_work_is_said_before_the_work() {
+fn invalid_options_are_reported_before_the_work() {
     let cases: [(&[&str], &str); 4] = [
         (&["--json", "/nonexistent/judgement.json"], "can't write /nonexistent/judgement.json"),
         (&["--html", "/nonexistent/judgement.html"], "can't write /nonexistent/judgement.html"),
@@ -355,7 +355,7 @@ fn judge_interrupted_at_its_start_leaves_no_folder() {
     assert!(!folder.exists(), "{}", folder.display());
 }
 
-/// The worker is stopped when the judge dies.
+/// The judge is killed while a worker is stopped.
 #[test]
 fn killed_judge_leaves_nothing_behind() {
     let folder = tempfile::tempdir().unwrap();

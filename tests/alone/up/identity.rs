@@ -65,7 +65,7 @@ async fn moved_and_restored_data_is_adopted() {
     fs::remove_dir_all(&moved).expect("it is ours");
     let up = Running::start(&test_folder, &[]).await;
     assert!(has_marker(&up.env()).await, "restored");
-    // Its processes end with it, and it looks as if it ran.
+    // A killed `up` leaves the files of a running one.
     kill(up).await;
 
     execute("cp", &["-a"], &test_folder.data(), &moved);
@@ -102,7 +102,7 @@ async fn external_database_stays_with_its_shop() {
     let up = Running::start(&other, &[]).await;
     assert!(has_marker(&up.env()).await, "the moved shop has its database");
 
-    // A copy cannot share it, not even while the original is out of sight.
+    // A copy cannot share it, not even while the original is elsewhere.
     fs::remove_dir_all(test_folder.data()).expect("it is ours");
     execute("cp", &["-a"], &other.data(), &test_folder.data());
     let stderr = stderr_of_failure(&run(test_folder.command().arg("--adopt")).await);
@@ -125,7 +125,7 @@ async fn external_database_stays_with_its_shop() {
 }
 
 #[tokio::test]
-async fn missing_external_database_is_not_made_anew() {
+async fn missing_external_database_is_not_recreated() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
@@ -151,7 +151,7 @@ async fn missing_external_database_is_not_made_anew() {
 }
 
 #[tokio::test]
-async fn data_without_identity_is_refused() {
+async fn data_without_identity_is_rejected() {
     for file in ["postgres/PG_VERSION", "services"] {
         let test_folder = TestFolder::new();
         let file = test_folder.data().join(file);
@@ -165,7 +165,7 @@ async fn data_without_identity_is_refused() {
 }
 
 #[tokio::test]
-async fn database_of_another_build_is_refused() {
+async fn database_of_another_build_is_rejected() {
     let test_folder = TestFolder::new();
     let up = Running::start(&test_folder, &[]).await;
     let mut database = PgConnection::connect(&up.env().database_url).await.expect("Postgres");
@@ -230,7 +230,7 @@ async fn unrecorded_postgres_is_left_alone() {
 }
 
 #[tokio::test]
-async fn database_of_another_encoding_is_refused() {
+async fn database_of_another_encoding_is_rejected() {
     let test_folder = TestFolder::new();
     let up = Running::start(&test_folder, &[]).await;
     let url = up.env().database_url.replace("/holdfast?", "/postgres?");

@@ -30,7 +30,7 @@ use crate::{SharedMachine, share_machine};
 /// Longer than any wait takes on a busy machine: only a failure reaches it.
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// An account without rights, for tests that run as root.
-const NOBODY: u32 = 65_534;
+const OTHER_USER: u32 = 65_534;
 
 #[tokio::test]
 async fn up_serves_and_stops_cleanly() {
@@ -152,7 +152,7 @@ async fn crashed_services_are_restarted() {
         })
         .await;
     }
-    wait_until("Postgres answers", async || reaches_postgres(&up.env()).await).await;
+    wait_until("Postgres responds", async || reaches_postgres(&up.env()).await).await;
     assert!(has_marker(&up.env()).await);
     up.stop().await;
 }
@@ -162,12 +162,12 @@ async fn failed_start_stops_started_services() {
     let test_folder = TestFolder::new();
     // Postgres runs before Redis is started.
     let stub = test_folder.path.join("redis-server");
-    fs::write(&stub, "#!/bin/sh\necho 'its last words'\nexit 3\n").expect("a file");
+    fs::write(&stub, "#!/bin/sh\necho 'the stub fails'\nexit 3\n").expect("a file");
     fs::set_permissions(&stub, fs::Permissions::from_mode(0o755)).expect("it is ours");
     let path = format!("{}:{}", test_folder.path.display(), std::env::var("PATH").expect("a PATH"));
     let stderr = stderr_of_failure(&run(test_folder.command().env("PATH", path)).await);
     assert!(stderr.contains("Redis ended before it was ready"), "{stderr}");
-    assert!(stderr.contains("its last words"), "the log is quoted: {stderr}");
+    assert!(stderr.contains("the stub fails"), "the log is quoted: {stderr}");
     assert!(!test_folder.data().join("pids").exists(), "everything was stopped");
     Running::start(&test_folder, &[]).await.stop().await;
 }
@@ -204,7 +204,7 @@ async fn invalid_settings_are_rejected_before_start() {
         ("HOLDFAST_POOL_SIZE", "many", "1 to 500"),
         ("HOLDFAST_JOBS", "perhaps", "on, off"),
         ("HOLDFAST_LIMIT_CLIENT", "banana", "50/s:200"),
-        ("HOLDFAST_TRUSTED_PROXIES", "everybody", "10.0.0.0/8"),
+        ("HOLDFAST_TRUSTED_PROXIES", "all", "10.0.0.0/8"),
         ("HOLDFAST_REDIS_PREFIX", " ", "blank"),
     ] {
         let stderr = stderr_of_failure(&run(test_folder.command().env(variable, wrong)).await);
@@ -308,10 +308,10 @@ impl Running {
     /// Returns its children by role, as recorded for the next `up`.
     fn pids(&self) -> HashMap<String, i32> {
         let text = fs::read_to_string(self.data.join("pids")).expect("the file `pids`");
-        let words = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
-        words
-            .filter(|words| !["folder", "sockets"].contains(&words[0]))
-            .map(|words| (words[0].to_owned(), words[1].parse().expect("a pid")))
+        let entries = text.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+        entries
+            .filter(|entry| !["folder", "sockets"].contains(&entry[0]))
+            .map(|entry| (entry[0].to_owned(), entry[1].parse().expect("a pid")))
             .collect()
     }
 
@@ -396,7 +396,7 @@ async fn assert_services_respond(running: &RunningUp) {
     assert_eq!(pong, "PONG");
     let mut psql = Command::new("psql");
     let output = psql.args([&running.database_url, "-Atc", "select 41 + 1"]).output().await;
-    let output = output.expect("psql comes with Postgres");
+    let output = output.expect("psql is part of Postgres");
     assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), "42");
 }
 

@@ -4,10 +4,10 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
 
-use super::{NOBODY, TestFolder, run, stderr_of_failure};
+use super::{OTHER_USER, TestFolder, run, stderr_of_failure};
 
 #[tokio::test]
-async fn linked_files_are_refused() {
+async fn linked_files_are_rejected() {
     for name in ["up.lock", "pids", "id", "log"] {
         let test_folder = TestFolder::new();
         let folder = test_folder.path.join("target");
@@ -29,11 +29,11 @@ async fn linked_files_are_refused() {
 
 /// Each case lets another user control what root reads or writes.
 #[tokio::test]
-async fn root_refuses_data_of_other_users() {
+async fn root_rejects_data_of_other_users() {
     if !rustix::process::geteuid().is_root() {
         return;
     }
-    let owned = |path: &Path| chown(path, Some(NOBODY), Some(NOBODY)).expect("root may");
+    let owned = |path: &Path| chown(path, Some(OTHER_USER), Some(OTHER_USER)).expect("root may");
     let mode = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("it is ours");
     };
@@ -51,7 +51,7 @@ async fn root_refuses_data_of_other_users() {
             fs::remove_dir(test_folder.data()).expect("it is empty");
             fs::create_dir(test_folder.path.join("target")).expect("a folder");
             symlink(test_folder.path.join("target"), test_folder.data()).expect("a link");
-            lchown(test_folder.data(), Some(NOBODY), Some(NOBODY)).expect("root may");
+            lchown(test_folder.data(), Some(OTHER_USER), Some(OTHER_USER)).expect("root may");
         }),
     ];
     for (index, (why, prepare)) in cases.into_iter().enumerate() {

@@ -5,18 +5,18 @@ use std::os::unix::fs::{PermissionsExt, chown};
 
 use tokio::process::Command;
 
-use super::{NOBODY, Running, TestFolder, is_ready};
+use super::{OTHER_USER, Running, TestFolder, is_ready};
 
 #[tokio::test]
 async fn up_starts_under_any_umask() {
     let may_set_user = rustix::process::geteuid().is_root();
-    for (umask, as_nobody) in [("027", false), ("007", false), ("077", false), ("077", true)] {
+    for (umask, as_other_user) in [("027", false), ("007", false), ("077", false), ("077", true)] {
         let test_folder = TestFolder::new();
         let data = test_folder.path.join("new").join("data");
         let mut command = under_umask(&test_folder, umask);
-        if as_nobody && may_set_user {
-            chown(&test_folder.path, Some(NOBODY), Some(NOBODY)).expect("root may");
-            command.uid(NOBODY).gid(NOBODY);
+        if as_other_user && may_set_user {
+            chown(&test_folder.path, Some(OTHER_USER), Some(OTHER_USER)).expect("root may");
+            command.uid(OTHER_USER).gid(OTHER_USER);
         }
         command.args(["--replicas", "1", "--data"]).arg(&data);
 

@@ -51,7 +51,7 @@ pub enum Invariant {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violation {
     pub invariant: Invariant,
-    /// The request, the entry, and the expected state, in words.
+    /// Describes the request, the entry and the expected state.
     pub text: String,
 }
 

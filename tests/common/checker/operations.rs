@@ -101,7 +101,7 @@ impl<'a> Check<'a, '_> {
         for order in &self.state.orders {
             let token = (order.user, order.token.as_str());
             if let Some(first) = tokens.insert(token, order.id) {
-                let text = format!("key {} has made two orders: {first} and {}", token.1, order.id);
+                let text = format!("key {} placed two orders: {first} and {}", token.1, order.id);
                 self.findings.add(Invariant::Twice, text);
             }
             let attempts = placing.remove(&token).unwrap_or_default();
@@ -126,7 +126,8 @@ impl<'a> Check<'a, '_> {
 
         for attempt in placing.into_values().chain(paying.into_values()).flatten() {
             if let ObservedOutcome::Done { order, .. } = &self.seen[attempt].outcome {
-                let text = format!("{} got order {order}, which has none", self.name(attempt));
+                let text =
+                    format!("{} got order {order}, which does not exist", self.name(attempt));
                 self.findings.add(Invariant::Lost, text);
             }
         }
@@ -183,7 +184,7 @@ impl<'a> Check<'a, '_> {
             }
         }
         for (_, stray) in entries.iter().filter(|(key, _)| !deltas.contains_key(**key)) {
-            let text = format!("{}: its order has nothing of the kind", self.entry(stray[0]));
+            let text = format!("{}: its order has no such entry", self.entry(stray[0]));
             self.findings.add(Invariant::Unmatched, text);
         }
     }

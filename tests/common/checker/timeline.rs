@@ -75,7 +75,7 @@ fn check_links(state: &RecordedState, key: &str, chain: &[usize], findings: &mut
         findings.add(Invariant::Negative, format!("{key} is {now}"));
     }
     if now != sum {
-        findings.add(Invariant::Sum, format!("{key} is {now}, and by its ledger {sum}"));
+        findings.add(Invariant::Sum, format!("{key} is {now}, and {sum} by its ledger"));
     }
 }
 
@@ -210,8 +210,8 @@ impl Chain<'_> {
                 None => findings.add(
                     Invariant::SoldOut,
                     format!(
-                        "request #{at} (key {}) wanted {requested} of {key} and was told \
-                         {available}, which it can't have seen",
+                        "request #{at} (key {}) requested {requested} of {key} and was rejected with \
+                         {available}, which it cannot have read",
                         request.key
                     ),
                 ),
@@ -224,7 +224,7 @@ impl Chain<'_> {
         let bounds = |at: &usize| self.bounds[*at];
         let low = self.entries.partition_point(|at| bounds(at).to < request.invoked_us);
         let high = self.entries.partition_point(|at| bounds(at).from <= request.completed_us);
-        // Nobody sees an item before it exists.
+        // No request reads an item before it exists.
         let opened = self.entries.first().is_some_and(|at| self.entry(*at).reason == "opening");
         (low.max(usize::from(opened)), high)
     }

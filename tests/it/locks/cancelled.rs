@@ -1,8 +1,8 @@
-//! Futures that are dropped at every await point there is: nothing stays locked, nothing is jammed.
+//! Futures that are dropped at each of their await points: no lock stays held, and no queue is
+//! blocked.
 //!
-//! The lease is so long that a lock which is free again was released, and did not expire. One
-//! thread only: no response arrives while a future is polled, so that no run completes early by
-//! luck.
+//! The lease is so long that a free lock was released, and did not expire. One thread only: no
+//! response arrives while a future is polled, so that no run completes early by chance.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -20,18 +20,18 @@ use crate::server::{Server, until};
 const LEASE: Duration = Duration::from_secs(60);
 /// Time after which the lock of an idempotency key expires.
 const KEY_LOCK_TTL: Duration = Duration::from_secs(3);
-/// "Soon", on a busy machine.
-const SOON: Duration = Duration::from_secs(5);
+/// Upper bound of a release, on a busy machine.
+const MAX_RELEASE_TIME: Duration = Duration::from_secs(5);
 
-/// A Redis with the nodes of a majority beside it, and two processes' locks on them.
-struct World {
+/// Redis servers, and the locks of two processes on them.
+struct TestLocks {
     servers: Vec<Server>,
     here: ShopLocks,
     there: ShopLocks,
     last_fence: i64,
 }
 
-impl World {
+impl TestLocks {
     fn new() -> Self {
         let servers: Vec<Server> = (0..3).map(|_| Server::start()).collect();
         let locks = || {
@@ -43,53 +43,53 @@ impl World {
         Self { servers, here, there, last_fence: 0 }
     }
 
-    /// The process beside `here`; for a lock in one process there is none.
-    fn beside(&self, kind: Lock) -> &ShopLocks {
+    /// The other process; `here` itself for a lock in one process.
+    fn other(&self, kind: Lock) -> &ShopLocks {
         if kind.needs_redis() { &self.there } else { &self.here }
     }
 
-    /// It is free again soon, and the next fence is larger.
-    async fn is_free_soon(&mut self, kind: Lock, cut: Cut) {
+    /// Asserts that the lock is free soon, and that the next fence is larger.
+    async fn assert_free_soon(&mut self, kind: Lock, cut: Cut) {
         let started = Instant::now();
-        let guards = take(self.beside(kind), kind).await;
-        assert!(started.elapsed() < SOON, "{kind:?} {cut:?}: {:?}", started.elapsed());
-        self.grows(&guards, cut);
+        let guards = acquire(self.other(kind), kind).await;
+        assert!(started.elapsed() < MAX_RELEASE_TIME, "{kind:?} {cut:?}: {:?}", started.elapsed());
+        self.assert_fence_grows(&guards, cut);
         guards.release().await;
     }
 
-    /// Releases what a run took, if it completed, and waits until the lock is free. Returns whether
-    /// it completed.
-    async fn release_taken(&mut self, taken: Option<Guards>, kind: Lock, cut: Cut) -> bool {
-        let complete = taken.is_some();
-        if let Some(guards) = taken {
-            self.grows(&guards, cut);
+    /// Releases the guards of a run, if it completed, and waits until the lock is free. Returns
+    /// whether it completed.
+    async fn release_acquired(&mut self, acquired: Option<Guards>, kind: Lock, cut: Cut) -> bool {
+        let complete = acquired.is_some();
+        if let Some(guards) = acquired {
+            self.assert_fence_grows(&guards, cut);
             guards.release().await;
         }
-        self.is_free_soon(kind, cut).await;
+        self.assert_free_soon(kind, cut).await;
         complete
     }
 
-    fn grows(&mut self, guards: &Guards, cut: Cut) {
+    fn assert_fence_grows(&mut self, guards: &Guards, cut: Cut) {
         if let Some(fence) = guards.fence(&key()) {
             assert!(fence > self.last_fence, "{cut:?}: {fence} after {}", self.last_fence);
             self.last_fence = fence;
         }
     }
 
-    async fn is_empty_soon(&self) {
+    async fn assert_no_keys_soon(&self) {
         until("no key is left", async || {
             self.servers.iter().all(|server| server.keys_left().is_empty())
         })
         .await;
     }
 
-    /// Returns when somebody stands in line, or has tried for a while, or has stopped.
-    async fn somebody_waits(&self, kind: Lock, polls: &AtomicUsize, over: &AtomicBool) {
+    /// Returns when a waiter is queued, has tried several times, or has stopped.
+    async fn until_waiter_exists(&self, kind: Lock, polls: &AtomicUsize, over: &AtomicBool) {
         let enough = if kind.needs_redis() { 3 } else { 1 };
-        until("somebody waits", async || {
+        until("a waiter exists", async || {
             over.load(Ordering::SeqCst)
                 || polls.load(Ordering::SeqCst) >= enough
-                || self.servers[0].ask::<i64>("ZCARD holdfast:lock:{a}:queue") > 0
+                || self.servers[0].query::<i64>("ZCARD holdfast:lock:{a}:queue") > 0
         })
         .await;
     }
@@ -99,8 +99,8 @@ fn key() -> LockKey {
     LockKey::new("{a}").unwrap()
 }
 
-async fn take(locks: &ShopLocks, kind: Lock) -> Guards {
-    let (keys, deadline) = ([key()], tokio::time::Instant::now() + SOON * 2);
+async fn acquire(locks: &ShopLocks, kind: Lock) -> Guards {
+    let (keys, deadline) = ([key()], tokio::time::Instant::now() + MAX_RELEASE_TIME * 2);
     let (wait, ttl, keys) = (kind.wait_modes()[0], Some(LEASE), &keys);
     let (queue, probe) = (QueueOptions::default(), &Probe::Off);
     let request = LockRequest { lock: kind, wait, ttl, deadline, keys, queue, probe };
@@ -134,83 +134,83 @@ const KINDS: [Lock; 9] = [
 
 #[tokio::test]
 async fn cancelled_acquire_of_free_lock_leaves_none() {
-    let mut world = World::new();
+    let mut test = TestLocks::new();
     for kind in KINDS {
         for_each_cut(async |cut| {
-            let locks = world.here.clone();
-            let taken = cut.run(&AtomicUsize::new(0), take(&locks, kind)).await;
-            world.release_taken(taken, kind, cut).await
+            let locks = test.here.clone();
+            let acquired = cut.run(&AtomicUsize::new(0), acquire(&locks, kind)).await;
+            test.release_acquired(acquired, kind, cut).await
         })
         .await;
-        world.is_empty_soon().await;
+        test.assert_no_keys_soon().await;
     }
 }
 
 #[tokio::test]
 async fn cancelled_wait_leaves_no_lock() {
-    let mut world = World::new();
+    let mut test = TestLocks::new();
     for kind in KINDS {
         for_each_cut(async |cut| {
-            let held = take(world.beside(kind), kind).await;
-            world.grows(&held, cut);
+            let held = acquire(test.other(kind), kind).await;
+            test.assert_fence_grows(&held, cut);
             let (polls, over, locks) =
-                (AtomicUsize::new(0), AtomicBool::new(false), world.here.clone());
-            let waits = async {
-                let taken = cut.run(&polls, take(&locks, kind)).await;
+                (AtomicUsize::new(0), AtomicBool::new(false), test.here.clone());
+            let waiter = async {
+                let acquired = cut.run(&polls, acquire(&locks, kind)).await;
                 over.store(true, Ordering::SeqCst);
-                taken
+                acquired
             };
-            let gives_back = async {
-                world.somebody_waits(kind, &polls, &over).await;
+            let release = async {
+                test.until_waiter_exists(kind, &polls, &over).await;
                 held.release().await
             };
-            let (taken, released) = futures_util::join!(waits, gives_back);
+            let (acquired, released) = futures_util::join!(waiter, release);
             assert_eq!(released, Released::Held, "{kind:?} {cut:?}");
-            world.release_taken(taken, kind, cut).await
+            test.release_acquired(acquired, kind, cut).await
         })
         .await;
-        world.is_empty_soon().await;
+        test.assert_no_keys_soon().await;
     }
 }
 
 #[tokio::test]
 async fn cancelled_release_is_completed() {
-    let mut world = World::new();
+    let mut test = TestLocks::new();
     for kind in KINDS {
         for_each_cut(async |cut| {
-            let held = take(&world.here, kind).await;
-            world.grows(&held, cut);
+            let held = acquire(&test.here, kind).await;
+            test.assert_fence_grows(&held, cut);
             let released = cut.run(&AtomicUsize::new(0), held.release()).await;
-            world.is_free_soon(kind, cut).await;
+            test.assert_free_soon(kind, cut).await;
             assert!(released.is_none_or(|released| released == Released::Held), "{kind:?} {cut:?}");
             released.is_some()
         })
         .await;
-        world.is_empty_soon().await;
+        test.assert_no_keys_soon().await;
     }
 }
 
 #[tokio::test]
 async fn cancelled_refence_keeps_the_lock() {
-    let mut world = World::new();
+    let mut test = TestLocks::new();
     for_each_cut(async |cut| {
-        let mut held = take(&world.here, Lock::Fenced).await;
-        world.grows(&held, cut);
-        let floor = world.last_fence + 1_000;
+        let mut held = acquire(&test.here, Lock::Fenced).await;
+        test.assert_fence_grows(&held, cut);
+        let floor = test.last_fence + 1_000;
         let refenced = cut.run(&AtomicUsize::new(0), held.raise_fence(&key(), floor)).await;
-        // Taken or not, the lock is held, and the next number is above every one before it.
+        // The lock is held in either case, and the next fence is above all earlier ones.
         let next = held.raise_fence(&key(), floor).await.unwrap().unwrap();
         assert!(next > floor, "{cut:?}: {next} after {floor}");
-        world.last_fence = next;
+        test.last_fence = next;
         assert_eq!(held.release().await, Released::Held, "{cut:?}");
-        world.is_free_soon(Lock::Fenced, cut).await;
+        test.assert_free_soon(Lock::Fenced, cut).await;
         refenced.is_some_and(|refenced| {
             assert!(refenced.unwrap().unwrap() > floor);
             true
         })
     })
     .await;
-    world.is_empty_soon().await;
+    test.assert_no_keys_soon().await;
 }
 
 fn is_acquired(results: &[Result<IdempotencyLockResult, Error>]) -> bool {
@@ -219,18 +219,18 @@ fn is_acquired(results: &[Result<IdempotencyLockResult, Error>]) -> bool {
 
 #[tokio::test]
 async fn dropped_key_lock_calls_leave_no_lock() {
-    let world = World::new();
-    let wanted = [("{alice:1}".to_owned(), "af".to_owned())];
+    let test = TestLocks::new();
+    let keys = [("{alice:1}".to_owned(), "af".to_owned())];
     let acquire = async || {
-        let mut locks = IdempotencyLocks::new(world.here.leases());
-        assert!(is_acquired(&locks.acquire(&wanted).await));
+        let mut locks = IdempotencyLocks::new(test.here.leases());
+        assert!(is_acquired(&locks.acquire(&keys).await));
         locks
     };
     for_each_cut(async |cut| {
         let acquired = cut.run(&AtomicUsize::new(0), acquire()).await;
         let complete = acquired.is_some();
         drop(acquired);
-        world.is_empty_soon().await;
+        test.assert_no_keys_soon().await;
         complete
     })
     .await;
@@ -240,23 +240,23 @@ async fn dropped_key_lock_calls_leave_no_lock() {
         let released = cut.run(&AtomicUsize::new(0), held.release(&names)).await;
         let complete = released.is_some();
         drop(held);
-        world.is_empty_soon().await;
+        test.assert_no_keys_soon().await;
         complete
     })
     .await;
-    // What a dropped call may have set does not stay in the way of the next one.
+    // A lock that a dropped call may have acquired does not block the next call for long.
     for_each_cut(async |cut| {
-        let mut locks = IdempotencyLocks::new(world.here.leases());
-        let acquired = cut.run(&AtomicUsize::new(0), locks.acquire(&wanted)).await;
+        let mut locks = IdempotencyLocks::new(test.here.leases());
+        let acquired = cut.run(&AtomicUsize::new(0), locks.acquire(&keys)).await;
         let complete = acquired.is_some();
         if complete {
             locks.release(&["{alice:1}".to_owned()]).await;
         }
         let dropped = Instant::now();
-        until("it is ours", async || is_acquired(&locks.acquire(&wanted).await)).await;
+        until("the lock is acquired", async || is_acquired(&locks.acquire(&keys).await)).await;
         assert!(dropped.elapsed() < KEY_LOCK_TTL, "{cut:?}: released, not expired");
         drop(locks);
-        world.is_empty_soon().await;
+        test.assert_no_keys_soon().await;
         complete
     })
     .await;

@@ -1,4 +1,4 @@
-//! The guarantees of the queue: order, bound, no lost place, and no starvation.
+//! The guarantees of the queue: order, bound, no lost place, no starvation.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -36,8 +36,8 @@ impl TestQueue {
         let (queues, key, capacity) = (self.queues.clone(), self.key.clone(), self.capacity);
         let options =
             QueueOptions { when_full, priority: Some(priority), capacity: Some(capacity) };
-        let soon = Instant::now() + TIMEOUT;
-        let limits = options.deadlines(soon, soon);
+        let deadline = Instant::now() + TIMEOUT;
+        let limits = options.deadlines(deadline, deadline);
         Box::pin(async move { queues.acquire(&key, wait, &options, limits).await })
     }
 
@@ -51,16 +51,16 @@ impl TestQueue {
 
     /// In the queue after the first poll.
     async fn enqueue(&self, when_full: WhenFull, priority: Priority) -> Acquiring {
-        let mut waits = self.acquire(Wait::Notify, when_full, priority);
-        assert!(poll!(&mut waits).is_pending());
-        waits
+        let mut waiter = self.acquire(Wait::Notify, when_full, priority);
+        assert!(poll!(&mut waiter).is_pending());
+        waiter
     }
 
     fn lengths(&self) -> (usize, usize) {
         self.queues
             .snapshots()
             .first()
-            .map_or((0, 0), |look| (look.waiting, look.waiting_for_place))
+            .map_or((0, 0), |queue| (queue.waiting, queue.waiting_for_place))
     }
 
     fn is_empty(&self) -> bool {
@@ -69,14 +69,14 @@ impl TestQueue {
 }
 
 #[tokio::test]
-async fn outside_waiter_gets_a_freed_place() {
+async fn waiter_for_a_place_gets_a_freed_one() {
     let queue = TestQueue::new(1);
     let held = queue.acquire_free().await;
     let inside = queue.enqueue(WhenFull::Fail, Priority::Normal).await;
-    let gone = queue.enqueue(WhenFull::Wait, Priority::Normal).await;
+    let cancelled = queue.enqueue(WhenFull::Wait, Priority::Normal).await;
     let mut outside = queue.enqueue(WhenFull::Wait, Priority::Normal).await;
     assert_eq!(queue.lengths(), (1, 2));
-    drop(gone);
+    drop(cancelled);
     assert_eq!(queue.lengths(), (1, 1));
     drop(inside);
     assert!(poll!(&mut outside).is_pending());
@@ -92,16 +92,16 @@ async fn offer_for_waits_at_most_its_time() {
     let held = queue.acquire_free().await;
     let inside = queue.enqueue(WhenFull::Fail, Priority::Normal).await;
     let (time, began) = (Duration::from_millis(50), Instant::now());
-    let in_vain = queue.join(WhenFull::WaitFor(Some(time))).await.unwrap();
-    assert!(in_vain.is_none());
+    let timed_out = queue.join(WhenFull::WaitFor(Some(time))).await.unwrap();
+    assert!(timed_out.is_none());
     assert!(began.elapsed() >= time, "{:?}", began.elapsed());
     assert_eq!(queue.lengths(), (1, 0));
-    // Once inside, its turn may take longer.
-    let mut offers = queue.enqueue(WhenFull::WaitFor(Some(time)), Priority::Normal).await;
+    // Once it has a place, it may wait longer for the lock.
+    let mut waiter = queue.enqueue(WhenFull::WaitFor(Some(time)), Priority::Normal).await;
     drop(inside);
-    assert!(tokio::time::timeout(2 * time, &mut offers).await.is_err(), "it is not its turn");
+    assert!(tokio::time::timeout(2 * time, &mut waiter).await.is_err(), "the lock is held");
     drop(held);
-    assert!(offers.await.unwrap().is_some());
+    assert!(waiter.await.unwrap().is_some());
 }
 
 #[tokio::test]
@@ -109,11 +109,11 @@ async fn try_succeeds_only_on_idle_queue() {
     let queue = TestQueue::new(4);
     let trying = || queue.acquire(Wait::Try, WhenFull::Fail, Priority::Normal);
     let held = trying().await.unwrap().expect("the queue is idle");
-    assert!(trying().await.unwrap().is_none(), "another caller has the turn");
-    let waits = queue.enqueue(WhenFull::Fail, Priority::Normal).await;
+    assert!(trying().await.unwrap().is_none(), "the lock is held");
+    let waiter = queue.enqueue(WhenFull::Fail, Priority::Normal).await;
     drop(held);
     assert!(trying().await.unwrap().is_none(), "no caller overtakes a waiter");
-    drop(waits.await.unwrap().unwrap());
+    drop(waiter.await.unwrap().unwrap());
     drop(trying().await.unwrap().expect("the queue is idle again"));
     assert!(queue.is_empty());
 }
@@ -125,15 +125,15 @@ async fn timed_out_waiter_leaves_the_queue() {
     let (options, now) = (QueueOptions::default(), Instant::now());
     let limits = QueueDeadlines { place: now, service: now };
     let key = queue.key.clone();
-    let in_vain = queue.queues.acquire(&key, Wait::Notify, &options, limits).await;
-    assert!(in_vain.unwrap().is_none());
+    let timed_out = queue.queues.acquire(&key, Wait::Notify, &options, limits).await;
+    assert!(timed_out.unwrap().is_none());
     assert_eq!(queue.lengths(), (0, 0));
     drop(held);
     assert!(queue.join(WhenFull::Fail).await.unwrap().is_some());
 }
 
-/// Callers with random options, many of which are cancelled: one at a time has the turn, no waiting
-/// caller starves, and the queue is empty in the end.
+/// Callers with random options, many of which are cancelled: one at a time holds the lock, no
+/// waiter starves, and the queue is empty in the end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn random_cancellations_starve_no_waiter() {
     for seed in 0..20 {
@@ -151,21 +151,21 @@ async fn random_cancellations_starve_no_waiter() {
             let high = rng.random_bool(0.3);
             let priority = if high { Priority::High } else { Priority::Normal };
             let acquiring = queue.acquire(wait, when_full, priority);
-            let gives_up = rng.random_bool(0.3).then(|| rng.random_range(0..3_000));
+            let cancel_after_us = rng.random_bool(0.3).then(|| rng.random_range(0..3_000));
             let inside = inside.clone();
             callers.push(tokio::spawn(async move {
-                let turn = match gives_up {
+                let result = match cancel_after_us {
                     Some(us) => tokio::time::timeout(Duration::from_micros(us), acquiring).await,
                     None => Ok(acquiring.await),
                 };
-                if let Ok(Ok(Some(_turn))) = &turn {
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one at a time");
+                if let Ok(Ok(Some(_guard))) = &result {
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "one holder at a time");
                     tokio::task::yield_now().await;
                     inside.fetch_sub(1, Ordering::SeqCst);
                 }
-                let patient = gives_up.is_none() && when_full == WhenFull::Wait;
-                let served = matches!(turn, Ok(Ok(Some(_))));
-                assert!(served || !patient || wait == Wait::Try, "a waiter starved");
+                let waits = cancel_after_us.is_none() && when_full == WhenFull::Wait;
+                let served = matches!(result, Ok(Ok(Some(_))));
+                assert!(served || !waits || wait == Wait::Try, "a waiter starved");
             }));
         }
         for caller in callers {
@@ -202,7 +202,7 @@ fn put_waits_until_request_deadline() {
     assert_eq!(until(WhenFull::WaitFor(None)), (lock_timeout, lock_timeout));
     assert_eq!(until(WhenFull::Fail), (lock_timeout, lock_timeout));
     let short = Duration::from_millis(300);
-    let (place, turn) = until(WhenFull::WaitFor(Some(short)));
-    assert!(now + short <= place && place < lock_timeout && turn == lock_timeout);
+    let (place, service) = until(WhenFull::WaitFor(Some(short)));
+    assert!(now + short <= place && place < lock_timeout && service == lock_timeout);
     assert_eq!(until(WhenFull::WaitFor(Some(3 * TIMEOUT))), (deadline, deadline));
 }

@@ -1,9 +1,9 @@
 //! Properties of [`Command::decide`], on random shops and random commands.
 //!
-//! A [`World`] stands for the database; commands are decided alone and in the batches that the
-//! engine makes. A test that fails prints the seed of its case.
+//! A [`MemoryShop`] replaces the database; commands are decided alone and in batches as in the
+//! engine. A failing test prints the seed of its case.
 
-mod world;
+mod memory_shop;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +15,7 @@ use holdfast::shop::model::OrderStatus;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 
-use world::{Amounts, PlacedOrder, World, pick};
+use memory_shop::{Amounts, MemoryShop, PlacedOrder, pick};
 
 /// Random shops per test.
 const CASES: u64 = 80;
@@ -40,7 +40,7 @@ struct Decision {
     after: ShopState,
 }
 
-/// Decides one command after the other, on what the ones before it left.
+/// Decides commands one after the other, each on the state after the previous one.
 fn decide(mut state: ShopState, commands: Vec<Box<dyn Command>>) -> Vec<Decision> {
     let decisions = commands.into_iter().map(|command| {
         let before = state.clone();
@@ -58,44 +58,44 @@ fn cases(mut case: impl FnMut(&mut StdRng)) {
 }
 
 /// Executes random batches, and passes each with the shop after it to `check`.
-fn play(amounts: Amounts, mut check: impl FnMut(&[Decision], &World)) {
-    cases(|dice| {
-        let mut world = World::random(dice, amounts);
+fn run_batches(amounts: Amounts, mut check: impl FnMut(&[Decision], &MemoryShop)) {
+    cases(|rng| {
+        let mut shop = MemoryShop::random(rng, amounts);
         for _ in 0..BATCHES {
-            world.tick(dice);
-            let batch = world.batch(dice);
-            let decisions = decide(world.read(&batch), batch);
+            shop.tick(rng);
+            let batch = shop.batch(rng);
+            let decisions = decide(shop.read(&batch), batch);
             for changes in decisions.iter().filter_map(|decision| decision.result.as_ref().ok()) {
-                world.apply(changes);
+                shop.apply(changes);
             }
-            check(&decisions, &world);
+            check(&decisions, &shop);
         }
     });
 }
 
 /// Commands of all kinds on one state, from which rows may be missing.
-fn incomplete(mut check: impl FnMut(&[Decision])) {
-    cases(|dice| {
-        let mut world = World::random(dice, Amounts::Small);
+fn run_with_missing_rows(mut check: impl FnMut(&[Decision])) {
+    cases(|rng| {
+        let mut shop = MemoryShop::random(rng, Amounts::Small);
         for _ in 0..BATCHES {
-            world.tick(dice);
-            let alone = world.command(dice);
-            if let Ok(changes) = alone.decide(&mut world.read([&alone])) {
-                world.apply(&changes);
+            shop.tick(rng);
+            let alone = shop.command(rng);
+            if let Ok(changes) = alone.decide(&mut shop.read([&alone])) {
+                shop.apply(&changes);
             }
-            let commands: Vec<_> = (0..4).map(|_| world.command(dice)).collect();
-            let mut state = world.read(&commands);
-            state.items.retain(|_, _| dice.random_ratio(7, 8));
-            state.accounts.retain(|_, _| dice.random_ratio(7, 8));
-            state.orders.retain(|_, _| dice.random_ratio(7, 8));
-            state.purchased.retain(|_, _| dice.random_ratio(1, 2));
-            state.next_entry = state.next_entry.filter(|_| dice.random_ratio(3, 4));
+            let commands: Vec<_> = (0..4).map(|_| shop.command(rng)).collect();
+            let mut state = shop.read(&commands);
+            state.items.retain(|_, _| rng.random_ratio(7, 8));
+            state.accounts.retain(|_, _| rng.random_ratio(7, 8));
+            state.orders.retain(|_, _| rng.random_ratio(7, 8));
+            state.purchased.retain(|_, _| rng.random_ratio(1, 2));
+            state.next_entry = state.next_entry.filter(|_| rng.random_ratio(3, 4));
             check(&decide(state, commands));
         }
     });
 }
 
-/// Each change begins at the value and the version that the one before it left.
+/// Each change begins at the value and the version of the previous one.
 fn check_chain(decisions: &[Decision]) {
     let mut state = decisions[0].before.clone();
     for Decision { result, after, .. } in decisions {
@@ -123,16 +123,16 @@ fn check_chain(decisions: &[Decision]) {
 }
 
 /// Units are in stock or in open orders, and money on accounts or in paid orders.
-fn check_conservation(world: &World) {
-    for (sku, row) in &world.items {
-        let out = world.orders.iter().filter_map(|placed| placed.units_out.get(sku));
+fn check_conservation(shop: &MemoryShop) {
+    for (sku, row) in &shop.items {
+        let out = shop.orders.iter().filter_map(|placed| placed.units_out.get(sku));
         let out: i128 = out.map(|units| i128::from(*units)).sum();
-        assert_eq!(i128::from(row.stock) + out, world.units_added[sku], "units of {sku}");
+        assert_eq!(i128::from(row.stock) + out, shop.units_added[sku], "units of {sku}");
     }
-    let balances: i128 = world.accounts.values().map(|row| i128::from(row.balance_cents)).sum();
-    let paid: i128 = world.orders.iter().map(|placed| i128::from(placed.cents_in)).sum();
-    assert_eq!(balances + paid, world.cents_added, "cents");
-    for PlacedOrder { order, row, units_out, cents_in, .. } in &world.orders {
+    let balances: i128 = shop.accounts.values().map(|row| i128::from(row.balance_cents)).sum();
+    let paid: i128 = shop.orders.iter().map(|placed| i128::from(placed.cents_in)).sum();
+    assert_eq!(balances + paid, shop.cents_added, "cents");
+    for PlacedOrder { order, row, units_out, cents_in, .. } in &shop.orders {
         let holds = matches!(row.status, OrderStatus::Pending | OrderStatus::Paid);
         let units = order.lines.iter();
         let units = units.map(|line| (line.sku.clone(), if holds { line.quantity } else { 0 }));
@@ -145,17 +145,17 @@ fn check_conservation(world: &World) {
 #[test]
 fn changes_form_chains_and_conserve_the_sums() {
     for amounts in [Amounts::Small, Amounts::Extreme] {
-        play(amounts, |decisions, world| {
+        run_batches(amounts, |decisions, shop| {
             check_chain(decisions);
-            check_conservation(world);
+            check_conservation(shop);
         });
     }
-    incomplete(check_chain);
+    run_with_missing_rows(check_chain);
 }
 
 #[test]
 fn command_without_changes_leaves_the_state() {
-    incomplete(|decisions| {
+    run_with_missing_rows(|decisions| {
         for Decision { command, before, result, after } in decisions {
             if result.as_ref().map_or(true, Changes::is_empty) {
                 assert_eq!(before, after, "{command:?}: {result:?}");
@@ -166,27 +166,27 @@ fn command_without_changes_leaves_the_state() {
 
 #[test]
 fn batch_equals_its_commands_one_by_one() {
-    cases(|dice| {
-        let amounts = *pick(dice, &[Amounts::Small, Amounts::Extreme]);
-        let mut world = World::random(dice, amounts);
+    cases(|rng| {
+        let amounts = *pick(rng, &[Amounts::Small, Amounts::Extreme]);
+        let mut shop = MemoryShop::random(rng, amounts);
         for _ in 0..BATCHES {
-            world.tick(dice);
-            let batch = world.batch(dice);
-            let mut together = world.read(&batch);
+            shop.tick(rng);
+            let batch = shop.batch(rng);
+            let mut together = shop.read(&batch);
             for command in &batch {
                 assert!(batch.len() == 1 || command.batch_key().is_some(), "{command:?}");
-                let mut alone = world.read([command]);
+                let mut alone = shop.read([command]);
                 let result = command.decide(&mut alone);
                 let same = command.decide(&mut together);
                 assert_eq!(format!("{result:?}"), format!("{same:?}"), "{command:?}");
                 let Ok(changes) = result else { continue };
-                world.apply(&changes);
-                // Only the number of the next entry is read anew.
+                shop.apply(&changes);
+                // Only the number of the next entry differs in a new read.
                 let next_entry = alone.next_entry;
-                assert_eq!(alone, ShopState { next_entry, ..world.read([command]) }, "{command:?}");
+                assert_eq!(alone, ShopState { next_entry, ..shop.read([command]) }, "{command:?}");
             }
             let next_entry = together.next_entry;
-            assert_eq!(together, ShopState { next_entry, ..world.read(&batch) }, "{batch:?}");
+            assert_eq!(together, ShopState { next_entry, ..shop.read(&batch) }, "{batch:?}");
         }
     });
 }
@@ -196,8 +196,8 @@ fn order_is_paid_and_returned_at_most_once() {
     use OrderStatus::{Cancelled, Paid, Pending, Refunded};
     let paths: [&[OrderStatus]; 4] =
         [&[Pending], &[Pending, Paid], &[Pending, Paid, Refunded], &[Pending, Cancelled]];
-    play(Amounts::Small, |_, world| {
-        for placed in &world.orders {
+    run_batches(Amounts::Small, |_, shop| {
+        for placed in &shop.orders {
             assert!(paths.contains(&placed.history.as_slice()), "{placed:?}");
             let paid_at = placed.row.paid_at.is_some();
             assert_eq!(paid_at, placed.history.contains(&Paid), "{placed:?}");
@@ -207,7 +207,7 @@ fn order_is_paid_and_returned_at_most_once() {
 
 #[test]
 fn customer_limit_is_never_exceeded() {
-    play(Amounts::Small, |decisions, _| {
+    run_batches(Amounts::Small, |decisions, _| {
         for Decision { result, after, .. } in decisions {
             let Ok(Changes { order: Some(new), .. }) = result else { continue };
             for (line, limit) in new.order.lines.iter().zip(&new.limits) {
@@ -221,7 +221,7 @@ fn customer_limit_is_never_exceeded() {
 
 #[test]
 fn order_is_paid_before_it_expires() {
-    play(Amounts::Small, |decisions, _| {
+    run_batches(Amounts::Small, |decisions, _| {
         for Decision { before, result, .. } in decisions {
             let Ok(changes) = result else { continue };
             let expires = matches!(changes.response, CommandResponse::Expired(_));
@@ -238,7 +238,7 @@ fn order_is_paid_before_it_expires() {
 
 #[test]
 fn rejection_matches_the_state() {
-    play(Amounts::Small, |decisions, _| {
+    run_batches(Amounts::Small, |decisions, _| {
         for Decision { command, before, result, .. } in decisions {
             let (id, user) = (command.order(), command.idempotency().user);
             let found = id.and_then(|id| before.orders.get(&id));
@@ -285,7 +285,7 @@ fn rejection_matches_the_state() {
 #[test]
 fn random_shops_produce_every_result() {
     let mut counts: HashMap<String, usize> = HashMap::new();
-    play(Amounts::Small, |decisions, _| {
+    run_batches(Amounts::Small, |decisions, _| {
         for Decision { result, .. } in decisions {
             let shown = match result {
                 Ok(changes) if changes.is_empty() => "Empty".to_owned(),

@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 
 use holdfast_lock::{AcquireOutcome, LockKey, Released, Wait};
 
-use crate::server::{Process, Server, TTL, everywhere, fence, in_line, until, wanted};
+use crate::server::{
+    Process, Server, TTL, each_topology, enqueue, fence, until, until_notified_of_waiter,
+};
 
-everywhere!(
+each_topology!(
     held_lock_is_busy_and_names_holder,
     dropped_guard_is_released,
     renewed_lock_outlives_its_lease,
@@ -21,46 +23,47 @@ everywhere!(
     requeued_waiter_leaves_no_key_without_expiry,
 );
 
-const MOMENT: Duration = Duration::from_millis(150);
+const SHORT_TIMEOUT: Duration = Duration::from_millis(150);
 
 async fn held_lock_is_busy_and_names_holder(server: &Server) {
     let (here, there) = (server.process(), server.process());
-    let held = here.take("{a}").await;
+    let held = here.lock("{a}").await;
     for process in [&here, &there] {
-        let AcquireOutcome::Busy(holder) = process.ask("{a}", Wait::Try, MOMENT).await else {
+        let AcquireOutcome::Busy(holder) = process.acquire("{a}", Wait::Try, SHORT_TIMEOUT).await
+        else {
             panic!("it is held")
         };
         assert!(holder.since_ms.unwrap() > 1_700_000_000_000);
         assert!(holder.remaining.unwrap() <= TTL);
         assert!(holder.fence.unwrap() <= fence(&held, "{a}"));
         let AcquireOutcome::TimedOut { waited, holder } =
-            process.ask("{a}", Wait::Notify, MOMENT).await
+            process.acquire("{a}", Wait::Notify, SHORT_TIMEOUT).await
         else {
             panic!("it is still held")
         };
-        assert!(waited >= MOMENT && holder.fence.is_some());
+        assert!(waited >= SHORT_TIMEOUT && holder.fence.is_some());
     }
     assert_eq!(held.release().await, Released::Held);
-    assert!(there.finds_it_free("{a}").await);
-    until("nothing is left behind", async || server.keys_left().is_empty()).await;
+    assert!(there.is_free("{a}").await);
+    until("no key is left", async || server.keys_left().is_empty()).await;
 }
 
 async fn dropped_guard_is_released(server: &Server) {
     let (here, there) = (server.process(), server.process());
-    let held = here.take("{a}").await;
-    assert!(!there.finds_it_free("{a}").await);
+    let held = here.lock("{a}").await;
+    assert!(!there.is_free("{a}").await);
     drop(held);
     let started = Instant::now();
-    there.take("{a}").await.release().await;
+    there.lock("{a}").await.release().await;
     assert!(started.elapsed() < TTL, "{:?}", started.elapsed());
 }
 
 async fn renewed_lock_outlives_its_lease(server: &Server) {
     let (here, there) = (server.process(), server.process());
-    let held = here.take("{a}").await;
+    let held = here.lock("{a}").await;
     let started = Instant::now();
     until("three leases have passed", async || {
-        assert!(!there.finds_it_free("{a}").await);
+        assert!(!there.is_free("{a}").await);
         started.elapsed() > TTL * 3
     })
     .await;
@@ -68,10 +71,10 @@ async fn renewed_lock_outlives_its_lease(server: &Server) {
 }
 
 async fn renewal_keeps_the_fence_counter(server: &Server) {
-    let held = server.process().take("{a}").await;
-    let _: i64 = server.ask("PEXPIRE holdfast:lock:{a}:fence 60000");
-    until("the counter lives for a day again", async || {
-        server.ask::<i64>("PTTL holdfast:lock:{a}:fence") > 80_000_000
+    let held = server.process().lock("{a}").await;
+    let _: i64 = server.query("PEXPIRE holdfast:lock:{a}:fence 60000");
+    until("the counter expires in a day again", async || {
+        server.query::<i64>("PTTL holdfast:lock:{a}:fence") > 80_000_000
     })
     .await;
     assert_eq!(held.release().await, Released::Held);
@@ -79,37 +82,37 @@ async fn renewal_keeps_the_fence_counter(server: &Server) {
 
 async fn several_keys_are_acquired_atomically(server: &Server) {
     let (here, there) = (server.process(), server.process());
-    let held = here.take("{b}").await;
+    let held = here.lock("{b}").await;
     let keys = ["{c}", "{a}", "{b}", "{a}"];
-    let asked = there.try_ask(&keys, Wait::Try, MOMENT).await.unwrap();
-    assert!(matches!(asked, AcquireOutcome::Busy(_)));
-    assert!(here.finds_it_free("{a}").await && here.finds_it_free("{c}").await);
+    let result = there.try_acquire(&keys, Wait::Try, SHORT_TIMEOUT).await.unwrap();
+    assert!(matches!(result, AcquireOutcome::Busy(_)));
+    assert!(here.is_free("{a}").await && here.is_free("{c}").await);
     held.release().await;
-    let AcquireOutcome::Acquired(all) = there.try_ask(&keys, Wait::Notify, TTL).await.unwrap()
+    let AcquireOutcome::Acquired(all) = there.try_acquire(&keys, Wait::Notify, TTL).await.unwrap()
     else {
         panic!("they are free")
     };
     for key in ["{a}", "{b}", "{c}"] {
         assert!(all.get(&LockKey::new(key).unwrap()).is_some());
-        assert!(!here.finds_it_free(key).await);
+        assert!(!here.is_free(key).await);
     }
     assert_eq!(all.release().await, Released::Held);
 }
 
 async fn waiters_are_served_in_order(server: &Server) {
     let here = server.process();
-    let held = here.take("{a}").await;
+    let held = here.lock("{a}").await;
     let (sender, mut served) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..5 {
         let mut waiting = Box::pin({
             let (here, sender) = (here.clone(), sender.clone());
             async move {
-                let guards = here.take("{a}").await;
+                let guards = here.lock("{a}").await;
                 sender.send(number).unwrap();
                 guards.release().await;
             }
         });
-        // Polled once, it is in line.
+        // Polled once, it is queued.
         assert!(futures_util::poll!(&mut waiting).is_pending());
         tokio::spawn(waiting);
     }
@@ -120,27 +123,27 @@ async fn waiters_are_served_in_order(server: &Server) {
 }
 
 async fn local_handoffs_to_waiters_are_bounded(server: &Server) {
-    let here = server.process_of_turn(Duration::from_secs(60));
-    assert_eq!(passes_before_others(server, &here).await, 8);
+    let here = server.process_with_handoff_period(Duration::from_secs(60));
+    assert_eq!(handoffs_before_others(server, &here).await, 8);
 }
 
 async fn local_handoff_time_is_bounded(server: &Server) {
-    let here = server.process_of_turn(Duration::ZERO);
-    assert_eq!(passes_before_others(server, &here).await, 0);
+    let here = server.process_with_handoff_period(Duration::ZERO);
+    assert_eq!(handoffs_before_others(server, &here).await, 0);
 }
 
 /// The number of handoffs within `here` while another process waits for the lock.
-async fn passes_before_others(server: &Server, here: &Process) -> usize {
+async fn handoffs_before_others(server: &Server, here: &Process) -> usize {
     let there = server.process();
-    let held = here.take("{a}").await;
+    let held = here.lock("{a}").await;
     let served = Arc::new(AtomicUsize::new(0));
-    // Ten of ours stand in line before the other process comes.
+    // Ten local waiters are queued before the other process waits.
     let mut ours = tokio::task::JoinSet::new();
     for _ in 0..10 {
         let mut waiting = Box::pin({
             let (here, served) = (here.clone(), served.clone());
             async move {
-                let guards = here.take("{a}").await;
+                let guards = here.lock("{a}").await;
                 served.fetch_add(1, Ordering::SeqCst);
                 guards.release().await;
             }
@@ -148,9 +151,9 @@ async fn passes_before_others(server: &Server, here: &Process) -> usize {
         assert!(futures_util::poll!(&mut waiting).is_pending());
         ours.spawn(waiting);
     }
-    let theirs = in_line(server, &there, "{a}").await;
+    let theirs = enqueue(server, &there, "{a}").await;
     // The notification of a waiter may be lost; the next renewal reports it.
-    let left = || server.ask::<i64>("PTTL holdfast:lock:{a}");
+    let left = || server.query::<i64>("PTTL holdfast:lock:{a}");
     let mut before = left();
     until("the lease is renewed", async || {
         let now = left();
@@ -159,62 +162,62 @@ async fn passes_before_others(server: &Server, here: &Process) -> usize {
     .await;
     held.release().await;
     let theirs = theirs.await.unwrap();
-    let passes = served.load(Ordering::SeqCst);
+    let handoffs = served.load(Ordering::SeqCst);
     theirs.release().await;
     while let Some(waiter) = ours.join_next().await {
         waiter.unwrap();
     }
-    passes
+    handoffs
 }
 
 /// A waiter that was queued by a handoff has a ticket, and no recorded poll yet.
 async fn ticket_or_poll_keeps_waiter_alive(server: &Server) {
-    let process = server.process_without_hurry();
+    let process = server.process_with_long_times();
     let (soon_us, soon_ms) = soon(server);
-    let lines = [
+    let queues = [
         (vec![ticket(soon_us, "new.0")], "new.0"),
         (vec![ticket(1, "polls.0"), seen(soon_ms, "polls.0")], "polls.0"),
         (vec![ticket(1, "dead.0")], ""),
         (vec![ticket(1, "dead.0"), seen(1, "dead.0")], ""),
         (vec![ticket(1, "dead.0"), ticket(2, "dead.1"), ticket(soon_us, "new.0")], "new.0"),
     ];
-    for (line, heir) in lines {
-        for ran_out in [false, true] {
-            let held = process.take("{a}").await;
-            for command in &line {
-                let _: i64 = server.ask(command);
+    for (queue, next_owner) in queues {
+        for has_expired in [false, true] {
+            let held = process.lock("{a}").await;
+            for command in &queue {
+                let _: i64 = server.query(command);
             }
-            if ran_out {
-                let _: i64 = server.ask("DEL holdfast:lock:{a}");
+            if has_expired {
+                let _: i64 = server.query("DEL holdfast:lock:{a}");
             }
             held.release().await;
-            assert_eq!(owner(server), heir, "{line:?}, ran out: {ran_out}");
+            assert_eq!(owner(server), next_owner, "{queue:?}, expired: {has_expired}");
             for key in ["{a}", "{a}:queue", "{a}:seen"] {
-                let _: i64 = server.ask(&format!("DEL holdfast:lock:{key}"));
+                let _: i64 = server.query(&format!("DEL holdfast:lock:{key}"));
             }
         }
     }
 }
 
 async fn requeued_waiter_leaves_no_key_without_expiry(server: &Server) {
-    let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
+    let (here, there) = (server.process_with_long_times(), server.process_with_long_times());
     // A direct handoff; behind a dead waiter; after Redis lost the lock.
     for before in ["PING", &ticket(1, "dead.0"), "DEL holdfast:lock:{a}"] {
-        let held = here.take("{a}").await;
-        let theirs = in_line(server, &there, "{a}").await;
-        wanted(&held, "{a}").await;
-        let mut again = Box::pin(here.take("{a}"));
+        let held = here.lock("{a}").await;
+        let theirs = enqueue(server, &there, "{a}").await;
+        until_notified_of_waiter(&held, "{a}").await;
+        let mut again = Box::pin(here.lock("{a}"));
         assert!(futures_util::poll!(&mut again).is_pending());
-        // As if they had come in a hand-off themselves.
-        let _: i64 = server.ask("DEL holdfast:lock:{a}:seen");
-        let _: ::redis::Value = server.ask(before);
+        // As if both had been queued by a handoff.
+        let _: i64 = server.query("DEL holdfast:lock:{a}:seen");
+        let _: ::redis::Value = server.query(before);
         assert_ne!(held.release().await, Released::Unknown, "{before}: Redis responds in time");
         let theirs = theirs.await.unwrap();
-        let line: Vec<String> = server.ask("ZRANGE holdfast:lock:{a}:queue 0 -1");
-        assert_eq!(line.len(), 1, "{before}: {line:?}");
+        let queue: Vec<String> = server.query("ZRANGE holdfast:lock:{a}:queue 0 -1");
+        assert_eq!(queue.len(), 1, "{before}: {queue:?}");
         for key in server.keys() {
-            let ttl_ms: i64 = server.ask(&format!("PTTL {key}"));
-            assert!(ttl_ms > 0, "{before}: {key} lives for ever");
+            let ttl_ms: i64 = server.query(&format!("PTTL {key}"));
+            assert!(ttl_ms > 0, "{before}: {key} never expires");
         }
         theirs.release().await;
         again.await.release().await;
@@ -223,7 +226,7 @@ async fn requeued_waiter_leaves_no_key_without_expiry(server: &Server) {
 
 /// A time after all pauses of these tests, in microseconds and in milliseconds.
 fn soon(server: &Server) -> (u64, u64) {
-    let now: (u64, u64) = server.ask("TIME");
+    let now: (u64, u64) = server.query("TIME");
     ((now.0 + 600) * 1_000_000, (now.0 + 600) * 1_000)
 }
 
@@ -237,6 +240,6 @@ fn seen(ms: u64, owner: &str) -> String {
 
 /// The owner of the lock, or an empty string.
 fn owner(server: &Server) -> String {
-    let value: Option<String> = server.ask("GET holdfast:lock:{a}");
+    let value: Option<String> = server.query("GET holdfast:lock:{a}");
     value.as_deref().and_then(|value| value.split(' ').next()).unwrap_or("").to_owned()
 }

@@ -7,8 +7,8 @@ use std::future::{Future, poll_fn};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 
-/// More polls than any future here takes.
-const MOST: usize = 500;
+/// More polls than any future of the tests takes.
+const MAX_POLLS: usize = 500;
 
 /// Where a future is dropped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub enum Cut {
 impl Cut {
     /// Both, after 0, 1, 2, … polls.
     pub fn all() -> impl Iterator<Item = Cut> {
-        (0..MOST).flat_map(|polls| [Cut::AtOnce(polls), Cut::WhenWoken(polls)])
+        (0..MAX_POLLS).flat_map(|polls| [Cut::AtOnce(polls), Cut::WhenWoken(polls)])
     }
 
     /// The output of the future, or `None` if it was dropped. Counts its polls in `polls`.
@@ -30,7 +30,7 @@ impl Cut {
         let mut future = Box::pin(future);
         let end = poll_fn(move |context| {
             let before = polls.load(Ordering::SeqCst);
-            if matches!(self, Cut::AtOnce(most) | Cut::WhenWoken(most) if before == most) {
+            if matches!(self, Cut::AtOnce(max) | Cut::WhenWoken(max) if before == max) {
                 return Poll::Ready(None);
             }
             let polled = future.as_mut().poll(context);

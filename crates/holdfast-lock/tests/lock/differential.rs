@@ -1,4 +1,4 @@
-//! The Lua scripts against their model: random traces through both, compared after every step.
+//! Compares the Lua scripts with their model after every step of random traces.
 //!
 //! `tests/model` proves its invariants of `scripts.rs`; this test ties that model to the scripts.
 //! Compared are every response, every *granted* message, and the visible state: the holder with its
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use redis::{Connection, Script};
 
 use crate::scripts::{
-    AS_IT_IS, FENCES_PER_GRANT, NOBODY, Owner, Redis, Reply, Rules, Times, Verb, Waiting,
+    CURRENT_RULES, FENCES_PER_GRANT, NO_OWNER, Owner, Redis, Reply, Rules, Times, Verb, Waiter,
 };
 use crate::server::{Server, run};
 use crate::topology::Topology;
@@ -34,7 +34,8 @@ const CHANNELS: &str = "differential:";
 /// Follows the messages of a step on their channel.
 const END: &str = "end";
 
-const RULES: Rules = Rules { times: Times { ttl: 3, grant: 2, waiter_timeout: 1 }, ..AS_IT_IS };
+const RULES: Rules =
+    Rules { times: Times { ttl: 3, grant: 2, waiter_timeout: 1 }, ..CURRENT_RULES };
 
 const AGE: &str = "
     for key, unit in pairs({[KEYS[2]] = 1000, [KEYS[3]] = 1}) do
@@ -55,7 +56,7 @@ struct Visible {
     grants: u64,
 }
 
-/// `xorshift64*`, so that a seed means the same trace everywhere.
+/// `xorshift64*`, so that a seed means the same trace each_topology.
 struct Random(u64);
 
 impl Random {
@@ -168,7 +169,7 @@ impl Scripts {
 }
 
 fn name(owner: Owner) -> String {
-    if owner == NOBODY { String::new() } else { format!("p{}.{owner}", owner % 3) }
+    if owner == NO_OWNER { String::new() } else { format!("p{}.{owner}", owner % 3) }
 }
 
 /// The first fence of a grant, in Redis.
@@ -179,7 +180,8 @@ fn fence(of_model: u8) -> u64 {
 fn visible(model: &Redis) -> Visible {
     let lock = model.lock.map(|lock| (name(lock.owner), fence(lock.fence), u64::from(lock.left)));
     let queue = model.queue.iter();
-    let queue = queue.map(|w| (name(w.owner), u64::from(w.unseen), w.listed)).collect();
+    let queue =
+        queue.map(|w| (name(w.owner), u64::from(w.ticks_since_poll), w.poll_is_recorded)).collect();
     Visible { lock, queue, grants: u64::from(model.grants) }
 }
 
@@ -196,19 +198,19 @@ fn response(verb: Verb, owner: Owner, before: &Redis, after: &Redis, reply: Repl
             };
             let whose = match (reply, after.lock) {
                 (Reply::Held(_), _) => "next",
-                (Reply::No, Some(_)) => "other",
-                (Reply::No, None) => "none",
+                (Reply::NotHeld, Some(_)) => "other",
+                (Reply::NotHeld, None) => "none",
             };
             vec![was, whose, &current]
         }
         (Verb::Leave, _) => vec!["1"],
         (Verb::Confirm, Reply::Held(_)) => vec!["held", &current, &waiting],
         (_, Reply::Held(_)) => vec!["acquired", &current, &waiting],
-        (Verb::Confirm, Reply::No) => vec!["lost"],
-        (Verb::Try, Reply::No) => vec!["busy", &current, "0"],
-        (Verb::Acquire, Reply::No) => {
+        (Verb::Confirm, Reply::NotHeld) => vec!["lost"],
+        (Verb::Try, Reply::NotHeld) => vec!["busy", &current, "0"],
+        (Verb::Acquire, Reply::NotHeld) => {
             // A free lock drops the dead owners at the head of the queue first.
-            let is_dead = |w: &&Waiting| w.unseen > RULES.times.waiter_timeout;
+            let is_dead = |w: &&Waiter| w.ticks_since_poll > RULES.times.waiter_timeout;
             let dead = before.queue.iter().take_while(is_dead).count();
             let kept = &before.queue[if before.lock.is_none() { dead } else { 0 }..];
             let queued = !kept.iter().any(|waiting| waiting.owner == owner);
@@ -236,7 +238,7 @@ fn next_call(random: &mut Random, owners: &mut Vec<Owner>, last: (Verb, Owner)) 
         0 => (Verb::Try, known),
         1..=3 => (Verb::Acquire, known),
         4 => (Verb::Confirm, known),
-        5 => (Verb::Release { again: NOBODY }, known),
+        5 => (Verb::Release { again: NO_OWNER }, known),
         6 => {
             let again = Owner::try_from(owners.len() + 1).unwrap();
             owners.push(again);
@@ -249,7 +251,7 @@ fn next_call(random: &mut Random, owners: &mut Vec<Owner>, last: (Verb, Owner)) 
 fn trace(scripts: &mut Scripts, messages: &mut redis::PubSub<'_>, seed: u64) {
     let () = redis::cmd("FLUSHALL").query(&mut scripts.connection).unwrap();
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    let mut model = Redis { lock: None, queue: Vec::new(), grants: 0, word: None };
+    let mut model = Redis { lock: None, queue: Vec::new(), grants: 0, message: None };
     let (mut owners, mut last) = (vec![1], (Verb::Acquire, 1));
     let mut steps = Vec::new();
     for _ in 0..STEPS {
@@ -274,7 +276,7 @@ fn trace(scripts: &mut Scripts, messages: &mut redis::PubSub<'_>, seed: u64) {
             let found = scripts.run(verb, owner);
             assert_eq!(found, expected, "seed {seed}, response after {steps:#?}\n{before:#?}");
         }
-        let granted = model.word.take().map(|(owner, first)| {
+        let granted = model.message.take().map(|(owner, first)| {
             let others_wait = !model.queue.is_empty();
             format!("granted {} {} {others_wait} {}", name(owner), fence(first), KEYS[0])
         });

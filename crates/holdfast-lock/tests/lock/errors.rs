@@ -1,5 +1,5 @@
-//! The cause of each error: Redis refuses, or something else is at its address.
-//! (That it is away: `known_issues`, `faults`, `topologies`.)
+//! The cause of each error: Redis rejects a command, or another server is at its address.
+//! (Outages: `known_issues`, `faults`, `topologies`.)
 
 use std::time::Duration;
 
@@ -24,14 +24,13 @@ async fn acquire(locks: &Locks, kind: LockKind, key: &str) -> Result<AcquireOutc
     locks.acquire(AcquireRequest { kind, wait: Wait::Try, ttl: None, deadline, keys }).await
 }
 
-/// Checks that concurrent locks of every kind on `key` are refused with the code, and the advice
-/// for it.
-async fn is_refused(locks: &Locks, key: &str, code: &str, advice: &str) {
+/// Asserts that concurrent acquisitions of every kind on `key` fail with the code and its advice.
+async fn assert_refused(locks: &Locks, key: &str, code: &str, advice: &str) {
     let all = KINDS.map(async |kind| (kind, acquire(locks, kind, key).await));
-    for (kind, refused) in join_all(all).await {
-        let Err(Error::Refused(error)) = &refused else { panic!("{kind:?} {code}: {refused:?}") };
+    for (kind, result) in join_all(all).await {
+        let Err(Error::Refused(error)) = &result else { panic!("{kind:?} {code}: {result:?}") };
         assert_eq!(error.code(), Some(code), "{kind:?}: {error}");
-        let text = refused.unwrap_err().to_string();
+        let text = result.unwrap_err().to_string();
         assert!(text.ends_with(advice), "{kind:?}: {text}");
     }
 }
@@ -39,22 +38,23 @@ async fn is_refused(locks: &Locks, key: &str, code: &str, advice: &str) {
 #[test]
 fn refused_command_names_its_code() {
     run(Topology::Redis, async |server| {
-        server.spoil();
+        server.mark_as_changed();
         let known = locks(server.url());
-        let ask = |command: &str| -> String { server.ask_one(0, command).unwrap() };
-        let _: i64 = server.ask_one(0, "LPUSH holdfast:lock:{list} 1").unwrap();
-        is_refused(&known, "{list}", "WRONGTYPE", "choose another key_prefix").await;
-        ask("CONFIG SET maxmemory 1");
-        is_refused(&known, "{a}", "OOM", "raise maxmemory, or delete keys").await;
-        ask("CONFIG SET maxmemory 0");
-        ask("REPLICAOF 127.0.0.1 1");
-        is_refused(&known, "{a}", "READONLY", "or wait for the failover").await;
-        ask("REPLICAOF NO ONE");
-        ask("CONFIG SET requirepass secret");
-        let password = "check the user and the password in the address";
-        is_refused(&locks(server.url()), "{a}", "NOAUTH", password).await;
-        let with = |word: &str| locks(&format!("{}?user=default&pass={word}", server.url()));
-        is_refused(&with("wrong"), "{a}", "WRONGPASS", password).await;
+        let execute = |command: &str| -> String { server.query_node(0, command).unwrap() };
+        let _: i64 = server.query_node(0, "LPUSH holdfast:lock:{list} 1").unwrap();
+        assert_refused(&known, "{list}", "WRONGTYPE", "choose another key_prefix").await;
+        execute("CONFIG SET maxmemory 1");
+        assert_refused(&known, "{a}", "OOM", "raise maxmemory, or delete keys").await;
+        execute("CONFIG SET maxmemory 0");
+        execute("REPLICAOF 127.0.0.1 1");
+        assert_refused(&known, "{a}", "READONLY", "or wait for the failover").await;
+        execute("REPLICAOF NO ONE");
+        execute("CONFIG SET requirepass secret");
+        let advice = "check the user and the password in the address";
+        assert_refused(&locks(server.url()), "{a}", "NOAUTH", advice).await;
+        let with =
+            |password: &str| locks(&format!("{}?user=default&pass={password}", server.url()));
+        assert_refused(&with("wrong"), "{a}", "WRONGPASS", advice).await;
         let with_password = with("secret");
         for kind in KINDS {
             let acquired = acquire(&with_password, kind, "{a}").await;

@@ -1,4 +1,5 @@
-//! Redis is flushed, paused, restarted: the lock is blocked for one lease at most, and fences grow.
+//! Redis is flushed, paused or restarted: the lock is blocked for one lease at most, and fences
+//! grow.
 
 use std::time::{Duration, Instant};
 
@@ -8,9 +9,11 @@ use rustix::process::Signal;
 use tokio::runtime::Builder;
 use tokio::task::{spawn_blocking, yield_now};
 
-use crate::server::{Process, Server, TTL, everywhere, fence, in_line, ping, until, wanted};
+use crate::server::{
+    Process, Server, TTL, each_topology, enqueue, fence, ping, until, until_notified_of_waiter,
+};
 
-everywhere!(
+each_topology!(
     flushed_scripts_are_reloaded,
     refence_raises_fences_after_flush,
     waiter_gets_lock_after_flush,
@@ -24,13 +27,13 @@ everywhere!(
 
 async fn flushed_scripts_are_reloaded(server: &Server) {
     let process = server.process();
-    let first = process.take("{a}").await;
-    let _: String = server.ask("SCRIPT FLUSH");
+    let first = process.lock("{a}").await;
+    let _: String = server.query("SCRIPT FLUSH");
     assert_eq!(first.release().await, Released::Held);
-    let held = process.take("{a}").await;
-    let waiter = in_line(server, &server.process(), "{a}").await;
-    wanted(&held, "{a}").await;
-    let _: String = server.ask("SCRIPT FLUSH");
+    let held = process.lock("{a}").await;
+    let waiter = enqueue(server, &server.process(), "{a}").await;
+    until_notified_of_waiter(&held, "{a}").await;
+    let _: String = server.query("SCRIPT FLUSH");
     assert_eq!(held.release().await, Released::Held);
     waiter.await.unwrap().release().await;
 }
@@ -38,47 +41,47 @@ async fn flushed_scripts_are_reloaded(server: &Server) {
 async fn refence_raises_fences_after_flush(server: &Server) {
     let (process, there) = (server.process(), server.process());
     let key = LockKey::new("{a}").unwrap();
-    process.take("{a}").await.release().await;
-    let _: String = server.ask("FLUSHALL");
-    let mut held = process.take("{a}").await;
+    process.lock("{a}").await.release().await;
+    let _: String = server.query("FLUSHALL");
+    let mut held = process.lock("{a}").await;
     assert_eq!(fence(&held, "{a}"), 1, "Redis has forgotten");
-    assert!(!there.finds_it_free("{a}").await);
+    assert!(!there.is_free("{a}").await);
     assert_eq!(held.raise_fence(&key, 5_000).await.unwrap(), Some(5_001));
     assert_eq!(fence(&held, "{a}"), 5_001);
     // Only ever raised.
     assert!(held.raise_fence(&key, 7).await.unwrap().unwrap() > 5_001);
     held.release().await;
-    let next = there.take("{a}").await;
+    let next = there.lock("{a}").await;
     assert!(fence(&next, "{a}") > 5_064);
     next.release().await;
 }
 
 async fn waiter_gets_lock_after_flush(server: &Server) {
     let (here, there) = (server.process(), server.process());
-    let held = here.take("{a}").await;
-    let waiter = in_line(server, &there, "{a}").await;
+    let held = here.lock("{a}").await;
+    let waiter = enqueue(server, &there, "{a}").await;
     assert!(!waiter.is_finished());
-    let _: String = server.ask("FLUSHALL");
+    let _: String = server.query("FLUSHALL");
     let flushed = Instant::now();
     let theirs = waiter.await.unwrap();
     assert!(flushed.elapsed() < Duration::from_secs(1), "{:?}", flushed.elapsed());
     assert_eq!(
         held.release().await,
         Released::Lost,
-        "the first holder learns it at the latest now"
+        "the first holder notices it now at the latest"
     );
-    assert!(!here.finds_it_free("{a}").await, "a late release leaves the next lock alone");
+    assert!(!here.is_free("{a}").await, "a late release does not release the next lock");
     assert_eq!(theirs.release().await, Released::Held);
 }
 
 async fn grant_from_before_a_flush_is_confirmed(server: &Server) {
     let (here, there) = (server.process(), server.process());
-    let held = here.take("{a}").await;
-    let waiter = in_line(server, &there, "{a}").await;
-    let owner = server.ask::<Vec<String>>("ZRANGE holdfast:lock:{a}:queue 0 0").remove(0);
+    let held = here.lock("{a}").await;
+    let waiter = enqueue(server, &there, "{a}").await;
+    let owner = server.query::<Vec<String>>("ZRANGE holdfast:lock:{a}:queue 0 0").remove(0);
     // As after a flush: another holder with a low fence, and no queue.
     send(&here, &["SET", "holdfast:lock:{a}", "other.1 1@1"]).await;
-    let _: i64 = server.ask("DEL holdfast:lock:{a}:queue holdfast:lock:{a}:seen");
+    let _: i64 = server.query("DEL holdfast:lock:{a}:queue holdfast:lock:{a}:seen");
     poll_is_recorded(server, &owner).await;
     // A message about a grant from before the flush arrives late.
     let channel = format!("holdfast:process:{}", owner.split_once('.').unwrap().0);
@@ -86,103 +89,103 @@ async fn grant_from_before_a_flush_is_confirmed(server: &Server) {
     send(&here, &["PUBLISH", &channel, &message]).await;
     poll_is_recorded(server, &owner).await;
     assert!(!waiter.is_finished(), "two processes hold the lock");
-    let _: i64 = server.ask("DEL holdfast:lock:{a}");
+    let _: i64 = server.query("DEL holdfast:lock:{a}");
     let theirs = waiter.await.unwrap();
     assert!(fence(&theirs, "{a}") < 6_401);
     assert_eq!(theirs.release().await, Released::Held);
     assert_eq!(held.release().await, Released::Lost);
 }
 
-async fn send(process: &Process, words: &[&str]) {
-    let mut command = ::redis::cmd(words[0]);
-    command.arg(&words[1..]);
+async fn send(process: &Process, arguments: &[&str]) {
+    let mut command = ::redis::cmd(arguments[0]);
+    command.arg(&arguments[1..]);
     let _: ::redis::Value = process.0.redis().query(command).await.unwrap();
 }
 
 /// Returns once Redis has recorded another poll of this owner.
 async fn poll_is_recorded(server: &Server, owner: &str) {
-    let seen = || server.ask::<Option<f64>>(&format!("ZSCORE holdfast:lock:{{a}}:seen {owner}"));
+    let seen = || server.query::<Option<f64>>(&format!("ZSCORE holdfast:lock:{{a}}:seen {owner}"));
     let before = seen();
     until("the waiter polls", async || seen().is_some_and(|now| before != Some(now))).await;
 }
 
 async fn service_resumes_after_restart_without_data(server: &mut Server) {
     let (here, there) = (server.process(), server.process());
-    let held = here.take("{a}").await;
-    assert!(!there.finds_it_free("{a}").await);
+    let held = here.lock("{a}").await;
+    assert!(!there.is_free("{a}").await);
     server.restart_empty();
-    until("the other one gets in", async || {
+    until("the other process acquires it", async || {
         there
-            .try_ask(&["{a}"], Wait::Notify, Duration::from_secs(2))
+            .try_acquire(&["{a}"], Wait::Notify, Duration::from_secs(2))
             .await
             .is_ok_and(|outcome| matches!(outcome, AcquireOutcome::Acquired(_)))
     })
     .await;
     assert_ne!(held.release().await, Released::Held);
-    let held = here.take("{a}").await;
-    assert!(!there.finds_it_free("{a}").await, "it excludes as before");
+    let held = here.lock("{a}").await;
+    assert!(!there.is_free("{a}").await, "the lock excludes as before");
     assert_eq!(held.release().await, Released::Held);
 }
 
 async fn redis_pause_beyond_lease_loses_only_lock(server: &Server) {
     let (here, there) = (server.process(), server.process());
-    let held = here.take("{a}").await;
-    assert!(!there.finds_it_free("{a}").await);
+    let held = here.lock("{a}").await;
+    assert!(!there.is_free("{a}").await);
     let guard = held.get(&LockKey::new("{a}").unwrap()).unwrap().as_fenced().unwrap();
     let pause = TTL + Duration::from_millis(400);
     server.pause(pause);
     let paused = Instant::now();
-    // Judged by its own clock, without any word from Redis. Both run by the same timer: a machine
-    // that is busy delays both.
+    // By its own clock, without a message from Redis. Both run by the same timer, so a busy machine
+    // delays both.
     let lost = tokio::time::timeout_at((paused + TTL).into(), guard.wait_until_lost()).await;
     assert!(lost.is_ok(), "it is held for longer than its lease");
     for process in [&here, &there] {
-        until("Redis speaks again", async || ping(process.0.redis()).await.is_ok()).await;
+        until("Redis responds again", async || ping(process.0.redis()).await.is_ok()).await;
     }
-    let theirs = there.take("{a}").await;
+    let theirs = there.lock("{a}").await;
     assert_ne!(held.release().await, Released::Held);
-    assert!(!here.finds_it_free("{a}").await, "a late release leaves the next lock alone");
+    assert!(!here.is_free("{a}").await, "a late release does not release the next lock");
     assert_eq!(theirs.release().await, Released::Held);
 }
 
-/// A Redis that stalled executes what was sent meanwhile, among it acquisitions of callers that
-/// have given up. What they acquire is released at once, not when their lease ends.
+/// A stalled Redis later executes what was sent to it, including acquisitions of callers that have
+/// given up. What they acquire is released at once, not when their lease ends.
 async fn stalled_redis_leaves_no_orphaned_lock(server: &Server) {
-    let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
-    here.take("{a}").await.release().await;
+    let (here, there) = (server.process_with_long_times(), server.process_with_long_times());
+    here.lock("{a}").await.release().await;
     server.signal(Signal::STOP);
     // The first caller's release is sent when it gives up. When the last one gives up, that release
-    // has had no response for as long as it is waited for.
+    // has timed out.
     let stopped = Instant::now();
     until("Redis is silent for longer than three timeouts", async || {
-        let asked = here.try_ask(&["{a}"], Wait::Notify, Duration::from_secs(5)).await;
-        assert!(matches!(asked, Err(Error::Unavailable(_))), "{asked:?}");
+        let result = here.try_acquire(&["{a}"], Wait::Notify, Duration::from_secs(5)).await;
+        assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
         stopped.elapsed() > Duration::from_millis(2_400)
     })
     .await;
     server.signal(Signal::CONT);
     // Less than a lease of 30 s.
     until("the lock is free", async || {
-        let asked = there.try_ask(&["{a}"], Wait::Notify, Duration::from_secs(9)).await;
-        matches!(asked, Ok(AcquireOutcome::Acquired(_)))
+        let result = there.try_acquire(&["{a}"], Wait::Notify, Duration::from_secs(9)).await;
+        matches!(result, Ok(AcquireOutcome::Acquired(_)))
     })
     .await;
 }
 
-/// One caller waits for the timeout, and those behind it do not. Their releases are sent all the
-/// same. (In a Cluster each node is waited for.)
+/// One caller waits for the timeout, and later ones do not. Their releases are sent nevertheless.
+/// (In a Cluster each node has its own timeout.)
 async fn outage_costs_one_timeout(server: &Server) {
     if server.primaries() > 1 {
         return;
     }
-    let (here, there) = (server.process_without_hurry(), server.process_without_hurry());
-    let held = here.take("{a}").await;
+    let (here, there) = (server.process_with_long_times(), server.process_with_long_times());
+    let held = here.lock("{a}").await;
     server.signal(Signal::STOP);
-    let asked = here.try_ask(&["{b}"], Wait::Notify, Duration::from_secs(5)).await;
-    assert!(matches!(asked, Err(Error::Unavailable(_))), "{asked:?}");
+    let result = here.try_acquire(&["{b}"], Wait::Notify, Duration::from_secs(5)).await;
+    assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
     let behind = async {
-        let asked = here.try_ask(&["{c}"], Wait::Notify, Duration::from_secs(5)).await;
-        assert!(matches!(asked, Err(Error::Unavailable(_))), "{asked:?}");
+        let result = here.try_acquire(&["{c}"], Wait::Notify, Duration::from_secs(5)).await;
+        assert!(matches!(result, Err(Error::Unavailable(_))), "{result:?}");
         assert_eq!(held.release().await, Released::Unknown);
     };
     let first = Redis::open(server.url()).unwrap();
@@ -194,14 +197,14 @@ async fn outage_costs_one_timeout(server: &Server) {
     server.signal(Signal::CONT);
     // Less than a lease of 30 s.
     until("the lock is free", async || {
-        let asked = there.try_ask(&["{a}"], Wait::Notify, Duration::from_secs(9)).await;
-        matches!(asked, Ok(AcquireOutcome::Acquired(_)))
+        let result = there.try_acquire(&["{a}"], Wait::Notify, Duration::from_secs(9)).await;
+        matches!(result, Ok(AcquireOutcome::Acquired(_)))
     })
     .await;
 }
 
-/// A process does not run until after the timeout. Responses that arrived meanwhile are not taken
-/// for an outage.
+/// A process is stopped until after the timeout. Responses that arrived meanwhile do not count as
+/// an outage.
 async fn stopped_process_reads_its_responses(server: &Server) {
     let url = server.url().to_owned();
     let process = move || {
@@ -209,15 +212,15 @@ async fn stopped_process_reads_its_responses(server: &Server) {
         runtime.block_on(async {
             let redis = Redis::open(&url).unwrap();
             ping(&redis).await.unwrap();
-            // Until shortly, and until long, after the timeout of 0.8 s.
-            for (turn, stopped_ms) in [(1, 850), (2, 1_000), (3, 2_000)] {
-                let count = redis.query::<i64>(::redis::cmd("INCR").arg("{a}").to_owned());
+            // Shortly, and long, after the timeout of 0.8 s.
+            for (count, stopped_ms) in [(1, 850), (2, 1_000), (3, 2_000)] {
+                let increment = redis.query::<i64>(::redis::cmd("INCR").arg("{a}").to_owned());
                 let stop = async {
                     yield_now().await;
                     #[expect(clippy::disallowed_methods, reason = "stops the only thread")]
                     std::thread::sleep(Duration::from_millis(stopped_ms));
                 };
-                assert_eq!(join(count, stop).await.0.unwrap(), turn);
+                assert_eq!(join(increment, stop).await.0.unwrap(), count);
             }
         });
     };

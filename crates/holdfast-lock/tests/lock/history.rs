@@ -1,4 +1,4 @@
-//! Histories: many clients in several processes, and what must be true of all that happened.
+//! Histories of many clients in several processes: holds never overlap, and fences grow.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -7,28 +7,29 @@ use holdfast_lock::clock::monotonic_us;
 
 use tokio::sync::watch;
 
-use crate::server::{Process, Server, everywhere, fence, until};
+use crate::server::{Process, Server, each_topology, fence, until};
 
-everywhere!(
+each_topology!(
     three_processes_exclude_with_growing_fences,
     random_cancellations_never_block_the_queue,
 );
 
-/// Time for which a client holds the lock: enough for another one to enter, if it could.
+/// Time for which a client holds the lock: enough for a second holder, if exclusion failed.
 const HOLD: Duration = Duration::from_millis(1);
 
-/// Where holders meet that hold at the same time.
+/// Detects holders that hold at the same time.
 #[derive(Debug, Default)]
 pub struct Rendezvous(watch::Sender<usize>);
 
 impl Rendezvous {
-    /// Stays until another holder is there too, at most for `window`. Returns whether one was.
-    pub async fn meets(&self, window: Duration) -> bool {
+    /// Waits for another holder, at most for `window`. Returns whether there was one.
+    pub async fn overlaps(&self, window: Duration) -> bool {
         let mut inside = self.0.subscribe();
         self.0.send_modify(|inside| *inside += 1);
-        let met = tokio::time::timeout(window, inside.wait_for(|inside| *inside > 1)).await.is_ok();
+        let overlapped =
+            tokio::time::timeout(window, inside.wait_for(|inside| *inside > 1)).await.is_ok();
         self.0.send_modify(|inside| *inside -= 1);
-        met
+        overlapped
     }
 }
 
@@ -43,7 +44,7 @@ type History = Arc<Mutex<Vec<Hold>>>;
 
 async fn client(process: Process, history: History, times: usize) {
     for _ in 0..times {
-        let guards = process.take("{hot}").await;
+        let guards = process.lock("{hot}").await;
         let (from_us, fence) = (monotonic_us(), fence(&guards, "{hot}"));
         tokio::time::sleep(HOLD).await;
         history.lock().unwrap().push(Hold { from_us, to_us: monotonic_us(), fence });
@@ -51,7 +52,7 @@ async fn client(process: Process, history: History, times: usize) {
     }
 }
 
-/// No two at once, and every one with a larger fence than the one before.
+/// Asserts that holds do not overlap, and that each has a larger fence than the one before.
 fn assert_exclusive(history: &History) {
     let mut holds = history.lock().unwrap().clone();
     holds.sort_by_key(|hold| hold.from_us);
@@ -88,10 +89,10 @@ async fn random_cancellations_never_block_the_queue(server: &Server) {
             let process = process.clone();
             clients.spawn(async move {
                 for round in 0..60_u64 {
-                    // Dropped after some microseconds, wherever that is.
-                    let patience = Duration::from_micros((n * 997 + round * 331) % 2_500);
-                    let taking = process.take("{hot}");
-                    let _ = tokio::time::timeout(patience, taking).await;
+                    // Dropped after some microseconds, at any await point.
+                    let timeout = Duration::from_micros((n * 997 + round * 331) % 2_500);
+                    let acquiring = process.lock("{hot}");
+                    let _ = tokio::time::timeout(timeout, acquiring).await;
                 }
             });
         }

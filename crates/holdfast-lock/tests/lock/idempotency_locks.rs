@@ -6,19 +6,19 @@ use holdfast_lock::IdempotencyLockResult::{Acquired, InFlight, Mismatch};
 use holdfast_lock::{Error, IdempotencyLockResult, IdempotencyLocks};
 use rustix::process::Signal;
 
-use crate::server::{Server, everywhere, run, until};
+use crate::server::{Server, each_topology, run, until};
 use crate::topology::Topology;
 
-everywhere!(
-    duplicate_is_told_from_mismatch,
+each_topology!(
+    duplicate_is_distinguished_from_mismatch,
     released_locks_are_free_at_once,
     kept_lock_is_not_renewed,
     held_lock_outlives_its_ttl,
     dropped_locks_are_released,
 );
 
-/// The most that an acquisition takes, on a busy machine.
-const MOMENT: Duration = Duration::from_millis(500);
+/// Upper bound of an acquisition, on a busy machine.
+const MAX_ACQUIRE_TIME: Duration = Duration::from_millis(500);
 
 /// More than one script or pipeline of the Cluster's nodes.
 const BATCH: usize = 600;
@@ -27,7 +27,7 @@ fn idempotency_locks(server: &Server) -> IdempotencyLocks {
     IdempotencyLocks::new(&server.process().0)
 }
 
-fn wanted(keys: &[(&str, &str)]) -> Vec<(String, String)> {
+fn requests(keys: &[(&str, &str)]) -> Vec<(String, String)> {
     keys.iter().map(|(name, hex)| ((*name).to_owned(), (*hex).to_owned())).collect()
 }
 
@@ -44,7 +44,7 @@ fn batch() -> Vec<(String, String)> {
 }
 
 /// A key on each master of a Cluster, in their order.
-fn wanted_on_each(number: u32) -> Vec<(String, String)> {
+fn request_per_master(number: u32) -> Vec<(String, String)> {
     ["{b}", "{c}", "{a}"].map(|tag| (format!("{tag}{number}"), "af".to_owned())).into()
 }
 
@@ -52,25 +52,25 @@ fn tokens_left(server: &Server) -> usize {
     server.keys().iter().filter(|key| key.starts_with("holdfast:token:")).count()
 }
 
-async fn duplicate_is_told_from_mismatch(server: &Server) {
+async fn duplicate_is_distinguished_from_mismatch(server: &Server) {
     let (mut here, mut there) = (idempotency_locks(server), idempotency_locks(server));
-    let first = acquire(&mut here, &wanted(&[("{a:1}", "af"), ("{b:1}", "b0")])).await;
+    let first = acquire(&mut here, &requests(&[("{a:1}", "af"), ("{b:1}", "b0")])).await;
     assert_eq!(first, [Acquired, Acquired]);
-    let asked = wanted(&[("{b:1}", "af"), ("{c:1}", "af"), ("{a:1}", "af"), ("{c:1}", "b0")]);
-    let second = acquire(&mut there, &asked).await;
+    let keys = requests(&[("{b:1}", "af"), ("{c:1}", "af"), ("{a:1}", "af"), ("{c:1}", "b0")]);
+    let second = acquire(&mut there, &keys).await;
     assert_eq!(second[..1], [Mismatch]);
     assert_eq!(second[2], InFlight);
     assert!(matches!(second[1..4], [Acquired, _, Mismatch] | [Mismatch, _, Acquired]));
-    let again = acquire(&mut here, &wanted(&[("{a:1}", "af")])).await;
-    assert_eq!(again, [InFlight], "also by its own holder");
+    let again = acquire(&mut here, &requests(&[("{a:1}", "af")])).await;
+    assert_eq!(again, [InFlight], "also for its own holder");
 }
 
 async fn released_locks_are_free_at_once(server: &Server) {
     let (mut here, mut there) = (idempotency_locks(server), idempotency_locks(server));
-    let asked = batch();
-    assert_eq!(acquire(&mut here, &asked).await, [Acquired; BATCH]);
-    assert_eq!(acquire(&mut there, &asked).await, [InFlight; BATCH]);
-    let (front, back) = asked.split_at(BATCH - 1);
+    let keys = batch();
+    assert_eq!(acquire(&mut here, &keys).await, [Acquired; BATCH]);
+    assert_eq!(acquire(&mut there, &keys).await, [InFlight; BATCH]);
+    let (front, back) = keys.split_at(BATCH - 1);
     there.release(&[back[0].0.clone()]).await;
     assert_eq!(tokens_left(server), BATCH, "only the holder's release counts");
     here.release(&front.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>()).await;
@@ -80,12 +80,12 @@ async fn released_locks_are_free_at_once(server: &Server) {
 
 async fn kept_lock_is_not_renewed(server: &Server) {
     let (mut here, mut there) = (idempotency_locks(server), idempotency_locks(server));
-    let asked = wanted(&[("{a:1}", "af")]);
-    assert_eq!(acquire(&mut here, &asked).await, [Acquired]);
+    let keys = requests(&[("{a:1}", "af")]);
+    assert_eq!(acquire(&mut here, &keys).await, [Acquired]);
     here.leave_to_expire("{a:1}");
     here.release(&["{a:1}".to_owned()]).await;
     drop(here);
-    assert_eq!(acquire(&mut there, &asked).await, [InFlight], "it is not released");
+    assert_eq!(acquire(&mut there, &keys).await, [InFlight], "it is not released");
     until("it has expired", async || tokens_left(server) == 0).await;
 }
 
@@ -106,16 +106,19 @@ async fn dropped_locks_are_released(server: &Server) {
 }
 
 #[test]
-fn unanswered_lock_is_released_soon() {
+fn lock_without_reply_is_released_soon() {
     run(Topology::Redis, async |server| {
         let mut here = idempotency_locks(server);
-        let asked = wanted(&[("{a:1}", "af")]);
-        assert_eq!(acquire(&mut here, &wanted(&[("{b:1}", "af")])).await, [Acquired]);
+        let keys = requests(&[("{a:1}", "af")]);
+        assert_eq!(acquire(&mut here, &requests(&[("{b:1}", "af")])).await, [Acquired]);
         server.signal(Signal::STOP);
-        let results = here.acquire(&asked).await;
+        let results = here.acquire(&keys).await;
         assert!(matches!(*results, [Err(Error::Unavailable(_))]), "{results:?}");
         server.signal(Signal::CONT);
-        until("it is ours", async || matches!(*here.acquire(&asked).await, [Ok(Acquired)])).await;
+        until("the lock is acquired", async || {
+            matches!(*here.acquire(&keys).await, [Ok(Acquired)])
+        })
+        .await;
     });
 }
 
@@ -124,27 +127,27 @@ fn silent_master_fails_only_its_keys() {
     run(Topology::Cluster, async |server| {
         let mut here = idempotency_locks(server);
         // One on each of the three masters; the last one stops.
-        let asked = |number| wanted_on_each(number);
-        assert_eq!(acquire(&mut here, &asked(0)).await, [Acquired; 3]);
+        let request = |number| request_per_master(number);
+        assert_eq!(acquire(&mut here, &request(0)).await, [Acquired; 3]);
         server.signal_one(2, Signal::STOP);
         for number in 1..20 {
             let began = Instant::now();
-            let results = here.acquire(&asked(number)).await;
+            let results = here.acquire(&request(number)).await;
             assert!(
                 matches!(*results, [Ok(Acquired), Ok(Acquired), Err(Error::Unavailable(_))]),
                 "{results:?}"
             );
-            assert!(began.elapsed() < MOMENT, "{number}: {:?}", began.elapsed());
+            assert!(began.elapsed() < MAX_ACQUIRE_TIME, "{number}: {:?}", began.elapsed());
         }
         until("the outage is remembered", async || {
             let began = Instant::now();
-            let results = here.acquire(&asked(20)).await;
-            results[2].is_err() && began.elapsed() < MOMENT / 10
+            let results = here.acquire(&request(20)).await;
+            results[2].is_err() && began.elapsed() < MAX_ACQUIRE_TIME / 10
         })
         .await;
         server.signal_one(2, Signal::CONT);
         until("all are granted again", async || {
-            here.acquire(&asked(21)).await.iter().all(Result::is_ok)
+            here.acquire(&request(21)).await.iter().all(Result::is_ok)
         })
         .await;
     });
@@ -154,7 +157,7 @@ fn silent_master_fails_only_its_keys() {
 fn renewals_of_a_held_lock_are_bounded() {
     run(Topology::Redis, async |server| {
         let mut here = idempotency_locks(server);
-        assert_eq!(acquire(&mut here, &wanted(&[("{a:1}", "af")])).await, [Acquired]);
+        assert_eq!(acquire(&mut here, &requests(&[("{a:1}", "af")])).await, [Acquired]);
         tokio::time::sleep(Duration::from_secs(14)).await;
         assert_eq!(tokens_left(server), 1);
         tokio::time::sleep(Duration::from_secs(5)).await;

@@ -29,10 +29,10 @@ fn locks_with_timeout(server: &Server, timeout: Duration) -> Locks {
 #[tokio::test]
 async fn lock_times_out_and_names_the_holder() {
     let server = Server::start();
-    let held = server.process().take("{a}").await;
+    let held = server.process().lock("{a}").await;
     let started = Instant::now();
-    let refused = locks_with_timeout(&server, TIMEOUT).lock(&key()).await;
-    let Err(Error::TimedOut { waited, holder }) = refused else { panic!("{refused:?}") };
+    let result = locks_with_timeout(&server, TIMEOUT).lock(&key()).await;
+    let Err(Error::TimedOut { waited, holder }) = result else { panic!("{result:?}") };
     assert!(waited >= TIMEOUT && waited <= started.elapsed(), "{waited:?}");
     assert!(holder.process.is_some() && holder.fence.is_some(), "{holder:?}");
     held.release().await;
@@ -65,7 +65,7 @@ async fn with_lock_releases_after_the_work() {
     let first = process.0.with_lock(&key(), async |lease| lease.fence()).await.unwrap();
     let second = process.0.with_lock(&key(), async |lease| lease.fence()).await.unwrap();
     assert!(second > first);
-    assert!(server.process().finds_it_free("{a}").await);
+    assert!(server.process().is_free("{a}").await);
 }
 
 #[tokio::test]
@@ -84,10 +84,10 @@ async fn with_lock_drops_work_when_lease_is_lost() {
 }
 
 #[tokio::test]
-async fn with_lock_reports_lease_that_ended_meanwhile() {
+async fn with_lock_reports_lease_that_ended_during_work() {
     let server = Server::start();
     let process = server.process();
-    // Work without an await: nothing can drop it before its end.
+    // Work without an await cannot be dropped before its end.
     let work = process.0.with_lock(&key(), async |lease| while lease.is_held() {}).await;
     assert!(matches!(work, Err(Error::Lost)));
 }
@@ -96,7 +96,7 @@ async fn with_lock_reports_lease_that_ended_meanwhile() {
 async fn late_renewal_does_not_revive_a_lost_lease() {
     let server = Server::start();
     let lease = server.process().0.lock(&key()).await.unwrap();
-    let remaining_ms = || server.ask::<i64>("PTTL holdfast:lock:{a}");
+    let remaining_ms = || server.query::<i64>("PTTL holdfast:lock:{a}");
     // The runtime has one thread. It stops when Redis has renewed the lease, before the actor can
     // read the reply, until the deadline that the actor knows has passed.
     let mut before = remaining_ms();
@@ -128,7 +128,8 @@ async fn lock_that_is_held_too_long_expires() {
             panic!("{kind:?} was free")
         };
         let acquired = Instant::now();
-        until("its lease ends", async || server.ask::<i64>("EXISTS holdfast:lock:{a}") == 0).await;
+        until("its lease ends", async || server.query::<i64>("EXISTS holdfast:lock:{a}") == 0)
+            .await;
         assert!(acquired.elapsed() > TTL, "{kind:?} was not renewed");
         assert!(held.get(&key()).unwrap().as_fenced().is_none_or(|guard| !guard.is_held()));
         assert_eq!(held.release().await, Released::Lost);
@@ -218,7 +219,7 @@ async fn next_key_is_not_requested_late() {
     let server = Server::start();
     let locks = locks_with_timeout(&server, Duration::from_secs(2));
     let other = server.process();
-    let held = other.take("{a}").await;
+    let held = other.lock("{a}").await;
     let deadline = Instant::now() + Duration::from_secs(2);
     let keys = &["{a}", "{b}"].map(|name| LockKey::new(name).unwrap());
     let (kind, wait) = (LockKind::Fenced, Wait::Notify);
@@ -229,6 +230,10 @@ async fn next_key_is_not_requested_late() {
     };
     let (outcome, ()) = tokio::join!(acquiring, releasing);
     assert!(matches!(outcome, Ok(AcquireOutcome::TimedOut { .. })), "{outcome:?}");
-    assert_eq!(server.ask::<i64>("EXISTS holdfast:lock:{b}:fence"), 0, "the next key was acquired");
-    assert!(other.finds_it_free("{a}").await);
+    assert_eq!(
+        server.query::<i64>("EXISTS holdfast:lock:{b}:fence"),
+        0,
+        "the next key was acquired"
+    );
+    assert!(other.is_free("{a}").await);
 }

@@ -1,12 +1,12 @@
-//! What the server permits: a login that it refuses for a while, because its ACL is loaded late or
-//! a password is changed, and a user without channels.
+//! Permissions: a login that the server rejects for a while, because its ACL is loaded late or a
+//! password is changed, and a user without channels.
 
 use holdfast_lock::{Error, Locks, Redis, Released, Settings};
 
-use crate::server::{Process, Server, everywhere, run, until};
+use crate::server::{Process, Server, each_topology, run, until};
 use crate::topology::{self, Topology};
 
-everywhere!(refused_login_is_retried, user_without_channels_gets_every_lock);
+each_topology!(refused_login_is_retried, user_without_channels_gets_every_lock);
 
 pub fn process_of(server: &Server, user: &str) -> Process {
     let url = match server.url() {
@@ -17,28 +17,28 @@ pub fn process_of(server: &Server, user: &str) -> Process {
 }
 
 async fn is_refused(process: &Process, code: &str) -> bool {
-    match process.try_ask(&["{a}"], holdfast_lock::Wait::Notify, crate::server::TTL).await {
+    match process.try_acquire(&["{a}"], holdfast_lock::Wait::Notify, crate::server::TTL).await {
         Err(Error::Refused(error)) => error.code() == Some(code),
         _ => false,
     }
 }
 
 async fn refused_login_is_retried(server: &Server) {
-    server.spoil();
+    server.mark_as_changed();
     let user = "ACL SETUSER shop on >word ~holdfast:* &holdfast:* +@all";
-    let tell_all = |command: &str| server.tell_each_server(command);
-    let listens = || server.ask_each::<String>("CLIENT LIST TYPE pubsub").concat();
-    tell_all(user);
+    let execute_on_all = |command: &str| server.execute_on_all(command);
+    let listens = || server.query_each::<String>("CLIENT LIST TYPE pubsub").concat();
+    execute_on_all(user);
     let process = process_of(server, "shop");
-    process.take("{a}").await.release().await;
+    process.lock("{a}").await.release().await;
     until("it listens", async || listens().contains("user=shop")).await;
 
-    tell_all("ACL DELUSER shop");
+    execute_on_all("ACL DELUSER shop");
     until("it is refused", async || is_refused(&process, "WRONGPASS").await).await;
 
-    tell_all(user);
+    execute_on_all(user);
     until("it is served again", async || {
-        process.try_ask(&["{a}"], holdfast_lock::Wait::Try, crate::server::TTL).await.is_ok()
+        process.try_acquire(&["{a}"], holdfast_lock::Wait::Try, crate::server::TTL).await.is_ok()
     })
     .await;
     until("it listens again", async || listens().contains("user=shop")).await;
@@ -46,15 +46,15 @@ async fn refused_login_is_retried(server: &Server) {
 
 /// New users of Redis 7 have no channels by default. The messages are hints: waiters poll.
 async fn user_without_channels_gets_every_lock(server: &Server) {
-    server.spoil();
-    server.tell_each_server("ACL SETUSER shop on >word ~holdfast:* resetchannels +@all");
+    server.mark_as_changed();
+    server.execute_on_all("ACL SETUSER shop on >word ~holdfast:* resetchannels +@all");
     let processes = [process_of(server, "shop"), process_of(server, "shop")];
     let mut acquisitions = tokio::task::JoinSet::new();
     for number in 0..20 {
         let process = processes[number % 2].clone();
         acquisitions.spawn(async move {
-            let guards = process.take("{a}").await;
-            // Others wait by now: the lock is handed off.
+            let guards = process.lock("{a}").await;
+            // Other tasks wait by now: the lock is handed off.
             tokio::task::yield_now().await;
             guards.release().await
         });
@@ -66,23 +66,23 @@ async fn user_without_channels_gets_every_lock(server: &Server) {
 #[test]
 fn password_demanded_for_a_while_is_survived() {
     run(Topology::Redis, async |server| {
-        server.spoil();
+        server.mark_as_changed();
         let admin = format!("{}?user=admin&pass=word", server.url());
-        let tell = |command: &str| topology::ask::<::redis::Value>(&admin, command).unwrap();
-        let _: String = server.ask("ACL SETUSER admin on >word ~* &* +@all");
+        let execute = |command: &str| topology::query::<::redis::Value>(&admin, command).unwrap();
+        let _: String = server.query("ACL SETUSER admin on >word ~* &* +@all");
         let process = server.process();
-        process.take("{a}").await.release().await;
+        process.lock("{a}").await.release().await;
 
-        tell("CONFIG SET requirepass secret");
-        tell("CLIENT KILL USER default");
+        execute("CONFIG SET requirepass secret");
+        execute("CLIENT KILL USER default");
         until("it is refused", async || is_refused(&process, "NOAUTH").await).await;
 
-        tell("ACL SETUSER default nopass");
+        execute("ACL SETUSER default nopass");
         until("it is served again", async || {
-            let served: ::redis::RedisResult<String> = topology::ask(server.url(), "PING");
+            let served: ::redis::RedisResult<String> = topology::query(server.url(), "PING");
             served.is_ok() && !is_refused(&process, "NOAUTH").await
         })
         .await;
-        process.take("{a}").await.release().await;
+        process.lock("{a}").await.release().await;
     });
 }

@@ -1,15 +1,15 @@
-//! The locks without the shop, against Redis servers of their own: who acquires, who is skipped,
-//! and what is left after each failure; on one Redis, one Valkey, a Cluster, and a primary with
-//! sentinels. Known issues of other lock libraries that can happen here are tests by name:
-//! [`known_issues`].
+//! The locks without the shop, on Redis servers of their own: who acquires, who is skipped, and
+//! what is left after each failure; on one Redis, one Valkey, a Cluster, and a primary with
+//! sentinels. [`known_issues`] has a test for each known issue of other lock libraries that applies
+//! here.
 
-#![expect(clippy::unwrap_used, reason = "a test that can not go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot continue fails")]
 
 #[path = "../topology/mod.rs"]
 mod topology;
 
 #[path = "../../../../tests/model/scripts.rs"]
-#[expect(dead_code, reason = "the walks of tests/model use the rest")]
+#[expect(dead_code, reason = "tests/model uses the rest")]
 mod scripts;
 
 mod acquire_release;

@@ -1,13 +1,13 @@
-//! The probe succeeds if, and only if, a lock can be acquired, and says which of the two it is.
+//! The probe succeeds if and only if a lock can be acquired, and reports what fails.
 
 use holdfast_lock::{LockKind, Locks, ProbeFailure, Redis, Settings};
 
-use crate::server::{Process, Server, everywhere, run, until};
+use crate::server::{Process, Server, each_topology, run, until};
 use crate::topology::Topology;
 
-everywhere!(probe_passes_and_leaves_nothing, user_without_permission_is_reported);
+each_topology!(probe_passes_and_leaves_nothing, user_without_permission_is_reported);
 
-/// The code of the refusal that the probe of `process` finds; empty if Redis does not respond.
+/// The code of the error that the probe of `process` finds; empty if Redis does not respond.
 async fn failure(process: &Process) -> Option<(&'static str, String)> {
     let failure = process.0.probe(LockKind::Fenced).await.err()?;
     let kind = match &failure {
@@ -25,7 +25,7 @@ async fn probe_passes_and_leaves_nothing(server: &Server) {
 }
 
 async fn user_without_permission_is_reported(server: &Server) {
-    server.spoil();
+    server.mark_as_changed();
     let permissions = [
         ("~holdfast:* &holdfast:* +@all", None),
         ("~holdfast:* resetchannels +@all", Some("messages")),
@@ -36,7 +36,7 @@ async fn user_without_permission_is_reported(server: &Server) {
         ("%R~holdfast:* &holdfast:* +@all", Some("locks")),
     ];
     for (permission, expected) in permissions {
-        server.tell_each_server(&format!("ACL SETUSER shop reset on >word {permission}"));
+        server.execute_on_all(&format!("ACL SETUSER shop reset on >word {permission}"));
         let process = crate::logins::process_of(server, "shop");
         let expected = expected.map(|kind| (kind, "NOPERM".to_owned()));
         assert_eq!(failure(&process).await, expected, "{permission}");
@@ -46,12 +46,12 @@ async fn user_without_permission_is_reported(server: &Server) {
 #[test]
 fn probe_covers_each_primary_of_a_cluster() {
     run(Topology::Cluster, async |server| {
-        server.spoil();
+        server.mark_as_changed();
         let process = server.process();
         for number in 0..3 {
-            let _: String = server.ask_one(number, "CONFIG SET maxmemory 1").unwrap();
+            let _: String = server.query_node(number, "CONFIG SET maxmemory 1").unwrap();
             assert_eq!(failure(&process).await, Some(("locks", "OOM".to_owned())), "{number}");
-            let _: String = server.ask_one(number, "CONFIG SET maxmemory 0").unwrap();
+            let _: String = server.query_node(number, "CONFIG SET maxmemory 0").unwrap();
         }
         until("it passes again", async || failure(&process).await.is_none()).await;
     });

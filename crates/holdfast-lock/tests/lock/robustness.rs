@@ -1,4 +1,4 @@
-//! What callers may do to the locks: settings at their limits, many values.
+//! Extreme settings and prefixes, and many instances.
 
 use std::time::Duration;
 
@@ -14,23 +14,25 @@ fn locks(server: &Server, settings: Settings) -> Process {
     Process(Locks::new(Redis::open(server.url()).unwrap(), settings).unwrap())
 }
 
-/// Waits with the locks of `waiter` for a key that another process holds, and gets it.
-async fn gets_what_another_held(server: &Server, waiter: Process, kind: LockKind) {
+/// Asserts that `waiter` gets a key that another process holds and releases.
+async fn assert_waiter_gets_released_lock(server: &Server, waiter: Process, kind: LockKind) {
     let keys = [LockKey::new("{a}").unwrap()];
     let other = server.process();
-    let held = other.take("{a}").await;
+    let held = other.lock("{a}").await;
     let waiting = tokio::spawn(async move {
         let deadline = Instant::now() + Duration::from_secs(20);
         let request = AcquireRequest { kind, wait: Wait::Retry, ttl: None, deadline, keys: &keys };
         waiter.0.acquire(request).await.unwrap()
     });
     until("it has tried", async || {
-        let tries: String = server.ask("INFO commandstats");
+        let tries: String = server.query("INFO commandstats");
         tries.contains("cmdstat_set:") || tries.contains("cmdstat_zadd:")
     })
     .await;
     held.release().await;
-    let AcquireOutcome::Acquired(guards) = waiting.await.unwrap() else { panic!("it was freed") };
+    let AcquireOutcome::Acquired(guards) = waiting.await.unwrap() else {
+        panic!("it was released")
+    };
     assert_eq!(guards.release().await, Released::Held);
 }
 
@@ -44,12 +46,12 @@ fn endless_durations_are_accepted() {
         };
         settings.fenced.local_handoff_period = Duration::MAX;
         for kind in [LockKind::Fenced, LockKind::Owner, LockKind::Watchdog] {
-            gets_what_another_held(server, locks(server, settings.clone()), kind).await;
+            assert_waiter_gets_released_lock(server, locks(server, settings.clone()), kind).await;
         }
         let process = locks(server, settings.clone());
         let guard = process.0.lock(&LockKey::new("{a}").unwrap()).await.unwrap();
         // Another process waits, so the period of local handoffs begins.
-        let next = crate::server::in_line(server, &server.process(), "{a}").await;
+        let next = crate::server::enqueue(server, &server.process(), "{a}").await;
         guard.wait_until_wanted().await;
         assert_eq!(guard.release().await, Released::Held);
         next.await.unwrap().release().await;
@@ -64,7 +66,7 @@ fn endless_durations_are_accepted() {
 #[test]
 fn endless_retry_interval_ends_at_the_timeout() {
     run(Topology::Redis, async |server| {
-        let held = server.process().take("{a}").await;
+        let held = server.process().lock("{a}").await;
         let settings = Settings {
             retry_interval: Duration::MAX,
             acquire_timeout: Duration::from_millis(50),
@@ -88,13 +90,13 @@ fn endless_retry_interval_ends_at_the_timeout() {
 #[test]
 fn dropped_locks_close_their_connections() {
     run(Topology::Redis, async |server| {
-        let connections = || server.ask::<String>("CLIENT LIST").lines().count();
+        let connections = || server.query::<String>("CLIENT LIST").lines().count();
         let before = connections();
         let all: Vec<Process> = (0..50).map(|_| server.process()).collect();
         for process in &all {
-            process.take("{a}").await.release().await;
+            process.lock("{a}").await.release().await;
         }
-        until("all listen", async || connections() >= before + 100).await;
+        until("all are subscribed", async || connections() >= before + 100).await;
 
         drop(all);
         until("their connections are closed", async || connections() <= before).await;
@@ -109,7 +111,7 @@ fn prefix_is_not_a_pattern() {
             locks(server, Settings { key_prefix, ..Settings::default() })
         };
         let (ours, theirs) = (with_prefix("shop[1]*?\\:"), with_prefix("shop1-x\\:"));
-        let (our_lock, their_lock) = (ours.take("{a}").await, theirs.take("{b}").await);
+        let (our_lock, their_lock) = (ours.lock("{a}").await, theirs.lock("{b}").await);
 
         let held = ours.0.held_locks().await.unwrap();
         let keys: Vec<&str> = held.iter().map(|lock| lock.key.as_str()).collect();

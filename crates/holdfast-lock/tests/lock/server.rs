@@ -16,25 +16,25 @@ use crate::topology::{self, Running, Topology};
 /// Short enough for a test, long enough for a busy machine.
 pub const TTL: Duration = Duration::from_millis(900);
 
-/// Redis in some shape, for one test at a time. It ends with the value, but for those that take
-/// long to make: they are kept for the next test of this process.
+/// The Redis servers of one topology, for one test at a time. They end with the value, except those
+/// that are slow to start: the next test of this process reuses them.
 pub struct Server {
     running: Option<Running>,
     topology: Topology,
-    /// No server was killed or stopped.
-    sound: Cell<bool>,
+    /// No server was changed, killed or stopped.
+    reusable: Cell<bool>,
 }
 
 /// Topologies that no test uses at the moment.
 static IDLE: Mutex<Vec<(Topology, Running)>> = Mutex::new(Vec::new());
 
 /// Runs each test against each topology, as a test of its own.
-macro_rules! everywhere {
+macro_rules! each_topology {
     ($($test:ident),+ $(,)?) => {
-        $crate::server::everywhere!(@on redis Redis: $($test)+);
-        $crate::server::everywhere!(@on valkey Valkey: $($test)+);
-        $crate::server::everywhere!(@on cluster Cluster: $($test)+);
-        $crate::server::everywhere!(@on sentinel Sentinel: $($test)+);
+        $crate::server::each_topology!(@on redis Redis: $($test)+);
+        $crate::server::each_topology!(@on valkey Valkey: $($test)+);
+        $crate::server::each_topology!(@on cluster Cluster: $($test)+);
+        $crate::server::each_topology!(@on sentinel Sentinel: $($test)+);
     };
     (@on $module:ident $topology:ident: $($test:ident)+) => {
         mod $module {
@@ -51,7 +51,7 @@ macro_rules! everywhere {
         }
     };
 }
-pub(crate) use everywhere;
+pub(crate) use each_topology;
 
 /// Runs one test, with a runtime that ends before the server is reused.
 pub fn run(topology: Topology, test: impl AsyncFnOnce(&mut Server)) {
@@ -68,7 +68,7 @@ impl Server {
         Self::of(Topology::Redis).unwrap()
     }
 
-    /// `None` when there is no such program here.
+    /// Returns `None` if the program is not installed.
     pub fn of(topology: Topology) -> Option<Self> {
         let idle = {
             let mut idle = IDLE.lock().unwrap();
@@ -76,7 +76,7 @@ impl Server {
             at.map(|at| idle.swap_remove(at).1)
         };
         let running = Some(idle.or_else(|| topology::start(topology))?);
-        Some(Self { running, topology, sound: Cell::new(true) })
+        Some(Self { running, topology, reusable: Cell::new(true) })
     }
 
     fn running(&self) -> &Running {
@@ -89,64 +89,64 @@ impl Server {
 
     /// The reply of the server that has the key of `command`; without a key it is sent to every
     /// primary, and the last one replies. Of the Cluster's three the last one has `{a}`.
-    pub fn ask<T: redis::FromRedisValue>(&self, command: &str) -> T {
-        self.ask_each(command).pop().unwrap_or_else(|| panic!("nobody could answer {command}"))
+    pub fn query<T: redis::FromRedisValue>(&self, command: &str) -> T {
+        self.query_each(command).pop().unwrap_or_else(|| panic!("no server replied to {command}"))
     }
 
-    pub fn ask_each<T: redis::FromRedisValue>(&self, command: &str) -> Vec<T> {
+    pub fn query_each<T: redis::FromRedisValue>(&self, command: &str) -> Vec<T> {
         let primaries = self.running().data.iter().filter(|(_, url)| is_primary(url));
-        let answers = primaries.filter_map(|(_, url)| match topology::ask(url, command) {
+        let replies = primaries.filter_map(|(_, url)| match topology::query(url, command) {
             Err(error) if error.redirect_node().is_some() => None,
-            answer => Some(answer.unwrap()),
+            reply => Some(reply.unwrap()),
         });
-        answers.collect()
+        replies.collect()
     }
 
     /// Sends a command to every server that stores keys, replicas too.
-    pub fn tell_each_server(&self, command: &str) {
+    pub fn execute_on_all(&self, command: &str) {
         for (_, url) in &self.running().data {
-            let _: redis::Value = topology::ask(url, command).unwrap();
+            let _: redis::Value = topology::query(url, command).unwrap();
         }
     }
 
     /// SIGKILL, and a restart without data. Sentinels may promote the replica.
     pub fn restart_empty(&mut self) {
-        self.spoil();
+        self.mark_as_changed();
         for (server, _) in &mut self.running.as_mut().unwrap().data {
-            server.start_again();
+            server.restart();
         }
         for (_, url) in &self.running().data {
-            topology::until("it answers again", || topology::ask::<String>(url, "PING").is_ok());
+            topology::until("it responds again", || topology::query::<String>(url, "PING").is_ok());
         }
         if self.topology == Topology::Cluster {
-            self.running().wait_until_whole();
+            self.running().wait_until_complete();
         }
     }
 
     /// SIGKILL to every server that stores keys.
     pub fn kill(&mut self) {
-        self.spoil();
+        self.mark_as_changed();
         for (server, _) in &mut self.running.as_mut().unwrap().data {
             server.kill();
         }
     }
 
-    /// Marks it as changed: no other test gets it.
-    pub fn spoil(&self) {
-        self.sound.set(false);
+    /// Marks the servers as changed: no other test reuses them.
+    pub fn mark_as_changed(&self) {
+        self.reusable.set(false);
     }
 
     pub fn signal_one(&self, number: usize, signal: Signal) {
-        self.spoil();
+        self.mark_as_changed();
         self.running().data[number].0.signal(signal);
     }
 
-    pub fn ask_one<T: redis::FromRedisValue>(
+    pub fn query_node<T: redis::FromRedisValue>(
         &self,
         number: usize,
         command: &str,
     ) -> redis::RedisResult<T> {
-        topology::ask(&self.running().data[number].1, command)
+        topology::query(&self.running().data[number].1, command)
     }
 
     pub fn primary(&self) -> usize {
@@ -162,45 +162,45 @@ impl Server {
         self.running().data[number].1.rsplit_once(':').unwrap().1.parse().unwrap()
     }
 
-    /// No client gets a reply for this time, so sentinels may start a failover.
+    /// Delays all replies by this time, so sentinels may start a failover.
     pub fn pause(&self, time: Duration) {
-        self.spoil();
-        let _: String = self.ask(&format!("CLIENT PAUSE {} ALL", time.as_millis()));
+        self.mark_as_changed();
+        let _: String = self.query(&format!("CLIENT PAUSE {} ALL", time.as_millis()));
     }
 
     pub fn signal(&self, signal: Signal) {
-        self.spoil();
+        self.mark_as_changed();
         for (server, _) in &self.running().data {
             server.signal(signal);
         }
     }
 
-    /// A process's worth of locks, with a lease of [`TTL`].
+    /// The locks of a process, with a lease of [`TTL`].
     pub fn process(&self) -> Process {
-        self.process_of_turn(Timing::default().local_handoff_period)
+        self.process_with_handoff_period(Timing::default().local_handoff_period)
     }
 
-    /// The same, but for how long it passes a lock on inside while another process waits.
-    pub fn process_of_turn(&self, local_handoff_period: Duration) -> Process {
-        self.process_of_times(Timing { ttl: TTL, local_handoff_period, ..Timing::default() })
+    /// The same, with a limit of local handoffs while another process waits.
+    pub fn process_with_handoff_period(&self, local_handoff_period: Duration) -> Process {
+        self.process_with_timing(Timing { ttl: TTL, local_handoff_period, ..Timing::default() })
     }
 
-    /// The same with long times; it still polls for lost messages.
-    pub fn process_without_hurry(&self) -> Process {
+    /// The same with long times; it still polls in case a message is lost.
+    pub fn process_with_long_times(&self) -> Process {
         let [ttl, grant_ttl, poll_interval] = [30, 15, 5].map(Duration::from_secs);
-        self.process_of_times(Timing { ttl, grant_ttl, poll_interval, ..Timing::default() })
+        self.process_with_timing(Timing { ttl, grant_ttl, poll_interval, ..Timing::default() })
     }
 
-    pub fn process_of_times(&self, times: Timing) -> Process {
-        let settings = Settings { fenced: times, ..Settings::default() };
+    pub fn process_with_timing(&self, timing: Timing) -> Process {
+        let settings = Settings { fenced: timing, ..Settings::default() };
         Process(Locks::new(Redis::open(self.url()).unwrap(), settings).unwrap())
     }
 
     pub fn keys(&self) -> Vec<String> {
-        self.ask_each::<Vec<String>>("KEYS *").concat()
+        self.query_each::<Vec<String>>("KEYS *").concat()
     }
 
-    /// The keys that are there, but for the fences, which are kept a day.
+    /// The existing keys, except fences, which are kept for a day.
     pub fn keys_left(&self) -> Vec<String> {
         let mut keys = self.keys();
         keys.retain(|key| !key.ends_with(":fence"));
@@ -209,15 +209,15 @@ impl Server {
 }
 
 fn is_primary(url: &str) -> bool {
-    let role: redis::RedisResult<Vec<redis::Value>> = topology::ask(url, "ROLE");
+    let role: redis::RedisResult<Vec<redis::Value>> = topology::query(url, "ROLE");
     role.is_ok_and(|role| role.first() == Some(&redis::Value::BulkString(b"master".to_vec())))
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
         let slow_to_make = matches!(self.topology, Topology::Cluster | Topology::Sentinel);
-        if self.sound.get() && slow_to_make && !std::thread::panicking() {
-            let _: String = self.ask("FLUSHALL");
+        if self.reusable.get() && slow_to_make && !std::thread::panicking() {
+            let _: String = self.query("FLUSHALL");
             IDLE.lock()
                 .unwrap()
                 .extend(self.running.take().map(|running| (self.topology, running)));
@@ -229,32 +229,33 @@ impl Drop for Server {
 pub struct Process(pub Locks);
 
 impl Process {
-    pub async fn ask(&self, key: &str, wait: Wait, patience: Duration) -> AcquireOutcome {
-        self.try_ask(&[key], wait, patience).await.unwrap()
+    pub async fn acquire(&self, key: &str, wait: Wait, timeout: Duration) -> AcquireOutcome {
+        self.try_acquire(&[key], wait, timeout).await.unwrap()
     }
 
-    pub async fn try_ask(
+    pub async fn try_acquire(
         &self,
         keys: &[&str],
         wait: Wait,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<AcquireOutcome, holdfast_lock::Error> {
         let keys: Vec<LockKey> = keys.iter().map(|key| LockKey::new(*key).unwrap()).collect();
-        let deadline = tokio::time::Instant::now() + patience;
-        let ask = AcquireRequest { kind: LockKind::Fenced, wait, ttl: None, deadline, keys: &keys };
-        self.0.acquire(ask).await
+        let deadline = tokio::time::Instant::now() + timeout;
+        let request =
+            AcquireRequest { kind: LockKind::Fenced, wait, ttl: None, deadline, keys: &keys };
+        self.0.acquire(request).await
     }
 
-    pub async fn take(&self, key: &str) -> Guards {
-        match self.ask(key, Wait::Notify, Duration::from_secs(20)).await {
+    pub async fn lock(&self, key: &str) -> Guards {
+        match self.acquire(key, Wait::Notify, Duration::from_secs(20)).await {
             AcquireOutcome::Acquired(guards) => guards,
             other => panic!("{other:?}"),
         }
     }
 
     /// Returns whether the lock is free, without keeping it.
-    pub async fn finds_it_free(&self, key: &str) -> bool {
-        match self.ask(key, Wait::Try, Duration::from_secs(5)).await {
+    pub async fn is_free(&self, key: &str) -> bool {
+        match self.acquire(key, Wait::Try, Duration::from_secs(5)).await {
             AcquireOutcome::Acquired(guards) => {
                 guards.release().await;
                 true
@@ -275,35 +276,35 @@ pub async fn ping(redis: &Redis) -> Result<(), holdfast_lock::redis::Error> {
 pub async fn until<F: AsyncFnMut() -> bool>(what: &str, mut condition: F) {
     let deadline = Instant::now() + Duration::from_secs(20);
     while !condition().await {
-        assert!(Instant::now() < deadline, "in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Puts a task in line for `key` and returns when Redis knows it waits (or the process does).
-pub async fn in_line(
+/// Spawns a task that waits for `key`, and returns once its waiter is queued in Redis.
+pub async fn enqueue(
     server: &Server,
     process: &Process,
     key: &'static str,
 ) -> tokio::task::JoinHandle<Guards> {
-    let before: usize = server.ask(&format!("ZCARD holdfast:lock:{key}:queue"));
+    let before: usize = server.query(&format!("ZCARD holdfast:lock:{key}:queue"));
     let waiter = {
         let process = process.clone();
-        tokio::spawn(async move { process.take(key).await })
+        tokio::spawn(async move { process.lock(key).await })
     };
     until("it waits", async || {
-        let queue: usize = server.ask(&format!("ZCARD holdfast:lock:{key}:queue"));
+        let queue: usize = server.query(&format!("ZCARD holdfast:lock:{key}:queue"));
         queue > before
     })
     .await;
     waiter
 }
 
-/// Returns when the holder knows that another process waits.
-pub async fn wanted(held: &Guards, key: &str) {
+/// Waits until the holder is notified that another process waits.
+pub async fn until_notified_of_waiter(held: &Guards, key: &str) {
     let key = LockKey::new(key).unwrap();
     let guard = held.get(&key).unwrap().as_fenced().unwrap();
-    let wanted = timeout(Duration::from_secs(10), guard.wait_until_wanted()).await;
-    wanted.expect("the holder hears that somebody waits");
+    let notified = timeout(Duration::from_secs(10), guard.wait_until_wanted()).await;
+    notified.expect("the holder is notified of the waiter");
     assert!(guard.is_wanted());
 }

@@ -6,7 +6,7 @@ use holdfast_lock::{Error, Locks, Redis, Released, Settings, TlsFailure, TlsSett
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::server::{Process, Server, fence, in_line, run};
+use crate::server::{Process, Server, enqueue, fence, run};
 use crate::topology::{Topology, certificates};
 
 fn settings() -> TlsSettings {
@@ -36,16 +36,16 @@ async fn ping(url: &str, settings: &TlsSettings) -> Result<(), Error> {
 /// The lock's calls, its subscription, a handoff to another process, and the search for keys.
 async fn lock_is_handed_off(server: &Server) {
     let (here, there) = (process(server), process(server));
-    let held = here.take("{a}").await;
-    assert!(!there.finds_it_free("{a}").await);
-    let waiter = in_line(server, &there, "{a}").await;
+    let held = here.lock("{a}").await;
+    assert!(!there.is_free("{a}").await);
+    let waiter = enqueue(server, &there, "{a}").await;
     let first = fence(&held, "{a}");
     assert_eq!(held.release().await, Released::Held);
     let next = waiter.await.unwrap();
     assert!(fence(&next, "{a}") > first);
     assert_eq!(here.0.held_locks().await.unwrap().len(), 1);
     next.release().await;
-    let free = here.ask("{b}", Wait::Try, Duration::from_secs(5)).await;
+    let free = here.acquire("{b}", Wait::Try, Duration::from_secs(5)).await;
     assert!(matches!(free, holdfast_lock::AcquireOutcome::Acquired(_)), "{free:?}");
 }
 

@@ -1,4 +1,4 @@
-//! Server programs that end with the test, however it ends.
+//! Server programs that end with the test, even if it is killed.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpListener;
@@ -17,7 +17,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Starts `program` with what `arguments` says for a new folder.
+    /// Starts `program` with the arguments that `arguments` returns for a new folder.
     pub fn start(program: &Path, arguments: impl FnOnce(&Path) -> Vec<String>) -> Self {
         let folder = tempfile::Builder::new().prefix("hl-").tempdir().unwrap().keep();
         let mut command = vec![program.to_str().unwrap().to_owned()];
@@ -34,7 +34,7 @@ impl Daemon {
         self.shell.wait().unwrap();
     }
 
-    pub fn start_again(&mut self) {
+    pub fn restart(&mut self) {
         self.kill();
         (self.shell, self.pid) = spawn(&self.folder, &self.command);
     }

@@ -17,7 +17,7 @@ use redis::{Client, ClientTlsConfig, FromRedisValue, RedisResult, TlsCertificate
 pub use certificates::certificates;
 pub use daemon::{Daemon, free_ports, program};
 
-/// Under which name the sentinels know the primary.
+/// The name of the primary for the sentinels.
 const MASTER: &str = "shop";
 const SLOTS: u32 = 16_384;
 
@@ -41,22 +41,22 @@ enum Transport {
 }
 
 pub struct Running {
-    /// Those that keep keys, and how each is reached.
+    /// The servers that store keys, each with its address.
     pub data: Vec<(Daemon, String)>,
-    /// How the product reaches them all.
+    /// The address of all of them for the product.
     pub url: String,
     _sentinels: Vec<Daemon>,
 }
 
-/// Reports why a test does not run, past the capture of its output. In CI that is a failure.
+/// Reports that a test is skipped, bypassing output capture. In CI that is a failure.
 pub fn skip(reason: &str) {
     let in_ci = std::env::var_os("CI").is_some_and(|ci| !ci.is_empty() && ci != "false");
-    assert!(!in_ci, "not to be skipped in CI: {reason}");
+    assert!(!in_ci, "must not be skipped in CI: {reason}");
     let line = format!("SKIPPED: {reason}\n");
     let _ = std::io::Write::write_all(&mut std::io::stderr(), line.as_bytes());
 }
 
-/// `None` when there is no Valkey here; see [`skip`].
+/// Returns `None` if Valkey is not installed; see [`skip`].
 pub fn start(topology: Topology) -> Option<Running> {
     let redis = redis_program;
     match topology {
@@ -78,7 +78,7 @@ pub fn start(topology: Topology) -> Option<Running> {
 
 fn redis_program() -> PathBuf {
     let found = program("redis-server").or_else(|| program("valkey-server"));
-    found.expect("redis-server is installed; script/bootstrap sees to it")
+    found.expect("redis-server is installed; script/bootstrap installs it")
 }
 
 fn valkey() -> Option<PathBuf> {
@@ -89,12 +89,12 @@ fn valkey() -> Option<PathBuf> {
 fn one(program: &Path) -> Running {
     let server = Daemon::start(program, |folder| {
         let mut arguments = data(folder, Transport::Plain, 0);
-        arguments.extend(words("--unixsocket"));
+        arguments.extend(split("--unixsocket"));
         arguments.push(folder.join("redis.sock").to_str().unwrap().to_owned());
         arguments
     });
     let url = format!("redis+unix://{}", server.folder.join("redis.sock").display());
-    until("it answers", || ask::<String>(&url, "PING").is_ok());
+    until("it responds", || query::<String>(&url, "PING").is_ok());
     Running { data: vec![(server, url.clone())], url, _sentinels: Vec::new() }
 }
 
@@ -103,7 +103,7 @@ pub fn start_with_certificate(name: &str) -> Running {
     let server = Daemon::start(&redis_program(), |folder| {
         let mut arguments = data(folder, Transport::Tls, port);
         let certificate = folder.join(name).with_extension("pem");
-        arguments.extend(words(&format!("--tls-cert-file {}", certificate.display())));
+        arguments.extend(split(&format!("--tls-cert-file {}", certificate.display())));
         arguments
     });
     until("it listens", || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok());
@@ -111,35 +111,35 @@ pub fn start_with_certificate(name: &str) -> Running {
     Running { data: vec![(server, url.clone())], url, _sentinels: Vec::new() }
 }
 
-/// Each with a third of the slots; made with the commands `redis-cli --cluster` would send.
+/// Three nodes with a third of the slots each, created with the commands of `redis-cli --cluster`.
 fn cluster(program: &Path, transport: Transport) -> Running {
     let [a, b, c, bus_a, bus_b, bus_c] = free_ports();
     let scheme = transport.scheme();
     let nodes = [(a, bus_a), (b, bus_b), (c, bus_c)].map(|(port, bus)| {
         let node = Daemon::start(program, |folder| {
             let mut arguments = data(folder, transport, port);
-            arguments.extend(words("--cluster-enabled yes --bind 127.0.0.1"));
-            // A node is suspected long after a test that stops one is over.
-            arguments.extend(words(&format!("--cluster-port {bus} --cluster-node-timeout 15000")));
+            arguments.extend(split("--cluster-enabled yes --bind 127.0.0.1"));
+            // Longer than any test that stops a node: none is suspected to be down.
+            arguments.extend(split(&format!("--cluster-port {bus} --cluster-node-timeout 15000")));
             arguments
         });
         (node, format!("{scheme}://127.0.0.1:{port}"))
     });
     let mut first = 0;
     for (number, (_, url)) in (1..).zip(&nodes) {
-        until("the node answers", || ask::<String>(url, "PING").is_ok());
+        until("the node responds", || query::<String>(url, "PING").is_ok());
         let next = SLOTS * number / 3;
-        let _: String = ask(url, &format!("CLUSTER ADDSLOTSRANGE {first} {}", next - 1)).unwrap();
+        let _: String = query(url, &format!("CLUSTER ADDSLOTSRANGE {first} {}", next - 1)).unwrap();
         first = next;
-        let _: String = ask(url, &format!("CLUSTER SET-CONFIG-EPOCH {number}")).unwrap();
+        let _: String = query(url, &format!("CLUSTER SET-CONFIG-EPOCH {number}")).unwrap();
     }
     for (port, bus) in [(b, bus_b), (c, bus_c)] {
         let meet = format!("CLUSTER MEET 127.0.0.1 {port} {bus}");
-        let _: String = ask(&nodes[0].1, &meet).unwrap();
+        let _: String = query(&nodes[0].1, &meet).unwrap();
     }
     let url = format!("{scheme}-cluster://127.0.0.1:{a},127.0.0.1:{b}");
     let running = Running { data: nodes.into(), url, _sentinels: Vec::new() };
-    running.wait_until_whole();
+    running.wait_until_complete();
     running
 }
 
@@ -149,19 +149,19 @@ fn sentinel(program: &Path, transport: Transport) -> Running {
     let data = [(primary, None), (replica, Some(primary))].map(|(port, of)| {
         let server = Daemon::start(program, |folder| {
             let mut arguments = data(folder, transport, port);
-            arguments.extend(words("--bind 127.0.0.1 --repl-diskless-sync-delay 0"));
+            arguments.extend(split("--bind 127.0.0.1 --repl-diskless-sync-delay 0"));
             if let Some(of) = of {
-                arguments.extend(words(&format!("--replicaof 127.0.0.1 {of}")));
+                arguments.extend(split(&format!("--replicaof 127.0.0.1 {of}")));
             }
             arguments
         });
         let url = format!("{scheme}://127.0.0.1:{port}");
-        until("it answers", || ask::<String>(&url, "PING").is_ok());
+        until("it responds", || query::<String>(&url, "PING").is_ok());
         (server, url)
     });
-    until("the replica is one", || {
-        let told: RedisResult<String> = ask(&data[0].1, "INFO replication");
-        told.is_ok_and(|told| told.contains("state=online"))
+    until("the replica is in sync", || {
+        let info: RedisResult<String> = query(&data[0].1, "INFO replication");
+        info.is_ok_and(|info| info.contains("state=online"))
     });
     let sentinels = [a, b, c].map(|port| {
         let conf = format!(
@@ -178,9 +178,9 @@ fn sentinel(program: &Path, transport: Transport) -> Running {
     for port in [a, b, c] {
         let url = format!("{scheme}://127.0.0.1:{port}");
         until("the sentinels know the replica and each other", || {
-            let told: RedisResult<String> = ask(&url, "INFO sentinel");
-            told.is_ok_and(|told| {
-                told.contains("status=ok") && told.contains("slaves=1,sentinels=3")
+            let info: RedisResult<String> = query(&url, "INFO sentinel");
+            info.is_ok_and(|info| {
+                info.contains("status=ok") && info.contains("slaves=1,sentinels=3")
             })
         });
     }
@@ -190,14 +190,14 @@ fn sentinel(program: &Path, transport: Transport) -> Running {
 
 impl Running {
     /// Waits until every node of a Cluster serves and knows every slot.
-    pub fn wait_until_whole(&self) {
+    pub fn wait_until_complete(&self) {
         for (_, url) in &self.data {
-            until("the Cluster is whole", || {
-                let told: RedisResult<String> = ask(url, "CLUSTER INFO");
-                told.is_ok_and(|told| {
+            until("the Cluster is complete", || {
+                let info: RedisResult<String> = query(url, "CLUSTER INFO");
+                info.is_ok_and(|info| {
                     ["cluster_state:ok", "cluster_slots_ok:16384", "cluster_known_nodes:3"]
                         .iter()
-                        .all(|line| told.contains(line))
+                        .all(|line| info.contains(line))
                 })
             });
         }
@@ -215,12 +215,12 @@ impl Transport {
     /// The arguments of a server that listens on `port`; 0 for none.
     fn arguments(self, folder: &Path, port: u16) -> Vec<String> {
         match self {
-            Transport::Plain => words(&format!("--port {port}")),
+            Transport::Plain => split(&format!("--port {port}")),
             Transport::Tls => {
                 certificates().write(folder);
                 let file = |name| format!("{}/{name}.pem", folder.display());
                 let (certificate, key) = (file("server"), file("server-key"));
-                words(&format!(
+                split(&format!(
                     "--port 0 --tls-port {port} --tls-replication yes --tls-cluster yes \
                      --tls-cert-file {certificate} --tls-key-file {key} \
                      --tls-ca-cert-file {}",
@@ -231,21 +231,21 @@ impl Transport {
     }
 }
 
-/// The arguments of a server that keeps nothing; `port` 0 for none.
+/// The arguments of a server without persistence; `port` 0 for none.
 fn data(folder: &Path, transport: Transport, port: u16) -> Vec<String> {
     let mut arguments = transport.arguments(folder, port);
-    arguments.extend(words("--appendonly no --loglevel notice --logfile"));
+    arguments.extend(split("--appendonly no --loglevel notice --logfile"));
     arguments.extend([String::new(), "--save".to_owned(), String::new(), "--dir".to_owned()]);
     arguments.push(folder.to_str().unwrap().to_owned());
     arguments
 }
 
-fn words(text: &str) -> Vec<String> {
+fn split(text: &str) -> Vec<String> {
     text.split(' ').map(str::to_owned).collect()
 }
 
 /// Sends `command` on a new connection and returns the reply.
-pub fn ask<T: FromRedisValue>(url: &str, command: &str) -> RedisResult<T> {
+pub fn query<T: FromRedisValue>(url: &str, command: &str) -> RedisResult<T> {
     let client = if url.starts_with("rediss") {
         Client::build_with_tls(url, client_certificates())?
     } else {
@@ -253,10 +253,10 @@ pub fn ask<T: FromRedisValue>(url: &str, command: &str) -> RedisResult<T> {
     };
     let mut connection = client.get_connection_with_timeout(Duration::from_secs(2))?;
     connection.set_read_timeout(Some(Duration::from_secs(5)))?;
-    let mut words = command.split(' ');
-    let mut cmd = redis::cmd(words.next().unwrap());
-    words.for_each(|word| {
-        cmd.arg(word);
+    let mut arguments = command.split(' ');
+    let mut cmd = redis::cmd(arguments.next().unwrap());
+    arguments.for_each(|argument| {
+        cmd.arg(argument);
     });
     cmd.query(&mut connection)
 }
@@ -271,7 +271,7 @@ fn client_certificates() -> TlsCertificates {
 
 /// The number of calls of each command since the server started, in scripts too.
 pub fn command_calls(url: &str) -> BTreeMap<String, u64> {
-    let stats: String = ask(url, "INFO commandstats").unwrap();
+    let stats: String = query(url, "INFO commandstats").unwrap();
     let calls = stats.lines().filter_map(|line| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;
         Some((name.to_owned(), rest.split(',').next()?.parse().ok()?))
@@ -279,12 +279,12 @@ pub fn command_calls(url: &str) -> BTreeMap<String, u64> {
     calls.collect()
 }
 
-/// Looks again until `condition` holds, before there is a runtime.
+/// Polls until `condition` holds, where there is no runtime.
 #[expect(clippy::disallowed_methods, reason = "only the test's own thread waits")]
 pub fn until(what: &str, condition: impl Fn() -> bool) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while !condition() {
-        assert!(Instant::now() < deadline, "in vain: {what}");
+        assert!(Instant::now() < deadline, "timed out: {what}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

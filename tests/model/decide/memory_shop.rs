@@ -1,5 +1,4 @@
-//! A shop in memory: read into a `ShopState` as the engine reads rows, and written as the store
-//! writes.
+//! A shop in memory: read as the engine reads rows, and written as the store writes them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -25,10 +24,10 @@ use uuid::Uuid;
 /// The largest stock that the schema allows.
 const MAX_STOCK: i64 = 2 * MAX_AMOUNT;
 
-/// Which amounts a world begins with.
+/// The amounts of a new shop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amounts {
-    /// Small: stock, limits and balances run out.
+    /// Small, so that stock, limits and balances are exhausted.
     Small,
     /// Zero, one, and the largest ones.
     Extreme,
@@ -60,7 +59,7 @@ impl PlacedOrder {
 }
 
 #[derive(Debug, Clone)]
-pub struct World {
+pub struct MemoryShop {
     pub now: OffsetDateTime,
     pub items: BTreeMap<Sku, StockSnapshot>,
     pub accounts: BTreeMap<UserId, BalanceSnapshot>,
@@ -75,23 +74,23 @@ pub struct World {
     amounts: Amounts,
 }
 
-pub fn pick<'t, T>(dice: &mut StdRng, from: &'t [T]) -> &'t T {
-    &from[dice.random_range(0..from.len())]
+pub fn pick<'t, T>(rng: &mut StdRng, from: &'t [T]) -> &'t T {
+    &from[rng.random_range(0..from.len())]
 }
 
-impl World {
-    pub fn random(dice: &mut StdRng, amounts: Amounts) -> Self {
+impl MemoryShop {
+    pub fn random(rng: &mut StdRng, amounts: Amounts) -> Self {
         let mut items = BTreeMap::new();
         for name in ["cup", "pot", "tea", "tin"] {
             let (price_cents, stock) = match amounts {
-                Amounts::Small => (dice.random_range(0..500), dice.random_range(0..12)),
+                Amounts::Small => (rng.random_range(0..500), rng.random_range(0..12)),
                 Amounts::Extreme => (
-                    *pick(dice, &[0, 1, MAX_AMOUNT, i64::MAX / 2, i64::MAX]),
-                    *pick(dice, &[0, 1, MAX_AMOUNT - 1, MAX_AMOUNT, MAX_STOCK]),
+                    *pick(rng, &[0, 1, MAX_AMOUNT, i64::MAX / 2, i64::MAX]),
+                    *pick(rng, &[0, 1, MAX_AMOUNT - 1, MAX_AMOUNT, MAX_STOCK]),
                 ),
             };
-            let limit_per_user = dice.random_bool(0.5).then(|| dice.random_range(1..6));
-            let version = dice.random_range(0..9);
+            let limit_per_user = rng.random_bool(0.5).then(|| rng.random_range(1..6));
+            let version = rng.random_range(0..9);
             let row = StockSnapshot {
                 price_cents,
                 stock,
@@ -104,12 +103,12 @@ impl World {
         }
         let accounts = (1..=3).map(|user| {
             let balance_cents = match amounts {
-                Amounts::Small => dice.random_range(0..3_000),
+                Amounts::Small => rng.random_range(0..3_000),
                 Amounts::Extreme => {
-                    *pick(dice, &[0, 1, MAX_BALANCE - 1, MAX_BALANCE, i64::MAX - 1, i64::MAX])
+                    *pick(rng, &[0, 1, MAX_BALANCE - 1, MAX_BALANCE, i64::MAX - 1, i64::MAX])
                 }
             };
-            let version = dice.random_range(0..9);
+            let version = rng.random_range(0..9);
             let row = BalanceSnapshot { balance_cents, version, fence: 0, is_updated: false };
             (UserId(Uuid::from_u128(user)), row)
         });
@@ -218,83 +217,83 @@ impl World {
         self.orders.iter_mut().find(|placed| placed.order.id == order).unwrap()
     }
 
-    pub fn tick(&mut self, dice: &mut StdRng) {
-        self.now += Duration::from_secs(dice.random_range(0..6));
+    pub fn tick(&mut self, rng: &mut StdRng) {
+        self.now += Duration::from_secs(rng.random_range(0..6));
     }
 
     /// One command, or several that may be executed together.
-    pub fn batch(&mut self, dice: &mut StdRng) -> Vec<Box<dyn Command>> {
-        let size = dice.random_range(1..6);
-        let user = self.user(dice);
-        let (own, sku) = (self.orders_of(user), self.sku(dice));
-        match dice.random_range(0..10) {
-            0..=2 => (0..size).map(|_| self.place(dice, std::slice::from_ref(&sku))).collect(),
-            3..=4 if !own.is_empty() => (0..size).map(|_| self.pay(dice, user, &own)).collect(),
-            _ => vec![self.command(dice)],
+    pub fn batch(&mut self, rng: &mut StdRng) -> Vec<Box<dyn Command>> {
+        let size = rng.random_range(1..6);
+        let user = self.user(rng);
+        let (own, sku) = (self.orders_of(user), self.sku(rng));
+        match rng.random_range(0..10) {
+            0..=2 => (0..size).map(|_| self.place(rng, std::slice::from_ref(&sku))).collect(),
+            3..=4 if !own.is_empty() => (0..size).map(|_| self.pay(rng, user, &own)).collect(),
+            _ => vec![self.command(rng)],
         }
     }
 
-    pub fn command(&mut self, dice: &mut StdRng) -> Box<dyn Command> {
-        let (user, sku, key) = (self.user(dice), self.sku(dice), self.key());
+    pub fn command(&mut self, rng: &mut StdRng) -> Box<dyn Command> {
+        let (user, sku, key) = (self.user(rng), self.sku(rng), self.key());
         let own = self.orders_of(user);
-        match dice.random_range(0..13) {
+        match rng.random_range(0..13) {
             0 => {
-                let skus: Vec<Sku> = (0..3).map(|_| self.sku(dice)).collect();
-                self.place(dice, &skus)
+                let skus: Vec<Sku> = (0..3).map(|_| self.sku(rng)).collect();
+                self.place(rng, &skus)
             }
-            1 => self.place(dice, &[sku]),
-            2..=3 if !own.is_empty() => self.pay(dice, user, &own),
+            1 => self.place(rng, &[sku]),
+            2..=3 if !own.is_empty() => self.pay(rng, user, &own),
             kind @ 4..=7 if !own.is_empty() => {
                 let refund_to = (kind >= 6).then_some(user);
-                let order = self.as_read(pick(dice, &own), dice);
+                let order = self.as_read(pick(rng, &own), rng);
                 Box::new(ReturnOrder::new(user, order, refund_to, Some(key)))
             }
             8 => {
-                let amount = self.amount(dice, 800, MAX_AMOUNT);
+                let amount = self.amount(rng, 800, MAX_AMOUNT);
                 Box::new(TopUp::new(user, amount, key).unwrap())
             }
             9 => {
-                let delta = self.amount(dice, 8, MAX_AMOUNT);
-                let delta = if dice.random_bool(0.5) { delta } else { -delta };
+                let delta = self.amount(rng, 8, MAX_AMOUNT);
+                let delta = if rng.random_bool(0.5) { delta } else { -delta };
                 let what = RestockRequest { delta, reason: "restock".to_owned() };
                 Box::new(Restock::new(user, sku, &what, key).unwrap())
             }
             10 => {
-                let limit = dice.random_bool(0.7).then(|| dice.random_range(1..6));
+                let limit = rng.random_bool(0.7).then(|| rng.random_range(1..6));
                 let (name, price_cents) = (sku.to_string(), 1);
                 let item = Item { sku, name, price_cents, stock: 0, limit_per_user: None };
                 Box::new(SetLimit::new(user, item, limit, Some(key)).unwrap())
             }
-            _ => self.expire(dice),
+            _ => self.expire(rng),
         }
     }
 
-    fn place(&mut self, dice: &mut StdRng, skus: &[Sku]) -> Box<dyn Command> {
+    fn place(&mut self, rng: &mut StdRng, skus: &[Sku]) -> Box<dyn Command> {
         let most = if skus.len() == 1 { 4 } else { 2 };
         let lines = skus.iter().map(|sku| {
-            let quantity = self.amount(dice, most, MAX_QUANTITY);
+            let quantity = self.amount(rng, most, MAX_QUANTITY);
             RequestedLine { sku: sku.clone(), quantity }
         });
         let lines: Vec<RequestedLine> = lines.collect();
-        let hold = Duration::from_secs(dice.random_range(0..60));
-        Box::new(PlaceOrder::new(self.user(dice), self.key(), &lines, hold).unwrap())
+        let hold = Duration::from_secs(rng.random_range(0..60));
+        Box::new(PlaceOrder::new(self.user(rng), self.key(), &lines, hold).unwrap())
     }
 
-    fn pay(&mut self, dice: &mut StdRng, user: UserId, own: &[PlacedOrder]) -> Box<dyn Command> {
-        let order = self.as_read(pick(dice, own), dice);
+    fn pay(&mut self, rng: &mut StdRng, user: UserId, own: &[PlacedOrder]) -> Box<dyn Command> {
+        let order = self.as_read(pick(rng, own), rng);
         Box::new(PayOrder::new(user, user, order, self.key()))
     }
 
     /// Orders of any status, due or not, perhaps one of them twice.
-    fn expire(&self, dice: &mut StdRng) -> Box<dyn Command> {
-        let some = (0..dice.random_range(0..5)).filter(|_| !self.orders.is_empty());
-        Box::new(ExpireOrders::new(some.map(|_| pick(dice, &self.orders).units()).collect()))
+    fn expire(&self, rng: &mut StdRng) -> Box<dyn Command> {
+        let some = (0..rng.random_range(0..5)).filter(|_| !self.orders.is_empty());
+        Box::new(ExpireOrders::new(some.map(|_| pick(rng, &self.orders).units()).collect()))
     }
 
     /// The order as it is, or as it was when it was placed.
-    fn as_read(&self, placed: &PlacedOrder, dice: &mut StdRng) -> Order {
+    fn as_read(&self, placed: &PlacedOrder, rng: &mut StdRng) -> Order {
         let mut order = placed.order.clone();
-        if dice.random_bool(0.5) {
+        if rng.random_bool(0.5) {
             order.status = placed.row.status;
             (order.paid_at, order.expired) = (placed.row.paid_at, placed.row.expired);
         }
@@ -305,21 +304,21 @@ impl World {
         self.orders.iter().filter(|placed| placed.user == user).cloned().collect()
     }
 
-    fn amount(&self, dice: &mut StdRng, small: i64, largest: i64) -> i64 {
+    fn amount(&self, rng: &mut StdRng, small: i64, largest: i64) -> i64 {
         match self.amounts {
-            Amounts::Small => dice.random_range(1..=small),
-            Amounts::Extreme => *pick(dice, &[1, 2, largest - 1, largest]),
+            Amounts::Small => rng.random_range(1..=small),
+            Amounts::Extreme => *pick(rng, &[1, 2, largest - 1, largest]),
         }
     }
 
-    fn user(&self, dice: &mut StdRng) -> UserId {
-        UserId(Uuid::from_u128(dice.random_range(1..=3)))
+    fn user(&self, rng: &mut StdRng) -> UserId {
+        UserId(Uuid::from_u128(rng.random_range(1..=3)))
     }
 
     /// A known item, mostly.
-    fn sku(&self, dice: &mut StdRng) -> Sku {
+    fn sku(&self, rng: &mut StdRng) -> Sku {
         let names = ["cup", "pot", "tea", "tin"];
-        let name = if dice.random_ratio(1, 40) { "unknown" } else { pick(dice, &names) };
+        let name = if rng.random_ratio(1, 40) { "unknown" } else { pick(rng, &names) };
         Sku::try_from(name.to_owned()).unwrap()
     }
 

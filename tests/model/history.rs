@@ -1,4 +1,4 @@
-//! A shop in memory whose history a test writes, and forges.
+//! Builds histories of a shop in memory, which tests then forge.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,22 +11,23 @@ pub const TEA: &str = "tea";
 pub const CUP: &str = "cup";
 pub const USER: UserId = UserId(Uuid::from_u128(1));
 
-/// A shop in memory that does one thing after the other, whatever time its clients see.
+/// Builds a history: commands are executed one after the other, while clients may observe other
+/// times.
 #[derive(Debug, Clone, Default)]
-pub struct Story {
+pub struct History {
     pub recorded: RecordedState,
     pub seen: Vec<ObservedRequest>,
     versions: BTreeMap<String, i64>,
 }
 
-impl Story {
+impl History {
     pub fn new(values: &[(&str, i64)]) -> Self {
-        let mut story = Self::default();
+        let mut history = Self::default();
         for (key, value) in values {
-            story.recorded.values.insert((*key).to_owned(), 0);
-            story.change(key, *value, "opening", None, Uuid::nil());
+            history.recorded.values.insert((*key).to_owned(), 0);
+            history.change(key, *value, "opening", None, Uuid::nil());
         }
-        story
+        history
     }
 
     pub fn change(
@@ -45,7 +46,7 @@ impl Story {
         let version = *next;
         *next += 1;
         self.recorded.entries.push(RecordedEntry {
-            // Numbers are not in the order of versions: flipping bits exchanges neighbours.
+            // Numbers are not in the order of versions: flipping the last bit swaps neighbours.
             seq: (self.recorded.entries.len() ^ 1).try_into().unwrap(),
             key: key.to_owned(),
             before,
@@ -84,7 +85,7 @@ impl Story {
         self.seen.len() - 1
     }
 
-    /// An order, done now; or *sold out*. Returns the place of the request in `seen`.
+    /// Executes an order, or rejects it as sold out. Returns the index of the request in `seen`.
     pub fn place(&mut self, key: &str, lines: &[(&str, i64)], times: (u64, u64)) -> usize {
         let lines: Vec<(String, i64)> =
             lines.iter().map(|(sku, units)| ((*sku).to_owned(), *units)).collect();
@@ -127,7 +128,7 @@ impl Story {
         self.recorded.orders.iter_mut().find(|order| order.id == id).unwrap()
     }
 
-    /// The same request again, and a replay.
+    /// Repeats a request, which is replayed.
     pub fn again(&mut self, place: usize, times: (u64, u64)) -> usize {
         let ObservedRequest { key, operation, mut outcome, .. } = self.seen[place].clone();
         if let ObservedOutcome::Done { replayed, .. } = &mut outcome {
@@ -143,8 +144,8 @@ impl Story {
         self.observe("payment", ObservedOperation::Pay(id), times, done(id, vec![change]))
     }
 
-    /// Puts units back; the money too, if the order was paid.
-    pub fn take_back(&mut self, place: usize) {
+    /// Cancels or refunds an order.
+    pub fn return_order(&mut self, place: usize) {
         let RecordedOrder { id, status, lines, .. } = self.order(place).clone();
         let is_paid = status == "paid";
         let (status, reason) =
