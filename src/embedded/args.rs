@@ -31,8 +31,8 @@ pub struct UpArgs {
     /// Allow a listen address other than loopback; the demo users' passwords are their names
     #[arg(long)]
     pub demo_users_on_network: bool,
-    /// The lab: its headers, throw-away items and broken locks; with public, every signed-in user
-    /// may run its lessons
+    /// Whether the lab is on: its headers, throw-away items and broken locks; with public, every
+    /// signed-in user may run its lessons
     #[arg(long, env = "HOLDFAST_LAB", default_value = "on")]
     pub lab: LabMode,
     /// Strategy of the replicas: none, local, setnx, setnx-expire, ttl, check-then-del,
