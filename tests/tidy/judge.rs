@@ -1,4 +1,4 @@
-//! The adapters in `judge/`: their READMEs, the guide that shows two of them, and the page of the
+//! The adapters in `judge/`: their READMEs, the guide that shows one of them, and the page of the
 //! judgements.
 
 use std::fs;
@@ -26,14 +26,9 @@ fn adapters() -> Vec<PathBuf> {
 }
 
 #[test]
-fn guide_shows_the_example_adapters() {
-    let guide = read("docs/JUDGE.md");
-    for (language, file) in
-        [("python", "judge/example-python/lock.py"), ("rust", "judge/example-rust/src/main.rs")]
-    {
-        let code = format!("```{language}\n{}```\n", read(file));
-        assert!(guide.contains(&code), "docs/JUDGE.md shows another text than {file}");
-    }
+fn guide_shows_the_example_adapter() {
+    let code = format!("```python\n{}```\n", read("judge/example-python/lock.py"));
+    assert!(read("docs/JUDGE.md").contains(&code), "docs/JUDGE.md shows another text");
 }
 
 #[test]
