@@ -30,6 +30,7 @@ use crate::redis_connection::{self, RedisTlsArgs};
 use crate::settings::{ServeArgs, Switch, WebSettings, parse_settings, race_hosts};
 use crate::shop::context::lab_connections;
 use crate::shop::{REQUEST_TIMEOUT, Shop, Strategy, seed};
+use crate::web::border::Border;
 use crate::web::demo_user::DemoUser;
 use crate::web::middleware::connections::ConnectionLimit;
 use crate::web::middleware::rate_limits::RateLimits;
@@ -138,9 +139,9 @@ impl Replica {
         mut signals: UnboundedReceiver<&'static str>,
     ) -> anyhow::Result<()> {
         let Self { listener, connections, state, registration, drain } = self;
-        state.shop.tasks.running.spawn(state.jobs.clone().run());
+        state.shop.tasks.spawn(state.jobs.clone().run());
         let replica = state.clone();
-        state.shop.tasks.running.spawn(async move {
+        state.shop.tasks.spawn(async move {
             let mut ticks = tokio::time::interval(UPKEEP_INTERVAL);
             let upkeep = async {
                 loop {
@@ -151,7 +152,9 @@ impl Replica {
             };
             let _ = replica.stop.run_until_cancelled(upkeep).await;
         });
-        let mut server = server::start(listener, connections, state.clone(), FINISH_TIMEOUT)?;
+        let (border, _open) = Border::open();
+        let mut server =
+            server::start(listener, connections, state.clone(), border, FINISH_TIMEOUT)?;
         // Not dropped before the end: a replica that drains still sells.
         let mut keeping = pin!(registration.keep());
         tokio::select! {
@@ -181,9 +184,7 @@ async fn shut_down(server: Server, state: &AppState, drain: Duration) -> anyhow:
     let (ended, ()) = tokio::join!(server, stop);
     ended.context("the server ended")?;
     // The transaction of a closed connection may still run.
-    let running = &state.shop.tasks.running;
-    running.close();
-    if tokio::time::timeout(TRANSACTION_TIMEOUT, running.wait()).await.is_err() {
+    if tokio::time::timeout(TRANSACTION_TIMEOUT, state.shop.tasks.wait()).await.is_err() {
         tracing::warn!("some transactions did not end in time");
     }
     Ok(())

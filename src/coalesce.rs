@@ -174,7 +174,7 @@ mod tests {
         let (permit, permits) = mpsc::unbounded_channel();
         let (called, calls) = mpsc::unbounded_channel();
         let permits = Arc::new(tokio::sync::Mutex::new(permits));
-        let all = Doubling::new(&Tasks::on_current_runtime(), move |_, queries: Vec<usize>| {
+        let all = Doubling::new(&Tasks::default(), move |_, queries: Vec<usize>| {
             let (permits, called) = (permits.clone(), called.clone());
             async move {
                 let _ = called.send(queries.clone());

@@ -36,8 +36,7 @@ const SETTINGS: SettingNames = SettingNames {
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// Opens a connection, which is established with the first command. Must be called on the main
-/// runtime.
+/// Opens a connection, which is established with the first command.
 pub fn open(url: &str, certificates: &RedisTlsArgs) -> anyhow::Result<Redis> {
     let RedisTlsArgs { redis_ca, redis_cert, redis_key } = certificates;
     let read = |name, file: &Option<String>| {

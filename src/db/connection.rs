@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
 use sqlx::{PgConnection, Postgres};
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::pool_state::PoolState;
@@ -25,7 +24,6 @@ pub struct Connection {
     live: Option<PoolConnection<Postgres>>,
     /// True in a transaction, or in the middle of a statement.
     closes_on_drop: bool,
-    runtime: Handle,
     state: Arc<PoolState>,
 }
 
@@ -33,11 +31,10 @@ impl Connection {
     pub(super) fn new(
         live: PoolConnection<Postgres>,
         closes_on_drop: bool,
-        runtime: &Handle,
         state: &Arc<PoolState>,
     ) -> Self {
         state.in_use.fetch_add(1, Ordering::Relaxed);
-        Self { live: Some(live), closes_on_drop, runtime: runtime.clone(), state: state.clone() }
+        Self { live: Some(live), closes_on_drop, state: state.clone() }
     }
 
     /// Sets whether a drop closes the connection, e.g. in the middle of a statement.
@@ -73,8 +70,8 @@ impl Drop for Connection {
         if self.closes_on_drop {
             drop(live.detach());
         } else {
-            // The drop of `sqlx` does the same without a timeout, whose timer is that runtime's.
-            self.runtime.spawn(async move { timeout(RETURN_TIMEOUT, live.return_to_pool()).await });
+            // The drop of `sqlx` does the same, without a timeout.
+            tokio::spawn(async move { timeout(RETURN_TIMEOUT, live.return_to_pool()).await });
         }
     }
 }

@@ -83,8 +83,7 @@ pub enum Error {
     Other(#[from] sqlx::Error),
 }
 
-/// Creates a pool of at most `size` connections. Does not connect yet. Must be called on the main
-/// runtime.
+/// Creates a pool of at most `size` connections. Does not connect yet.
 pub fn pool(url: &str, size: u32) -> Result<Pool, Error> {
     let options = options(url)?.application_name("holdfast");
     Ok(Pool::new(options, size, None))

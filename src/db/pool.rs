@@ -17,7 +17,6 @@ use futures_util::future::BoxFuture;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{Connection as _, PgConnection, PgPool, Postgres};
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 use tracing::Instrument as _;
 
@@ -41,20 +40,15 @@ const PING_TIMEOUT: Duration = Duration::from_millis(300);
 /// Idle time after which a connection is closed: shorter than common timeouts of firewalls.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A pool whose connections all live on one runtime, independent of the caller's.
-///
-/// A connection belongs to the runtime that opened it, and the runtime of an HTTP worker ends with
-/// the worker: the connections that it opened would break in use by others.
 #[derive(Debug, Clone)]
 pub struct Pool {
     pool: PgPool,
-    runtime: Handle,
     state: Arc<PoolState>,
 }
 
 impl Pool {
     /// Creates a pool of at most `size` connections, whose statements may `wait`. Does not connect
-    /// yet. Must be called on the main runtime.
+    /// yet.
     pub(super) fn new(options: PgConnectOptions, size: u32, wait: Option<Duration>) -> Self {
         let pool = PgPoolOptions::new()
             .max_connections(size)
@@ -153,8 +147,8 @@ impl Pool {
         }
     }
 
-    /// Executes the first statement on a connection, in a task on the pool's runtime, which goes on
-    /// if the caller gives up: `begins` tells the connection that a transaction is open.
+    /// Executes the first statement on a connection, in a task of its own, which goes on if the
+    /// caller gives up: `begins` tells the connection that a transaction is open.
     async fn execute_first<T: Send + 'static>(
         &self,
         statement: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>
@@ -172,12 +166,12 @@ impl Pool {
             match pool.try_connections(pool.begin_call(began), statement).await {
                 Ok((result, live)) => {
                     pool.state.record_response();
-                    Ok((result, Connection::new(live, begins, &pool.runtime, &pool.state)))
+                    Ok((result, Connection::new(live, begins, &pool.state)))
                 }
                 Err(error) => Err(pool.record_failure(error, began)),
             }
         };
-        let task = self.runtime.spawn(task.in_current_span());
+        let task = tokio::spawn(task.in_current_span());
         let crashed = || Err((ErrorClass::Unavailable, sqlx::Error::WorkerCrashed));
         task.await.unwrap_or_else(|_| crashed())
     }
@@ -222,7 +216,7 @@ impl Pool {
         };
         let outage = (class == ErrorClass::Unavailable).then(|| error.to_string());
         if self.state.record_failure(began, outage) {
-            self.runtime.spawn(self.clone().wait_for_response());
+            tokio::spawn(self.clone().wait_for_response());
         }
         (class, error)
     }
@@ -272,8 +266,7 @@ impl Pool {
     }
 
     /// Creates a pool at the same address for transactions that a person steps through: its
-    /// sessions may wait, and be idle in a transaction, for up to `timeout`. Must be called on the
-    /// main runtime.
+    /// sessions may wait, and be idle in a transaction, for up to `timeout`.
     pub fn with_session_timeout(&self, size: u32, timeout: Duration) -> Self {
         let options = self.connect_options().as_ref().clone();
         Self::new(options, size, Some(timeout))
@@ -284,9 +277,8 @@ impl Pool {
     }
 }
 
-/// Must be called on the main runtime.
 impl From<PgPool> for Pool {
     fn from(pool: PgPool) -> Self {
-        Self { pool, runtime: Handle::current(), state: Arc::default() }
+        Self { pool, state: Arc::default() }
     }
 }

@@ -21,7 +21,6 @@ use std::sync::{Arc, Weak};
 
 use holdfast_lock::{Error, ForeignLease, LockKey, Released, Wait};
 use parking_lot::Mutex;
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::task::AbortOnDropHandle;
@@ -59,17 +58,12 @@ struct KeyQueue {
 
 type QueueMap = Mutex<HashMap<LockKey, Weak<KeyQueue>>>;
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct KeyQueues {
     map: Arc<QueueMap>,
-    runtime: Handle,
 }
 
 impl KeyQueues {
-    pub fn new(runtime: Handle) -> Self {
-        Self { map: Arc::default(), runtime }
-    }
-
     /// Acquires `key`, waiting in its queue; returns `None` if a time limit passes first. With
     /// [`Wait::Try`], or without time to wait, the request is served now or not at all. Fails if
     /// there is no place and the options do not allow waiting. A dropped future leaves the queue,
@@ -138,7 +132,7 @@ impl KeyQueues {
         let mut map = self.map.lock();
         let queue = map.get(key).and_then(Weak::upgrade).unwrap_or_else(|| {
             let waiting = Arc::new(WaitingList::new(capacity));
-            let consumer = self.runtime.spawn(consume(waiting.clone()));
+            let consumer = tokio::spawn(consume(waiting.clone()));
             let queue = Arc::new(KeyQueue { waiting, _consumer: AbortOnDropHandle::new(consumer) });
             map.insert(key.clone(), Arc::downgrade(&queue));
             queue

@@ -40,9 +40,8 @@ impl ShopLocks {
     /// Creates the locks of one process: see [`Locks::new`]. `quorum` are the nodes of
     /// [`LockKind::Quorum`].
     pub fn new(redis: Redis, quorum: Vec<Redis>, settings: Settings) -> Result<Self, Error> {
-        let queues = KeyQueues::new(redis.runtime().clone());
         let leases = Locks::new(redis, settings)?.with_quorum(quorum.clone());
-        Ok(Self { leases, nodes: quorum, queues })
+        Ok(Self { leases, nodes: quorum, queues: KeyQueues::default() })
     }
 
     pub fn with_acquire_timeout(self, timeout: Duration) -> Self {

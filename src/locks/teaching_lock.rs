@@ -96,6 +96,6 @@ impl Drop for TeachingLease {
         let redis = self.commands.redis.for_release();
         let key = std::mem::take(&mut self.commands.key);
         let owner = std::mem::take(&mut self.commands.owner);
-        self.commands.redis.runtime().spawn(async move { redis.delete_if(&key, &owner).await });
+        tokio::spawn(async move { redis.delete_if(&key, &owner).await });
     }
 }

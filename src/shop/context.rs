@@ -38,15 +38,14 @@ pub struct Shop {
 }
 
 impl Shop {
-    /// Creates the shop of this process, without a limit of unpaid orders. Must be called on the
-    /// main runtime.
+    /// Creates the shop of this process, without a limit of unpaid orders.
     pub fn new(
         pool: Pool,
         locks: ShopLocks,
         strategy: &'static Strategy,
         payment_window: Duration,
     ) -> Self {
-        let tasks = Tasks::on_current_runtime();
+        let tasks = Tasks::default();
         let engine = Engine::new(&pool, &tasks);
         let audits = Audits::new(&pool, &locks, &tasks);
         let max_unpaid_orders = None;

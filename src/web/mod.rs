@@ -17,6 +17,7 @@ pub mod api;
 pub mod openapi;
 pub mod pages;
 
+pub mod border;
 mod client_stream;
 pub mod server;
 

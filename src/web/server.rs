@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use actix_http::error::DispatchError;
 use actix_http::{HttpService, KeepAlive, Protocol};
-use actix_service::{ServiceFactoryExt as _, map_config};
+use actix_service::{Service as _, ServiceFactoryExt as _, apply_fn_factory, map_config};
 use actix_web::App;
 use actix_web::dev::{AppConfig, Server, fn_service};
 use actix_web::middleware::from_fn;
 use actix_web::rt::net::TcpStream;
 
+use super::border::Border;
 use super::client_stream::ClientStream;
 use super::configure;
 use super::middleware::admission::{check_host, enforce_rate_limits};
@@ -32,6 +33,7 @@ pub fn start(
     listener: TcpListener,
     connections: ConnectionLimit,
     state: State,
+    border: Border,
     finish_timeout: Duration,
 ) -> io::Result<Server> {
     let local_address = listener.local_addr()?;
@@ -69,8 +71,14 @@ pub fn start(
                 extensions.insert(Rc::clone(stream.phase()));
             })
             .finish(map_config(app, |()| AppConfig::default()));
-        let (connections, state) = (connections.clone(), state.clone());
-        fn_service(move |tcp: TcpStream| ready(accept(tcp, &connections, &state))).and_then(http)
+        let connections = connections.clone();
+        let state = state.clone();
+        let border = border.clone();
+        let connection = fn_service(move |tcp| ready(accept(tcp, &connections, &state)));
+        apply_fn_factory(connection.and_then(http), move |tcp: TcpStream, service| {
+            let served = border.run(service.call(tcp));
+            async { served.await.unwrap_or(Ok(())) }
+        })
     })?;
     Ok(server.run())
 }

@@ -51,9 +51,7 @@ impl ShopInProcess {
 
     /// Waits until commands whose caller has disconnected have ended.
     async fn wait_for_commands(&self) {
-        self.domain.tasks.running.close();
-        self.domain.tasks.running.wait().await;
-        self.domain.tasks.running.reopen();
+        self.domain.tasks.wait().await;
         // The key locks of finished commands expire later.
         let is_left = |lock: &HeldLock| !lock.key.contains("token:");
         let held = async || self.domain.locks.held_locks().await.unwrap();

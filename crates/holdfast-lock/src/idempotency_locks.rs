@@ -112,7 +112,7 @@ impl IdempotencyLocks {
         }
         if !held.is_empty() && self.renewal.is_none() {
             let renewal = renew_periodically(self.redis.clone(), Arc::downgrade(&self.held));
-            self.renewal = Some(AbortOnDropHandle::new(self.redis.runtime().spawn(renewal)));
+            self.renewal = Some(AbortOnDropHandle::new(self.redis.spawn(renewal)));
         }
         drop(held);
         results
@@ -125,7 +125,7 @@ impl IdempotencyLocks {
         let request = |group: &[KeyValue]| {
             let (sender, receiver) = oneshot::channel();
             let request = acquire_group(self.redis.clone(), group.to_vec(), sender);
-            self.redis.runtime().spawn(request);
+            self.redis.spawn(request);
             results_until(deadline, receiver, group.len())
         };
         join_all(self.requested.chunks(max_keys(&self.redis)).map(request)).await.concat()
@@ -151,7 +151,7 @@ impl IdempotencyLocks {
             return;
         }
         let redis = self.redis.clone();
-        let deleting = self.redis.runtime().spawn(async move { delete(&redis, &released).await });
+        let deleting = self.redis.spawn(async move { delete(&redis, &released).await });
         let _ = timeout(max_wait(&self.redis), deleting).await;
     }
 
@@ -160,7 +160,7 @@ impl IdempotencyLocks {
         let requested = std::mem::take(&mut self.requested);
         if !requested.is_empty() {
             let redis = self.redis.clone();
-            self.redis.runtime().spawn(async move { delete(&redis, &requested).await });
+            self.redis.spawn(async move { delete(&redis, &requested).await });
         }
     }
 }
@@ -229,7 +229,7 @@ async fn set_all(
 
 async fn send<T>(redis: &Redis, commands: Vec<Cmd>) -> Result<Vec<T>, crate::redis::Error>
 where
-    T: FromRedisValue + Send + 'static,
+    T: FromRedisValue,
 {
     if commands.is_empty() {
         return Ok(Vec::new());

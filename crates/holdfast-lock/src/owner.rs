@@ -71,7 +71,7 @@ impl OwnerLease {
     pub fn renewed(mut self, ttl: Duration, max_hold: Option<Duration>) -> Self {
         let (redis, key, owner) = (self.redis.clone(), self.key.clone(), self.owner.clone());
         let renewal = watchdog::renew(redis, key, owner, ttl, renewals_end_us(max_hold));
-        self.renewal = Some(AbortOnDropHandle::new(self.redis.runtime().spawn(renewal)));
+        self.renewal = Some(AbortOnDropHandle::new(self.redis.spawn(renewal)));
         self
     }
 
@@ -103,6 +103,6 @@ impl Drop for OwnerLease {
             std::mem::take(&mut self.key),
             std::mem::take(&mut self.owner),
         );
-        self.redis.runtime().spawn(async move { redis.delete_if(&key, &owner).await });
+        self.redis.spawn(async move { redis.delete_if(&key, &owner).await });
     }
 }

@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -127,7 +128,7 @@ impl Quorum {
         let deadline_us = lease_deadline_us(sent_us, ttl);
         if votes.yes >= self.majority() && monotonic_us() < deadline_us {
             let renewal = renew(lease.owner.clone(), ttl, deadline_us, renewals_end_us(max_hold));
-            lease.renewal = Some(AbortOnDropHandle::new(self.nodes[0].runtime().spawn(renewal)));
+            lease.renewal = Some(AbortOnDropHandle::new(self.nodes[0].spawn(renewal)));
             return Ok(QuorumAttempt::Acquired(lease));
         }
         let responses = votes.yes + votes.no;
@@ -148,7 +149,7 @@ impl Quorum {
         F: Future<Output = Result<bool, RedisError>> + Send + 'static,
     {
         let node_timeout = (ttl / NODE_TIMEOUT_DIVISOR).min(MAX_NODE_TIMEOUT);
-        let requests = self.nodes.iter().map(|node| node.runtime().spawn(request(node.clone())));
+        let requests = self.nodes.iter().map(|node| node.spawn(request(node.clone())));
         let mut responses: FuturesUnordered<_> =
             requests.map(|response| timeout(node_timeout, response)).collect();
         let mut votes = Votes::default();
@@ -212,7 +213,7 @@ impl Drop for QuorumLease {
     fn drop(&mut self) {
         if self.release_on_drop {
             self.renewal = None;
-            self.owner.quorum.nodes[0].runtime().spawn(self.owner.clone().release());
+            self.owner.quorum.nodes[0].spawn(self.owner.clone().release());
         }
     }
 }
@@ -237,17 +238,19 @@ impl QuorumOwner {
         Ok(created)
     }
 
+    fn delete_on(&self, node: &Redis) -> JoinHandle<Result<bool, RedisError>> {
+        let owner = self.clone();
+        let releasing = node.for_release();
+        node.spawn(async move { releasing.delete_if(&owner.key, &owner.owner).await })
+    }
+
     /// Releases the lock on every node, in a task each. Returns [`Released::Held`] if a majority
     /// still had it.
     async fn release(self) -> Released {
         self.released.store(true, Ordering::SeqCst);
         let majority = self.quorum.majority();
-        let delete_on = |node: &Redis| {
-            let (owner, node) = (self.clone(), node.for_release());
-            let runtime = node.runtime().clone();
-            runtime.spawn(async move { node.delete_if(&owner.key, &owner.owner).await })
-        };
-        let mut responses: FuturesUnordered<_> = self.quorum.nodes.iter().map(delete_on).collect();
+        let nodes = self.quorum.nodes.iter();
+        let mut responses: FuturesUnordered<_> = nodes.map(|node| self.delete_on(node)).collect();
         let (mut held, mut lost) = (0, 0);
         while let Some(response) = responses.next().await {
             match response {
@@ -292,7 +295,7 @@ async fn renew(owner: QuorumOwner, ttl: Duration, mut deadline_us: u64, end_us: 
         deadline_us = lease_deadline_us(sent_us, ttl);
         pause = ttl / 3;
         for node in &owner.quorum.nodes {
-            node.runtime().spawn(owner.clone().acquire_on(node.clone(), ttl));
+            node.spawn(owner.clone().acquire_on(node.clone(), ttl));
         }
     }
 }

@@ -62,12 +62,11 @@ impl OrderExpiry {
     ) {
         let (expiry, shop, board) = (self.clone(), shop.clone(), board.clone());
         let (replica, stop) = (replica.to_owned(), stop.clone());
-        let runtime = shop.tasks.runtime.clone();
-        runtime.spawn(async move {
+        tokio::spawn(async move {
             while !stop.is_cancelled() {
                 let worker = ExpiryWorker::new(&shop, expiry.clone(), &replica, &board);
                 let work = stop.clone().run_until_cancelled_owned(worker.run());
-                if let Err(error) = shop.tasks.runtime.spawn(work).await {
+                if let Err(error) = tokio::spawn(work).await {
                     tracing::error!(%error, "the order expiry worker panicked");
                     tokio::time::sleep(RESTART_DELAY).await;
                 }

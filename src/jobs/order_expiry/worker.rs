@@ -171,7 +171,7 @@ impl ExpiryWorker {
             let outcome = expired.await.unwrap_or(GroupOutcome::Failed);
             EndedGroup { orders: ids, skus, is_slow, outcome }
         };
-        self.in_flight.spawn_on(task, &self.shop.tasks.runtime);
+        self.in_flight.spawn(task);
     }
 
     async fn finish_group(&mut self, ended: EndedGroup) {

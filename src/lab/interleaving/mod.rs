@@ -67,7 +67,6 @@ pub struct Games {
 }
 
 impl Games {
-    /// Creates the games of a shop. Must be called on the main runtime.
     pub fn new(shop: &Shop, board: &PauseBoard) -> Self {
         let mut shop = shop.clone();
         shop.lab_connections = Budget::new(MAX_GAMES * 3, MAX_GAMES * 3);

@@ -37,7 +37,6 @@ pub struct Audits {
     /// Has one connection, for the whole audit, which takes minutes.
     audit_pool: Pool,
     locks: ShopLocks,
-    tasks: Tasks,
     /// The audit that runs, or whose result waits for its client.
     audit: Arc<Mutex<Option<AuditReceiver>>>,
 }
@@ -56,7 +55,7 @@ fn is_running(state: &Result<AuditStatus, Error>) -> bool {
 }
 
 impl Audits {
-    /// Creates the audits of this process. Must be called on the main runtime.
+    /// Creates the audits of this process.
     pub fn new(shop_pool: &Pool, locks: &ShopLocks, tasks: &Tasks) -> Self {
         let audit_pool = shop_pool.with_session_timeout(1, AUDIT_TIMEOUT);
         let items_pool = shop_pool.with_session_timeout(ITEM_CONNECTIONS, ITEM_TIMEOUT);
@@ -76,8 +75,7 @@ impl Audits {
                 Ok(vec![audit; requests.len()])
             }
         });
-        let (locks, tasks) = (locks.clone(), tasks.clone());
-        Self { books, items, audit_pool, locks, tasks, audit: Arc::default() }
+        Self { books, items, audit_pool, locks: locks.clone(), audit: Arc::default() }
     }
 
     pub async fn books(&self) -> Result<Arc<StockConservation>, Error> {
@@ -115,7 +113,7 @@ impl Audits {
         let (state, audit) = watch::channel(Ok(AuditStatus::Running(AuditProgress::start())));
         let (pool, locks) = (self.audit_pool.clone(), self.locks.clone());
         // It only reads: a shutdown does not wait for it.
-        self.tasks.runtime.spawn(async move {
+        tokio::spawn(async move {
             let report = |progress| {
                 let _ = state.send_replace(Ok(AuditStatus::Running(progress)));
             };

@@ -29,8 +29,7 @@ struct PreparedCommand {
     _in_flight: InFlightKey,
 }
 
-/// Executes a command in a task of its own on the main runtime, which outlives the worker that
-/// serves the request.
+/// Executes a command in a task of its own, which outlives the request.
 pub(super) async fn execute(
     shop: &Shop,
     options: &RequestOptions,

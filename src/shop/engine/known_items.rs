@@ -117,7 +117,7 @@ mod tests {
 
     #[tokio::test]
     async fn emptied_set_hides_no_item() -> Result<(), Failure> {
-        let items = KnownItems::with(&Tasks::on_current_runtime(), 1, all_exist);
+        let items = KnownItems::with(&Tasks::default(), 1, all_exist);
         let [one, other] = [[Sku::stored("one".to_owned())?], [Sku::stored("other".to_owned())?]];
         let mut first = pin!(items.kinds(&one));
         assert!(poll!(&mut first).is_pending(), "it waits for its look-up");

@@ -12,7 +12,6 @@ use holdfast::locks::{Priority, QueueDeadlines, QueueOptions, WhenFull};
 use holdfast_lock::{LockKey, Wait};
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 const TIMEOUT: Duration = Duration::from_secs(20);
@@ -29,7 +28,7 @@ struct TestQueue {
 impl TestQueue {
     fn new(capacity: usize) -> Self {
         let key = LockKey::new("{sku:tea}").unwrap();
-        Self { queues: KeyQueues::new(Handle::current()), key, capacity }
+        Self { queues: KeyQueues::default(), key, capacity }
     }
 
     fn acquire(&self, wait: Wait, when_full: WhenFull, priority: Priority) -> Acquiring {

@@ -182,7 +182,7 @@ impl KeyActor {
             return;
         }
         let (redis, key) = (self.shared.protocol.redis.clone(), self.key.clone());
-        self.shared.protocol.redis.runtime().spawn(async move {
+        self.shared.protocol.redis.spawn(async move {
             let holder = inspect::holder(&redis, &key).await;
             for waiter in waiters {
                 let _ = waiter.responder.send(holder.clone().map(Err));
@@ -212,7 +212,7 @@ impl KeyActor {
     fn leave_in_background(&self, id: String) {
         let (shared, key) = (self.shared.clone(), self.key.clone());
         let leave = async move { shared.protocol.leave(&key, &id).await };
-        self.shared.protocol.redis.runtime().spawn(leave);
+        self.shared.protocol.redis.spawn(leave);
     }
 
     fn set_contended(&mut self, contended: bool) {

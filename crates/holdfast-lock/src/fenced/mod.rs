@@ -61,7 +61,7 @@ impl FencedLocks {
             listener: OnceLock::new(),
         });
         let listening = listener::listen(redis.clone(), Arc::downgrade(&shared));
-        let _ = shared.listener.set(AbortOnDropHandle::new(redis.runtime().spawn(listening)));
+        let _ = shared.listener.set(AbortOnDropHandle::new(redis.spawn(listening)));
         Self(shared)
     }
 
@@ -132,7 +132,7 @@ impl FencedLocks {
         let _ = sender.send(message);
         actors.insert(redis_key.to_owned(), sender.clone());
         let actor = KeyActor::new(self.0.clone(), redis_key.to_owned(), sender, receiver);
-        self.0.protocol.redis.runtime().spawn(actor.run());
+        self.0.protocol.redis.spawn(actor.run());
     }
 }
 

@@ -1,4 +1,4 @@
-//! The client: commands, pipelines and scripts, on one runtime.
+//! The client: commands, pipelines and scripts.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -9,10 +9,11 @@ use futures_util::future::try_join_all;
 use redis::{
     Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, Script, ScriptInvocation, ServerErrorKind,
 };
-use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::address::RedisAddress;
+use super::background::Background;
 use super::cluster::ClusterConnection;
 use super::connection::RedisConnection;
 use super::error::Error;
@@ -41,7 +42,7 @@ static RENEW_IF: LazyLock<Script> =
 pub struct Redis {
     pub(super) connection: RedisConnection,
     plain_text_on_network: bool,
-    runtime: Handle,
+    background: Background,
     outage: Outage,
     /// False for releases.
     fails_fast: bool,
@@ -56,8 +57,10 @@ impl std::fmt::Debug for Redis {
 impl Redis {
     /// Creates a connection that is established with the first command.
     ///
-    /// Reconnections, renewals and background releases run on the tokio runtime of this call, which
-    /// must live as long as the locks. Callers may be on other runtimes.
+    /// Renewals and background releases run on the tokio runtime of this call, which must live as
+    /// long as the locks. Send commands on the same one: a broken connection is re-established on
+    /// the runtime of the caller that noticed it. Guards may be dropped anywhere.
+    ///
     /// A `USER:PASSWORD@` before the hosts is for the data servers, not for the sentinels; `/DB`
     /// may follow one host or a master's name. With TLS, the authorities of the system are trusted.
     ///
@@ -76,11 +79,14 @@ impl Redis {
         let address = RedisAddress::read(url).and_then(|address| address.with_tls(settings));
         let address = address.map_err(Error::new)?;
         let plain_text_on_network = address.is_plain_text_on_network();
+        let background = Background::of_this_runtime();
         let connection = match address {
             RedisAddress::One(address) => {
                 RedisConnection::One(ServerConnection::new(address).map_err(Error::new)?)
             }
-            RedisAddress::Cluster(seeds) => RedisConnection::Cluster(ClusterConnection::new(seeds)),
+            RedisAddress::Cluster(seeds) => {
+                RedisConnection::Cluster(ClusterConnection::new(seeds, background.clone()))
+            }
             RedisAddress::Sentinel { sentinels, name, primary } => {
                 RedisConnection::Sentinel(Arc::new(Sentinel::new(sentinels, name, primary)))
             }
@@ -88,7 +94,7 @@ impl Redis {
         Ok(Self {
             connection,
             plain_text_on_network,
-            runtime: Handle::current(),
+            background,
             outage: Outage::default(),
             fails_fast: true,
         })
@@ -107,10 +113,12 @@ impl Redis {
         self.plain_text_on_network
     }
 
-    /// Returns the runtime on which the connection was opened.
-    #[must_use]
-    pub fn runtime(&self) -> &Handle {
-        &self.runtime
+    /// Spawns a background task: a renewal, or a release on drop.
+    pub(crate) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send + 'static> + Send + 'static,
+    {
+        self.background.spawn(task)
     }
 
     /// Returns whether keys are spread over several servers.
@@ -130,28 +138,28 @@ impl Redis {
     /// Dropped before the first poll, nothing is sent. A command that was sent is executed.
     pub async fn query<T>(&self, command: Cmd) -> Result<T, Error>
     where
-        T: FromRedisValue + Send + 'static,
+        T: FromRedisValue,
     {
         let mut connection = self.connection.clone();
-        self.on_own_runtime(async move { command.query_async(&mut connection).await }).await
+        self.observe(command.query_async(&mut connection)).await
     }
 
     /// Sends several commands in one round trip. Fails, and is cancel safe, as [`Redis::query`].
     pub async fn query_pipeline<T>(&self, commands: Pipeline) -> Result<T, Error>
     where
-        T: FromRedisValue + Send + 'static,
+        T: FromRedisValue,
     {
         let mut connection = self.connection.clone();
-        self.on_own_runtime(async move { commands.query_async(&mut connection).await }).await
+        self.observe(commands.query_async(&mut connection)).await
     }
 
     /// Executes a script. Fails, and is cancel safe, as [`Redis::query`].
     pub async fn run_script<T>(&self, call: ScriptInvocation<'static>) -> Result<T, Error>
     where
-        T: FromRedisValue + Send + 'static,
+        T: FromRedisValue,
     {
         let mut connection = self.connection.clone();
-        self.on_own_runtime(async move { call.invoke_async(&mut connection).await }).await
+        self.observe(call.invoke_async(&mut connection)).await
     }
 
     /// Executes a script that publishes. Subscribers on the same server, or on the same node of a
@@ -166,7 +174,7 @@ impl Redis {
         call: ScriptInvocation<'static>,
     ) -> Result<T, Error>
     where
-        T: FromRedisValue + Send + 'static,
+        T: FromRedisValue,
     {
         let mut both = ::redis::pipe();
         both.ping().ignore().invoke_script(&call).ignore_errors();
@@ -178,9 +186,9 @@ impl Redis {
     }
 
     /// Runs `work`, unless a response is unlikely, and records whether the server responds.
-    async fn on_own_runtime<T: Send + 'static>(
+    async fn observe<T>(
         &self,
-        work: impl Future<Output = Result<T, RedisError>> + Send + 'static,
+        work: impl Future<Output = Result<T, RedisError>>,
     ) -> Result<T, Error> {
         if self.fails_fast
             && let Some(failure) = self.outage.recent_failure()
@@ -188,7 +196,7 @@ impl Redis {
             return Err(failure);
         }
         let sent = Instant::now();
-        let result = self.spawn_on_own_runtime(work).await;
+        let result = work.await.map_err(Error::new);
         // A Cluster remembers the outage of each node.
         if !self.is_cluster() {
             self.outage.record(sent, &result);
@@ -196,25 +204,11 @@ impl Redis {
         result
     }
 
-    /// Runs `work` on the runtime of [`Redis::open`]: redis-rs re-establishes a broken connection
-    /// on the runtime of the caller that noticed it, which may end earlier.
-    async fn spawn_on_own_runtime<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = Result<T, RedisError>> + Send + 'static,
-    ) -> Result<T, Error> {
-        if Handle::current().id() == self.runtime.id() {
-            return work.await.map_err(Error::new);
-        }
-        let ended = |_| RedisError::from((ErrorKind::Io, "the runtime has ended"));
-        self.runtime.spawn(work).await.map_err(ended).flatten().map_err(Error::new)
-    }
-
     /// Returns each server that stores keys: the one server, the sentinels' primary, or all
     /// primaries of a Cluster, whose commands are not redirected.
     async fn primaries(&self) -> Result<Vec<Self>, Error> {
-        if let RedisConnection::Cluster(cluster) = self.connection.clone() {
-            let primaries = async move { cluster.each_primary().await };
-            let primaries = self.on_own_runtime(primaries).await?;
+        if let RedisConnection::Cluster(cluster) = &self.connection {
+            let primaries = self.observe(cluster.each_primary()).await?;
             let only = |primary| Self {
                 connection: RedisConnection::One(primary),
                 outage: Outage::default(),
@@ -228,13 +222,9 @@ impl Redis {
     /// Returns a key on each server that stores keys, whose name begins with `start`. In a Cluster,
     /// a primary with few slots may be left out.
     pub(crate) async fn key_of_each_primary(&self, start: &str) -> Result<Vec<String>, Error> {
-        if let RedisConnection::Cluster(cluster) = self.connection.clone() {
-            let start = start.to_owned();
-            let found = async move {
-                let keys = (0..MAX_KEYS_TRIED).map(|number| format!("{start}:{{{number}}}"));
-                cluster.key_of_each_primary(keys).await
-            };
-            return self.on_own_runtime(found).await;
+        if let RedisConnection::Cluster(cluster) = &self.connection {
+            let keys = (0..MAX_KEYS_TRIED).map(|number| format!("{start}:{{{number}}}"));
+            return self.observe(cluster.key_of_each_primary(keys)).await;
         }
         Ok(vec![start.to_owned()])
     }

@@ -20,6 +20,7 @@ use redis::{ServerErrorKind, Value};
 use tokio::time::sleep;
 
 use super::address::{host_and_port, replace_host};
+use super::background::Background;
 use super::error::not_sent;
 use super::node::ClusterNode;
 use super::request::{RedisRequest, in_time};
@@ -42,6 +43,7 @@ pub(super) struct Cluster {
     map: Mutex<Arc<SlotMap>>,
     search_lock: SearchLock,
     refreshing: AtomicBool,
+    background: Background,
 }
 
 /// The Cluster, and the node of the last command.
@@ -60,13 +62,14 @@ enum Redirect {
 }
 
 impl ClusterConnection {
-    pub(super) fn new(seeds: Vec<ConnectionInfo>) -> Self {
+    pub(super) fn new(seeds: Vec<ConnectionInfo>, background: Background) -> Self {
         let cluster = Arc::new(Cluster {
             seeds,
             nodes: Mutex::default(),
             map: Mutex::default(),
             search_lock: SearchLock::default(),
             refreshing: AtomicBool::new(false),
+            background,
         });
         Self { cluster, last: None, fails_fast: true }
     }
@@ -178,7 +181,7 @@ impl Cluster {
         if let Some(node) = nodes.get(at) {
             return Ok(node.clone());
         }
-        let node = ClusterNode::new(self.address(at))?;
+        let node = ClusterNode::new(self.address(at), self.background.clone())?;
         nodes.insert(at.clone(), node.clone());
         Ok(node)
     }

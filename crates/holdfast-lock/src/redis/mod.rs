@@ -9,6 +9,7 @@
 //! timed out *may have been executed*: its caller must be prepared to release what it acquired.
 
 mod address;
+mod background;
 mod client;
 mod cluster;
 mod connection;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::{ConnectionInfo, RedisError};
-use tokio::runtime::Handle;
 use tokio::time::{Instant, sleep};
 
+use super::background::Background;
 use super::request::{RESPONSE_TIMEOUT, RedisRequest, in_time, timed_out};
 use super::server::ServerConnection;
 
@@ -24,7 +24,7 @@ pub(super) struct ClusterNode(Arc<Internals>);
 
 struct Internals {
     connection: ServerConnection,
-    runtime: Handle,
+    background: Background,
     last_results: Mutex<LastResults>,
 }
 
@@ -43,9 +43,9 @@ pub(super) struct Call<'a> {
 }
 
 impl ClusterNode {
-    pub(super) fn new(address: ConnectionInfo) -> Result<Self, RedisError> {
-        let (connection, runtime) = (ServerConnection::new(address)?, Handle::current());
-        Ok(Self(Arc::new(Internals { connection, runtime, last_results: Mutex::default() })))
+    pub(super) fn new(address: ConnectionInfo, background: Background) -> Result<Self, RedisError> {
+        let connection = ServerConnection::new(address)?;
+        Ok(Self(Arc::new(Internals { connection, background, last_results: Mutex::default() })))
     }
 
     pub(super) fn connection(&self) -> &ServerConnection {
@@ -74,7 +74,7 @@ impl ClusterNode {
             return;
         }
         last.outage = Some(error);
-        self.0.runtime.spawn(ping_until_it_responds(Arc::downgrade(&self.0)));
+        self.0.background.spawn(ping_until_it_responds(Arc::downgrade(&self.0)));
     }
 }
 
