@@ -13,6 +13,7 @@ pub(super) fn explain(error: sqlx::Error, options: &PgConnectOptions) -> Error {
     if let Some(error) = tls::explain(&error) {
         return error;
     }
+
     let place = place(options);
     match error {
         sqlx::Error::Database(error) => refusal(error.as_ref()),

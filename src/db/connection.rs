@@ -67,7 +67,9 @@ impl Drop for Connection {
     fn drop(&mut self) {
         self.state.in_use.fetch_sub(1, Ordering::Relaxed);
         let Some(mut live) = self.live.take() else { return };
+
         if self.closes_on_drop {
+            // Closing rolls back. A rollback would first wait for the statement in progress.
             drop(live.detach());
         } else {
             // The drop of `sqlx` does the same, without a timeout.
@@ -92,6 +94,7 @@ impl Transaction {
     }
 
     async fn end(mut self, statement: &'static str) -> Result<(), sqlx::Error> {
+        // One round trip: a prepared statement would take two on a new connection.
         sqlx::raw_sql(statement).execute(&mut *self.0).await?;
         self.0.closes_on_drop = false;
         Ok(())

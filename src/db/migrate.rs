@@ -39,17 +39,20 @@ fn convert_error(error: MigrateError) -> Error {
 /// Checks that exactly this program's migrations are applied; fails with [`Error::OtherBuild`] or,
 /// if one is missing, [`Error::Schema`].
 pub(super) async fn check_applied(connection: &mut PgConnection) -> Result<(), Error> {
-    let applied = "select version, checksum from _sqlx_migrations where success order by version";
-    let applied: Vec<(i64, Vec<u8>)> =
-        sqlx::query_as(applied).fetch_all(connection).await.map_err(|error| {
-            let no_tables = || Error::Schema("the database has no tables of Holdfast".to_owned());
-            connect_error::explain_refusal(&error).unwrap_or_else(no_tables)
-        })?;
+    let query = "select version, checksum from _sqlx_migrations where success order by version";
+    let read = sqlx::query_as(query).fetch_all(connection).await;
+    let applied: Vec<(i64, Vec<u8>)> = read.map_err(|error| {
+        // Without a right, the tables may be there.
+        connect_error::explain_refusal(&error)
+            .unwrap_or_else(|| Error::Schema("the database has no tables of Holdfast".to_owned()))
+    })?;
+
     let known: Vec<(i64, Vec<u8>)> =
         MIGRATIONS.iter().map(|one| (one.version, one.checksum.to_vec())).collect();
     if applied.iter().any(|one| !known.contains(one)) {
         return Err(Error::OtherBuild);
     }
+
     match known.iter().find(|one| !applied.contains(one)) {
         Some((version, _)) => Err(Error::Schema(format!("migration {version} is missing"))),
         None => Ok(()),

@@ -105,8 +105,11 @@ async fn connect(url: &str, wait: Option<Duration>) -> Result<PgConnection, Erro
     let connected = timeout(REACH_TIMEOUT, PgConnection::connect_with(&options)).await;
     let connected = connected.unwrap_or(Err(sqlx::Error::PoolTimedOut));
     let mut connection = connected.map_err(|error| connect_error::explain(error, &options))?;
+
+    // First: behind such a pooler, the settings would be another client's.
     session::check_own(&mut connection, &options).await?;
     session::apply(&mut connection, wait).await?;
+
     let (name, encoding): (String, String) =
         sqlx::query_as("select current_database()::text, current_setting('server_encoding')")
             .fetch_one(&mut connection)
@@ -127,6 +130,7 @@ pub async fn check_server(pool: &Pool) -> Result<(), Error> {
             .fetch_one(&mut *connection)
             .await
             .map_err(|error| connect_error::explain(error, &pool.connect_options()))?;
+
     // synchronous_commit = off loses orders by design; a test server may turn off fsync.
     if commit == "off" {
         return Err(Error::Unsafe);
@@ -134,6 +138,7 @@ pub async fn check_server(pool: &Pool) -> Result<(), Error> {
     if fsync == "off" {
         tracing::warn!("Postgres runs with fsync = off: a power cut may lose everything");
     }
+
     check_schema(&mut connection, &["select", "insert"]).await
 }
 
@@ -152,6 +157,8 @@ async fn acquire(pool: &Pool) -> Result<Connection, Error> {
 /// Holdfast: the schema may have those of others, with other owners.
 async fn check_schema(connection: &mut PgConnection, rights: &[&str]) -> Result<(), Error> {
     migrate::check_applied(connection).await?;
+
+    // At the start the error names the table; otherwise an order would fail for it later.
     let missing: Option<String> = sqlx::query_scalar(
         "select wanted || ' on ' || string_agg(relname, ', ' order by relname)
            from pg_class, unnest($1::text[]) wanted
@@ -165,6 +172,7 @@ async fn check_schema(connection: &mut PgConnection, rights: &[&str]) -> Result<
     .bind(rights)
     .fetch_optional(connection)
     .await?;
+
     match missing {
         None => Ok(()),
         Some(missing) => Err(Error::Refused {

@@ -57,25 +57,9 @@ impl Pool {
             // The first statement tests a connection that was used lately.
             .test_before_acquire(false)
             .before_acquire(|connection, metadata| {
-                async move {
-                    if metadata.idle_for < TRUSTED_IDLE_TIME {
-                        return Ok(true);
-                    }
-                    Ok(matches!(timeout(PING_TIMEOUT, connection.ping()).await, Ok(Ok(()))))
-                }
-                .boxed()
+                is_usable(connection, metadata.idle_for).map(Ok).boxed()
             })
-            .after_connect(move |connection, _| {
-                async move {
-                    match session::apply(connection, wait).await {
-                        // sqlx would try again and hide the cause. The connection is lost; its
-                        // first statement says why.
-                        Err(error) if classify(&error) == ErrorClass::Unavailable => Ok(()),
-                        applied => applied,
-                    }
-                }
-                .boxed()
-            })
+            .after_connect(move |connection, _| begin_session(connection, wait).boxed())
             .connect_lazy_with(options);
         pool.into()
     }
@@ -135,20 +119,21 @@ impl Pool {
         let silent_from = Instant::now() + SILENCE;
         let ping = async {
             sleep_until(silent_from).await;
+
             // Its failure is recorded. A response says that the statement is slow.
             while self.acquire().await.is_err() {
                 sleep(FAILURE_CACHE_TIME).await;
             }
             pending::<()>().await;
         };
+
         tokio::select! {
             () = self.state.failure_from(silent_from) => {}
             () = ping => {}
         }
     }
 
-    /// Executes the first statement on a connection, in a task of its own, which goes on if the
-    /// caller gives up: `begins` tells the connection that a transaction is open.
+    /// Executes the first statement on a connection; with `begins`, a transaction is open then.
     async fn execute_first<T: Send + 'static>(
         &self,
         statement: impl for<'c> Fn(&'c mut PgConnection) -> BoxFuture<'c, sqlx::Result<T>>
@@ -160,8 +145,9 @@ impl Pool {
         if let Some(failure) = self.recent_failure() {
             return Err(failure);
         }
+
         let pool = self.clone();
-        let task = async move {
+        let call = async move {
             let began = Instant::now();
             match pool.try_connections(pool.begin_call(began), statement).await {
                 Ok((result, live)) => {
@@ -171,9 +157,10 @@ impl Pool {
                 Err(error) => Err(pool.record_failure(error, began)),
             }
         };
-        let task = tokio::spawn(task.in_current_span());
-        let crashed = || Err((ErrorClass::Unavailable, sqlx::Error::WorkerCrashed));
-        task.await.unwrap_or_else(|_| crashed())
+        // In a task: a caller that gives up must neither leave a connection in the middle of a
+        // statement, nor hide from others whether Postgres responds.
+        let called = tokio::spawn(call.in_current_span()).await;
+        called.unwrap_or(Err((ErrorClass::Unavailable, sqlx::Error::WorkerCrashed)))
     }
 
     /// Executes `statement` on one connection after the other until one works, finally on a new
@@ -187,21 +174,24 @@ impl Pool {
         loop {
             let acquired = timeout_at(until, self.pool.acquire()).await;
             let mut connection = acquired.unwrap_or(Err(sqlx::Error::PoolTimedOut))?;
+
             // A caller whose connection arrives at the last moment still has time to use it.
             let attempt_until = until.max(Instant::now() + MIN_ATTEMPT_TIMEOUT);
-            let silent = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
             let executed = timeout_at(attempt_until, statement(&mut connection)).await;
-            match executed.unwrap_or_else(|_| silent()) {
+            let silent = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            let error = match executed.unwrap_or_else(|_| silent()) {
                 Ok(result) => return Ok((result, connection)),
-                Err(error) => {
-                    drop(connection.detach());
-                    let is_dead = classify(&error).ends_session();
-                    if !is_dead || dead == self.max_connections() || Instant::now() >= until {
-                        return Err(error);
-                    }
-                    dead += 1;
-                }
+                Err(error) => error,
+            };
+
+            // A late response would be read as that of the next statement.
+            drop(connection.detach());
+            let is_dead = classify(&error).ends_session();
+            // All of the pool may have died; one more attempt is on a new connection.
+            if !is_dead || dead == self.max_connections() || Instant::now() >= until {
+                return Err(error);
             }
+            dead += 1;
         }
     }
 
@@ -209,11 +199,13 @@ impl Pool {
     fn record_failure(&self, error: sqlx::Error, began: Instant) -> (ErrorClass, sqlx::Error) {
         let is_busy = !self.state.is_silent_since(began) || self.are_all_in_use();
         let class = match classify(&error) {
+            // sqlx reports the same whether all connections are in use or none can be made.
             ErrorClass::NoConnection if matches!(error, sqlx::Error::PoolTimedOut) && !is_busy => {
                 ErrorClass::Unavailable
             }
             class => class,
         };
+
         let outage = (class == ErrorClass::Unavailable).then(|| error.to_string());
         if self.state.record_failure(began, outage) {
             tokio::spawn(self.clone().wait_for_response());
@@ -224,8 +216,7 @@ impl Pool {
     /// Pings until Postgres responds, or this is the last clone: in an outage, callers do not wait
     /// long enough for a new connection to a distant server.
     async fn wait_for_response(self) {
-        let is_used = || Arc::strong_count(&self.state) > 1 && !self.pool.is_closed();
-        while self.state.is_outage() && is_used() {
+        while self.state.is_outage() && self.has_other_users() {
             sleep(FAILURE_CACHE_TIME).await;
             let until = Instant::now() + ACQUIRE_TIMEOUT;
             if self.try_connections(until, |connection| connection.ping().boxed()).await.is_ok() {
@@ -234,14 +225,20 @@ impl Pool {
         }
     }
 
+    fn has_other_users(&self) -> bool {
+        Arc::strong_count(&self.state) > 1 && !self.pool.is_closed()
+    }
+
     /// Records that a call begins, and returns its deadline. While other calls wait for a response,
     /// it is theirs, and in an outage it is near: a caller may have waited for such a call already.
     fn begin_call(&self, began: Instant) -> Instant {
         let unanswered_since = self.state.record_begin();
         let near = began + MIN_ATTEMPT_TIMEOUT;
+
         if self.state.is_outage() {
             return near;
         }
+        // They wait for a free connection, not for Postgres.
         if self.are_all_in_use() {
             return began + ACQUIRE_TIMEOUT;
         }
@@ -274,6 +271,21 @@ impl Pool {
 
     pub async fn close(&self) {
         self.pool.close().await;
+    }
+}
+
+/// Returns whether the connection can be handed out: it was used lately, or responds.
+async fn is_usable(connection: &mut PgConnection, idle_for: Duration) -> bool {
+    idle_for < TRUSTED_IDLE_TIME
+        || matches!(timeout(PING_TIMEOUT, connection.ping()).await, Ok(Ok(())))
+}
+
+async fn begin_session(connection: &mut PgConnection, wait: Option<Duration>) -> sqlx::Result<()> {
+    match session::apply(connection, wait).await {
+        // sqlx would try again and hide the cause. The connection is lost; its first statement
+        // says why.
+        Err(error) if classify(&error) == ErrorClass::Unavailable => Ok(()),
+        applied => applied,
     }
 }
 

@@ -52,8 +52,10 @@ impl PoolState {
     /// the call began. Returns whether an outage begins.
     pub(super) fn record_failure(&self, began: Instant, cause: Option<String>) -> bool {
         let mut last = self.last_results.lock();
+        // Later calls must not inherit the deadline of those that have failed.
         last.unanswered_since = None;
         let Some(cause) = cause.filter(|_| last.is_silent_since(began)) else { return false };
+
         self.failure.notify_waiters();
         last.failed.replace((Instant::now(), cause)).is_none()
     }
@@ -66,6 +68,7 @@ impl PoolState {
     /// Waits for a failure at `from` or later that follows the last response.
     pub(super) async fn failure_from(&self, from: Instant) {
         loop {
+            // Before the look: a failure between the two is not missed.
             let notified = self.failure.notified();
             if self.last_results.lock().failed.as_ref().is_some_and(|(at, _)| *at >= from) {
                 return;

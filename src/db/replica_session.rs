@@ -44,6 +44,8 @@ impl ReplicaSession {
         let connected = PgConnection::connect_with(&options).await;
         let mut connection = connected.map_err(|error| connect_error::explain(error, &options))?;
         session::apply(&mut connection, None).await?;
+
+        // The turn's lock ends with the transaction; that of the session stays after it.
         sqlx::raw_sql("begin").execute(&mut connection).await?;
         sqlx::query("select pg_advisory_xact_lock($1, $2)")
             .bind(LOCKS)
@@ -55,6 +57,7 @@ impl ReplicaSession {
             .bind(RUNNING)
             .execute(&mut connection)
             .await?;
+
         let others = sqlx::query_scalar(
             "select coalesce(replace(application_name, 'holdfast replica ', ''), 'another user''s')
                     || coalesce(' at ' || host(client_addr), '')
@@ -65,8 +68,8 @@ impl ReplicaSession {
               order by 1",
         );
         let others = others.bind(i64::from(LOCKS)).bind(i64::from(RUNNING));
-        let others = others.fetch_all(&mut connection).await?;
-        Ok((Self(connection), others))
+        let names = others.fetch_all(&mut connection).await?;
+        Ok((Self(connection), names))
     }
 
     pub async fn recorded(&mut self) -> Result<Option<RecordedFamily>, Error> {
@@ -97,6 +100,7 @@ impl ReplicaSession {
 
     /// Ends the turn without a record. The replica is not registered any more.
     pub async fn leave(mut self) -> Result<(), Error> {
+        // Unlocked before the close, which Postgres may notice after the next replica has looked.
         sqlx::raw_sql("rollback; select pg_advisory_unlock_all()").execute(&mut self.0).await?;
         Ok(self.0.close().await?)
     }

@@ -55,15 +55,21 @@ pub(super) async fn apply(
     connection: &mut PgConnection,
     wait: Option<Duration>,
 ) -> sqlx::Result<()> {
-    let set = |name: &str, value: &str| format!("set_config('{name}', '{value}', false)");
     let mut settings: Vec<String> = STANDARD.iter().map(|(name, value)| set(name, value)).collect();
     if let Some(wait) = wait {
         let wait = format!("{}ms", wait.as_millis());
+        // Behind the others: the last value of a name counts.
         settings.extend(WAITS.map(|name| set(name, &wait)));
     }
+
+    // One statement, so that a new connection costs one round trip more, not twelve.
     let statement = format!("deallocate all; select {}", settings.join(", "));
     sqlx::raw_sql(AssertSqlSafe(statement)).execute(connection).await?;
     Ok(())
+}
+
+fn set(name: &str, value: &str) -> String {
+    format!("set_config('{name}', '{value}', false)")
 }
 
 /// Removes what `sqlx` sends with a connection and PgBouncer rejects: Holdfast reads no floats as
@@ -81,17 +87,20 @@ pub(super) async fn check_own(
     let second = timeout(CONNECT_TIMEOUT, PgConnection::connect_with(options)).await;
     // A pooler that has no second connection cannot have shared the session of the first.
     let Ok(Ok(mut other)) = second else { return Ok(()) };
+
     let mut shared = false;
     for _ in 0..COMPARISONS {
         let before = session_of(connection).await?;
+
         // A pooler accepts a connection, and lets its first statement wait for a session.
         let Ok(others) = timeout(CONNECT_TIMEOUT, session_of(&mut other)).await else {
             return Ok(());
         };
-        let others = others?;
+
         let after = session_of(connection).await?;
-        shared |= before == others || before != after;
+        shared |= before == others? || before != after;
     }
+
     other.close().await?;
     if shared { Err(Error::SharedSession) } else { Ok(()) }
 }

@@ -31,15 +31,17 @@ pub(super) fn check_certificates(
     if is_plain(mode) {
         return Ok(options);
     }
-    let read = |setting, parameters: &[&str], variable| {
-        let value = parameter(url, parameters, variable);
-        value.map(|value| read_or_inline(setting, value)).transpose()
-    };
-    let authorities =
-        read(SETTINGS.authorities, &["sslrootcert", "ssl-root-cert", "ssl-ca"], "PGSSLROOTCERT")?;
-    let chain = read(SETTINGS.chain, &["sslcert", "ssl-cert"], "PGSSLCERT")?;
-    let key = read(SETTINGS.key, &["sslkey", "ssl-key"], "PGSSLKEY")?;
+
+    // All names that sqlx knows for a parameter.
+    let authorities = parameter(url, &["sslrootcert", "ssl-root-cert", "ssl-ca"], "PGSSLROOTCERT");
+    let authorities = read_or_inline(SETTINGS.authorities, authorities)?;
+    let chain = parameter(url, &["sslcert", "ssl-cert"], "PGSSLCERT");
+    let chain = read_or_inline(SETTINGS.chain, chain)?;
+    let key = parameter(url, &["sslkey", "ssl-key"], "PGSSLKEY");
+    let key = read_or_inline(SETTINGS.key, key)?;
     tls::parse(&SETTINGS, authorities.as_deref(), chain.as_deref(), key.as_deref())?;
+
+    // sqlx would accept any certificate, although the user names who may sign it.
     if authorities.is_some() && matches!(mode, PgSslMode::Prefer | PgSslMode::Require) {
         return Ok(options.ssl_mode(PgSslMode::VerifyCa));
     }
@@ -50,17 +52,22 @@ pub(super) fn check_certificates(
 fn parameter(url: &str, names: &[&str], variable: &str) -> Option<String> {
     let query = url.split_once('?').map_or("", |(_, query)| query);
     let query = query.split('#').next().unwrap_or_default();
+
     let values = form_urlencoded::parse(query.as_bytes());
     let value = values.filter(|(name, _)| names.contains(&name.as_ref())).last();
     value.map(|(_, value)| value.into_owned()).or_else(|| std::env::var(variable).ok())
 }
 
 /// Reads a file, unless the value itself is PEM, which sqlx accepts too.
-fn read_or_inline(setting: &str, value: String) -> Result<Vec<u8>, UnusableCertificate> {
+fn read_or_inline(
+    setting: &str,
+    value: Option<String>,
+) -> Result<Option<Vec<u8>>, UnusableCertificate> {
+    let Some(value) = value else { return Ok(None) };
     if value.trim_start().starts_with("-----BEGIN") {
-        return Ok(value.into_bytes());
+        return Ok(Some(value.into_bytes()));
     }
-    tls::read(setting, Path::new(&value))
+    tls::read(setting, Path::new(&value)).map(Some)
 }
 
 /// Returns whether connections of this mode never use TLS; sqlx never does for `allow`.
@@ -74,6 +81,7 @@ pub(super) fn explain(error: &sqlx::Error) -> Option<Error> {
         let advice = tls::advice(failure, &SETTINGS);
         return Some(Error::Tls { cause: format!("{failure} ({error})"), advice });
     }
+
     let advice = match error {
         sqlx::Error::Tls(_) => {
             "Set ssl = on at the server, or sslmode=disable in DATABASE_URL if nothing else can \
@@ -85,6 +93,7 @@ pub(super) fn explain(error: &sqlx::Error) -> Option<Error> {
         }
         _ => return None,
     };
+
     Some(Error::Tls { cause: error.to_string(), advice: advice.to_owned() })
 }
 
@@ -108,10 +117,12 @@ async fn is_plain_text_on_network(pool: &Pool) -> Result<bool, Error> {
     {
         return Ok(false);
     }
+
     let mode = options.get_ssl_mode();
     if !matches!(mode, PgSslMode::Prefer) {
         return Ok(is_plain(mode));
     }
+
     // The server decides.
     let query = "select not ssl from pg_stat_ssl where pid = pg_backend_pid()";
     let read = pool.read(move |db| sqlx::query_scalar(query).fetch_one(db).boxed());
