@@ -40,23 +40,26 @@ impl KeyActor {
         sender: mpsc::UnboundedSender<Message>,
         inbox: mpsc::UnboundedReceiver<Message>,
     ) -> Self {
-        let (waiters, state, contended) = (VecDeque::new(), LocalState::Idle, false);
-        Self { shared, key, sender, inbox, waiters, state, contended }
+        let waiters = VecDeque::new();
+        Self { shared, key, sender, inbox, waiters, state: LocalState::Idle, contended: false }
     }
 
     /// Runs until no caller in this process holds the lock or waits for it.
     pub(super) async fn run(mut self) {
         loop {
+            // All messages first: who joined before a release gets the lock without Redis.
             while let Ok(message) = self.inbox.try_recv() {
                 self.handle(message).await;
             }
             self.waiters.retain(|waiter| !waiter.responder.is_closed());
+
             let mut contended = false;
             if let LocalState::Held(held) = &self.state {
                 held.set_wanted(!self.waiters.is_empty());
                 contended = held.remote_waiter.is_some();
             }
             self.set_contended(contended);
+
             match &self.state {
                 LocalState::Idle if self.waiters.is_empty() => {
                     if self.try_retire() {
@@ -98,6 +101,7 @@ impl KeyActor {
             },
             Message::LeftToExpire { id } => {
                 if self.held_by(&id).is_some() {
+                    // This process forgets the lease: local waiters queue like those of others.
                     self.state = LocalState::Idle;
                 }
             }
@@ -114,6 +118,7 @@ impl KeyActor {
                     );
                 }
             }
+            // It has woken `run`, which removes those who left.
             Message::WaiterLeft => {}
         }
     }
@@ -145,13 +150,16 @@ impl KeyActor {
 
     pub(super) async fn request(&mut self, id: String, waits: bool, source: Source) {
         let ttl = self.ttl();
+        // Before the call: the lease in Redis ends later than the deadline that is computed from it.
         let sent_us = monotonic_us();
+
         match self.shared.protocol.acquire(&self.key, &id, ttl, waits).await {
             Ok(AcquireResponse::Granted(grant)) => {
                 self.start_lease(id, ttl, sent_us, grant, source)
             }
             Ok(AcquireResponse::Busy { fence, queued }) => {
                 self.reject_try_waiters();
+
                 let fence = match self.state {
                     // The place was lost since the last poll, so a message may still announce a
                     // grant that Redis no longer knows.
@@ -172,6 +180,7 @@ impl KeyActor {
     fn reject_try_waiters(&mut self) {
         let waiters = self.waiters.drain(..);
         let (tries, waits): (Vec<_>, Vec<_>) = waiters.partition(|waiter| waiter.only_try);
+
         self.waiters = waits.into();
         self.reject_waiters(tries);
     }
@@ -181,9 +190,11 @@ impl KeyActor {
         if waiters.is_empty() {
             return;
         }
-        let (redis, key) = (self.shared.protocol.redis.clone(), self.key.clone());
+
+        let shared = self.shared.clone();
+        let key = self.key.clone();
         self.shared.protocol.redis.spawn(async move {
-            let holder = inspect::holder(&redis, &key).await;
+            let holder = inspect::holder(&shared.protocol.redis, &key).await;
             for waiter in waiters {
                 let _ = waiter.responder.send(holder.clone().map(Err));
             }
@@ -191,6 +202,7 @@ impl KeyActor {
     }
 
     fn queued(&self, id: String, polled_us: u64, fence: Option<i64>) -> LocalState {
+        // Of random length: processes that were queued together do not poll together.
         let pause = self.shared.timing.poll_interval.mul_f64(rand::rng().random_range(0.8..1.0));
         LocalState::Queued { id, poll_at: Instant::now() + pause, polled_us, fence }
     }
@@ -210,7 +222,8 @@ impl KeyActor {
     }
 
     fn leave_in_background(&self, id: String) {
-        let (shared, key) = (self.shared.clone(), self.key.clone());
+        let shared = self.shared.clone();
+        let key = self.key.clone();
         let leave = async move { shared.protocol.leave(&key, &id).await };
         self.shared.protocol.redis.spawn(leave);
     }
@@ -240,6 +253,7 @@ impl KeyActor {
             lost: watch::Sender::new(false),
             wanted: watch::Sender::new(false),
         };
+
         self.state = LocalState::Held(HeldLease {
             lease: Arc::new(lease),
             ttl,
@@ -249,6 +263,7 @@ impl KeyActor {
             release_responder: None,
             lease_duration: ttl,
             renew_at_us: sent_us + us(ttl / 3),
+            // Each guard has its own limit, and there is none yet.
             renewals_end_us: u64::MAX,
             handoffs: 0,
             remote_waiter: grant
@@ -277,10 +292,14 @@ impl KeyActor {
             }
             return self.handle_loss();
         }
+        // The lease is left to expire. Until then the lock is held.
         if held.renewals_ended() {
             return;
         }
-        let (id, ttl, sent_us) = (held.lease.id.clone(), held.ttl, monotonic_us());
+
+        let id = held.lease.id.clone();
+        let ttl = held.ttl;
+        let sent_us = monotonic_us();
         match self.shared.protocol.confirm(&self.key, &id, ttl).await {
             // Confirmed too late: the guard may have reported the loss already.
             Ok(Some(_)) if !held.lease.is_held() => {
@@ -290,6 +309,7 @@ impl KeyActor {
             Ok(Some(grant)) => {
                 self.shared.observe(Event::Renewed);
                 held.lease.deadline_us.store(lease_deadline_us(sent_us, ttl), Ordering::Release);
+                // The first renewal of a grant, which is shorter, makes it a lease.
                 held.lease_duration = ttl;
                 held.renew_at_us = sent_us + us(ttl / 3);
                 if grant.remote_waiters {
@@ -313,62 +333,79 @@ impl KeyActor {
     }
 
     async fn hand_off_or_release(&mut self) {
-        let LocalState::Held(held) = &mut self.state else { return };
-        let first = held.next_fence_is_first();
-        while let Some(next) = self.waiters.front() {
-            if !(first || held.may_hand_off_to(next)) || !held.has_enough_left() {
-                break;
-            }
-            let Some(next) = self.waiters.pop_front() else { break };
-            // The new holder is no longer a waiter.
-            held.set_wanted(!self.waiters.is_empty());
-            let guard = FencedGuard {
-                fence: held.next_fence,
-                lease: held.lease.clone(),
-                actor: self.sender.clone(),
-                released: false,
-            };
-            let max_hold = next.max_hold;
-            match next.responder.send(Ok(Ok(guard))) {
-                Ok(()) => {
-                    held.renewals_end_us = renewals_end_us(max_hold);
-                    if !first {
-                        self.shared.observe(Event::Acquired(Source::LocalHandoff));
-                        held.handoffs += u32::from(held.remote_waiter.is_some());
-                    }
-                    held.next_fence += 1;
-                    held.fences_left -= 1;
-                    held.in_use = true;
-                    respond(held.release_responder.take(), Released::Held);
-                    return;
-                }
-                // The waiter has just left, and `send` returned its guard.
-                Err(Ok(Ok(mut guard))) => guard.released = true,
-                Err(_) => {}
+        while let Some(next) = self.take_next_holder() {
+            if self.hand_off_to(next) {
+                return;
             }
         }
         self.release().await;
+    }
+
+    /// Takes the first waiter out of the queue, if it may have the lease.
+    fn take_next_holder(&mut self) -> Option<Waiter> {
+        let LocalState::Held(held) = &self.state else { return None };
+        let next = self.waiters.front()?;
+        // The first guard is what Redis granted; those behind it take turns from other processes.
+        let is_its_turn = held.next_fence_is_first() || held.may_hand_off_to(next);
+
+        if is_its_turn && held.has_enough_left() { self.waiters.pop_front() } else { None }
+    }
+
+    /// Returns whether the waiter has got the guard; it may have left.
+    fn hand_off_to(&mut self, next: Waiter) -> bool {
+        let LocalState::Held(held) = &mut self.state else { return false };
+        // The new holder is no longer a waiter.
+        held.set_wanted(!self.waiters.is_empty());
+        let guard = FencedGuard {
+            fence: held.next_fence,
+            lease: held.lease.clone(),
+            actor: self.sender.clone(),
+            released: false,
+        };
+        if let Err(response) = next.responder.send(Ok(Ok(guard))) {
+            // The lease goes to the next waiter, so the returned guard must not release it.
+            if let Ok(Ok(mut guard)) = response {
+                guard.released = true;
+            }
+            return false;
+        }
+
+        if !held.next_fence_is_first() {
+            self.shared.observe(Event::Acquired(Source::LocalHandoff));
+            held.handoffs += u32::from(held.remote_waiter.is_some());
+        }
+        held.renewals_end_us = renewals_end_us(next.max_hold);
+        held.next_fence += 1;
+        held.fences_left -= 1;
+        held.in_use = true;
+        respond(held.release_responder.take(), Released::Held);
+        true
     }
 
     async fn release(&mut self) {
         let LocalState::Held(held) = std::mem::replace(&mut self.state, LocalState::Idle) else {
             return;
         };
+        // One call releases the lock and queues this process again, behind those that wait.
         let next_id = (!self.waiters.is_empty()).then(|| self.new_id());
         let was_held = held.lease.is_held();
-        let (ttl, sent_us) = (self.ttl(), monotonic_us());
-        let (id, remote_waiters) = (&held.lease.id, held.remote_waiter.is_some());
+        let ttl = self.ttl();
+        let sent_us = monotonic_us();
+        let id = &held.lease.id;
+        let remote_waiters = held.remote_waiter.is_some();
         let released = self
             .shared
             .protocol
             .release(&self.key, id, ttl, next_id.as_deref(), remote_waiters)
             .await;
         held.lease.lost.send_replace(true);
+
         match released {
             Ok((was_held_in_redis, next)) => {
                 let result =
                     if was_held && was_held_in_redis { Released::Held } else { Released::Lost };
                 respond(held.release_responder, result);
+
                 match (next_id, next) {
                     (Some(id), AcquireResponse::Granted(grant)) => {
                         self.start_lease(id, ttl, sent_us, grant, Source::Free);
@@ -381,6 +418,7 @@ impl KeyActor {
             }
             Err(error) => {
                 respond(held.release_responder, Released::Unknown);
+                // Neither id may keep others waiting: both may be in Redis.
                 let id = held.lease.id.clone();
                 self.fail_waiters(id, &error);
                 if let Some(next_id) = next_id {
@@ -393,6 +431,7 @@ impl KeyActor {
     async fn raise_fence(&mut self, id: &str, floor: i64) -> Result<Option<i64>, Error> {
         let key = self.key.clone();
         let shared = self.shared.clone();
+        // A guard that is late has no lease of which the fence could be raised.
         let Some(held) = self.held_by(id) else { return Ok(None) };
         match shared.protocol.raise_fence(&key, id, floor).await? {
             Some(grant) => {

@@ -2,7 +2,7 @@
 //!
 //! Every message is a hint: a lost message costs one poll.
 
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -20,9 +20,8 @@ const MAX_PAUSE: Duration = Duration::from_secs(1);
 
 /// Listens until the locks are dropped.
 pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
-    let channel = |shared: Arc<Shared>| format!("{}{}", shared.protocol.channels, shared.process);
     let mut pause = MIN_PAUSE;
-    while let Some(channel) = shared.upgrade().map(channel) {
+    while let Some(channel) = shared.upgrade().map(|shared| shared.channel()) {
         match redis.subscribe(&channel).await {
             Ok(subscription) => {
                 pause = MIN_PAUSE;
@@ -30,6 +29,8 @@ pub(super) async fn listen(redis: Redis, shared: Weak<Shared>) {
             }
             Err(error) => tracing::debug!(%error, "can't subscribe to the channel of grants"),
         }
+
+        // Also after a subscription that worked: a server may accept each, and end it.
         sleep(pause).await;
         pause = MAX_PAUSE.min(pause * 2);
     }

@@ -60,6 +60,8 @@ impl FencedLocks {
             actors: Mutex::default(),
             listener: OnceLock::new(),
         });
+
+        // A weak reference: the task must not keep alive what ends it.
         let listening = listener::listen(redis.clone(), Arc::downgrade(&shared));
         let _ = shared.listener.set(AbortOnDropHandle::new(redis.spawn(listening)));
         Self(shared)
@@ -74,10 +76,13 @@ impl FencedLocks {
         let keys = keys.map_err(|error| ProbeFailure::Locks(error.into()))?;
         let id = format!("{}.probe", self.0.process);
         let results = join_all(keys.iter().map(|key| protocol.probe(key, &id))).await;
+
         // That no lock can be acquired is worse than that nobody is notified.
-        let is_worse = |result: &Result<_, _>| matches!(result, Err(ProbeFailure::Locks(_)));
-        let worst = results.iter().find(|result| is_worse(result));
-        worst.or(results.iter().find(|result| result.is_err())).cloned().unwrap_or(Ok(()))
+        let failures = results.into_iter().filter_map(Result::err);
+        match failures.min_by_key(|failure| matches!(failure, ProbeFailure::Messages(_))) {
+            Some(worst) => Err(worst),
+            None => Ok(()),
+        }
     }
 
     /// Acquires the lock; tries once if there is no time to wait. Returns the holder if the lock is
@@ -97,10 +102,12 @@ impl FencedLocks {
         let now = Instant::now();
         let only_try = wait == Wait::Try || until <= now;
         let until = if only_try { now + TRY_TIMEOUT } else { until };
+
         let (responder, response) = oneshot::channel();
         let joined_us = clock::monotonic_us();
         let waiter = Waiter { responder, joined_us, only_try, ttl, max_hold };
         self.send(redis_key, Message::Join(waiter));
+
         // Dropping the receiver leaves the queue; the place then wakes the actor.
         let mut queue_place = QueuePlace { shared: &self.0, redis_key, has_guard: false };
         match timeout_at(until, response).await {
@@ -127,6 +134,7 @@ impl FencedLocks {
             },
             None => message,
         };
+
         // An actor that ends removes itself from the map under this lock, so there is at most one.
         let (sender, receiver) = mpsc::unbounded_channel();
         let _ = sender.send(message);

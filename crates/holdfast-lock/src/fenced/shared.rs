@@ -31,9 +31,15 @@ impl Shared {
         }
     }
 
+    /// The channel on which this process is notified.
+    pub(super) fn channel(&self) -> String {
+        format!("{}{}", self.protocol.channels, self.process)
+    }
+
     pub(super) fn notify(&self, redis_key: &str, message: Message) {
         let actors = self.actors.lock();
         if let Some(actor) = actors.get(redis_key) {
+            // An actor that has ended had nobody to notify.
             let _ = actor.send(message);
         }
     }

@@ -13,6 +13,7 @@ impl KeyActor {
     pub(super) async fn wait_in_queue(&mut self) {
         let LocalState::Queued { id, poll_at, .. } = &self.state else { return };
         let id = id.clone();
+
         match timeout_at(*poll_at, self.inbox.recv()).await {
             Ok(Some(message)) => self.handle(message).await,
             Ok(None) => {}
@@ -29,22 +30,28 @@ impl KeyActor {
         if id != granted {
             return;
         }
-        let (length, polled_us) = (self.shared.timing.grant_ttl, *polled_us);
+
+        let length = self.shared.timing.grant_ttl;
+        let polled_us = *polled_us;
         let enough = monotonic_us() + us(length / 3) < lease_deadline_us(polled_us, length);
         if fence.is_none_or(|fence| grant.fence <= fence) || !enough {
             return self.confirm().await;
         }
+
         let id = id.clone();
         self.start_lease(id, length, polled_us, grant, Source::RemoteHandoff);
         let ttl = self.ttl();
         if let LocalState::Held(held) = &mut self.state {
+            // That of the lease which the first renewal makes of the grant.
             held.ttl = ttl;
         }
     }
 
     async fn confirm(&mut self) {
         let LocalState::Queued { id, .. } = &self.state else { return };
-        let (id, ttl, sent_us) = (id.clone(), self.ttl(), monotonic_us());
+        let id = id.clone();
+        let ttl = self.ttl();
+        let sent_us = monotonic_us();
         match self.shared.protocol.confirm(&self.key, &id, ttl).await {
             Ok(Some(grant)) => self.start_lease(id, ttl, sent_us, grant, Source::RemoteHandoff),
             // The grant is gone; the next poll queues the id anew.
