@@ -97,7 +97,9 @@ impl IdempotencyLocks {
         requests: &[(String, String)],
     ) -> Vec<Result<IdempotencyLockResult, Error>> {
         self.release_in_background();
+
         let until = Instant::now() + MAX_RENEWAL;
+        // Noted before they are sent: if this future is dropped, they are released.
         self.requested.extend(requests.iter().map(|(name, fingerprint)| {
             let value = format!("{fingerprint}/{}", self.process.new_owner());
             (format!("{}{name}", self.prefix), value)
@@ -122,13 +124,13 @@ impl IdempotencyLocks {
     /// their own, which release what comes later.
     async fn request(&self) -> Vec<Result<IdempotencyLockResult, Error>> {
         let deadline = Instant::now() + max_wait(&self.redis);
-        let request = |group: &[KeyValue]| {
+        let groups = self.requested.chunks(max_keys(&self.redis));
+        let requests = groups.map(|group| {
             let (sender, receiver) = oneshot::channel();
-            let request = acquire_group(self.redis.clone(), group.to_vec(), sender);
-            self.redis.spawn(request);
+            self.redis.spawn(acquire_group(self.redis.clone(), group.to_vec(), sender));
             results_until(deadline, receiver, group.len())
-        };
-        join_all(self.requested.chunks(max_keys(&self.redis)).map(request)).await.concat()
+        });
+        join_all(requests).await.concat()
     }
 
     /// Leaves a lock to expire within three seconds, because its command is done or its outcome
@@ -150,6 +152,8 @@ impl IdempotencyLocks {
         if released.is_empty() {
             return;
         }
+
+        // In a task: the locks are in no list any more that a drop of this future would release.
         let redis = self.redis.clone();
         let deleting = self.redis.spawn(async move { delete(&redis, &released).await });
         let _ = timeout(max_wait(&self.redis), deleting).await;
@@ -200,6 +204,7 @@ async fn acquire_group(redis: Redis, group: Vec<KeyValue>, results: oneshot::Sen
         Ok(set) => set.into_iter().map(Ok).collect(),
         Err(error) => vec![Err(error.into()); group.len()],
     };
+
     let late = results.send(each).is_err();
     if unknown || late {
         delete(&redis, &group).await;
@@ -213,18 +218,20 @@ async fn set_all(
 ) -> Result<Vec<IdempotencyLockResult>, crate::redis::Error> {
     let sets = locks.iter().map(|(key, value)| set_if_absent(key, value, TTL));
     let set: Vec<Option<()>> = send(redis, sets.collect()).await?;
+
     let refused = locks.iter().zip(&set).filter(|(_, set)| set.is_none());
     let gets = refused.map(|((key, _), _)| Cmd::get(key)).collect();
     let mut current = send::<Option<String>>(redis, gets).await?.into_iter();
-    let result = |((_, value), set): (&KeyValue, Option<()>)| match set {
+
+    let results = locks.iter().zip(set).map(|((_, value), set)| match set {
         Some(()) => IdempotencyLockResult::Acquired,
         // Without a value, it expired between the two commands.
         None => match current.next().flatten() {
             Some(current) => compare(&current, value),
             None => IdempotencyLockResult::InFlight,
         },
-    };
-    Ok(locks.iter().zip(set).map(result).collect())
+    });
+    Ok(results.collect())
 }
 
 async fn send<T>(redis: &Redis, commands: Vec<Cmd>) -> Result<Vec<T>, crate::redis::Error>
@@ -261,11 +268,15 @@ async fn renew_periodically(redis: Redis, held: Weak<Mutex<HeldKeys>>) {
         ticks.tick().await;
         let Some(held) = held.upgrade() else { return };
         let now = Instant::now();
-        let renewed = |(key, (value, until)): (&String, &(String, Instant))| {
-            (now < *until).then(|| (key.clone(), value.clone()))
-        };
-        let locks: Vec<KeyValue> = held.lock().iter().filter_map(renewed).collect();
+        let mut locks: Vec<KeyValue> = Vec::new();
+        for (key, (value, until)) in held.lock().iter() {
+            if now < *until {
+                locks.push((key.clone(), value.clone()));
+            }
+        }
+        // Not kept during the call: the set may be dropped meanwhile, and ends this task then.
         drop(held);
+
         let chunks = locks.chunks(max_keys(&redis));
         join_all(chunks.map(|some| redis.renew_all_if(some, TTL))).await;
     }

@@ -34,6 +34,7 @@ pub(crate) async fn value_and_holder(
 ) -> Result<(String, Holder), Error> {
     let commands = ::redis::pipe().get(redis_key).pttl(redis_key).to_owned();
     let (value, ttl_ms): (Option<String>, i64) = redis.query_pipeline(commands).await?;
+
     let value = value.unwrap_or_default();
     let holder = Holder {
         process: name_in(&value).map(str::to_owned),
@@ -55,14 +56,17 @@ pub(crate) async fn held_at(redis: &Redis, mut keys: Vec<String>) -> Result<Vec<
     let mut held = Vec::with_capacity(keys.len());
     for key in keys {
         let (owner, holder) = value_and_holder(redis, &key).await?;
+        // It was released since its key was found.
         if owner.is_empty() {
             continue;
         }
+
         let Holder { process, since_ms, remaining, fence } = holder;
         let waiting = match fence {
             Some(_) => redis.query(::redis::Cmd::zcard(format!("{key}{QUEUE_SUFFIX}"))).await?,
             None => 0,
         };
+
         let remaining_ms = remaining.map(ms);
         held.push(HeldLock { key, process, owner, since_ms, remaining_ms, fence, waiting });
     }

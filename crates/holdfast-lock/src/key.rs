@@ -26,6 +26,7 @@ impl LockKey {
         let name = name.into();
         let tagged =
             if hash_tag(name.as_bytes()).is_some() { name.clone() } else { format!("{{{name}}}") };
+
         let reason = if name.trim().is_empty() {
             "it is blank"
         } else if hash_tag(tagged.as_bytes()).is_none() {
@@ -35,6 +36,7 @@ impl LockKey {
         } else {
             return Ok(Self(tagged));
         };
+
         Err(Error::InvalidKey { name, reason })
     }
 

@@ -38,6 +38,7 @@ impl LocalLocks {
         let reference =
             MutexRef { map: self.0.clone(), key: key.clone(), mutex: Some(self.mutex(key)) };
         let mutex = reference.mutex.clone()?;
+
         let held = match wait {
             Wait::Try => mutex.try_lock_owned().ok(),
             Wait::Retry | Wait::Notify => timeout_at(until, mutex.lock_owned()).await.ok(),

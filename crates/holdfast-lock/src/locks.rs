@@ -75,7 +75,8 @@ impl Locks {
         settings.validate()?;
         let process = Process::new(settings.name.as_deref());
         let fenced = FencedLocks::new(redis.clone(), &settings, &process);
-        let (local, waiters) = (LocalLocks::default(), Waiters::default());
+        let local = LocalLocks::default();
+        let waiters = Waiters::default();
         Ok(Self { redis, process, local, fenced, quorum: None, waiters, settings })
     }
 
@@ -132,7 +133,9 @@ impl Locks {
         let started = Instant::now();
         let redis_key = self.redis_key(key);
         let until = after(started, self.settings.acquire_timeout);
-        let (ttl, max_hold) = (self.settings.fenced.ttl, self.settings.max_hold);
+        let ttl = self.settings.fenced.ttl;
+        let max_hold = self.settings.max_hold;
+
         let _place = self.waiters.join(key)?;
         let acquired = self.fenced.acquire(&redis_key, ttl, max_hold, Wait::Notify, until).await?;
         acquired.map_err(|holder| Error::TimedOut {
@@ -189,14 +192,17 @@ impl Locks {
         request.ttl.map_or(Ok(()), check_ttl)?;
         let started = Instant::now();
         let until = request.deadline.min(after(started, self.settings.acquire_timeout));
-        let mut guards = Guards::default();
         let waits = request.wait != Wait::Try;
+
+        let mut guards = Guards::default();
+        // In one order everywhere: two callers never hold what the other one waits for.
         for key in sorted(request.keys) {
             let acquired = if !waits || guards.is_empty() || has_time_for_next_key(started, until) {
                 self.acquire_one(key, &request, until).await?
             } else {
                 Err(Holder::default())
             };
+
             match acquired {
                 Ok(guard) => guards.push(guard),
                 Err(holder) => {
@@ -224,40 +230,60 @@ impl Locks {
             LockKind::Fenced => self.settings.fenced.ttl,
             _ => self.settings.ttl,
         };
-        let ttl = request.ttl.unwrap_or(default_ttl);
-        let (redis_key, wait) = (redis_key.as_str(), request.wait);
-        let (max_hold, interval) = (self.settings.max_hold, self.settings.retry_interval);
-        let polling = PollingRequest { redis_key, ttl, max_hold, wait, until, interval };
-        let waits = wait != Wait::Try;
+        let polling = PollingRequest {
+            redis_key: &redis_key,
+            ttl: request.ttl.unwrap_or(default_ttl),
+            max_hold: self.settings.max_hold,
+            wait: request.wait,
+            until,
+            interval: self.settings.retry_interval,
+        };
+
+        let waits = request.wait != Wait::Try;
         let place = waits.then(|| self.waiters.join(&key)).transpose()?;
         let acquired = match request.kind {
-            LockKind::Local => match self.local.acquire(&key, wait, until).await {
+            LockKind::Local => match self.local.acquire(&key, request.wait, until).await {
                 Some(guard) => Ok(GuardInner::Local(guard)),
                 None => Err(self.as_holder()),
             },
             LockKind::Owner | LockKind::Watchdog => {
-                match OwnerLease::acquire(&self.redis, &self.process, polling).await? {
-                    Some(lease) if request.kind == LockKind::Watchdog => {
-                        Ok(GuardInner::Owner(lease.renewed(ttl, max_hold)))
-                    }
-                    Some(lease) => Ok(GuardInner::Owner(lease)),
-                    None => Err(inspect::holder(&self.redis, redis_key).await?),
-                }
+                self.acquire_owner(request.kind, polling).await?
             }
-            LockKind::Quorum => {
-                let Some(quorum) = &self.quorum else { return Err(Error::NoQuorum) };
-                match quorum.acquire(polling).await? {
-                    Some(lease) => Ok(GuardInner::Quorum(lease)),
-                    None => Err(quorum.holder(redis_key).await),
-                }
-            }
+            LockKind::Quorum => self.acquire_quorum(polling).await?,
             LockKind::Fenced => {
+                let PollingRequest { redis_key, ttl, max_hold, wait, until, .. } = polling;
                 let acquired = self.fenced.acquire(redis_key, ttl, max_hold, wait, until).await?;
                 acquired.map(GuardInner::Fenced)
             }
         };
         drop(place);
         Ok(acquired.map(|inner| Guard::new(key, inner)))
+    }
+
+    async fn acquire_owner(
+        &self,
+        kind: LockKind,
+        request: PollingRequest<'_>,
+    ) -> Result<Result<GuardInner, Holder>, Error> {
+        let acquired = OwnerLease::acquire(&self.redis, &self.process, request).await?;
+        Ok(match acquired {
+            Some(lease) if kind == LockKind::Watchdog => {
+                Ok(GuardInner::Owner(lease.renewed(request.ttl, request.max_hold)))
+            }
+            Some(lease) => Ok(GuardInner::Owner(lease)),
+            None => Err(inspect::holder(&self.redis, request.redis_key).await?),
+        })
+    }
+
+    async fn acquire_quorum(
+        &self,
+        request: PollingRequest<'_>,
+    ) -> Result<Result<GuardInner, Holder>, Error> {
+        let quorum = self.quorum.as_ref().ok_or(Error::NoQuorum)?;
+        Ok(match quorum.acquire(request).await? {
+            Some(lease) => Ok(GuardInner::Quorum(lease)),
+            None => Err(quorum.holder(request.redis_key).await),
+        })
     }
 
     /// Checks that locks of that kind can be acquired and waiters notified: does what they do, on

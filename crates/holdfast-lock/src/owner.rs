@@ -59,6 +59,7 @@ impl OwnerLease {
             if created.is_some() {
                 return Ok(Some(lease));
             }
+
             lease.leave_to_expire();
             if !request.next_attempt().await {
                 return Ok(None);
@@ -69,14 +70,16 @@ impl OwnerLease {
     /// Renews the lease until it is released, dropped or lost, for `max_hold` at most. The loss is
     /// not reported before the release.
     pub fn renewed(mut self, ttl: Duration, max_hold: Option<Duration>) -> Self {
-        let (redis, key, owner) = (self.redis.clone(), self.key.clone(), self.owner.clone());
-        let renewal = watchdog::renew(redis, key, owner, ttl, renewals_end_us(max_hold));
+        let end_us = renewals_end_us(max_hold);
+        let key = self.key.clone();
+        let renewal = watchdog::renew(self.redis.clone(), key, self.owner.clone(), ttl, end_us);
         self.renewal = Some(AbortOnDropHandle::new(self.redis.spawn(renewal)));
         self
     }
 
     /// Stops the renewal, then releases the lease. Without a response it is released as on drop.
     pub async fn release(mut self) -> Released {
+        // A renewal behind the deletion would find the next owner's lock: harmless, but in vain.
         self.renewal = None;
         let deleted = self.redis.delete_if(&self.key, &self.owner).await;
         // Any response means that nothing is left to release.
@@ -98,11 +101,9 @@ impl Drop for OwnerLease {
         if !self.release_on_drop {
             return;
         }
-        let (redis, key, owner) = (
-            self.redis.for_release(),
-            std::mem::take(&mut self.key),
-            std::mem::take(&mut self.owner),
-        );
+        let redis = self.redis.for_release();
+        let key = std::mem::take(&mut self.key);
+        let owner = std::mem::take(&mut self.owner);
         self.redis.spawn(async move { redis.delete_if(&key, &owner).await });
     }
 }

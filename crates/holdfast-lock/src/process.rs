@@ -26,10 +26,13 @@ impl Process {
     #[must_use]
     pub fn new(name: Option<&str>) -> Self {
         let number = Uuid::new_v4();
-        let plain = |c: char| if is_plain(c) { c } else { '-' };
         let name: String = match name.unwrap_or_default() {
             "" => number.simple().to_string().chars().take(8).collect(),
-            name => name.chars().map(plain).take(MAX_NAME_LENGTH).collect(),
+            name => name
+                .chars()
+                .map(|c| if is_plain(c) { c } else { '-' })
+                .take(MAX_NAME_LENGTH)
+                .collect(),
         };
         Self { name: name.into(), number }
     }

@@ -68,11 +68,13 @@ impl Quorum {
             let undecided = match self.attempt(request).await? {
                 QuorumAttempt::Acquired(lease) => return Ok(Some(lease)),
                 QuorumAttempt::Busy => {
-                    (slow_since, was_busy) = (Instant::now(), true);
+                    slow_since = Instant::now();
+                    was_busy = true;
                     None
                 }
                 QuorumAttempt::Undecided(error) => Some(error),
             };
+
             let too_slow = undecided.is_some() && slow_since.elapsed() >= MAX_TIME_WITHOUT_MAJORITY;
             if too_slow || !request.next_attempt().await {
                 return match undecided {
@@ -88,8 +90,11 @@ impl Quorum {
         let asked = self.nodes.iter().map(|node| inspect::value_and_holder(node, redis_key));
         let responses = join_all(asked.map(|asked| timeout(MAX_NODE_TIMEOUT, asked))).await;
         let found: Vec<_> = responses.into_iter().flatten().flatten().collect();
-        let votes = |value: &str| found.iter().filter(|(other, _)| other == value).count();
-        let agreed = found.iter().filter(|(value, _)| votes(value) >= self.majority());
+
+        let agreed = found.iter().filter(|(value, _)| {
+            let votes = found.iter().filter(|(other, _)| other == value).count();
+            votes >= self.majority()
+        });
         // The majority may end with its shortest lease.
         let shortest = agreed.min_by_key(|(_, holder)| holder.remaining);
         shortest.map(|(_, holder)| holder.clone()).unwrap_or_default()
@@ -99,12 +104,13 @@ impl Quorum {
     pub async fn probe(&self, start: &str) -> Result<(), Error> {
         let owner = self.process.new_owner();
         let key = format!("{start}:{owner}");
-        let probe = async |node: &Redis| {
+        let probes = self.nodes.iter().map(async |node| {
             let set = set_if_absent(&key, &owner, PROBE_TTL);
             node.query::<Option<String>>(set).await?;
             node.delete_if(&key, &owner).await
-        };
-        let results = join_all(self.nodes.iter().map(probe)).await;
+        });
+        let results = join_all(probes).await;
+
         let passed = results.iter().filter(|result| result.is_ok()).count();
         match results.into_iter().find_map(Result::err) {
             Some(error) if passed < self.majority() => Err(error.into()),
@@ -114,6 +120,7 @@ impl Quorum {
 
     async fn attempt(&self, request: PollingRequest<'_>) -> Result<QuorumAttempt, Error> {
         let PollingRequest { redis_key, ttl, max_hold, .. } = request;
+        // Before the first request: the lease counts from the node that granted it first.
         let sent_us = monotonic_us();
         let owner = QuorumOwner {
             quorum: self.clone(),
@@ -125,12 +132,15 @@ impl Quorum {
         // node has granted or will grant.
         let mut lease = QuorumLease { renewal: None, owner, release_on_drop: true };
         let votes = self.poll(ttl, |node| lease.owner.clone().acquire_on(node, ttl)).await;
+
+        // A majority that was slow may have lost the first locks again.
         let deadline_us = lease_deadline_us(sent_us, ttl);
         if votes.yes >= self.majority() && monotonic_us() < deadline_us {
             let renewal = renew(lease.owner.clone(), ttl, deadline_us, renewals_end_us(max_hold));
             lease.renewal = Some(AbortOnDropHandle::new(self.nodes[0].spawn(renewal)));
             return Ok(QuorumAttempt::Acquired(lease));
         }
+
         let responses = votes.yes + votes.no;
         match votes.error {
             Some(error) if responses + votes.slow < self.majority() => Err(error.into()),
@@ -152,6 +162,7 @@ impl Quorum {
         let requests = self.nodes.iter().map(|node| node.spawn(request(node.clone())));
         let mut responses: FuturesUnordered<_> =
             requests.map(|response| timeout(node_timeout, response)).collect();
+
         let mut votes = Votes::default();
         while let Some(response) = responses.next().await {
             match response {
@@ -163,6 +174,7 @@ impl Quorum {
                     votes.error.get_or_insert_with(RedisError::timed_out);
                 }
             }
+
             if votes.yes >= self.majority() {
                 break;
             }
@@ -247,11 +259,14 @@ impl QuorumOwner {
     /// Releases the lock on every node, in a task each. Returns [`Released::Held`] if a majority
     /// still had it.
     async fn release(self) -> Released {
+        // First: a node that grants the lock from now on is released by `acquire_on`.
         self.released.store(true, Ordering::SeqCst);
         let majority = self.quorum.majority();
         let nodes = self.quorum.nodes.iter();
         let mut responses: FuturesUnordered<_> = nodes.map(|node| self.delete_on(node)).collect();
-        let (mut held, mut lost) = (0, 0);
+
+        let mut held = 0;
+        let mut lost = 0;
         while let Some(response) = responses.next().await {
             match response {
                 Ok(Ok(true)) => held += 1,
@@ -284,6 +299,7 @@ async fn renew(owner: QuorumOwner, ttl: Duration, mut deadline_us: u64, end_us: 
             tracing::warn!(key = owner.key, "a lock expires: it was held for too long");
             return;
         }
+
         let votes = owner.quorum.poll(ttl, |node| {
             let owner = owner.clone();
             async move { node.renew_if(&owner.key, &owner.owner, ttl).await }
@@ -292,6 +308,7 @@ async fn renew(owner: QuorumOwner, ttl: Duration, mut deadline_us: u64, end_us: 
             pause = ttl / 10;
             continue;
         }
+
         deadline_us = lease_deadline_us(sent_us, ttl);
         pause = ttl / 3;
         for node in &owner.quorum.nodes {

@@ -62,6 +62,7 @@ impl Settings {
         check_ttl(self.ttl)?;
         check_ttl(ttl)?;
         check_ttl(grant_ttl)?;
+
         check(self.retry_interval >= MIN_PAUSE, "retry_interval must be at least 1 ms")?;
         check(
             (MIN_PAUSE..=MAX_POLL_INTERVAL).contains(&poll_interval),
@@ -71,6 +72,7 @@ impl Settings {
             poll_interval * 2 < grant_ttl,
             "fenced.grant_ttl must be more than twice fenced.poll_interval",
         )?;
+
         // `{}` would hide the hash tags of all keys.
         let key = format!("{}{{key}}", self.key_prefix);
         check(hash_tag(key.as_bytes()).is_some(), "key_prefix must not contain {}")

@@ -27,6 +27,7 @@ pub(crate) async fn renew(redis: Redis, key: String, owner: String, ttl: Duratio
             tracing::warn!(key, "a lock expires: it was held for too long");
             return;
         }
+
         pause = match redis.renew_if(&key, &owner, ttl).await {
             Ok(true) => ttl / 3,
             Ok(false) => return,

@@ -112,6 +112,7 @@ impl Protocol {
         let mut call = prepare(&ACQUIRE, key, id);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
         call.arg(u8::from(waits));
+
         let response: Vec<String> = self.redis.run_script(call).await?;
         Ok(parse_grant("acquired", &response).map_or_else(
             || AcquireResponse::Busy {
@@ -149,11 +150,13 @@ impl Protocol {
         let mut call = prepare(&RELEASE, key, id);
         call.arg(ms(ttl)).arg(self.grant_ms).arg(self.waiter_timeout_ms).arg(&self.channels);
         call.arg(next_id.unwrap_or(""));
+
         let (state, holder, fence): (String, String, i64) = if remote_waiters {
             self.redis.run_script_after_subscribers(call).await?
         } else {
             self.redis.run_script(call).await?
         };
+
         let next = match holder.as_str() {
             "next" => AcquireResponse::Granted(Grant { fence, remote_waiters: false }),
             _ => AcquireResponse::Busy { fence, queued: true },

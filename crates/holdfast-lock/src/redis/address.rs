@@ -48,17 +48,18 @@ impl RedisAddress {
             }
             _ => return Ok(self),
         }
+
         let template = settings.template()?;
-        let set = |server: &mut ConnectionInfo| {
-            if let Some((host, port)) = host_and_port(server.addr()) {
-                *server = server.clone().set_addr(replace_host(&template, host, port));
+        let servers: Vec<&mut ConnectionInfo> = match &mut self {
+            Self::One(server) => vec![server],
+            Self::Cluster(seeds) => seeds.iter_mut().collect(),
+            Self::Sentinel { sentinels, primary, .. } => {
+                sentinels.iter_mut().chain([primary]).collect()
             }
         };
-        match &mut self {
-            Self::One(server) => set(server),
-            Self::Cluster(seeds) => seeds.iter_mut().for_each(set),
-            Self::Sentinel { sentinels, primary, .. } => {
-                sentinels.iter_mut().chain([primary]).for_each(set);
+        for server in servers {
+            if let Some((host, port)) = host_and_port(server.addr()) {
+                *server = server.clone().set_addr(replace_host(&template, host, port));
             }
         }
         Ok(self)
@@ -86,10 +87,12 @@ impl RedisAddress {
 /// Returns the address of another server, with the TLS of `template`.
 pub(super) fn replace_host(template: &ConnectionAddr, host: String, port: u16) -> ConnectionAddr {
     match template {
-        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-            let (insecure, tls_params) = (*insecure, tls_params.clone());
-            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
-        }
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => ConnectionAddr::TcpTls {
+            host,
+            port,
+            insecure: *insecure,
+            tls_params: tls_params.clone(),
+        },
         _ => ConnectionAddr::Tcp(host, port),
     }
 }
@@ -118,12 +121,14 @@ fn sentinel(scheme: &str, rest: &str) -> Result<RedisAddress, RedisError> {
     if name.is_empty() {
         return Err(invalid("the name of the master is missing behind the sentinels"));
     }
+
     let sentinels = hosts.split(',').map(|host| {
         // The port of an IPv6 address follows its bracket.
         let behind = host.rsplit_once(']').map_or(host, |(_, port)| port);
         let port = if behind.contains(':') { "" } else { ":26379" };
         node(&format!("{scheme}://{host}{port}"))
     });
+
     Ok(RedisAddress::Sentinel {
         sentinels: sentinels.collect::<Result<_, _>>()?,
         name: name.to_owned(),

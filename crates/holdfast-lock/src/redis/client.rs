@@ -79,6 +79,7 @@ impl Redis {
         let address = RedisAddress::read(url).and_then(|address| address.with_tls(settings));
         let address = address.map_err(Error::new)?;
         let plain_text_on_network = address.is_plain_text_on_network();
+
         let background = Background::of_this_runtime();
         let connection = match address {
             RedisAddress::One(address) => {
@@ -91,6 +92,7 @@ impl Redis {
                 RedisConnection::Sentinel(Arc::new(Sentinel::new(sentinels, name, primary)))
             }
         };
+
         Ok(Self {
             connection,
             plain_text_on_network,
@@ -180,6 +182,7 @@ impl Redis {
         both.ping().ignore().invoke_script(&call).ignore_errors();
         let (response,): (Result<T, RedisError>,) = self.query_pipeline(both).await?;
         match response {
+            // In a pipeline, redis-rs does not load a script that the server does not know.
             Err(error) if is_retryable(&error) => self.run_script(call).await,
             response => response.map_err(Error::new),
         }
@@ -195,6 +198,7 @@ impl Redis {
         {
             return Err(failure);
         }
+
         let sent = Instant::now();
         let result = work.await.map_err(Error::new);
         // A Cluster remembers the outage of each node.
@@ -209,12 +213,12 @@ impl Redis {
     async fn primaries(&self) -> Result<Vec<Self>, Error> {
         if let RedisConnection::Cluster(cluster) = &self.connection {
             let primaries = self.observe(cluster.each_primary()).await?;
-            let only = |primary| Self {
+            let servers = primaries.into_iter().map(|primary| Self {
                 connection: RedisConnection::One(primary),
                 outage: Outage::default(),
                 ..self.clone()
-            };
-            return Ok(primaries.into_iter().map(only).collect());
+            });
+            return Ok(servers.collect());
         }
         Ok(vec![self.clone()])
     }
@@ -234,9 +238,14 @@ impl Redis {
     pub async fn eviction_policy(&self) -> Result<Option<String>, Error> {
         let servers = self.primaries().await?;
         let policies = try_join_all(servers.iter().map(Self::own_eviction_policy)).await?;
-        let harmless = |policy: &Option<String>| policy.as_deref() == Some("noeviction");
-        let worst = |policy: &Option<String>| (harmless(policy), policy.is_none());
-        Ok(policies.into_iter().min_by_key(worst).flatten())
+
+        // One that evicts, else an unknown one.
+        let worst = policies.into_iter().min_by_key(|policy| match policy.as_deref() {
+            Some("noeviction") => 2,
+            None => 1,
+            Some(_) => 0,
+        });
+        Ok(worst.flatten())
     }
 
     async fn own_eviction_policy(&self) -> Result<Option<String>, Error> {
@@ -258,6 +267,7 @@ impl Redis {
                 let mut command = redis::cmd("SCAN");
                 command.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(SCAN_STEP);
                 let (next, found): (u64, Vec<String>) = server.query(command).await?;
+
                 keys.extend(found.into_iter().filter(|key| is_lock(key)));
                 cursor = next;
                 if cursor == 0 || keys.len() >= SCAN_LIMIT {

@@ -86,8 +86,14 @@ impl ClusterConnection {
     ) -> Result<Vec<Value>, RedisError> {
         let cluster = self.cluster.clone();
         let response = in_time(self.route(request)).await;
-        let down = |value: &Value| kind(value) == Some(ServerErrorKind::ClusterDown);
-        if response.as_ref().map_or(true, |values| values.iter().any(down)) {
+
+        let is_outdated = match &response {
+            Ok(values) => {
+                values.iter().any(|value| kind(value) == Some(ServerErrorKind::ClusterDown))
+            }
+            Err(_) => true,
+        };
+        if is_outdated {
             cluster.refresh_in_background();
         }
         response
@@ -99,17 +105,24 @@ impl ClusterConnection {
             (None, Some(last)) => last,
             (None, None) => self.cluster.primaries().await?.swap_remove(0),
         };
+
         let mut asking = false;
         for _ in 0..MAX_ATTEMPTS {
             self.last = Some(node.clone());
             let values = self.send_to(&node, request, asking).await?;
+
             match redirect(&values, &node) {
                 None => return Ok(values),
                 Some(Redirect::Moved(to)) => {
                     self.cluster.refresh_in_background();
-                    (node, asking) = (to, false);
+                    node = to;
+                    asking = false;
                 }
-                Some(Redirect::Ask(to)) => (node, asking) = (to, true),
+                // For this command only: the slot is still the other node's.
+                Some(Redirect::Ask(to)) => {
+                    node = to;
+                    asking = true;
+                }
                 Some(Redirect::TryAgain) => sleep(TRY_AGAIN_PAUSE).await,
             }
         }
@@ -128,6 +141,7 @@ impl ClusterConnection {
         {
             return Err(not_sent(&outage));
         }
+
         let call = node.begin_call();
         let values = if asking {
             send_asking(request, node.connection()).await
@@ -150,6 +164,7 @@ impl ClusterConnection {
     ) -> Result<Vec<String>, RedisError> {
         let mut missing = self.cluster.primaries().await?;
         let mut found = Vec::new();
+
         for key in keys {
             let owner = self.cluster.owner(slots::of_key(key.as_bytes())).await?;
             if let Some(at) = missing.iter().position(|node| *node == owner) {
@@ -194,12 +209,10 @@ impl Cluster {
         if let Some(node) = self.map().owner(slot) {
             return Ok(node.clone());
         }
-        let no_owner = || (ErrorKind::Io, "no node of the Cluster has the key's slot").into();
-        self.refresh(|map| map.owner(slot).is_some())
-            .await?
-            .owner(slot)
-            .cloned()
-            .ok_or_else(no_owner)
+
+        let map = self.refresh(|map| map.owner(slot).is_some()).await?;
+        let owner = map.owner(slot).cloned();
+        owner.ok_or_else(|| (ErrorKind::Io, "no node of the Cluster has the key's slot").into())
     }
 
     async fn primaries(&self) -> Result<Vec<Node>, RedisError> {
@@ -214,8 +227,8 @@ impl Cluster {
         is_enough: impl Fn(&SlotMap) -> bool,
     ) -> Result<Arc<SlotMap>, RedisError> {
         let before = self.map();
-        let newer = || Some(self.map()).filter(|map| !Arc::ptr_eq(&before, map) && is_enough(map));
-        self.search_lock.search(newer, self.fetch_from_any()).await
+        let is_newer = |map: &Arc<SlotMap>| !Arc::ptr_eq(&before, map) && is_enough(map);
+        self.search_lock.search(|| Some(self.map()).filter(is_newer), self.fetch_from_any()).await
     }
 
     /// Asks every known node; uses the first map with slots. If it is outdated, `MOVED` corrects
@@ -225,11 +238,13 @@ impl Cluster {
         nodes.extend(self.seeds.iter().filter_map(|seed| host_and_port(seed.addr())));
         nodes.sort();
         nodes.dedup();
+
         let no_nodes = RedisError::from((ErrorKind::Io, "the Cluster has no nodes"));
-        let map = first_ok(nodes.iter().map(|node| self.ask(node)), no_nodes).await?;
-        let primaries = map.primaries();
-        let map = Arc::new(map);
+        let map = Arc::new(first_ok(nodes.iter().map(|node| self.ask(node)), no_nodes).await?);
+
         *self.map.lock() = map.clone();
+        // Of the others, the connections and the outages are forgotten.
+        let primaries = map.primaries();
         self.nodes.lock().retain(|node, _| primaries.contains(node) || nodes.contains(node));
         Ok(map)
     }
@@ -266,14 +281,15 @@ async fn send_asking(
     request: RedisRequest<'_>,
     connection: &ServerConnection,
 ) -> Result<Vec<Value>, RedisError> {
-    let mut pipe = Pipeline::new();
-    let mut add = |command: &redis::Cmd| {
-        pipe.add_command(redis::cmd("ASKING")).add_command(command.clone());
+    let commands: Vec<&redis::Cmd> = match request {
+        RedisRequest::Command(command) => vec![command],
+        RedisRequest::Pipe(commands, _, _) => commands.cmd_iter().collect(),
     };
-    match request {
-        RedisRequest::Command(command) => add(command),
-        RedisRequest::Pipe(commands, _, _) => commands.cmd_iter().for_each(add),
+    let mut pipe = Pipeline::new();
+    for command in commands {
+        pipe.add_command(redis::cmd("ASKING")).add_command(command.clone());
     }
+
     let count = pipe.cmd_iter().count();
     let values = connection.send(RedisRequest::Pipe(&pipe, 0, count)).await?;
     Ok(values.into_iter().skip(1).step_by(2).collect())
@@ -297,6 +313,7 @@ fn redirect(values: &[Value], at: &Node) -> Option<Redirect> {
     if first == TryAgain {
         return Some(Redirect::TryAgain);
     }
+
     let Value::ServerError(error) = values.first()? else { return None };
     let error = RedisError::from(error.clone());
     let (host, port) = error.redirect_node()?.0.rsplit_once(':')?;

@@ -46,6 +46,7 @@ impl SearchLock {
             Some((when, error)) if when.elapsed() < FAILURE_CACHE_TIME => return Err(error.clone()),
             _ => {}
         }
+
         let result = search.await;
         *failed = result.as_ref().err().map(|error| (Instant::now(), error.clone()));
         result

@@ -59,6 +59,7 @@ impl Sentinel {
             request.send_on(&mut primary.connection.clone()).await
         })
         .await;
+
         if let Some(primary) = used {
             let (is_broken, is_suspect) = match &response {
                 Ok(values) => (values.iter().any(is_not_logged_in), values.iter().any(is_replica)),
@@ -78,10 +79,6 @@ impl Sentinel {
         Ok(self.primary(None).await?.address.clone())
     }
 
-    fn current(&self) -> Option<Arc<Primary>> {
-        self.primary.lock().clone()
-    }
-
     fn discard(&self, broken: &Arc<Primary>) {
         let mut primary = self.primary.lock();
         if primary.as_ref().is_some_and(|primary| Arc::ptr_eq(primary, broken)) {
@@ -91,14 +88,16 @@ impl Sentinel {
 
     /// Returns the primary; asks the sentinels if it is unknown or `suspect`.
     async fn primary(&self, suspect: Option<&Arc<Primary>>) -> Result<Arc<Primary>, RedisError> {
-        let known = || {
-            self.current()
-                .filter(|known| !suspect.is_some_and(|suspect| Arc::ptr_eq(known, suspect)))
-        };
-        if let Some(primary) = known() {
+        if let Some(primary) = self.other_than(suspect) {
             return Ok(primary);
         }
-        self.search_lock.search(known, self.fetch_from_any()).await
+        self.search_lock.search(|| self.other_than(suspect), self.fetch_from_any()).await
+    }
+
+    fn other_than(&self, suspect: Option<&Arc<Primary>>) -> Option<Arc<Primary>> {
+        let current = self.primary.lock().clone()?;
+        let is_suspect = suspect.is_some_and(|suspect| Arc::ptr_eq(&current, suspect));
+        (!is_suspect).then_some(current)
     }
 
     /// Asks all sentinels; uses the first primary that confirms its role.
@@ -119,9 +118,11 @@ impl Sentinel {
             let why = "the sentinel knows no master of that name";
             return Err((ErrorKind::InvalidClientConfig, why, self.name.clone()).into());
         };
+
         let address = replace_host(self.template.addr(), host, port);
         let address = self.template.clone().set_addr(address);
         let mut connection = connect(&with_resp3(address.clone())).await?;
+        // During a failover, a sentinel may name the old primary, or one that is not promoted yet.
         let role: Vec<Value> = in_time(redis::cmd("ROLE").query_async(&mut connection)).await?;
         let is_primary = matches!(role.first(), Some(Value::BulkString(role)) if role == b"master");
         if !is_primary {

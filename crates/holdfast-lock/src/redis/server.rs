@@ -102,6 +102,7 @@ impl Server {
         if !is_current || state.retry_at.is_some() {
             return;
         }
+
         if state.connected_at.is_some_and(|at| at.elapsed() >= MIN_LIFETIME) {
             state.failures = 0;
         }
@@ -117,7 +118,8 @@ impl Server {
     /// Connects in a task of its own, because the commands that wait for it may be dropped.
     fn begin_attempt(self: &Arc<Self>, state: &mut State) -> Attempt {
         let number = state.attempt.as_ref().map_or(0, |last| last.number + 1);
-        let (server, client) = (Arc::downgrade(self), self.client.clone());
+        let server = Arc::downgrade(self);
+        let client = self.client.clone();
         let connection = async move {
             let result = connect(&client, config(&server, number)).await;
             if let Some(server) = server.upgrade() {
@@ -125,8 +127,10 @@ impl Server {
             }
             result
         };
+
         let attempt = Attempt { number, connection: connection.boxed().shared() };
         tokio::spawn(attempt.connection.clone());
+
         state.retry_at = None;
         // This attempt's connection has not lived yet.
         state.connected_at = None;

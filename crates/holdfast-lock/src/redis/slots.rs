@@ -1,6 +1,8 @@
 //! The slot of a command in a Cluster, and the node that owns it.
 
-use redis::{Arg, Cmd, ErrorKind, RedisError, ServerErrorKind, Value};
+use std::vec::IntoIter;
+
+use redis::{Arg, Cmd, ErrorKind, FromRedisValue, RedisError, ServerErrorKind, Value};
 
 use super::request::RedisRequest;
 use crate::key::hash_tag;
@@ -21,14 +23,13 @@ impl SlotMap {
         let mut map = Vec::with_capacity(ranges.len());
         for range in ranges {
             let mut fields = range.into_iter();
-            let mut field = || fields.next().unwrap_or(Value::Nil);
-            let (first, last) =
-                (redis::from_redis_value(field())?, redis::from_redis_value(field())?);
-            let primary: Vec<Value> = redis::from_redis_value(field())?;
+            let first = next_field(&mut fields)?;
+            let last = next_field(&mut fields)?;
+            let primary: Vec<Value> = next_field(&mut fields)?;
+
             let mut primary = primary.into_iter();
-            let host: Option<String> =
-                redis::from_redis_value(primary.next().unwrap_or(Value::Nil))?;
-            let port = redis::from_redis_value(primary.next().unwrap_or(Value::Nil))?;
+            let host: Option<String> = next_field(&mut primary)?;
+            let port = next_field(&mut primary)?;
             // A node that does not know its own host name has that of `source`.
             let host = host.filter(|host| !matches!(host.as_str(), "" | "?"));
             map.push((first, last, (host.unwrap_or_else(|| source.0.clone()), port)));
@@ -49,6 +50,10 @@ impl SlotMap {
         nodes.dedup();
         nodes
     }
+}
+
+fn next_field<T: FromRedisValue>(fields: &mut IntoIter<Value>) -> Result<T, RedisError> {
+    Ok(redis::from_redis_value(fields.next().unwrap_or(Value::Nil))?)
 }
 
 /// Returns the slot of the commands; `None` if they have no key. Fails if they belong to several.

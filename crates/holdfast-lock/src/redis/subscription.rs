@@ -38,6 +38,7 @@ impl Redis {
             RedisConnection::Cluster(cluster) => cluster.node_addresses().await,
             RedisConnection::Sentinel(sentinel) => vec![sentinel.primary_address().await?],
         };
+
         let no_server = RedisError::from((ErrorKind::Io, "there is no server to subscribe to"));
         let requests = addresses.into_iter().map(|address| connect(address, channel));
         let (sink, stream) = first_ok(requests, no_server).await?.split();

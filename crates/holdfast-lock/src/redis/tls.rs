@@ -37,8 +37,9 @@ impl TlsSettings {
         let certificates = read_certificates(pem)?;
         let mut store = RootCertStore::empty();
         for certificate in &certificates {
-            let invalid = |_| Error::InvalidSettings("a certificate is not one of an authority");
-            store.add(certificate.clone()).map_err(invalid)?;
+            store
+                .add(certificate.clone())
+                .map_err(|_| Error::InvalidSettings("a certificate is not one of an authority"))?;
         }
         self.authorities.extend(certificates);
         Ok(self)
@@ -47,17 +48,18 @@ impl TlsSettings {
     /// Presents a certificate, with the chain that follows it, to servers that require one. Fails
     /// if one of them cannot be parsed as PEM, or the key is for another certificate.
     pub fn with_client_certificate(mut self, chain: &[u8], key: &[u8]) -> Result<Self, Error> {
-        let no_key = |_| Error::InvalidSettings("there is no private key in PEM");
-        let mismatch = |_| Error::InvalidSettings("the key does not belong to the certificate");
         let certificates = read_certificates(chain)?;
-        let private_key = PrivateKeyDer::from_pem_slice(key).map_err(no_key)?;
+        let private_key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|_| Error::InvalidSettings("there is no private key in PEM"))?;
+
+        // Built only to compare the two; redis-rs would accept any pair, and fail to connect.
         ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
             .and_then(|config| {
                 let config = config.with_root_certificates(RootCertStore::empty());
                 config.with_client_auth_cert(certificates, private_key)
             })
-            .map_err(mismatch)?;
+            .map_err(|_| Error::InvalidSettings("the key does not belong to the certificate"))?;
         self.client =
             Some(ClientTlsConfig { client_cert: chain.to_owned(), client_key: key.to_owned() });
         Ok(self)
@@ -74,6 +76,7 @@ impl TlsSettings {
         if CryptoProvider::get_default().is_none() {
             let _ = ring::default_provider().install_default();
         }
+
         let mut pem = String::new();
         let mut store = RootCertStore::empty();
         for certificate in system_authorities().into_iter().chain(self.authorities.clone()) {
@@ -84,6 +87,7 @@ impl TlsSettings {
                     &format!("-----BEGIN CERTIFICATE-----\n{encoded}\n-----END CERTIFICATE-----\n");
             }
         }
+
         let certificates =
             TlsCertificates { client_tls: self.client.clone(), root_cert: Some(pem.into_bytes()) };
         let client = Client::build_with_tls("rediss://template", certificates)?;
@@ -136,6 +140,7 @@ impl TlsFailure {
         if let Some(error) = error.downcast_ref::<rustls::Error>() {
             return Some(Self::classify(error));
         }
+
         // Both have the source of the error that they contain, not that error.
         if let Some(shared) = error.downcast_ref::<Arc<dyn StdError + Send + Sync>>() {
             return Self::find(&**shared);
