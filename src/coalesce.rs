@@ -102,6 +102,7 @@ where
                 Err(TrySendError::Closed(lookup)) => lookup,
             },
         };
+
         let (sender, queue) = mpsc::channel(MAX_WAITING);
         let is_sent = sender.try_send(lookup).is_ok();
         queues.insert(key.clone(), sender);
@@ -113,6 +114,7 @@ where
         loop {
             let mut lookups = Vec::new();
             queue.recv_many(&mut lookups, MAX_PER_CALL).await;
+            // Nobody waits for the others any more.
             lookups.retain(|(_, reply)| !reply.is_closed());
             let (queries, replies): (Vec<Q>, Vec<_>) = lookups.into_iter().unzip();
 
@@ -131,6 +133,7 @@ where
                 }
             }
 
+            // Under the lock of `enqueue`: no lookup joins between the check and the removal.
             let mut queues = self.0.queues.lock();
             if queue.is_empty() {
                 queues.remove(&key);

@@ -9,7 +9,7 @@ use clap::Args;
 use holdfast_lock::{Error, ProbeFailure, Redis};
 use tokio::time::{Instant, sleep};
 
-use crate::tls::{self, SettingNames};
+use crate::tls::{self, SettingNames, UnusableCertificate};
 
 #[derive(Debug, Clone, Default, Args)]
 pub struct RedisTlsArgs {
@@ -39,15 +39,18 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// Opens a connection, which is established with the first command.
 pub fn open(url: &str, certificates: &RedisTlsArgs) -> anyhow::Result<Redis> {
     let RedisTlsArgs { redis_ca, redis_cert, redis_key } = certificates;
-    let read = |name, file: &Option<String>| {
-        let file = file.as_deref().filter(|file| !file.is_empty());
-        file.map(|file| tls::read(name, Path::new(file))).transpose()
-    };
-    let authorities = read(SETTINGS.authorities, redis_ca)?;
-    let (chain, key) = (read(SETTINGS.chain, redis_cert)?, read(SETTINGS.key, redis_key)?);
+    let authorities = read(SETTINGS.authorities, redis_ca.as_deref())?;
+    let chain = read(SETTINGS.chain, redis_cert.as_deref())?;
+    let key = read(SETTINGS.key, redis_key.as_deref())?;
     let settings = tls::parse(&SETTINGS, authorities.as_deref(), chain.as_deref(), key.as_deref())?;
     Redis::open_with_tls(url, &settings)
         .context("the address of Redis (REDIS_URL, REDLOCK_URLS) can't be used")
+}
+
+/// Reads a file; an empty name is none.
+fn read(setting: &str, file: Option<&str>) -> Result<Option<Vec<u8>>, UnusableCertificate> {
+    let file = file.filter(|file| !file.is_empty());
+    file.map(|file| tls::read(setting, Path::new(file))).transpose()
 }
 
 /// Fails if `probe`, which does what a lock does, finds that Redis does not respond, or refuses it
@@ -59,14 +62,18 @@ pub async fn check_locks(probe: impl AsyncFn() -> Result<(), ProbeFailure>) -> a
         let error = match probe().await {
             Ok(()) => return Ok(()),
             Err(ProbeFailure::Locks(error)) => error,
+            // Locks work, and their waiters poll: slow, but safe.
             Err(failure @ ProbeFailure::Messages(_)) => {
                 tracing::warn!("{failure}. docs/SECURITY.md has the permissions to give");
                 return Ok(());
             }
         };
+
+        // A Redis that does not respond is not waited for: its address may be wrong.
         if error.refusal().is_none() || Instant::now() >= deadline {
             return Err(explain(&error));
         }
+
         if std::mem::take(&mut is_first) {
             tracing::warn!("{error}. Repeated for {PATIENCE:?}");
         }
@@ -93,6 +100,7 @@ fn explain(error: &Error) -> anyhow::Error {
     else {
         return error.clone().into();
     };
+
     if let Some(refusal) = cause.refusal() {
         let advice = refusal.advice();
         let acl = match refusal.code() {
@@ -104,12 +112,14 @@ fn explain(error: &Error) -> anyhow::Error {
              {advice}{acl}"
         );
     }
+
     let Some(failure) = cause.tls_failure() else {
         return anyhow::Error::from(cause.clone()).context(
             "Redis does not answer. Is it running, and is REDIS_URL right? It begins with rediss \
              if the server requires TLS, and only then",
         );
     };
+
     let advice = tls::advice(failure, &SETTINGS);
     anyhow::anyhow!("can't connect to Redis with TLS: {cause}. {advice}")
 }

@@ -33,18 +33,12 @@ pub fn parse(
     chain: Option<&[u8]>,
     key: Option<&[u8]>,
 ) -> Result<TlsSettings, UnusableCertificate> {
-    let unusable = |setting: &str, error: LockError| {
-        let why = match error {
-            LockError::InvalidSettings(why) => why.to_owned(),
-            error => error.to_string(),
-        };
-        UnusableCertificate { setting: setting.to_owned(), why }
-    };
     let mut settings = TlsSettings::default();
     if let Some(pem) = authorities {
         settings =
             settings.with_authorities(pem).map_err(|error| unusable(names.authorities, error))?;
     }
+
     let both = format!("{} and {}", names.chain, names.key);
     match (chain, key) {
         (None, None) => Ok(settings),
@@ -56,6 +50,15 @@ pub fn parse(
             Err(unusable(&both, LockError::InvalidSettings(why)))
         }
     }
+}
+
+fn unusable(setting: &str, error: LockError) -> UnusableCertificate {
+    let why = match error {
+        // Without the words “invalid settings”, which would not be the user's.
+        LockError::InvalidSettings(why) => why.to_owned(),
+        error => error.to_string(),
+    };
+    UnusableCertificate { setting: setting.to_owned(), why }
 }
 
 #[must_use]

@@ -138,6 +138,7 @@ impl Locks {
 
         let _place = self.waiters.join(key)?;
         let acquired = self.fenced.acquire(&redis_key, ttl, max_hold, Wait::Notify, until).await?;
+
         acquired.map_err(|holder| Error::TimedOut {
             waited: started.elapsed(),
             holder: Box::new(holder),

@@ -292,6 +292,7 @@ impl KeyActor {
             }
             return self.handle_loss();
         }
+
         // The lease is left to expire. Until then the lock is held.
         if held.renewals_ended() {
             return;
@@ -362,6 +363,7 @@ impl KeyActor {
             actor: self.sender.clone(),
             released: false,
         };
+
         if let Err(response) = next.responder.send(Ok(Ok(guard))) {
             // The lease goes to the next waiter, so the returned guard must not release it.
             if let Ok(Ok(mut guard)) = response {
@@ -418,6 +420,7 @@ impl KeyActor {
             }
             Err(error) => {
                 respond(held.release_responder, Released::Unknown);
+
                 // Neither id may keep others waiting: both may be in Redis.
                 let id = held.lease.id.clone();
                 self.fail_waiters(id, &error);
@@ -433,6 +436,7 @@ impl KeyActor {
         let shared = self.shared.clone();
         // A guard that is late has no lease of which the fence could be raised.
         let Some(held) = self.held_by(id) else { return Ok(None) };
+
         match shared.protocol.raise_fence(&key, id, floor).await? {
             Some(grant) => {
                 held.next_fence = grant.fence + 1;
