@@ -3,25 +3,44 @@
 //! The catalogue is compiled into the program. Tests: `tests/tidy/messages.rs` finds missing,
 //! unused and differing messages.
 
-use std::borrow::Cow;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::sync::LazyLock;
 
-pub use fluent_templates::fluent_bundle::FluentValue;
-use fluent_templates::{LanguageIdentifier, Loader as _, langid, static_loader};
+use fluent_bundle::concurrent::FluentBundle;
+use fluent_bundle::{FluentArgs, FluentResource};
 use serde::{Deserialize, Serialize};
 
-static ENGLISH: LanguageIdentifier = langid!("en");
-static CHINESE: LanguageIdentifier = langid!("zh");
+pub use fluent_bundle::FluentValue;
 
-static_loader! {
-    static CATALOGUE = {
-        locales: "./locales",
-        fallback_language: "en",
-        // Isolation marks would show in a terminal; pages isolate names with `<bdi>`.
-        customise: |bundle| bundle.set_use_isolating(false),
+macro_rules! catalogue {
+    ($($file:literal),*) => {
+        const ENGLISH: &[&str] = &[$(include_str!(concat!("../locales/en/", $file, ".ftl"))),*];
+        const CHINESE: &[&str] = &[$(include_str!(concat!("../locales/zh/", $file, ".ftl"))),*];
     };
 }
+
+catalogue!(
+    "admin",
+    "common",
+    "goods",
+    "judge",
+    "lab",
+    "lessons",
+    "problems",
+    "race",
+    "runs",
+    "scheduler",
+    "shop",
+    "strategies",
+    "swimlane",
+    "terminal"
+);
+
+type Edition = FluentBundle<FluentResource>;
+
+static ENGLISH_EDITION: LazyLock<Edition> = LazyLock::new(|| Language::English.compile(ENGLISH));
+static CHINESE_EDITION: LazyLock<Edition> = LazyLock::new(|| Language::Chinese.compile(CHINESE));
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Language {
@@ -73,22 +92,47 @@ impl Language {
         })
     }
 
-    fn identifier(self) -> &'static LanguageIdentifier {
+    fn edition(self) -> &'static Edition {
         match self {
-            Self::English => &ENGLISH,
-            Self::Chinese => &CHINESE,
+            Self::English => &ENGLISH_EDITION,
+            Self::Chinese => &CHINESE_EDITION,
         }
+    }
+
+    /// Errors in the files leave messages out, which a test finds.
+    fn compile(self, files: &[&str]) -> Edition {
+        let mut edition = FluentBundle::new_concurrent(self.tag().parse().into_iter().collect());
+        // Isolation marks would show in a terminal; pages isolate names with `<bdi>`.
+        edition.set_use_isolating(false);
+        for file in files {
+            let resource = FluentResource::try_new((*file).to_owned());
+            let _ = edition.add_resource(resource.unwrap_or_else(|(resource, _)| resource));
+        }
+        edition
     }
 
     /// Returns the message `id`. A message that a language lacks is returned in English.
     pub fn text(self, id: &str) -> String {
-        CATALOGUE.lookup(self.identifier(), id)
+        self.text_with(id, &[])
     }
 
     pub fn text_with(self, id: &str, variables: &[(&'static str, FluentValue<'_>)]) -> String {
-        let variables: HashMap<Cow<'static, str>, FluentValue<'_>> =
-            variables.iter().map(|(name, value)| (Cow::Borrowed(*name), value.clone())).collect();
-        CATALOGUE.lookup_with_args(self.identifier(), id, &variables)
+        let arguments: FluentArgs<'_> =
+            variables.iter().map(|(name, value)| (*name, value.clone())).collect();
+        self.format_or_english(id, &arguments)
+            .unwrap_or_else(|| format!("Unknown localization key: {id:?}"))
+    }
+
+    fn format_or_english(self, id: &str, arguments: &FluentArgs<'_>) -> Option<String> {
+        self.format(id, arguments).or_else(|| Self::English.format(id, arguments))
+    }
+
+    /// Returns the message `id`; `None` if the language lacks it, or it needs other arguments.
+    fn format(self, id: &str, arguments: &FluentArgs<'_>) -> Option<String> {
+        let pattern = self.edition().get_message(id)?.value()?;
+        let mut errors = Vec::new();
+        let text = self.edition().format_pattern(pattern, Some(arguments), &mut errors);
+        errors.is_empty().then(|| text.into_owned())
     }
 }
 
@@ -133,10 +177,9 @@ impl Message {
     /// Formats the message; `None` if the catalogue does not have it, or it needs other arguments.
     pub fn format(&self, language: Language) -> Option<String> {
         let arguments = self.arguments.iter();
-        let arguments: HashMap<Cow<'static, str>, FluentValue<'_>> = arguments
-            .map(|(name, value)| (Cow::Owned(name.clone()), value.variable(language)))
-            .collect();
-        CATALOGUE.try_lookup_with_args(language.identifier(), &self.id, &arguments)
+        let arguments: FluentArgs<'_> =
+            arguments.map(|(name, value)| (name.as_str(), value.variable(language))).collect();
+        language.format_or_english(&self.id, &arguments)
     }
 
     /// Returns the text, in English where it is missing; one that is missing there, too, is a bug
@@ -218,6 +261,8 @@ pub use message;
 
 #[cfg(test)]
 mod tests {
+    use fluent_syntax::ast::Entry;
+
     use super::*;
 
     #[test]
@@ -240,6 +285,21 @@ mod tests {
         let chinese = read.format(Language::Chinese).unwrap();
         assert!(chinese.contains('2') && !chinese.contains("sold"), "{chinese}");
         assert_eq!(Message::new("run-of-a-later-version").format(Language::Chinese), None);
+    }
+
+    #[test]
+    fn every_message_of_every_file_is_known() {
+        for language in Language::ALL {
+            for file in std::fs::read_dir(format!("locales/{}", language.tag())).unwrap() {
+                let path = file.unwrap().path();
+                let resource = FluentResource::try_new(std::fs::read_to_string(&path).unwrap());
+                for entry in resource.expect("a file without errors").entries() {
+                    let Entry::Message(message) = entry else { continue };
+                    let id = message.id.name;
+                    assert!(language.edition().has_message(id), "{}: {id}", path.display());
+                }
+            }
+        }
     }
 
     #[test]

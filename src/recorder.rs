@@ -1,5 +1,5 @@
 //! The recorder of the process, which `/metrics` shows: every metric of the program and its crates,
-//! with its buckets and help. The crate `metrics-process` adds those of the process.
+//! with its buckets and help.
 
 use std::sync::OnceLock;
 
@@ -9,6 +9,7 @@ use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 
 use crate::metrics::{COUNTS, MetricDefinition, MetricType, define_metrics};
 use crate::shop::engine;
+use crate::telemetry::process;
 use crate::{jobs, output, rate_limit, web};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -34,6 +35,7 @@ pub fn all_metrics() -> impl Iterator<Item = &'static MetricDefinition> {
     METRICS
         .iter()
         .chain(output::METRICS)
+        .chain(process::METRICS)
         .chain(web::metrics())
         .chain(rate_limit::METRICS)
         .chain(engine::metrics())
@@ -55,7 +57,6 @@ pub fn metrics_handle() -> anyhow::Result<PrometheusHandle> {
     let handle = builder.install_recorder()?;
 
     all_metrics().for_each(describe);
-    metrics_process::Collector::default().describe();
     metrics::gauge!(BUILD_INFO, "version" => VERSION).set(1.0);
     Ok(HANDLE.get_or_init(|| handle).clone())
 }

@@ -6,15 +6,18 @@
 //! Tests: `tests/it/logs.rs`, `tests/it/log_reader.rs`, `tests/it/traces.rs`.
 
 mod otlp;
+mod otlp_client;
+pub mod process;
 
 use std::env::VarError;
 use std::io::IsTerminal as _;
 
 use anyhow::{Context as _, bail};
 use tracing::level_filters::LevelFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer as _};
 
 use crate::output::{LineWriter, format_is_json};
 
@@ -51,31 +54,72 @@ fn variable(name: &str) -> anyhow::Result<Option<String>> {
     }
 }
 
-fn parse_filter(filter: &str) -> anyhow::Result<EnvFilter> {
+/// Parses levels and `TARGET=LEVEL`, separated by commas; of several that match, the one with the
+/// longest target applies.
+fn parse_filter(filter: &str) -> anyhow::Result<Targets> {
     let example = || format!("{FILTER} is “{filter}”; it can be a filter such as {DEFAULT_FILTER}");
-    for directive in filter.split(',').map(str::trim) {
-        // The parser takes a misspelt level for the name of a module, and logs nothing else.
-        let is_plain = !directive.contains(['=', '[']);
-        if is_plain && !directive.is_empty() && directive.parse::<LevelFilter>().is_err() {
-            let why = "is neither a level (off, error, warn, info, debug, trace) nor TARGET=LEVEL";
-            return Err(anyhow::anyhow!("“{directive}” {why}")).with_context(example);
-        }
+
+    let mut directives = vec![FILTER_PREFIX];
+    for directive in filter.split(',').map(str::trim).filter(|directive| !directive.is_empty()) {
+        check_directive(directive).with_context(example)?;
+        directives.push(directive);
     }
-    EnvFilter::try_new(format!("{FILTER_PREFIX},{filter}")).with_context(example)
+
+    directives.join(",").parse::<Targets>().with_context(example)
+}
+
+/// Refuses what the parser would take for the name of a module, of which it then logs all.
+fn check_directive(directive: &str) -> anyhow::Result<()> {
+    let is_understood = match directive.split_once('=') {
+        Some((target, level)) => {
+            !target.is_empty() && !level.is_empty() && level.parse::<LevelFilter>().is_ok()
+        }
+        None => directive.parse::<LevelFilter>().is_ok(),
+    };
+    if !is_understood || directive.contains(['[', ' ']) {
+        bail!(
+            "“{directive}” is neither a level (off, error, warn, info, debug, trace) nor \
+             TARGET=LEVEL"
+        );
+    }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use tracing::Level;
+
     use super::*;
 
     #[test]
     fn misspelt_level_is_an_error() {
-        for filter in ["inof", "holdfast=inof", "holdfast=info,wran", "holdfast=info,=", "a b"] {
+        for filter in
+            ["inof", "holdfast=inof", "holdfast=info,wran", "holdfast=info,=", "holdfast=", "a b"]
+        {
             let error = parse_filter(filter).expect_err(filter);
             assert!(format!("{error:#}").contains(filter), "{error:#}");
         }
-        for filter in ["info", "OFF", "holdfast=debug,warn", "holdfast[request]=trace", "info,"] {
+        for filter in ["info", "OFF", "holdfast=debug,warn", "info, holdfast::web=trace", "info,"] {
             parse_filter(filter).expect(filter);
         }
+    }
+
+    #[test]
+    fn spans_in_filters_are_refused() {
+        for filter in ["holdfast[request]=trace", "holdfast[{user}]=trace"] {
+            parse_filter(filter).expect_err(filter);
+        }
+    }
+
+    #[test]
+    fn longest_target_decides() {
+        let filter = parse_filter("holdfast::web=debug,holdfast=warn,error").expect("a filter");
+        let logs = |target, level| filter.would_enable(target, &level);
+        assert!(logs("holdfast::web::api", Level::DEBUG) && !logs("holdfast::db", Level::INFO));
+        assert!(logs("sqlx::query", Level::ERROR) && !logs("sqlx::query", Level::WARN));
+        assert!(!logs("actix_http::h1::dispatcher", Level::ERROR));
+
+        let filter = parse_filter("trace,actix_http::h1=error").expect("a filter");
+        assert!(filter.would_enable("actix_http::h1", &Level::ERROR));
     }
 }

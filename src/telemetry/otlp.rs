@@ -14,7 +14,7 @@ use anyhow::{Context as _, bail};
 use opentelemetry::KeyValue;
 use opentelemetry::propagation::TextMapPropagator as _;
 use opentelemetry::trace::{TraceContextExt as _, TracerProvider as _};
-use opentelemetry_otlp::{Protocol, WithExportConfig as _};
+use opentelemetry_otlp::{Protocol, WithExportConfig as _, WithHttpConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::OTelSdkResult;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
@@ -25,12 +25,15 @@ use tracing_subscriber::filter::{LevelFilter, dynamic_filter_fn};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Layer, layer};
 
+use super::otlp_client::PlainClient;
 use super::variable;
 
 const SERVICE: &str = "holdfast";
 const SERVICE_NAME: &str = "OTEL_SERVICE_NAME";
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(10);
 const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 /// Upper bound of the time that the last spans delay the end of the process.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -48,6 +51,7 @@ impl TraceExporter {
         let exporter = opentelemetry_otlp::SpanExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
+            .with_http_client(PlainClient { timeout: export_timeout() })
             .build()
             .with_context(|| format!("can't export traces to “{shown}” ({endpoint})"))?;
         let mut resource = Resource::builder()
@@ -110,6 +114,14 @@ fn read_endpoint() -> anyhow::Result<Option<(&'static str, String)>> {
         bail!("{name} is “{protocol}”; it can be http/protobuf");
     }
     Ok(Some((endpoint, url)))
+}
+
+/// Reads the time of one export in milliseconds, as the exporter does, which does not tell its
+/// client.
+fn export_timeout() -> Duration {
+    let values = TIMEOUTS.into_iter().filter_map(|name| std::env::var(name).ok());
+    let mut times = values.filter_map(|value| value.parse().ok().map(Duration::from_millis));
+    times.next().unwrap_or(DEFAULT_TIMEOUT)
 }
 
 fn is_http_url(url: &str) -> bool {

@@ -93,7 +93,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "settings",
         ],
     ),
-    ("recorder", &["metrics", "output", "shop", "jobs", "rate_limit", "web"]),
+    ("recorder", &["metrics", "output", "telemetry", "shop", "jobs", "rate_limit", "web"]),
     ("settings", &["flags", "embedded", "rate_limit", "redis_connection", "web"]),
     ("bench", &["output", "signals", "stats", "flags", "load", "db", "shop", "embedded"]),
     ("judge", &["output", "signals", "stats", "flags", "embedded"]),

@@ -68,10 +68,13 @@ fn names_follow_the_convention_of_prometheus() {
     for metric in all_metrics() {
         let MetricDefinition { constant, name, metric_type, buckets, .. } = metric;
         assert!(names.insert(name) && constants.insert(constant), "{name} is listed twice");
-        assert!(name.starts_with("holdfast_"), "{name}");
+        // Prometheus's own clients have the latter.
+        let is_process = name.starts_with("process_");
+        assert!(is_process || name.starts_with("holdfast_"), "{name}");
         assert_eq!(name.ends_with("_total"), *metric_type == MetricType::Counter, "{name}");
         assert_eq!(!buckets.is_empty(), *metric_type == MetricType::Histogram, "{name}");
-        let is_duration = name.ends_with("_seconds") && !name.ends_with("_timestamp_seconds");
+        let is_time = is_process || name.ends_with("_timestamp_seconds");
+        let is_duration = name.ends_with("_seconds") && !is_time;
         assert_eq!(is_duration, *buckets == SECONDS, "{name}");
     }
 }

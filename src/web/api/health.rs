@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::metrics::define_metrics;
 use crate::shop::passwords;
+use crate::telemetry::process;
 use crate::web::readiness::{ComponentCheck, PostgresState};
 use crate::web::{HttpResult, Problem, ProblemType, State};
 
@@ -57,7 +58,7 @@ pub async fn ready(state: State) -> HttpResult {
 /// Returns the metrics for Prometheus.
 #[utoipa::path(get, path = "/metrics", tag = "machines", security(()), responses((status = 200)))]
 pub async fn metrics(state: State) -> HttpResponse {
-    metrics_process::Collector::default().collect();
+    process::record();
     let (in_use, idle) = state.shop.pool.connections();
     for (name, count) in [("in-use", in_use), ("idle", idle)] {
         metrics::gauge!(POOL_CONNECTIONS, "state" => name).set(count);

@@ -19,6 +19,7 @@ pub mod lab;
 mod layout;
 mod ledger_table;
 pub mod order;
+mod outlined_text;
 pub mod place_order;
 pub mod race;
 mod race_film;

@@ -1,18 +1,16 @@
 //! Draws a race as a picture with its figures: for previews of links, and for documents.
 
-use std::sync::{Arc, LazyLock};
-
 use askama::Template;
 use resvg::tiny_skia::{Pixmap, Transform};
-use resvg::usvg::{Options, Tree, fontdb};
+use resvg::usvg::{Options, Tree};
 
+use super::outlined_text::outline_texts;
 use super::race_film::{RaceCell, RaceView, server};
 use super::respond::hash_source;
 use super::timeline::{TimelineView, fade_begin};
 use crate::lab::race::model::Race;
 use crate::messages::Language;
 
-const FONT: &[u8] = include_bytes!("../../../static/fonts/inter-semibold-latin.otf");
 const WIDTH: u32 = 1_200;
 const HEIGHT: u32 = 630;
 const CELLS_PER_ROW: usize = 20;
@@ -46,22 +44,13 @@ pub(super) fn animated_policy() -> String {
 
 /// Returns the picture for [`png`]; `None` without a result.
 pub(super) fn still(race: &Race) -> Option<String> {
-    picture(race, LIGHT.to_owned(), false)
+    // [`png`] makes groups of that class of its texts.
+    picture(race, LIGHT.replace("\ntext{", "\n.text{"), false)
 }
 
 /// Draws a picture; `None` if it cannot be drawn.
 pub(super) fn png(picture: &str) -> Option<Vec<u8>> {
-    static FONTS: LazyLock<Arc<fontdb::Database>> = LazyLock::new(|| {
-        let mut fonts = fontdb::Database::new();
-        fonts.load_font_data(FONT.to_vec());
-        Arc::new(fonts)
-    });
-    let options = Options {
-        fontdb: Arc::clone(&FONTS),
-        font_family: "Inter".to_owned(),
-        ..Options::default()
-    };
-    let tree = Tree::from_str(picture, &options).ok()?;
+    let tree = Tree::from_str(&outline_texts(picture)?, &Options::default()).ok()?;
     let mut pixels = Pixmap::new(WIDTH, HEIGHT)?;
     resvg::render(&tree, Transform::identity(), &mut pixels.as_mut());
     pixels.encode_png().ok()
