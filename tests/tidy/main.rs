@@ -32,7 +32,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("tls", &[]),
     ("db", &["tls"]),
     ("redis_connection", &["tls"]),
-    ("telemetry", &["output"]),
+    ("telemetry", &["metrics", "output"]),
     ("embedded", &["backoff", "output", "signals", "flags", "load"]),
     (
         "shop",
