@@ -67,6 +67,7 @@ impl<T> PriorityQueue<T> {
             Some(normal) if first != normal && self.high_in_a_row >= MAX_HIGH_IN_A_ROW => normal,
             _ => first,
         };
+
         let overtook = next.0 == Priority::High && normal.is_some();
         self.high_in_a_row = if overtook { self.high_in_a_row + 1 } else { 0 };
         self.waiting.remove(&next)

@@ -78,6 +78,7 @@ impl KeyQueues {
         let (sender, served) = oneshot::channel();
         let queue_ref = self.queue_of(key, options.capacity.unwrap_or(DEFAULT_CAPACITY));
         let Some(queue) = queue_ref.queue.as_ref() else { return Ok(None) };
+
         let is_try = wait == Wait::Try || deadlines.service <= Instant::now();
         let place = if is_try {
             None
@@ -88,10 +89,13 @@ impl KeyQueues {
             };
             Some(place)
         };
+
+        // On drop it leaves the queue, so that a cancelled request keeps no place.
         let priority = options.priority.unwrap_or_default();
         let Some(_membership) = queue.waiting.join(priority, sender, place) else {
             return Ok(None);
         };
+
         let served = if is_try {
             // The consumer is idle, so this waits no longer than until it runs.
             served.await.ok()
@@ -107,18 +111,17 @@ impl KeyQueues {
     }
 
     pub fn snapshots(&self) -> Vec<QueueSnapshot> {
-        let snapshot = |(key, queue): (&LockKey, &Weak<KeyQueue>)| {
-            let queue = queue.upgrade()?;
-            Some(QueueSnapshot {
+        let mut snapshots = Vec::new();
+        // Under the lock of the map: a snapshot must not own the last reference to a queue.
+        for (key, queue) in self.map.lock().iter() {
+            let Some(queue) = queue.upgrade() else { continue };
+            snapshots.push(QueueSnapshot {
                 key: key.clone(),
                 served_since_ms: queue.waiting.served_since_ms(),
                 waiting: queue.waiting.waiting(),
                 waiting_for_place: queue.waiting.waiting_for_place(),
-            })
-        };
-        // Under the lock of the map: a snapshot must not own the last reference to a queue.
-        let mut snapshots: Vec<QueueSnapshot> =
-            self.map.lock().iter().filter_map(snapshot).collect();
+            });
+        }
         snapshots.sort_by(|one, other| one.key.cmp(&other.key));
         snapshots
     }
@@ -169,6 +172,7 @@ struct QueueRef {
 impl Drop for QueueRef {
     fn drop(&mut self) {
         let mut map = self.map.lock();
+        // Under the lock of the map: of two last references, one sees the other's gone.
         drop(self.queue.take());
         if map.get(&self.key).is_some_and(|queue| queue.strong_count() == 0) {
             map.remove(&self.key);

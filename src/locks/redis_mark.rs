@@ -45,14 +45,17 @@ impl RedisMark {
     /// Returns the responses, if more than half of the servers respond.
     async fn on_each(&self, command: &Cmd) -> Result<Vec<bool>, Error> {
         let requests = self.servers.iter().map(|server| server.query(command.clone()));
-        let (mut responses, mut failure) = (Vec::new(), None);
+        let mut responses = Vec::new();
+        let mut failure = None;
         for response in join_all(requests).await {
             match response {
                 Ok(response) => responses.push(response),
                 Err(error) => failure = Some(error),
             }
         }
+
         match failure {
+            // A minority may be down, as for the locks themselves.
             Some(error) if responses.len() <= self.servers.len() / 2 => Err(error),
             _ => Ok(responses),
         }

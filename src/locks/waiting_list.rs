@@ -91,11 +91,10 @@ struct QueuedRequest {
 
 impl WaitingList {
     pub(super) fn new(places: usize) -> Self {
-        let free = || Arc::new(Semaphore::new(places));
         Self {
             state: Mutex::default(),
-            high: free(),
-            normal: free(),
+            high: Arc::new(Semaphore::new(places)),
+            normal: Arc::new(Semaphore::new(places)),
             waiting_for_place: AtomicUsize::new(0),
             arrivals: Notify::new(),
         }
@@ -108,9 +107,11 @@ impl WaitingList {
             let next = {
                 let mut state = self.state.lock();
                 let next = state.queue.pop();
+                // Under the same lock: between the two, a request could find the consumer idle.
                 state.served_since_ms = next.is_some().then(unix_ms);
                 next
             };
+
             match next {
                 Some(request) => return request.sender,
                 None => self.arrivals.notified().await,
@@ -166,6 +167,7 @@ impl WaitingList {
         if place.is_none() && !is_idle {
             return None;
         }
+
         let number = state.queue.join(priority, QueuedRequest { sender, _place: place });
         self.arrivals.notify_one();
         Some(Membership { list: self.clone(), number })

@@ -74,8 +74,7 @@ impl Shop {
 pub fn lab_connections(count: u32) -> Budget {
     let of_others = (count / 4).max(1);
     let per_user = count.saturating_sub(of_others).max(1);
-    let number = |count| usize::try_from(count).unwrap_or(usize::MAX);
-    Budget::new(number(count), number(per_user))
+    Budget::new(count as usize, per_user as usize)
 }
 
 impl RequestOptions {

@@ -72,7 +72,10 @@ impl IdempotencyRequest {
     }
 
     pub(super) fn fingerprint_hex(&self) -> String {
-        let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
-        self.fingerprint.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+        self.fingerprint.iter().flat_map(|byte| [byte >> 4, byte & 15].map(hex_digit)).collect()
     }
+}
+
+fn hex_digit(nibble: u8) -> char {
+    char::from_digit(nibble.into(), 16).unwrap_or('0')
 }

@@ -57,22 +57,29 @@ impl Command for ExpireOrders {
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
-        let (from, to) = (OrderStatus::Pending, OrderStatus::Cancelled);
-        let due = |found: &&OrderSnapshot| found.status == from && found.expires_at <= state.now;
-        let is_due = |(order, _): &&(OrderId, _)| state.orders.get(order).filter(due).is_some();
-        let due: Vec<&(OrderId, Vec<(Sku, i64)>)> = self.orders.iter().filter(is_due).collect();
+        let mut due = Vec::new();
+        for (order, units) in &self.orders {
+            // Absent: a payment has locked it at this moment, and decides.
+            let Some(found) = state.orders.get(order) else { continue };
+            if found.status == OrderStatus::Pending && found.expires_at <= state.now {
+                due.push((*order, units, *found));
+            }
+        }
         // Before any change, because a rejected command leaves the state as it was.
-        for (sku, _) in due.iter().flat_map(|(_, units)| units) {
+        for (sku, _) in due.iter().flat_map(|(_, units, _)| *units) {
             state.item(sku)?;
         }
-        let (mut stock, mut transitions) = (Vec::new(), Vec::new());
-        for (order, units) in &due {
-            stock.extend(state.return_units(units, "expiry", *order)?);
-            let after = OrderSnapshot { status: to, expired: true, ..state.orders[order] };
-            transitions.push(state.change_order(*order, from, after));
+
+        let mut stock = Vec::new();
+        let mut transitions = Vec::new();
+        let mut expired = BTreeSet::new();
+        for (order, units, found) in due {
+            stock.extend(state.return_units(units, "expiry", order)?);
+            let after = OrderSnapshot { status: OrderStatus::Cancelled, expired: true, ..found };
+            transitions.push(state.change_order(order, OrderStatus::Pending, after));
+            expired.insert(order);
         }
-        let orders = due.iter().map(|(order, _)| *order).collect();
-        let response = CommandResponse::Expired(orders);
+        let response = CommandResponse::Expired(expired);
         Ok(Changes { transitions, stock, ..Changes::none(response) })
     }
 }

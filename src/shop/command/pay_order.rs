@@ -45,26 +45,30 @@ impl Command for PayOrder {
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
-        let (account, id) = (self.account, self.order.id);
+        let account = self.account;
+        let id = self.order.id;
         // A late payment gets this rejection whether the expiry is already written or not.
         if state.orders.get(&id).is_some_and(|order| order.expired) {
             return Err(Rejection::OrderExpired);
         }
-        let (from, to) = (OrderStatus::Pending, OrderStatus::Paid);
-        let found = state.order_in(from, id, "pay")?;
+        let found = state.order_in(OrderStatus::Pending, id, "pay")?;
         if found.expires_at <= state.now {
             return Err(Rejection::OrderExpired);
         }
+
         let needed_cents = self.order.total_cents;
         let balance_cents = state.balance_cents(account)?;
         if balance_cents < needed_cents {
             let in_lab = account != self.idempotency.user;
             return Err(Rejection::InsufficientFunds { needed_cents, balance_cents, in_lab });
         }
+
+        let to = OrderStatus::Paid;
         let paid_at = Some(state.now);
         let balance = state.change_balance(account, -needed_cents, "payment", Some(id))?;
         let after = OrderSnapshot { status: to, paid_at, ..found };
-        let transition = state.change_order(id, from, after);
+        let transition = state.change_order(id, OrderStatus::Pending, after);
+
         let order = Order { status: to, paid_at, ..self.order.clone() };
         let response =
             CommandResponse::Paid(PaidOrder { order, balance: ValueChange::from(&balance) });

@@ -39,6 +39,7 @@ impl PlaceOrder {
         if requested.is_empty() || requested.len() > MAX_LINES {
             return Err(Rejection::Invalid("lines".into(), format!("1 to {MAX_LINES} lines")));
         }
+
         let mut lines = BTreeMap::new();
         for (place, line) in requested.iter().enumerate() {
             if !(1..=MAX_QUANTITY).contains(&line.quantity) {
@@ -47,6 +48,8 @@ impl PlaceOrder {
             }
             *lines.entry(line.sku.clone()).or_insert(0) += line.quantity;
         }
+
+        // Sorted and added up: the same order in other lines is the same request.
         let mut content = String::new();
         for (sku, quantity) in &lines {
             let _ = writeln!(content, "{sku} {quantity}");
@@ -70,20 +73,28 @@ impl PlaceOrder {
         let mut lines = Vec::with_capacity(self.lines.len());
         for (sku, &quantity) in &self.lines {
             let item = state.item(sku)?;
-            let (unit_price_cents, before) = (item.price_cents, item.stock);
-            let line_cents = unit_price_cents.checked_mul(quantity);
+            let line_cents = item.price_cents.checked_mul(quantity);
             let sum = line_cents.and_then(|cents| total_cents.checked_add(cents));
             total_cents = sum.ok_or_else(|| {
                 Rejection::Invalid("lines".into(), "it costs too much".to_owned())
             })?;
-            let stock = ValueChange { before, delta: -quantity, after: before - quantity };
-            lines.push(OrderLine { sku: sku.clone(), quantity, unit_price_cents, stock });
+            let before = item.stock;
+            lines.push(OrderLine {
+                sku: sku.clone(),
+                quantity,
+                unit_price_cents: item.price_cents,
+                stock: ValueChange { before, delta: -quantity, after: before - quantity },
+            });
         }
+
         // Stock first: it is the same for every customer, and needs no count.
         for OrderLine { sku, quantity, stock, .. } in &lines {
             if stock.after < 0 {
-                let (sku, requested, available) = (sku.clone(), *quantity, stock.before);
-                return Err(Rejection::SoldOut { sku, requested, available });
+                return Err(Rejection::SoldOut {
+                    sku: sku.clone(),
+                    requested: *quantity,
+                    available: stock.before,
+                });
             }
         }
         for OrderLine { sku, quantity, .. } in &lines {
@@ -91,10 +102,11 @@ impl PlaceOrder {
             if let Some(&already) = state.purchased.get(&(sku.clone(), self.user()))
                 && already + quantity > limit
             {
-                let (sku, requested) = (sku.clone(), *quantity);
-                return Err(Rejection::LimitReached { sku, limit, already, requested });
+                let sku = sku.clone();
+                return Err(Rejection::LimitReached { sku, limit, already, requested: *quantity });
             }
         }
+
         Ok(Order {
             id: self.order,
             status: OrderStatus::Pending,
@@ -134,9 +146,11 @@ impl Command for PlaceOrder {
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
         let order = self.pending(state)?;
         let limits = self.lines.keys().map(|sku| state.items[sku].limit_per_user).collect();
+
         let mut stock = Vec::with_capacity(self.lines.len());
         for (sku, quantity) in &self.lines {
             stock.push(state.change_stock(sku, -quantity, "order", Some(self.order))?);
+            // The next order of this customer in the batch must count these units too.
             if let Some(purchased) = state.purchased.get_mut(&(sku.clone(), self.user())) {
                 *purchased += quantity;
             }

@@ -32,15 +32,16 @@ pub struct RestockRequest {
 /// Any whole number of the range but 0.
 fn delta_schema() -> Schema {
     let most = isize::try_from(MAX_AMOUNT).unwrap_or(isize::MAX);
-    let integers = |minimum, maximum| {
-        let integers = ObjectBuilder::new().schema_type(Type::Integer);
-        integers.minimum(Some(minimum)).maximum(Some(maximum))
-    };
     let parts = OneOfBuilder::new()
         .description(Some("Units added, or below zero: removed; not 0."))
         .item(integers(-most, -1))
         .item(integers(1, most));
     Schema::OneOf(parts.build())
+}
+
+fn integers(minimum: isize, maximum: isize) -> ObjectBuilder {
+    let integers = ObjectBuilder::new().schema_type(Type::Integer);
+    integers.minimum(Some(minimum)).maximum(Some(maximum))
 }
 
 #[derive(Debug, Clone)]
@@ -60,23 +61,26 @@ impl Restock {
         what: &RestockRequest,
         key: IdempotencyKey,
     ) -> Result<Self, Rejection> {
-        let invalid = |field: &'static str, why| Err(Rejection::Invalid(field.into(), why));
         let delta = what.delta;
         if delta == 0 || delta.unsigned_abs() > MAX_AMOUNT.unsigned_abs() {
             let why =
                 format!("it must be a whole number from −{MAX_AMOUNT} to {MAX_AMOUNT}, and not 0");
-            return invalid("delta", why);
+            return Err(Rejection::Invalid("delta".into(), why));
         }
+
         let reason = what.reason.trim();
         if !(1..=64).contains(&reason.chars().count()) || reason.chars().any(char::is_control) {
-            return invalid("reason", "1 to 64 characters on one line".to_owned());
+            let why = "1 to 64 characters on one line".to_owned();
+            return Err(Rejection::Invalid("reason".into(), why));
         }
         if RESERVED.contains(&reason) {
             let why =
                 format!("“{reason}” is reserved for the shop's own entries; use another word");
-            return invalid("reason", why);
+            return Err(Rejection::Invalid("reason".into(), why));
         }
-        let (path, content) = (format!("/api/items/{sku}/stock"), format!("{delta} {reason}"));
+
+        let path = format!("/api/items/{sku}/stock");
+        let content = format!("{delta} {reason}");
         let idempotency = IdempotencyRequest::post(admin, path, Some(key), &content);
         Ok(Self { idempotency, sku, delta, reason: reason.to_owned() })
     }
@@ -102,7 +106,8 @@ impl Command for Restock {
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
-        let (before, delta) = (state.item(&self.sku)?.stock, self.delta);
+        let delta = self.delta;
+        let before = state.item(&self.sku)?.stock;
         let after = before + delta;
         // Refunds may have raised the stock above the maximum: only an addition is rejected.
         if delta > 0 && after > MAX_AMOUNT {
@@ -113,6 +118,7 @@ impl Command for Restock {
             let why = format!("only {before} units are in stock");
             return Err(Rejection::Invalid("delta".into(), why));
         }
+
         let next = state.next_entry.ok_or_else(|| Rejection::no_item(&self.sku))?;
         let mut change = state.change_stock(&self.sku, delta, self.reason.clone(), None)?;
         let entry = next.number(&mut change, state.now);

@@ -47,8 +47,8 @@ impl Command for ReturnOrder {
 
     fn reads(&self) -> ReadSet {
         let items = self.order.lines.iter().map(|line| line.sku.clone()).collect();
-        let (account, orders) = (self.refund_to, vec![self.order.id]);
-        ReadSet { items, account, orders, ..ReadSet::default() }
+        let orders = vec![self.order.id];
+        ReadSet { items, account: self.refund_to, orders, ..ReadSet::default() }
     }
 
     fn priority(&self) -> Priority {
@@ -61,7 +61,9 @@ impl Command for ReturnOrder {
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
-        let (id, total, name) = (self.order.id, self.order.total_cents, name(self.refund_to));
+        let id = self.order.id;
+        let total = self.order.total_cents;
+        let name = name(self.refund_to);
         let (from, to) = match self.refund_to {
             None => (OrderStatus::Pending, OrderStatus::Cancelled),
             Some(_) => (OrderStatus::Paid, OrderStatus::Refunded),
@@ -70,12 +72,14 @@ impl Command for ReturnOrder {
         if let Some(user) = self.refund_to {
             check_balance(state, user, total)?;
         }
+
         let stock = state.return_units(&self.order.units(), name, id)?;
         let balance = match self.refund_to {
             Some(user) => Some(state.change_balance(user, total, name, Some(id))?),
             None => None,
         };
         let transition = state.change_order(id, from, OrderSnapshot { status: to, ..found });
+
         let by_sku: BTreeMap<String, ValueChange> =
             stock.iter().map(|change| (change.key.to_string(), change.into())).collect();
         let response = CommandResponse::Returned(ReturnedOrder {

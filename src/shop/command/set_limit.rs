@@ -41,7 +41,8 @@ impl SetLimit {
         key: Option<IdempotencyKey>,
     ) -> Result<Self, Rejection> {
         check_limit(limit)?;
-        let (path, content) = (format!("/api/items/{}/limit", item.sku), format!("{limit:?}"));
+        let path = format!("/api/items/{}/limit", item.sku);
+        let content = format!("{limit:?}");
         let idempotency = IdempotencyRequest::new(admin, "PUT", path, key, &content);
         Ok(Self { idempotency, item, limit })
     }
@@ -68,10 +69,13 @@ impl Command for SetLimit {
         let sku = &self.item.sku;
         let item = state.items.get_mut(sku).ok_or_else(|| Rejection::no_item(sku))?;
         item.limit_per_user = self.limit;
+        // Orders that have read the old limit conflict, and read again.
         item.version += 1;
-        let (stock, limit_per_user) = (item.stock, self.limit);
-        let response =
-            CommandResponse::LimitSet(Item { stock, limit_per_user, ..self.item.clone() });
+        let response = CommandResponse::LimitSet(Item {
+            stock: item.stock,
+            limit_per_user: self.limit,
+            ..self.item.clone()
+        });
         Ok(Changes { limit: Some((sku.clone(), self.limit)), ..Changes::none(response) })
     }
 }

@@ -141,10 +141,19 @@ impl ShopState {
         order: Option<OrderId>,
     ) -> Result<StockChange, Rejection> {
         let item = self.items.get_mut(sku).ok_or_else(|| Rejection::no_item(sku))?;
-        let (before, version, reason) = (item.stock, item.version, reason.into());
+        let change = StockChange {
+            key: sku.clone(),
+            before: item.stock,
+            delta,
+            version: item.version,
+            reason: reason.into(),
+            order,
+            seq: None,
+        };
+
         item.stock += delta;
         item.version += 1;
-        Ok(StockChange { key: sku.clone(), before, delta, version, reason, order, seq: None })
+        Ok(change)
     }
 
     /// Adds `delta`, which the caller has checked, to a balance.
@@ -156,11 +165,19 @@ impl ShopState {
         order: Option<OrderId>,
     ) -> Result<BalanceChange, Rejection> {
         let account = self.accounts.get_mut(&user).ok_or_else(Rejection::no_account)?;
-        let (before, version) = (account.balance_cents, account.version);
+        let change = BalanceChange {
+            key: user,
+            before: account.balance_cents,
+            delta,
+            version: account.version,
+            reason: reason.into(),
+            order,
+            seq: None,
+        };
+
         account.balance_cents += delta;
         account.version += 1;
-        let reason = reason.into();
-        Ok(BalanceChange { key: user, before, delta, version, reason, order, seq: None })
+        Ok(change)
     }
 
     /// Returns units to stock. Rejects an unknown item before any change.
@@ -173,8 +190,9 @@ impl ShopState {
         for (sku, _) in units {
             self.item(sku)?;
         }
-        let changes = units.iter();
-        changes
+
+        units
+            .iter()
             .map(|(sku, quantity)| self.change_stock(sku, *quantity, reason, Some(order)))
             .collect()
     }

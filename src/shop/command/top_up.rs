@@ -56,7 +56,8 @@ impl Command for TopUp {
     }
 
     fn decide(&self, state: &mut ShopState) -> Result<Changes, Rejection> {
-        let (user, cents) = (self.idempotency.user, self.amount_cents);
+        let user = self.idempotency.user;
+        let cents = self.amount_cents;
         check_balance(state, user, cents)?;
         let next = state.next_entry.ok_or_else(Rejection::no_account)?;
         let mut balance = state.change_balance(user, cents, "top-up", None)?;

@@ -10,13 +10,12 @@ use tokio::sync::oneshot;
 use tokio::time::sleep;
 use tracing::{Instrument as _, debug_span};
 
-use super::attempt;
-use super::batch::{Batch, LockState};
+use super::batch::{self, Batch};
 use super::entry::BatchEntry;
 use super::in_flight::InFlightKey;
-use super::locks::AcquiredLocks;
+use super::locks::{AcquiredLocks, LockState};
 use super::replay::LOOKUP_TIMEOUT;
-use super::responder::{acquire_idempotency_locks, keeps_idempotency_lock};
+use super::respond::{acquire_idempotency_locks, keeps_idempotency_lock};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::{RequestOptions, Shop};
@@ -35,29 +34,38 @@ pub(super) async fn execute(
     options: &RequestOptions,
     command: Arc<dyn Command>,
 ) -> Result<Execution, Failure> {
+    // Dropped with this future: a command that still waits for its locks is then given up.
     let (caller, caller_gone) = oneshot::channel::<()>();
-    let (owned_shop, options) = (shop.clone(), options.clone());
-    let execution = async move {
-        let (shop, command) = (&owned_shop, command.as_ref());
-        let preparing = prepare(shop, &options, command).instrument(debug_span!("wait"));
-        let prepared = tokio::select! {
-            prepared = preparing => prepared,
-            _ = caller_gone => return Err(Error::GivenUp("its caller has gone").into()),
-        };
-        let failure = match prepared {
-            Ok(Either::Left(prepared)) => match run(shop, &options, command, prepared).await {
-                Err(failure) if failure.precedes_read() => failure,
-                result => return result,
-            },
-            Ok(Either::Right(replayed)) => return Ok(replayed),
-            Err(failure) => failure,
-        };
-        // The key of a rejected command is looked up: an earlier request may have executed it.
-        shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
-    };
+    let execution = execute_for(caller_gone, shop.clone(), options.clone(), command);
     let result = shop.tasks.spawn(execution.in_current_span()).await;
     drop(caller);
     result.unwrap_or_else(|_| Err(Error::task_ended("the command's task").into()))
+}
+
+async fn execute_for(
+    caller_gone: oneshot::Receiver<()>,
+    shop: Shop,
+    options: RequestOptions,
+    command: Arc<dyn Command>,
+) -> Result<Execution, Failure> {
+    let command = command.as_ref();
+    let preparing = prepare(&shop, &options, command).instrument(debug_span!("wait"));
+    let prepared = tokio::select! {
+        prepared = preparing => prepared,
+        _ = caller_gone => return Err(Error::GivenUp("its caller has gone").into()),
+    };
+
+    // From here to its end, whether the caller waits or not: a write may be under way.
+    let failure = match prepared {
+        Ok(Either::Left(prepared)) => match run(&shop, &options, command, prepared).await {
+            Err(failure) if failure.precedes_read() => failure,
+            result => return result,
+        },
+        Ok(Either::Right(replayed)) => return Ok(replayed),
+        Err(failure) => failure,
+    };
+    // The key of a rejected command is looked up: an earlier request may have executed it.
+    shop.engine.replays.find_or(command.idempotency(), LOOKUP_TIMEOUT, failure).await
 }
 
 async fn prepare(
@@ -75,6 +83,7 @@ async fn prepare(
         let acquired = acquire_idempotency_locks(&mut idempotency_locks, &[request], go_on).await;
         acquired.into_iter().collect::<Result<Vec<_>, _>>()?;
     }
+
     let acquired = acquire(shop, options, command).await;
     if !matches!(acquired, Ok(Either::Left(_))) {
         // Before the response, because the client may use the key again at once.
@@ -120,10 +129,13 @@ async fn run(
     let PreparedCommand { mut locks, mut idempotency_locks, _in_flight } = prepared;
     let stage = &debug_span!("held");
     let entries = &[BatchEntry { command, options, stage }];
-    let batch = Batch { shop, strategy: options.strategy, entries };
-    let (results, state) = attempt::execute(batch, &mut locks, None).await;
-    let missing = || Err(Error::Bug("a command got no result".to_owned()).into());
-    let result = results.into_iter().next().unwrap_or_else(missing);
+    let batch = Batch { shop, strategy: options.strategy, entries, has_leader: false };
+    let (results, state) = batch::execute(batch, &mut locks).await;
+    let Some(result) = results.into_iter().next() else {
+        return Err(Error::Bug("a command got no result".to_owned()).into());
+    };
+
+    // The locks first, which others wait for.
     locks.end(options, matches!(state, LockState::LeaveToExpire(_))).await;
     let name = command.idempotency().lock_name();
     if keeps_idempotency_lock(&result) {

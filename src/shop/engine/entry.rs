@@ -1,6 +1,6 @@
-//! One command of a batch, its result and its spans.
+//! One command of a batch, and its result.
 
-use tracing::{Span, debug_span};
+use tracing::Span;
 
 use crate::shop::RequestOptions;
 use crate::shop::command::Command;
@@ -10,32 +10,9 @@ use crate::shop::failure::{Execution, Failure};
 pub(super) struct BatchEntry<'a> {
     pub(super) command: &'a dyn Command,
     pub(super) options: &'a RequestOptions,
+    /// The span `held` of the command, from the acquisition of its locks until its response. The
+    /// steps `read`, `decide` and `write` are below it. Test: `tests/it/traces.rs`.
     pub(super) stage: &'a Span,
 }
 
 pub(super) type EntryResult = Result<Execution, Failure>;
-
-/// The spans of a command: `wait` until its locks are acquired, `held` until its response, and in
-/// the latter `read`, `decide` and `write`: children of the request's span, also in a batch, whose
-/// own span links to the requests. Test: `tests/it/traces.rs`.
-#[derive(Debug)]
-pub(super) struct CommandSpan {
-    request: Span,
-    stage: Span,
-}
-
-impl CommandSpan {
-    pub fn waiting() -> Self {
-        Self { request: Span::current(), stage: debug_span!("wait") }
-    }
-
-    pub fn begin_held(&mut self, batch: &Span) {
-        batch.follows_from(&self.request);
-        self.stage = debug_span!(parent: &self.request, "held");
-        self.stage.follows_from(batch);
-    }
-
-    pub fn stage(&self) -> &Span {
-        &self.stage
-    }
-}

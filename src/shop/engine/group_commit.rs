@@ -72,8 +72,12 @@ type GroupOutcome = Result<WriteResult, Error>;
 
 impl GroupCommit {
     pub fn new(pool: &Pool, tasks: &Tasks) -> Self {
-        let (pool, tasks) = (pool.clone(), tasks.clone());
-        Self { pool, tasks, orders: Arc::default(), transitions: Arc::default() }
+        Self {
+            pool: pool.clone(),
+            tasks: tasks.clone(),
+            orders: Arc::default(),
+            transitions: Arc::default(),
+        }
     }
 
     /// Writes on `session`, or in a group on the session of one of its writes. Fails with
@@ -88,9 +92,11 @@ impl GroupCommit {
             let permit = StatementPermit { group: group.clone(), all: self.clone() };
             return permit.release_after(send(&self.pool, session, &[write])).await;
         };
+
         match outcome.await {
             Ok(Ok(WriteResult::Done)) => Ok(WriteResult::Done),
             Ok(Ok(WriteResult::RowChanged)) => {
+                // Alone: the row that changed may be another write's.
                 let connection = self.pool.acquire().await.map_err(|error| {
                     // Nothing was sent, so the outcome is not unknown.
                     match Error::from(error) {
@@ -104,6 +110,7 @@ impl GroupCommit {
                 send(&self.pool, session, &[write]).await
             }
             Ok(Err(error)) => Err(error.into()),
+            // Its sender is gone without a word, perhaps after it sent the statement.
             Err(_) => Err(Error::postgres_timeout().into()),
         }
     }
@@ -129,10 +136,10 @@ pub(super) async fn send(
     batches: &[&BatchWrite],
 ) -> Result<WriteResult, Failure> {
     let written = timeout(WRITE_TIMEOUT, write_batches(session.connection(), batches));
-    let silent = || Err(Error::postgres_timeout().into());
     tokio::select! {
-        written = written => written.unwrap_or_else(|_| silent()),
-        () = pool.silence() => silent(),
+        written = written => written.unwrap_or_else(|_| Err(Error::postgres_timeout().into())),
+        // Sooner than the timeout, if the others notice that Postgres does not respond.
+        () = pool.silence() => Err(Error::postgres_timeout().into()),
     }
 }
 
@@ -147,11 +154,13 @@ fn join(
     if !std::mem::replace(&mut group.busy, true) {
         return None;
     }
+
     // The group needs one connection; the others return to the pool.
     match &group.session {
         Some(_) => session.return_to_pool(),
         None => group.session = Some(session.take()),
     }
+
     let (reply, outcome) = oneshot::channel();
     group.queue.push_back(QueuedWrite { write: write.clone(), reply });
     Some(outcome)
@@ -170,6 +179,7 @@ impl StatementPermit {
         match timeout(MAX_STATEMENT_DELAY, &mut statement).await {
             Ok(done) => done,
             Err(_) => {
+                // It may wait for a row that is locked for seconds; the others need not.
                 drop(self);
                 statement.await
             }
@@ -188,6 +198,7 @@ impl Drop for StatementPermit {
             }
             return;
         }
+
         let session = group.session.take();
         drop(group);
         let next = Self { group: self.group.clone(), all: self.all.clone() };
@@ -198,11 +209,14 @@ impl Drop for StatementPermit {
 /// Takes the first writes, of [`MAX_BATCH_SIZE`] commands at most, which is the limit of one write.
 fn take_group(queue: &mut VecDeque<QueuedWrite>) -> Vec<QueuedWrite> {
     let mut commands = 0;
-    let fits = |queued: &&QueuedWrite| {
+    let mut count = 0;
+    for queued in queue.iter() {
         commands += queued.write.commands.len();
-        commands <= MAX_BATCH_SIZE
-    };
-    let count = queue.iter().take_while(fits).count();
+        if commands > MAX_BATCH_SIZE {
+            break;
+        }
+        count += 1;
+    }
     queue.drain(..count).collect()
 }
 
@@ -218,9 +232,11 @@ async fn send_group(
             Some(session) => session,
             None => match pool.acquire().await {
                 Ok(connection) => DatabaseSession::autocommit(connection),
+                // Nothing was sent: each writer tries by itself, and reports what it meets.
                 Err(_) => return Ok(WriteResult::RowChanged),
             },
         };
+
         let written = send(&pool, &mut session, &batches).await;
         match &written {
             Err(Failure::Error(error)) => session.end_failed(error).await,
@@ -228,11 +244,14 @@ async fn send_group(
         }
         written
     };
+
     let outcome = match permit.release_after(writing).await {
         Ok(result) => Ok(result),
         Err(Failure::Error(error)) if error.is_outage() => Err(error),
+        // Rolled back as a whole, perhaps because of one write: each is sent by itself.
         Err(_) => Ok(WriteResult::RowChanged),
     };
+
     if batches.len() > 1 {
         let commands: usize = batches.iter().map(|batch| batch.commands.len()).sum();
         tracing::debug!(writes = batches.len(), commands, ?outcome, "a shared write");

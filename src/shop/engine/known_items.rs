@@ -45,23 +45,27 @@ impl KnownItems {
     {
         let known: Arc<RwLock<HashMap<Sku, ItemKind>>> = Arc::default();
         let all = known.clone();
-        let look_up = move |(), requests: Vec<Vec<Sku>>| {
-            let (all, reading) = (all.clone(), read(requests.concat()));
+        let lookups = Coalescer::new(tasks, move |(), requests: Vec<Vec<Sku>>| {
+            let all = all.clone();
+            let reading = read(requests.concat());
             async move {
                 let existing: HashMap<Sku, ItemKind> = reading.await?.into_iter().collect();
-                let kinds =
-                    |skus: &Vec<Sku>| skus.iter().map(|sku| existing.get(sku).copied()).collect();
-                let found = requests.iter().map(kinds).collect();
+                let mut found: Vec<Vec<Option<ItemKind>>> = Vec::with_capacity(requests.len());
+                for skus in &requests {
+                    found.push(skus.iter().map(|sku| existing.get(sku).copied()).collect());
+                }
 
                 let mut all = all.write();
                 if all.len() >= max {
+                    // Emptied, not trimmed: the order of use is not worth its cost, and all that is
+                    // lost is a query.
                     all.clear();
                 }
                 all.extend(existing);
                 Ok(found)
             }
-        };
-        Self { known, lookups: Coalescer::new(tasks, look_up) }
+        });
+        Self { known, lookups }
     }
 
     /// Returns the kind of each item, or rejects the first one that does not exist. Reads from
@@ -70,13 +74,14 @@ impl KnownItems {
         if let Some(kinds) = self.known_kinds(skus) {
             return Ok(kinds);
         }
+
         // From the lookup itself: others may have emptied the set since.
         let lookup = self.lookups.look_up((), skus.to_vec());
         let found = with_timeout(LOOKUP_TIMEOUT, lookup).await?;
-        let existing = |(sku, kind): (&Sku, Option<ItemKind>)| {
-            kind.ok_or_else(|| Rejection::no_item(sku).into())
-        };
-        skus.iter().zip(found).map(existing).collect()
+        skus.iter()
+            .zip(found)
+            .map(|(sku, kind)| kind.ok_or_else(|| Rejection::no_item(sku).into()))
+            .collect()
     }
 
     fn known_kinds(&self, skus: &[Sku]) -> Option<Vec<ItemKind>> {

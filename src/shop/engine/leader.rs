@@ -1,12 +1,13 @@
-//! Executes queued commands in batches, one leader task per key, under the lease of the key's item
-//! or account (below: the item lease). Commands that arrive during a batch form the next one. No
-//! timer delays a batch.
+//! The queues of commands that wait to be executed in batches, one per key, and the leader of each:
+//! a task that executes them under the lease of the key's item or account (below: the item lease).
+//! Commands that arrive during a batch form the next one. No timer delays a batch.
 //!
 //! Guarantees: FIFO within a process; each command receives its own result; a full queue rejects
 //! immediately with `overloaded`; the item lease is kept for a few batches at most while others
 //! wait for it. Fails with `lock-lost` if the lease expired and a later holder wrote.
-//! Tests: `tests/it/batched*.rs`.
+//! Tests: `tests/it/batched*.rs`, `tests/queue.rs` beside this file.
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt::{self, Display, Formatter};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -16,23 +17,21 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use futures_util::future::{BoxFuture, Either, MaybeDone, join, maybe_done, select};
-use holdfast_lock::{AcquireOutcome, AcquireRequest, LockKey, LockKind, Wait};
-use tokio::sync::oneshot;
+use holdfast_lock::{IdempotencyLocks, LockKey};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, timeout};
-use tracing::{Instrument as _, Span, error_span};
+use tracing::{Instrument as _, Span, debug_span, error_span};
 
-use super::attempt;
-use super::batch::{AttemptError, Batch, LockState, pass_point};
-use super::entry::{BatchEntry, CommandSpan, EntryResult};
-use super::locks::{AcquiredLocks, LeaderLock, LockWait, acquired};
-use super::queue::{EnqueueResult, LeaderQueue, QueueEntry, TakenEntries};
-use super::queue_limit::MAX_BATCH_SIZE;
-use super::replay::LOOKUP_TIMEOUT;
-use super::responder::Responder;
+use super::batch::{self, Batch};
+use super::entry::{BatchEntry, EntryResult};
+use super::in_flight::InFlightKey;
+use super::locks::{AcquiredLocks, LockState};
+use super::queue_limit::{AdaptiveQueueLimit, MAX_BATCH_SIZE};
 use crate::metrics::{COUNTS, define_metrics};
-use crate::probe::{Point, ProbedValue};
+use crate::probe::Point;
 use crate::shop::command::Command;
-use crate::shop::failure::{Error, Execution, Failure, Rejection};
+use crate::shop::failure::{Error, Failure, Rejection};
 use crate::shop::strategy::batched;
 use crate::shop::{RequestOptions, Shop};
 
@@ -40,10 +39,10 @@ use crate::shop::{RequestOptions, Shop};
 /// busy.
 const LINGER_TIMEOUT: Duration = Duration::from_millis(1);
 const PREPARE_INTERVAL: Duration = Duration::from_millis(50);
-/// Timeout of the key lookup of waiting entries: an item lease that is granted meanwhile is idle.
-const PREPARE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(500);
-/// Timeout of the key lookup before a full queue rejects, which must be immediate.
-const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
+const MAX_BATCHES_PER_LEASE: u32 = 4;
+/// Time after which a leader starts no further batch under its lease, even if it knows no other
+/// waiter.
+const MAX_LOCK_TIME: Duration = Duration::from_secs(1);
 
 define_metrics! {
     BATCH_REQUESTS: "holdfast_batch_requests", Histogram [] COUNTS,
@@ -52,105 +51,103 @@ define_metrics! {
         "batched: requests that found their queue full: rejected, or replayed";
 }
 
-type PendingAcquisition =
-    MaybeDone<BoxFuture<'static, Result<AcquireOutcome, holdfast_lock::Error>>>;
+type PendingLocks = MaybeDone<BoxFuture<'static, Result<AcquiredLocks, Failure>>>;
 
-pub(super) async fn enqueue(
-    shop: &Shop,
-    options: &RequestOptions,
-    command: Arc<dyn Command>,
-    key: LockKey,
-) -> Result<Execution, Failure> {
-    let replays = &shop.engine.replays;
-    let in_flight = match shop.engine.in_flight.register(command.idempotency()) {
-        Ok(in_flight) => in_flight,
-        Err(rejection) => {
-            let request = command.idempotency();
-            return replays.find_or(request, LOOKUP_TIMEOUT, rejection.into()).await;
-        }
-    };
-    options.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
-    let (reply, response) = oneshot::channel();
-    let entry = QueueEntry {
-        command: command.clone(),
-        options: options.clone(),
-        joined_at: Instant::now(),
-        key_lock_requested: false,
-        looked_up: false,
-        in_flight,
-        span: CommandSpan::waiting(),
-        reply,
-    };
-    match shop.engine.queues.join(&key, entry) {
-        EnqueueResult::First => {
-            shop.tasks.spawn(run(shop.clone(), key));
-        }
-        EnqueueResult::Behind => {}
-        EnqueueResult::Full => {
-            metrics::counter!(BATCH_QUEUE_FULL).increment(1);
-            let full = Error::Overloaded(format!("too many requests wait for {key}"));
-            let request = command.idempotency();
-            return replays.find_or(request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
-        }
-    }
-    response.await.unwrap_or_else(|_| Err(Error::task_ended("the batch's task").into()))
+/// A command that waits for its batch, or is in it.
+#[derive(Debug)]
+pub(super) struct QueueEntry {
+    pub(super) command: Arc<dyn Command>,
+    pub(super) options: RequestOptions,
+    pub(super) joined_at: Instant,
+    pub(super) key_lock_requested: bool,
+    pub(super) looked_up: bool,
+    pub(super) in_flight: InFlightKey,
+    /// The request's span, and below it that of its stage: `wait` until its locks are acquired,
+    /// then `held` until its response.
+    pub(super) request: Span,
+    pub(super) stage: Span,
+    pub(super) reply: oneshot::Sender<EntryResult>,
 }
 
-async fn run(shop: Shop, key: LockKey) {
+impl QueueEntry {
+    pub(super) fn is_alive(&self, now: Instant) -> bool {
+        now < self.options.deadline && !self.reply.is_closed()
+    }
+
+    fn entry(&self) -> BatchEntry<'_> {
+        BatchEntry { command: self.command.as_ref(), options: &self.options, stage: &self.stage }
+    }
+}
+
+/// Adds a command to the queue of `key`, and starts the leader of a new queue. Returns whether
+/// there was a place.
+pub(super) fn enqueue(shop: &Shop, key: &LockKey, entry: QueueEntry) -> bool {
+    match shop.engine.queues.join(key, entry) {
+        EnqueueResult::First => {
+            shop.tasks.spawn(lead(shop.clone(), key.clone()));
+            true
+        }
+        EnqueueResult::Behind => true,
+        EnqueueResult::Full => {
+            metrics::counter!(BATCH_QUEUE_FULL).increment(1);
+            false
+        }
+    }
+}
+
+/// Executes batches until the queue is empty: acquires the item lease, takes the commands that wait
+/// by then, executes them, and responds.
+async fn lead(shop: Shop, key: LockKey) {
+    let key_locks = IdempotencyLocks::new(shop.locks.leases());
     let queue = shop.engine.queues.of_leader(key);
-    let responder = Responder::new(&shop);
-    let mut leader = BatchLeader { shop, queue, responder, expected_batch_size: 0 };
-    let mut kept_lock: Option<LeaderLock> = None;
+    let mut leader = Leader { shop, queue, key_locks, expected_batch_size: 0, batches: 0 };
+    let mut lease: Option<AcquiredLocks> = None;
     let mut last_end = Instant::now();
     loop {
-        let Some(mut lock) = kept_lock.take() else {
+        let Some(mut locks) = lease.take() else {
             if leader.queue.close_if_empty() {
                 return;
             }
             let acquiring = leader.acquire();
-            kept_lock = leader.wait_for(acquiring).await;
+            lease = leader.wait_for(acquiring).await;
             continue;
         };
+
+        // Not before the lease: what arrives while it is awaited is in this batch.
         let TakenEntries { mut batch, dead } = leader.queue.take(MAX_BATCH_SIZE);
         if batch.is_empty() {
-            leader.responder.reject(dead, Error::deadline_passed()).await;
-            match leader.linger(&lock).await && lock.may_continue(0) {
-                true => kept_lock = Some(lock),
-                false => lock.release().await,
+            leader.reject(dead, Error::deadline_passed()).await;
+            match leader.linger(&locks).await && leader.may_continue(&locks, 0) {
+                true => lease = Some(locks),
+                false => locks.release().await,
             }
             last_end = Instant::now();
             continue;
         }
+
         let span = begin_batch(&leader.queue.key, &mut batch);
-        let (mut done, state) = leader.execute(&mut lock.locks, batch).instrument(span).await;
-        if !done.is_empty() {
-            metrics::histogram!(BATCH_REQUESTS).record(done.len() as f64);
-        }
-        lock.batches += 1;
-        leader.expected_batch_size = done.len() + leader.queue.waiting();
-        if leader.expected_batch_size > 1 {
-            // A batch of one says little about the throughput.
-            leader.queue.record_batch(done.len(), last_end.elapsed());
-        }
+        let (mut done, state) = leader.execute(&mut locks, batch).instrument(span).await;
+        leader.record(done.len(), last_end.elapsed());
         last_end = Instant::now();
         done.extend(dead.into_iter().map(|entry| (entry, Err(Error::deadline_passed().into()))));
+
         match state {
-            LockState::Held if lock.may_continue(leader.queue.waiting()) => {
-                leader.responder.respond(done).await;
-                kept_lock = Some(lock);
+            LockState::Held if leader.may_continue(&locks, leader.queue.waiting()) => {
+                leader.respond(done).await;
+                lease = Some(locks);
             }
-            LockState::Held => kept_lock = leader.yield_lock(lock, done).await,
+            LockState::Held => lease = leader.yield_lease(locks, done).await,
             LockState::Lost => {
-                drop(lock);
-                leader.responder.respond(done).await;
+                drop(locks);
+                leader.respond(done).await;
             }
             LockState::LeaveToExpire(outage) => {
-                lock.leave_to_expire();
-                leader.responder.respond(done).await;
+                locks.leave_to_expire();
+                leader.respond(done).await;
                 leader.reject_all(outage).await;
             }
             LockState::HeldInOutage(outage) => {
-                join(lock.release(), leader.responder.respond(done)).await;
+                join(locks.release(), leader.respond(done)).await;
                 leader.reject_all(outage).await;
             }
         }
@@ -162,7 +159,9 @@ fn begin_batch(key: &LockKey, entries: &mut [QueueEntry]) -> Span {
     let requests = RequestIds(entries);
     let span = error_span!(parent: None, "batch", %key, commands = entries.len(), %requests);
     for entry in entries {
-        entry.span.begin_held(&span);
+        span.follows_from(&entry.request);
+        entry.stage = debug_span!(parent: &entry.request, "held");
+        entry.stage.follows_from(&span);
     }
     span
 }
@@ -179,113 +178,29 @@ impl Display for RequestIds<'_> {
     }
 }
 
-struct BatchLeader {
-    shop: Shop,
-    queue: LeaderQueue,
-    responder: Responder,
+/// The leader of one queue. `respond.rs` has what its commands get for a response.
+pub(super) struct Leader {
+    pub(super) shop: Shop,
+    pub(super) queue: LeaderQueue,
+    /// The locks of the commands' idempotency keys, in Redis.
+    pub(super) key_locks: IdempotencyLocks,
     /// Number of commands in and behind the last batch: an estimate of the next one.
     expected_batch_size: usize,
+    /// Number of batches under the current item lease.
+    batches: u32,
 }
 
-impl BatchLeader {
-    async fn execute(
-        &mut self,
-        locks: &mut AcquiredLocks,
-        queued: Vec<QueueEntry>,
-    ) -> (Vec<(QueueEntry, EntryResult)>, LockState) {
-        let (shop, strategy) = (self.shop.clone(), &batched::STRATEGY);
-        let reading = async {
-            let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
-            let batch = Batch { shop: &shop, strategy, entries: &entries };
-            pass_point(batch.positions(), Point::Held, locks, |_, _| None).await;
-            attempt::begin(batch).await
-        };
-        // Concurrently, to shorten the time under the item lease. Idempotency locks only detect
-        // duplicates early: of two commands that both read an unused key, one fails to insert its
-        // record.
-        let (acquired, begun) =
-            join(self.responder.acquire_idempotency_locks(&queued), reading).await;
-        let retained: Vec<bool> = acquired.iter().map(Result::is_ok).collect();
-        let dropped =
-            queued.iter().map(QueueEntry::entry).enumerate().filter(|(at, _)| !retained[*at]);
-        pass_point(dropped, Point::Release, locks, |_, _| None).await;
-        let queued = self.responder.retain_admitted(queued, acquired);
-        if queued.is_empty() {
-            return match begun {
-                Ok(begun) => {
-                    begun.session.end_without_commit().await;
-                    (Vec::new(), LockState::Held)
-                }
-                Err(AttemptError::Failed(Failure::Error(error))) if error.is_outage() => {
-                    (Vec::new(), LockState::HeldInOutage(error))
-                }
-                Err(_) => (Vec::new(), LockState::Held),
-            };
-        }
-        let begun = begun.map(|mut begun| {
-            begun.snapshot.retain_keys(&retained);
-            begun
-        });
-        let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
-        let batch = Batch { shop: &shop, strategy, entries: &entries };
-        let (results, state) = attempt::execute(batch, locks, Some(begun)).await;
-        pass_point(batch.positions(), Point::Release, locks, |_, _| None).await;
-        (queued.into_iter().zip(results).collect(), state)
-    }
-
-    /// Keeps the item lease for [`LINGER_TIMEOUT`] after a batch unless others wait for it, so that
-    /// the next command of a sequential client needs no acquisition. Returns whether a command
-    /// arrived.
-    async fn linger(&self, lock: &LeaderLock) -> bool {
-        if lock.batches == 0 || !lock.may_continue(0) {
-            return false;
-        }
-        let arrived = pin!(self.queue.arrived(1));
-        let contended = pin!(lock.contended());
-        matches!(timeout(LINGER_TIMEOUT, select(arrived, contended)).await, Ok(Either::Left(_)))
-    }
-
-    /// Releases the item lease. With more than one command in and behind the last batch, requests
-    /// it again first, even if the queue is empty: in this order both are one call to Redis.
-    ///
-    /// Responds after the release, because waking many clients would delay the next holder.
-    async fn yield_lock(
-        &mut self,
-        lock: LeaderLock,
-        done: Vec<(QueueEntry, EntryResult)>,
-    ) -> Option<LeaderLock> {
-        let mut next = (self.expected_batch_size > 1).then(|| self.acquire());
-        if let Some(next) = &mut next {
-            // The first poll enqueues the request; it is granted after the release.
-            let _ = poll_fn(|context| Poll::Ready(next.poll_unpin(context))).await;
-        }
-        lock.release().await;
-        self.responder.respond(done).await;
-        match next {
-            Some(next) => self.wait_for(next).await,
-            None => None,
-        }
-    }
-
-    fn acquire(&self) -> PendingAcquisition {
-        let (locks, key) = (self.shop.locks.leases().clone(), self.queue.key.clone());
-        maybe_done(Box::pin(async move {
-            let request = AcquireRequest {
-                kind: LockKind::Fenced,
-                wait: Wait::Notify,
-                ttl: None,
-                deadline: Instant::now() + locks.settings().acquire_timeout,
-                keys: &[key],
-            };
-            locks.acquire(request).await
-        }))
+impl Leader {
+    fn acquire(&self) -> PendingLocks {
+        let shop = self.shop.clone();
+        let key = self.queue.key.clone();
+        maybe_done(Box::pin(async move { AcquiredLocks::acquire_lease(&shop, key).await }))
     }
 
     /// Waits for the item lease, and prepares the waiting entries. If it can't be acquired, rejects
     /// the entries that waited for it.
-    async fn wait_for(&mut self, mut acquiring: PendingAcquisition) -> Option<LeaderLock> {
+    async fn wait_for(&mut self, mut acquiring: PendingLocks) -> Option<AcquiredLocks> {
         let began = Instant::now();
-        let waiting = LockWait::begin(&batched::STRATEGY);
         let mut awaited =
             if self.expected_batch_size > 1 { self.expected_batch_size } else { usize::MAX };
         loop {
@@ -298,6 +213,7 @@ impl BatchLeader {
                 // The queue is empty: drops the request, so that others need not wait for it.
                 return None;
             }
+
             // If the item lease is granted during this, the borrowed entries are put back first.
             let preparing = pin!(self.prepare_waiting(look_up));
             if let Either::Left(((), preparing)) = select(&mut acquiring, preparing).await {
@@ -306,14 +222,11 @@ impl BatchLeader {
             }
             awaited = usize::MAX;
         }
-        let outcome = Pin::new(&mut acquiring).take_output()?;
-        if outcome.is_ok() {
-            waiting.record();
-        }
-        let failure: Failure = match outcome.map(acquired) {
-            Ok(Ok(guards)) => return Some(LeaderLock::new(guards, self.queue.key.clone())),
-            Ok(Err(rejection)) => rejection.into(),
-            Err(error) => error.into(),
+
+        self.batches = 0;
+        let failure = match Pin::new(&mut acquiring).take_output()? {
+            Ok(locks) => return Some(locks),
+            Err(failure) => failure,
         };
         let until = match &failure {
             // Commands that joined later have not waited for the full timeout, and wait on.
@@ -324,41 +237,280 @@ impl BatchLeader {
         None
     }
 
-    /// Responds to dead entries, and acquires the idempotency locks of the others in advance. With
-    /// `look_up`, looks up their keys too, so that a duplicate of a command that any replica has
-    /// executed gets its response without waiting longer.
-    ///
-    /// During an outage of Postgres it rejects them: the item lease may have been left to expire,
-    /// and a wait for Postgres would follow.
-    async fn prepare_waiting(&mut self, look_up: bool) {
-        if let Some(outage) = self.shop.pool.recent_failure() {
-            return self.reject_all(outage.into()).await;
+    /// Executes a batch: reads while Redis sets the locks of its idempotency keys, takes out
+    /// the duplicates, and completes the others.
+    async fn execute(
+        &mut self,
+        locks: &mut AcquiredLocks,
+        queued: Vec<QueueEntry>,
+    ) -> (Vec<(QueueEntry, EntryResult)>, LockState) {
+        let shop = self.shop.clone();
+        let reading = async {
+            let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
+            batch::begin(batch_of(&shop, &entries), locks).await
+        };
+        // Concurrently, to shorten the time under the item lease. Idempotency locks only detect
+        // duplicates early: of two commands that both read an unused key, one fails to insert its
+        // record.
+        let (admitted, mut begun) = join(self.acquire_key_locks(&queued), reading).await;
+        if admitted.iter().any(Result::is_err) {
+            let retained: Vec<bool> = admitted.iter().map(Result::is_ok).collect();
+            let entries = queued.iter().map(QueueEntry::entry).enumerate();
+            let dropped = entries.filter(|(at, _)| !retained[*at]);
+            batch::pass_point(dropped, Point::Release, locks, |_, _| None).await;
+            if let Ok(begun) = &mut begun {
+                begun.snapshot.retain_keys(&retained);
+            }
         }
+        let queued = self.retain_admitted(queued, admitted);
+        if queued.is_empty() {
+            return (Vec::new(), batch::abandon(begun).await);
+        }
+
+        let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
+        let (results, state) = batch::complete(batch_of(&shop, &entries), locks, begun).await;
+        (queued.into_iter().zip(results).collect(), state)
+    }
+
+    /// Returns the entries that may go on; the duplicates of requests in flight get a response.
+    pub(super) fn retain_admitted(
+        &self,
+        entries: Vec<QueueEntry>,
+        admitted: Vec<Result<(), Failure>>,
+    ) -> Vec<QueueEntry> {
+        let mut retained = Vec::with_capacity(entries.len());
+        let mut rejected = Vec::new();
+        for (mut entry, admitted) in entries.into_iter().zip(admitted) {
+            entry.key_lock_requested = true;
+            match admitted {
+                Ok(()) => retained.push(entry),
+                Err(failure) => rejected.push((entry, failure)),
+            }
+        }
+        if !rejected.is_empty() {
+            self.replay_or_reject(rejected);
+        }
+        retained
+    }
+
+    fn record(&mut self, commands: usize, took: Duration) {
+        if commands > 0 {
+            metrics::histogram!(BATCH_REQUESTS).record(commands as f64);
+        }
+        self.batches += 1;
+        self.expected_batch_size = commands + self.queue.waiting();
+        if self.expected_batch_size > 1 {
+            // A batch of one says little about the throughput.
+            self.queue.record_batch(commands, took);
+        }
+    }
+
+    /// Returns whether the next batch may follow at once. While others wait for the lease, only a
+    /// full batch may: a smaller one can grow while they hold it.
+    fn may_continue(&self, locks: &AcquiredLocks, waiting: usize) -> bool {
+        let Some(guard) = locks.lease().filter(|guard| guard.is_held()) else { return false };
+        locks.held_for() < MAX_LOCK_TIME
+            && (!guard.is_wanted() || may_keep_others_waiting(self.batches, waiting))
+    }
+
+    /// Keeps the item lease for [`LINGER_TIMEOUT`] after a batch unless others wait for it, so that
+    /// the next command of a sequential client needs no acquisition. Returns whether a command
+    /// arrived.
+    async fn linger(&self, locks: &AcquiredLocks) -> bool {
+        if self.batches == 0 || !self.may_continue(locks, 0) {
+            return false;
+        }
+        let arrived = pin!(self.queue.arrived(1));
+        let contended = pin!(async {
+            if let Some(guard) = locks.lease() {
+                guard.wait_until_wanted().await;
+            }
+        });
+        matches!(timeout(LINGER_TIMEOUT, select(arrived, contended)).await, Ok(Either::Left(_)))
+    }
+
+    /// Releases the item lease. With more than one command in and behind the last batch, requests
+    /// it again first, even if the queue is empty: in this order both are one call to Redis.
+    ///
+    /// Responds after the release, because waking many clients would delay the next holder.
+    async fn yield_lease(
+        &mut self,
+        locks: AcquiredLocks,
+        done: Vec<(QueueEntry, EntryResult)>,
+    ) -> Option<AcquiredLocks> {
+        let mut next = (self.expected_batch_size > 1).then(|| self.acquire());
+        if let Some(next) = &mut next {
+            // The first poll enqueues the request; it is granted after the release.
+            let _ = poll_fn(|context| Poll::Ready(next.poll_unpin(context))).await;
+        }
+        locks.release().await;
+        self.respond(done).await;
+        match next {
+            Some(next) => self.wait_for(next).await,
+            None => None,
+        }
+    }
+}
+
+fn batch_of<'a>(shop: &'a Shop, entries: &'a [BatchEntry<'a>]) -> Batch<'a> {
+    Batch { shop, strategy: &batched::STRATEGY, entries, has_leader: true }
+}
+
+/// Returns whether the next batch may follow `batches` others while another process wants the
+/// lease: a full one may, up to a bound.
+fn may_keep_others_waiting(batches: u32, waiting: usize) -> bool {
+    waiting >= MAX_BATCH_SIZE && batches < MAX_BATCHES_PER_LEASE
+}
+
+/// The queues of all keys. A key has a queue while a leader serves it. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub(super) struct CommandQueues(Arc<Mutex<HashMap<LockKey, CommandQueue>>>);
+
+#[derive(Debug, Default)]
+struct CommandQueue {
+    entries: VecDeque<QueueEntry>,
+    /// Number of borrowed entries, which will be put back and count as waiting.
+    borrowed: usize,
+    limit: AdaptiveQueueLimit,
+    /// A number of waiting entries, and the signal that the queue has reached it.
+    arrived: (usize, Arc<Notify>),
+}
+impl CommandQueue {
+    fn waiting(&self) -> usize {
+        self.entries.len() + self.borrowed
+    }
+}
+
+pub(super) enum EnqueueResult {
+    /// A leader must be started.
+    First,
+    Behind,
+    Full,
+}
+
+#[derive(Default)]
+pub(super) struct TakenEntries {
+    pub batch: Vec<QueueEntry>,
+    /// Entries whose caller has gone or whose deadline has passed.
+    pub dead: Vec<QueueEntry>,
+}
+
+impl CommandQueues {
+    pub fn join(&self, key: &LockKey, entry: QueueEntry) -> EnqueueResult {
+        let mut queues = self.0.lock();
+        match queues.get_mut(key) {
+            Some(queue) if queue.waiting() >= queue.limit.max_length() => EnqueueResult::Full,
+            Some(queue) => {
+                queue.entries.push_back(entry);
+                if queue.waiting() == queue.arrived.0 {
+                    queue.arrived.1.notify_one();
+                }
+                EnqueueResult::Behind
+            }
+            None => {
+                let queue =
+                    CommandQueue { entries: VecDeque::from([entry]), ..CommandQueue::default() };
+                queues.insert(key.clone(), queue);
+                EnqueueResult::First
+            }
+        }
+    }
+
+    pub fn of_leader(&self, key: LockKey) -> LeaderQueue {
+        LeaderQueue { queues: self.clone(), key }
+    }
+}
+
+/// The queue of one key, as its leader uses it. If the leader panics, the entries are dropped,
+/// and the next command starts a new leader.
+pub(super) struct LeaderQueue {
+    queues: CommandQueues,
+    pub key: LockKey,
+}
+
+impl LeaderQueue {
+    fn with<T>(&self, act: impl FnOnce(&mut CommandQueue) -> T) -> Option<T> {
+        self.queues.0.lock().get_mut(&self.key).map(act)
+    }
+
+    pub fn take(&self, max: usize) -> TakenEntries {
+        let mut taken = TakenEntries::default();
         let now = Instant::now();
-        let (alive, dead): (Vec<_>, Vec<_>) =
-            self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));
-        self.responder.reject(dead, Error::deadline_passed()).await;
-        let acquired = self.responder.acquire_idempotency_locks(&alive).await;
-        let waiting = self.responder.retain_admitted(alive, acquired);
-        let (known, fresh): (Vec<_>, Vec<_>) =
-            waiting.into_iter().partition(|entry| entry.looked_up || !look_up);
-        let fresh = self.responder.replay(fresh, PREPARE_LOOKUP_TIMEOUT).await;
-        self.queue.put_back(known.into_iter().chain(fresh).collect());
+        self.with(|queue| {
+            while taken.batch.len() < max
+                && let Some(entry) = queue.entries.pop_front()
+            {
+                if entry.is_alive(now) { taken.batch.push(entry) } else { taken.dead.push(entry) }
+            }
+        });
+        taken
     }
 
-    /// Rejects all queued commands because of an outage, without a key lookup, which would wait for
-    /// Postgres again.
-    async fn reject_all(&mut self, outage: Error) {
-        let TakenEntries { batch, dead } = self.queue.take(usize::MAX);
-        self.responder.reject(dead.into_iter().chain(batch), outage).await;
+    /// Takes all entries, until all or some are put back. They count as waiting.
+    pub fn borrow(&self) -> Vec<QueueEntry> {
+        let borrowed = self.with(|queue| {
+            queue.borrowed = queue.entries.len();
+            std::mem::take(&mut queue.entries).into()
+        });
+        borrowed.unwrap_or_default()
     }
 
-    /// Rejects the commands that joined by `until`; replays those whose key has a record.
-    async fn reject_waiting(&mut self, failure: Failure, until: Instant) {
-        let (early, later): (Vec<_>, Vec<_>) =
-            self.queue.borrow().into_iter().partition(|entry| entry.joined_at <= until);
-        self.queue.put_back(later);
-        let early = self.responder.replay(early, LOOKUP_TIMEOUT).await;
-        self.responder.reject(early, failure).await;
+    /// Puts entries back, in front of those that joined since.
+    pub fn put_back(&self, entries: Vec<QueueEntry>) {
+        self.with(|queue| {
+            queue.borrowed = 0;
+            for entry in entries.into_iter().rev() {
+                queue.entries.push_front(entry);
+            }
+        });
+    }
+
+    pub fn record_batch(&self, commands: usize, took: Duration) {
+        self.with(|queue| queue.limit.record_batch(commands, took));
+    }
+
+    pub fn waiting(&self) -> usize {
+        self.with(|queue| queue.waiting()).unwrap_or(0)
+    }
+
+    pub async fn arrived(&self, count: usize) {
+        let notified = self.with(|queue| {
+            queue.arrived.0 = count;
+            queue.arrived.1.clone()
+        });
+        let Some(notified) = notified else { return };
+        while self.waiting() < count {
+            notified.notified().await;
+        }
+    }
+
+    pub fn close_if_empty(&self) -> bool {
+        let mut queues = self.queues.0.lock();
+        let empty = queues.get(&self.key).is_none_or(|queue| queue.waiting() == 0);
+        if empty {
+            queues.remove(&self.key);
+        }
+        empty
+    }
+}
+
+impl Drop for LeaderQueue {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.queues.0.lock().remove(&self.key);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn others_wait_for_some_full_batches_only() {
+        assert!(may_keep_others_waiting(1, MAX_BATCH_SIZE));
+        assert!(!may_keep_others_waiting(1, MAX_BATCH_SIZE - 1));
+        assert!(may_keep_others_waiting(MAX_BATCHES_PER_LEASE - 1, MAX_BATCH_SIZE));
+        assert!(!may_keep_others_waiting(MAX_BATCHES_PER_LEASE, MAX_BATCH_SIZE));
     }
 }

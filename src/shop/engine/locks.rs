@@ -3,23 +3,31 @@
 
 use std::time::Duration;
 
-use holdfast_lock::{AcquireOutcome, FencedGuard, Guards, LockKey, Wait};
+use holdfast_lock::{AcquireOutcome, FencedGuard, Guard, Guards, LockKey, Wait};
 use tokio::time::Instant;
 
-use super::queue_limit::MAX_BATCH_SIZE;
-use crate::locks::{LockRequest, QueueOptions};
+use crate::locks::{Lock, LockRequest, QueueOptions};
 use crate::metrics::{SECONDS, define_metrics};
-use crate::probe::{Point, ProbedValue};
+use crate::probe::{Point, Probe, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::failure::{Error, Failure, Rejection};
 use crate::shop::strategy::{Strategy, batched};
 use crate::shop::{RequestOptions, Shop};
 
 const MAX_RAISES: u32 = 3;
-const MAX_BATCHES_PER_LEASE: u32 = 4;
-/// Time after which a leader starts no further batch under its lock, even if it knows no other
-/// waiter.
-const MAX_LOCK_TIME: Duration = Duration::from_secs(1);
+
+/// The locks of a batch after it.
+#[derive(Debug)]
+pub(super) enum LockState {
+    Held,
+    /// Lost: another holder wrote.
+    Lost,
+    /// To be left to expire: Postgres is unavailable, and the write may still arrive and would undo
+    /// that of the next holder. Queued commands are rejected.
+    LeaveToExpire(Error),
+    /// Held, but Postgres is unavailable: queued commands are rejected without another timeout.
+    HeldInOutage(Error),
+}
 
 define_metrics! {
     LOCK_WAIT: "holdfast_lock_wait_seconds", Histogram ["strategy"] SECONDS,
@@ -42,29 +50,49 @@ pub(super) struct AcquiredLocks {
 }
 
 impl AcquiredLocks {
+    /// Acquires the locks of a single command, in the way of its strategy and its options.
     pub(super) async fn acquire(
         shop: &Shop,
         options: &RequestOptions,
         command: &dyn Command,
     ) -> Result<Self, Failure> {
         let RequestOptions { strategy, ref probe, deadline, ttl, .. } = *options;
-        let keys = strategy.lock_keys(command);
-        let mut locks =
-            Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 };
+        let mut locks = Self::none(strategy.lock_keys(command));
         probe.at(Point::Wait, locks.seen()).await;
         let Some(lock) = strategy.lock else { return Ok(locks) };
-        let wait = options.wait.unwrap_or(lock.wait_modes().first().copied().unwrap_or(Wait::Try));
+
+        let wait = options.wait.unwrap_or(default_wait(lock));
         let priority = options.queue_options.priority.unwrap_or(command.priority());
         let queue = QueueOptions { priority: Some(priority), ..options.queue_options };
         let keys = &locks.keys;
         let request = LockRequest { lock, wait, ttl, deadline, keys, queue, probe };
-        let waiting = LockWait::begin(strategy);
-        let outcome = shop.locks.acquire(request).await?;
-        waiting.record();
-        locks.guards = acquired(outcome)?;
+        locks.guards = acquire_guards(shop, strategy, request).await?;
         locks.holding = Some(LockHold::begin(strategy));
         probe.at(Point::Held, locks.seen()).await;
         Ok(locks)
+    }
+
+    /// Acquires the lease of a leader, with the settings of the server: its commands have none of
+    /// their own.
+    pub(super) async fn acquire_lease(shop: &Shop, key: LockKey) -> Result<Self, Failure> {
+        let lock = Lock::Fenced;
+        let mut locks = Self::none(vec![key]);
+        let request = LockRequest {
+            lock,
+            wait: default_wait(lock),
+            ttl: None,
+            deadline: Instant::now() + shop.locks.leases().settings().acquire_timeout,
+            keys: &locks.keys,
+            queue: QueueOptions::default(),
+            probe: &Probe::Off,
+        };
+        locks.guards = acquire_guards(shop, &batched::STRATEGY, request).await?;
+        locks.holding = Some(LockHold::begin(&batched::STRATEGY));
+        Ok(locks)
+    }
+
+    fn none(keys: Vec<LockKey>) -> Self {
+        Self { guards: Guards::default(), keys, holding: None, released: false, raises: 0 }
     }
 
     fn seen(&self) -> impl Iterator<Item = ProbedValue> {
@@ -84,11 +112,34 @@ impl AcquiredLocks {
         Ok(())
     }
 
-    /// Releases the locks; or leaves them to expire, because the write may still arrive.
+    /// Returns the guard of a leader's lease.
+    pub(super) fn lease(&self) -> Option<&FencedGuard> {
+        self.guards.get(self.keys.first()?).and_then(Guard::as_fenced)
+    }
+
+    pub(super) fn held_for(&self) -> Duration {
+        self.holding.as_ref().map_or(Duration::ZERO, |holding| holding.since.elapsed())
+    }
+
+    /// Releases the lease of a leader, whose commands have passed the probe point.
+    pub(super) async fn release(self) {
+        let AcquiredLocks { guards, holding, .. } = self;
+        guards.release().await;
+        drop(holding);
+    }
+
+    /// Leaves the lease of a leader to expire: the write may still arrive.
+    pub(super) fn leave_to_expire(self) {
+        self.guards.leave_to_expire();
+    }
+
+    /// Releases the locks of a single command; or leaves them to expire, because the write may
+    /// still arrive.
     pub(super) async fn end(&mut self, options: &RequestOptions, leaves: bool) {
         // Before the release, which removes their fences.
         let seen: Vec<ProbedValue> =
             if options.probe.records() { self.seen().collect() } else { Vec::new() };
+
         let guards = std::mem::take(&mut self.guards);
         if leaves {
             guards.leave_to_expire();
@@ -103,65 +154,26 @@ impl AcquiredLocks {
     }
 }
 
-pub(super) fn acquired(outcome: AcquireOutcome) -> Result<Guards, Rejection> {
+/// Returns the wait mode of a request that names none.
+fn default_wait(lock: Lock) -> Wait {
+    lock.wait_modes().first().copied().unwrap_or(Wait::Try)
+}
+
+async fn acquire_guards(
+    shop: &Shop,
+    strategy: &Strategy,
+    request: LockRequest<'_>,
+) -> Result<Guards, Failure> {
+    let waiting = LockWait::begin(strategy);
+    let outcome = shop.locks.acquire(request).await?;
+    waiting.record();
     match outcome {
         AcquireOutcome::Acquired(guards) => Ok(guards),
-        AcquireOutcome::Busy(holder) => Err(Rejection::LockBusy(holder)),
+        AcquireOutcome::Busy(holder) => Err(Rejection::LockBusy(holder).into()),
         AcquireOutcome::TimedOut { waited, holder } => {
-            Err(Rejection::LockTimeout { waited, holder })
+            Err(Rejection::LockTimeout { waited, holder }.into())
         }
     }
-}
-
-#[derive(Debug)]
-pub(super) struct LeaderLock {
-    pub(super) locks: AcquiredLocks,
-    since: Instant,
-    pub(super) batches: u32,
-}
-
-impl LeaderLock {
-    pub(super) fn new(guards: Guards, key: LockKey) -> Self {
-        let holding = Some(LockHold::begin(&batched::STRATEGY));
-        let locks = AcquiredLocks { guards, keys: vec![key], holding, released: false, raises: 0 };
-        Self { locks, since: Instant::now(), batches: 0 }
-    }
-
-    fn guard(&self) -> Option<&FencedGuard> {
-        self.locks.guards.get(self.locks.keys.first()?).and_then(holdfast_lock::Guard::as_fenced)
-    }
-
-    /// Returns whether the next batch may follow at once. While others wait for the lock, only a
-    /// full batch may: a smaller one can grow while they hold the lock.
-    pub(super) fn may_continue(&self, waiting: usize) -> bool {
-        let Some(guard) = self.guard().filter(|guard| guard.is_held()) else { return false };
-        self.since.elapsed() < MAX_LOCK_TIME
-            && (!guard.is_wanted() || may_keep_others_waiting(self.batches, waiting))
-    }
-
-    pub(super) async fn contended(&self) {
-        if let Some(guard) = self.guard() {
-            guard.wait_until_wanted().await;
-        }
-    }
-
-    /// Releases the lock. Its commands have passed the probe point.
-    pub(super) async fn release(self) {
-        let AcquiredLocks { guards, holding, .. } = self.locks;
-        guards.release().await;
-        drop(holding);
-    }
-
-    /// Leaves the lock to expire: the write may still arrive.
-    pub(super) fn leave_to_expire(self) {
-        self.locks.guards.leave_to_expire();
-    }
-}
-
-/// Returns whether the next batch may follow `batches` others while another process wants the lock:
-/// a full one may, up to a bound.
-fn may_keep_others_waiting(batches: u32, waiting: usize) -> bool {
-    waiting >= MAX_BATCH_SIZE && batches < MAX_BATCHES_PER_LEASE
 }
 
 /// A request that waits for its locks; counted until dropped. By strategy, never by key or user, so
@@ -211,18 +223,5 @@ impl Drop for LockHold {
     fn drop(&mut self) {
         metrics::histogram!(LOCK_HOLD, "strategy" => self.strategy)
             .record(self.since.elapsed().as_secs_f64());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn others_wait_for_some_full_batches_only() {
-        assert!(may_keep_others_waiting(1, MAX_BATCH_SIZE));
-        assert!(!may_keep_others_waiting(1, MAX_BATCH_SIZE - 1));
-        assert!(may_keep_others_waiting(MAX_BATCHES_PER_LEASE - 1, MAX_BATCH_SIZE));
-        assert!(!may_keep_others_waiting(MAX_BATCHES_PER_LEASE, MAX_BATCH_SIZE));
     }
 }

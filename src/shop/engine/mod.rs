@@ -7,8 +7,8 @@
 //! completes in a task of its own, even if its caller disconnects; each retry repeats read,
 //! decision and write, a bounded number of times.
 
-mod attempt;
 mod batch;
+mod decide;
 mod direct;
 mod entry;
 mod group_commit;
@@ -17,15 +17,15 @@ mod known_items;
 mod leader;
 mod locks;
 mod prepare;
-mod queue;
 mod queue_limit;
 pub mod replay;
 mod resolve;
-mod responder;
+mod respond;
 mod session;
 mod sold_out;
+#[cfg(test)]
+mod tests;
 mod unpaid;
-mod write;
 
 use crate::db::Pool;
 use crate::metrics::MetricDefinition;
@@ -34,19 +34,19 @@ use crate::tasks::Tasks;
 use group_commit::GroupCommit;
 use in_flight::InFlightKeys;
 use known_items::KnownItems;
+use leader::CommandQueues;
 use moka::future::Cache;
 pub use prepare::{
     cancel_order, expire_orders, noop_order, pay_order, place_order, refund_order, restock,
     set_limit, top_up,
 };
-use queue::CommandQueues;
 use replay::ReplayLookup;
 use sold_out::SoldOutCache;
 use unpaid::UnpaidOrders;
 
 /// The metrics that the engine records.
 pub fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
-    [attempt::METRICS, group_commit::METRICS, leader::METRICS, locks::METRICS, prepare::METRICS]
+    [batch::METRICS, group_commit::METRICS, leader::METRICS, locks::METRICS, prepare::METRICS]
         .into_iter()
         .flatten()
 }

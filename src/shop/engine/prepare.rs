@@ -1,16 +1,23 @@
 //! The functions that handlers call, one per command. Each loads the immutable data of its order or
-//! item, checks whether the request is admitted, and executes the command. Errors and cancel safety
-//! are those of [`execute`].
+//! item, checks whether the request is admitted, and executes the command: in the queue of its key,
+//! or directly. Errors and cancel safety are those of [`execute`].
 
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
+use holdfast_lock::LockKey;
 use time::OffsetDateTime;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+use tracing::{Span, debug_span};
 
+use super::leader::QueueEntry;
 use super::replay::LOOKUP_TIMEOUT;
 use super::{direct, leader};
 use crate::metrics::define_metrics;
+use crate::probe::{Point, ProbedValue};
 use crate::shop::command::Command;
 use crate::shop::command::expire_orders::ExpireOrders;
 use crate::shop::command::pay_order::PayOrder;
@@ -28,6 +35,9 @@ use crate::shop::{
     DEFAULT_PAYMENT_WINDOW, IdempotencyKey, OrderId, RequestOptions, Shop, Sku, UserId,
 };
 
+/// Timeout of the key lookup before a full queue rejects, which must be immediate.
+const FULL_QUEUE_LOOKUP_TIMEOUT: Duration = Duration::from_millis(50);
+
 define_metrics! {
     IDEMPOTENCY_REPLAYS: "holdfast_idempotency_replays_total", Counter [] &[],
         "Stored responses that were found for a repeated idempotency key";
@@ -40,35 +50,41 @@ pub async fn place_order(
     key: IdempotencyKey,
     lines: &[RequestedLine],
 ) -> Result<Execution, Failure> {
-    let command = PlaceOrder::new(user, key, lines, options.payment_window)?;
-    let skus = command.reads().items;
-    let single = command.single_line().map(|(sku, quantity)| (sku.clone(), quantity));
-    let command = Arc::new(command);
-    let admitted = async {
-        let options = options_for_items(shop, options, &skus).await?;
-        if let Some(max) = shop.max_unpaid_orders {
-            let window = options.payment_window.max(shop.payment_window);
-            shop.engine.unpaid.admit(user, max, window).await?;
-        }
-        Ok(options)
-    };
-    let options = match admitted.await {
+    let command = Arc::new(PlaceOrder::new(user, key, lines, options.payment_window)?);
+    let options = match admit_order(shop, options, &command).await {
         Ok(options) => options,
+        // An earlier request with this key may have placed it, when it was still admitted.
         Err(failure) => return replay_or(shop, command.as_ref(), failure).await,
     };
-    let batched = options.batch_key(command.as_ref()).is_some();
-    let Some((sku, quantity)) = single.filter(|_| batched) else {
+    let batch_key = options.batch_key(command.as_ref());
+    let (Some(key), Some((sku, quantity))) = (batch_key, command.single_line()) else {
         return execute(shop, &options, command).await;
     };
+
+    // A sold-out item attracts the most requests: they are rejected without its queue and its lock.
     let cache = &shop.engine.sold_out;
-    if let Some(executed) = cache.check((&sku, quantity), command.idempotency()).await? {
+    if let Some(executed) = cache.check((sku, quantity), command.idempotency()).await? {
         return Ok(executed);
     }
-    let result = execute(shop, &options, command).await;
+
+    let result = execute_by(shop, &options, command.clone(), Some(key)).await;
     if let Err(Failure::Rejected(Rejection::SoldOut { available, .. })) = &result {
-        cache.record(&sku, *available);
+        cache.record(sku, *available);
     }
     result
+}
+
+async fn admit_order<'a>(
+    shop: &Shop,
+    options: &'a RequestOptions,
+    command: &PlaceOrder,
+) -> Result<Cow<'a, RequestOptions>, Failure> {
+    let options = options_for_items(shop, options, &command.reads().items).await?;
+    if let Some(max) = shop.max_unpaid_orders {
+        let window = options.payment_window.max(shop.payment_window);
+        shop.engine.unpaid.admit(command.idempotency().user, max, window).await?;
+    }
+    Ok(options)
 }
 
 /// Parses and responds like [`place_order`] but places nothing: the cost of the path alone.
@@ -266,14 +282,61 @@ async fn execute(
     options: &RequestOptions,
     command: Arc<dyn Command>,
 ) -> Result<Execution, Failure> {
+    let key = options.batch_key(command.as_ref());
+    execute_by(shop, options, command, key).await
+}
+
+/// [`execute`], by the leader of the queue of `batch_key` if there is one.
+async fn execute_by(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: Arc<dyn Command>,
+    batch_key: Option<LockKey>,
+) -> Result<Execution, Failure> {
     if options.probe.is_refused() {
         return replay_or(shop, command.as_ref(), Rejection::TooManyPauses.into()).await;
     }
-    let executed = match options.batch_key(command.as_ref()) {
-        Some(key) => leader::enqueue(shop, options, command, key).await,
+    counted(match batch_key {
+        Some(key) => execute_in_queue(shop, options, command, key).await,
         None => direct::execute(shop, options, command).await,
+    })
+}
+
+/// Waits in the queue of `key` for the response of its leader. A caller that goes away before the
+/// batch begins leaves a dead entry, which is not executed.
+async fn execute_in_queue(
+    shop: &Shop,
+    options: &RequestOptions,
+    command: Arc<dyn Command>,
+    key: LockKey,
+) -> Result<Execution, Failure> {
+    let replays = &shop.engine.replays;
+    let request = command.idempotency();
+    let in_flight = match shop.engine.in_flight.register(request) {
+        Ok(in_flight) => in_flight,
+        Err(rejection) => {
+            return replays.find_or(request, LOOKUP_TIMEOUT, rejection.into()).await;
+        }
     };
-    counted(executed)
+    options.probe.at(Point::Wait, [ProbedValue::key(key.as_str())]).await;
+
+    let (reply, response) = oneshot::channel();
+    let entry = QueueEntry {
+        command: command.clone(),
+        options: options.clone(),
+        joined_at: Instant::now(),
+        key_lock_requested: false,
+        looked_up: false,
+        in_flight,
+        request: Span::current(),
+        stage: debug_span!("wait"),
+        reply,
+    };
+    if !leader::enqueue(shop, &key, entry) {
+        let full = Error::Overloaded(format!("too many requests wait for {key}"));
+        return replays.find_or(request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
+    }
+    response.await.unwrap_or_else(|_| Err(Error::task_ended("the batch's task").into()))
 }
 
 /// Counts a response that was stored earlier.

@@ -37,7 +37,7 @@ impl AdaptiveQueueLimit {
         match self.seconds_per_command {
             None => MAX_QUEUE_LENGTH,
             Some(seconds_per_command) => {
-                // The cast saturates.
+                // The cast saturates, also for infinity.
                 let in_time = (MAX_QUEUE_TIME.as_secs_f64() / seconds_per_command) as usize;
                 in_time.clamp(MIN_LENGTH, MAX_QUEUE_LENGTH)
             }

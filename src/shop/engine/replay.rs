@@ -24,15 +24,15 @@ pub struct ReplayLookup(Coalescer<(), IdempotencyRequest, Option<Replay>, Error>
 impl ReplayLookup {
     pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
         let pool = pool.clone();
-        let look_up = move |(), requests| {
+        Self(Coalescer::new(tasks, move |(), requests| {
             let pool = pool.clone();
             async move { key_records::look_up_in(&pool, requests).await }
-        };
-        Self(Coalescer::new(tasks, look_up))
+        }))
     }
 
     pub async fn find(&self, request: &IdempotencyRequest, within: Duration) -> Option<Replay> {
         if request.is_generated {
+            // Nobody else has the key.
             return None;
         }
         timeout(within, self.0.look_up((), request.clone())).await.ok()?.ok().flatten()

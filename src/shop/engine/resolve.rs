@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::batch::LockState;
 use super::entry::EntryResult;
+use super::locks::LockState;
 use crate::db::Pool;
 use crate::shop::failure::{Error, Execution, Failure};
 use crate::shop::store::BatchWrite;
@@ -27,12 +27,15 @@ async fn resolve(pool: &Pool, write: &BatchWrite) -> Result<Vec<Option<Replay>>,
     let mut connection = pool.acquire().await?;
     let keys: Vec<_> = write.commands.iter().map(|command| &command.idempotency).collect();
     let resolved = async {
+        // First: a look-up before it could miss a write that arrives afterwards.
         write.rows.invalidate(&mut connection).await?;
         Ok(key_records::look_up(&mut connection, &keys).await?)
     };
+
     match timeout(RESOLVE_TIMEOUT, resolved).await {
         Ok(resolved) => resolved,
         Err(_) => {
+            // A statement is in flight on it.
             connection.close_on_drop(true);
             Err(Error::postgres_timeout())
         }
@@ -62,13 +65,16 @@ pub(super) async fn resolve_outcome(
             return (unknown_outcome(&error, results), state);
         }
     };
+
     let written = replays.iter().all(Option::is_some);
     for (command, replay) in write.commands.iter().zip(replays) {
         results[command.position] = match replay {
+            // Executed now, by this request, although its response was read back.
             Some(replay) => replay.map(|executed| Execution::now(executed.response)),
             None => Err(error.clone().into()),
         };
     }
+
     for result in &mut results {
         if !written && matches!(result, Err(Failure::Rejected(_))) {
             *result = Err(error.clone().into());
@@ -81,6 +87,7 @@ fn unknown_outcome(error: &Error, mut results: Vec<EntryResult>) -> Vec<EntryRes
     let cause = error.to_string();
     let unknown = Error::Unavailable { what: "Postgres", cause, outcome_unknown: true };
     for result in &mut results {
+        // A replay was read before the write, which cannot change it.
         if !matches!(result, Ok(Execution { replayed: true, .. })) {
             *result = Err(unknown.clone().into());
         }

@@ -29,18 +29,12 @@ pub struct SoldOutCache {
 impl SoldOutCache {
     pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
         let known = Cache::new(MAX_ITEMS);
-        let (pool, recorded) = (pool.clone(), known.clone());
-        let look_up = move |sku: Sku, requests| {
-            let (pool, recorded) = (pool.clone(), recorded.clone());
-            async move {
-                let (stock, replays) = read(&pool, &sku, requests).await?;
-                if let Some(available) = stock {
-                    recorded.insert(sku, available);
-                }
-                Ok(replays.into_iter().map(|replay| (stock, replay)).collect())
-            }
-        };
-        Self { known, lookups: Coalescer::new(tasks, look_up) }
+        let pool = pool.clone();
+        let recorded = known.clone();
+        let lookups = Coalescer::new(tasks, move |sku, requests| {
+            look_up(pool.clone(), recorded.clone(), sku, requests)
+        });
+        Self { known, lookups }
     }
 
     pub(super) fn record(&self, sku: &Sku, available: i64) {
@@ -54,20 +48,33 @@ impl SoldOutCache {
         (sku, quantity): (&Sku, i64),
         request: &IdempotencyRequest,
     ) -> Result<Option<Execution>, Failure> {
-        let is_low = |available: i64| available < quantity;
-        if !self.known.get(sku).is_some_and(is_low) {
+        if self.known.get(sku).is_none_or(|available| available >= quantity) {
             return Ok(None);
         }
+
+        // Not on what is remembered: units may be back in stock since.
         let lookup = self.lookups.look_up(sku.clone(), request.clone());
         match with_timeout(LOOKUP_TIMEOUT, lookup).await? {
             (_, Some(replay)) => replay.map(Some),
-            (Some(available), None) if is_low(available) => {
-                let (sku, requested) = (sku.clone(), quantity);
-                Err(Rejection::SoldOut { sku, requested, available }.into())
+            (Some(available), None) if available < quantity => {
+                Err(Rejection::SoldOut { sku: sku.clone(), requested: quantity, available }.into())
             }
             (_, None) => Ok(None),
         }
     }
+}
+
+async fn look_up(
+    pool: Pool,
+    known: Cache<Sku, i64>,
+    sku: Sku,
+    requests: Vec<IdempotencyRequest>,
+) -> Result<Vec<(Option<i64>, Option<Replay>)>, Error> {
+    let (stock, replays) = read(&pool, &sku, requests).await?;
+    if let Some(available) = stock {
+        known.insert(sku, available);
+    }
+    Ok(replays.into_iter().map(|replay| (stock, replay)).collect())
 }
 
 /// Reads the stock first: the orders that emptied it have committed by then, so the lookup finds
@@ -79,11 +86,13 @@ async fn read(
 ) -> Result<(Option<i64>, Vec<Option<Replay>>), Error> {
     let sku = sku.clone();
     let reading = pool.read(move |db| {
-        let (sku, requests) = (sku.clone(), requests.clone());
+        let sku = sku.clone();
+        let requests = requests.clone();
         async move {
             let stock = sqlx::query_scalar!("select stock from items where sku = $1", sku.as_str())
                 .fetch_optional(&mut *db)
                 .await?;
+
             let requests: Vec<&IdempotencyRequest> = requests.iter().collect();
             Ok((stock, key_records::look_up(db, &requests).await?))
         }

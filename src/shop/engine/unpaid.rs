@@ -45,27 +45,21 @@ struct UnpaidCount {
     due_at: Instant,
 }
 
+impl UnpaidCount {
+    fn reaches(&self, max: u32) -> bool {
+        self.orders.load(Ordering::Relaxed) >= i64::from(max)
+    }
+}
+
 impl UnpaidOrders {
     pub(super) fn new(pool: &Pool, tasks: &Tasks) -> Self {
         let counts = Cache::builder().max_capacity(MAX_USERS).time_to_live(COUNT_TTL).build();
-        let (pool, cache) = (pool.clone(), counts.clone());
-        let look_up = move |(), requests: Vec<(UserId, Duration)>| {
-            let (pool, cache) = (pool.clone(), cache.clone());
-            async move {
-                let mut users: Vec<UserId> = requests.iter().map(|(user, _)| *user).collect();
-                users.sort();
-                users.dedup();
-                let age = requests.iter().map(|(_, age)| *age).max().unwrap_or_default();
-                let counts = read(&pool, &users, age).await?.into_iter().map(Arc::new);
-                let counts: HashMap<UserId, Arc<UnpaidCount>> =
-                    users.into_iter().zip(counts).collect();
-                for (user, count) in &counts {
-                    cache.insert(*user, count.clone());
-                }
-                Ok(requests.iter().map(|(user, _)| counts[user].clone()).collect())
-            }
-        };
-        Self { counts, lookups: Coalescer::new(tasks, look_up) }
+        let pool = pool.clone();
+        let cache = counts.clone();
+        let lookups = Coalescer::new(tasks, move |(), requests| {
+            look_up(pool.clone(), cache.clone(), requests)
+        });
+        Self { counts, lookups }
     }
 
     pub(super) async fn admit(
@@ -74,22 +68,42 @@ impl UnpaidOrders {
         max: u32,
         payment_window: Duration,
     ) -> Result<(), Failure> {
-        let is_full = |count: &UnpaidCount| count.orders.load(Ordering::Relaxed) >= i64::from(max);
-        let known = self.counts.get(&user).filter(|count| !is_full(count));
+        let known = self.counts.get(&user).filter(|count| !count.reaches(max));
         let count = match known {
             Some(count) => count,
+            // Also before a rejection: some may be paid by now.
             None => {
                 let lookup = self.lookups.look_up((), (user, payment_window + AGE_SLACK));
                 with_timeout(LOOKUP_TIMEOUT, lookup).await?
             }
         };
-        if is_full(&count) {
+        if count.reaches(max) {
             let wait = count.due_at.saturating_duration_since(Instant::now()).max(MIN_WAIT);
             return Err(Rejection::TooManyUnpaid { max, wait }.into());
         }
+
+        // Not taken back if the order fails: the next count corrects it within a second.
         count.orders.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
+}
+
+async fn look_up(
+    pool: Pool,
+    cache: Cache<UserId, Arc<UnpaidCount>>,
+    requests: Vec<(UserId, Duration)>,
+) -> Result<Vec<Arc<UnpaidCount>>, Error> {
+    let mut users: Vec<UserId> = requests.iter().map(|(user, _)| *user).collect();
+    users.sort();
+    users.dedup();
+    let age = requests.iter().map(|(_, age)| *age).max().unwrap_or_default();
+    let counts = read(&pool, &users, age).await?.into_iter().map(Arc::new);
+    let counts: HashMap<UserId, Arc<UnpaidCount>> = users.into_iter().zip(counts).collect();
+
+    for (user, count) in &counts {
+        cache.insert(*user, count.clone());
+    }
+    Ok(requests.iter().map(|(user, _)| counts[user].clone()).collect())
 }
 
 async fn read(pool: &Pool, users: &[UserId], age: Duration) -> Result<Vec<UnpaidCount>, Error> {
@@ -118,6 +132,7 @@ async fn read(pool: &Pool, users: &[UserId], age: Duration) -> Result<Vec<Unpaid
         }
         .boxed()
     });
+
     let now = Instant::now();
     let counts = reading.await?.0.into_iter().map(|row| {
         let due_in = Duration::from_secs_f64(row.due_in_s.unwrap_or_default().max(0.0));

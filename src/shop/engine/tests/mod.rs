@@ -1,0 +1,3 @@
+//! The engine's queues, without a server.
+
+mod queue;
