@@ -311,6 +311,7 @@ async fn write_autocommitted(
         group_commit::send(&shop.pool, &mut session, &[&write]).await
     };
     match sent {
+        // Before the points, at which the lab may pause.
         Ok(WriteResult::Done) => session.end_without_commit().await,
         Ok(WriteResult::RowChanged) => return Err(row_changed(session).await),
         Err(Failure::Error(error @ Error::Unavailable { .. })) => {
@@ -370,6 +371,7 @@ async fn before_commit(
     }
 
     pass_written(batch, write, locks).await;
+    // The mistake that this strategy is there to show.
     if batch.strategy.mistake == Some(Mistake::EarlyRelease)
         && let Some(entry) = batch.entries.first()
     {

@@ -55,6 +55,7 @@ pub(super) fn decide(
         next.request_id = entry.options.request_id;
     }
 
+    // Both are kept: the rows to write are those that differ between them.
     let mut after = before.clone();
     let mut commands = Vec::new();
     let mut results = Vec::with_capacity(entries.len());

@@ -75,6 +75,7 @@ async fn prepare(
 ) -> Result<Either<PreparedCommand, Execution>, Failure> {
     let request = command.idempotency();
     let in_flight = shop.engine.in_flight.register(request)?;
+
     let mut idempotency_locks = IdempotencyLocks::new(shop.locks.leases());
     if !request.is_generated {
         // Without Redis, the key record in Postgres alone excludes a duplicate. In a Cluster
@@ -89,6 +90,7 @@ async fn prepare(
         // Before the response, because the client may use the key again at once.
         idempotency_locks.release(&[request.lock_name()]).await;
     }
+
     Ok(match acquired? {
         Either::Left(locks) => {
             Either::Left(PreparedCommand { locks, idempotency_locks, _in_flight: in_flight })
@@ -109,6 +111,7 @@ async fn acquire(
         sleep(REPLAY_LOOKUP_DELAY).await;
         shop.engine.replays.find(command.idempotency(), LOOKUP_TIMEOUT).await
     });
+
     match select(acquiring, lookup).await {
         Either::Left((acquired, _)) => Ok(Either::Left(acquired?)),
         Either::Right((Some(replay), _)) => Ok(Either::Right(replay?)),
@@ -129,6 +132,7 @@ async fn run(
     let PreparedCommand { mut locks, mut idempotency_locks, _in_flight } = prepared;
     let stage = &debug_span!("held");
     let entries = &[BatchEntry { command, options, stage }];
+
     let batch = Batch { shop, strategy: options.strategy, entries, has_leader: false };
     let (results, state) = batch::execute(batch, &mut locks).await;
     let Some(result) = results.into_iter().next() else {
@@ -137,6 +141,7 @@ async fn run(
 
     // The locks first, which others wait for.
     locks.end(options, matches!(state, LockState::LeaveToExpire(_))).await;
+
     let name = command.idempotency().lock_name();
     if keeps_idempotency_lock(&result) {
         idempotency_locks.leave_to_expire(&name)

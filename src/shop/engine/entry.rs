@@ -6,6 +6,7 @@ use crate::shop::RequestOptions;
 use crate::shop::command::Command;
 use crate::shop::failure::{Execution, Failure};
 
+// Borrowed: a queue and a single command keep these in different ways.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchEntry<'a> {
     pub(super) command: &'a dyn Command,

@@ -27,6 +27,7 @@ impl InFlightKeys {
                 Ok(InFlightKey { keys: self.clone(), id: request.id })
             }
             Some(fingerprint) if *fingerprint == request.fingerprint => Err(Rejection::KeyInFlight),
+            // No retry, but a client that uses a key twice.
             Some(_) => Err(Rejection::KeyMismatch),
         }
     }

@@ -105,6 +105,7 @@ async fn lead(shop: Shop, key: LockKey) {
     let mut last_end = Instant::now();
     loop {
         let Some(mut locks) = lease.take() else {
+            // In one step: a command that joins after it starts a new leader.
             if leader.queue.close_if_empty() {
                 return;
             }
@@ -138,6 +139,7 @@ async fn lead(shop: Shop, key: LockKey) {
             }
             LockState::Held => lease = leader.yield_lease(locks, done).await,
             LockState::Lost => {
+                // Another's by now: nobody waits for its release.
                 drop(locks);
                 leader.respond(done).await;
             }
@@ -157,7 +159,9 @@ async fn lead(shop: Shop, key: LockKey) {
 /// Begins the span of a batch. It links to the requests in it, whose wait ends.
 fn begin_batch(key: &LockKey, entries: &mut [QueueEntry]) -> Span {
     let requests = RequestIds(entries);
+    // A root, linked to the requests: a span has one parent, and the batch serves many.
     let span = error_span!(parent: None, "batch", %key, commands = entries.len(), %requests);
+
     for entry in entries {
         span.follows_from(&entry.request);
         entry.stage = debug_span!(parent: &entry.request, "held");
@@ -201,6 +205,8 @@ impl Leader {
     /// the entries that waited for it.
     async fn wait_for(&mut self, mut acquiring: PendingLocks) -> Option<AcquiredLocks> {
         let began = Instant::now();
+        // Clients that wait for a response send no more than the last batch had: once as many are
+        // here, their keys are locked in one round trip.
         let mut awaited =
             if self.expected_batch_size > 1 { self.expected_batch_size } else { usize::MAX };
         loop {
@@ -228,6 +234,7 @@ impl Leader {
             Ok(locks) => return Some(locks),
             Err(failure) => failure,
         };
+
         let until = match &failure {
             // Commands that joined later have not waited for the full timeout, and wait on.
             Failure::Rejected(Rejection::LockTimeout { .. }) => began,
@@ -249,10 +256,12 @@ impl Leader {
             let entries: Vec<BatchEntry<'_>> = queued.iter().map(QueueEntry::entry).collect();
             batch::begin(batch_of(&shop, &entries), locks).await
         };
+
         // Concurrently, to shorten the time under the item lease. Idempotency locks only detect
         // duplicates early: of two commands that both read an unused key, one fails to insert its
         // record.
         let (admitted, mut begun) = join(self.acquire_key_locks(&queued), reading).await;
+
         if admitted.iter().any(Result::is_err) {
             let retained: Vec<bool> = admitted.iter().map(Result::is_ok).collect();
             let entries = queued.iter().map(QueueEntry::entry).enumerate();
@@ -320,6 +329,7 @@ impl Leader {
         if self.batches == 0 || !self.may_continue(locks, 0) {
             return false;
         }
+
         let arrived = pin!(self.queue.arrived(1));
         let contended = pin!(async {
             if let Some(guard) = locks.lease() {
@@ -343,6 +353,7 @@ impl Leader {
             // The first poll enqueues the request; it is granted after the release.
             let _ = poll_fn(|context| Poll::Ready(next.poll_unpin(context))).await;
         }
+
         locks.release().await;
         self.respond(done).await;
         match next {
@@ -440,6 +451,7 @@ impl LeaderQueue {
             while taken.batch.len() < max
                 && let Some(entry) = queue.entries.pop_front()
             {
+                // A dead one takes no place in the batch.
                 if entry.is_alive(now) { taken.batch.push(entry) } else { taken.dead.push(entry) }
             }
         });
@@ -479,6 +491,7 @@ impl LeaderQueue {
             queue.arrived.1.clone()
         });
         let Some(notified) = notified else { return };
+        // The signal may be an old one: they may have been taken since.
         while self.waiting() < count {
             notified.notified().await;
         }

@@ -59,6 +59,7 @@ impl AcquiredLocks {
         let RequestOptions { strategy, ref probe, deadline, ttl, .. } = *options;
         let mut locks = Self::none(strategy.lock_keys(command));
         probe.at(Point::Wait, locks.seen()).await;
+        // Without one, Postgres excludes others, or nothing does.
         let Some(lock) = strategy.lock else { return Ok(locks) };
 
         let wait = options.wait.unwrap_or(default_wait(lock));
@@ -68,6 +69,7 @@ impl AcquiredLocks {
         let request = LockRequest { lock, wait, ttl, deadline, keys, queue, probe };
         locks.guards = acquire_guards(shop, strategy, request).await?;
         locks.holding = Some(LockHold::begin(strategy));
+
         probe.at(Point::Held, locks.seen()).await;
         Ok(locks)
     }
@@ -84,8 +86,10 @@ impl AcquiredLocks {
             deadline: Instant::now() + shop.locks.leases().settings().acquire_timeout,
             keys: &locks.keys,
             queue: QueueOptions::default(),
+            // Nobody's request: the commands pass their points themselves, once they are taken.
             probe: &Probe::Off,
         };
+
         locks.guards = acquire_guards(shop, &batched::STRATEGY, request).await?;
         locks.holding = Some(LockHold::begin(&batched::STRATEGY));
         Ok(locks)
@@ -105,6 +109,7 @@ impl AcquiredLocks {
     pub(super) async fn raise_fences(&mut self, stale: Vec<(LockKey, i64)>) -> Result<(), Error> {
         self.raises += 1;
         for (key, floor) in stale {
+            // Bounded, so that a Redis that keeps losing its counter does not keep the command.
             if self.raises > MAX_RAISES || self.guards.raise_fence(&key, floor).await?.is_none() {
                 return Err(Error::LockLost(key));
             }
@@ -125,6 +130,7 @@ impl AcquiredLocks {
     pub(super) async fn release(self) {
         let AcquiredLocks { guards, holding, .. } = self;
         guards.release().await;
+        // Not sooner: until then, nobody else can have the lock.
         drop(holding);
     }
 
@@ -148,6 +154,7 @@ impl AcquiredLocks {
             tracing::trace!(?released, "locks released");
         }
         self.holding = None;
+        // Once: `early-release` has passed the point before its commit.
         if !std::mem::replace(&mut self.released, true) {
             options.probe.at(Point::Release, seen).await;
         }

@@ -51,6 +51,7 @@ pub fn metrics() -> impl Iterator<Item = &'static MetricDefinition> {
         .flatten()
 }
 
+// A cache: an account that it forgot is found open.
 const MAX_LAB_ACCOUNTS: u64 = 10_000;
 
 #[derive(Debug, Clone)]
@@ -58,8 +59,8 @@ pub struct Engine {
     queues: CommandQueues,
     in_flight: InFlightKeys,
     group_commit: GroupCommit,
-    /// Of lab items, on its own: a statement waits for every row in it, and the lab pauses the
-    /// holders of some.
+    // Of lab items, on its own: a statement waits for every row in it, and the lab pauses the
+    // holders of some.
     lab_group_commit: GroupCommit,
     pub replays: ReplayLookup,
     sold_out: SoldOutCache,

@@ -56,6 +56,7 @@ pub async fn place_order(
         // An earlier request with this key may have placed it, when it was still admitted.
         Err(failure) => return replay_or(shop, command.as_ref(), failure).await,
     };
+
     let batch_key = options.batch_key(command.as_ref());
     let (Some(key), Some((sku, quantity))) = (batch_key, command.single_line()) else {
         return execute(shop, &options, command).await;
@@ -94,11 +95,13 @@ pub fn noop_order(
     lines: &[RequestedLine],
 ) -> Result<Execution, Failure> {
     let command = PlaceOrder::new(user, key, lines, DEFAULT_PAYMENT_WINDOW)?;
+
     let mut state = ShopState::at(OffsetDateTime::now_utc());
     for sku in command.reads().items {
         let item = StockSnapshot { stock: i64::MAX / 2, ..StockSnapshot::default() };
         state.items.insert(sku, item);
     }
+
     Ok(Execution::now(command.decide(&mut state)?.stored_response()?))
 }
 
@@ -113,8 +116,10 @@ pub async fn pay_order(
     let options = options_for_items(shop, options, &order.skus()).await;
     let account = match &options {
         Ok(options) if options.in_lab => lab_account(shop, user).await?,
+        // Of a request that is not admitted, only the key is looked up.
         _ => user,
     };
+
     let command = Arc::new(PayOrder::new(user, account, order, key));
     match options {
         Ok(options) => execute(shop, &options, command).await,
@@ -209,6 +214,7 @@ pub async fn expire_orders(
 /// Returns the user's lab account, which is opened at the first payment in the lab.
 async fn lab_account(shop: &Shop, user: UserId) -> Result<UserId, Error> {
     let opening = open_lab_account(&shop.pool, user, LAB_CENTS);
+    // Payments of a user that come together wait for one opening.
     let opened = shop.engine.lab_accounts.try_get_with(user, opening).await;
     opened.map_err(|error| Error::clone(&error))?;
     Ok(user.lab_account())
@@ -228,11 +234,12 @@ async fn options_for_items<'a>(
     skus: &[Sku],
 ) -> Result<Cow<'a, RequestOptions>, Failure> {
     let kinds = shop.engine.known_items.kinds(skus).await?;
-    let first = |of: ItemKind| kinds.iter().position(|kind| *kind == of).map(|at| &skus[at]);
-    let Some(own) = first(ItemKind::Shop) else {
+    let Some(own) = first_of(ItemKind::Shop, skus, &kinds) else {
         return Ok(Cow::Owned(RequestOptions { in_lab: true, ..options.clone() }));
     };
-    if let Some(lab) = first(ItemKind::Lab) {
+
+    // One account, one share of the connections and one set of options apply to an order.
+    if let Some(lab) = first_of(ItemKind::Lab, skus, &kinds) {
         let why = format!(
             "an order has items of the lab or the shop's own, not both: {lab} is the lab's, and \
              {own} is the shop's own; place two orders"
@@ -243,11 +250,16 @@ async fn options_for_items<'a>(
     Ok(Cow::Borrowed(options))
 }
 
+fn first_of<'a>(kind: ItemKind, skus: &'a [Sku], kinds: &[ItemKind]) -> Option<&'a Sku> {
+    kinds.iter().position(|of| *of == kind).map(|at| &skus[at])
+}
+
 fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(), Rejection> {
     let why = if options.lab_items_only {
         "only the admin may send lab headers (Holdfast-*) with it".to_owned()
     } else if !options.strategy.is_safe_beside(shop.strategy) || options.ttl.is_some() {
-        let (name, beside) = (options.strategy.name, shop.strategy.name);
+        let name = options.strategy.name;
+        let beside = shop.strategy.name;
         format!(
             "under Holdfast-Lock: {name} or with a Holdfast-Ttl-Ms, beside others under {beside}, \
              sales could be lost. The admin makes a lab item with POST /api/lab/items"
@@ -258,6 +270,7 @@ fn check_options(shop: &Shop, options: &RequestOptions, sku: &Sku) -> Result<(),
     } else {
         return Ok(());
     };
+
     let kept = format!("this is kept to lab items, and {sku} is the shop's own: {why}");
     Err(Rejection::Forbidden(kept))
 }
@@ -293,9 +306,11 @@ async fn execute_by(
     command: Arc<dyn Command>,
     batch_key: Option<LockKey>,
 ) -> Result<Execution, Failure> {
+    // Before any lock: nobody waits for a request that is not executed.
     if options.probe.is_refused() {
         return replay_or(shop, command.as_ref(), Rejection::TooManyPauses.into()).await;
     }
+
     counted(match batch_key {
         Some(key) => execute_in_queue(shop, options, command, key).await,
         None => direct::execute(shop, options, command).await,
@@ -312,6 +327,7 @@ async fn execute_in_queue(
 ) -> Result<Execution, Failure> {
     let replays = &shop.engine.replays;
     let request = command.idempotency();
+    // In this process first: a duplicate here costs no round trip and no place in the queue.
     let in_flight = match shop.engine.in_flight.register(request) {
         Ok(in_flight) => in_flight,
         Err(rejection) => {
@@ -336,6 +352,8 @@ async fn execute_in_queue(
         let full = Error::Overloaded(format!("too many requests wait for {key}"));
         return replays.find_or(request, FULL_QUEUE_LOOKUP_TIMEOUT, full.into()).await;
     }
+
+    // No response: the leader's task has panicked, perhaps after its write was sent.
     response.await.unwrap_or_else(|_| Err(Error::task_ended("the batch's task").into()))
 }
 

@@ -38,8 +38,7 @@ impl ReplayLookup {
         timeout(within, self.0.look_up((), request.clone())).await.ok()?.ok().flatten()
     }
 
-    /// Returns the replay of the key, or else `failure`; at once if Postgres is unavailable,
-    /// because the lookup would fail too, and the waits would add up.
+    /// Returns the replay of the key, or else `failure`; at once if Postgres is unavailable.
     pub(super) async fn find_or(
         &self,
         request: &IdempotencyRequest,
@@ -47,6 +46,7 @@ impl ReplayLookup {
         failure: Failure,
     ) -> Result<Execution, Failure> {
         if matches!(failure, Failure::Error(Error::Unavailable { what: "Postgres", .. })) {
+            // The look-up would fail too, and the waits would add up.
             return Err(failure);
         }
         self.find(request, within).await.unwrap_or(Err(failure))

@@ -55,6 +55,7 @@ impl Leader {
     pub(super) async fn respond(&mut self, done: Vec<(QueueEntry, EntryResult)>) {
         let (kept, open): (Vec<_>, Vec<_>) =
             done.into_iter().partition(|(_, result)| keeps_idempotency_lock(result));
+        // At once: nothing of theirs is to be released.
         for (entry, result) in kept {
             self.key_locks.leave_to_expire(&entry.command.idempotency().lock_name());
             entry.respond(result);
@@ -108,6 +109,8 @@ impl Leader {
         if let Some(outage) = self.shop.pool.recent_failure() {
             return self.reject_all(outage.into()).await;
         }
+
+        // Borrowed, not taken: they keep their places, and count against the queue's limit.
         let now = Instant::now();
         let (alive, dead): (Vec<_>, Vec<_>) =
             self.queue.borrow().into_iter().partition(|entry| entry.is_alive(now));

@@ -39,6 +39,7 @@ impl DatabaseSession {
         deadline: Instant,
     ) -> Result<(Self, ReadSnapshot), Error> {
         let mut request = read_request(strategy, entries);
+
         if strategy.transaction == Isolation::Autocommit {
             // Repeated by the pool on another connection if that of the first attempt is dead:
             // a read that changes nothing may be.
@@ -86,6 +87,7 @@ impl DatabaseSession {
         if strategy.transaction == Isolation::Serializable {
             sqlx::query!("set transaction isolation level serializable").execute(&mut *db).await?;
         }
+
         if entries.iter().any(|entry| matches!(entry.options.probe, Probe::Lab(_))) {
             // The lab pauses a transaction until the deadline, longer than a session may be idle in
             // one: a request for up to 8 s, a game for minutes.
@@ -98,6 +100,7 @@ impl DatabaseSession {
         if strategy.read == ReadMethod::Advisory {
             advisory::lock(db, &request.reads.lock_keys()).await?;
         }
+
         // A single command: only `batched`, which updates nothing at the read, executes several.
         let update = entries.first().and_then(|entry| entry.command.conditional_update());
         Ok(match update.filter(|_| strategy.read == ReadMethod::ConditionalUpdate) {
@@ -116,6 +119,7 @@ impl DatabaseSession {
         let requests: Vec<&IdempotencyRequest> =
             known_keys.iter().map(|at| entries[*at].command.idempotency()).collect();
         let replays = key_records::look_up(self.connection(), &requests).await?;
+
         for (at, replay) in known_keys.iter().zip(replays) {
             let Some(replay) = replay else {
                 // Read again: without the record, the command is new.

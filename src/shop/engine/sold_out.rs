@@ -38,6 +38,7 @@ impl SoldOutCache {
     }
 
     pub(super) fn record(&self, sku: &Sku, available: i64) {
+        // A hint, which may be old: it decides whether to look, never what to answer.
         self.known.insert(sku.clone(), available);
     }
 
@@ -77,8 +78,6 @@ async fn look_up(
     Ok(replays.into_iter().map(|replay| (stock, replay)).collect())
 }
 
-/// Reads the stock first: the orders that emptied it have committed by then, so the lookup finds
-/// their key records.
 async fn read(
     pool: &Pool,
     sku: &Sku,
@@ -89,6 +88,8 @@ async fn read(
         let sku = sku.clone();
         let requests = requests.clone();
         async move {
+            // First: the orders that emptied it have committed by then, so that the look-up finds
+            // their key records.
             let stock = sqlx::query_scalar!("select stock from items where sku = $1", sku.as_str())
                 .fetch_optional(&mut *db)
                 .await?;

@@ -96,6 +96,7 @@ async fn look_up(
     let mut users: Vec<UserId> = requests.iter().map(|(user, _)| *user).collect();
     users.sort();
     users.dedup();
+    // The longest of all: for the others the query only reads further, as it counts pending orders.
     let age = requests.iter().map(|(_, age)| *age).max().unwrap_or_default();
     let counts = read(&pool, &users, age).await?.into_iter().map(Arc::new);
     let counts: HashMap<UserId, Arc<UnpaidCount>> = users.into_iter().zip(counts).collect();
@@ -109,6 +110,7 @@ async fn look_up(
 async fn read(pool: &Pool, users: &[UserId], age: Duration) -> Result<Vec<UnpaidCount>, Error> {
     let ids: Vec<Uuid> = users.iter().map(|user| user.0).collect();
     let oldest = oldest_id(age);
+
     let reading = pool.read(move |db| {
         let ids = ids.clone();
         async move {
@@ -135,6 +137,7 @@ async fn read(pool: &Pool, users: &[UserId], age: Duration) -> Result<Vec<Unpaid
 
     let now = Instant::now();
     let counts = reading.await?.0.into_iter().map(|row| {
+        // Due already: its expiry is under way.
         let due_in = Duration::from_secs_f64(row.due_in_s.unwrap_or_default().max(0.0));
         UnpaidCount { orders: AtomicI64::new(row.orders), due_at: now + due_in }
     });
