@@ -63,6 +63,7 @@ impl Language {
         let locale = ["LC_ALL", "LC_MESSAGES", "LANG"]
             .into_iter()
             .find_map(|name| std::env::var(name).ok().filter(|value| !value.is_empty()));
+
         locale.and_then(|locale| Self::of_locale(&locale)).unwrap_or_default()
     }
 

@@ -57,6 +57,7 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
         progress.samples.clear();
     }
     let (value, clients) = prepare(lab, spec).await?;
+
     let live: Arc<Mutex<LoadReport>> = Arc::default();
     let plan = LoadPlan {
         clients,
@@ -71,7 +72,9 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
         () = sample(lab, spec, &value, &live) => None,
         () = sleep(ARM_TIMEOUT) => None,
     };
+    // The timeout may have cut a fault short, whose process is then still paused.
     lab.restore().await?;
+
     let samples = std::mem::take(&mut lab.progress.lock().samples);
     let mut arm = ArmResult {
         strategy: spec.strategy.clone(),
@@ -81,14 +84,15 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
         forked: value.forks(lab).await?,
         ..value.measure(lab, spec).await?
     };
+
     match report {
         Some(report) => {
             record_measurements(&mut arm, &report);
             record_lanes(lab, number, &arm, &report.observations);
         }
         None => {
-            let (name, seconds) = (&spec.strategy, ARM_TIMEOUT.as_secs());
-            lab.say(message!("run-load-step-1", name, seconds));
+            let seconds = ARM_TIMEOUT.as_secs();
+            lab.say(message!("run-load-step-1", name = &spec.strategy, seconds));
         }
     }
     Ok(arm)
@@ -99,11 +103,12 @@ async fn run_arm(lab: &Scenario, number: usize, spec: &ArmSpec) -> anyhow::Resul
 async fn run_load(lab: &Scenario, spec: &ArmSpec, plan: LoadPlan) -> anyhow::Result<LoadReport> {
     let mut load = std::pin::pin!(load::run(plan));
     let Some(fault) = &spec.fault else { return load.await.context("the replicas") };
+
     let at = Duration::from_millis(fault.at_ms);
     tokio::select! {
         report = &mut load => {
-            let (name, kind) = (&spec.strategy, fault.kind.message());
-            lab.say(message!("run-load-step-2", name, kind));
+            let kind = fault.kind.message();
+            lab.say(message!("run-load-step-2", name = &spec.strategy, kind));
             report.context("the replicas")
         }
         () = sleep(at) => {
@@ -120,6 +125,7 @@ async fn inject(cluster: &ManagedCluster, fault: &Fault, replicas: usize) -> any
     let length = Duration::from_millis(fault.for_ms);
     // The last replica, because a visitor's pages are likely to come from the first.
     let replica = cluster.processes.replicas[..replicas].last().context("there is no replica")?;
+
     match fault.kind {
         FaultKind::PauseReplica => pause(replica, length).await,
         FaultKind::KillReplica => replica.kill().await,
@@ -130,10 +136,11 @@ async fn inject(cluster: &ManagedCluster, fault: &Fault, replicas: usize) -> any
         }
         FaultKind::PauseNode => {
             let node = cluster.processes.nodes.first();
-            pause(node.context("this shop has no quorum; start it with --redlock 3")?, length)
-                .await;
+            let node = node.context("this shop has no quorum; start it with --redlock 3")?;
+            pause(node, length).await;
         }
     }
+
     Ok(())
 }
 
@@ -143,51 +150,57 @@ async fn pause(process: &ProcessHandle, length: Duration) {
     process.resume().await;
 }
 
+/// Creates the contended value, and the clients of its buyers.
 async fn prepare(
     lab: &Scenario,
     spec: &ArmSpec,
 ) -> anyhow::Result<(ContendedValue, Vec<LoadClient>)> {
-    let replicas = &lab.cluster.replicas[..spec.replicas];
     let headers = spec.headers().lines();
-    let each =
-        |buyer: usize| spec.orders / spec.buyers + usize::from(buyer < spec.orders % spec.buyers);
-    let client = |buyer: usize, script: Posts| {
-        let mut rng = StdRng::seed_from_u64(spec.seed.wrapping_add(buyer as u64));
-        // A buyer uses one replica. The seed chooses between two, with equal probability.
-        let target = replicas[(buyer + usize::from(rng.random_bool(0.5))) % replicas.len()];
-        let script = script.with_think_time(rng, MAX_THINK_TIME).with_request_id();
-        LoadClient { target, script }
-    };
+    let mut clients = Vec::with_capacity(spec.buyers);
+
     match spec.journey {
         Journey::Order => {
             let buyers = &lab.cluster.buyers;
             let sku = lab.item(spec.stock).await?;
             let body = [order_of(&[(&sku, 1)])];
-            let clients = (0..spec.buyers).map(|buyer| {
+
+            for buyer in 0..spec.buyers {
                 let token = &buyers[buyer % buyers.len()];
                 let posts = Posts::new("/api/orders", token, &headers, &body, 0);
-                client(buyer, posts.limit(each(buyer) as u64))
-            });
-            Ok((ContendedValue::Item(sku.clone()), clients.collect()))
+                clients.push(client(lab, spec, buyer, posts.limit(spec.orders_of(buyer) as u64)));
+            }
+            Ok((ContendedValue::Item(sku), clients))
         }
         Journey::Pay => {
             let money = (spec.stock * PRICE_CENTS).max(1);
             let payer = Payer::create(lab, money).await?;
             let sku = lab.item(i64::try_from(spec.orders)?).await?;
             let mut orders = payer.orders(lab, &sku, spec.orders).await?.into_iter();
-            let clients = (0..spec.buyers).map(|buyer| {
-                let orders = orders.by_ref().take(each(buyer));
+
+            for buyer in 0..spec.buyers {
+                let orders = orders.by_ref().take(spec.orders_of(buyer));
                 let paths: Vec<_> = orders.map(|id| format!("/api/orders/{id}/pay")).collect();
-                client(buyer, Posts::to_paths(&paths, &payer.token, &headers))
-            });
-            Ok((ContendedValue::Account(payer.account), clients.collect()))
+                let posts = Posts::to_paths(&paths, &payer.token, &headers);
+                clients.push(client(lab, spec, buyer, posts));
+            }
+            Ok((ContendedValue::Account(payer.account), clients))
         }
     }
+}
+
+/// Creates the client of a buyer, who uses one replica. The seed chooses between two, with equal
+/// probability.
+fn client(lab: &Scenario, spec: &ArmSpec, buyer: usize, script: Posts) -> LoadClient {
+    let replicas = &lab.cluster.replicas[..spec.replicas];
+    let mut rng = StdRng::seed_from_u64(spec.seed.wrapping_add(buyer as u64));
+    let target = replicas[(buyer + usize::from(rng.random_bool(0.5))) % replicas.len()];
+    LoadClient { target, script: script.with_think_time(rng, MAX_THINK_TIME).with_request_id() }
 }
 
 /// Samples the arm until the future is dropped; less often as it grows longer.
 async fn sample(lab: &Scenario, spec: &ArmSpec, value: &ContendedValue, live: &Mutex<LoadReport>) {
     let began = Instant::now();
+
     loop {
         // Without Postgres there is no sample: the curve has a gap.
         if let Ok(arm) = value.measure(lab, spec).await {
@@ -203,6 +216,7 @@ async fn sample(lab: &Scenario, spec: &ArmSpec, value: &ContendedValue, live: &M
                 p99_ms: live.latency_ms(0.99).unwrap_or(0.0),
             });
         }
+
         sleep(SAMPLE_INTERVAL.max(began.elapsed() / 40)).await;
     }
 }
@@ -212,6 +226,7 @@ fn record_measurements(arm: &mut ArmResult, report: &LoadReport) {
     arm.wait_p50_ms = report.latency_ms(0.5).unwrap_or(0.0);
     arm.wait_p99_ms = report.latency_ms(0.99).unwrap_or(0.0);
     arm.statuses = report.statuses.iter().map(|(s, n)| (s.to_string(), *n)).collect();
+
     let mut counted = 0;
     arm.waits = BUCKETS_MS
         .iter()
@@ -232,11 +247,14 @@ fn record_lanes(lab: &Scenario, number: usize, arm: &ArmResult, requests: &[Requ
         .flat_map(|fork| fork.entries.iter().map(|entry| entry.request_id))
         .take(MAX_LANES)
         .collect();
-    let chosen = |request: &&RequestRecord| forked.is_empty() || forked.contains(&request.key);
-    let mut requests: Vec<&RequestRecord> = requests.iter().filter(chosen).collect();
+    let mut requests: Vec<&RequestRecord> = requests
+        .iter()
+        .filter(|request| forked.is_empty() || forked.contains(&request.key))
+        .collect();
     requests.sort_by_key(|request| request.invoked_us);
-    let of_arms = |lane: &&Lane| lane.arm.is_some();
-    let earlier = lab.outcome.lock().lanes.iter().filter(of_arms).count();
+
+    // The orders are numbered across the arms.
+    let earlier = lab.outcome.lock().lanes.iter().filter(|lane| lane.arm.is_some()).count();
     for (at, request) in requests.into_iter().take(MAX_LANES).enumerate() {
         let label = message!("run-label-order", number = earlier + at + 1);
         let mut lane = Lane::new(request.key, label, "?", request.invoked_us);
@@ -315,7 +333,9 @@ async fn audit_account(lab: &Scenario, user: UserId, price: i64) -> anyhow::Resu
     )
     .fetch_one(&mut *lab.connection().await?)
     .await?;
-    let (drift, opening) = (row.balance - row.total, row.total + row.paid);
+
+    let drift = row.balance - row.total;
+    let opening = row.total + row.paid;
     Ok(ArmResult {
         stock_opening: opening,
         undersold: (opening.min(price) - row.paid).max(0),

@@ -40,16 +40,23 @@ impl ArmSpec {
         headers
     }
 
+    /// Returns how many of the orders are a buyer's.
+    pub(super) fn orders_of(&self, buyer: usize) -> usize {
+        self.orders / self.buyers + usize::from(buyer < self.orders % self.buyers)
+    }
+
     /// Returns why, by the numbers alone, the load cannot show a claim: no two orders overlap, or
     /// the stock is another one.
     pub(super) fn hindrance(&self, needed: Supply) -> Option<Message> {
         let ArmSpec { stock, buyers, orders, .. } = self;
+
         let is_short = i64::try_from(*orders).is_ok_and(|orders| orders > *stock);
         let is_supplied = match needed {
             Supply::Any => true,
             Supply::Short => is_short,
             Supply::Ample => !is_short,
         };
+
         // There are never more buyers than orders.
         let is_suitable = *stock > 0 && *buyers > 1 && is_supplied;
         (!is_suitable).then(|| message!("run-unsuitable-load", stock, buyers, orders))
@@ -87,9 +94,13 @@ impl DefaultLoad {
 impl RunRequest {
     /// Returns the arms of a valid request, with defaults filled in.
     pub(super) fn arm_specs(&self, replicas: usize) -> Vec<ArmSpec> {
+        self.strategies.iter().map(|strategy| self.arm_spec(strategy, replicas)).collect()
+    }
+
+    fn arm_spec(&self, strategy: &str, replicas: usize) -> ArmSpec {
         let orders = self.orders.unwrap_or(200) as usize;
-        let spec = |strategy: &String| ArmSpec {
-            strategy: strategy.clone(),
+        ArmSpec {
+            strategy: strategy.to_owned(),
             journey: self.journey.unwrap_or_default(),
             stock: self.stock.unwrap_or(100),
             buyers: (self.buyers.unwrap_or(16) as usize).min(orders),
@@ -100,8 +111,7 @@ impl RunRequest {
             seed: self.seed.unwrap_or(1),
             replicas,
             fault: self.fault.clone(),
-        };
-        self.strategies.iter().map(spec).collect()
+        }
     }
 }
 

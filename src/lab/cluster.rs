@@ -44,16 +44,19 @@ impl ManagedCluster {
     ) -> anyhow::Result<Self> {
         let replicas: Result<Vec<SocketAddr>, _> =
             running.replicas.iter().map(|url| url.trim_start_matches("http://").parse()).collect();
+
         // Sessions of an earlier process, whose tokens are lost.
         let mut connection = pool.acquire().await.map_err(|(_, error)| error)?;
         sessions::end_by_name(&mut connection, LAB_NAME_PREFIX).await?;
         drop(connection);
+
         let mut buyers = Vec::new();
         for number in 1..=MAX_BUYERS {
             let name = format!("{LAB_NAME_PREFIX}{number:02}");
             buyers.push(begin_session(pool, &name, false).await?.1);
         }
         let admin = begin_session(pool, &format!("{LAB_NAME_PREFIX}admin"), true).await?.1;
+
         Ok(Self {
             replicas: replicas.context("a replica's address")?,
             processes,
@@ -76,7 +79,9 @@ impl ManagedCluster {
     /// Deletes the keys that a run left in Redis: those of its items, and those that a lesson
     /// created itself.
     pub(super) async fn delete_keys(&self, items: &[Sku]) -> anyhow::Result<()> {
-        let (mut redis, mut keys) = (connect(&self.redis_url).await?, Vec::new());
+        let mut redis = connect(&self.redis_url).await?;
+        let mut keys = Vec::new();
+
         let of_items = items.iter().map(|sku| format!("*{sku}*"));
         for pattern in of_items.chain([format!("{LESSON_KEY_PREFIX}*")]) {
             let mut scan = redis::cmd("SCAN");
@@ -86,6 +91,7 @@ impl ManagedCluster {
                 keys.push(key?);
             }
         }
+
         if !keys.is_empty() {
             redis::cmd("UNLINK").arg(keys).exec_async(&mut redis).await?;
         }
@@ -99,14 +105,17 @@ impl ManagedCluster {
         for process in replicas.iter().chain(nodes).chain([redis]) {
             process.resume().await;
         }
+
         // Redis first: a replica that lacks only Redis must not be killed.
         ensure!(responds(async || self.redis_responds().await).await, "Redis does not respond");
+
         let mut restarted = Vec::new();
         for (replica, process) in self.replicas.iter().zip(replicas) {
             if responds(async || is_alive(*replica).await).await {
                 continue;
             }
             process.kill().await;
+
             let name = process.name();
             restarted.push(message!("run-restarted", name));
             let is_back = responds(async || is_alive(*replica).await).await;

@@ -25,6 +25,7 @@ impl LabRun {
         let lanes = self.lanes();
         let arms = self.outcome.arms.iter();
         let forks = arms.flat_map(|arm| arm.forked.iter().map(move |fork| (arm, fork)));
+
         let pairs = forks.filter_map(|(arm, fork)| {
             let [one, other, ..] = fork.lanes(&lanes)[..] else { return None };
             let begin_us = one.read_us()?.min(other.read_us()?);

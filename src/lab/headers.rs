@@ -77,9 +77,11 @@ impl LabHeaders {
     }
 
     pub fn read<E>(text: impl Fn(&'static str) -> Result<Option<String>, E>) -> Result<Self, E> {
-        let present = |header: &LabHeader| Ok(text(header.name)?.map(|value| (header.name, value)));
-        let present = LAB_HEADERS.iter().filter_map(|header| present(header).transpose());
-        Ok(Self(present.collect::<Result<_, E>>()?))
+        let mut present = Vec::new();
+        for header in LAB_HEADERS {
+            present.extend(text(header.name)?.map(|value| (header.name, value)));
+        }
+        Ok(Self(present))
     }
 
     pub fn is_empty(&self) -> bool {
@@ -107,21 +109,24 @@ impl LabHeaders {
         owner: Option<UserId>,
     ) -> Result<RequestOptions, LabHeaderError> {
         let mut options = RequestOptions::new(shop, request_id);
+
         if let Some(name) = self.value(LOCK) {
-            let names = || format!("one of {}", Strategy::names());
-            let unknown = || LabHeaderError(LOCK.name, names());
-            options.strategy = Strategy::named(name).ok_or_else(unknown)?;
+            options.strategy = Strategy::named(name).ok_or_else(|| {
+                LabHeaderError(LOCK.name, format!("one of {}", Strategy::names()))
+            })?;
             if options.strategy.lock.is_some_and(|kind| !shop.locks.is_configured(kind)) {
                 let why = format!("{name} is not configured here; it needs REDLOCK_URLS");
                 return Err(LabHeaderError(LOCK.name, why));
             }
         }
+
         options.wait = self.wait(options.strategy)?;
         options.queue_options = self.queue_options()?;
         options.ttl = self.number(TTL_MS, TTL_RANGE_MS)?.map(Duration::from_millis);
         if let Some(period_ms) = self.number(PAYMENT_WINDOW_MS, 1..=3_600_000)? {
             options.payment_window = Duration::from_millis(period_ms);
         }
+
         options.probe = self.probe(replica, board, &options, owner)?;
         Ok(options)
     }
@@ -141,7 +146,7 @@ impl LabHeaders {
         if self.value(WAIT) == Some("try") && self.value(OFFER).is_some() {
             return Err(LabHeaderError(OFFER.name, "has no effect with Holdfast-Wait: try".into()));
         }
-        let priority = |name| Priority::named(name).ok_or_else(|| PRIORITY.invalid());
+
         let places = self.number(PLACES, 1..=MAX_PLACES as u64)?;
         Ok(QueueOptions {
             when_full: self.value(OFFER).map(when_full).transpose()?.unwrap_or_default(),
@@ -167,6 +172,7 @@ impl LabHeaders {
         if work.is_none() && !record && pause.is_none() {
             return Ok(Probe::Off);
         }
+
         let owner = owner.map(|owner| owner.0);
         let permit = pause.and_then(|_| board.permit(owner.unwrap_or_default()));
         Ok(Probe::Lab(Arc::new(RequestProbe {
@@ -190,6 +196,10 @@ impl LabHeader {
         let number = text.parse().ok().filter(|number| range.contains(number));
         number.ok_or_else(|| self.invalid())
     }
+}
+
+fn priority(name: &str) -> Result<Priority, LabHeaderError> {
+    Priority::named(name).ok_or_else(|| PRIORITY.invalid())
 }
 
 /// Parses the names of Java's `BlockingQueue`.

@@ -88,6 +88,7 @@ impl<'a> LessonRequest<'a> {
         let headers = command_headers(&self.headers, id, self.key);
         let target = ("POST", self.path.as_str());
         let request = format_request("localhost", target, self.token, &headers, &self.body);
+
         let replica = self.lab.replica_index(self.replica);
         let address = self.lab.cluster.replicas[replica];
         let response = tokio::spawn(async move { load::send(address, &request).await });
@@ -96,7 +97,8 @@ impl<'a> LessonRequest<'a> {
     }
 
     pub async fn pause_at(self, point: &str) -> anyhow::Result<InFlightRequest> {
-        let (lab, request) = (self.lab, self.with(PAUSE, point).send());
+        let lab = self.lab;
+        let request = self.with(PAUSE, point).send();
         lab.wait_until_paused(&request).await?;
         Ok(request)
     }
@@ -106,7 +108,6 @@ impl<'a> LessonRequest<'a> {
         self.response().await?.require_placed()
     }
 
-    /// Returns its id.
     pub async fn placed_order(self) -> anyhow::Result<Uuid> {
         let response = self.response().await?;
         response.order().with_context(|| format!("not placed: {}", response.body))

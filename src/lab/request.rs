@@ -23,6 +23,7 @@ pub(super) fn format_request(
 ) -> Vec<u8> {
     let (method, path) = target;
     let headers: String = headers.iter().map(|line| format!("{line}\r\n")).collect();
+
     format!(
         "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {token}\r\n\
          Content-Type: application/json\r\n{headers}Content-Length: {}\r\n\r\n{body}",
@@ -39,8 +40,8 @@ pub(super) fn command_headers(headers: &LabHeaders, id: Uuid, key: Uuid) -> Vec<
 }
 
 pub(super) fn order_of(lines: &[(&Sku, u32)]) -> String {
-    let line = |(sku, quantity): &(&Sku, u32)| json!({ "sku": sku, "quantity": quantity });
-    json!({ "lines": lines.iter().map(line).collect::<Vec<_>>() }).to_string()
+    let lines = lines.iter().map(|(sku, quantity)| json!({ "sku": sku, "quantity": quantity }));
+    json!({ "lines": lines.collect::<Vec<_>>() }).to_string()
 }
 
 #[derive(Debug)]
@@ -132,6 +133,7 @@ impl Lane {
         if let Some(replica) = response.body.pointer("/trace/0/replica").and_then(Value::as_str) {
             replica.clone_into(&mut self.replica);
         }
+
         self.events.extend(response.trace());
         self.events.sort_by_key(|event| event.t_us);
         self

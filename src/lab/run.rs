@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use strum::{EnumString, IntoStaticStr, VariantArray};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -63,8 +64,21 @@ pub struct Fault {
     pub for_ms: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Serialize,
+    Deserialize,
+    ToSchema,
+    EnumString,
+    IntoStaticStr,
+    VariantArray,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum FaultKind {
     /// Pauses the last replica that receives requests (SIGSTOP), then resumes it.
     PauseReplica,
@@ -81,21 +95,14 @@ pub enum FaultKind {
 }
 
 impl FaultKind {
-    pub const ALL: [(Self, &'static str); 6] = [
-        (Self::PauseReplica, "pause-replica"),
-        (Self::KillReplica, "kill-replica"),
-        (Self::PauseRedis, "pause-redis"),
-        (Self::RestartRedis, "restart-redis"),
-        (Self::FlushRedis, "flush-redis"),
-        (Self::PauseNode, "pause-node"),
-    ];
+    pub const ALL: &[Self] = Self::VARIANTS;
 
     pub fn message(self) -> Message {
         Message::new(&format!("lab-fault-{}", self.name()))
     }
 
     pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(kind, _)| *kind == self).map_or("", |(_, name)| name)
+        self.into()
     }
 }
 
@@ -254,6 +261,7 @@ impl ArmResult {
         if let Some(wait) = &self.wait {
             name += &format!(", {wait}");
         }
+
         match self.replicas {
             Some(replicas) => message!("run-arm-replicas", name, replicas).into(),
             None => name.into(),

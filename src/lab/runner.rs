@@ -59,6 +59,7 @@ async fn execute_runs(pool: &Pool, running: &RunningUp, processes: ProcessContro
         }
         sleep(HEARTBEAT_INTERVAL).await;
     };
+
     loop {
         ticks.tick().await;
         match store::claim(pool).await {
@@ -81,11 +82,13 @@ async fn execute_run(cluster: &Arc<ManagedCluster>, id: Uuid, request: RunReques
         }
         never = lab.publish_progress() => match never {},
     };
+
     let restored = timeout(RESTORE_TIMEOUT, async {
         lab.restore().await?;
         cluster.delete_keys(&lab.items()).await
     });
     let restored = restored.await.context("not every process responds again").flatten();
+
     let mut outcome = lab.into_outcome();
     let state = match executed.and_then(|result| restored.map(|()| result)) {
         Ok(LessonResult { shown, verdict }) => {
@@ -101,6 +104,7 @@ async fn execute_run(cluster: &Arc<ManagedCluster>, id: Uuid, request: RunReques
             LabRunState::Failed
         }
     };
+
     // Postgres may be what failed; a result that it refuses is given up.
     let mut attempts = 0;
     while let Err(error) = store::finish(&cluster.pool, id, state, &outcome).await {
@@ -118,6 +122,7 @@ async fn execute(lab: &Scenario) -> anyhow::Result<LessonResult> {
         let lesson = lessons::named(name).context("there is no such lesson")?;
         return (lesson.run)(lab).await;
     }
+
     let specs: Vec<ArmSpec> = lab.request.arm_specs(lab.replica_count());
     let quorum = specs.iter().any(|spec| spec.strategy == "redlock");
     ensure!(
@@ -129,23 +134,22 @@ async fn execute(lab: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 fn verdict(arms: &[ArmResult]) -> Message {
-    let lines = arms.iter().map(|arm| {
-        let forks = arm.forks;
-        let line = match arm {
-            ArmResult { oversold: 1.., sku: None, .. } => {
-                let amount = Cents(arm.oversold);
-                message!("run-arm-overspent", name = arm.label(), amount, forks)
-            }
-            arm if arm.oversold > 0 => {
-                message!("run-arm-oversold", name = arm.label(), units = arm.oversold, forks)
-            }
-            arm if arm.sold == 0 && arm.stock_opening > 0 => {
-                message!("run-arm-nothing", name = arm.label())
-            }
-            arm if !arm.ok => message!("run-arm-unsound", name = arm.label(), forks),
-            _ => message!("run-arm-sound", name = arm.label()),
-        };
-        Text::from(line)
-    });
+    let lines = arms.iter().map(|arm| Text::from(arm_verdict(arm)));
     message!("run-arms", arms = Text::List(lines.collect()))
+}
+
+fn arm_verdict(arm: &ArmResult) -> Message {
+    let name = arm.label();
+    let forks = arm.forks;
+    match arm {
+        ArmResult { oversold: 1.., sku: None, .. } => {
+            message!("run-arm-overspent", name, amount = Cents(arm.oversold), forks)
+        }
+        arm if arm.oversold > 0 => {
+            message!("run-arm-oversold", name, units = arm.oversold, forks)
+        }
+        arm if arm.sold == 0 && arm.stock_opening > 0 => message!("run-arm-nothing", name),
+        arm if !arm.ok => message!("run-arm-unsound", name, forks),
+        _ => message!("run-arm-sound", name),
+    }
 }

@@ -91,9 +91,12 @@ impl Scenario {
 
     /// Waits for the response, and records the request's lane.
     pub async fn response(&self, request: InFlightRequest) -> anyhow::Result<LabResponse> {
+        let label = request.lane.label.english();
         let joined = tokio::time::timeout(RESPONSE_TIMEOUT, request.response).await;
-        let label = || format!("{} received no response", request.lane.label.english());
-        let response = LabResponse::new(joined.with_context(label)??.ok());
+        let joined = joined.with_context(|| format!("{label} received no response"))?;
+
+        // A connection that broke is a result, too: replicas are killed on purpose.
+        let response = LabResponse::new(joined?.ok());
         self.record_lane(request.lane.answered(&response, monotonic_us()));
         Ok(response)
     }
@@ -138,6 +141,7 @@ impl Scenario {
     pub async fn item(&self, stock: i64) -> anyhow::Result<Sku> {
         let body = format!("{{\"stock\":{stock}}}");
         let item = self.call(0, "POST", "/api/lab/items", &body).await?;
+
         let item: Value = serde_json::from_slice(&item)?;
         let sku: Sku = serde_json::from_value(item["sku"].clone())?;
         self.items.lock().push(sku.clone());
@@ -177,18 +181,14 @@ impl Scenario {
         request.lane.events.push(LaneEvent::new(monotonic_us(), "killed"));
         // The connection breaks when the process ends.
         let response = self.response(request).await?;
-        ensure!(
-            response.status.is_none(),
-            "it received a response although its replica was killed"
-        );
+        let is_broken = response.status.is_none();
+        ensure!(is_broken, "it received a response although its replica was killed");
         Ok(())
     }
 
     pub fn require_two_replicas(&self) -> anyhow::Result<()> {
-        ensure!(
-            self.replica_count() >= 2,
-            "this lesson needs two replicas: `holdfast up --replicas 2`"
-        );
+        let has_two = self.replica_count() >= 2;
+        ensure!(has_two, "this lesson needs two replicas: `holdfast up --replicas 2`");
         Ok(())
     }
 
@@ -292,6 +292,7 @@ impl Scenario {
             Ok(paused.find(|paused| paused.point.name() == point))
         })
         .await?;
+
         let port = self.cluster.replicas[replica].port().to_string();
         let label = message!("run-label-the-worker");
         let mut lane = Lane::new(paused.request_id, label, port, paused.since_us);
@@ -330,8 +331,8 @@ impl Scenario {
         let admin = &self.cluster.admin;
         let request = format_request("localhost", (method, path), admin, &[], body);
         let (status, body) = load::send(self.cluster.replicas[replica], &request).await?;
-        let text = || String::from_utf8_lossy(&body);
-        ensure!((200..300).contains(&status), "{method} {path}: {status} {}", text());
+        let text = String::from_utf8_lossy(&body);
+        ensure!((200..300).contains(&status), "{method} {path}: {status} {text}");
         Ok(body)
     }
 
@@ -342,13 +343,16 @@ impl Scenario {
 
     /// Writes the progress to Postgres, where every replica reads it, whenever it has changed.
     pub(super) async fn publish_progress(&self) -> Infallible {
-        let (mut ticks, mut published) = (interval(PUBLISH_INTERVAL), RunProgress::default());
+        let mut ticks = interval(PUBLISH_INTERVAL);
+        let mut published = RunProgress::default();
+
         loop {
             ticks.tick().await;
             let progress = self.progress.lock().clone();
             if progress == published {
                 continue;
             }
+
             if let Err(error) = store::save_progress(&self.cluster.pool, self.run, &progress).await
             {
                 tracing::warn!(%error, "a run's progress can't be shown");
@@ -365,6 +369,7 @@ pub async fn poll<T>(
     mut attempt: impl AsyncFnMut() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
     let end = Instant::now() + WAIT_TIMEOUT;
+
     loop {
         if let Some(value) = attempt().await? {
             return Ok(value);

@@ -65,6 +65,7 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     if !runner_is_alive(&mut connection).await? {
         return Ok(EnqueueResult::NoRunner);
     }
+
     let user = run.user.map(|user| user.0);
     let open = sqlx::query!(
         r#"select count(*) filter (where state = 'queued') as "queued!",
@@ -80,6 +81,7 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     if open.of_user >= MAX_OPEN_RUNS_OF_USER {
         return Ok(EnqueueResult::UserLimit);
     }
+
     let id = Uuid::now_v7();
     sqlx::query!(
         "insert into lab_runs (id, wanted, guess, user_id) values ($1, $2, $3, $4)",
@@ -90,6 +92,7 @@ pub async fn enqueue(pool: &Pool, run: NewRun<'_>) -> Result<EnqueueResult, Erro
     )
     .execute(&mut *connection)
     .await?;
+
     prune(&mut connection).await?;
     Ok(EnqueueResult::Queued(id))
 }
@@ -125,6 +128,7 @@ pub async fn import(pool: &Pool, run: &LabRun) -> Result<bool, Error> {
     )
     .execute(&mut *connection)
     .await?;
+
     prune(&mut connection).await?;
     Ok(imported.rows_affected() == 1)
 }
@@ -139,6 +143,7 @@ pub async fn find(pool: &Pool, id: Uuid) -> Result<Option<LabRun>, Error> {
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
     let Some(row) = row else { return Ok(None) };
+
     Ok(Some(LabRun {
         id,
         state: row.state,
@@ -162,6 +167,7 @@ pub async fn revision(pool: &Pool, id: Uuid) -> Result<Option<RunRevision>, Erro
     )
     .fetch_optional(&mut *pool.acquire().await?)
     .await?;
+
     Ok(row.map(|row| RunRevision {
         number: row.frame,
         is_over: row.is_over,
@@ -179,6 +185,7 @@ pub async fn guess_counts(pool: &Pool, lesson: &str, guesses: usize) -> Result<V
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
+
     let mut counts = vec![0; guesses];
     for row in rows {
         let place: Option<usize> = row.guess.parse().ok();
@@ -207,6 +214,7 @@ pub async fn newest(
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
+
     rows.into_iter()
         .map(|row| {
             Ok(RunSummary {

@@ -42,6 +42,7 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
     let Some(lesson) = lessons::named(name) else {
         bail!("there is no lesson “{name}”; the lessons are {}", lessons::names());
     };
+
     let mut signals = signals::listen()?;
     let mut own = None;
     let running_lesson = async {
@@ -56,6 +57,8 @@ pub async fn run(name: &str, data: &Path, json: bool) -> anyhow::Result<bool> {
         let running = own.insert(TempShop::start("lesson", 0, true)?).ready().await?;
         run_on(&running, lesson, json, false).await
     };
+
+    // A signal ends the lesson, not the command: the temporary shop has processes to stop.
     let result = tokio::select! {
         result = running_lesson => result,
         Some(name) = signals.recv() => Err(anyhow::Error::msg(name)),
@@ -77,6 +80,7 @@ async fn run_on(
     let pool = db::pool(&shop.database_url, 2)?;
     db::check_reachable(&shop.database_url).await?;
     let id = enqueue(&pool, lesson).await?;
+
     if !json {
         output::print(&drawing::draw_heading(lesson, language))?;
         if let (true, Some(replica)) = (outlives, shop.replicas.first()) {
@@ -91,6 +95,7 @@ async fn run_on(
     } else {
         drawing::draw_result(&run, lesson, language)
     })?;
+
     if run.state == LabRunState::Failed {
         bail!("{}", run.outcome.verdict.map(|it| it.english()).unwrap_or_default());
     }
@@ -101,11 +106,13 @@ async fn run_on(
 async fn enqueue(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
     let request = RunRequest { lesson: Some(lesson.name.to_owned()), ..RunRequest::default() };
     let end = Instant::now() + QUEUE_TIMEOUT;
+
     loop {
         let run = NewRun { request: &request, guess: None, user: None };
         if let EnqueueResult::Queued(id) = store::enqueue(pool, run).await? {
             return Ok(id);
         }
+
         ensure!(
             Instant::now() < end,
             "the lab of that shop is closed, or its queue full; the output of `holdfast up` says \
@@ -119,9 +126,11 @@ async fn enqueue(pool: &Pool, lesson: &Lesson) -> anyhow::Result<Uuid> {
 async fn follow(pool: &Pool, id: Uuid, quiet: bool, language: Language) -> anyhow::Result<LabRun> {
     let mut line = ProgressLine::new(Duration::ZERO);
     let mut shown = 0;
+
     loop {
         let run = store::find(pool, id).await?.context("the run was deleted")?;
         let is_over = run.state.is_over();
+
         if !quiet {
             let steps = if is_over { &run.outcome.steps } else { &run.progress.steps };
             for step in steps.iter().skip(shown) {
@@ -133,6 +142,7 @@ async fn follow(pool: &Pool, id: Uuid, quiet: bool, language: Language) -> anyho
                 line.draw(|| drawing::draw_sample(&run.progress.strategy, sample, language));
             }
         }
+
         if is_over {
             line.clear();
             return Ok(run);

@@ -59,6 +59,7 @@ impl RunRequest {
         if !is_counted {
             return Some(message!("lab-wrong-strategies"));
         }
+
         let name = self.strategies.iter().find(|name| Strategy::named(name).is_none())?;
         Some(message!("lab-wrong-strategy", name, names = Strategy::names()))
     }
@@ -75,7 +76,7 @@ impl RunRequest {
             return Some(message!("lab-wrong-wait-name"));
         };
         let mut strategies = self.strategies.iter().filter_map(|name| Strategy::named(name));
-        let lacks = |of: &Strategy| of.lock.is_some() && !of.waits().contains(&wait);
-        strategies.any(lacks).then(|| message!("lab-wrong-wait"))
+        let is_lacking = strategies.any(|of| of.lock.is_some() && !of.waits().contains(&wait));
+        is_lacking.then(|| message!("lab-wrong-wait"))
     }
 }

@@ -99,6 +99,7 @@ impl Games {
             self.games.lock().insert(game.id, Arc::clone(&game));
             game
         };
+
         self.wait_until_all_settled(&game, STEP_TIMEOUT).await;
         Ok(game)
     }
@@ -113,6 +114,7 @@ impl Games {
         self.end(|game| {
             Some(game.id) == previous || game.is_over() || game.begun.elapsed() > GAME_DURATION
         });
+
         let of_player = |game: &Game| usize::from(game.player == player);
         let has_room = self.has_room(MAX_GAMES_PER_PLAYER, 1, of_player)
             && self.has_room(MAX_GAMES, 1, |_| 1)
@@ -121,6 +123,7 @@ impl Games {
         if has_room {
             return Ok(());
         }
+
         let detail = "too many games are in progress from your address, or under this lock at this \
                       replica; go on with one of them, or try again in a minute";
         Err(Rejection::Exists(detail.to_owned()))
@@ -143,10 +146,12 @@ impl Games {
         let name = format!("{LAB_NAME_PREFIX}scheduler");
         let user = users::find_or_create_lab_user(&self.shop.pool, &name, false).await?;
         let user = user.ok_or_else(|| Error::Bug(format!("{name} is an admin")))?;
+
         let stock = i64::try_from(rules.orders).unwrap_or(2) - 1;
         let item = Item::throw_away("The last units", 100, stock);
         let sku = item.sku.clone();
         items::create(&self.shop, item, ItemKind::Lab, Uuid::now_v7()).await?;
+
         let orders =
             ('A'..).take(rules.orders).map(|name| self.start_order(name, user, rules, &sku));
         Ok(Arc::new(Game {
@@ -186,8 +191,10 @@ impl Games {
         if !self.board.resume(order.probe.request_id, Some(since_us.unwrap_or(since))) {
             return Ok(false);
         }
+
         self.wait_until_settled(order, Some(since), STEP_TIMEOUT).await;
         self.wait_until_all_settled(game, REACTION_TIMEOUT).await;
+
         let position = self.position(order);
         let step = GameStep {
             who: Some(who),
@@ -218,9 +225,9 @@ impl Games {
     /// If the steps do not have the same effects within [`UNDO_TIMEOUT`], this one goes on.
     pub async fn undo(&self, game: &Game) -> Result<Arc<Game>, GameError> {
         let _turn = game.turn.lock().await;
-        let ended = || Rejection::NotFound(message!("problem-missing-game"));
-        self.game(game.id).ok_or_else(ended)?;
+        self.game(game.id).ok_or_else(game_has_ended)?;
         *game.last_used.lock() = Instant::now();
+
         let mut steps = game.steps.lock().clone();
         steps.pop();
         // If it is not completed, dropping the new game releases its orders.
@@ -235,8 +242,10 @@ impl Games {
             }
             Ok(replayed) => replayed?,
         };
+
+        // This game may have ended meanwhile; then the other one must not take a place either.
         let mut games = self.games.lock();
-        games.remove(&game.id).ok_or_else(ended)?;
+        games.remove(&game.id).ok_or_else(game_has_ended)?;
         games.insert(again.id, Arc::clone(&again));
         game.release();
         Ok(again)
@@ -265,15 +274,18 @@ impl Games {
             }
             None => self.delete_lock(game).await?,
         }
+
         // An order that waited for a lock may have it earlier than in the first game.
-        let as_before = || {
-            let positions = self.positions(game);
-            positions.iter().zip(&step.all).all(|(now, then)| then.is_none() || now.held == *then)
-        };
-        while !as_before() {
+        while !self.are_paused_at(game, &step.all) {
             sleep(POLL_INTERVAL).await;
         }
         Ok(self.finish_step(game, step).await?)
+    }
+
+    /// Returns whether each order is paused at its point, if it has one.
+    fn are_paused_at(&self, game: &Game, points: &[Option<Point>]) -> bool {
+        let positions = self.positions(game);
+        positions.iter().zip(points).all(|(now, point)| point.is_none() || now.held == *point)
     }
 
     async fn finish_step(&self, game: &Game, step: GameStep) -> Result<(), Error> {
@@ -285,8 +297,9 @@ impl Games {
             steps.len()
         };
         *game.last_used.lock() = Instant::now();
-        let is_stale = |order: &OrderPosition| order.result == Some(OrderResult::StaleWrite);
-        let has_stale_write = positions.iter().any(is_stale);
+
+        let has_stale_write =
+            positions.iter().any(|order| order.result == Some(OrderResult::StaleWrite));
         let is_reached = game.rules.is_reached(&self.audit(game).await?, has_stale_write);
         let mut reached_at = game.reached_at.lock();
         if is_reached && reached_at.is_none() {
@@ -308,8 +321,8 @@ impl Games {
     }
 
     async fn audit(&self, game: &Game) -> Result<audit::ItemAudit, Error> {
-        let gone = || Error::Bug("the game's item has gone".to_owned());
-        audit::check_item(&self.shop.pool, &game.sku).await?.ok_or_else(gone)
+        let audit = audit::check_item(&self.shop.pool, &game.sku).await?;
+        audit.ok_or_else(|| Error::Bug("the game's item has gone".to_owned()))
     }
 
     fn start_order(&self, name: char, user: UserId, rules: GameRules, sku: &Sku) -> GameOrder {
@@ -328,14 +341,15 @@ impl Games {
             deadline,
             ..RequestOptions::new(&self.shop, request_id)
         };
-        let result = SharedOrderResult::default();
+
         let shop = match rules.is_autocommit() {
             true => self.shop.clone(),
             false => self.shop_of_transactions.clone(),
         };
-        let (shared, sku) = (Arc::clone(&result), sku.clone());
+        let lines = [RequestedLine { sku: sku.clone(), quantity: 1 }];
+        let result = SharedOrderResult::default();
+        let shared = Arc::clone(&result);
         self.shop.tasks.spawn(async move {
-            let lines = [RequestedLine { sku, quantity: 1 }];
             let key = IdempotencyKey::generate();
             let result = engine::place_order(&shop, &options, user, key, &lines).await;
             *shared.lock() = Some(result);
@@ -405,4 +419,8 @@ impl Games {
             events,
         }
     }
+}
+
+fn game_has_ended() -> Rejection {
+    Rejection::NotFound(message!("problem-missing-game"))
 }

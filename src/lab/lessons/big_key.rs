@@ -45,6 +45,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let lazy = ["SET", "lazyfree-lazy-user-del", "no"];
     cmd("CONFIG").arg(&lazy).exec_async(&mut redis).await?;
     cmd("SET").arg("small").arg("tea").exec_async(&mut redis).await?;
+
     let pause = async {
         sleep(Duration::from_millis(200)).await;
         Ok(())
@@ -53,21 +54,28 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let fields = FIELDS / 1_000;
     lab.say(message!("run-big-key-step-1", fields));
-    let del = async |redis: &mut MultiplexedConnection| cmd("DEL").arg(KEY).exec_async(redis).await;
-    let del = measure(&spare, &mut redis, &["del"], None, del).await?;
+    let del = measure(&spare, &mut redis, &["del"], None, async |redis| {
+        cmd("DEL").arg(KEY).exec_async(redis).await
+    })
+    .await?;
     lab.say(message!("run-big-key-step-2", stall = ms(del.stall)));
-    let batches = async |redis: &mut MultiplexedConnection| remove_in_batches(redis, KEY).await;
+
     let window = Some(del.stall);
-    let batches = measure(&spare, &mut redis, &["hscan", "hdel"], window, batches).await?;
+    let batches = measure(&spare, &mut redis, &["hscan", "hdel"], window, async |redis| {
+        remove_in_batches(redis, KEY).await
+    })
+    .await?;
     lab.say(message!(
         "run-big-key-step-3",
         size = BATCH_SIZE,
         stall = ms(batches.stall),
         took = ms(batches.took)
     ));
-    let unlink =
-        async |redis: &mut MultiplexedConnection| cmd("UNLINK").arg(KEY).exec_async(redis).await;
-    let unlink = measure(&spare, &mut redis, &["unlink"], window, unlink).await?;
+
+    let unlink = measure(&spare, &mut redis, &["unlink"], window, async |redis| {
+        cmd("UNLINK").arg(KEY).exec_async(redis).await
+    })
+    .await?;
     lab.say(message!("run-big-key-step-4", stall = ms(unlink.stall)));
 
     let each = del.command.as_secs_f64() / FIELDS as f64;
@@ -80,6 +88,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         let took = format!("{:.2} ms", cost.command.as_secs_f64() * 1e3);
         lab.evidence(message!("run-big-key-fact-4", method), took, is_slowest);
     }
+
     // Includes delays by other work of the machine.
     lab.evidence(message!("run-big-key-fact-5"), ms(batches.longest), true);
     Ok(LessonResult::new(
@@ -105,10 +114,12 @@ async fn measure(
 ) -> anyhow::Result<RemovalCost> {
     fill(redis).await?;
     cmd("CONFIG").arg("RESETSTAT").exec_async(redis).await?;
+
     let removal = async {
         let began = Instant::now();
         remove(redis).await?;
         let took = began.elapsed();
+
         // By a background thread, which clients may notice too.
         wait_until("the memory is freed", async || {
             let info: String = cmd("INFO").arg("memory").query_async(redis).await?;
@@ -145,6 +156,7 @@ async fn slowest_of(
     commands: &[&str],
 ) -> anyhow::Result<Duration> {
     let info: String = cmd("INFO").arg("commandstats").query_async(redis).await?;
+
     let mut slowest: f64 = 0.0;
     for command in commands {
         let line = format!("cmdstat_{command}:");
@@ -165,8 +177,10 @@ fn longest(waits: &[LatencySample]) -> Duration {
 /// Returns the median over all windows of the longest wait in a window.
 fn median_of_windows(waits: &[LatencySample], window: Duration) -> Duration {
     let Some((first, _)) = waits.first() else { return Duration::ZERO };
-    let which = |asked: Instant| (asked - *first).as_micros() / window.as_micros().max(1);
-    let windows = waits.chunk_by(|(one, _), (next, _)| which(*one) == which(*next));
+    let window = window.as_micros().max(1);
+    let windows = waits.chunk_by(|(one, _), (next, _)| {
+        (*one - *first).as_micros() / window == (*next - *first).as_micros() / window
+    });
     median(&mut windows.map(longest).collect::<Vec<_>>()).unwrap_or_default()
 }
 
@@ -183,6 +197,7 @@ async fn while_reading<T>(
         sleep(2 * PROBE_INTERVAL).await;
         result
     };
+
     let result = tokio::select! {
         result = work => result?,
         error = read(&mut redis, &mut waits) => match error? {},

@@ -13,17 +13,22 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let a = lab.order("A", 0, &sku, "check-then-del").lease_ms(LEASE_MS).pause_at("delete").await?;
     lab.wait_until_free(&sku).await?;
     lab.say(message!("run-check-then-delete-step-2"));
+
     let b = lab.order("B", 1, &sku, "check-then-del").pause_at("read").await?;
     let of_b = lab.holder(&sku).await?;
     lab.say(message!("run-check-then-delete-step-3"));
+
     let a = lab.finish(a).await?.require_placed()?;
     let robbed = of_b.is_some() && lab.holder(&sku).await?.is_none();
     lab.say(message!("run-check-then-delete-step-4"));
+
     let c = lab.order("C", 0, &sku, "check-then-del").placed().await?;
     let b = lab.finish(b).await?.require_placed()?;
+
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
     lab.say(message!("run-check-then-delete-step-5", left));
+
     let forked = a == 10 && (b, c) == (9, 9) && audit.forks.len() == 1 && audit.sold == 3;
     lab.evidence(
         message!("run-check-then-delete-fact-1"),

@@ -12,9 +12,11 @@ pub(super) const LOAD: DefaultLoad =
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let past = same_statement(lab).await?;
     let strategies = ["row-lock", "atomic", "version", "serializable", "advisory"];
+
     lab.say(message!("run-database-step-1"));
     let specs = LOAD.under(lab, &strategies);
     let arms = lab.run_arms(&specs).await?;
+
     let sound = arms.iter().all(ArmResult::is_sound);
     lab.evidence(message!("run-database-fact-1"), past.0, past.0 == 10);
     lab.evidence(message!("run-database-fact-2"), past.1, past.1 == 8);
@@ -43,6 +45,7 @@ async fn same_statement(lab: &Scenario) -> anyhow::Result<(i64, i64)> {
     lab.finish(first).await?.require_placed()?;
     let one_statement = one_statement.await??;
     lab.say(message!("run-database-step-4", one_statement));
+
     let second = lab.order("B", 0, &sku, "advisory").pause_at("commit").await?;
     let two_statements = tokio::spawn(locked_read(lab.cluster.pool.clone(), sku, true));
     wait_until_lock_waited(lab).await?;
@@ -61,6 +64,7 @@ async fn locked_read(pool: Pool, sku: Sku, two_statements: bool) -> anyhow::Resu
         let read = sqlx::query_scalar("select stock from items where sku = $1");
         return Ok(read.bind(sku.as_str()).fetch_one(&mut *tx).await?);
     }
+
     let both = sqlx::query_as::<_, (i64, String)>(
         "select stock, pg_advisory_xact_lock(hashtextextended($2, 0))::text
            from items where sku = $1",

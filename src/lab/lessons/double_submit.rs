@@ -63,6 +63,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.evidence(message!("run-double-submit-fact-1"), requests, requests > 3);
     lab.evidence(message!("run-double-submit-fact-2"), audit.sold, audit.sold == 3);
     let sound = audit.ok && (audit.sold, audit.stock) == (3, 7);
+
     Ok(LessonResult::new(
         double_clicked && lost && refused && crashed && sound,
         message!("run-double-submit-verdict", requests, sold = audit.sold, stock = audit.stock),
@@ -71,37 +72,41 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
 /// The second click arrives during the execution of the first, the third after it.
 async fn double_click(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
-    let (lab, key) = (client.lab, Uuid::now_v7());
+    let key = Uuid::now_v7();
     let first = client.order(message!("run-label-click"), 0, key).pause_at("read").await?;
     let second = client.resend(message!("run-label-second-click"), key).await?;
-    lab.say(message!("run-double-submit-step-3", second = describe(&second)));
-    let first = lab.finish(first).await?;
+    client.lab.say(message!("run-double-submit-step-3", second = describe(&second)));
+
+    let first = client.lab.finish(first).await?;
     let third = client.resend(message!("run-label-third-click"), key).await?;
-    lab.say(message!("run-double-submit-step-4"));
+    client.lab.say(message!("run-double-submit-step-4"));
+
     let in_flight = second.problem() == Some("idempotency-key-in-flight");
     Ok(in_flight && first.is_success() && third.is_success() && first.order() == third.order())
 }
 
 async fn lost_response(client: &RetryingClient<'_>) -> anyhow::Result<(bool, Uuid)> {
-    let (lab, key) = (client.lab, Uuid::now_v7());
+    let key = Uuid::now_v7();
     let first = client.order(message!("run-label-response-lost"), 0, key);
-    let first = first.pause_at("committed").await?;
-    lab.disconnect(first).await?;
-    lab.say(message!("run-double-submit-step-5"));
+    client.lab.disconnect(first.pause_at("committed").await?).await?;
+    client.lab.say(message!("run-double-submit-step-5"));
+
     let repeated = client.resend_until_done(message!("run-label-retry"), key).await?;
-    lab.say(message!("run-double-submit-step-6", repeated = describe(&repeated)));
+    client.lab.say(message!("run-double-submit-step-6", repeated = describe(&repeated)));
     Ok((repeated.is_success() && repeated.stock_before() == Some(9), key))
 }
 
 async fn crash(client: &RetryingClient<'_>) -> anyhow::Result<bool> {
-    let (lab, key) = (client.lab, Uuid::now_v7());
+    let key = Uuid::now_v7();
     let first = client.order(message!("run-label-killed"), 0, key).pause_at("committed").await?;
-    lab.kill_replica(first).await?;
-    lab.say(message!("run-double-submit-step-7"));
+    client.lab.kill_replica(first).await?;
+    client.lab.say(message!("run-double-submit-step-7"));
+
     let repeated = client.resend_until_done(message!("run-label-retry-other-replica"), key).await?;
     let before = repeated.stock_before().context("it has the stored response")?;
-    lab.say(message!("run-double-submit-step-8", before));
-    lab.restore().await?;
+    client.lab.say(message!("run-double-submit-step-8", before));
+
+    client.lab.restore().await?;
     let once_more = client.resend(message!("run-label-second-retry"), key).await?;
     Ok(repeated.is_success() && before == 8 && repeated.order() == once_more.order())
 }

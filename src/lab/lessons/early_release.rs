@@ -10,9 +10,11 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let a = lab.order(message!("run-label-a-early"), 0, &sku, "early-release");
     let a = a.pause_at("release").await?;
     let free = lab.holder(&sku).await?.is_none();
+
     let b = lab.order(message!("run-label-b-early"), 1, &sku, "early-release").trying();
     let b = b.pause_at("read").await?;
     lab.say(message!("run-early-release-step-2"));
+
     let a = lab.finish(a).await?.require_placed()?;
     let b = lab.finish(b).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
@@ -23,9 +25,11 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let d = lab.order(message!("run-label-b-around"), 1, &sku, "owner").trying().response().await?;
     let kept_out = d.problem() == Some("lock-busy");
     lab.say(message!("run-early-release-step-4"));
+
     lab.finish(c).await?.require_placed()?;
     let e = lab.order(message!("run-label-b-again"), 1, &sku, "owner").trying().placed().await?;
     let around = lab.audit(&sku).await?;
+
     let forked = (a, b) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     let exact = kept_out && e == 9 && around.ok;
     lab.evidence(message!("run-early-release-fact-1"), sales(&audit), free && forked);

@@ -21,6 +21,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-failover-step-1"));
     let mut primary = TempRedis::start().await?;
     let replica = TempRedis::start_with(&primary.password, Some(primary.port)).await?;
+
     let mut primary_there = connect(&primary.url).await?;
     let mut replica_there = connect(&replica.url).await?;
     let before = lock_client(&primary.url, LESSON_KEY_PREFIX, "A")?;
@@ -30,19 +31,23 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let copies = wait_until_copied(&mut primary_there).await?;
     let has_it = is_locked(&mut replica_there).await?;
     lab.say(message!("run-failover-step-2", copies));
+
     copied.release().await;
     // The release is replicated too before the link breaks.
     wait_until_copied(&mut primary_there).await?;
 
     lab.say(message!("run-failover-step-3"));
     redis::cmd("REPLICAOF").arg("NO").arg("ONE").exec_async(&mut replica_there).await?;
+
     let by_a = try_lock(&before, &key).await?.context("the lock is busy")?;
     let uncopied = copies_of_all(&mut primary_there).await?;
     let lacks_it = !is_locked(&mut replica_there).await?;
+
     primary.kill().await?;
     lab.say(message!("run-failover-step-4"));
     let by_b = try_lock(&after, &key).await?.context("B does not get the lock")?;
     lab.say(message!("run-failover-step-5"));
+
     // No release: the primary that granted the lock is dead.
     by_a.leave_to_expire();
     by_b.release().await;

@@ -13,7 +13,9 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let paused = paused_holder(lab).await?;
     let flushed = flushed_redis(lab).await?;
     let ((sold, left), (sold_with_version, left_with_version)) = overlapping_writes(lab).await?;
-    let (lost, lost_with_version) = (sold - left, sold_with_version - left_with_version);
+
+    let lost = sold - left;
+    let lost_with_version = sold_with_version - left_with_version;
     lab.evidence(message!("run-fence-fact-1"), lost, lost == 1);
     lab.evidence(message!("run-fence-fact-2"), lost_with_version, lost_with_version == 0);
     Ok(LessonResult::new(
@@ -30,15 +32,18 @@ async fn paused_holder(lab: &Scenario) -> anyhow::Result<bool> {
     let mut first = first.pause_at("read").await?;
     lab.pause_replica(&mut first).await;
     lab.wait_until_free(&sku).await?;
+
     let second = lab.order("B", 1, &sku, "fenced").placed().await?;
     lab.say(message!("run-fence-step-2"));
     lab.resume_replica(&mut first).await;
+
     let first = lab.finish(first).await?;
     let audit = lab.audit(&sku).await?;
     let rejected = first.problem() == Some("lock-lost");
     let what = first.rejection();
     lab.say(message!("run-fence-step-3", what));
     lab.evidence(message!("run-fence-fact-3"), what, rejected);
+
     let sound = audit.ok && audit.forks.is_empty() && audit.sold == 1 && audit.stock == 9;
     Ok(rejected && second == 10 && sound)
 }
@@ -51,18 +56,23 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
         let label = message!("run-label-before", number);
         lab.order(label, number, &sku, "fenced").placed().await?;
     }
+
     let before = stored_fence(lab, &sku).await?;
     lab.say(message!("run-fence-step-4", before));
+
     let first = lab.order(message!("run-label-a-before-the-flush"), 0, &sku, "fenced");
     let first = first.pause_at("read").await?;
     let of_a = lab.holder(&sku).await?.as_deref().and_then(parse_fence);
     let of_a = of_a.context("A's lock has no fence")?;
+
     redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
     lab.say(message!("run-fence-step-5"));
     let second = lab.order(message!("run-label-b-after-the-flush"), 1, &sku, "fenced");
     let second = second.placed().await?;
+
     let number = stored_fence(lab, &sku).await?;
     lab.say(message!("run-fence-step-6", number, second));
+
     let first = lab.resume_until_done(first).await?;
     let audit = lab.audit(&sku).await?;
     let sold = 4 + i64::from(first.is_success());
@@ -71,6 +81,7 @@ async fn flushed_redis(lab: &Scenario) -> anyhow::Result<bool> {
         None => Text::from(first.rejection()),
     };
     lab.say(message!("run-fence-step-7", of_a, result));
+
     let numbers = format!("{before}, {number}");
     lab.evidence(message!("run-fence-fact-5"), numbers, number > before);
     let grew = before > 1 && number > before && of_a >= number && second == 7;
@@ -94,6 +105,7 @@ async fn stored_fence(lab: &Scenario, sku: &Sku) -> anyhow::Result<i64> {
 async fn overlapping_writes(lab: &Scenario) -> anyhow::Result<((i64, i64), (i64, i64))> {
     lab.say(message!("run-fence-step-8"));
     let mut tx = lab.cluster.pool.begin().await.map_err(|(_, error)| error)?;
+
     let by_fence = write_twice(&mut tx, false).await?;
     let by_version = write_twice(&mut tx, true).await?;
     tx.rollback().await?;
@@ -110,6 +122,7 @@ async fn write_twice(tx: &mut PgConnection, checks_version: bool) -> anyhow::Res
     )
     .execute(&mut *tx)
     .await?;
+
     let mut sold = 0;
     for fence in [1_i64, 2] {
         let write = sqlx::query(
@@ -119,6 +132,7 @@ async fn write_twice(tx: &mut PgConnection, checks_version: bool) -> anyhow::Res
         let written = write.bind(fence).bind(checks_version).execute(&mut *tx).await?;
         sold += i64::try_from(written.rows_affected())?;
     }
+
     let left = sqlx::query_scalar("select 10 - stock from shelf").fetch_one(&mut *tx).await?;
     Ok((sold, left))
 }

@@ -13,18 +13,20 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     lab.say(message!("run-hot-item-step-1"));
     let specs = LOAD.under(lab, &["owner", "fenced", "row-lock", "atomic", "batched"]);
     let arms = lab.run_arms(&specs).await?;
-    let (owner, batched) = (&arms[0], &arms[4]);
+
+    let owner = &arms[0];
+    let batched = &arms[4];
     let ratio = batched.orders_per_s / owner.orders_per_s.max(0.1);
-    let sound = arms.iter().all(ArmResult::is_sound);
     let times = message!("run-hot-item-times", ratio = format!("{ratio:.1}"));
     lab.evidence(message!("run-hot-item-fact-1"), times, ratio >= MIN_RATIO);
+
     Ok(LessonResult::of_load(
         specs[0].hindrance(Supply::Any),
-        sound && ratio >= MIN_RATIO,
+        arms.iter().all(ArmResult::is_sound) && ratio >= MIN_RATIO,
         message!(
             "run-hot-item-verdict",
             throughputs = throughputs(&arms),
-            ratio = format!("{:.1}", ratio)
+            ratio = format!("{ratio:.1}")
         ),
     ))
 }

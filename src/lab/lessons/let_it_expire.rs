@@ -20,10 +20,12 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let sku = lab.item(10).await?;
     lab.say(message!("run-let-it-expire-step-4"));
+
     let first = lab.order("A", 0, &sku, "expire-only").lease_ms(LEASE_MS).pause_at("read").await?;
     lab.wait_until_free(&sku).await?;
     let second = lab.order("B", 1, &sku, "expire-only").lease_ms(LEASE_MS).placed().await?;
     let first = lab.finish(first).await?.require_placed()?;
+
     let audit = lab.audit(&sku).await?;
     lab.say(message!("run-let-it-expire-step-5", stock = audit.stock));
 
@@ -39,6 +41,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         format!("{} ms", quick.as_millis()),
         quick < slow,
     );
+
     let forked = (first, second) == (10, 10) && audit.forks.len() == 1 && audit.stock == 9;
     Ok(LessonResult::new(
         slow >= least && quick < slow && forked,

@@ -34,18 +34,23 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         let order = lab.order(message!("run-label-another-client"), at, sku, STRATEGY).by(other);
         anyhow::Ok((order.response().await?.is_success(), began.elapsed()))
     });
+
     let (shots, buying) = tokio::join!(join_all(shots), join_all(buying));
     let took = began.elapsed();
+
     let mut turned_away = 0;
     for shot in shots {
         turned_away += usize::from(shot?.problem() == Some("idempotency-key-in-flight"));
     }
-    let (mut served, mut slowest) = (0, Duration::ZERO);
+
+    let mut served = 0;
+    let mut slowest = Duration::ZERO;
     for one in buying {
         let (done, after) = one?;
         served += usize::from(done);
         slowest = slowest.max(after);
     }
+
     lab.say(message!("run-machine-gun-step-3", turned_away, ms = took.as_millis()));
     let first = lab.finish(first).await?;
 
@@ -53,10 +58,12 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let began = Instant::now();
     let patient = order_in_turn(lab, sku).await?;
     let a_second = patient as f64 / began.elapsed().as_secs_f64();
-    lab.say(message!("run-machine-gun-step-5", a_second = format!("{:.0}", a_second)));
+    lab.say(message!("run-machine-gun-step-5", a_second = format!("{a_second:.0}")));
+
     let audit = lab.audit(sku).await?;
     let slowest = format!("{} ms", slowest.as_millis());
     lab.evidence(message!("run-machine-gun-fact-1"), &slowest, served == OTHERS);
+
     let sold = i64::try_from(1 + OTHERS + SHOTS)?;
     let shown = turned_away == SHOTS && patient == SHOTS && audit.sold == sold;
     Ok(LessonResult::new(

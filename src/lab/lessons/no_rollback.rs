@@ -13,7 +13,8 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let [stock, sold] = keys.each_ref().map(String::as_str);
 
     lab.say(message!("run-no-rollback-step-1"));
-    let (set, push) = (["SET", stock, "9"], ["LPUSH", stock, "x"]);
+    let set = ["SET", stock, "9"];
+    let push = ["LPUSH", stock, "x"];
     let commands: [&[&str]; 5] = [&["MULTI"], &set, &push, &["SET", sold, "1"], &["EXEC"]];
     let (exec_error, half) = execute(&mut redis, &keys, &commands).await?;
     lab.say(message!("run-no-rollback-step-2", half = describe(&half)));
@@ -34,6 +35,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let nothing_done = none == (Some(10), None) && is_abort;
     lab.evidence(message!("run-no-rollback-fact-1"), &exec_error, half_done);
     lab.evidence(message!("run-no-rollback-fact-2"), &aborted, nothing_done);
+
     Ok(LessonResult::new(
         half_done && nothing_done && kept == (Some(9), None),
         message!(
@@ -48,11 +50,11 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 type StockAndSold = (Option<i64>, Option<i64>);
 
 fn describe((stock, sold): &StockAndSold) -> Message {
-    let number = |value: &Option<i64>| match value {
+    let [stock, sold] = [stock, sold].map(|value| match value {
         Some(value) => Text::from(value),
         None => message!("run-no-value").into(),
-    };
-    message!("run-stock-and-sold", stock = number(stock), sold = number(sold))
+    });
+    message!("run-stock-and-sold", stock, sold)
 }
 
 /// Executes the commands with a stock of 10 and no sales, on a connection with no other user:
@@ -65,6 +67,7 @@ async fn execute(
 ) -> RedisResult<(String, StockAndSold)> {
     cmd("DEL").arg(sold).exec_async(redis).await?;
     cmd("SET").arg(stock).arg(10).arg("EX").arg(60).exec_async(redis).await?;
+
     let mut error = String::new();
     for command in commands {
         let response = cmd(command[0]).arg(&command[1..]).query_async::<Value>(redis).await;
@@ -74,6 +77,7 @@ async fn execute(
             Ok(_) => String::new(),
         };
     }
+
     Ok((error, cmd("MGET").arg(stock).arg(sold).query_async(redis).await?))
 }
 

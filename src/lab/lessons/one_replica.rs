@@ -15,15 +15,18 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let beside = lab.order(message!("run-label-b-same-replica"), 0, &sku, "local").trying();
     let kept_out = beside.response().await?.problem() == Some("lock-busy");
     lab.say(message!("run-one-replica-step-2"));
+
     let elsewhere = lab.order(message!("run-label-c-other-replica"), 1, &sku, "local").trying();
     let elsewhere = elsewhere.placed().await?;
     lab.say(message!("run-one-replica-step-3"));
+
     let first = lab.finish(first).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
     lab.say(message!("run-one-replica-step-4", stock = audit.stock));
 
     let pair = kept_out && (first, elsewhere) == (10, 10) && audit.stock == 9;
     lab.evidence(message!("run-one-replica-fact-1"), sales(&audit), pair);
+
     let (hindrance, shown, description) = compare_replicas(lab, LOAD, "local").await?;
     Ok(LessonResult::of_load(hindrance, pair && shown, description))
 }

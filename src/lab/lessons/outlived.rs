@@ -10,17 +10,21 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let first = lab.order("A", 0, &sku, "owner").lease_ms(300).pause_at("read").await?;
     lab.wait_until_free(&sku).await?;
     lab.say(message!("run-outlived-step-2"));
+
     let second = lab.order("B", 1, &sku, "owner").pause_at("read").await?;
     let held_by_b = lab.holder(&sku).await?;
     lab.say(message!("run-outlived-step-3"));
+
     let first = lab.finish(first).await?.require_placed()?;
     let after_a = lab.holder(&sku).await?;
     let left_alone = held_by_b.is_some() && held_by_b == after_a;
     lab.say(message!("run-outlived-step-4"));
+
     let second = lab.finish(second).await?.require_placed()?;
     let audit = lab.audit(&sku).await?;
     lab.say(message!("run-outlived-step-5", sold = audit.sold, stock = audit.stock));
     lab.evidence(message!("run-outlived-fact-1"), yes_or_no(left_alone), left_alone);
+
     let forked = audit.forks.len() == 1 && audit.sold == 2 && audit.stock == 9;
     Ok(LessonResult::new(
         left_alone && (first, second) == (10, 10) && forked,

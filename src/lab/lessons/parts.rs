@@ -71,8 +71,7 @@ impl Lesson {
     }
 
     pub fn guesses(&self, language: Language) -> Vec<String> {
-        let guess = |number| language.text(&format!("lesson-{}-guess-{number}", self.name));
-        (1..=GUESSES).map(guess).collect()
+        self.numbered("guess", GUESSES, language)
     }
 
     pub fn answer(&self, language: Language) -> String {
@@ -80,8 +79,12 @@ impl Lesson {
     }
 
     pub fn takeaways(&self, language: Language) -> Vec<String> {
-        let takeaway = |number| language.text(&format!("lesson-{}-takeaway-{number}", self.name));
-        (1..=TAKEAWAYS).map(takeaway).collect()
+        self.numbered("takeaway", TAKEAWAYS, language)
+    }
+
+    fn numbered(&self, what: &str, count: usize, language: Language) -> Vec<String> {
+        let ids = (1..=count).map(|number| format!("lesson-{}-{what}-{number}", self.name));
+        ids.map(|id| language.text(&id)).collect()
     }
 }
 
@@ -117,8 +120,8 @@ pub(crate) fn yes_or_no(answer: bool) -> Message {
 
 /// Lists the successful orders per second of each arm.
 pub(crate) fn throughputs(arms: &[ArmResult]) -> String {
-    let of_arm = |arm: &ArmResult| format!("{} {:.0}", arm.strategy, arm.orders_per_s);
-    arms.iter().map(of_arm).collect::<Vec<_>>().join(" / ")
+    let of_arms = arms.iter().map(|arm| format!("{} {:.0}", arm.strategy, arm.orders_per_s));
+    of_arms.collect::<Vec<_>>().join(" / ")
 }
 
 /// Executes the same load at one replica and at all of them. Returns why the load cannot show that
@@ -132,17 +135,20 @@ pub(crate) async fn compare_replicas(
     let mut specs = load.under(lab, &[strategy, strategy]);
     specs[0].replicas = 1;
     let arms = lab.run_arms(&specs).await?;
-    let (one, all) = (&arms[0], &arms[1]);
-    let shown = one.ok && one.oversold == 0 && !all.ok && all.forks > 0;
-    let [of_one, of_all] = [one, all].map(|arm| {
-        let (sold, opening, forks) = (arm.sold, arm.stock_opening, arm.forks);
-        message!("run-replicas-sold", sold, opening, forks)
-    });
-    lab.evidence(message!("run-replicas-one"), of_one.clone(), one.ok && one.oversold == 0);
-    lab.evidence(message!("run-replicas-all"), of_all.clone(), !all.ok && all.forks > 0);
-    let description =
-        message!("run-replicas-verdict", one = of_one, all = of_all, replicas = specs[1].replicas);
-    Ok((specs[1].hindrance(Supply::Any), shown, description))
+
+    let is_safe = arms[0].ok && arms[0].oversold == 0;
+    let is_broken = !arms[1].ok && arms[1].forks > 0;
+    let one = sold_and_forks(&arms[0]);
+    let all = sold_and_forks(&arms[1]);
+    lab.evidence(message!("run-replicas-one"), &one, is_safe);
+    lab.evidence(message!("run-replicas-all"), &all, is_broken);
+
+    let description = message!("run-replicas-verdict", one, all, replicas = specs[1].replicas);
+    Ok((specs[1].hindrance(Supply::Any), is_safe && is_broken, description))
+}
+
+fn sold_and_forks(arm: &ArmResult) -> Message {
+    message!("run-replicas-sold", sold = arm.sold, opening = arm.stock_opening, forks = arm.forks)
 }
 
 const ACQUIRE_TIMEOUT: Duration = Duration::from_millis(700);
@@ -166,7 +172,8 @@ pub(crate) async fn acquire(
     key: &LockKey,
     ttl: Option<Duration>,
 ) -> anyhow::Result<Option<Guards>> {
-    let (deadline, keys) = (Instant::now() + ACQUIRE_TIMEOUT, std::slice::from_ref(key));
+    let deadline = Instant::now() + ACQUIRE_TIMEOUT;
+    let keys = std::slice::from_ref(key);
     match locks.acquire(AcquireRequest { kind, wait, ttl, deadline, keys }).await? {
         AcquireOutcome::Acquired(guards) => Ok(Some(guards)),
         AcquireOutcome::Busy(_) | AcquireOutcome::TimedOut { .. } => Ok(None),

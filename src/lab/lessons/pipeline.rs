@@ -19,22 +19,27 @@ const MIN_RATIO: f64 = 3.0;
 pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let mut redis = lab.redis().await?;
     let key = lab.unique_key("pipeline");
-    let (mut singly, mut at_once) = (Vec::new(), Vec::new());
+    let mut singly = Vec::new();
+    let mut at_once = Vec::new();
     for round in 1..=ROUNDS {
         lab.say(message!("run-pipeline-step-1", round, commands = COMMANDS));
         singly.push(one_by_one(&mut redis, &key).await?);
         at_once.push(in_one_go(&mut redis, &key).await?);
     }
+
     let there: usize = redis::cmd("HLEN").arg(&key).query_async(&mut redis).await?;
     redis::cmd("DEL").arg(&key).exec_async(&mut redis).await?;
+
     let singly = median(&mut singly).unwrap_or_default();
     let at_once = median(&mut at_once).unwrap_or_default();
     let ratio = singly.as_secs_f64() / at_once.as_secs_f64().max(1e-6);
+
     let faster = ratio > MIN_RATIO;
     lab.evidence(message!("run-pipeline-fact-1"), ms(singly), faster);
     lab.evidence(message!("run-pipeline-fact-2"), ms(at_once), faster);
     let each = format!("{} µs", singly.as_micros() / 1_000);
     lab.evidence(message!("run-pipeline-fact-3"), each, faster);
+
     Ok(LessonResult::new(
         faster && there == COMMANDS,
         message!(

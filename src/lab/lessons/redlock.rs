@@ -62,7 +62,9 @@ async fn paused_holder(
 ) -> anyhow::Result<bool> {
     let (taken, is_taken) = oneshot::channel();
     let (go_on, may_go_on) = mpsc::channel::<()>();
-    let (there, name) = (urls.to_vec(), key.clone());
+    let there = urls.to_vec();
+    let name = key.clone();
+
     // A blocked thread stands for a paused process: nothing else runs on its runtime.
     let holder = spawn_blocking(move || -> anyhow::Result<Released> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -76,12 +78,15 @@ async fn paused_holder(
             Ok(guards.release().await)
         })
     });
+
     is_taken.await.context("A did not get the lock")?;
     lab.say(message!("run-redlock-step-4"));
     wait_until_expired(urls).await?;
+
     let second = acquire(locks, LockKind::Quorum, Wait::Retry, key, None).await?;
     let second = second.context("B does not get the lock")?;
     lab.say(message!("run-redlock-step-5"));
+
     drop(go_on);
     let released = holder.await??;
     second.release().await;

@@ -15,11 +15,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let locks = lock_client(&lab.cluster.redis_url, &prefix, "lesson")?;
     let key = LockKey::new("{sku:tea}")?;
     lab.say(message!("run-reentrant-step-1"));
+
     let held = acquire(&locks, LockKind::Owner, Wait::Try, &key, None).await?;
     let held = held.context("the lock is busy")?;
+
     let began = Instant::now();
     let again = acquire(&locks, LockKind::Owner, Wait::Retry, &key, None).await?;
     let waited = began.elapsed().as_millis();
+
     let holder = locks.holder(&key).await?.process.unwrap_or_default();
     let itself = again.is_none() && holder == "lesson";
     lab.say(message!("run-reentrant-step-2", waited, holder));
@@ -43,12 +46,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let free = unlock(&mut redis, &key, "request 1").await? == 0
         && lock(&mut redis, &key, "request 2").await? == 1;
     let counts = twice && other && kept && free;
+
     let key = lab.unique_key("shared-name");
     let first = lock(&mut redis, &key, "replica 8080").await?;
     let second = lock(&mut redis, &key, "replica 8080").await?;
     let both_in = (first, second) == (1, 2);
     lab.say(message!("run-reentrant-step-5"));
     lab.evidence(message!("run-reentrant-fact-2"), second, both_in);
+
     Ok(LessonResult::new(
         itself && handed_down && counts && both_in,
         message!("run-reentrant-verdict", waited, second),

@@ -19,10 +19,12 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let (once, result) = with_row(lab).await?;
     let before = kill_at(lab, "held", message!("run-run-once-before")).await?;
     let after = kill_at(lab, "write", message!("run-run-once-after")).await?;
+
     lab.evidence(message!("run-run-once-fact-1"), without, without == 2);
     lab.evidence(message!("run-run-once-fact-2"), released, released == 2);
     lab.evidence(message!("run-run-once-fact-3"), once, once == 1);
     lab.evidence(message!("run-run-once-fact-4"), &result, result == "already");
+
     let counts = (without, released, once, before, after) == (2, 2, 1, 1, 1);
     Ok(LessonResult::new(
         counts && result == "already",
@@ -53,12 +55,14 @@ async fn with_lock(lab: &Scenario) -> anyhow::Result<usize> {
     let first = tick(lab, message!("run-label-a-tick-a-lock"), 0, due_at, "lock")?
         .pause_at("write")
         .await?;
+
     let early =
         tick(lab, message!("run-label-b-tick-at-once"), 1, due_at, "lock")?.response().await?;
     if run_result(&early.body) != "busy" {
         bail!("the lock was not held: {}", early.body);
     }
     lab.finish(first).await?;
+
     lab.say(message!("run-run-once-step-3"));
     tick(lab, message!("run-label-b-tick-a-second-late"), 1, due_at, "lock")?.response().await?;
     count_marks(lab, due_at).await
@@ -86,12 +90,14 @@ async fn kill_at(lab: &Scenario, at: &'static str, when: Message) -> anyhow::Res
     lab.say(message!("run-run-once-step-6", when));
     let first = tick(lab, message!("run-label-a-killed"), 0, due_at, "row")?.pause_at(at).await?;
     lab.kill_replica(first).await?;
+
     let done = wait_until_taken_over(lab, due_at).await?;
     let JobRun { replica, attempt, .. } = &done;
     lab.say(message!("run-run-once-step-7", replica, attempt));
     if *attempt != 2 {
         bail!("not the second attempt: {done:?}");
     }
+
     let marks = count_marks(lab, due_at).await?;
     lab.restore().await?;
     Ok(marks)

@@ -31,17 +31,21 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let before = kill_worker_at(lab, message!("run-label-unpaid-1"), "commit", when).await?;
     let when = message!("run-unpaid-after");
     let after = kill_worker_at(lab, message!("run-label-unpaid-2"), "committed", when).await?;
+
     let payer = Payer::create(lab, MONEY).await?;
     let paid = payment_first(lab, &payer).await?;
     let late = expiry_first(lab, &payer).await?;
+
     let mut queue = DelayQueue::new(lab.redis().await?, lab.unique_key("due"));
     let returned = delivered_twice(lab, &mut queue).await?;
     let is_lost = lost_by_flush(lab, &mut queue).await?;
+
     lab.evidence(message!("run-unpaid-fact-1"), times(before), before == 1);
     lab.evidence(message!("run-unpaid-fact-2"), times(after), after == 1);
     lab.evidence(message!("run-unpaid-fact-4"), times(returned), returned == 1);
     let lost = if is_lost { message!("run-unpaid-never") } else { message!("run-unpaid-wrong") };
     lab.evidence(message!("run-unpaid-fact-5"), lost.clone(), is_lost);
+
     Ok(LessonResult::new(
         before == 1 && after == 1 && paid && late && returned == 1 && is_lost,
         message!(
@@ -76,9 +80,11 @@ async fn kill_worker_at(
     lab.idle_worker(1, Duration::from_secs(20)).await?;
     lab.pause_worker(0, point, ROW_LOCK).await?;
     let order = order(lab, label, &sku, SHORT_PERIOD_MS).placed_order().await?;
+
     let worker = lab.wait_until_worker_paused(0, point, &sku).await?;
     lab.kill_worker(worker).await;
     lab.say(message!("run-unpaid-step-1", when));
+
     lab.idle_worker(1, Duration::ZERO).await?;
     wait_until_expired(lab, order).await?;
     worker_passes(lab, &sku).await?;
@@ -96,12 +102,15 @@ async fn payment_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     let sku = lab.item(10).await?;
     let order = order(lab, message!("run-label-paid-in-time"), &sku, LONG_PERIOD_MS);
     let order = order.by(&payer.token).placed_order().await?;
+
     let pay = payer.pay(lab, message!("run-label-the-payment"), 1, order, ROW_LOCK);
     let pay = pay.pause_at("commit").await?;
     lab.say(message!("run-unpaid-step-3"));
+
     let is_due = "select expires_at < now() from orders where id = $1";
     wait_until("the payment window has ended", async || lab.select(is_due, order).await).await?;
     worker_passes(lab, &sku).await?;
+
     let paid = lab.finish(pay).await?;
     let status = status(lab, order).await?;
     let audit = lab.audit(&sku).await?;
@@ -120,22 +129,27 @@ async fn expiry_first(lab: &Scenario, payer: &Payer) -> anyhow::Result<bool> {
     }
     let order = order(lab, message!("run-label-paid-too-late"), &sku, SHORT_PERIOD_MS);
     let order = order.by(&payer.token).placed_order().await?;
+
     let worker = tokio::select! {
         worker = lab.wait_until_worker_paused(0, "commit", &sku) => worker?,
         worker = lab.wait_until_worker_paused(1, "commit", &sku) => worker?,
     };
+
     let pay = payer.pay(lab, message!("run-label-the-payment"), 1, order, ROW_LOCK).send();
     wait_until("the payment waits", async || payment_waits(lab).await).await?;
     lab.say(message!("run-unpaid-step-5"));
+
     lab.resume_worker(worker).await?;
     for replica in [0, 1] {
         lab.idle_worker(replica, Duration::ZERO).await?;
     }
+
     let rejected = lab.response(pay).await?;
     let audit = lab.audit(&sku).await?;
     let why = rejected.rejection();
     lab.say(message!("run-unpaid-step-6", why));
     lab.evidence(message!("run-unpaid-fact-3"), why, why == "order-expired");
+
     let balance = "select balance_cents from accounts where user_id = $1";
     let kept: i64 = lab.select(balance, payer.account.0).await?;
     let back = times_returned(lab, order).await?;
@@ -153,6 +167,7 @@ async fn delivered_twice(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Resu
     let is_early = queue.claim().await?.is_some();
     let first = poll("the entry is due", async || queue.claim().await).await?;
     let is_hidden = queue.claim().await?.is_none();
+
     let by_a = cancel(lab, message!("run-label-worker", name = "A"), order).await?;
     lab.say(message!("run-unpaid-step-8"));
 
@@ -161,6 +176,7 @@ async fn delivered_twice(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Resu
     queue.remove(order).await?;
     let why = by_b.rejection();
     lab.say(message!("run-unpaid-step-9", why));
+
     let is_delivered_twice = !is_early && is_hidden && (first, second) == (order, order);
     let done_once = by_a.is_success() && why == "order-state";
     let sound = is_delivered_twice && done_once && lab.audit(&sku).await?.stock == 10;
@@ -174,6 +190,7 @@ async fn lost_by_flush(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result
     let queued = order(lab, message!("run-label-in-the-set"), &sku, HOUR_MS).placed_order().await?;
     queue.add(queued, QUEUED_FOR).await?;
     let due_at = Instant::now() + QUEUED_FOR;
+
     let other = order(lab, message!("run-label-another-order"), &sku, LONG_PERIOD_MS);
     let other = other.placed_order().await?;
     redis::cmd("FLUSHALL").exec_async(&mut lab.redis().await?).await?;
@@ -182,6 +199,7 @@ async fn lost_by_flush(lab: &Scenario, queue: &mut DelayQueue) -> anyhow::Result
     wait_until_expired(lab, other).await?;
     sleep_until(due_at).await;
     let is_lost = queue.claim().await?.is_none();
+
     let is_known = "select status = 'pending' and expires_at > now() from orders where id = $1";
     let is_known: bool = lab.select(is_known, queued).await?;
     lab.say(message!("run-unpaid-step-11"));

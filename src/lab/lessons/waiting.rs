@@ -14,7 +14,10 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     }
     lab.say(message!("run-waiting-step-1"));
     let arms = lab.run_arms(&specs).await?;
-    let (tried, again, line) = (&arms[0], &arms[1], &arms[2]);
+
+    let tried = &arms[0];
+    let again = &arms[1];
+    let line = &arms[2];
     let turned_away = tried.statuses.get("423").copied().unwrap_or(0);
     let orders = i64::try_from(specs[0].orders)?;
     let shorter = spread(line) < spread(again);
@@ -23,9 +26,11 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         && tried.sold + i64::try_from(turned_away)? == orders
         && line.sold == orders
         && shorter;
+
     lab.evidence(message!("run-waiting-fact-1"), turned_away, turned_away > 0);
     let spreads = format!("{:.1}; {:.1}", spread(again), spread(line));
     lab.evidence(message!("run-waiting-fact-2"), spreads, shorter);
+
     Ok(LessonResult::of_load(
         specs[0].hindrance(Supply::Ample),
         shown,

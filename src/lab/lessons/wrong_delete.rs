@@ -26,12 +26,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 
     let d = lab.order("D", 1, &sku, "ttl").placed().await?;
     let c = lab.finish(c).await?.require_placed()?;
+
     let audit = lab.audit(&sku).await?;
     let left = audit.opening - audit.stock;
     lab.say(message!("run-wrong-delete-step-6", sold = audit.sold, left));
     let both_twice = (a, b) == (10, 10) && (c, d) == (9, 9);
     lab.evidence(message!("run-wrong-delete-fact-1"), format!("{a}, {b}, {c}, {d}"), both_twice);
     let robbed = usize::from(b_robbed) + usize::from(c_robbed);
+
     Ok(LessonResult::new(
         robbed == 2 && both_twice && audit.sold == 4 && left < 4,
         message!("run-wrong-delete-verdict", robbed, sales = sales(&audit), breaks = audit.breaks),

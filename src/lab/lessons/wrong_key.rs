@@ -16,11 +16,13 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
     let payer = Payer::create(lab, MONEY).await?;
     let orders = payer.orders(lab, &lab.item(10).await?, 2).await?;
     lab.say(message!("run-wrong-key-step-1"));
+
     let a = payer.pay(lab, message!("run-label-a-pays"), 0, orders[0], "wrong-key");
     let a = a.pause_at("read").await?;
     let b = payer.pay(lab, message!("run-label-b-pays"), 1, orders[1], "wrong-key").trying();
     let b = balance(&b.response().await?)?;
     lab.say(message!("run-wrong-key-step-2"));
+
     let a = balance(&lab.finish(a).await?)?;
     lab.say(message!("run-wrong-key-step-3"));
     let pair = a == (MONEY, MONEY - PRICE) && b == (MONEY, MONEY - PRICE);
@@ -31,11 +33,14 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
         spec.journey = Journey::Pay;
     }
     let arms = lab.run_arms(&specs).await?;
-    let (wrong, right) = (&arms[0], &arms[1]);
+
+    let wrong = &arms[0];
+    let right = &arms[1];
     let forked = wrong.forks > 0 && !wrong.ok;
     lab.evidence(message!("run-wrong-key-fact-1"), MONEY - a.1, pair);
     lab.evidence(message!("run-wrong-key-fact-2"), wrong.forks, forked);
     lab.evidence(message!("run-wrong-key-fact-3"), right.forks, right.is_sound());
+
     Ok(LessonResult::of_load(
         specs[0].hindrance(Supply::Any),
         pair && forked && right.is_sound(),
@@ -51,7 +56,7 @@ pub(super) async fn run(lab: &Scenario) -> anyhow::Result<LessonResult> {
 }
 
 fn balance(paid: &LabResponse) -> anyhow::Result<(i64, i64)> {
-    let number = |name: &str| paid.body.pointer(name).and_then(serde_json::Value::as_i64);
-    let both = number("/balance/before").zip(number("/balance/after"));
-    both.with_context(|| format!("not paid: {:?} {}", paid.status, paid.body))
+    let [before, after] = ["/balance/before", "/balance/after"]
+        .map(|name| paid.body.pointer(name).and_then(serde_json::Value::as_i64));
+    before.zip(after).with_context(|| format!("not paid: {:?} {}", paid.status, paid.body))
 }

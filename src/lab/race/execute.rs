@@ -128,6 +128,7 @@ impl RunningRace<'_> {
         let begin_us = monotonic_us();
         let buyers = self.request.buyers;
         let orders = if buyers == 2 { self.duel().await } else { self.crowd().await };
+
         let mut lanes = Vec::with_capacity(orders.len());
         for order in orders {
             let mut lane = answered(order, self.deadline).await.since(begin_us);
@@ -136,6 +137,7 @@ impl RunningRace<'_> {
             }
             lanes.push(lane);
         }
+
         let audit = audit::check_item(&shop.pool, self.sku).await?.context("the item has gone")?;
         let arm = ArmResult {
             strategy: self.request.lock.clone(),
@@ -147,13 +149,20 @@ impl RunningRace<'_> {
     fn send(&self, buyer: usize, headers: LabHeaders, delay: Duration) -> Option<RaceOrder> {
         let peer = self.peers.get(buyer % self.peers.len().max(1))?.clone();
         let token = self.tokens.get(buyer)?.clone();
-        let (id, sku, deadline) = (Uuid::now_v7(), self.sku.clone(), self.deadline);
-        let (to, by, sent) = (peer.clone(), token.clone(), Instant::now() + delay);
+        let id = Uuid::now_v7();
+        let order = {
+            let peer = peer.clone();
+            let token = token.clone();
+            let sku = self.sku.clone();
+            async move { peer.order(&token, &sku, &headers, id).await }
+        };
+
+        let sent = Instant::now() + delay;
         let sent_us = monotonic_us() + u64::try_from(delay.as_micros()).unwrap_or(0);
+        let deadline = self.deadline;
         let response = tokio::spawn(async move {
             sleep_until(sent).await;
-            let sent = timeout_at(deadline, to.order(&by, &sku, &headers, id)).await;
-            let response = sent.ok()?.ok()?;
+            let response = timeout_at(deadline, order).await.ok()?.ok()?;
             Some((response, monotonic_us()))
         });
 
@@ -170,16 +179,19 @@ impl RunningRace<'_> {
 
     /// Lets two buyers meet: each is paused behind its read.
     async fn duel(&self) -> Vec<RaceOrder> {
-        let headers =
-            || LabHeaders::under(&self.request.lock).with(PAUSE, format!("read:{MAX_PAUSE_MS}"));
-        let Some(a) = self.send(0, headers(), Duration::ZERO) else { return Vec::new() };
+        let pause = format!("read:{MAX_PAUSE_MS}");
+        let headers = LabHeaders::under(&self.request.lock).with(PAUSE, pause);
+        let Some(a) = self.send(0, headers.clone(), Duration::ZERO) else { return Vec::new() };
         self.wait_for_read(&a, READ_TIMEOUT).await;
-        let Some(b) = self.send(1, headers(), Duration::ZERO) else { return vec![a] };
+
+        let Some(b) = self.send(1, headers, Duration::ZERO) else { return vec![a] };
         if self.request.is_protected() {
             self.wait_for_read(&b, LOCK_WAIT).await;
         } else if self.wait_for_read(&b, READ_TIMEOUT).await {
             sleep(OVERLAP).await;
         }
+
+        // Again and again: under a lock, B reads and is paused only after A has ended.
         let orders = vec![a, b];
         while Instant::now() < self.deadline && !orders.iter().all(|o| o.response.is_finished()) {
             for order in orders.iter().filter(|order| !order.response.is_finished()) {
@@ -211,6 +223,7 @@ impl RunningRace<'_> {
         let seed = self.request.seed.unwrap_or_else(rand::random);
         let mut rng = StdRng::seed_from_u64(seed.into());
         let headers = LabHeaders::under(&self.request.lock).with(WORK_MS, CROWD_WORK_MS);
+
         let buyers = usize::from(self.request.buyers);
         let delays: Vec<Duration> =
             (0..buyers).map(|_| rng.random_range(Duration::ZERO..ARRIVALS)).collect();
@@ -222,6 +235,7 @@ impl RunningRace<'_> {
 async fn answered(order: RaceOrder, deadline: Instant) -> Lane {
     let RaceOrder { lane, response, .. } = order;
     let Ok(Ok(Some((response, at_us)))) = timeout_at(deadline, response).await else { return lane };
+
     let mut lane = lane.answered(&response, at_us);
     let shift = clock_shift(&lane.events, lane.sent_us, at_us);
     for event in &mut lane.events {
@@ -237,9 +251,13 @@ fn clock_shift(trace: &[LaneEvent], sent_us: u64, answered_us: u64) -> i64 {
     if first.t_us >= sent_us && last.t_us <= answered_us {
         return 0;
     }
-    let middle = |from: u64, to: u64| i128::from(from).midpoint(i128::from(to));
+
     let shift = middle(sent_us, answered_us) - middle(first.t_us, last.t_us);
     i64::try_from(shift).unwrap_or(0)
+}
+
+fn middle(from: u64, to: u64) -> i128 {
+    i128::from(from).midpoint(i128::from(to))
 }
 
 #[cfg(test)]

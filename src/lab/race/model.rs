@@ -171,10 +171,12 @@ impl RaceLane {
             Some(201) => SOLD,
             _ => lane.problem.as_deref().unwrap_or(NO_ANSWER),
         };
+
         let mut events = vec![LaneEvent::new(lane.sent_us, "sent")];
         events
             .extend(lane.events.into_iter().map(|event| LaneEvent { key: String::new(), ..event }));
         events.extend(lane.answered_us.map(|t_us| LaneEvent::new(t_us, "answered")));
+
         Self {
             buyer: lane.label.english(),
             replica: lane.replica,

@@ -55,36 +55,38 @@ impl RaceRunner {
 
     /// Returns the names of the servers that the two buyers order from.
     pub fn servers(&self) -> [String; 2] {
-        let server = |number: usize| {
+        let [first, second] = [0, 1].map(|number| {
             let host = self.hosts.get(number % self.hosts.len().max(1));
             host.and_then(|host| host.rsplit_once(':')).unwrap_or_default()
-        };
+        });
+
         // Replicas on one machine differ by their port, others by their name.
-        let (first, second) = (server(0), server(1));
-        if first.0 == second.0 {
-            [first.1.to_owned(), second.1.to_owned()]
-        } else {
-            [first.0.to_owned(), second.0.to_owned()]
-        }
+        let servers = if first.0 == second.0 { [first.1, second.1] } else { [first.0, second.0] };
+        servers.map(str::to_owned)
     }
 
     /// Runs a valid race and returns it with its result; queues it if too many are running.
     pub async fn run(&self, request: RaceRequest) -> Result<Race, Error> {
-        let overloaded = |_| Error::Overloaded("too many races are queued".to_owned());
-        let place = Arc::clone(&self.places).try_acquire_owned().map_err(overloaded)?;
+        let place = Arc::clone(&self.places)
+            .try_acquire_owned()
+            .map_err(|_| Error::Overloaded("too many races are queued".to_owned()))?;
+
         let id = Uuid::now_v7();
         let pool = &self.shop.pool;
         let permit = Arc::clone(&self.running).try_acquire_owned().ok();
         let is_queued = permit.is_none();
         let state = if is_queued { LabRunState::Queued } else { LabRunState::Running };
         insert(pool, id, &self.replica, &request, state).await?;
+
+        // In a task of its own: the race goes on if its visitor leaves.
         let race = self.clone().finish(id, request.clone(), place, permit);
         let ended = self.shop.tasks.spawn(race);
         if !is_queued {
             ended.await.map_err(|error| Error::Bug(format!("a race: {error}")))?;
         }
-        let lost = || Error::Bug(format!("race {id} is not stored"));
-        store::find(pool, id).await?.map(Race::from).ok_or_else(lost)
+
+        let stored = store::find(pool, id).await?;
+        stored.map(Race::from).ok_or_else(|| Error::Bug(format!("race {id} is not stored")))
     }
 
     async fn finish(
@@ -99,6 +101,7 @@ impl RaceRunner {
             Some(permit) => Some(permit),
             None => turn.acquire_owned().await.ok(),
         };
+
         let executed = match self.stop.is_cancelled() {
             true => Err(anyhow!("the replica stops")),
             false => {
@@ -106,6 +109,7 @@ impl RaceRunner {
                 executed.context("it took too long").flatten()
             }
         };
+
         let (state, outcome) = match executed {
             Ok(outcome) => (LabRunState::Done, outcome),
             Err(error) => {
@@ -115,6 +119,7 @@ impl RaceRunner {
                 (LabRunState::Failed, RunResult { verdict, ..RunResult::default() })
             }
         };
+
         let pool = &self.shop.pool;
         let stored = store::finish(pool, id, state, &outcome).await;
         let pruned = prune(pool, MAX_KEPT_RACES).await;
@@ -129,10 +134,12 @@ impl RaceRunner {
             peers.push(Peer::resolve(host).await.with_context(|| format!("no address of {host}"))?);
         }
         ensure!(!peers.is_empty(), "no replica is configured");
+
         let (result, sku) = self.attempt(id, &peers, request).await?;
         if result.lanes.iter().all(|lane| lane.status != Some(401)) {
             return Ok(result);
         }
+
         // The start of `holdfast up` ends the sessions of the lab's users.
         self.tokens.lock().await.clear();
         purge_lab_item(&self.shop.pool, &sku, sku.as_str()).await?;
@@ -148,6 +155,7 @@ impl RaceRunner {
         let tokens = self.tokens(usize::from(request.buyers)).await?;
         let sku = create_item(&self.shop, request.stock).await?;
         start(&self.shop.pool, id, &sku).await?;
+
         let deadline = Instant::now() + RACE_TIMEOUT;
         let race = RunningRace { peers, tokens: &tokens, sku: &sku, request, deadline };
         let result = race.execute(&self.shop).await?;
@@ -214,6 +222,7 @@ pub async fn prune(pool: &Pool, kept: i64) -> Result<(), Error> {
     )
     .fetch_all(&mut *pool.acquire().await?)
     .await?;
+
     for race in old {
         let is_free = match race.sku {
             Some(sku) => purge_lab_item(pool, &sku, &race.newest).await?,

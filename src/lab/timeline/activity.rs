@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use strum::IntoStaticStr;
 
 use super::Timeline;
-use super::event::{Event, EventKind};
+use super::event::EventKind;
 
 /// What a lane does after an event; its text is its name in the style of a drawing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, IntoStaticStr)]
@@ -88,7 +88,9 @@ impl Timeline {
     pub fn activities(&self) -> Vec<Activity> {
         let mut lanes = vec![Activity::Idle; self.lanes.len()];
         let mut paused = lanes.clone();
-        let after = |event: &Event| {
+        let mut activities = Vec::with_capacity(self.events.len());
+
+        for event in &self.events {
             let now = &mut lanes[event.lane];
             match event.kind {
                 EventKind::Wait => *now = Activity::Waiting,
@@ -104,9 +106,9 @@ impl Timeline {
                 _ if ends_lane(&event.kind) => *now = Activity::Idle,
                 _ => {}
             }
-            *now
-        };
-        self.events.iter().map(after).collect()
+            activities.push(*now);
+        }
+        activities
     }
 
     /// Returns the times in which two lanes worked on one value. Without `are_all`, only those that
@@ -115,18 +117,12 @@ impl Timeline {
     pub fn overlaps(&self, are_all: bool) -> Vec<Overlap> {
         let mut works = self.works();
         works.sort_by_key(|work| work.read);
-        let mut overlaps = Vec::new();
+
         // In order of the second read, at which an overlap begins.
+        let mut overlaps = Vec::new();
         for (index, second) in works.iter().enumerate() {
             for first in &works[..index] {
-                let [one, other] = [first, second].map(|work| &self.events[work.read]);
-                let to_us = first.to_us.min(second.to_us);
-                let is_same = one.detail.value.is_some() && one.detail.value == other.detail.value;
-                let is_risk = is_same && first.has_written && second.has_written;
-                let counts = are_all || is_risk || first.is_loss || second.is_loss;
-                if counts && one.lane != other.lane && other.at_us < to_us {
-                    let lanes = BTreeSet::from([one.lane, other.lane]);
-                    let overlap = Overlap { from_us: other.at_us, to_us, read: first.read, lanes };
+                if let Some(overlap) = self.overlap(first, second, are_all) {
                     merge(&mut overlaps, overlap);
                 }
             }
@@ -134,22 +130,39 @@ impl Timeline {
         overlaps
     }
 
+    /// Returns the time in which two works overlap, if it counts. `first` has read before `second`.
+    fn overlap(&self, first: &Work, second: &Work, are_all: bool) -> Option<Overlap> {
+        let [one, other] = [first, second].map(|work| &self.events[work.read]);
+        let is_same = one.detail.value.is_some() && one.detail.value == other.detail.value;
+        let is_risk = is_same && first.has_written && second.has_written;
+        let counts = are_all || is_risk || first.is_loss || second.is_loss;
+
+        let to_us = first.to_us.min(second.to_us);
+        let lanes = BTreeSet::from([one.lane, other.lane]);
+        let overlaps = counts && lanes.len() == 2 && other.at_us < to_us;
+        overlaps.then_some(Overlap { from_us: other.at_us, to_us, read: first.read, lanes })
+    }
+
     fn works(&self) -> Vec<Work> {
-        let committed = |event: &&Event| event.kind == EventKind::Committed;
-        let commits: BTreeSet<usize> =
-            self.events.iter().filter(committed).map(|event| event.lane).collect();
+        let committed = self.events.iter().filter(|event| event.kind == EventKind::Committed);
+        let commits: BTreeSet<usize> = committed.map(|event| event.lane).collect();
+
         // A lane whose write is not among the events works until the last of them.
         let to_us = self.events.last().map_or(0, |last| last.at_us);
         let mut open: BTreeMap<usize, Work> = BTreeMap::new();
         let mut done = Vec::new();
+
         for (read, event) in self.events.iter().enumerate() {
             if event.kind == EventKind::Read {
                 let work = Work { read, to_us, has_written: false, is_loss: false };
                 open.entry(event.lane).or_insert(work);
             }
+
             let Some(work) = open.get_mut(&event.lane) else { continue };
             work.has_written |= event.kind == EventKind::Write;
             work.is_loss |= event.detail.is_loss;
+
+            // A write is over with its commit, if the lane shows one.
             let is_over = match event.kind {
                 EventKind::Write => !commits.contains(&event.lane),
                 EventKind::Committed | EventKind::Refused => true,
@@ -160,6 +173,7 @@ impl Timeline {
                 done.extend(open.remove(&event.lane));
             }
         }
+
         done.extend(open.into_values());
         done
     }
@@ -168,24 +182,31 @@ impl Timeline {
     /// another value than the one that was read. A write that was rejected is none.
     pub fn mark_stale_writes(&mut self) {
         let next = self.next_in_lane();
-        let is_write = |index: &usize| {
+        let mut writes = Vec::new();
+        for (index, event) in self.events.iter().enumerate() {
             let is_refused =
-                next[*index].is_some_and(|next| self.events[next].kind == EventKind::Refused);
-            self.events[*index].kind == EventKind::Write && !is_refused
-        };
-        let is_stale = |write: &usize| {
-            let lane = self.events[*write].lane;
-            let is_own = |event: &Event| event.lane == lane && event.kind == EventKind::Read;
-            let Some(read) = self.events[..*write].iter().rposition(is_own) else { return false };
-            let mut writes = (read..*write).rev().filter(is_write);
-            let other = writes.find(|other| self.events[*other].lane != lane);
-            let value = |index: usize| self.events[index].detail.value;
-            other.is_some_and(|other| value(other) != value(read))
-        };
-        let writes = (0..self.events.len()).filter(is_write);
-        for index in writes.filter(is_stale).collect::<Vec<usize>>() {
-            self.events[index].detail.is_loss = true;
+                next[index].is_some_and(|next| self.events[next].kind == EventKind::Refused);
+            if event.kind == EventKind::Write && !is_refused {
+                writes.push(index);
+            }
         }
+
+        for (place, write) in writes.iter().enumerate() {
+            self.events[*write].detail.is_loss |= self.is_stale(*write, &writes[..place]);
+        }
+    }
+
+    /// Returns whether a write lost an update, given the writes before it.
+    fn is_stale(&self, write: usize, before: &[usize]) -> bool {
+        let lane = self.events[write].lane;
+        let own_read = self.events[..write]
+            .iter()
+            .rposition(|event| event.lane == lane && event.kind == EventKind::Read);
+        let Some(read) = own_read else { return false };
+
+        let since = before.iter().rev().take_while(|other| **other > read);
+        let mut others = since.map(|other| &self.events[*other]).filter(|other| other.lane != lane);
+        others.next().is_some_and(|other| other.detail.value != self.events[read].detail.value)
     }
 
     /// Moves the lanes that took part in an overlap or lost an update before the others.
@@ -193,12 +214,14 @@ impl Timeline {
         let losses = self.events.iter().filter(|event| event.detail.is_loss);
         let mut involved: BTreeSet<usize> = losses.map(|event| event.lane).collect();
         involved.extend(overlaps.iter().flat_map(|overlap| &overlap.lanes));
+
         let mut order: Vec<usize> = (0..self.lanes.len()).collect();
         order.sort_by_key(|lane| !involved.contains(lane));
         let mut places = vec![0; order.len()];
         for (place, lane) in order.iter().enumerate() {
             places[*lane] = place;
         }
+
         for event in &mut self.events {
             event.lane = places[event.lane];
         }
@@ -210,7 +233,7 @@ impl Timeline {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::timeline::{Detail, TimelineLane, Value};
+    use crate::lab::timeline::{Detail, Event, TimelineLane, Value};
 
     fn event(at_us: u64, lane: usize, kind: EventKind, value: Option<i64>) -> Event {
         let detail = Detail { value: value.map(Value::Units), ..Detail::default() };

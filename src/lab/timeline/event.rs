@@ -23,7 +23,6 @@ pub struct Detail {
     pub fence: Option<i64>,
     /// Name of what the event concerns, if the timeline concerns several things.
     pub key: Option<String>,
-    /// What is sent to Postgres or Redis.
     pub statement: Option<String>,
     /// True for a write that lost an update, or sold a unit again.
     pub is_loss: bool,
@@ -101,6 +100,10 @@ impl EventKind {
 }
 
 impl Event {
+    pub(super) fn without_detail(lane: usize, at_us: u64, kind: EventKind) -> Self {
+        Self { lane, at_us, kind, detail: Detail::default() }
+    }
+
     pub fn at(&self) -> String {
         format_ms(self.at_us)
     }
@@ -115,6 +118,7 @@ impl Event {
             let variables = [("text", text.into()), ("fence", fence.to_string().into())];
             text = language.text_with("swimlane-with-fence", &variables);
         }
+
         match &self.detail.key {
             Some(key) => format!("{text} ({key})"),
             None => text,
@@ -145,14 +149,14 @@ impl Event {
             (EventKind::Other(name), _) if is_whole => return name.clone(),
             _ => return String::new(),
         };
+
         self.format(&format!("swimlane-label-{message}"), language)
     }
 
     fn format(&self, message: &str, language: Language) -> String {
-        let text = |value: Option<String>| value.unwrap_or_default().into();
-        let value = text(self.detail.value.map(|value| value.to_string()));
-        let fence = text(self.detail.fence.map(|fence| fence.to_string()));
-        language.text_with(message, &[("value", value), ("fence", fence)])
+        let value = self.detail.value.map(|value| value.to_string()).unwrap_or_default();
+        let fence = self.detail.fence.map(|fence| fence.to_string()).unwrap_or_default();
+        language.text_with(message, &[("value", value.into()), ("fence", fence.into())])
     }
 }
 

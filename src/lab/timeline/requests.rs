@@ -21,9 +21,11 @@ pub struct TracedRequest<'a> {
 
 impl Timeline {
     pub fn of_requests(requests: &[TracedRequest<'_>], language: Language) -> Self {
-        let events = || requests.iter().flat_map(|request| &request.lane.events);
-        let has_lock = events().any(|event| event.event == Point::Held.name());
-        let keys: BTreeSet<&str> = events().map(|event| event.key.as_str()).collect();
+        let events: Vec<&LaneEvent> =
+            requests.iter().flat_map(|request| &request.lane.events).collect();
+        let has_lock = events.iter().any(|event| event.event == Point::Held.name());
+        let keys: BTreeSet<&str> = events.iter().map(|event| event.key.as_str()).collect();
+
         let mut timeline = Self::default();
         for (place, request) in requests.iter().enumerate() {
             timeline.lanes.push(TimelineLane {
@@ -33,6 +35,7 @@ impl Timeline {
             });
             timeline.events.extend(request.events(place, has_lock, keys.len() > 1));
         }
+
         timeline.events.sort_by_key(|event| event.at_us);
         let first_us = timeline.events.first().map_or(0, |event| event.at_us);
         for event in &mut timeline.events {
@@ -45,23 +48,24 @@ impl Timeline {
 impl TracedRequest<'_> {
     fn events(&self, place: usize, has_lock: bool, names_keys: bool) -> Vec<Event> {
         let lane = self.lane;
-        let event = |at_us, kind, detail| Event { lane: place, at_us, kind, detail };
-        let mut events = vec![event(lane.sent_us, EventKind::Sent, Detail::default())];
+        let mut events = Vec::with_capacity(lane.events.len() + 2);
+        events.push(Event::without_detail(place, lane.sent_us, EventKind::Sent));
 
         let is_autocommit = commits_before_write(&lane.events);
         let is_read = lane.events.iter().any(|event| event.event == Point::Read.name());
         for traced in &lane.events {
             let kind = EventKind::of_trace(&traced.event, has_lock || !is_read, is_autocommit);
-            events.push(event(traced.t_us, kind, self.detail(traced, names_keys)));
+            let detail = self.detail(traced, names_keys);
+            events.push(Event { lane: place, at_us: traced.t_us, kind, detail });
         }
 
         let last_us = lane.events.last().map_or(lane.sent_us, |event| event.t_us);
         events.push(match (lane.answered_us, lane.status) {
             (Some(at_us), Some(status)) => {
-                let value = Some(Value::Status(status));
-                event(at_us, EventKind::Answered, Detail { value, ..Detail::default() })
+                let detail = Detail { value: Some(Value::Status(status)), ..Detail::default() };
+                Event { lane: place, at_us, kind: EventKind::Answered, detail }
             }
-            _ => event(last_us, EventKind::Broken, Detail::default()),
+            _ => Event::without_detail(place, last_us, EventKind::Broken),
         });
         events
     }
@@ -69,9 +73,13 @@ impl TracedRequest<'_> {
     fn detail(&self, traced: &LaneEvent, names_key: bool) -> Detail {
         let is_money = traced.key.starts_with("{user:");
         let point = Point::named(&traced.event);
-        let value = |value| if is_money { Value::Money(Cents(value)) } else { Value::Units(value) };
+        let value = traced.value.map(|value| match is_money {
+            true => Value::Money(Cents(value)),
+            false => Value::Units(value),
+        });
+
         let mut detail = Detail {
-            value: traced.value.map(value),
+            value,
             fence: traced.fence,
             key: (names_key && !traced.key.is_empty()).then(|| short_key(&traced.key)),
             statement: None,

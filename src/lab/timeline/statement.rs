@@ -22,6 +22,7 @@ fn tables(detail: &Detail) -> [&'static str; 5] {
 pub fn statement(strategy: &Strategy, point: Point, detail: &Detail) -> Option<String> {
     let is_leased = matches!(strategy.name, "owner" | "watchdog");
     let is_fenced = matches!(strategy.name, "fenced" | "batched");
+
     match point {
         Point::Held if is_leased => Some("SET lock owner NX PX lease".to_owned()),
         Point::Held if is_fenced => Some("INCR fence\nSET lock owner:fence NX PX lease".to_owned()),
@@ -38,6 +39,7 @@ pub fn statement(strategy: &Strategy, point: Point, detail: &Detail) -> Option<S
 fn read_statement(strategy: &Strategy, detail: &Detail) -> String {
     let [row, column, key, ..] = tables(detail);
     let select = format!("select {column}, version from {row}\n where {key} = $1");
+
     match strategy.read {
         ReadMethod::Plain => select,
         ReadMethod::RowLock => format!("{select}\n   for no key update"),
@@ -59,6 +61,7 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
         Some(Value::Money(cents)) => cents.0.to_string(),
         Some(Value::Status(_)) | None => "$2".to_owned(),
     };
+
     let fence = detail.fence.map_or_else(|| "$4".to_owned(), |fence| fence.to_string());
     let (set, guard) = match strategy.guard {
         WriteGuard::None => (String::new(), String::new()),
@@ -67,6 +70,7 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
             (format!(", fence = {fence}"), format!(" and version = $3 and fence <= {fence}"))
         }
     };
+
     // A conditional update has changed the row at the read already.
     let changed = if strategy.read == ReadMethod::ConditionalUpdate {
         String::new()
@@ -76,6 +80,7 @@ fn write_statement(strategy: &Strategy, detail: &Detail) -> String {
              returning …),\n"
         )
     };
+
     format!(
         "with {changed}entered as (insert into {ledger} …),\n\
          recorded as (insert into idempotency …)\n{order}"

@@ -82,8 +82,7 @@ pub fn load(input: FormFields) -> (RunRequest, RunForm) {
     run.journey = (form.value("journey") == "pay").then_some(Journey::Pay);
     run.wait = Some(form.value("wait").to_owned()).filter(|wait| !wait.is_empty());
     run.seed = form.number("seed");
-    let kind = FaultKind::ALL.into_iter().find(|(_, name)| *name == form.value("fault"));
-    if let Some((kind, _)) = kind {
+    if let Ok(kind) = form.value("fault").parse::<FaultKind>() {
         run.fault = Some(Fault {
             kind,
             at_ms: form.number("fault_at_ms").unwrap_or(0),
